@@ -1,0 +1,15 @@
+"""lmx: the line of pre-trained language models as small pure functions in JAX.
+
+`lmx.load(workdir)` gives a trained run back to Python; everything else is imported from its own module.
+"""
+
+from __future__ import annotations
+
+__version__ = '0.1.0'
+
+
+def load(workdir, which: str = 'best'):
+  """Loads a run from its work directory; see `lmx.restored.load`."""
+  from lmx import restored
+
+  return restored.load(workdir, which)

@@ -1,0 +1,45 @@
+"""Shared by all tests: eight simulated devices, a cache of their own, and where real data sets are looked for."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+# Before jax is imported. Without NPROC, collectives of simulated devices starve each other on a machine with few
+# cores and XLA aborts after 40 s.
+os.environ.setdefault('NPROC', '16')
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+if '--xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
+  os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
+
+# Tokenised data goes to a directory that ends with the tests. Workers of pytest-xdist inherit it from their parent.
+_MADE = ''
+if 'LMX_CACHE' not in os.environ:
+  _MADE = os.environ['LMX_CACHE'] = tempfile.mkdtemp(prefix='lmx-tests-')
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def pytest_unconfigure(config):
+  """Removes the cache, in the process that made it."""
+  if _MADE:
+    shutil.rmtree(_MADE, ignore_errors=True)
+
+
+@pytest.fixture(scope='session')
+def root() -> pathlib.Path:
+  """The repository."""
+  return ROOT
+
+
+@pytest.fixture(scope='session')
+def data_dir() -> pathlib.Path:
+  """A directory of real data sets (lm/ptb, lm/wikitext2, ...); the test is skipped without one."""
+  found = pathlib.Path(os.environ.get('LMX_DATA', ROOT.parent / 'shared' / 'data'))
+  if not found.is_dir():
+    pytest.skip(f'no real data in {found}; set LMX_DATA to a directory that holds it')
+  return found
