@@ -1,0 +1,33 @@
+"""How a model and a batch become a loss. One file is one objective, found by its name.
+
+An objective exports
+  Config: frozen dataclass;
+  init(cfg, model, model_cfg, key) -> Params: its own head, {} if it has none;
+  terms(cfg) -> names of the loss's terms; each is also a metric;
+  weights(cfg, batch) -> {term: weight}: from the data alone, so a step can add them up over microbatches, devices
+    and hosts before the backward pass;
+  loss(cfg, model, model_cfg, params, batch, state, key=None) -> Output: sums of the terms, metrics and the new state;
+  predict(cfg, model, model_cfg, params, batch, state) -> (predictions, state).
+The loss of a step is the sum over terms of sum_t / W_t with W_t the weight of the global batch: exact however the rows
+are divided, and one mechanism for objectives with one denominator (causal LM) and with two (masked LM).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from types import ModuleType
+
+from lmx.errors import InputError, nearest
+
+
+def names() -> list[str]:
+  """Names of all objectives, in alphabetical order."""
+  return sorted(p.stem for p in pathlib.Path(__file__).parent.glob('*.py') if p.stem != '__init__')
+
+
+def get(name: str) -> ModuleType:
+  """Returns the module of objective `name`; InputError with the nearest name if there is none."""
+  if name not in names():
+    raise InputError(f'unknown objective "{name}"{nearest(name, names())}')
+  return importlib.import_module(f'lmx.objectives.{name}')

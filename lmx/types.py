@@ -1,0 +1,46 @@
+"""Names shared by every file of lmx, and the legend of axis letters.
+
+Axes: B batch, T query/time, S key/time, D model width, H heads, K head width, F feed-forward width, V vocabulary,
+N layers, M memory length, C characters, P predicted positions. Arrays that live longer than a line carry
+their axes in their name (`x_BTD`), and einsums use the same capitals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Params = Mapping[str, Any]  # nested dict of float32 arrays
+Batch = Mapping[str, Array]  # see CONTRIBUTING.md for the keys
+State = Any  # pytree; every leaf has the batch as its leading axis; () for a stateless model
+
+
+class Features(NamedTuple):
+  """What a model's body hands to its output layer.
+
+  Attributes:
+    last_BTD: last hidden layer.
+    pooled_BD: summary of the row (BERT's pooler), or None.
+    layers: every layer's output, embeddings first, each (B, T, D), when asked for; else None.
+  """
+
+  last_BTD: Array
+  pooled_BD: Array | None = None
+  layers: tuple[Array, ...] | None = None
+
+
+class Output(NamedTuple):
+  """What an objective returns.
+
+  Attributes:
+    sums: for each term of the loss its sum over the rows given; the step divides by the global weight of the term.
+    metrics: name -> (sum, weight), for reports only.
+    state: the model's state after the batch.
+  """
+
+  sums: dict[str, Array]
+  metrics: dict[str, tuple[Array, Array]]
+  state: State
