@@ -1,0 +1,138 @@
+"""What the builders of lmx share: one example is one document {id, text, label}, in the order of the source.
+
+A data set that is one stream (Penn Treebank, text8, enwik8) is cut into examples of about a megabyte at line ends or
+spaces; readers join them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow_datasets.public_api as tfds
+
+from lmx.data.builders import files
+from lmx.errors import InputError
+
+Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), label ('' for none)
+PIECE = 1_000_000  # characters in an example of a stream
+
+
+@dataclasses.dataclass
+class TextConfig(tfds.core.BuilderConfig):
+  """Options of a text data set.
+
+  Attributes:
+    check_sizes: compare the splits with the published sizes.
+  """
+
+  check_sizes: bool = True
+
+
+CHECKED = [TextConfig(name='default'), TextConfig(name='unchecked', check_sizes=False)]
+
+
+class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """A data set of documents. A subclass gives URLS, EXPECTED and `documents`."""
+
+  VERSION = tfds.core.Version(files.VERSION)
+  MANUAL_DOWNLOAD_INSTRUCTIONS = 'Files in manual_dir are used before a download is tried.'
+  URLS: dict[str, str] = {}  # name of the file -> address; an archive is unpacked
+  EXPECTED: dict[str, dict[str, int]] = {}  # split -> unit -> published size
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[Document]:
+    """The documents of a split, in order; `paths` as `files.find` gives them."""
+    raise TypeError(f'{type(self).__name__} must say how its documents are read')
+
+  def sizes(self, text: Any) -> dict[str, int]:
+    """Sizes of a document in the units of EXPECTED: tokens with one `<eos>` a line."""
+    return {'tokens': len(text.split()) + text.count('\n')}
+
+  def _info(self) -> tfds.core.DatasetInfo:
+    features = tfds.features.FeaturesDict(
+      {'id': tfds.features.Text(), 'text': tfds.features.Text(), 'label': tfds.features.Text()}
+    )
+    return self.dataset_info_from_configs(features=features, disable_shuffling=True)
+
+  def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
+    paths = self._paths(dl_manager)
+    return {split: self._generate_examples(split, paths) for split in ('train', 'valid', 'test')}
+
+  def _generate_examples(self, split: str, paths: dict[str, str]) -> Iterator:
+    found: dict[str, int] = {}
+    for index, (name, text, label) in enumerate(self.documents(split, paths)):
+      if self.builder_config.check_sizes:
+        for unit, size in self.sizes(text).items():
+          found[unit] = found.get(unit, 0) + size
+      yield index, {'id': name, 'text': text, 'label': label}
+    for unit, size in self.EXPECTED.get(split, {}).items():
+      if self.builder_config.check_sizes and found.get(unit, 0) != size:
+        raise InputError(
+          f'data set {self.name}, split {split}: expected {size:,} {unit}, found {found.get(unit, 0):,} in '
+          f'{", ".join(sorted(set(paths.values())))}; check the files, or set data.check_sizes=False'
+        )
+
+  def _paths(self, dl_manager: tfds.download.DownloadManager) -> dict[str, str]:
+    try:
+      manual = os.fspath(dl_manager.manual_dir)
+    except AssertionError:  # TFDS's way to say that there is no such directory
+      manual = ''
+    if manual:
+      return files.find(self.name, manual)
+    try:
+      got = dl_manager.download_and_extract(dict(self.URLS))
+    except Exception as error:  # every kind of network error
+      raise InputError(
+        f'data set {self.name}: could not be downloaded from {", ".join(self.URLS.values())} ({error}); '
+        'put its files into a directory and name it with data.manual_dir'
+      ) from error
+    return self.downloaded({name: os.fspath(path) for name, path in got.items()})
+
+  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+    """Part -> path of what was downloaded; `paths` is URLS with local files or unpacked folders."""
+    (folder,) = paths.values()
+    return files.find(self.name, folder)
+
+
+def pieces(lines: Iterator[str]) -> Iterator[str]:
+  """Joins lines to texts of about PIECE characters."""
+  held: list[str] = []
+  size = 0
+  for line in lines:
+    held.append(line)
+    size += len(line)
+    if size >= PIECE:
+      yield ''.join(held)
+      held, size = [], 0
+  if held:
+    yield ''.join(held)
+
+
+def cut_stream(path: str, start: int, stop: int) -> Iterator[bytes]:
+  """Bytes start .. stop of a file in pieces that end before a space, so that no word is cut but at the ends."""
+  position, held = 0, b''
+  for block in files.read_bytes(path):
+    held += block[max(0, start - position) : max(0, stop - position)]
+    position += len(block)
+    while len(held) >= PIECE and (at := held.find(b' ', PIECE)) > 0:
+      yield held[:at]
+      held = held[at:]
+    if position >= stop:
+      break
+  if held:
+    yield held
+
+
+def blank_line_documents(lines: Iterator[str]) -> Iterator[str]:
+  """Documents with empty lines between them."""
+  held: list[str] = []
+  for line in lines:
+    if line.strip():
+      held.append(line)
+    elif held:
+      yield ''.join(held)
+      held = []
+  if held:
+    yield ''.join(held)

@@ -1,0 +1,55 @@
+"""The Brown corpus (Francis and Kucera 1979), from its tagged files as NLTK keeps them, or from split text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from lmx.data.builders import base, files
+
+_URL = (
+  'https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/corpora/brown.zip'
+)
+_QUOTES = {'``': '"', "''": '"'}
+
+
+class Builder(base.TextBuilder):
+  """Texts ordered by category and name; the label is the category where the tagged files are read."""
+
+  BUILDER_CONFIGS = base.CHECKED
+  URLS = {'archive': _URL}
+  EXPECTED = {
+    'train': {'tokens': 945_561, 'sentences': 46_682},
+    'valid': {'tokens': 120_857, 'sentences': 5_914},
+    'test': {'tokens': 94_774, 'sentences': 4_744},
+  }
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    if 'all' in paths:
+      yield from _tagged(paths['all'], split)
+      return
+    for index, text in enumerate(base.blank_line_documents(files.read_lines(paths[split]))):
+      yield f'{split}-{index}', text, ''
+
+  def sizes(self, text: Any) -> dict[str, int]:
+    return {'tokens': len(text.split()), 'sentences': text.count('\n')}
+
+
+def _tagged(categories: str, split: str) -> Iterator[base.Document]:
+  """Texts of a split from the folder of `categories`, NLTK's cats.txt."""
+  members: dict[str, list[str]] = {}
+  for line in files.read_lines(categories):
+    name, category = line.split()
+    members.setdefault(category, []).append(name)
+  for category in sorted(members):
+    for index, name in enumerate(members[category]):
+      if split == {4: 'valid', 9: 'test'}.get(index % 10, 'train'):
+        lines = files.read_lines(os.path.join(os.path.dirname(categories), name))
+        sentences = ([_word(token) for token in line.split()] for line in lines)
+        yield name, ''.join(' '.join(words) + '\n' for words in sentences if words), category
+
+
+def _word(token: str) -> str:
+  word = token.rpartition('/')[0]
+  return _QUOTES.get(word, word)

@@ -1,0 +1,173 @@
+"""Finds the prose in a CPython installation: topics and docstrings, cleaned, each once.
+
+A block (text between empty lines) is kept if it reads as English: mostly letters, and function words that are not
+also keywords of Python among its words. Lines of a block that was wrapped are joined, so a line of the result is a
+paragraph or an item of a list. A long paragraph that another document already had is dropped, so that no test document
+repeats training text word for word.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+
+TOPICS = 'pydoc_data/topics.py'
+# Tests, vendored packages, tools that are programs rather than documented libraries, and build leftovers.
+_SKIPPED = frozenset(
+  {
+    'site-packages',
+    'dist-packages',
+    '__pycache__',
+    'test',
+    'tests',
+    'idlelib',
+    'lib2to3',
+    'turtledemo',
+    '_vendor',
+    '_bundled',
+    'lib-dynload',
+    'ensurepip',
+    '__phello__',
+  }
+)
+_FUNCTION_WORDS = frozenset(
+  'the a an of to this that these it its be been are was were by on which will can could must may might has have '
+  'had when where you your we our at should would used than then there no all any each only also such same'.split()
+)
+_BULLET = re.compile(r'(?:[-*+•] |\d+[.)] |[a-z]\) |\(\w\) )')
+_DOCTEST = re.compile(r'^\s*(?:>>>|\.\.\. )', re.MULTILINE)
+_MIN_BLOCK_WORDS = 3
+_MIN_DOCUMENT_WORDS = 5
+_MIN_REPEATED = 80  # characters of a paragraph that is dropped when it was seen before
+_WRAPPED = 45  # a line shorter than this was not broken by wrapping
+
+
+def source_files() -> list[str]:
+  """Paths below the standard library's folder, '/' between parts, sorted."""
+  root = sysconfig.get_paths()['stdlib']
+  found = []
+  for folder, folders, names in os.walk(root):
+    folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith('config-')]
+    paths = (os.path.relpath(os.path.join(folder, name), root) for name in names if name.endswith('.py'))
+    found += [path.replace(os.sep, '/') for path in paths]
+  return sorted(path for path in found if path == TOPICS or not path.startswith('pydoc_data/'))
+
+
+def fingerprint() -> dict[str, str]:
+  """Python's version and a digest of all source files read."""
+  digest = hashlib.sha256()
+  for path in source_files():
+    content = _read(path)
+    digest.update(f'{path}\0{len(content)}\0'.encode() + content)
+  return {'python': '.'.join(map(str, sys.version_info[:3])), 'sha256': digest.hexdigest()}
+
+
+@functools.cache
+def documents() -> tuple[tuple[str, str, str], ...]:
+  """All documents (id, text, label), sorted by id.
+
+  Small topics are cleaned before big ones: the big ones repeat the small, and so lose what they repeat.
+  """
+  raw: list[tuple[str, str, str]] = []
+  for path in source_files():
+    raw += _topics(_read(path)) if path == TOPICS else _docstrings(path, _read(path))
+  raw.sort(key=lambda document: (document[2] != 'pydoc_data', len(document[1]), document[0]))
+  seen: set[str] = set()
+  names: set[str] = set()
+  kept = []
+  for name, text, label in raw:
+    lines = [line for line in clean(text) if not _repeated(line, seen)]
+    joined = '\n'.join(lines)
+    if name not in names and len(joined.split()) >= _MIN_DOCUMENT_WORDS and joined not in seen:
+      names.add(name)
+      seen.add(joined)
+      kept.append((name, joined, label))
+  return tuple(sorted(kept))
+
+
+def split_of(name: str, fraction: float = 0.05) -> str:
+  """'train', 'valid' or 'test' by a hash of the document's id."""
+  share = int.from_bytes(digest(name)[:8], 'big') / 2**64
+  return 'valid' if share < fraction else 'test' if share < 2 * fraction else 'train'
+
+
+def digest(name: str) -> bytes:
+  """sha256 of a document's id: its split, and its place in the split."""
+  return hashlib.sha256(name.encode()).digest()
+
+
+def clean(text: str) -> list[str]:
+  """Paragraphs and list items of a docstring that read as English."""
+  kept: list[str] = []
+  for block in re.split(r'\n\s*\n', inspect.cleandoc(text)):
+    if match := _DOCTEST.search(block):
+      block = block[: match.start()]
+    kept += filter(_reads_well, _unwrap(block.split('\n')))
+  return kept
+
+
+def _unwrap(lines: Iterable[str]) -> Iterator[str]:
+  held, width = '', 0
+  for line in lines:
+    text = re.sub(r'\s+', ' ', line.strip())
+    if held and (_BULLET.match(text) or width < _WRAPPED):
+      yield held
+      held = ''
+    held = f'{held} {text}'.strip()
+    width = len(line.rstrip())
+  if held:
+    yield held
+
+
+def _reads_well(line: str) -> bool:
+  words = line.split()
+  letters = sum(c.isalpha() or c == ' ' for c in line)
+  if len(words) < _MIN_BLOCK_WORDS or letters < 0.75 * len(line) or '::=' in line or '___' in line:
+    return False
+  function_words = sum(word.lower().strip('.,;:()"') in _FUNCTION_WORDS for word in words)
+  return 14 * function_words >= len(words) or len(words) >= 5 and line[0].isupper() and line[-1] == '.'
+
+
+def _repeated(line: str, seen: set[str]) -> bool:
+  if len(line) < _MIN_REPEATED:
+    return False
+  known = line in seen
+  seen.add(line)
+  return known
+
+
+def _read(path: str) -> bytes:
+  with open(os.path.join(sysconfig.get_paths()['stdlib'], path), 'rb') as file:
+    return file.read()
+
+
+def _topics(source: bytes) -> Iterator[tuple[str, str, str]]:
+  for node in ast.parse(source).body:
+    value = getattr(node, 'value', None)
+    if isinstance(value, ast.Dict):
+      for name, text in ast.literal_eval(value).items():
+        yield f'pydoc_data.topics.{name}', text, 'pydoc_data'
+
+
+def _docstrings(path: str, source: bytes) -> Iterator[tuple[str, str, str]]:
+  module = path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')
+  try:
+    tree = ast.parse(source)
+  except SyntaxError:  # a template, not a module
+    return
+  pending: list[tuple[str, ast.AST]] = [(module, tree)]
+  while pending:
+    name, node = pending.pop()
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+      if text := ast.get_docstring(node, clean=False):
+        yield name, text, module.partition('.')[0]
+    for child in ast.iter_child_nodes(node):
+      own = getattr(child, 'name', None) if isinstance(child, ast.stmt) else None
+      pending.append((f'{name}.{own}' if own else name, child))

@@ -1,0 +1,149 @@
+"""Files a data set is read from: where they lie in a user's directory, reading them, and errors that name the line.
+
+No TFDS here, so a token cache that is complete can be found without importing it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator
+
+from lmx.errors import InputError
+
+VERSION = '1.0.0'  # of every builder; raise it when a builder's output changes
+TEXT_NAMES = ('.txt', '.txt.gz', '.jsonl', '.jsonl.gz')
+_SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val\b|val[._-]'), ('test', r'test'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """Where the files of a data set may lie.
+
+  Attributes:
+    folders: folders below the user's directory, tried in order.
+    names: part -> file names tried in order, plain or with .gz.
+  """
+
+  folders: tuple[str, ...]
+  names: dict[str, tuple[str, ...]]
+
+
+def _wikitext(number: str) -> Layout:
+  return Layout(
+    ('', f'wikitext-{number}', f'wikitext{number}'),
+    {part: (f'wiki.{part}.tokens', f'{part}.txt') for part in ('train', 'valid', 'test')},
+  )
+
+
+LAYOUTS = {
+  'ptb': Layout(
+    ('', 'ptb', 'penn', 'data', 'simple-examples/data'),
+    {part: (f'ptb.{part}.txt', f'{part}.txt') for part in ('train', 'valid', 'test')},
+  ),
+  'wikitext2': _wikitext('2'),
+  'wikitext103': _wikitext('103'),
+  'text8': Layout(('', 'text8'), {'all': ('text8', 'text8.txt')}),
+  'enwik8': Layout(('', 'enwik8'), {'all': ('enwik8', 'enwik8.txt')}),
+  'brown': Layout(('', 'brown'), {part: (f'brown.{part}.txt', f'{part}.txt') for part in ('train', 'valid', 'test')}),
+}
+TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as NLTK unpacks it
+
+
+def find(name: str, directory: str) -> dict[str, str]:
+  """Part -> path of the files of data set `name` in `directory`. Raises InputError that says what was looked for."""
+  layout = LAYOUTS[name]
+  if not os.path.isdir(directory):
+    raise InputError(f'data set {name}: {directory} is not a directory')
+  for way in (layout, TAGGED_BROWN) if name == 'brown' else (layout,):
+    for folder in way.folders:
+      found = {part: _first(os.path.join(directory, folder), names) for part, names in way.names.items()}
+      if all(found.values()):
+        return {part: path for part, path in found.items() if path}
+  wanted = ', '.join(names[0] for names in layout.names.values())
+  raise InputError(
+    f'data set {name}: {directory} does not hold {wanted} (also accepted: '
+    f'{", ".join(names[-1] for names in layout.names.values())}; each also as .gz)'
+  )
+
+
+def _first(folder: str, names: tuple[str, ...]) -> str | None:
+  paths = (os.path.join(folder, name + suffix) for name in names for suffix in ('', '.gz'))
+  return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def find_texts(pattern: str) -> dict[str, list[str]]:
+  """Split -> files of the user's own text: `pattern` is a directory, a file, a glob, or several with commas between.
+
+  Files are put into splits by name (train*, valid*/dev*/val*, test*); the others are training text.
+  """
+  paths: list[str] = []
+  for part in filter(None, (part.strip() for part in pattern.split(','))):
+    if os.path.isdir(part):
+      found = sorted(p for p in glob.glob(os.path.join(glob.escape(part), '*')) if p.endswith(TEXT_NAMES))
+    else:
+      found = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(part) if os.path.isfile(p))
+    if not found:
+      raise InputError(f'{part}: no text file there (looked for {", ".join("*" + name for name in TEXT_NAMES)})')
+    paths += [path for path in found if path not in paths]
+  if not paths:
+    raise InputError('data set text_files: name a directory or files of text (manual_dir)')
+  splits: dict[str, list[str]] = {}
+  for path in paths:
+    if not path.endswith(TEXT_NAMES):
+      raise InputError(f'{path}: not one of {", ".join("*" + name for name in TEXT_NAMES)}')
+    splits.setdefault(split_of(path), []).append(path)
+  if 'train' not in splits:
+    raise InputError(f'{pattern}: every file is named as validation or test text; nothing is left to train on')
+  return splits
+
+
+def split_of(path: str) -> str:
+  """The split that a file's name says; 'train' when it says none."""
+  name = os.path.basename(path).lower()
+  return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
+
+
+def named_split(path: str) -> bool:
+  """Does the file's name say its split?"""
+  return any(re.match(names, os.path.basename(path).lower()) for _, names in _SPLIT_NAMES)
+
+
+def read_bytes(path: str) -> Iterator[bytes]:
+  """Content in blocks of a megabyte, decompressed for .gz. Raises InputError for a bad gzip file."""
+  try:
+    with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as file:
+      while block := file.read(1 << 20):
+        yield block
+  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    raise InputError(f'{path}: not a complete gzip file ({error})') from error
+  except OSError as error:
+    raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+
+
+def read_lines(path: str) -> Iterator[str]:
+  """Lines with their line end (also the last). Raises InputError for empty, binary and undecodable files."""
+  rest, number = b'', 0
+  for block in read_bytes(path):
+    *lines, rest = (rest + block).split(b'\n')
+    for line in lines:
+      number += 1
+      yield _decode(line, path, number) + '\n'
+  if rest:
+    number += 1
+    yield _decode(rest, path, number) + '\n'
+  if not number:
+    raise InputError(f'{path}: the file is empty')
+
+
+def _decode(line: bytes, path: str, number: int) -> str:
+  if b'\0' in line:
+    raise InputError(f'{path}, line {number}: holds a zero byte; this is a binary file, not text')
+  try:
+    return line.removesuffix(b'\r').decode('utf-8-sig' if number == 1 else 'utf-8')
+  except UnicodeDecodeError as error:
+    raise InputError(f'{path}, line {number}: not UTF-8 text ({error.reason} at byte {error.start})') from error

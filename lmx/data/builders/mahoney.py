@@ -1,0 +1,33 @@
+"""What text8 and enwik8 share: one file of 100,000,000 bytes, cut 90 / 5 / 5 % as in the literature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lmx.data.builders import base, files
+from lmx.errors import InputError
+
+SIZE = 100_000_000
+
+
+class Mahoney(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """A stream of bytes; a piece is kept as bytes, so a character that the split cuts is not lost."""
+
+  BUILDER_CONFIGS = base.CHECKED
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    size = sum(len(block) for block in files.read_bytes(paths['all']))
+    if self.builder_config.check_sizes and size != SIZE:
+      raise InputError(
+        f'data set {self.name}: expected {SIZE:,} bytes, found {size:,} in {paths["all"]}; '
+        'for another file set data.check_sizes=False'
+      )
+    if size < 20:
+      raise InputError(f'{paths["all"]}: {size} bytes are too few for three splits')
+    start, stop = {'train': (0, 18), 'valid': (18, 19), 'test': (19, 20)}[split]
+    for index, text in enumerate(base.cut_stream(paths['all'], size * start // 20, size * stop // 20)):
+      yield f'{split}-{index}', text, ''
+
+  def sizes(self, text: Any) -> dict[str, int]:
+    return {'bytes': len(text)}

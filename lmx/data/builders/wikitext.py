@@ -1,0 +1,37 @@
+"""What WikiText-2 and WikiText-103 share (Merity et al. 2016, arXiv 1609.07843): a document is an article."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lmx.data.builders import base, files
+
+_TITLE = re.compile(r' ?= [^=].* = ?\n')
+
+
+def articles(lines: Iterator[str]) -> Iterator[str]:
+  """Cuts the lines before each title, a ` = Title = ` line between blank lines; nothing is lost or added."""
+  held: list[str] = []
+  blank, pending = True, ''  # was the line before blank; a title that waits for its blank line
+  begun = False
+  for line in lines:
+    if pending and not line.strip() and begun:
+      yield ''.join(held[:-1])
+      held = held[-1:]
+    begun = begun or bool(pending)
+    held.append(line)
+    pending = line if blank and _TITLE.fullmatch(line) else ''
+    blank = not line.strip()
+  if held:
+    yield ''.join(held)
+
+
+class Wikitext(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """A WikiText data set."""
+
+  BUILDER_CONFIGS = base.CHECKED
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    for index, text in enumerate(articles(files.read_lines(paths[split]))):
+      yield f'{split}-{index}', text, ''

@@ -1,0 +1,97 @@
+"""Directories that are complete or absent: built aside, renamed when done, whoever else builds them meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+
+from lmx.errors import InputError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def root(cache_dir: str = '') -> str:
+  """The cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx."""
+  return os.path.abspath(os.path.expanduser(cache_dir or os.environ.get('LMX_CACHE', '') or '~/.cache/lmx'))
+
+
+def build(directory: str, make: Callable[[str], None]) -> bool:
+  """Makes `directory` by `make(temporary directory)` and one rename, unless it exists.
+
+  A process killed on the way leaves a directory named `.tmp-*`, never taken as complete and removed by the next build.
+  Returns whether this process built it. Raises InputError where the disk is full or may not be written.
+  """
+  if os.path.isdir(directory):
+    return False
+  parent, name = os.path.split(directory)
+  with disk_errors(parent):
+    os.makedirs(parent, exist_ok=True)
+    _sweep(parent)
+    temporary = tempfile.mkdtemp(prefix=f'.tmp-{socket.gethostname()}-{os.getpid()}-', dir=parent)
+    try:
+      make(temporary)
+      os.chmod(temporary, 0o755)
+      os.rename(temporary, directory)
+    except OSError as error:
+      if error.errno in (errno.EEXIST, errno.ENOTEMPTY) and os.path.isdir(directory):
+        return False  # another process was faster; the content is the same
+      raise
+    finally:
+      shutil.rmtree(temporary, ignore_errors=True)
+  return True
+
+
+@contextlib.contextmanager
+def disk_errors(directory: str):
+  """Turns a full or read-only disk into an InputError that names `directory`."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno in _FULL:
+      raise InputError(
+        f'no space left on the disk of {directory}; free some, or choose another cache directory '
+        '(environment variable LMX_CACHE)'
+      ) from error
+    if error.errno in _READ_ONLY:
+      raise InputError(
+        f'{directory} may not be written ({error.strerror}); choose another cache directory '
+        '(environment variable LMX_CACHE)'
+      ) from error
+    raise
+
+
+def is_disk_error(error: BaseException) -> bool:
+  """Is it one that `disk_errors` explains?"""
+  return isinstance(error, OSError) and error.errno in (*_FULL, *_READ_ONLY)
+
+
+def sha256(path: str) -> str:
+  """Digest of a file's content, hex."""
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def _sweep(parent: str) -> None:
+  """Removes what killed processes of this machine left."""
+  prefix = f'.tmp-{socket.gethostname()}-'
+  for name in os.listdir(parent):
+    pid = name[len(prefix) :].partition('-')[0]
+    if name.startswith(prefix) and pid.isdigit() and not _alive(int(pid)):
+      shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+  try:
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return False
+  except PermissionError:
+    return True
+  return True

@@ -1,0 +1,444 @@
+"""The token cache: a tokenised data set as flat arrays on disk, and its in-memory form.
+
+A `Corpus` is what every batcher reads. Each split is one long array of token ids with the starts of
+its documents and sentences beside it, so a batch is index arithmetic over a memory map. The cache
+directory is named by a hash of the data set's content and the tokenizer's options:
+
+    train.tokens (little-endian)  train.offsets.npy  train.sentences.npy  train.labels.npy
+    valid.* test.*  vocabulary.json  manifest.json (sizes and sha256 of the others)
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import tqdm
+
+from lmx.data import cache, sources, tokenizers
+from lmx.data import sentences as sentence_rules
+from lmx.errors import InputError
+
+FORMAT = 1  # of the cache; raise it when the same request gives other tokens
+_CHARACTERS = 1_000_000  # of text encoded at once
+_DIGESTED = ('tokens', 'offsets', 'sentences', 'labels')
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """One part of a corpus (train, valid, test).
+
+  Attributes:
+    name: the split's name.
+    tokens: 1-D array of token ids, the documents one after another (uint8, uint16 or uint32; a
+      memory map when read from the cache). Convert before arithmetic: the type is unsigned.
+    offsets: int64, documents + 1 entries: document d is tokens[offsets[d]:offsets[d + 1]]; where
+      the tokenizer has an end-of-text id, that id ends each of them.
+    sentences: int64 starts of the sentences and the end of the last one, or None where the data set
+      has none. Every document that is not empty starts a sentence; a document's last sentence holds
+      its end-of-text id.
+    labels: int32, one a document, indices of manifest['label_names'], or None.
+    counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
+  """
+
+  name: str
+  tokens: np.ndarray
+  offsets: np.ndarray
+  sentences: np.ndarray | None
+  labels: np.ndarray | None
+  counts: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+  """A tokenised data set.
+
+  Attributes:
+    tokenizer: see `lmx.data.tokenizers.Tokenizer`.
+    splits: name -> Split.
+    manifest: JSON-able record: data set, version, checksums, counts, tokenizer, rules.
+    hash: digest of the manifest, so of every token; two corpora with one hash are equal.
+    dir: the cache directory, '' for a corpus in memory.
+  """
+
+  tokenizer: tokenizers.Tokenizer
+  splits: Mapping[str, Split]
+  manifest: Mapping[str, Any]
+  hash: str
+  dir: str = ''
+
+  @classmethod
+  def from_texts(
+    cls,
+    splits: Mapping[str, Sequence[str]],
+    tokenizer: tokenizers.Tokenizer,
+    *,
+    labels: Mapping[str, Sequence[int]] | None = None,
+    sentences: str = '',
+  ) -> Corpus:
+    """Builds a corpus in memory.
+
+    Args:
+      splits: name -> documents.
+      tokenizer: encodes them; its end-of-text id, if any, ends each document.
+      labels: name -> label of each document.
+      sentences: a mode of `lmx.data.sentences.split`, or '' for none.
+    """
+    made, records = {}, {}
+    for name, documents in splits.items():
+      buffer = io.BytesIO()
+      writer = _Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
+      rows = ((str(i), text, '') for i, text in enumerate(documents))
+      for text, _, pieces in _encoded(rows, tokenizer, sentences):
+        writer.add(text, pieces)
+        writer.end_document('')
+      made[name] = writer.split(
+        np.frombuffer(buffer.getvalue(), writer.dtype),
+        None if labels is None else np.asarray(labels[name], np.int32),
+      )
+      arrays = {key: getattr(made[name], key) for key in _DIGESTED}
+      records[name] = {'counts': dict(made[name].counts)} | {
+        key: hashlib.sha256(value.tobytes()).hexdigest() for key, value in arrays.items() if value is not None
+      }
+    manifest = {
+      'format': FORMAT,
+      'dataset': {'name': 'texts'},
+      'tokenizer': _tokenizer_record(tokenizer),
+      'word_rule': _word_rule(tokenizer, False),
+      'label_names': [],
+      'splits': records,
+    }
+    return cls(tokenizer, made, manifest, manifest_hash(manifest))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """What to tokenise, and how.
+
+  Attributes:
+    dataset: a name of `lmx.data.sources.RULES`.
+    tokenizer: a kind of `lmx.data.tokenizers.KINDS`.
+    manual_dir: directory with the data set's files; for text_files also a file, a glob, or several
+      with commas between; '': the data set is downloaded (or embedded).
+    vocab_size: most entries of a trained vocabulary, special tokens included; 0: no limit (words,
+      characters) or 8192 (bpe, wordpiece).
+    min_count: rarer words and characters become `<unk>`.
+    tokenizer_path: file or directory of a tokenizer to read; '': one is trained.
+    lower_case: words and wordpiece lower the text.
+    vocabulary_splits: the splits a vocabulary is learned from: ('train',), or all three as Mikolov's
+      tools count Penn Treebank.
+    check_sizes: compare the splits with the published sizes.
+    documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
+    split_fraction: text_files: share held out for validation, and for test, where no file is.
+  """
+
+  dataset: str = 'embedded'
+  tokenizer: str = 'words'
+  manual_dir: str = ''
+  vocab_size: int = 0
+  min_count: int = 1
+  tokenizer_path: str = ''
+  lower_case: bool = False
+  vocabulary_splits: tuple[str, ...] = ('train',)
+  check_sizes: bool = True
+  documents: str = 'auto'
+  split_fraction: float = 0.05
+
+  def __post_init__(self):
+    if self.tokenizer not in tokenizers.KINDS:
+      tokenizers.train(self.tokenizer, ())  # raises, with the nearest kind
+    if unknown := set(self.vocabulary_splits) - {'train', 'valid', 'test'}:
+      raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
+
+  def source(self) -> sources.Source:
+    """The data set."""
+    return sources.Source(self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction)
+
+
+def load(
+  dataset: str = 'embedded',
+  tokenizer: str = 'words',
+  *,
+  cache_dir: str = '',
+  verify: bool = False,
+  **options: Any,
+) -> Corpus:
+  """Reads a tokenised data set, making it first if it is not in the cache.
+
+  Args:
+    dataset: name of the data set.
+    tokenizer: kind of tokenizer.
+    cache_dir: '': environment variable LMX_CACHE, else ~/.cache/lmx.
+    verify: check the sha256 of every file too, not only its size.
+    **options: the other fields of `Spec`.
+
+  Raises:
+    InputError: bad input files, sizes that differ from the published ones, a damaged cache.
+  """
+  return read(prepare(Spec(dataset, tokenizer, **options), cache_dir), verify=verify)
+
+
+def prepare(spec: Spec, cache_dir: str = '') -> str:
+  """Tokenises a data set unless that was done; returns its cache directory."""
+  source, given = spec.source(), None
+  request: dict[str, Any] = {'format': FORMAT, 'dataset': source.identity(), 'kind': spec.tokenizer}
+  if spec.tokenizer_path:
+    given = tokenizers.read(spec.tokenizer, spec.tokenizer_path, lower_case=spec.lower_case)
+    request['tokenizer'] = given.hash
+  else:
+    names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
+    request |= {name: getattr(spec, name) for name in names}
+  key = manifest_hash(request)[:16]
+  name = f'{spec.dataset}-{spec.tokenizer}-{key}'
+  directory = os.path.join(cache.root(cache_dir), 'tokens', name)
+  cache.build(directory, lambda temporary: _build(temporary, spec, source, given, cache_dir))
+  return directory
+
+
+def read(directory: str, *, verify: bool = False) -> Corpus:
+  """Opens a cache directory. Raises InputError naming the file that is missing or altered."""
+  manifest_path = os.path.join(directory, 'manifest.json')
+  advice = f'delete the directory {directory} and run again to rebuild it'
+  try:
+    with open(manifest_path, encoding='utf-8') as file:
+      manifest = json.load(file)
+    entries = dict(manifest['files'])
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise InputError(f'{manifest_path}: cannot be read ({error}); {advice}') from error
+  if manifest['format'] != FORMAT:
+    raise InputError(f'{manifest_path}: made by another version of lmx; {advice}')
+  for name, entry in entries.items():
+    path = os.path.join(directory, name)
+    size = os.path.getsize(path) if os.path.exists(path) else -1
+    if size != entry['bytes']:
+      found = 'is missing' if size < 0 else f'has {size:,} bytes instead of {entry["bytes"]:,}'
+      raise InputError(f'{path}: the token cache is damaged, the file {found}; {advice}')
+    if verify and cache.sha256(path) != entry['sha256']:
+      raise InputError(f'{path}: the token cache is damaged, its content was altered; {advice}')
+  tokenizer = tokenizers.load(directory)
+  dtype = np.dtype(manifest['dtype'])
+  splits = {}
+  for name, record in manifest['splits'].items():
+    stem = os.path.join(directory, name)
+    arrays: dict[str, Any] = {
+      part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None
+      for part in ('offsets', 'sentences', 'labels')
+    }
+    tokens = np.memmap(f'{stem}.tokens', dtype, mode='r')
+    splits[name] = Split(name, tokens, **arrays, counts=record['counts'])
+  return Corpus(tokenizer, splits, manifest, manifest_hash(manifest), directory)
+
+
+def manifest_hash(manifest: Mapping[str, Any]) -> str:
+  """Returns the sha256 (hex) of the manifest's canonical JSON."""
+  return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+class _Writer:
+  """Takes a split's pieces in order and writes the tokens."""
+
+  def __init__(
+    self,
+    name: str,
+    file: BinaryIO,
+    tokenizer: tokenizers.Tokenizer,
+    sentences: bool,
+    *,
+    line_words: bool,
+  ):
+    self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
+    self.digest = hashlib.sha256()
+    self.labels: list[str] = []
+    self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
+    self._offsets = array.array('q', [0])
+    self._sentences = array.array('q') if sentences else None
+    self._size, self._last = 0, -1
+    self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
+
+  def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
+    """Takes a document, or a part of one: its text and the ids of its sentences."""
+    for ids in pieces:
+      if ids.size:
+        if self._sentences is not None:
+          self._sentences.append(self._size)
+        self._write(ids)
+    self._counts['words'] += len(text.split()) + (text.count('\n') if self._line_words else 0)
+    self._counts['characters'] += len(text)
+    self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
+
+  def end_document(self, label: str) -> None:
+    """Closes the document with the end-of-text id, unless it ends so already."""
+    eos = self._tokenizer.eos_id
+    if eos is not None and (self._last != eos or self._offsets[-1] == self._size):
+      if self._sentences is not None and self._offsets[-1] == self._size:
+        self._sentences.append(self._size)
+      self._write(np.asarray([eos]))
+    self._offsets.append(self._size)
+    self.labels.append(label)
+
+  def split(self, tokens: np.ndarray, labels: np.ndarray | None) -> Split:
+    """The finished split, around its tokens as an array."""
+    offsets = np.frombuffer(self._offsets, np.int64)
+    starts = None
+    if self._sentences is not None:
+      starts = np.frombuffer(array.array('q', [*self._sentences, self._size]), np.int64)
+    words = self._size if self._tokenizer.kind == 'words' else self._counts['words']
+    counts = {'tokens': self._size, **self._counts, 'words': words, 'documents': len(offsets) - 1}
+    return Split(self._name, tokens, offsets, starts, labels, counts)
+
+  def _write(self, ids: np.ndarray) -> None:
+    if ids.max() >= self._tokenizer.vocab_size or ids.min() < 0:
+      raise InputError(
+        f'split {self._name}: token id {ids.max()} in the data, but the vocabulary has '
+        f'{self._tokenizer.vocab_size} entries'
+      )
+    block = ids.astype(self.dtype).tobytes()
+    self._file.write(block)
+    self.digest.update(block)
+    self._size += ids.size
+    self._last = int(ids[-1])
+
+
+def _encoded(
+  rows: Iterable[tuple[str, str, str]], tokenizer: tokenizers.Tokenizer, mode: str
+) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+  """Yields (text, label, ids of each sentence) of rows (id, text, label), in batches inside."""
+  held: list[tuple[str, str, list[str]]] = []
+  size = 0
+  for _, text, label in rows:
+    held.append((text, label, _sentences(text, mode, tokenizer)))
+    size += len(text)
+    if size >= _CHARACTERS:
+      yield from _encode_held(held, tokenizer)
+      held, size = [], 0
+  yield from _encode_held(held, tokenizer)
+
+
+def _encode_held(held, tokenizer) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+  encoded = iter(tokenizer.encode_batch([piece for _, _, pieces in held for piece in pieces]))
+  for text, label, pieces in held:
+    yield text, label, [next(encoded) for _ in pieces]
+
+
+def _sentences(text: str, mode: str, tokenizer: tokenizers.Tokenizer) -> list[str]:
+  if not mode:
+    return [text]
+  if mode.startswith('auto'):
+    mode = sentence_rules.mode_of(text, lines=mode == 'auto_lines')
+  # Pieces of byte-level BPE begin with their space; a cut before it gives the tokens of the whole.
+  return sentence_rules.split(text, mode, space_leads=tokenizer.kind == 'bpe')
+
+
+def _build(
+  directory: str,
+  spec: Spec,
+  source: sources.Source,
+  tokenizer: tokenizers.Tokenizer | None,
+  cache_dir: str,
+) -> None:
+  """Tokenises into `directory`, the manifest last."""
+  splits = sources.open_splits(source, cache_dir)
+  tokenizer = tokenizer or _train(spec, source.rules, splits)
+  written = list(tokenizer.save(directory))
+  mode = source.rules.sentences
+  if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
+    mode = 'auto_lines'  # one sentence a line is the usual form of such files
+  writers, digests = {}, {}
+  for name, examples in splits.items():
+    with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
+      lines = source.rules.words == 'lines'
+      writer = _Writer(name, file, tokenizer, bool(mode), line_words=lines)
+      _write_split(writer, examples, tokenizer, mode, source.rules.stream, name)
+    writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
+  label_names = sorted({label for writer in writers.values() for label in writer.labels})
+  records = {}
+  for name, writer in writers.items():
+    labels = np.searchsorted(label_names, writer.labels) if label_names != [''] else None
+    split = writer.split(np.zeros(0), None if labels is None else labels.astype(np.int32))
+    if not split.counts['tokens']:
+      raise InputError(f'data set {spec.dataset}: split {name} holds no tokens')
+    records[name] = {'counts': dict(split.counts)}
+    written.append(f'{name}.tokens')
+    for part in ('offsets', 'sentences', 'labels'):
+      if (values := getattr(split, part)) is not None:
+        np.save(os.path.join(directory, f'{name}.{part}.npy'), values)
+        written.append(f'{name}.{part}.npy')
+  paths = {name: os.path.join(directory, name) for name in written}
+  manifest = {
+    'format': FORMAT,
+    'dataset': source.identity(),
+    'tokenizer': _tokenizer_record(tokenizer),
+    'word_rule': _word_rule(tokenizer, source.rules.words == 'lines'),
+    'label_names': label_names if label_names != [''] else [],
+    'dtype': writer.dtype.str,
+    'splits': records,
+    'files': {
+      name: {'bytes': os.path.getsize(path), 'sha256': digests.get(name) or cache.sha256(path)}
+      for name, path in paths.items()
+    },
+  }
+  with open(os.path.join(directory, 'manifest.json'), 'w', encoding='utf-8') as file:
+    json.dump(manifest, file, indent=1)
+
+
+def _write_split(
+  writer: _Writer,
+  examples: sources.Examples,
+  tokenizer: tokenizers.Tokenizer,
+  mode: str,
+  stream: bool,
+  name: str,
+) -> None:
+  rows = _progress(examples, f'tokenising {name}')
+  for text, label, pieces in _encoded(rows, tokenizer, mode):
+    writer.add(text, pieces)
+    if not stream:
+      writer.end_document(label)
+  if stream:
+    writer.end_document('')
+
+
+def _train(spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples]) -> tokenizers.Tokenizer:
+  def texts(names: Iterable[str], what: str) -> Iterator[str]:
+    for name in names:
+      if name in splits:
+        for _, text, _ in _progress(splits[name], f'{what} {name}'):
+          yield text
+
+  return tokenizers.train(
+    spec.tokenizer,
+    texts(spec.vocabulary_splits, 'learning the vocabulary from'),
+    vocab_size=spec.vocab_size,
+    min_count=spec.min_count,
+    lower_case=spec.lower_case,
+    rule=rules.words,
+    document_eos=rules.document_eos,
+    others=texts(splits, 'checking the characters of'),
+  )
+
+
+def _progress(examples: sources.Examples, what: str) -> Iterable[tuple[str, str, str]]:
+  return tqdm.tqdm(examples, what, len(examples), unit='doc', leave=False, disable=not sys.stderr.isatty(), delay=1)
+
+
+def _tokenizer_record(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
+  return {
+    'kind': tokenizer.kind,
+    'vocab_size': tokenizer.vocab_size,
+    'hash': tokenizer.hash,
+  }
+
+
+def _word_rule(tokenizer: tokenizers.Tokenizer, lines: bool) -> str:
+  """How words are counted, for perplexity per word."""
+  if tokenizer.kind == 'words':
+    return 'tokens'
+  return 'words between white space' + (' and one <eos> a line' if lines else '')

@@ -1,0 +1,124 @@
+"""Random numbers that can be asked for by index, and the noise of masked language models.
+
+Devlin et al. 2018, arXiv 1810.04805, section 3.1 and appendix A.1, and the whole-word option of the code released with
+it (google-research/bert, create_pretraining_data.py). Every draw comes from a Philox generator whose key is (seed,
+purpose) and whose counter starts at the example's number, so the noise of an example does not depend on which step,
+host or thread asks for it.
+
+Deviations: none in distribution. As released, a continuation piece that opens the second segment belongs to the same
+word as the piece before the separator.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+
+def generator(seed: int, purpose: str, major: int = 0, minor: int = 0) -> np.random.Generator:
+  """Returns the generator of (seed, purpose, two counters); equal arguments give equal draws."""
+  key = np.array([seed, zlib.crc32(purpose.encode())], np.uint64)
+  counter = np.array([0, 0, minor, major], np.uint64)  # the draws of one generator advance the low words
+  return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def uniform(seed: int, purpose: str, index: Iterable[tuple[int, int]], width: int) -> np.ndarray:
+  """Returns one row of `width` numbers in [0, 1) for each (major, minor) counter."""
+  return np.stack([generator(seed, purpose, *pair).random(width) for pair in index])
+
+
+def _greedy(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -> np.ndarray:
+  """Takes groups in the order of their keys, passing over those that would exceed `n_B`; returns bool take_BG."""
+  order_BG = np.argsort(key_BG, axis=1)
+  ordered_BG = np.take_along_axis(size_BG, order_BG, axis=1)
+  left_B = n_B.copy()
+  take_BG = np.zeros(size_BG.shape, bool)
+  for g in range(size_BG.shape[1]):
+    take_BG[:, g] = (ordered_BG[:, g] <= left_B) & (ordered_BG[:, g] > 0)
+    left_B -= ordered_BG[:, g] * take_BG[:, g]
+    if not left_B.any():
+      break
+  result_BG = np.zeros_like(take_BG)
+  np.put_along_axis(result_BG, order_BG, take_BG, axis=1)
+  return result_BG
+
+
+def choose(
+  candidates_BT: np.ndarray, n_B: np.ndarray, key_BT: np.ndarray, starts_BT: np.ndarray | None = None
+) -> np.ndarray:
+  """Chooses `n_B` candidates of each row, fewer if there are fewer or if whole words do not fill the number.
+
+  Args:
+    candidates_BT: bool, the positions that may be chosen.
+    n_B: how many to choose in each row.
+    key_BT: uniform random numbers; the candidates, or words, with the smallest keys come first.
+    starts_BT: bool, true where a token begins a word, to choose whole words; None chooses single tokens.
+
+  Returns:
+    chosen_BT, bool.
+  """
+  B, T = candidates_BT.shape
+  if starts_BT is None:
+    order_BT = np.argsort(np.where(candidates_BT, key_BT, 2.0), axis=1)
+    chosen_BT = np.zeros((B, T), bool)
+    np.put_along_axis(chosen_BT, order_BT, np.arange(T) < n_B[:, None], axis=1)
+    return chosen_BT & candidates_BT
+  first_BT = candidates_BT & (np.cumsum(candidates_BT, axis=1) == 1)
+  word_BT = np.maximum(np.cumsum(candidates_BT & (starts_BT | first_BT), axis=1) - 1, 0)
+  flat_BT = word_BT + T * np.arange(B)[:, None]
+  size_BG = np.bincount(flat_BT[candidates_BT], minlength=B * T).reshape(B, T)
+  take_BG = _greedy(size_BG, np.where(size_BG > 0, key_BT, 2.0), n_B)
+  return np.take_along_axis(take_BG, word_BT, axis=1) & candidates_BT
+
+
+def mask_tokens(
+  tokens_BT: np.ndarray,
+  lengths_B: np.ndarray,
+  candidates_BT: np.ndarray,
+  uniform_BU: np.ndarray,
+  *,
+  mask_id: int,
+  replacements: Sequence[int] | np.ndarray,
+  mask_prob: float,
+  max_predictions: int,
+  starts_BT: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+  """Hides tokens for a masked language model: 80% become `mask_id`, 10% stay, 10% become a random token.
+
+  `min(max_predictions, max(1, round(length * mask_prob)))` positions are predicted; specials count in the length, as
+  released, and are no candidates.
+
+  Args:
+    tokens_BT: int32 token ids.
+    lengths_B: real tokens of each row, specials included.
+    candidates_BT: bool, the positions that may be predicted (no specials, no padding).
+    uniform_BU: random numbers in [0, 1), with U = T + 2 * max_predictions (see `uniform`).
+    mask_id: id of the mask token.
+    replacements: ids that a random token is drawn from; as released, the whole vocabulary.
+    mask_prob: share of the length to predict.
+    max_predictions: P, the number of prediction slots of a row.
+    starts_BT: bool, true where a token begins a word, to hide whole words; None hides single tokens.
+
+  Returns:
+    tokens_BT with the noise in it, positions_BP in rising order, targets_BP (the original tokens) and weights_BP; slots
+    that are not used hold position 0, target 0 and weight 0.
+  """
+  B, T = tokens_BT.shape
+  P = max_predictions
+  key_BT, action_BP, draw_BP = uniform_BU[:, :T], uniform_BU[:, T : T + P], uniform_BU[:, T + P : T + 2 * P]
+  n_B = np.minimum(P, np.maximum(1, np.rint(lengths_B * mask_prob).astype(np.int64)))  # rint: half to even, as Python
+  chosen_BT = choose(candidates_BT, n_B, key_BT, starts_BT)
+  row, column = np.nonzero(chosen_BT)
+  slot = (np.cumsum(chosen_BT, axis=1) - 1)[row, column]
+  action, draw = action_BP[row, slot], draw_BP[row, slot]
+  ids = np.asarray(replacements)
+  original = tokens_BT[row, column]
+  random = ids[(draw * len(ids)).astype(np.int64)]
+  noisy_BT = tokens_BT.astype(np.int32)
+  noisy_BT[row, column] = np.where(action < 0.8, mask_id, np.where(action < 0.9, original, random))
+  positions_BP, targets_BP = np.zeros((B, P), np.int32), np.zeros((B, P), np.int32)
+  weights_BP = np.zeros((B, P), np.float32)
+  positions_BP[row, slot], targets_BP[row, slot], weights_BP[row, slot] = column, original, 1.0
+  return dict(tokens_BT=noisy_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP)

@@ -1,0 +1,412 @@
+"""Tokenizers: bytes, characters, words, byte-level BPE and WordPiece.
+
+Words follow the rules of the data set: Penn Treebank, WikiText, Brown and 1B words are split at white space and each
+line ends with a counted `<eos>` (Mikolov's rule); text8 is split at white space; plain prose is split into words,
+punctuation and line ends. Vocabularies are sorted by falling frequency, as adaptive and hierarchical softmaxes need.
+Byte-level BPE is GPT-2's (Radford et al. 2019, section 2.2), WordPiece is BERT's (Devlin et al. 2018), both through the
+`tokenizers` library. Special tokens written out in a text are ordinary text.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tokenizers as hf
+
+from lmx.data import subwords
+from lmx.data import words as word_rules
+from lmx.errors import InputError, nearest
+
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece')
+FILE = 'vocabulary.json'
+
+
+class Tokenizer(abc.ABC):
+  """Text to ids and back.
+
+  Attributes:
+    kind: one of KINDS.
+    vocab_size: ids are 0 .. vocab_size - 1.
+    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id: ids of the special tokens, None where
+      there is none.
+  """
+
+  kind: str
+  vocab_size: int
+  pad_id: int | None = None
+  unk_id: int | None = None
+  eos_id: int | None = None
+  bos_id: int | None = None
+  cls_id: int | None = None
+  sep_id: int | None = None
+  mask_id: int | None = None
+
+  @abc.abstractmethod
+  def encode(self, text: str) -> np.ndarray:
+    """Ids of `text`, int32, without special tokens, except `<eos>` at line ends under that rule."""
+
+  @abc.abstractmethod
+  def decode(self, ids: Iterable[int]) -> str:
+    """Text of `ids`. Raises InputError for an id outside the vocabulary."""
+
+  @abc.abstractmethod
+  def id_to_token(self, index: int) -> str:
+    """The printable piece of one id."""
+
+  @abc.abstractmethod
+  def _content(self) -> dict[str, Any]:
+    """Everything that decides encode and decode, JSON-able."""
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    """`encode` of each text."""
+    return [self.encode(text) for text in texts]
+
+  def pieces(self, ids: Iterable[int]) -> list[str]:
+    """`id_to_token` of each id."""
+    return [self.id_to_token(i) for i in self._checked(ids)]
+
+  def starts_word(self, ids: np.ndarray) -> np.ndarray:
+    """bool of the shape of `ids` (1-D): does the piece begin a word? A special token is a word."""
+    row = np.asarray(self._checked(ids), np.int64)
+    begins, ends = self._word_tables
+    starts = begins[row]
+    starts[1:] |= ends[row[:-1]]
+    starts[:1] = True
+    return starts
+
+  @functools.cached_property
+  def hash(self) -> str:
+    """Digest of everything that decides encode and decode."""
+    return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+
+  def save(self, directory: str) -> list[str]:
+    """Writes the tokenizer's files and returns their names."""
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, FILE), 'w', encoding='utf-8') as file:
+      json.dump(self._content(), file, sort_keys=True)
+    return [FILE]
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    """bool tables by id: the piece begins a word; the piece after it begins a word."""
+    special = {i for i in (self.unk_id, self.eos_id) if i is not None}
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    begins = [i in special or text[:1].isspace() for i, text in enumerate(texts)]
+    ends = [i in special or text[-1:].isspace() for i, text in enumerate(texts)]
+    return np.asarray(begins), np.asarray(ends)
+
+  def _checked(self, ids: Iterable[int]) -> list[int]:
+    ids = [int(i) for i in ids]
+    for i in ids:
+      if not 0 <= i < self.vocab_size:
+        raise InputError(f'token id {i} is outside the vocabulary of {self.vocab_size} {self.kind}')
+    return ids
+
+
+class Bytes(Tokenizer):
+  """UTF-8 bytes: ids 0-255, and 256 ends a document where the data set has documents."""
+
+  kind = 'bytes'
+
+  def __init__(self, *, eos: bool = False):
+    self.vocab_size = 256 + eos
+    self.eos_id = 256 if eos else None
+
+  def encode(self, text: str) -> np.ndarray:
+    # surrogateescape: a split of a byte stream may cut a character; its bytes come through unchanged.
+    return np.frombuffer(text.encode('utf-8', 'surrogateescape'), np.uint8).astype(np.int32)
+
+  def decode(self, ids: Iterable[int]) -> str:
+    runs = bytes(10 if i == self.eos_id else i for i in self._checked(ids))
+    return runs.decode('utf-8', 'replace')
+
+  def id_to_token(self, index: int) -> str:
+    return '<eos>' if index == self.eos_id else chr(index) if index < 128 else f'<0x{index:02x}>'
+
+  def _content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'eos': self.eos_id is not None}
+
+
+class Characters(Tokenizer):
+  """Unicode code points seen in training; `<unk>` exists only where some text of the data set needs it."""
+
+  kind = 'characters'
+
+  def __init__(self, tokens: Sequence[str]):
+    self.tokens = list(tokens)
+    self.vocab_size = len(self.tokens)
+    self._ids = {token: i for i, token in enumerate(self.tokens)}
+    self.unk_id, self.eos_id = self._ids.get('<unk>'), self._ids.get('<eos>')
+
+  def encode(self, text: str) -> np.ndarray:
+    ids = self._ids
+    if self.unk_id is None:
+      try:
+        return np.fromiter((ids[c] for c in text), np.int32, len(text))
+      except KeyError as error:
+        raise InputError(
+          f'character {error.args[0]!r} is not in the vocabulary of {self.vocab_size} characters'
+        ) from None
+    return np.fromiter((ids.get(c, self.unk_id) for c in text), np.int32, len(text))
+
+  def decode(self, ids: Iterable[int]) -> str:
+    return ''.join('\n' if i == self.eos_id else self.tokens[i] for i in self._checked(ids))
+
+  def id_to_token(self, index: int) -> str:
+    return self.tokens[index]
+
+  def _content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'tokens': self.tokens}
+
+
+class Words(Tokenizer):
+  """Words with `<unk>`.
+
+  Args:
+    tokens: the vocabulary, by falling frequency.
+    rule: 'lines': white space splits, a line end is `<eos>`; 'space': white space splits; 'prose': words,
+      punctuation and line ends, and `<eos>` ends a document.
+    lower_case: lower the text first.
+  """
+
+  kind = 'words'
+
+  def __init__(self, tokens: Sequence[str], rule: str, *, lower_case: bool = False):
+    self.tokens, self.rule, self.lower_case = list(tokens), rule, lower_case
+    self.vocab_size = len(self.tokens)
+    self._ids = {token: i for i, token in enumerate(self.tokens)}
+    if '<unk>' not in self._ids:
+      raise InputError('a vocabulary of words must hold <unk>')
+    self.unk_id, self.eos_id = self._ids['<unk>'], self._ids.get('<eos>')
+
+  def encode(self, text: str) -> np.ndarray:
+    words = word_rules.split(text, self.rule, self.lower_case)
+    get, unk = self._ids.get, self.unk_id
+    return np.fromiter((get(word, unk) for word in words), np.int32, len(words))
+
+  def decode(self, ids: Iterable[int]) -> str:
+    words = [self.tokens[i] for i in self._checked(ids)]
+    if self.rule == 'prose':
+      return word_rules.join(words)
+    return re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
+
+  def id_to_token(self, index: int) -> str:
+    return self.tokens[index]
+
+  def starts_word(self, ids: np.ndarray) -> np.ndarray:
+    return np.ones(len(self._checked(ids)), bool)
+
+  def _content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'rule': self.rule, 'lower_case': self.lower_case, 'tokens': self.tokens}
+
+
+class _Subwords(Tokenizer):
+  """A tokenizer of the `tokenizers` library."""
+
+  def __init__(self, model: hf.Tokenizer):
+    self._model = model
+    self._model.encode_special_tokens = True
+    self._model.no_padding()
+    self._model.no_truncation()
+    self.vocab_size = model.get_vocab_size(with_added_tokens=True)
+
+  def encode(self, text: str) -> np.ndarray:
+    return np.asarray(self._model.encode(text, add_special_tokens=False).ids, np.int32)
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    return [np.asarray(e.ids, np.int32) for e in self._model.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+  def decode(self, ids: Iterable[int]) -> str:
+    return self._model.decode(self._checked(ids), skip_special_tokens=False)
+
+  def id_to_token(self, index: int) -> str:
+    return self._model.id_to_token(index) or ''  # an id that a vocabulary left out
+
+  def _content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+
+
+class Bpe(_Subwords):
+  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate."""
+
+  kind = 'bpe'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
+    if self.eos_id is None:
+      raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    spaces = {*'ĠĊĉč'}  # GPT-2's printable forms of space, line feed, tab, carriage return
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    begins = [i == self.eos_id or text[:1] in spaces for i, text in enumerate(texts)]
+    ends = [i == self.eos_id or text[-1:] in spaces for i, text in enumerate(texts)]
+    return np.asarray(begins), np.asarray(ends)
+
+
+class WordPiece(_Subwords):
+  """BERT's WordPiece with [PAD] [UNK] [CLS] [SEP] [MASK]."""
+
+  kind = 'wordpiece'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    ids = [model.token_to_id(name) for name in subwords.BERT_SPECIALS]
+    missing = [name for name, i in zip(subwords.BERT_SPECIALS, ids, strict=True) if i is None]
+    if missing:
+      raise InputError(f'the WordPiece vocabulary has no {", ".join(missing)}')
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    return np.asarray([not t.startswith('##') for t in texts]), np.zeros(self.vocab_size, bool)
+
+
+def train(
+  kind: str,
+  texts: Iterable[str],
+  *,
+  vocab_size: int = 0,
+  min_count: int = 1,
+  lower_case: bool = False,
+  rule: str = 'prose',
+  document_eos: bool = True,
+  others: Iterable[str] = (),
+) -> Tokenizer:
+  """Learns a tokenizer; the result depends on the arguments alone.
+
+  Args:
+    kind: one of KINDS.
+    texts: documents to learn from.
+    vocab_size: the most entries, special tokens included; 0: no limit (words, characters), 8192 (bpe, wordpiece).
+    min_count: rarer words or characters become `<unk>`; for bpe and wordpiece the least count of a merged pair.
+    lower_case: words and wordpiece.
+    rule: see `Words`.
+    document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
+    others: characters only: texts not learned from that must be encodable; `<unk>` is added if they need it.
+  """
+  if kind == 'bytes':
+    return Bytes(eos=document_eos)
+  if kind == 'characters':
+    return _train_characters(texts, vocab_size, min_count, document_eos, others)
+  if kind == 'words':
+    return _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos)
+  if kind == 'bpe':
+    return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count))
+  if kind == 'wordpiece':
+    return WordPiece(subwords.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
+  raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+
+
+def _ranked(counts: collections.Counter[str]) -> list[str]:
+  return [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _train_characters(texts, vocab_size, min_count, document_eos, others) -> Characters:
+  counts: collections.Counter[str] = collections.Counter()
+  for text in texts:
+    counts.update(text)
+  kept = [c for c in _ranked(counts) if counts[c] >= min_count]
+  limit = vocab_size - document_eos if vocab_size else len(kept)
+  unknown = len(kept) < len(counts) or limit < len(kept) or _has_others(others, set(kept))
+  if unknown and vocab_size:
+    limit -= 1
+  special = ['<eos>'] * document_eos + ['<unk>'] * unknown
+  if limit < 1:
+    raise InputError(f'vocab_size {vocab_size} leaves no room for characters')
+  return Characters(special + kept[:limit])
+
+
+def _has_others(texts: Iterable[str], known: set[str]) -> bool:
+  return any(not known.issuperset(text) for text in texts)
+
+
+def _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos) -> Words:
+  counts: collections.Counter[str] = collections.Counter()
+  documents = 0
+  for text in texts:
+    counts.update(word_rules.split(text, rule, lower_case))
+    documents += 1
+  special = {'<unk>'}
+  if rule == 'lines' or rule == 'prose' and document_eos:
+    special.add('<eos>')
+  if rule == 'prose' and document_eos:
+    counts['<eos>'] += documents
+  words = [word for word in _ranked(counts) if word not in special and counts[word] >= min_count]
+  if vocab_size:
+    if vocab_size <= len(special):
+      raise InputError(f'vocab_size {vocab_size} leaves no room for words')
+    words = words[: vocab_size - len(special)]
+  kept = set(words)
+  counts['<unk>'] += sum(n for word, n in counts.items() if word not in kept and word not in special)
+  tokens = _ranked(collections.Counter({word: counts[word] for word in (*words, *special)}))
+  return Words(tokens, rule, lower_case=lower_case)
+
+
+def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
+  """Reads a tokenizer that others made.
+
+  Args:
+    kind: 'bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt; 'wordpiece': a
+      tokenizer.json, a vocab.txt, or a directory with either; other kinds: a directory written by `save`.
+    path: file or directory.
+    lower_case: for a vocab.txt.
+  """
+  if kind not in KINDS:
+    raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+  if os.path.isdir(path):
+    if os.path.exists(os.path.join(path, FILE)):
+      tokenizer = load(path)
+      if tokenizer.kind != kind:
+        raise InputError(f'{path} holds a tokenizer of kind {tokenizer.kind}, not {kind}')
+      return tokenizer
+    names = ('tokenizer.json', 'vocab.json' if kind == 'bpe' else 'vocab.txt')
+    path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
+  if kind not in ('bpe', 'wordpiece') or not os.path.isfile(path):
+    raise InputError(f'{path}: no tokenizer of kind {kind} there')
+  try:
+    if os.path.basename(path) == 'tokenizer.json':
+      model = hf.Tokenizer.from_file(path)
+    elif kind == 'bpe':
+      model = subwords.bpe(hf.models.BPE.from_file(path, os.path.join(os.path.dirname(path), 'merges.txt')))
+      model.add_special_tokens([subwords.END_OF_TEXT])
+    else:
+      model = subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token='[UNK]'), lower_case)
+  except InputError:
+    raise
+  except Exception as error:  # the library raises bare Exception for a bad file
+    raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
+  return Bpe(model) if kind == 'bpe' else WordPiece(model)
+
+
+def load(directory: str) -> Tokenizer:
+  """Reads what `save` wrote."""
+  path = os.path.join(directory, FILE)
+  try:
+    with open(path, encoding='utf-8') as file:
+      content = json.load(file)
+    kind = content['kind']
+    if kind == 'bytes':
+      return Bytes(eos=content['eos'])
+    if kind == 'characters':
+      return Characters(content['tokens'])
+    if kind == 'words':
+      return Words(content['tokens'], content['rule'], lower_case=content['lower_case'])
+    model = hf.Tokenizer.from_str(json.dumps(content['model']))
+    return {'bpe': Bpe, 'wordpiece': WordPiece}[kind](model)
+  except InputError:
+    raise
+  except Exception as error:  # the library raises bare Exception for a bad file
+    raise InputError(f'{path}: not a tokenizer of lmx: {error}') from error

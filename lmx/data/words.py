@@ -1,0 +1,38 @@
+"""Words and punctuation: how a text is split into them, and how they are joined to read as prose."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Sequence
+
+_PROSE = re.compile(r"\n|<unk>|(?:[A-Za-z]\.){2,}|\w+(?:[-.'’]\w+)*|\.{3}|--+|[^\w\s]")
+_CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
+_OPENING = frozenset('( [ { $ # @ \\'.split())
+_QUOTES = frozenset('" \' `'.split())
+
+
+def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
+  """Words of `text` under a rule of `Words`."""
+  if lower_case:
+    text = text.lower()
+  if rule == 'prose':
+    return _PROSE.findall(text)
+  return (text.replace('\n', ' <eos> ') if rule == 'lines' else text).split()
+
+
+def join(words: Sequence[str]) -> str:
+  """Writes words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
+  out: list[str] = []
+  opened: collections.Counter[str] = collections.Counter()
+  glue = True  # no space before the next word
+  for word in words:
+    if word in ('\n', '<eos>'):
+      out.append('\n' if word == '\n' else '\n\n')
+      glue, opened = True, collections.Counter()
+      continue
+    closes = word in _QUOTES and opened[word] % 2 == 1
+    out.append(word if glue or closes or word in _CLOSING else ' ' + word)
+    glue = word in _OPENING or word in _QUOTES and not closes
+    opened[word] += word in _QUOTES
+  return ''.join(out)

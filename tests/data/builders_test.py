@@ -1,0 +1,215 @@
+"""Each builder, prepared by TFDS into ArrayRecord and read by as_data_source, without TensorFlow."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import sys
+
+import pytest
+import tensorflow_datasets as tfds
+
+from lmx.data import sources
+from lmx.data.builders import base, wikitext
+from lmx.data.builders.embedded import prose
+from lmx.errors import InputError
+
+ARTICLES = ' \n = One = \n \n Text of one . \n \n = = Part = = \n \n More . \n \n = Two = \n \n Text <unk> . \n'
+
+
+def write(path, text):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  data = text if isinstance(text, bytes) else text.encode()
+  path.write_bytes(gzip.compress(data) if path.suffix == '.gz' else data)
+
+
+def write_three(folder, pattern, text):
+  for part in ('train', 'valid', 'test'):
+    write(folder / pattern.format(part), text)
+
+
+def put_files(name, folder):
+  """Writes tiny files of a data set, each in another of the common layouts."""
+  if name == 'ptb':
+    write_three(folder, 'simple-examples/data/ptb.{}.txt', ' a <unk> N \n b \n')
+  elif name == 'wikitext2':
+    write_three(folder, 'wikitext-2/wiki.{}.tokens', ARTICLES)
+  elif name == 'wikitext103':
+    write_three(folder, '{}.txt.gz', ARTICLES)
+  elif name == 'text8':
+    write(folder / 'text8', 'a bc def ' * 100)
+  elif name == 'enwik8':
+    write(folder / 'enwik8.gz', 'é &lt;\n' * 101)
+  elif name == 'brown':
+    write_three(folder, '{}.txt', 'One .\nTwo .\n\nThree .\n')
+  elif name == 'text_files':
+    write_three(folder, '{}.txt', 'One.\n\nTwo.\n')
+
+
+@pytest.mark.parametrize('name', [name for name in sources.RULES if name != 'lm1b'])
+def test_prepared_and_read_without_tensorflow(name, tmp_path):
+  folder = tmp_path / 'in'
+  put_files(name, folder)
+  module = importlib.import_module(f'lmx.data.builders.{name}.{name}_dataset_builder')
+  configs = {'text_files': 'default', 'embedded': 'default'}
+  builder = module.Builder(data_dir=tmp_path / 'out', config=configs.get(name, 'unchecked'))
+  assert builder.name == name and builder.get_metadata().description
+  config = tfds.download.DownloadConfig(manual_dir=folder)
+  builder.download_and_prepare(download_config=config, file_format='array_record')
+  found = tfds.builder_from_directory(builder.data_dir)
+  for split in ('train', 'valid', 'test'):
+    records = found.as_data_source(split)
+    assert {*records[0]} == {'id', 'text', 'label'} and records[0]['text']
+  assert 'tensorflow' not in sys.modules
+
+
+def test_every_builder_has_its_files():
+  for name in sources.RULES:
+    if name != 'lm1b':
+      module = importlib.import_module(f'lmx.data.builders.{name}.{name}_dataset_builder')
+      infos = module.Builder.url_infos
+      assert {*module.Builder.URLS.values()} == {*(infos or {})}
+
+
+def test_articles_lose_nothing():
+  lines = ARTICLES.splitlines(keepends=True)
+  found = list(wikitext.articles(iter(lines)))
+  assert ''.join(found) == ARTICLES
+  assert [text.split(' = ')[1] for text in found] == ['One', 'Two']
+
+
+def test_streams_are_cut_between_words(monkeypatch, tmp_path):
+  monkeypatch.setattr(base, 'PIECE', 10)
+  write(tmp_path / 'text8', 'ab cde fghi ' * 20)
+  parts = list(base.cut_stream(str(tmp_path / 'text8'), 7, 200))
+  assert b''.join(parts) == (b'ab cde fghi ' * 20)[7:200]
+  assert all(part.startswith(b' ') for part in parts[1:]) and len(parts) > 5
+  assert ''.join(base.pieces(iter(['abc\n'] * 9))) == 'abc\n' * 9
+
+
+def test_a_cut_character_is_not_lost(tmp_path):
+  text = ('é' * 101).encode()
+  write(tmp_path / 'enwik8', text)
+  source = sources.Source('enwik8', str(tmp_path), check_sizes=False)
+  splits = sources.open_splits(source, str(tmp_path / 'cache'))
+  got = b''.join(t.encode('utf-8', 'surrogateescape') for s in splits.values() for _, t, _ in s)
+  assert got == text and [*splits] == ['train', 'valid', 'test']
+
+
+@pytest.mark.parametrize('name', ['ptb', 'wikitext2', 'wikitext103', 'text8', 'brown'])
+def test_wrong_sizes_say_what_was_expected_and_found(name, tmp_path):
+  put_files(name, tmp_path / 'in')
+  with pytest.raises(InputError, match=rf'data set {name}.*expected [\d,]+ \w+, found [\d,]+ in .*check_sizes'):
+    sources.open_splits(sources.Source(name, str(tmp_path / 'in')), str(tmp_path / 'cache'))
+  left = list((tmp_path / 'cache').rglob('dataset_info.json'))
+  assert not left, 'a refused data set was taken as prepared'
+
+
+def test_brown_from_tagged_files(tmp_path):
+  names = [f'ca{n:02}' for n in range(1, 12)]
+  write(tmp_path / 'cats.txt', ''.join(f'{name} news\n' for name in names))
+  for name in names:
+    write(tmp_path / name, f"\n\t``/`` {name}/np and/or/cc ''/'' ./.\n\n\n\tTwo/cd ./.\n")
+  source = sources.Source('brown', str(tmp_path), check_sizes=False)
+  splits = sources.open_splits(source, str(tmp_path / 'cache'))
+  ids = {split: [name for name, _, _ in examples] for split, examples in splits.items()}
+  assert ids['valid'] == ['ca05'] and ids['test'] == ['ca10'] and len(ids['train']) == 9
+  assert next(iter(splits['test'])) == ('ca10', '" ca10 and/or " .\nTwo .\n', 'news')
+
+
+def test_embedded_is_clean_and_held_apart():
+  documents = prose.documents()
+  texts = [text for _, text, _ in documents]
+  ids = [name for name, _, _ in documents]
+  assert len({*ids}) == len(ids) and len({*texts}) == len(texts) and len(ids) > 3000
+  assert not any('>>>' in text or '::=' in text for text in texts)
+  assert all(len(text.split()) >= 5 for text in texts)
+  assert {label for _, _, label in documents} > {'pydoc_data', 'asyncio', 'email'}
+  share = {s: sum(prose.split_of(i) == s for i in ids) / len(ids) for s in ('valid', 'test')}
+  assert 0.04 < share['valid'] < 0.07 and 0.04 < share['test'] < 0.07
+  lines = {
+    s: {line for n, t, _ in documents for line in t.split('\n') if prose.split_of(n) == s and len(line) >= 80}
+    for s in ('train', 'valid', 'test')
+  }
+  assert not lines['train'] & (lines['valid'] | lines['test']) and not lines['valid'] & lines['test']
+
+
+def test_embedded_cleaning():
+  doc = """Return the frobnicated value of the argument, which must be given when
+    the option is set.
+
+    >>> frob(1)
+    2
+
+    x = y[0] + z
+
+    - The first item of the list that
+      goes on here is a long one, and it is wrapped.
+    - The second one of them.
+    """
+  assert prose.clean(doc) == [
+    'Return the frobnicated value of the argument, which must be given when the option is set.',
+    '- The first item of the list that',
+    'goes on here is a long one, and it is wrapped.',
+    '- The second one of them.',
+  ]
+
+
+def test_embedded_reads_source_and_imports_nothing():
+  assert any(name.startswith('turtle.') for name, _, _ in prose.documents())
+  assert 'turtle' not in sys.modules
+
+
+@pytest.mark.parametrize(
+  ('name', 'content', 'message'),
+  [
+    ('a.txt', b'', 'a.txt: the file is empty'),
+    ('a.txt', b' \n\n', 'a.txt: the file holds no text'),
+    ('a.txt', b'fine\nnot \0 fine\n', 'a.txt, line 2: holds a zero byte'),
+    ('a.txt', b'fine\nfine\n\xff\xfe\n', 'a.txt, line 3: not UTF-8'),
+    ('a.txt.gz', b'plain', 'a.txt.gz: not a complete gzip'),
+    ('a.txt.gz', gzip.compress(b'hello\n' * 99)[:-9], 'a.txt.gz: not a complete gzip'),
+    ('a.jsonl', b'{"text": "a"}\n{"txt": "b"}\n', 'a.jsonl, line 2: has no field "text"'),
+    ('a.jsonl', b'{"text": "a"}\n\n{"text": 3}\n', 'a.jsonl, line 3: has no field "text"'),
+    ('a.jsonl', b'{"text": "a"}\n{oops\n', 'a.jsonl, line 2: not JSON'),
+    ('a.txt', b'one line only\n', 'too few to hold out valid and test'),
+    ('valid.txt', b'text\n', 'nothing is left to train on'),
+    ('a.doc', b'text\n', 'no text file there'),
+  ],
+)
+def test_bad_text_files_name_file_and_line(name, content, message, tmp_path):
+  (tmp_path / name).write_bytes(content)
+  with pytest.raises(InputError) as error:
+    sources.open_splits(sources.Source('text_files', str(tmp_path)), str(tmp_path / 'cache'))
+  assert message in str(error.value)
+
+
+def texts_of(tmp_path, **options):
+  source = sources.Source('text_files', str(tmp_path / 'in'), **options)
+  splits = sources.open_splits(source, str(tmp_path / 'cache'))
+  return {split: [text for _, text, _ in examples] for split, examples in splits.items()}
+
+
+def test_text_files_are_split_by_name(tmp_path):
+  write(tmp_path / 'in' / 'train_1.txt.gz', 'one\ntwo\n\nthree')
+  write(tmp_path / 'in' / 'dev.txt', '\ufefffour\r\n')
+  write(tmp_path / 'in' / 'test.jsonl', json.dumps({'text': 'five\n\nsix', 'label': 'x'}) + '\n')
+  got = texts_of(tmp_path)
+  assert got == {'train': ['one\ntwo', 'three'], 'valid': ['four'], 'test': ['five\n\nsix']}
+  assert texts_of(tmp_path, documents='line')['train'] == ['one', 'two', 'three']
+  assert texts_of(tmp_path, documents='file')['train'] == ['one\ntwo\n\nthree']
+
+
+def test_text_files_are_held_out_by_hash_or_by_lines(tmp_path):
+  write(tmp_path / 'in' / 'a.txt', ''.join(f'document {n}\n\n' for n in range(400)))
+  got = texts_of(tmp_path)
+  assert [len(got[s]) for s in ('valid', 'test')] != [0, 0] and 5 < len(got['valid']) < 40
+  assert sorted(sum(got.values(), []), key=lambda t: int(t.split()[1])) == [f'document {n}' for n in range(400)]
+  assert texts_of(tmp_path, split_fraction=0.0).keys() == {'train'}
+  write(tmp_path / 'in' / 'a.txt', ''.join(f'line {n}\n' for n in range(40)))
+  got = texts_of(tmp_path)
+  assert got['train'] == ['\n'.join(f'line {n}' for n in range(36))]
+  assert got['valid'] == ['line 36\nline 37'] and got['test'] == ['line 38\nline 39']
+  write(tmp_path / 'in' / 'valid.txt', 'mine\n')
+  assert texts_of(tmp_path).keys() == {'train', 'valid'}

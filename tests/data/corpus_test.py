@@ -1,0 +1,255 @@
+"""The token cache: what it holds, that it is complete or absent, and what damage to it says."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lmx.data import corpus, sources, tokenizers
+from lmx.errors import InputError
+
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece')
+DOCUMENTS = [f'The {n}th cat sat on mat {n}. It was "Mr. Smith" of the\nhouse. Why not?' for n in range(60)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+  (tmp_path / 'in').mkdir()
+  (tmp_path / 'in' / 'train.txt').write_text('\n\n'.join(DOCUMENTS))
+  (tmp_path / 'in' / 'valid.jsonl').write_text('{"text": "The cat sat.", "label": "b"}\n{"text": "Why?"}\n')
+  (tmp_path / 'in' / 'test.txt').write_text('The mat \u00e9 of the cat.\n')
+  return tmp_path
+
+
+def load(folder, tokenizer='words', **options):
+  return corpus.load('text_files', tokenizer, manual_dir=str(folder / 'in'), cache_dir=str(folder / 'cache'), **options)
+
+
+def ptb(folder, **options):
+  for part in ('train', 'valid', 'test'):
+    (folder / f'{part}.txt').write_text(' a b <unk> \n c \n' * 3)
+  return corpus.load('ptb', manual_dir=str(folder), cache_dir=str(folder / 'cache'), check_sizes=False, **options)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_documents_and_sentences_partition_the_tokens(kind, folder):
+  made = load(folder, kind, vocab_size=300 if kind == 'bpe' else 0)
+  split, tokenizer = made.splits['train'], made.tokenizer
+  assert [*made.splits] == ['train', 'valid', 'test']
+  assert split.offsets.dtype == split.sentences.dtype == np.int64
+  assert split.offsets[0] == 0 and split.offsets[-1] == len(split.tokens) == split.counts['tokens']
+  assert split.tokens.dtype == (np.uint8 if tokenizer.vocab_size <= 256 else np.uint16)
+  for n, text in enumerate(DOCUMENTS):
+    ids = split.tokens[split.offsets[n] : split.offsets[n + 1]]
+    eos = [tokenizer.eos_id] if tokenizer.eos_id is not None else []
+    np.testing.assert_array_equal(ids, [*tokenizer.encode(text), *eos])
+  assert {*split.offsets.tolist()} <= {*split.sentences.tolist()} and (np.diff(split.sentences) > 0).all()
+  assert len(split.sentences) - 1 == 3 * len(DOCUMENTS)
+  assert split.counts['documents'] == 60 and split.counts['characters'] == sum(map(len, DOCUMENTS))
+  words = sum(len(text.split()) for text in DOCUMENTS)
+  assert split.counts['words'] == (len(split.tokens) if kind == 'words' else words)
+  test = made.splits['test'].counts
+  assert test['bytes'] == test['characters'] + 1  # the é
+
+
+def test_labels(folder):
+  made = load(folder)
+  assert made.manifest['label_names'] == ['', 'b']
+  np.testing.assert_array_equal(made.splits['valid'].labels, [1, 0])
+  assert made.splits['valid'].labels.dtype == np.int32
+
+
+def test_a_stream_is_one_document_with_an_eos_a_line(tmp_path):
+  made = ptb(tmp_path)
+  split = made.splits['train']
+  assert made.tokenizer.pieces(split.tokens[:6]) == ['a', 'b', '<unk>', '<eos>', 'c', '<eos>']
+  assert len(split.tokens) == 18 == split.counts['words']
+  np.testing.assert_array_equal(split.offsets, [0, 18])
+  np.testing.assert_array_equal(split.sentences, [0, 4, 6, 10, 12, 16, 18])
+  byte = ptb(tmp_path, tokenizer='bpe', vocab_size=300)
+  tokens = byte.splits['train'].tokens
+  assert (tokens == byte.tokenizer.eos_id).sum() == 1 and tokens[-1] == byte.tokenizer.eos_id
+  assert byte.splits['train'].counts['words'] == 18 and '<eos>' in byte.manifest['word_rule']
+  assert byte.tokenizer.decode(tokens[:-1]) == ' a b <unk> \n c \n' * 3
+
+
+def test_vocabulary_is_learned_from_the_splits_asked_for(folder):
+  train = load(folder).tokenizer
+  every = load(folder, vocabulary_splits=('train', 'valid', 'test')).tokenizer
+  assert 'é' not in train.tokens and 'é' in every.tokens
+  with pytest.raises(InputError, match='no split dev'):
+    load(folder, vocabulary_splits=('dev',))
+
+
+def test_made_once_and_the_same_again(folder, monkeypatch):
+  first = load(folder)
+  stamp = os.stat(os.path.join(first.dir, 'manifest.json')).st_mtime_ns
+  monkeypatch.setattr(sources, 'open_splits', lambda *_: pytest.fail('tokenised again'))
+  assert load(folder, verify=True).hash == first.hash
+  assert os.stat(os.path.join(first.dir, 'manifest.json')).st_mtime_ns == stamp
+  monkeypatch.undo()
+  other = corpus.load('text_files', manual_dir=str(folder / 'in'), cache_dir=str(folder / 'other'))
+  assert other.hash == first.hash and str(folder) not in json.dumps(dict(other.manifest))
+  assert load(folder, min_count=2).hash != first.hash
+  (folder / 'in' / 'test.txt').write_text('Other text.\n')
+  assert load(folder).hash != first.hash
+
+
+@pytest.mark.parametrize('name', ['train.tokens', 'valid.offsets.npy', 'vocabulary.json', 'manifest.json'])
+def test_a_truncated_or_missing_file_is_named(name, folder):
+  made = load(folder)
+  path = pathlib.Path(made.dir, name)
+  content = path.read_bytes()
+  path.write_bytes(content[:-1])
+  with pytest.raises(InputError, match=rf'{name}.*delete the directory {made.dir}'):
+    load(folder)
+  path.unlink()
+  with pytest.raises(InputError, match=rf'{name}.*delete the directory {made.dir}'):
+    load(folder)
+
+
+def test_altered_content_is_found_when_asked(folder):
+  made = load(folder)
+  path = pathlib.Path(made.dir, 'train.tokens')
+  content = bytearray(path.read_bytes())
+  content[10] ^= 1
+  path.write_bytes(content)
+  load(folder)  # the size is right
+  with pytest.raises(InputError, match='train.tokens.*content was altered'):
+    load(folder, verify=True)
+
+
+def test_a_full_disk_leaves_nothing(folder, monkeypatch):
+  def full(*_, **__):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(np, 'save', full)
+  with pytest.raises(InputError, match='no space left'):
+    load(folder)
+  monkeypatch.undo()
+  assert os.listdir(folder / 'cache' / 'tokens') == []
+  assert load(folder).splits['train'].counts['documents'] == 60
+
+
+def test_an_id_beyond_the_vocabulary_is_an_error():
+  tokenizer = tokenizers.train('words', ['a b'])
+  tokenizer.vocab_size = 2
+  with pytest.raises(InputError, match='token id 2 in the data, but the vocabulary has 2 entries'):
+    corpus.Corpus.from_texts({'train': ['a b']}, tokenizer)
+
+
+def test_a_split_without_tokens_is_an_error(folder):
+  path = folder / 'vocab.txt'
+  path.write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']))
+  (folder / 'in' / 'test.txt').write_text('\u200b\n')
+  with pytest.raises(InputError, match='split test holds no tokens'):
+    load(folder, 'wordpiece', tokenizer_path=str(path))
+
+
+def test_from_texts_equals_the_cache(folder):
+  made = load(folder)
+  memory = corpus.Corpus.from_texts(
+    {'train': DOCUMENTS}, made.tokenizer, sentences='wrapped', labels={'train': [0] * 60}
+  )
+  for part in ('tokens', 'offsets', 'sentences'):
+    np.testing.assert_array_equal(getattr(memory.splits['train'], part), getattr(made.splits['train'], part))
+  assert memory.splits['train'].counts == made.splits['train'].counts and memory.dir == ''
+  assert memory.hash != corpus.Corpus.from_texts({'train': DOCUMENTS[1:]}, made.tokenizer).hash
+
+
+def test_bpe_by_sentences_is_bpe_of_the_whole():
+  text = 'One "two". Three?\n\nFour...  Five! It\'s\n\n\nSix. '
+  tokenizer = tokenizers.train('bpe', [text * 9], vocab_size=300)
+  made = corpus.Corpus.from_texts({'train': [text]}, tokenizer, sentences='prose').splits['train']
+  np.testing.assert_array_equal(made.tokens[:-1], tokenizer.encode(text))
+  assert len(made.sentences) == 7
+
+
+def _load_hash(folder, queue):
+  queue.put(load(folder, verify=True).hash)
+
+
+def test_processes_at_once_build_one_cache(folder):
+  context = multiprocessing.get_context('spawn')
+  queue = context.Queue()
+  workers = [context.Process(target=_load_hash, args=(folder, queue)) for _ in range(2)]
+  for worker in workers:
+    worker.start()
+  hashes = {queue.get(timeout=120) for _ in workers}
+  for worker in workers:
+    worker.join()
+  assert hashes == {load(folder).hash} and len(os.listdir(folder / 'cache' / 'tokens')) == 1
+
+
+def test_sigkill_while_building_leaves_nothing_that_is_taken(folder):
+  code = (
+    'import numpy as np, time, sys\n'
+    'from lmx.data import corpus\n'
+    'def stop(*a, **k):\n'
+    '  print("saving", flush=True)\n'
+    '  time.sleep(60)\n'
+    'np.save = stop\n'
+    'corpus.load("text_files", manual_dir=sys.argv[1], cache_dir=sys.argv[2])\n'
+  )
+  root = pathlib.Path(__file__).resolve().parents[2]
+  process = subprocess.Popen(
+    [sys.executable, '-c', code, str(folder / 'in'), str(folder / 'cache')],
+    stdout=subprocess.PIPE,
+    text=True,
+    cwd=root,
+    env={**os.environ, 'PYTHONPATH': str(root)},
+  )
+  assert process.stdout.readline() == 'saving\n'
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  (left,) = os.listdir(folder / 'cache' / 'tokens')
+  assert left.startswith('.tmp-')
+  started = time.monotonic()
+  made = load(folder, verify=True)
+  assert os.listdir(folder / 'cache' / 'tokens') == [os.path.basename(made.dir)]
+  assert time.monotonic() - started < 60
+
+
+def test_embedded_corpus(tmp_path):
+  made = corpus.load('embedded', cache_dir=str(tmp_path), min_count=2)
+  counts = made.splits['train'].counts
+  assert counts['tokens'] > 200_000 and made.splits['test'].counts['tokens'] > 8_000
+  assert (made.splits['test'].tokens == made.tokenizer.unk_id).mean() < 0.06
+  assert len(made.manifest['label_names']) > 100 and made.splits['train'].labels is not None
+  assert made.tokenizer.decode(made.splits['train'].tokens[:200]).count('. ') > 2
+
+
+@pytest.mark.real_data
+def test_penn_treebank_has_the_published_size(data_dir, tmp_path):
+  made = corpus.load('ptb', manual_dir=str(data_dir / 'lm' / 'ptb'), cache_dir=str(tmp_path))
+  assert made.tokenizer.vocab_size == 10_000
+  assert [s.counts['tokens'] for s in made.splits.values()] == [929_589, 73_760, 82_430]
+
+
+@pytest.mark.real_data
+def test_wikitext2_has_the_published_size(data_dir, tmp_path):
+  started = time.monotonic()
+  made = corpus.load('wikitext2', manual_dir=str(data_dir / 'lm' / 'wikitext2'), cache_dir=str(tmp_path))
+  assert time.monotonic() - started < 30
+  assert made.tokenizer.vocab_size == 33_278
+  assert [s.counts['tokens'] for s in made.splits.values()] == [2_088_628, 217_646, 245_569]
+  assert [s.counts['documents'] for s in made.splits.values()] == [600, 60, 60]
+
+
+@pytest.mark.real_data
+def test_brown_has_the_published_size(data_dir, tmp_path):
+  made = corpus.load('brown', manual_dir=str(data_dir / 'lm' / 'brown'), cache_dir=str(tmp_path))
+  counts = [s.counts for s in made.splits.values()]
+  sentences = [len(s.sentences) - 1 for s in made.splits.values()]
+  assert [c['tokens'] - n for c, n in zip(counts, sentences, strict=True)] == [945_561, 120_857, 94_774]
+  assert sentences == [46_682, 5_914, 4_744]

@@ -1,0 +1,199 @@
+"""The data section, and the background pipeline: same batches, resumed anywhere, errors and waiting seen."""
+
+import dataclasses
+import itertools
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+from lmx.data import corpus as corpora
+from lmx.data import pipeline
+from lmx.data.corpus import Corpus, Split
+from lmx.errors import InputError
+
+TOKENIZER = types.SimpleNamespace(
+  vocab_size=500, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, eos_id=None,
+  starts_word=lambda ids: np.asarray(ids) % 3 != 0,
+)  # fmt: skip
+
+
+def corpus(n_train=4000, n_valid=700):
+  draw, splits = np.random.default_rng(0), {}
+  for name, n in (('train', n_train), ('valid', n_valid)):
+    sentences = np.append(np.arange(0, n - 9, 9), n)
+    offsets = np.append(sentences[:-1:6], n)
+    splits[name] = Split(name, draw.integers(5, 500, n).astype(np.uint16), offsets, sentences, None, {'tokens': n})
+  return Corpus(TOKENIZER, splits, {}, '')
+
+
+KINDS = pipeline.BATCHINGS
+
+
+def make(kind, split='train', *, train=True, **changes):
+  return pipeline.batches(pipeline.Config(**{'batching': kind, 'batch_size': 6, 'length': 16, **changes}),
+                          corpus(), split, 1, train=train)  # fmt: skip
+
+
+def equal(a, b):
+  assert a.keys() == b.keys()
+  for key in a:
+    np.testing.assert_array_equal(a[key], b[key], err_msg=key)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_prefetching_gives_the_batches_in_order_from_any_step(kind):
+  batches = make(kind)
+  for start, stop, buffer, workers in ((0, 7, 8, 1), (5, 12, 2, 3), (3, 3, 2, 1), (4, 6, 0, 1), (4, 6, 4, 0)):
+    with pipeline.prefetch(batches, start, stop, buffer=buffer, workers=workers) as stream:
+      found = list(stream)
+    assert [step for step, _ in found] == list(range(start, stop))
+    for step, batch in found:
+      equal(batch, batches(step))
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('train', [True, False])
+def test_two_hosts_and_a_restart_see_what_one_host_sees(kind, train):
+  steps = min(20, make(kind, 'train' if train else 'valid', train=train).steps)
+  split = 'train' if train else 'valid'
+  whole = list(pipeline.prefetch(make(kind, split, train=train), 0, steps))
+  middle = steps // 2
+  for rows in (slice(0, 3), slice(3, 6)):
+    before = pipeline.prefetch(make(kind, split, train=train), 0, middle, rows)
+    after = pipeline.prefetch(make(kind, split, train=train), middle, steps, rows)
+    for (step, batch), (step_here, part) in zip(whole, itertools.chain(before, after), strict=True):
+      assert step == step_here
+      equal({key: value[rows] for key, value in batch.items()}, part)
+
+
+@dataclasses.dataclass
+class Slow:
+  """Batches that take a while, and one that fails."""
+
+  seconds: float = 0.0
+  fails: int = -1
+  calls: list = dataclasses.field(default_factory=list)
+
+  def __call__(self, step, rows=slice(None)):
+    self.calls.append(step)
+    time.sleep(self.seconds)
+    if step == self.fails:
+      raise InputError(f'token id 9 in step {step}')
+    return {'index_B': np.arange(4)[rows]}
+
+
+def test_waiting_is_measured_and_work_hides_it():
+  with pipeline.prefetch(Slow(0.02), 0, 10) as stream:
+    for _ in stream:
+      pass
+  waited = stream.wait_seconds
+  assert 0.15 < waited
+  with pipeline.prefetch(Slow(0.001), 0, 10) as stream:
+    time.sleep(0.2)
+    for _ in stream:
+      time.sleep(0.01)
+  assert stream.wait_seconds < waited / 2
+
+
+def test_batches_are_made_ahead_but_no_further_than_the_buffer():
+  slow = Slow()
+  with pipeline.prefetch(slow, 0, 100, buffer=5) as stream:
+    next(stream)
+    time.sleep(0.2)
+    assert slow.calls == list(range(6))
+
+
+@pytest.mark.parametrize('buffer', [0, 4])
+def test_an_error_in_the_background_comes_out_at_its_step(buffer):
+  stream = pipeline.prefetch(Slow(fails=3), 0, 10, buffer=buffer)
+  assert [next(stream)[0] for _ in range(3)] == [0, 1, 2]
+  with pytest.raises(InputError, match='token id 9 in step 3'):
+    next(stream)
+  with pytest.raises(StopIteration):
+    next(stream)
+
+
+def test_closing_stops_the_threads_and_may_be_repeated():
+  slow = Slow(0.02)
+  with pipeline.prefetch(slow, 0, 1000, buffer=50, workers=2) as stream:
+    next(stream)
+  calls = len(slow.calls)
+  assert calls < 20
+  stream.close()
+  assert list(stream) == []
+  deadline = time.monotonic() + 5
+  while any(t.name.startswith('grain-prefetch') for t in threading.enumerate()) and time.monotonic() < deadline:
+    time.sleep(0.01)
+  assert not any(t.name.startswith('grain-prefetch') for t in threading.enumerate())
+  assert len(slow.calls) == calls
+
+
+def test_evaluation_has_its_own_sizes_and_repeats_no_pair():
+  batches = make('pairs', 'valid', train=False, eval_batch_size=5, eval_length=24, dupe_factor=7)
+  assert batches.batch_size == 5 and batches(0)['tokens_BT'].shape == (5, 24)
+  assert batches.examples == make('pairs', 'valid', train=False, eval_length=24, dupe_factor=1).examples
+  assert make('pairs', dupe_factor=7).examples > 5 * make('pairs', dupe_factor=1).examples
+  assert make('streams', 'valid', train=False, eval_batch_size=1).steps == -(-699 // 16)
+
+
+def test_description_counts_tokens_steps_and_padding():
+  streams = pipeline.describe(make('streams'))
+  assert streams['tokens_per_epoch'] == 3999 and streams['steps_per_epoch'] == -(-667 // 16)
+  assert streams['padding'] == pytest.approx(1 - 3999 / (42 * 6 * 16))
+  windows = pipeline.describe(make('windows'))
+  assert windows['padding'] == 0 and windows['tokens_per_epoch'] == windows['steps_per_epoch'] * 6 * 16
+  for kind in ('packed', 'pairs'):
+    batches = make(kind, 'valid', train=False)
+    key = 'weights_BT' if kind == 'packed' else 'valid_BT'
+    facts = pipeline.describe(batches)
+    real = sum(int(b[key][b['index_B'] >= 0].sum()) for b in map(batches, range(batches.steps)))
+    assert facts['tokens_per_epoch'] == real and facts['examples_per_epoch'] == batches.examples
+    assert facts['padding'] == pytest.approx(1 - real / (batches.steps * 6 * 16))
+
+
+@pytest.mark.parametrize('changes, message', [
+  ({'batching': 'stream'}, 'data.batching is "stream"; did you mean "streams"'),
+  ({'packing': 'best'}, 'data.packing'),
+  ({'masking': 'dynamical'}, 'did you mean "dynamic"'),
+  ({'batch_size': 0}, 'data.batch_size is 0; it must be at least 1'),
+  ({'length': 0}, 'data.length'),
+  ({'prefetch': -1}, 'data.prefetch'),
+  ({'mask_prob': 1.5}, 'data.mask_prob is 1.5; it must be between 0 and 1'),
+  ({'stride': 40}, 'data.stride is 40'),
+  ({'stride': 30, 'eval_length': 20}, 'length of 20'),
+  ({'batching': 'pairs', 'length': 4}, 'at least 5'),
+  ({'batching': 'pairs', 'eval_length': 4}, 'at least 5'),
+  ({'tokenizer': 'word'}, 'did you mean "words"'),
+  ({'dataset': 'embeded'}, 'did you mean "embedded"'),
+])  # fmt: skip
+def test_a_wrong_field_is_refused(changes, message):
+  with pytest.raises(InputError) as error:
+    pipeline.Config(**changes)
+  assert message in str(error.value)
+
+
+def test_unknown_splits_and_seeds_are_refused():
+  with pytest.raises(InputError, match='did you mean "valid"'):
+    make('streams', 'validation')
+  with pytest.raises(InputError, match='negative'):
+    pipeline.batches(pipeline.Config(), corpus(), 'train', -1, train=True)
+
+
+def test_every_option_of_the_corpus_is_a_field():
+  assert {f.name for f in dataclasses.fields(corpora.Spec)} <= {f.name for f in dataclasses.fields(pipeline.Config)}
+
+
+def test_text_files_become_batches(tmp_path):
+  (tmp_path / 'train.txt').write_text('\n\n'.join(f'Sentence {i} is here. It has a friend.' for i in range(200)))
+  cfg = pipeline.Config(dataset='text_files', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'),
+                        tokenizer='wordpiece', vocab_size=200, batching='pairs', batch_size=4, length=24)  # fmt: skip
+  read = pipeline.load(cfg)
+  batches = pipeline.batches(cfg, read, 'train', 0, train=True)
+  with pipeline.prefetch(batches, 0, 3) as stream:
+    for _, batch in stream:
+      assert batch['tokens_BT'].max() < read.tokenizer.vocab_size and batch['weights_BP'].sum() >= 4
+  whole = pipeline.batches(dataclasses.replace(cfg, whole_word=True), read, 'valid', 0, train=False)
+  assert whole(0)['weights_BP'].sum() > 0

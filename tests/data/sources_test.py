@@ -1,0 +1,155 @@
+"""Data sets by name: identity, preparation that is complete or absent, errors."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+
+import pytest
+import tensorflow_datasets as tfds
+
+from lmx.data import cache, sources
+from lmx.errors import InputError
+
+LM1B = """
+import tensorflow_datasets as tfds
+
+
+class Lm1b(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+  VERSION = tfds.core.Version('1.1.0')
+
+  def _info(self):
+    return self.dataset_info_from_configs(
+      features=tfds.features.FeaturesDict({'text': tfds.features.Text()}))
+
+  def _split_generators(self, dl_manager):
+    return {'train': self._generate_examples('train', 3), 'test': self._generate_examples('test', 100)}
+
+  def _generate_examples(self, split, count):
+    for n in range(count):
+      yield str(n), {'text': f'A sentence of {split} .'}
+"""
+
+
+def test_names_and_options_are_checked(tmp_path):
+  with pytest.raises(InputError, match='did you mean "wikitext2"'):
+    sources.Source('wikitxt2')
+  with pytest.raises(InputError, match='did you mean "line"'):
+    sources.Source('text_files', documents='lines')
+  with pytest.raises(InputError, match='split_fraction is 0.5'):
+    sources.Source('text_files', split_fraction=0.5)
+  with pytest.raises(InputError, match=r'does not hold ptb.train.txt, ptb.valid.txt, ptb.test.txt'):
+    sources.Source('ptb', str(tmp_path)).identity()
+  with pytest.raises(InputError, match='is not a directory'):
+    sources.Source('ptb', str(tmp_path / 'none')).identity()
+
+
+def test_identity_follows_the_content(tmp_path):
+  path = tmp_path / 'a.txt'
+  path.write_text('one\n')
+  source = sources.Source('text_files', str(tmp_path))
+  first = source.identity()
+  assert source.identity() == first and str(tmp_path) not in str(first)
+  path.write_text('two\n')
+  assert source.identity() != first
+  assert sources.Source('embedded').identity()['python']
+  assert sources.Source('wikitext2').identity()['downloads']
+
+
+def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
+  def fail(self, urls):
+    raise OSError('no network')
+
+  monkeypatch.setattr(tfds.download.DownloadManager, 'download_and_extract', fail)
+  with pytest.raises(InputError, match=r'could not be downloaded from https://.*data.manual_dir'):
+    sources.open_splits(sources.Source('ptb'), str(tmp_path))
+
+
+def test_lm1b_without_a_prepared_copy_says_what_to_do(tmp_path):
+  with pytest.raises(InputError, match=r'lmx\[tf\]'):
+    sources.open_splits(sources.Source('lm1b', str(tmp_path)), str(tmp_path))
+
+
+def test_lm1b_prepared_by_tfds_is_read(tmp_path, monkeypatch):
+  package = tmp_path / 'tiny_lm1b'
+  package.mkdir()
+  (package / '__init__.py').touch()
+  (package / 'builder.py').write_text(LM1B)
+  monkeypatch.syspath_prepend(tmp_path)
+  builder = importlib.import_module('tiny_lm1b.builder').Lm1b(data_dir=tmp_path / 'out')
+  builder.download_and_prepare(file_format='array_record')
+  for place in ('out', 'out/lm1b', 'out/lm1b/1.1.0'):
+    splits = sources.open_splits(sources.Source('lm1b', str(tmp_path / place)), str(tmp_path))
+    assert {split: len(examples) for split, examples in splits.items()} == {'train': 3, 'valid': 2, 'test': 98}
+    assert next(iter(splits['train']))[1:] == ('A sentence of train .\n', '')
+
+
+def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
+  (tmp_path / 'in').mkdir()
+  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
+  source = sources.Source('text_files', str(tmp_path / 'in'))
+  rename = os.rename
+
+  def killed(old, new):
+    if '.tmp-' in os.path.basename(str(old)):
+      raise KeyboardInterrupt
+    return rename(old, new)
+
+  monkeypatch.setattr(os, 'rename', killed)
+  with pytest.raises(KeyboardInterrupt):
+    sources.open_splits(source, str(tmp_path / 'cache'))
+  monkeypatch.undo()
+  folder = tmp_path / 'cache' / 'datasets'
+  assert [p for p in folder.iterdir() if not p.name.startswith('.tmp-')] == []
+  (folder / f'.tmp-{os.uname().nodename}-999999999-x').mkdir()  # as SIGKILL would leave it
+  assert len(sources.open_splits(source, str(tmp_path / 'cache'))['train']) == 1
+  assert [p.name[:10] for p in folder.iterdir()] == ['text_files']
+
+
+def test_damaged_prepared_data_names_the_directory(tmp_path):
+  (tmp_path / 'in').mkdir()
+  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
+  source = sources.Source('text_files', str(tmp_path / 'in'))
+  sources.open_splits(source, str(tmp_path / 'cache'))
+  (record,) = (tmp_path / 'cache').rglob('*train.array_record*')
+  record.write_bytes(record.read_bytes()[: record.stat().st_size // 2])
+  with pytest.raises(InputError, match=r'array_record.* damaged.*delete the directory .*text_files-\w+ '):
+    sources.open_splits(source, str(tmp_path / 'cache'))
+
+
+def test_nothing_is_printed(tmp_path, capfd):
+  (tmp_path / 'in').mkdir()
+  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
+  list(sources.open_splits(sources.Source('text_files', str(tmp_path / 'in')), str(tmp_path / 'c'))['train'])
+  out, err = capfd.readouterr()
+  assert out == '' and err == ''
+
+
+@pytest.mark.parametrize('number', [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_full_or_read_only_disks_are_input_errors(number, tmp_path):
+  def make(directory):
+    raise OSError(number, os.strerror(number))
+
+  with pytest.raises(InputError, match='LMX_CACHE'):
+    cache.build(str(tmp_path / 'x' / 'y'), make)
+  assert list((tmp_path / 'x').iterdir()) == []
+
+
+def test_the_faster_process_wins(tmp_path):
+  target = tmp_path / 'x'
+
+  def make(directory):
+    (tmp_path / 'x').mkdir()
+    (tmp_path / 'x' / 'theirs').write_text('1')
+
+  assert not cache.build(str(target), make)
+  assert [p.name for p in tmp_path.iterdir()] == ['x'] and (target / 'theirs').exists()
+  assert not cache.build(str(target), lambda directory: pytest.fail('built twice'))
+
+
+def test_the_cache_directory_is_chosen(monkeypatch, tmp_path):
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path))
+  assert cache.root() == str(tmp_path) and cache.root('/elsewhere') == '/elsewhere'
+  monkeypatch.delenv('LMX_CACHE')
+  assert cache.root() == os.path.expanduser('~/.cache/lmx')

@@ -1,0 +1,165 @@
+"""Every kind of tokenizer: round trips, rules of the data sets, determinism, files, errors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lmx.data import tokenizers, words
+from lmx.errors import InputError
+
+PROSE = [
+  'The cat sat on the mat. "Why not?" said the dog (a big one).\nIt wasn\'t a built-in mat, e.g. os.path.',
+  "Cats and dogs sit on mats; they're often sitting... Naïve café — 3.5 pounds!\n\nThe end of the cats.",
+] * 3
+
+
+@pytest.fixture(scope='module', params=tokenizers.KINDS)
+def trained(request):
+  return tokenizers.train(request.param, PROSE, vocab_size=320 if request.param == 'bpe' else 0)
+
+
+def test_round_trip(trained):
+  for text in PROSE:
+    ids = trained.encode(text)
+    assert ids.dtype == np.int32 and ids.max() < trained.vocab_size
+    back = trained.decode(ids)
+    if trained.kind == 'wordpiece':
+      assert back.replace(' ', '') == ''.join(text.split())
+    elif trained.kind == 'words':
+      assert words.split(back, 'prose') == words.split(text, 'prose')
+    else:
+      assert back == text
+
+
+def test_batch_is_the_same_as_one_by_one(trained):
+  for ids, text in zip(trained.encode_batch(PROSE), PROSE, strict=True):
+    np.testing.assert_array_equal(ids, trained.encode(text))
+
+
+def test_training_is_deterministic_and_files_keep_it(trained, tmp_path):
+  size = 320 if trained.kind == 'bpe' else 0
+  again = tokenizers.train(trained.kind, iter(PROSE), vocab_size=size)
+  assert again.hash == trained.hash
+  assert tokenizers.train(trained.kind, PROSE, lower_case=True, document_eos=False, vocab_size=300).hash != trained.hash
+  trained.save(str(tmp_path))
+  loaded = tokenizers.load(str(tmp_path))
+  assert loaded.hash == trained.hash and loaded.kind == trained.kind
+  assert tokenizers.read(trained.kind, str(tmp_path)).hash == trained.hash
+  np.testing.assert_array_equal(loaded.encode(PROSE[1]), trained.encode(PROSE[1]))
+  assert (loaded.eos_id, loaded.unk_id, loaded.mask_id) == (trained.eos_id, trained.unk_id, trained.mask_id)
+
+
+@pytest.mark.parametrize('bad', [-1, 10**6])
+def test_ids_outside_the_vocabulary_are_an_error(trained, bad):
+  with pytest.raises(InputError, match=f'token id {bad} is outside the vocabulary of {trained.vocab_size}'):
+    trained.decode([0, bad])
+
+
+def test_starts_word_groups_pieces_to_words(trained):
+  text = 'The cat sat on the mat'
+  ids = trained.encode(text)
+  starts = trained.starts_word(ids)
+  assert starts.dtype == bool and starts.shape == ids.shape and starts[0]
+  groups = np.split(ids, np.flatnonzero(starts)[1:])
+  glued = [trained.decode(group).strip() for group in groups]
+  assert [word for word in glued if word] == text.split()
+
+
+@pytest.mark.parametrize('kind', ['bytes', 'characters', 'bpe'])
+def test_a_line_end_is_followed_by_a_word(kind):
+  made = tokenizers.train(kind, ['ab\ncd'], vocab_size=300 if kind == 'bpe' else 0)
+  np.testing.assert_array_equal(made.starts_word(made.encode('ab\ncd')), [True, False, True, True, False])
+
+
+def test_special_tokens_written_in_text_are_text():
+  bpe = tokenizers.train('bpe', PROSE, vocab_size=300)
+  assert bpe.eos_id not in bpe.encode('a <|endoftext|> b')
+  piece = tokenizers.train('wordpiece', PROSE)
+  assert piece.mask_id not in piece.encode('a [MASK] b')
+
+
+@pytest.mark.parametrize(
+  ('rule', 'text', 'pieces'),
+  [
+    ('lines', ' a <unk> N \n\n b \n', ['a', '<unk>', 'N', '<eos>', '<eos>', 'b', '<eos>']),
+    ('space', 'a b\nc', ['a', 'b', 'c']),
+    ('prose', 'A b-c, "d".\n', ['A', 'b-c', ',', '"', 'd', '"', '.', '\n']),
+  ],
+)
+def test_rules_of_words(rule, text, pieces):
+  made = tokenizers.train('words', [text], rule=rule)
+  assert made.pieces(made.encode(text)) == pieces
+  assert made.eos_id is None if rule == 'space' else made.id_to_token(made.eos_id) == '<eos>'
+
+
+def test_vocabulary_is_by_falling_frequency_and_the_rest_is_unk():
+  texts = ['b b b a a c d <unk>\n']
+  full = tokenizers.train('words', texts, rule='lines')
+  assert full.tokens == ['b', 'a', '<eos>', '<unk>', 'c', 'd']
+  assert tokenizers.train('words', texts, rule='lines', min_count=2).tokens == ['<unk>', 'b', 'a', '<eos>']
+  assert tokenizers.train('words', texts, rule='lines', vocab_size=4).tokens == ['<unk>', 'b', 'a', '<eos>']
+  few = tokenizers.train('words', texts, rule='lines', vocab_size=3)
+  assert few.pieces(few.encode('a b zebra\n')) == ['<unk>', 'b', '<unk>', '<eos>']
+
+
+def test_characters_have_unk_only_where_it_is_needed():
+  assert tokenizers.train('characters', ['aab'], others=['ba'], document_eos=False).tokens == ['a', 'b']
+  made = tokenizers.train('characters', ['aab'], others=['bc'])
+  assert made.tokens == ['<eos>', '<unk>', 'a', 'b']
+  np.testing.assert_array_equal(made.encode('cab'), [1, 2, 3])
+  with pytest.raises(InputError, match="character 'c' is not in the vocabulary"):
+    tokenizers.train('characters', ['ab']).encode('abc')
+
+
+def test_bytes_carry_a_cut_character_through():
+  raw = 'é'.encode()
+  halves = [raw[:1].decode('utf-8', 'surrogateescape'), raw[1:].decode('utf-8', 'surrogateescape')]
+  ids = np.concatenate(tokenizers.train('bytes', []).encode_batch(halves))
+  np.testing.assert_array_equal(ids, list(raw))
+
+
+def test_prose_reads_well():
+  text = 'The "quick" fox (or `dog`), isn\'t it? No: it\'s 3.5 at os.path.join!\nNext line.'
+  assert words.join(words.split(text, 'prose')) == text
+
+
+def test_wordpiece_cuts_words_and_lowers(tmp_path):
+  vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'un', '##aff', '##able', 'naive', '!']
+  (tmp_path / 'vocab.txt').write_text('\n'.join(vocabulary) + '\n')
+  made = tokenizers.read('wordpiece', str(tmp_path), lower_case=True)
+  assert made.pieces(made.encode('UNaffable naïve! xyz')) == ['un', '##aff', '##able', 'naive', '!', '[UNK]']
+  assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
+  np.testing.assert_array_equal(made.starts_word([5, 6, 7, 8]), [True, False, False, True])
+  cased = tokenizers.read('wordpiece', str(tmp_path / 'vocab.txt'))
+  assert cased.pieces(cased.encode('UNaffable')) == ['[UNK]']
+
+
+def test_bpe_reads_gpt2_files(tmp_path):
+  alphabet = sorted({*'abcdeĠ.'})
+  pieces = [*alphabet, 'ab', 'Ġc', '<|endoftext|>']
+  (tmp_path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+  (tmp_path / 'merges.txt').write_text('#version: 0.2\na b\nĠ c\n')
+  made = tokenizers.read('bpe', str(tmp_path))
+  assert made.pieces(made.encode('ab cab.')) == ['ab', 'Ġc', 'ab', '.']
+  assert made.eos_id == pieces.index('<|endoftext|>') and made.vocab_size == len(pieces)
+  np.testing.assert_array_equal(made.starts_word(made.encode('ab cab')), [True, True, False])
+
+
+def test_bad_requests_name_the_fault(tmp_path):
+  with pytest.raises(InputError, match='did you mean "words"'):
+    tokenizers.train('word', [])
+  with pytest.raises(InputError, match='no room'):
+    tokenizers.train('words', ['a'], vocab_size=2)
+  with pytest.raises(InputError, match='256 bytes'):
+    tokenizers.train('bpe', ['a'], vocab_size=100)
+  with pytest.raises(InputError, match='no tokenizer of kind bpe'):
+    tokenizers.read('bpe', str(tmp_path))
+  (tmp_path / 'vocab.txt').write_text('a\nb\n')
+  with pytest.raises(InputError, match=r'no \[PAD\]'):
+    tokenizers.read('wordpiece', str(tmp_path))
+  (tmp_path / 'tokenizer.json').write_text('{')
+  with pytest.raises(InputError, match=r'tokenizer.json: not a bpe tokenizer'):
+    tokenizers.read('bpe', str(tmp_path))
