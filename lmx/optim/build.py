@@ -1,0 +1,254 @@
+"""The `optim` section of a config, and the optax transformation and rate that it stands for.
+
+The order inside one update: clip by the global norm, L2 into the gradient ('adam', 'sgd'), moments or momentum,
+decoupled decay ('adamw': Loshchilov and Hutter 2019, arXiv 1711.05101; 'bert_adam': released BERT, where the decay
+is inside the rate as well), factors of the groups, rate. Only `rate` counts updates; the transformation is told the
+number of the step, so a resumed or partly skipped run cannot drift from its schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lmx.errors import InputError, nearest
+from lmx.optim import groups as groups_lib
+from lmx.optim import schedules
+from lmx.optim.adam import scale_by_raw_adam
+from lmx.types import Array, Params
+
+OPTIMIZERS = ('adam', 'adamw', 'bert_adam', 'sgd')
+SCHEDULES = (
+  'constant',
+  'linear',
+  'cosine',
+  'inverse_sqrt',
+  'plateau',
+  'slanted_triangular',
+  'step_decay',
+)
+ORIGINS = ('after_warmup', 'from_zero', 'multiplied')
+EPS = {'bert_adam': 1e-6}  # google-research/bert, optimization.py; 1e-8 elsewhere (arXiv 1412.6980, algorithm 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """How parameters are updated. Rates are per update; `lr` is the peak of the schedule.
+
+  Attributes:
+    optimizer: 'adam' (decay as L2 in the gradient), 'adamw' (decoupled), 'bert_adam' (no bias correction, decoupled),
+      'sgd' (L2 in the gradient).
+    lr: peak learning rate; for 'inverse_sqrt' with a width, the factor of the paper's formula.
+    b1: Adam's decay of the mean.
+    b2: Adam's decay of the mean square.
+    eps: Adam's epsilon; 0 means 1e-8, and 1e-6 for 'bert_adam'.
+    eps_form: 'corrected' adds eps to the bias-corrected root (paper, optax), 'uncorrected' to the raw one
+      (TensorFlow, released GPT). 'bert_adam' has no correction, so both are the same there.
+    momentum: of 'sgd', 0 turns it off.
+    nesterov: Nesterov's form of that momentum.
+    weight_decay: times the factor of the parameter's group.
+    clip_norm: global gradient norm above which the gradient is scaled down, 0 turns it off.
+    schedule: see SCHEDULES.
+    warmup_steps: updates of linear warm-up from 0.
+    warmup_fraction: the same as a fraction of all updates; give one of the two.
+    end_fraction: of `lr`, reached at the end by 'linear' and 'cosine'.
+    schedule_origin: where 'linear' and 'cosine' count from, see `schedules.decayed`.
+    decay_after_epochs: 'step_decay': epochs at the full rate.
+    decay_rate: 'step_decay': divisor per epoch after those.
+    patience: 'plateau': validations without a new best that are borne before a step down.
+    factor: 'plateau': factor of a step down.
+    min_lr: 'plateau': the rate falls no lower.
+    cut_fraction: 'slanted_triangular': fraction of the updates in which the rate rises.
+    ratio: 'slanted_triangular': peak over lowest rate.
+    width: 'inverse_sqrt': model width of the paper's formula; 0 makes `lr` the peak.
+    groups: (regular expression, factor of the rate, factor of the decay); the first that is found in a parameter's
+      name counts, and every parameter must have one.
+    layer_decay: factor of the rate per layer counted from the top; 1 turns it off.
+    ema: decay of the average of the parameters that evaluation uses; 0 turns it off.
+    ema_debias: start that average at nothing and correct for it, instead of at the first parameters.
+    accumulate: microbatches that a batch is split into, one after the other, before the update.
+  """
+
+  optimizer: str = 'adamw'
+  lr: float = 3e-4
+  b1: float = 0.9
+  b2: float = 0.999
+  eps: float = 0.0
+  eps_form: str = 'corrected'
+  momentum: float = 0.0
+  nesterov: bool = False
+  weight_decay: float = 0.0
+  clip_norm: float = 0.0
+  schedule: str = 'constant'
+  warmup_steps: int = 0
+  warmup_fraction: float = 0.0
+  end_fraction: float = 0.0
+  schedule_origin: str = 'after_warmup'
+  decay_after_epochs: int = 4  # Zaremba et al. 2014, small
+  decay_rate: float = 2.0  # Zaremba et al. 2014, small
+  patience: int = 0
+  factor: float = 0.5
+  min_lr: float = 0.0
+  cut_fraction: float = 0.1  # arXiv 1801.06146, section 3.2
+  ratio: float = 32.0  # arXiv 1801.06146, section 3.2
+  width: int = 0
+  groups: tuple[groups_lib.Group, ...] = (('.*', 1.0, 1.0),)
+  layer_decay: float = 1.0
+  ema: float = 0.0
+  ema_debias: bool = True
+  accumulate: int = 1
+
+  def __post_init__(self):
+    _check_choice('optimizer', self.optimizer, OPTIMIZERS)
+    _check_choice('schedule', self.schedule, SCHEDULES)
+    _check_choice('schedule_origin', self.schedule_origin, ORIGINS)
+    _check_choice('eps_form', self.eps_form, ('corrected', 'uncorrected'))
+    for field, low, high in (
+      ('lr', 0, None),
+      ('b1', 0, 1),
+      ('b2', 0, 1),
+      ('eps', 0, None),
+      ('momentum', 0, 1),
+      ('weight_decay', 0, None),
+      ('clip_norm', 0, None),
+      ('warmup_steps', 0, None),
+      ('warmup_fraction', 0, 1),
+      ('decay_after_epochs', 0, None),
+      ('patience', 0, None),
+      ('min_lr', 0, None),
+      ('ema', 0, 1),
+      ('accumulate', 1, None),
+    ):
+      number = getattr(self, field)
+      if not number >= low or (high is not None and not number < high):
+        wanted = f'at least {low}' + ('' if high is None else f' and below {high}')
+        raise InputError(f'optim.{field} is {number}; it must be {wanted}')
+    for field in ('decay_rate', 'factor', 'cut_fraction', 'ratio', 'layer_decay'):
+      if not getattr(self, field) > 0:
+        raise InputError(f'optim.{field} is {getattr(self, field)}; it must be above 0')
+    if not self.cut_fraction < 1 or not self.factor < 1:
+      raise InputError('optim.cut_fraction and optim.factor must be below 1')
+    if self.warmup_steps and self.warmup_fraction:
+      raise InputError('give optim.warmup_steps or optim.warmup_fraction, not both')
+    warms = self.warmup_steps or self.warmup_fraction
+    if self.schedule == 'slanted_triangular' and warms:
+      raise InputError(
+        'optim.schedule "slanted_triangular" warms up over cut_fraction; take warmup_* away'
+      )
+    if self.schedule == 'inverse_sqrt' and not warms:
+      raise InputError(
+        'optim.schedule "inverse_sqrt" needs optim.warmup_steps or optim.warmup_fraction'
+      )
+
+
+def _check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
+  if value not in choices:
+    raise InputError(f'optim.{field}: unknown "{value}"{nearest(value, choices)}')
+
+
+def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Schedule:
+  """Returns the function from the number of updates made so far to the learning rate (before `lr_scale`).
+
+  Args:
+    cfg: the section.
+    total_steps: updates in the whole run.
+    steps_per_epoch: updates in an epoch, for 'step_decay'.
+  """
+  warmup = cfg.warmup_steps or round(cfg.warmup_fraction * total_steps)
+  one = optax.constant_schedule(1.0)
+  match cfg.schedule:
+    case 'linear':
+      decay = schedules.linear(cfg.end_fraction)
+      factor = schedules.decayed(decay, warmup, cfg.schedule_origin, total_steps)
+    case 'cosine':
+      decay = schedules.cosine(cfg.end_fraction)
+      factor = schedules.decayed(decay, warmup, cfg.schedule_origin, total_steps)
+    case 'inverse_sqrt':
+      factor = schedules.inverse_sqrt(max(warmup, 1), cfg.width)
+    case 'slanted_triangular':
+      factor = schedules.slanted_triangular(total_steps, cfg.cut_fraction, cfg.ratio)
+    case 'step_decay':
+      warm = schedules.decayed(one, warmup, 'from_zero', total_steps)
+      steps = schedules.step_decay(steps_per_epoch, cfg.decay_after_epochs, cfg.decay_rate)
+      factor = lambda step: warm(step) * steps(step)
+    case _:  # 'constant', and 'plateau', whose steps down come through lr_scale
+      factor = schedules.decayed(one, warmup, 'from_zero', total_steps)
+  return lambda step: jnp.asarray(cfg.lr * factor(step), jnp.float32)
+
+
+def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.Plateau:
+  """Returns the plateau's state after a validation; its `scale` is the `lr_scale` to go on with."""
+  return state.observe(
+    metric,
+    patience=cfg.patience,
+    factor=cfg.factor,
+    min_scale=cfg.min_lr / cfg.lr if cfg.lr else 0.0,
+  )
+
+
+def make(
+  cfg: Config,
+  params: Params,
+  depth: groups_lib.Depth,
+  n_layers: int,
+  total_steps: int,
+  steps_per_epoch: int,
+) -> optax.GradientTransformationExtraArgs:
+  """Builds the transformation from the gradient of the global loss to the change of the parameters.
+
+  Its `update` takes two further keyword arguments: `step`, the number of the update, and `lr_scale`, a factor of
+  the scheduled rate (1 if left out).
+
+  Args:
+    cfg: the section.
+    params: {'model': ..., 'objective': ...}, arrays or shapes; only names are read.
+    depth: path below params['model'] -> layer number (the model's `depth` with its config bound).
+    n_layers: number of layers N; an objective's head has depth N + 1.
+    total_steps: updates in the whole run.
+    steps_per_epoch: updates in an epoch.
+
+  Raises:
+    InputError: `groups` do not cover the parameters, or one covers none.
+  """
+  rates, decays = groups_lib.multipliers(cfg.groups, cfg.layer_decay, params, depth, n_layers)
+  eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
+  parts = []
+  if cfg.clip_norm:
+    parts.append(optax.clip_by_global_norm(cfg.clip_norm))
+  decay = _add_decay(cfg.weight_decay, decays) if cfg.weight_decay else optax.identity()
+  if cfg.optimizer in ('adam', 'sgd'):
+    parts.append(decay)
+  if cfg.optimizer == 'bert_adam':
+    parts.append(scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=False))
+  elif cfg.optimizer != 'sgd' and cfg.eps_form == 'uncorrected':
+    parts.append(scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=True))
+  elif cfg.optimizer != 'sgd':
+    parts.append(optax.scale_by_adam(cfg.b1, cfg.b2, eps))
+  elif cfg.momentum:
+    parts.append(optax.trace(cfg.momentum, cfg.nesterov))
+  if cfg.optimizer in ('adamw', 'bert_adam'):
+    parts.append(decay)
+  parts.append(_scale_by_rate(rate(cfg, total_steps, steps_per_epoch), rates))
+  return optax.chain(*parts)
+
+
+def _add_decay(weight_decay: float, decays: Params) -> optax.GradientTransformation:
+  def add(updates, params):
+    return jax.tree.map(lambda u, p, d: u + weight_decay * d * p if d else u, updates, params, decays)
+
+  return optax.stateless(add)
+
+
+def _scale_by_rate(
+  schedule: schedules.Schedule, rates: Params
+) -> optax.GradientTransformationExtraArgs:
+  def update(updates, state, params=None, *, step: Array, lr_scale: Any = 1.0, **extra):
+    del params, extra
+    now = -schedule(step) * lr_scale
+    return jax.tree.map(lambda u, r: u * (now * r), updates, rates), state
+
+  return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)

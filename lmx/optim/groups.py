@@ -1,0 +1,79 @@
+"""Groups of parameters by name: factors of the rate and of the weight decay, and layer-wise decay of the rate.
+
+A parameter's name is its path in the nested dict joined with '/', for example 'model/layer_03/mlp/in/kernel'.
+Layer-wise decay multiplies the rate by decay ** (N + 1 - depth): 1 for heads, smallest for embeddings. Discriminative
+rates (Howard and Ruder 2018, arXiv 1801.06146, section 3.1: a factor of 1 / 2.6 per layer) are the same thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from lmx.errors import InputError
+from lmx.types import Params
+
+Group = tuple[str, float, float]  # regular expression, factor of the rate, factor of the weight decay
+Depth = Callable[[tuple[str, ...]], int]  # path below params['model'] -> 0 embeddings, ..., N + 1 heads
+
+
+def path_of(path: Sequence[Any]) -> tuple[str, ...]:
+  """Plain strings for the key path of a leaf, as `jax.tree_util` gives it."""
+  return tuple(str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path)
+
+
+def name_of(path: Sequence[Any]) -> str:
+  """The name of a leaf: its path joined with '/'."""
+  return '/'.join(path_of(path))
+
+
+def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
+  """Maps each parameter's name to the first group whose expression is found in it (`re.search`).
+
+  Raises:
+    InputError: a parameter that no group matches, or a group left without any parameter.
+  """
+  names = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+  found = {
+    name: next((g for g in groups if re.search(g[0], name)), None) for name in names
+  }
+  missed = [name for name, group in found.items() if group is None]
+  if missed:
+    known = ', '.join(f'"{g[0]}"' for g in groups)
+    raise InputError(
+      f'optim.groups must cover every parameter, but {known} match none of: {", ".join(missed)}'
+    )
+  for group in groups:
+    if group not in found.values():
+      raise InputError(
+        f'optim.groups: "{group[0]}" is the first match of no parameter; the parameters are: '
+        + ', '.join(names)
+      )
+  return {name: group for name, group in found.items() if group is not None}
+
+
+def multipliers(
+  groups: Sequence[Group], layer_decay: float, params: Params, depth: Depth, n_layers: int
+) -> tuple[Params, Params]:
+  """Returns two trees of floats shaped like `params`: factors of the rate and of the weight decay.
+
+  Args:
+    groups: see `assign`.
+    layer_decay: factor of the rate per layer from the top; 1 turns it off.
+    params: {'model': ..., 'objective': ...}; an objective's head counts as depth n_layers + 1.
+    depth: the model's depth function with its config bound.
+    n_layers: number of layers N.
+  """
+  found = assign(groups, params)
+
+  def rate(path, _):
+    parts = path_of(path)
+    level = depth(parts[1:]) if parts[0] == 'model' else n_layers + 1
+    return found[name_of(path)][1] * layer_decay ** (n_layers + 1 - level)
+
+  rates = jax.tree_util.tree_map_with_path(rate, params)
+  decays = jax.tree_util.tree_map_with_path(lambda path, _: found[name_of(path)][2], params)
+  return rates, decays

@@ -1,0 +1,121 @@
+"""Learning-rate schedules as factors of the peak rate, over the number of updates made so far (0 for the first).
+
+Linear and cosine decay come from optax. Written here, because optax lacks them:
+  inverse_sqrt        Vaswani et al. 2017, arXiv 1706.03762, section 5.3, equation 3.
+  slanted_triangular  Howard and Ruder 2018, arXiv 1801.06146, section 3.2, equation 3.
+  step_decay          by epoch, Zaremba et al. 2014, arXiv 1409.2329, section 4.1 (optax's staircase cannot begin
+                      in epoch 0).
+  schedule origins    where the decay after a warm-up counts from. The released code of BERT (`optimization.py`) counts
+                      from step 0 over all steps, so the rate jumps down at the end of the warm-up; the released code
+                      of GPT (`opt.py`, `warmup_linear`) moreover multiplies warm-up and decay.
+  Plateau             a step down when the validation metric stops falling, decided on the host between updates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import optax
+
+from lmx.types import Array
+
+Schedule = Callable[[int | Array], Array]  # updates made so far -> factor of the peak rate
+
+
+def decayed(decay: optax.Schedule, warmup_steps: int, origin: str, total_steps: int) -> Schedule:
+  """Joins a linear warm-up from 0 to 1 and a decay.
+
+  Args:
+    decay: maps progress in [0, 1] to a factor.
+    warmup_steps: updates until the factor reaches 1 (the first update of a warm-up has factor 0, as in BERT's code).
+    origin: 'after_warmup': progress starts at the end of the warm-up; 'from_zero': it starts at update 0 and the
+      warm-up replaces it; 'multiplied': it starts at update 0 and the warm-up multiplies it.
+    total_steps: updates after which progress is 1.
+  """
+
+  def factor(step):
+    step = jnp.asarray(step, jnp.float32)
+    warm = jnp.minimum(step / warmup_steps, 1.0) if warmup_steps else jnp.float32(1)
+    start = warmup_steps if origin == 'after_warmup' else 0
+    progress = jnp.clip((step - start) / max(total_steps - start, 1), 0.0, 1.0)
+    if origin == 'multiplied':
+      return warm * decay(progress)
+    return jnp.where(step < warmup_steps, warm, decay(progress))
+
+  return factor
+
+
+def linear(end_fraction: float) -> optax.Schedule:
+  """From 1 to `end_fraction` as progress goes from 0 to 1."""
+  return optax.linear_schedule(1.0, end_fraction, 1)
+
+
+def cosine(end_fraction: float) -> optax.Schedule:
+  """Half a cosine from 1 to `end_fraction` as progress goes from 0 to 1."""
+  return optax.cosine_decay_schedule(1.0, 1, alpha=end_fraction)
+
+
+def inverse_sqrt(warmup_steps: int, width: int = 0) -> Schedule:
+  """Linear warm-up, then the inverse square root of the number of the update (1 for the first).
+
+  Args:
+    warmup_steps: number of the update at which both parts meet; at least 1.
+    width: with a width, the paper's own scale width**-0.5 * min(t**-0.5, t * warmup**-1.5), in which the peak
+      depends on the warm-up; without (0), the factor is 1 at the peak.
+  """
+
+  def factor(step):
+    t = jnp.asarray(step, jnp.float32) + 1.0
+    shape = jnp.minimum(t**-0.5, t * warmup_steps**-1.5)
+    return shape * (width**-0.5 if width else warmup_steps**0.5)
+
+  return factor
+
+
+def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float) -> Schedule:
+  """ULMFiT's schedule: up from 1/ratio to 1 over `cut_fraction` of the updates, then down to 1/ratio."""
+  cut = math.floor(total_steps * cut_fraction)
+
+  def factor(step):
+    t = jnp.asarray(step, jnp.float32)
+    down = 1.0 - (t - cut) / max(cut * (1.0 / cut_fraction - 1.0), 1.0)
+    p = jnp.where(t < cut, t / max(cut, 1), jnp.maximum(down, 0.0))
+    return (1.0 + p * (ratio - 1.0)) / ratio
+
+  return factor
+
+
+def step_decay(steps_per_epoch: int, after_epochs: int, divisor: float) -> Schedule:
+  """1 for `after_epochs` epochs, then divided by `divisor` at the start of every further epoch."""
+
+  def factor(step):
+    epoch = jnp.floor(jnp.asarray(step, jnp.float32) / steps_per_epoch)
+    return float(divisor) ** -jnp.maximum(epoch + 1.0 - after_epochs, 0.0)
+
+  return factor
+
+
+@dataclasses.dataclass(frozen=True)
+class Plateau:
+  """What has to be remembered between validations to step the rate down; saved as JSON with a checkpoint.
+
+  Attributes:
+    best: lowest metric seen, None before the first.
+    bad: validations since then.
+    scale: factor of the scheduled rate now.
+  """
+
+  best: float | None = None
+  bad: int = 0
+  scale: float = 1.0
+
+  def observe(self, metric: float, *, patience: int, factor: float, min_scale: float) -> Plateau:
+    """Returns the state after a validation; `scale` falls by `factor` at the (patience + 1)-th bad one in a row."""
+    if self.best is None and math.isfinite(metric) or self.best is not None and metric < self.best:
+      return Plateau(metric, 0, self.scale)
+    if self.bad + 1 <= patience:
+      return Plateau(self.best, self.bad + 1, self.scale)
+    return Plateau(self.best, 0, max(self.scale * factor, min_scale))

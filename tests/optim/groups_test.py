@@ -1,0 +1,66 @@
+"""Groups cover every parameter, once, and layer-wise decay follows the model's depth."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.optim import build, groups
+
+PARAMS = {
+  'model': {
+    'embed': {'table': jnp.ones((4, 2))},
+    'layer_00': {'kernel': jnp.ones((2, 2)), 'bias': jnp.ones(2)},
+    'layer_01': {'kernel': jnp.ones((2, 2)), 'bias': jnp.ones(2)},
+    'output': {'bias': jnp.ones(4)},
+  },
+  'objective': {'nsp': {'kernel': jnp.ones((2, 2))}},
+}
+
+
+def depth(path):
+  return {'embed': 0, 'output': 3}.get(path[0], int(path[0][-2:]) + 1 if '_' in path[0] else 3)
+
+
+def test_the_first_match_counts():
+  found = groups.assign((('bias$', 1.0, 0.0), ('layer_', 0.5, 1.0), ('.*', 1.0, 1.0)), PARAMS)
+  assert found['model/layer_00/bias'][2] == 0.0
+  assert found['model/layer_00/kernel'][1] == 0.5
+  assert found['objective/nsp/kernel'] == ('.*', 1.0, 1.0)
+  assert len(found) == 7
+
+
+def test_uncovered_parameters_are_named():
+  with pytest.raises(InputError, match='model/embed/table, objective/nsp/kernel'):
+    groups.assign((('bias$', 1.0, 0.0), ('layer_', 1.0, 1.0)), PARAMS)
+
+
+@pytest.mark.parametrize('dead', ['layernorm', 'layer_00/bias'])
+def test_a_group_without_parameters_is_named(dead):
+  # The second is found in a name, but an earlier group has taken it.
+  with pytest.raises(InputError, match=f'"{dead}" is the first match of no parameter'):
+    groups.assign((('bias$', 1.0, 0.0), (dead, 1.0, 1.0), ('.*', 1.0, 1.0)), PARAMS)
+
+
+def test_layer_decay_multiplies_by_depth():
+  rates, decays = groups.multipliers((('bias$', 2.0, 0.0), ('.*', 1.0, 1.0)), 0.5, PARAMS, depth, 2)
+  assert rates['model']['embed']['table'] == 0.5**3
+  assert rates['model']['layer_00']['kernel'] == 0.5**2
+  assert rates['model']['layer_01']['kernel'] == 0.5
+  assert rates['model']['layer_01']['bias'] == 2.0 * 0.5
+  assert rates['model']['output']['bias'] == 2.0
+  assert rates['objective']['nsp']['kernel'] == 1.0
+  assert decays['model']['layer_01'] == {'kernel': 1.0, 'bias': 0.0}
+
+
+def test_updates_carry_the_factors():
+  cfg = build.Config(
+    optimizer='sgd', lr=1.0, layer_decay=1 / 2.6, weight_decay=0.5, groups=(('embed', 0.0, 1.0), ('.*', 1.0, 0.0))
+  )
+  tx = build.make(cfg, PARAMS, depth, 2, 10, 10)
+  updates, _ = tx.update(PARAMS, tx.init(PARAMS), PARAMS, step=0)
+  np.testing.assert_array_equal(updates['model']['embed']['table'], 0.0)
+  np.testing.assert_allclose(updates['model']['layer_01']['kernel'], -1 / 2.6, rtol=1e-6)
+  np.testing.assert_allclose(updates['model']['layer_00']['bias'], -(2.6**-2), rtol=1e-6)
