@@ -1,0 +1,157 @@
+"""Runs lmx in several processes on this machine, as it would run on several hosts.
+
+  python -m launch.local --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
+
+Every process gets LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID. With --devices=N each has N simulated CPU
+devices; with 0 (the default) it has the devices that JAX finds. SIGINT and SIGTERM go on to every process. If one
+fails the others are stopped, and the exit code is that of the first failure. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+PROGRAM = (sys.executable, '-m', 'lmx.cli.main')
+
+
+def free_port() -> int:
+  """A port of this machine that nothing listens on now."""
+  with socket.socket() as s:
+    s.bind(('localhost', 0))
+    return s.getsockname()[1]
+
+
+def environment(process: int, processes: int, devices: int, port: int) -> dict[str, str]:
+  """What process number `process` gets in addition to this process's environment."""
+  added = {
+    'LMX_COORDINATOR': f'localhost:{port}',
+    'LMX_NUM_PROCESSES': str(processes),
+    'LMX_PROCESS_ID': str(process),
+  }
+  if processes == 1:
+    added = {}
+  if devices:
+    flag = f'--xla_force_host_platform_device_count={devices}'
+    added['XLA_FLAGS'] = ' '.join(filter(None, [os.environ.get('XLA_FLAGS'), flag]))
+    added['JAX_PLATFORMS'] = 'cpu'
+    # XLA sizes its thread pool by this; with fewer threads than devices their collectives starve each other.
+    added['NPROC'] = str(max(16, 4 * devices))
+  return added
+
+
+def run(
+  command: Sequence[str], environments: Sequence[Mapping[str, str]], *, grace: float = 30.0
+) -> int:
+  """Runs `command` once per environment and returns the exit code of the first failure, 0 if there is none.
+
+  Args:
+    command: program and arguments, the same for all.
+    environments: what each process gets in addition to this process's environment.
+    grace: seconds between SIGTERM and SIGKILL when the others are stopped.
+  """
+  children: list[subprocess.Popen] = []
+  pumps: list[threading.Thread] = []
+
+  def forward(number, frame):
+    del frame
+    for child in children:
+      _signal(child, number)
+
+  old = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    for number, added in enumerate(environments):
+      # Process 0 keeps the terminal for its progress bar; the others' lines are marked with their number.
+      child = subprocess.Popen(
+        command,
+        env={**os.environ, **added},
+        start_new_session=True,
+        stdout=subprocess.PIPE if number else None,
+        stderr=subprocess.STDOUT if number else None,
+      )
+      children.append(child)
+      if child.stdout is not None:
+        pumps.append(threading.Thread(target=_pump, args=(child.stdout, number), daemon=True))
+        pumps[-1].start()
+    code = _wait(children, grace)
+    for pump in pumps:
+      pump.join(timeout=5)
+    return code
+  finally:
+    for child in children:
+      _signal(child, signal.SIGKILL)
+    for number, handler in old.items():
+      signal.signal(number, handler)
+
+
+def _pump(lines: IO[bytes], number: int) -> None:
+  for line in lines:
+    print(f'[{number}] {line.decode(errors="replace").rstrip()}', flush=True)
+
+
+def _signal(child: subprocess.Popen, number: int) -> None:
+  if child.poll() is None:
+    try:
+      os.killpg(child.pid, number)
+    except ProcessLookupError:
+      pass
+
+
+def _wait(children: Sequence[subprocess.Popen], grace: float) -> int:
+  """Waits for all, stopping the rest after a failure; returns the code of the first failure."""
+  first = 0
+  deadline = None
+  while any(child.poll() is None for child in children):
+    failed = [child.returncode for child in children if child.poll()]
+    if failed and deadline is None:
+      first, deadline = failed[0], time.monotonic() + grace
+      for child in children:
+        _signal(child, signal.SIGTERM)
+    if deadline is not None and time.monotonic() > deadline:
+      for child in children:
+        _signal(child, signal.SIGKILL)
+    time.sleep(0.05)
+  first = first or next((child.returncode for child in children if child.returncode), 0)
+  return first if first >= 0 else 128 - first
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Entry point; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    prog='python -m launch.local',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument('--processes', type=int, default=1, help='number of processes')
+  parser.add_argument('--devices', type=int, default=0, help='simulated CPU devices of each, 0 for the real ones')
+  parser.add_argument('--port', type=int, default=0, help='of process 0, 0 for a free one')
+  parser.add_argument('--grace', type=float, default=30.0, help='seconds from SIGTERM to SIGKILL')
+  parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
+  parser.add_argument('command', nargs='*', help='what follows `lmx`, after --')
+  args = parser.parse_args(argv)
+  if args.processes < 1 or args.devices < 0:
+    parser.error('--processes must be at least 1 and --devices at least 0')
+  if not args.command:
+    parser.error('nothing to run: put the lmx command after --, for example -- train --config=...')
+  command = [*PROGRAM, *args.command]
+  port = args.port or free_port()
+  environments = [environment(p, args.processes, args.devices, port) for p in range(args.processes)]
+  if args.dry_run:
+    for added in environments:
+      settings = [f'{key}={shlex.quote(value)}' for key, value in added.items()]
+      print(' '.join(settings + [shlex.join(command)]))
+    return 0
+  return run(command, environments, grace=args.grace)
+
+
+if __name__ == '__main__':
+  sys.exit(main())

@@ -1,0 +1,149 @@
+"""The training step and the evaluation step, written once for the global batch.
+
+Under `jit` the arrays are global and `axis` is None. Under `pmap` each device sees its rows, and `axis` names the
+devices: the weights of the loss, the gradient and the metrics are then summed over it. The loss is
+sum over terms of (sum over the global batch) / max(weight of the global batch, 1); since the weights come from the data
+alone, they are known before the backward pass, and rows can be divided among devices and microbatches in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lmx.optim import averaging
+from lmx.state import TrainState
+from lmx.types import Array, Batch, Params, State
+
+Metrics = dict[str, Any]
+TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
+EvalStep = Callable[..., tuple[Metrics, State]]
+
+
+def make_train_step(
+  model: ModuleType,
+  model_cfg: Any,
+  objective: ModuleType,
+  objective_cfg: Any,
+  tx: optax.GradientTransformationExtraArgs,
+  rate: Callable[[Array], Array],
+  *,
+  accumulate: int = 1,
+  ema: float = 0.0,
+) -> TrainStep:
+  """Returns `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
+
+  The key is the run's base key: the step folds `state.step` into it, so that a resumed run draws what an uninterrupted
+  one draws. Where the loss or the gradient is not finite, parameters, optimizer state, average and model state stay
+  as they were and only `state.step` moves on.
+
+  Args:
+    model: the model's module.
+    model_cfg: its Config.
+    objective: the objective's module.
+    objective_cfg: its Config.
+    tx: the optimizer, from `optim.build.make`.
+    rate: the schedule, from `optim.build.rate`, for the metrics.
+    accumulate: number k of microbatches, one after the other; row r belongs to microbatch r % k.
+    ema: decay of the average of the parameters, read where `state.ema` is not None.
+
+  Returns:
+    The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
+    objective's (sum, weight) pairs.
+  """
+
+  def gradient(params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
+    def local(params):
+      out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key)
+      loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in weights)
+      return loss, (out.metrics, out.state)
+
+    (loss, (metrics, model_state)), grads = jax.value_and_grad(local, has_aux=True)(params)
+    return grads, loss, metrics, model_state
+
+  def train_step(
+    state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None
+  ) -> tuple[TrainState, State, Metrics]:
+    key = jax.random.fold_in(key, state.step)
+    if axis is not None:
+      key = jax.random.fold_in(key, jax.lax.axis_index(axis))
+    weights = _sum_over(axis, objective.weights(objective_cfg, batch))
+    found = _accumulated(gradient, accumulate, state.params, weights, batch, model_state, key)
+    grads, loss, metrics = _sum_over(axis, found[:3])
+    grad_norm = optax.tree.norm(grads)
+    finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+    metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
+    metrics['lr'] = rate(state.step) * state.lr_scale
+    new, new_model_state = _where(
+      finite, (_updated(state, grads, tx, ema), found[3]), (state, model_state)
+    )
+    return new.replace(step=state.step + 1), new_model_state, metrics
+
+  return train_step
+
+
+def make_eval_step(
+  model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any
+) -> EvalStep:
+  """Returns `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
+
+  `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's (sum, weight) pairs,
+  to be added up over batches and divided once.
+  """
+
+  def eval_step(
+    params: Params, model_state: State, batch: Batch, *, axis: str | None = None
+  ) -> tuple[Metrics, State]:
+    out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state)
+    return _sum_over(axis, out.metrics), out.state
+
+  return eval_step
+
+
+def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
+  """`gradient` of the whole batch from k microbatches in a row, at the memory of one."""
+  if k == 1:
+    return gradient(params, weights, batch, model_state, key)
+
+  def split(x):
+    if x.shape[0] % k:
+      raise ValueError(f'{x.shape[0]} rows cannot be divided among {k} microbatches')
+    return jnp.swapaxes(x.reshape((x.shape[0] // k, k) + x.shape[1:]), 0, 1)
+
+  def join(x):
+    return jnp.swapaxes(x, 0, 1).reshape((-1,) + x.shape[2:])
+
+  def body(total, micro):
+    index, rows, rows_state = micro
+    grads, loss, metrics, rows_state = gradient(
+      params, weights, rows, rows_state, jax.random.fold_in(key, index)
+    )
+    return jax.tree.map(jnp.add, total, grads), (loss, metrics, rows_state)
+
+  micro = (jnp.arange(k), jax.tree.map(split, batch), jax.tree.map(split, model_state))
+  zeros = jax.tree.map(jnp.zeros_like, params)
+  grads, (loss, metrics, model_state) = jax.lax.scan(body, zeros, micro)
+  total = lambda x: jnp.sum(x, axis=0)
+  return grads, total(loss), jax.tree.map(total, metrics), jax.tree.map(join, model_state)
+
+
+def _updated(state: TrainState, grads: Params, tx, ema: float) -> TrainState:
+  updates, opt_state = tx.update(
+    grads, state.opt_state, state.params, step=state.step, lr_scale=state.lr_scale
+  )
+  params = optax.apply_updates(state.params, updates)
+  average = averaging.update(state.ema, params, ema)
+  return state.replace(params=params, opt_state=opt_state, ema=average)
+
+
+def _where(condition: Array, new, old):
+  return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+
+
+def _sum_over(axis: str | None, tree):
+  return tree if axis is None else jax.lax.psum(tree, axis)

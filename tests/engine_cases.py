@@ -1,0 +1,195 @@
+"""Ten training steps of each tiny model on any layout of devices, for the tests of the engine.
+
+Run as a program it is one process of several (see launch/local.py): it trains every case named on the command line
+from the parameters in the second file, and process 0 writes the results to the first.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Iterable
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.experimental import multihost_utils
+
+from lmx import objectives, parallel
+from lmx import state as state_lib
+from lmx import step as step_lib
+from lmx.models import registry
+from lmx.optim import averaging, build
+
+ROWS, LENGTH, PREDICTED, STEPS = 16, 12, 4, 10
+SIZES = {
+  'gpt2': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 2},
+  'rnn_lm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, 'dropout': 0.0},
+  'bert': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
+}
+OPTIMIZERS = {
+  'gpt2': {'optimizer': 'adamw', 'lr': 1e-3, 'weight_decay': 0.1, 'schedule': 'cosine', 'warmup_steps': 2},
+  'rnn_lm': {'optimizer': 'sgd', 'lr': 1.0, 'clip_norm': 0.25, 'momentum': 0.5},
+  'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
+}
+
+
+def batch(name: str, step: int) -> dict[str, np.ndarray]:
+  """A batch with ragged rows, three rows of padding, and state that some rows reset."""
+  rng = np.random.default_rng(step)
+  lengths_B = rng.integers(6, LENGTH + 1, ROWS)
+  lengths_B[-3:] = 0
+  valid_BT = np.arange(LENGTH) < lengths_B[:, None]
+  tokens = np.where(np.arange(LENGTH + 1) <= lengths_B[:, None], rng.integers(1, 64, (ROWS, LENGTH + 1)), 0)
+  found = {'tokens_BT': tokens[:, :-1].astype(np.int32), 'valid_BT': valid_BT}
+  if name == 'bert':
+    positions_BP = np.sort(rng.integers(0, np.maximum(lengths_B, 1)[:, None], (ROWS, PREDICTED)))
+    real_B = lengths_B > 0
+    weights_BP = real_B[:, None] & (rng.random((ROWS, PREDICTED)) < 0.7)
+    return found | {
+      'types_BT': (np.arange(LENGTH) >= lengths_B[:, None] // 2).astype(np.int32),
+      'positions_BP': positions_BP.astype(np.int32),
+      'targets_BP': rng.integers(1, 64, (ROWS, PREDICTED)).astype(np.int32),
+      'weights_BP': weights_BP.astype(np.float32),
+      'next_B': rng.integers(0, 2, ROWS).astype(np.int32),
+      'row_weights_B': real_B.astype(np.float32),
+    }
+  found |= {'targets_BT': tokens[:, 1:].astype(np.int32), 'weights_BT': valid_BT.astype(np.float32)}
+  return found | {'reset_B': np.arange(ROWS) % 4 == step % 4}
+
+
+def parts(name: str, change: dict | None = None) -> tuple:
+  """(model, its config, objective, its config)."""
+  module = registry.get(name)
+  objective = objectives.get(module.OBJECTIVE)
+  return module, registry.config(name, 'tiny', **(SIZES[name] | (change or {}))), objective, objective.Config()
+
+
+@functools.cache
+def start(name: str) -> dict:
+  """The parameters that training starts from, the same for every layout; compiled once, as that takes its time."""
+  module, model_cfg, objective, objective_cfg = parts(name)
+
+  @jax.jit
+  def init(key):
+    model_key, objective_key = jax.random.split(key)
+    return {
+      'model': module.init(model_cfg, model_key),
+      'objective': objective.init(objective_cfg, module, model_cfg, objective_key),
+    }
+
+  return jax.tree.map(np.asarray, init(jax.random.key(0)))
+
+
+def train(
+  name: str,
+  cfg: parallel.Config,
+  *,
+  devices: int | None = None,
+  first: dict | None = None,
+  model: dict | None = None,
+  optim: dict | None = None,
+  steps: int = STEPS,
+  donate: bool = True,
+  evaluate: bool = False,
+) -> dict:
+  """Returns {'params', 'ema', 'state', 'losses', 'eval', 'sharded', 'moved'} after `steps` updates."""
+  module, model_cfg, objective, objective_cfg = parts(name, model)
+  optim_cfg = build.Config(ema=0.9, **(OPTIMIZERS[name] | (optim or {})))
+  engine = parallel.Engine(cfg, jax.devices()[:devices])
+  engine.check_batch(ROWS, optim_cfg.accumulate)
+  params = first or start(name)
+  depth = lambda path: module.depth(model_cfg, path)
+  tx = build.make(optim_cfg, params, depth, model_cfg.N, STEPS, STEPS)
+  state = engine.build(lambda p: state_lib.create(p, tx, averaging.init(p, optim_cfg.ema)), params)
+  rows_state = engine.build_rows(lambda: module.init_state(model_cfg, ROWS), ROWS)
+  step = step_lib.make_train_step(
+    module, model_cfg, objective, objective_cfg, tx, build.rate(optim_cfg, STEPS, STEPS),
+    accumulate=optim_cfg.accumulate, ema=optim_cfg.ema,
+  )  # fmt: skip
+  train_step = engine.compile_train(step, state, donate=donate)
+  key = engine.replicate(jax.random.key(1))
+  mine = engine.process_rows(ROWS)
+  losses = []
+  for i in range(steps):
+    rows = engine.put_batch({k: v[mine] for k, v in batch(name, i).items()})
+    state, rows_state, metrics = train_step(state, rows_state, rows, key)
+    losses.append(float(metrics['loss']))
+    if i == steps // 2:  # as a checkpoint would
+      state, rows_state = engine.from_global(*engine.to_global(state, rows_state))
+  measured = {}
+  if evaluate:
+    eval_step = engine.compile_eval(step_lib.make_eval_step(module, model_cfg, objective, objective_cfg))
+    measured, _ = eval_step(averaging.value(state.ema, state.params), rows_state, rows)
+  state, rows_state = engine.to_global(state, rows_state)
+  sharded = [
+    jax.tree_util.keystr(path)
+    for path, x in jax.tree_util.tree_leaves_with_path((state.params, state.opt_state))
+    if not x.sharding.is_fully_replicated
+  ]
+  return {
+    'params': fetch(state.params),
+    'ema': fetch(state.ema),
+    'state': fetch(rows_state),
+    'losses': np.array(losses),
+    'eval': {k: (np.divide(*v), v[1]) for k, v in fetch(measured).items()},
+    'sharded': sharded,
+    'moved': max(jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), params, fetch(state.params)))),
+  }
+
+
+def fetch(tree):
+  """The whole of every array, also where this process holds only a part."""
+  if jax.process_count() > 1:
+    return jax.tree.map(np.asarray, multihost_utils.process_allgather(tree, tiled=True))
+  return jax.tree.map(np.asarray, tree)
+
+
+def flat(result: dict) -> dict[str, np.ndarray]:
+  """What two layouts must agree on, by name."""
+  kept = {k: result[k] for k in ('params', 'ema', 'state', 'losses', 'eval')}
+  return {
+    jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree_util.tree_leaves_with_path(kept)
+  }
+
+
+def deviation(a: dict, b: dict) -> float:
+  """Largest absolute difference between two results of `flat`, over what both have."""
+  both = {k for k in a.keys() & b.keys() if a[k].size}
+  assert any("['params']" in k for k in both) and "['losses']" in both
+  return max(float(np.max(np.abs(a[k].astype(np.float64) - b[k].astype(np.float64)))) for k in both)
+
+
+@functools.cache
+def one_device(name: str) -> dict[str, np.ndarray]:
+  """The result that every layout must reproduce."""
+  result = train(name, parallel.Config(data=1), devices=1, evaluate=True)
+  assert result['moved'] > 5e-3 and np.isfinite(result['losses']).all()
+  return flat(result)
+
+
+def save_start(path: str, names: Iterable[str]) -> None:
+  """Writes the first parameters of models for `main`."""
+  np.savez(path, **{f'{n}/{k}': v for n in names for k, v in flatten_dict(start(n), sep='/').items()})
+
+
+def main(out: str, first: str, *cases: str) -> None:
+  """Trains each case, 'model:{parallel config as JSON}', and writes all results to `out`."""
+  parallel.initialize(timeout=60)
+  with np.load(first) as saved:
+    starts = unflatten_dict(dict(saved), sep='/')
+  found = {}
+  for case in cases:
+    name, _, fields = case.partition(':')
+    params = {'objective': {}} | starts[name]  # an empty dict leaves no trace in the file
+    result = flat(train(name, parallel.Config(**json.loads(fields)), first=params))
+    found |= {f'{case}|{k}': v for k, v in result.items()}
+  found['devices'] = np.array([jax.process_count(), jax.device_count(), jax.local_device_count()])
+  if jax.process_index() == 0:
+    np.savez(out, **found)
+  parallel.barrier('written')
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])

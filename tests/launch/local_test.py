@@ -1,0 +1,103 @@
+"""The launcher starts, marks, signals and stops processes; plain Python stands in for lmx."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from launch import local
+
+REPORT = 'import os; print(os.environ["LMX_PROCESS_ID"], os.environ["LMX_NUM_PROCESSES"], os.environ["NPROC"])'
+
+
+def environments(processes=2):
+  return [local.environment(i, processes, 4, 12345) for i in range(processes)]
+
+
+def test_environment(monkeypatch):
+  monkeypatch.setenv('XLA_FLAGS', '--xla_foo')
+  assert local.environment(1, 2, 4, 12345) == {
+    'LMX_COORDINATOR': 'localhost:12345',
+    'LMX_NUM_PROCESSES': '2',
+    'LMX_PROCESS_ID': '1',
+    'XLA_FLAGS': '--xla_foo --xla_force_host_platform_device_count=4',
+    'JAX_PLATFORMS': 'cpu',
+    'NPROC': '16',
+  }
+  assert local.environment(0, 1, 0, 12345) == {}
+
+
+def test_every_process_runs_with_its_number(capfd):
+  assert local.run([sys.executable, '-c', REPORT], environments()) == 0
+  assert sorted(capfd.readouterr().out.splitlines()) == ['0 2 16', '[1] 1 2 16']
+
+
+def test_a_failure_stops_the_others_and_its_code_is_returned():
+  code = 'import os, sys, time; sys.exit(7) if os.environ["LMX_PROCESS_ID"] == "1" else time.sleep(60)'
+  start = time.monotonic()
+  assert local.run([sys.executable, '-c', code], environments(3)) == 7
+  assert time.monotonic() - start < 20
+
+
+def test_a_process_that_ignores_sigterm_is_killed():
+  code = (
+    'import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n'
+    'if os.environ["LMX_PROCESS_ID"] == "1": time.sleep(1); sys.exit(3)\n'
+    'time.sleep(60)'
+  )
+  start = time.monotonic()
+  assert local.run([sys.executable, '-c', code], environments(), grace=0.5) == 3
+  assert time.monotonic() - start < 20
+
+
+def test_death_by_a_signal_has_the_shells_code():
+  code = 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)'
+  assert local.run([sys.executable, '-c', code], environments(1)) == 128 + signal.SIGKILL
+
+
+def test_sigterm_goes_on_to_every_process_and_their_code_comes_back(root):
+  child = (
+    'import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(75)))\n'
+    'print("ready", flush=True); time.sleep(60)'
+  )
+  parent = (
+    'import sys; from launch import local\n'
+    f'sys.exit(local.run([sys.executable, "-c", {child!r}], [local.environment(i, 2, 4, 1) for i in range(2)]))'
+  )
+  process = subprocess.Popen(
+    [sys.executable, '-c', parent], stdout=subprocess.PIPE, text=True, env={**os.environ, 'PYTHONPATH': str(root)}
+  )
+  ready = {process.stdout.readline().strip() for _ in range(2)}
+  assert ready == {'ready', '[1] ready'}
+  process.send_signal(signal.SIGTERM)
+  rest, _ = process.communicate(timeout=30)
+  assert sorted(rest.split('\n')) == ['', '[1] saved', 'saved']
+  assert process.returncode == 75
+
+
+def test_dry_run_prints_one_command_per_process(capsys):
+  argv = ['--processes=2', '--devices=4', '--port=12345', '--dry_run', '--', 'train', '--config=a.py', '--workdir=a b']
+  assert local.main(argv) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) == 2
+  for number, line in enumerate(lines):
+    assert f'LMX_PROCESS_ID={number} ' in line
+    assert line.endswith("-m lmx.cli.main train --config=a.py '--workdir=a b'")
+
+
+@pytest.mark.parametrize('argv', [[], ['--processes=0', '--', 'train'], ['--devices=-1', '--', 'train']])
+def test_bad_arguments_exit_with_2(argv, capsys):
+  with pytest.raises(SystemExit) as error:
+    local.main(argv)
+  assert error.value.code == 2
+  assert 'usage' in capsys.readouterr().err
+
+
+def test_starts_without_jax(root):
+  code = 'import sys, launch.local; sys.exit("jax" in sys.modules or "numpy" in sys.modules)'
+  assert subprocess.run([sys.executable, '-c', code], cwd=root, check=False).returncode == 0

@@ -1,0 +1,122 @@
+"""One device = eight devices under jit = eight under pmap = parameters in pieces; and what the layout refuses."""
+
+from __future__ import annotations
+
+import engine_cases
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lmx import parallel
+from lmx.errors import InputError
+
+MODELS = sorted(engine_cases.SIZES)
+TOLERANCE = 1e-5
+
+
+@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+def test_eight_devices_are_one(name, mode):
+  found = engine_cases.flat(engine_cases.train(name, parallel.Config(mode), evaluate=name == 'rnn_lm'))
+  assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_sharded_parameters_are_whole_ones(name):
+  result = engine_cases.train(name, parallel.Config(data=2, fsdp=2, tensor=2))
+  assert engine_cases.deviation(engine_cases.one_device(name), engine_cases.flat(result)) < TOLERANCE
+  moments = [path for path in result['sharded'] if path.startswith('[1]')]
+  assert len(result['sharded']) >= 6 and len(moments) >= len(result['sharded']) / 2
+
+
+def shapes():
+  params = {
+    'model': {
+      'layer_00': {'kernel': jnp.zeros((64, 128)), 'bias': jnp.zeros(128), 'odd': jnp.zeros((63, 65))}
+    }
+  }
+  return {'params': params, 'opt_state': ({'mu': params}, jnp.zeros((), jnp.int32)), 'step': jnp.zeros(())}
+
+
+def specs(cfg, devices=8):
+  engine = parallel.Engine(cfg, jax.devices()[:devices])
+  found = engine.shardings(shapes())
+  return {jax.tree_util.keystr(p): s.spec for p, s in jax.tree_util.tree_leaves_with_path(found)}
+
+
+def test_fsdp_divides_the_largest_axis_that_can_be_divided():
+  found = specs(parallel.Config(data=1, fsdp=8))
+  kernel = "['model']['layer_00']['kernel']"
+  assert found[f"['params']{kernel}"] == parallel.PartitionSpec(None, 'fsdp')
+  assert found[f"['opt_state'][0]['mu']{kernel}"] == parallel.PartitionSpec(None, 'fsdp')
+  for whole in ('bias', 'odd'):
+    assert not any(found[f"['params']['model']['layer_00']['{whole}']"])
+  small = specs(parallel.Config(data=1, fsdp=8, min_size=64 * 128 + 1))
+  assert not any(small[f"['params']{kernel}"])
+
+
+def test_rules_come_first_and_must_fit():
+  rules = ((r'^model/layer_\d+/kernel$', ('tensor', None)),)
+  found = specs(parallel.Config(data=1, fsdp=4, tensor=2, rules=rules))
+  for where in ("['params']", "['opt_state'][0]['mu']"):
+    assert found[f"{where}['model']['layer_00']['kernel']"] == parallel.PartitionSpec('tensor', None)
+  for rules, message in (
+    ((('nothing', ('fsdp',)),), 'first match of no parameter'),
+    ((('odd', ('tensor',)),), 'does not divide 63'),
+    ((('bias', (None, 'tensor')),), 'has 2 dimensions'),
+  ):
+    with pytest.raises(InputError, match=message):
+      specs(parallel.Config(data=1, fsdp=4, tensor=2, rules=rules))
+
+
+@pytest.mark.parametrize(
+  ('cfg', 'batch', 'accumulate', 'message'),
+  [
+    ({}, 30, 1, '30 rows .* 8 devices; .*: 24 and 32'),
+    ({}, 24, 2, '24 rows .* 8 devices x 2 microbatches; .*: 16 and 32'),
+    ({}, 4, 1, '4 rows .*: 8$'),
+    ({'mode': 'pmap'}, 12, 1, '12 rows .*: 8 and 16'),
+    ({'fsdp': 2, 'tensor': 4}, 5, 1, '5 rows .* 2 devices; .*: 4 and 6'),
+  ],
+)
+def test_a_batch_that_cannot_be_divided(cfg, batch, accumulate, message):
+  engine = parallel.Engine(parallel.Config(**cfg))
+  with pytest.raises(InputError, match=message):
+    engine.check_batch(batch, accumulate)
+
+
+def test_rows_of_the_only_process_are_all_rows():
+  for cfg in (parallel.Config(), parallel.Config('pmap'), parallel.Config(fsdp=2, tensor=4)):
+    assert parallel.Engine(cfg).process_rows(16) == slice(0, 16)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'mode': 'pjit'}, '"jit" or "pmap"'),
+    ({'mode': 'pmap', 'fsdp': 2}, 'data-parallel only'),
+    ({'mode': 'pmap', 'tensor': 2}, 'data-parallel only'),
+    ({'fsdp': 0}, 'parallel.fsdp is 0'),
+    ({'data': 0}, 'parallel.data is 0'),
+    ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
+  ],
+)
+def test_bad_config_is_an_input_error(fields, message):
+  with pytest.raises(InputError, match=message):
+    parallel.Config(**fields)
+
+
+@pytest.mark.parametrize('fields', [{'data': 9}, {'fsdp': 3}, {'tensor': 16}])
+def test_axes_that_do_not_fit_the_devices(fields):
+  with pytest.raises(InputError, match='but there are 8'):
+    parallel.Engine(parallel.Config(**fields))
+
+
+def test_initialize_does_nothing_alone_and_refuses_half_a_setting(monkeypatch):
+  for name in ('LMX_COORDINATOR', 'LMX_NUM_PROCESSES', 'LMX_PROCESS_ID'):
+    monkeypatch.delenv(name, raising=False)
+  assert not parallel.initialize()
+  monkeypatch.setenv('LMX_COORDINATOR', 'localhost:1')
+  monkeypatch.setenv('LMX_NUM_PROCESSES', 'two')
+  with pytest.raises(InputError, match="LMX_NUM_PROCESSES must be a number; it is 'two'"):
+    parallel.initialize()
