@@ -1,0 +1,87 @@
+"""Causal language modelling: log p(w_1 .. w_T) = sum_t log p(w_t | w_<t).
+
+Stateful (truncated back-propagation through time, Mikolov et al. 2010): the state of a row goes on into the next
+batch, without a gradient, until `reset_B` says that the row begins anew. Stateless: every batch starts from nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.types import Array, Batch, Output, Params, State
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    stateful: carry the model's state (LSTM carry, segment memory) from batch to batch.
+  """
+
+  stateful: bool = True
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """No head of its own: the output layer belongs to the model."""
+  del cfg, model, model_cfg, key
+  return {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """One term: ('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of tokens predicted}."""
+  del cfg
+  return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
+
+
+def _begin(cfg: Config, model, model_cfg, batch: Batch, state: State) -> State:
+  """The state that the batch starts from: the one carried, or a fresh one where a row begins anew."""
+  if cfg.stateful and 'reset_B' not in batch:
+    return jax.lax.stop_gradient(state)
+  fresh = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
+  if not cfg.stateful:
+    return fresh
+
+  def pick(new, old):
+    reset = batch['reset_B'].reshape((-1,) + (1,) * (old.ndim - 1))
+    return jnp.where(reset, new, jax.lax.stop_gradient(old))
+
+  return jax.tree.map(pick, fresh, state)
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Negative log-likelihood in nats.
+
+  Args:
+    params: {'model': ...}.
+    batch: tokens_BT, targets_BT, weights_BT; reset_B (optional) and whatever the model reads.
+    state: the model's state, `model.init_state(...)` at first.
+    key: randomness of dropout, None at evaluation.
+
+  Returns:
+    Output with sums {'nll'}, metrics {'nll': (sum, tokens)} and the state after the batch.
+  """
+  begin = _begin(cfg, model, model_cfg, batch, state)
+  features, end = model.apply(model_cfg, params['model'], batch, begin, key)
+  nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
+  total = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
+  metrics = {'nll': (total, weights(cfg, batch)['nll'])}
+  return Output({'nll': total}, metrics, end if cfg.stateful else state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """Scores of every next token: ({'logits_BTV': (B, T, V) float32}, state)."""
+  begin = _begin(cfg, model, model_cfg, batch, state)
+  features, end = model.apply(model_cfg, params['model'], batch, begin)
+  return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end

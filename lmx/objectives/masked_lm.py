@@ -1,0 +1,108 @@
+"""Masked language modelling with next sentence prediction (Devlin et al. 2019, arXiv 1810.04805, section 3.1).
+
+The loss is the mean negative log-likelihood of the masked tokens plus that of the next-sentence label (appendix A.2:
+"the training loss is the sum of the mean masked LM likelihood and the mean next sentence prediction likelihood").
+Label 0 says that B follows A, 1 that it is a random segment, as in the released code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.types import Array, Batch, Features, Output, Params, State
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    next_sentence: predict whether segment B follows segment A; without it the term and its head are left out.
+    init_std: standard deviation of the next-sentence head's kernel.
+  """
+
+  next_sentence: bool = True
+  init_std: float = 0.02  # the released configuration's initializer_range
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """The next-sentence head: {'nsp': {'kernel' (D, 2), 'bias' (2,)}}, or {}."""
+  del model
+  if not cfg.next_sentence:
+    return {}
+  kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (model_cfg.D, 2), jnp.float32)
+  return {'nsp': {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32)}}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """('mlm', 'nsp'), or ('mlm',)."""
+  return ('mlm', 'nsp') if cfg.next_sentence else ('mlm',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'mlm': masked tokens, 'nsp': rows}."""
+  found = {'mlm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
+  if cfg.next_sentence:
+    found['nsp'] = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
+  return found
+
+
+def _at_masks(features: Features, batch: Batch) -> Features:
+  """Features of the masked positions only, (B, P, D)."""
+  last_BPD = jnp.take_along_axis(features.last_BTD, batch['positions_BP'][..., None], axis=1)
+  return features._replace(last_BTD=last_BPD)
+
+
+def _next_logits(params: Params, features: Features) -> Array:
+  head = params['objective']['nsp']
+  return features.pooled_BD.astype(jnp.float32) @ head['kernel'] + head['bias']
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Masked LM and next sentence losses in nats.
+
+  Args:
+    params: {'model': ..., 'objective': {'nsp': ...}}.
+    batch: tokens_BT with masks, positions_BP, targets_BP, weights_BP, next_B, row_weights_B, and what the model reads.
+    state: passed through.
+    key: randomness of dropout; None at evaluation, when the two accuracies are measured as well.
+
+  Returns:
+    Output with sums {'mlm', 'nsp'} and metrics {'mlm', 'nsp', 'mlm_accuracy', 'nsp_accuracy'}.
+  """
+  features, state = model.apply(model_cfg, params['model'], batch, state, key)
+  masked = _at_masks(features, batch)
+  count = weights(cfg, batch)
+  if key is None:
+    logits_BPV = model.logits(model_cfg, params['model'], masked)
+    nll_BP = -jnp.take_along_axis(jax.nn.log_softmax(logits_BPV), batch['targets_BP'][..., None], -1)[..., 0]
+  else:
+    nll_BP = model.nll(model_cfg, params['model'], masked, batch['targets_BP'])
+  sums = {'mlm': jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32)}
+  metrics = {'mlm': (sums['mlm'], count['mlm'])}
+  if key is None:
+    right_BP = (jnp.argmax(logits_BPV, -1) == batch['targets_BP']) * batch['weights_BP']
+    metrics['mlm_accuracy'] = (jnp.sum(right_BP), count['mlm'])
+  if cfg.next_sentence:
+    logits_B2 = _next_logits(params, features)
+    log_p_B = jnp.take_along_axis(jax.nn.log_softmax(logits_B2), batch['next_B'][:, None], 1)[:, 0]
+    sums['nsp'] = -jnp.sum(log_p_B * batch['row_weights_B'], dtype=jnp.float32)
+    metrics['nsp'] = (sums['nsp'], count['nsp'])
+    if key is None:
+      right_B = (jnp.argmax(logits_B2, -1) == batch['next_B']) * batch['row_weights_B']
+      metrics['nsp_accuracy'] = (jnp.sum(right_B), count['nsp'])
+  return Output(sums, metrics, state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """({'logits_BPV': scores of the masked tokens, 'next_logits_B2'}, state)."""
+  features, state = model.apply(model_cfg, params['model'], batch, state)
+  found = {'logits_BPV': model.logits(model_cfg, params['model'], _at_masks(features, batch))}
+  if cfg.next_sentence:
+    found['next_logits_B2'] = _next_logits(params, features)
+  return found, state
