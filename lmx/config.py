@@ -1,0 +1,354 @@
+"""From an experiment file and the command line to frozen dataclasses, checked on the way.
+
+An experiment lists only what differs from the defaults, which live in the dataclasses of the parts:
+
+  model       Config of lmx/models/<name>.py, on top of VARIANTS[variant]; V = 0 takes the tokenizer's vocabulary
+  objective   Config of lmx/objectives/<name>.py, the model's own objective unless named
+  data        lmx/data/pipeline.py          optim       lmx/optim/build.py
+  parallel    lmx/parallel.py               checkpoint  lmx/checkpoint.py
+  train, evaluation, samples                below
+
+`resolve` fills in the rest, so that what a run writes into its work directory is complete, and every key can be
+overridden with `--config.section.key=value` whether the experiment names it or not.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import pathlib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ml_collections
+
+from lmx import checkpoint, objectives, parallel
+from lmx.data import pipeline
+from lmx.errors import InputError, nearest
+from lmx.models import registry
+from lmx.optim import build
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+  """The loop.
+
+  Attributes:
+    steps: number of updates; 0 takes it from `epochs`.
+    epochs: passes over the training split, used where `steps` is 0; may be a fraction.
+    eval_every: updates between two looks at the validation split; 0 for once an epoch.
+    log_every: updates between two lines of metrics.
+    on_nan: what a loss that is not finite does: 'stop' ends the run, 'skip' leaves that update out.
+    max_skips: how many updates may be skipped before the run stops all the same.
+    init_from: work directory of a finished run whose best parameters are the start; '' draws them anew.
+    patience: stop after this many looks at the validation split without a better loss; 0 never does.
+  """
+
+  steps: int = 0
+  epochs: float = 0.0
+  eval_every: int = 0
+  log_every: int = 10
+  on_nan: str = 'stop'
+  max_skips: int = 100
+  init_from: str = ''
+  patience: int = 0
+
+  def __post_init__(self):
+    if self.on_nan not in ('stop', 'skip'):
+      raise InputError(f'train.on_nan is "{self.on_nan}"; it must be "stop" or "skip"')
+    if self.steps <= 0 and self.epochs <= 0:
+      raise InputError('a run needs train.steps or train.epochs above 0')
+    if self.log_every < 1:
+      raise InputError(f'train.log_every is {self.log_every}; it must be at least 1')
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+  """The measurement at the end of a run.
+
+  Attributes:
+    split: the split that `results.json` reports.
+    which: parameters measured: 'best' on the validation split, or 'last'.
+    baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
+    order: the order n of the Kneser-Ney model.
+  """
+
+  split: str = 'test'
+  which: str = 'best'
+  baselines: bool = True
+  order: int = 5
+
+  def __post_init__(self):
+    if self.which not in ('best', 'last'):
+      raise InputError(f'evaluation.which is "{self.which}"; it must be "best" or "last"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+  """Text written by a generator at the end of a run.
+
+  Attributes:
+    prompts: what the samples begin with; '' begins after an end-of-text mark.
+    count: samples for each prompt.
+    tokens: tokens of a sample.
+    temperature: divides the scores; 0 is greedy.
+    top_k: keep the k most probable tokens; 0 keeps all.
+    top_p: keep the most probable tokens up to this mass (Holtzman et al. 2020); 1 keeps all.
+  """
+
+  prompts: tuple[str, ...] = ('',)
+  count: int = 2
+  tokens: int = 120
+  temperature: float = 0.8
+  top_k: int = 0
+  top_p: float = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run, resolved: `model` and `objective` are Configs of the modules named."""
+
+  name: str
+  seed: int
+  model_name: str
+  variant: str
+  model: Any
+  objective_name: str
+  objective: Any
+  data: pipeline.Config
+  optim: build.Config
+  parallel: parallel.Config
+  checkpoint: checkpoint.Config
+  train: Train
+  evaluation: Evaluation
+  samples: Samples
+
+
+_SECTIONS = {
+  'data': pipeline.Config,
+  'optim': build.Config,
+  'parallel': parallel.Config,
+  'checkpoint': checkpoint.Config,
+  'train': Train,
+  'evaluation': Evaluation,
+  'samples': Samples,
+}
+# What may differ when a work directory is taken up again: where and how, never what is computed.
+_FREE = ('parallel', 'checkpoint', 'samples', 'evaluation', 'train.log_every', 'data.manual_dir', 'data.cache_dir',
+         'data.prefetch', 'data.workers')  # fmt: skip
+
+
+def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
+  """Reads `experiments/foo/bar.py[:arg]`, applies `section.key=value` overrides and fills in every default.
+
+  Raises:
+    InputError: no such file, no `get_config`, an unknown key (the nearest is suggested) or a value of the wrong type.
+  """
+  path, _, arg = str(path_and_arg).partition(':')
+  if path.endswith('.json'):
+    if not pathlib.Path(path).is_file():
+      raise InputError(f'there is no config file {path}')
+    return resolve(json.loads(pathlib.Path(path).read_text()), overrides)
+  module = experiment(path)
+  try:
+    given = module.get_config(arg)
+  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+    raise InputError(f'{path}: {error}') from None
+  return resolve(given, overrides)
+
+
+def experiment(path: str) -> types.ModuleType:
+  """Imports an experiment file: a path, or a path below the repository when called from elsewhere."""
+  here = pathlib.Path(path)
+  beside = pathlib.Path(__file__).parents[1] / path
+  file = here if here.is_file() else beside
+  if not file.is_file():
+    raise InputError(f'there is no config file {path}; `lmx list` shows those that come with lmx')
+  spec = importlib.util.spec_from_file_location('lmx_experiment', file)
+  if spec is None or spec.loader is None:
+    raise InputError(f'{path} is not a Python file')
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  if not hasattr(module, 'get_config'):
+    raise InputError(f'{path} has no function get_config(arg)')
+  return module
+
+
+def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
+  """Returns the complete, locked config: defaults, then the experiment, then the overrides."""
+  given = _plain(config)
+  for text in overrides:
+    path, equals, value = text.partition('=')
+    if not equals:
+      raise InputError(f'override "{text}" has no value: write section.key=value')
+    _put(given, path.split('.'), value)
+  _known('', given, ['name', 'seed', 'model', 'objective', *_SECTIONS])
+  model = given.get('model', {})
+  if 'name' not in model:
+    raise InputError('the config names no model: set model.name')
+  variant = model.get('variant', 'tiny')
+  module = registry.get(model['name'])
+  fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
+  _known('model.', fields, ['name', 'variant', *_names(module.Config)])
+  sized = registry.config(model['name'], variant, **_typed('model', module.Config, fields))
+  complete = {
+    'name': str(given.get('name', model['name'])),
+    'seed': _cast('seed', int, given.get('seed', 0)),
+    'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
+    'objective': _objective(module, given.get('objective', {})),
+  }
+  if 'V' not in fields:
+    complete['model']['V'] = 0
+  for name, cls in _SECTIONS.items():
+    section = given.get(name, {})
+    _known(f'{name}.', section, _names(cls))
+    complete[name] = dataclasses.asdict(cls(**_typed(name, cls, section)))
+  return ml_collections.ConfigDict(complete, convert_dict=True).lock()
+
+
+def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
+  """Turns a resolved config into frozen dataclasses.
+
+  Args:
+    config: what `resolve` returned.
+    vocab_size: of the tokenizer; needed where model.V is 0.
+
+  Raises:
+    InputError: the model's vocabulary is smaller than the tokenizer's, or the length exceeds the model's positions.
+  """
+  plain = _plain(config)
+  model = dict(plain['model'])
+  name, variant = model.pop('name'), model.pop('variant')
+  if vocab_size is not None:
+    model['V'] = model['V'] or vocab_size
+    if model['V'] < vocab_size:
+      raise InputError(
+        f'model.V is {model["V"]} but the tokenizer has {vocab_size} entries: ids up to {vocab_size - 1} would be '
+        f'outside the vocabulary. Set model.V=0 to follow the tokenizer, or at least {vocab_size}.'
+      )
+  objective = dict(plain['objective'])
+  objective_name = objective.pop('name')
+  model_cfg = registry.get(name).Config(**_typed('model', registry.get(name).Config, model))
+  sections = {k: cls(**_typed(k, cls, plain[k])) for k, cls in _SECTIONS.items()}
+  longest = max(sections['data'].length, sections['data'].eval_length)
+  if longest > getattr(model_cfg, 'T', longest):
+    raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
+  return Run(
+    name=plain['name'], seed=plain['seed'], model_name=name, variant=variant, model=model_cfg,
+    objective_name=objective_name, objective=objectives.get(objective_name).Config(**objective), **sections,
+  )  # fmt: skip
+
+
+def with_vocabulary(config: ml_collections.ConfigDict, vocab_size: int) -> tuple[ml_collections.ConfigDict, Run]:
+  """The config and the run with model.V settled, once the tokenizer is known."""
+  run = to_run(config, vocab_size)
+  settled = config.copy_and_resolve_references()
+  settled.model.V = run.model.V
+  return settled.lock(), run
+
+
+def digest(config: Mapping[str, Any]) -> str:
+  """Twelve hexadecimal digits that change when anything that is computed changes."""
+  kept = {k: v for k, v in flatten(config).items() if not _is_free(k)}
+  return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> None:
+  """InputError with the keys that differ, if `workdir` belongs to a run that computes something else."""
+  old, new = flatten(saved), flatten(config)
+  lines = [f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
+           for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and not _is_free(k)]  # fmt: skip
+  if lines:
+    raise InputError(f'{workdir} holds a run of another config; choose another --workdir, or set back:\n' + '\n'.join(lines))
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+  """{'section.key': value}, with lists for tuples, as JSON would give it back."""
+  plain = json.loads(json.dumps(_plain(config)))
+  flat: dict[str, Any] = {}
+  for name, section in plain.items():
+    flat.update({f'{name}.{k}': v for k, v in section.items()} if isinstance(section, dict) else {name: section})
+  return flat
+
+
+def _is_free(key: str) -> bool:
+  return key in _FREE or key.split('.')[0] in _FREE
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+  if isinstance(config, ml_collections.ConfigDict):
+    return config.to_dict()
+  return {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
+
+
+def _put(tree: dict[str, Any], path: list[str], text: str) -> None:
+  for name in path[:-1]:
+    tree = tree.setdefault(name, {})
+    if not isinstance(tree, dict):
+      raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
+  tree[path[-1]] = _parse(text)
+
+
+def _parse(text: str) -> Any:
+  """A Python literal where the text is one, true/false in any case, else the text itself."""
+  if text.lower() in ('true', 'false'):
+    return text.lower() == 'true'
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
+
+
+def _names(cls) -> list[str]:
+  return [f.name for f in dataclasses.fields(cls)]
+
+
+def _known(prefix: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
+  names = list(names)
+  for key in given:
+    if key not in names:
+      raise InputError(f'unknown config key "{prefix}{key}"{nearest(key, names)}')
+
+
+def _typed(section: str, cls, given: Mapping[str, Any]) -> dict[str, Any]:
+  hints = typing.get_type_hints(cls)
+  return {k: _cast(f'{section}.{k}', hints[k], v) for k, v in given.items()}
+
+
+def _objective(model, given: Mapping[str, Any]) -> dict[str, Any]:
+  name = given.get('name', model.OBJECTIVE)
+  cls = objectives.get(name).Config
+  fields = {k: v for k, v in given.items() if k != 'name'}
+  _known('objective.', fields, ['name', *_names(cls)])
+  return {'name': name, **dataclasses.asdict(cls(**_typed('objective', cls, fields)))}
+
+
+def _cast(key: str, hint, value: Any) -> Any:
+  """`value` as the type of its field, or InputError; whole floats become ints, ints become floats, lists tuples."""
+  origin, args = typing.get_origin(hint), typing.get_args(hint)
+  if origin in (typing.Union, types.UnionType):
+    if value is None and type(None) in args:
+      return None
+    return _cast(key, next(a for a in args if a is not type(None)), value)
+  if (origin or hint) is tuple and isinstance(value, (list, tuple)):
+    inner = args[0] if len(args) == 2 and args[1] is Ellipsis else None
+    return tuple(_cast(key, inner, v) if inner else _freeze(v) for v in value)
+  if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    return float(value)
+  if hint is int and isinstance(value, float) and value == int(value):
+    return int(value)
+  if hint is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+    return str(value)
+  if hint is typing.Any or (isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)):
+    return value
+  wanted = getattr(hint, '__name__', str(hint))
+  raise InputError(f'config key "{key}" is {value!r}, a {type(value).__name__}; it must be of type {wanted}')
+
+
+def _freeze(value: Any) -> Any:
+  return tuple(_freeze(v) for v in value) if isinstance(value, (list, tuple)) else value

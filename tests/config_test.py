@@ -1,0 +1,81 @@
+"""From experiment to dataclasses: defaults, overrides, and what is refused."""
+
+import json
+
+import pytest
+
+from lmx import config
+from lmx.errors import InputError
+
+SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
+
+
+def test_defaults_are_filled_in_and_every_key_can_be_overridden():
+  full = config.resolve(SMALL, ['optim.lr=3e-4', 'seed=7', 'data.batch_size=6', 'train.on_nan=skip'])
+  assert full.optim.lr == 3e-4 and full.seed == 7 and full.data.batch_size == 6 and full.train.on_nan == 'skip'
+  assert full.objective.name == 'causal_lm' and full.model.V == 0
+  assert config.to_run(full, vocab_size=50).model.V == 50
+
+
+def test_resolving_twice_changes_nothing():
+  once = config.resolve(SMALL)
+  again = config.resolve(json.loads(json.dumps(once.to_dict())))
+  assert config.flatten(once) == config.flatten(again)
+  assert config.to_run(once, 9) == config.to_run(again, 9)
+
+
+@pytest.mark.parametrize(
+  'override, message',
+  [
+    ('optim.learning_rat=1', 'optim.learning_rat'),
+    ('train.stepz=3', 'did you mean "steps"'),
+    ('modle.D=3', 'did you mean "model"'),
+    ('train.steps=many', 'must be of type int'),
+    ('train.steps=1.5', 'must be of type int'),
+    ('train.steps=True', 'must be of type int'),
+    ('optim.lr=fast', 'must be of type float'),
+    ('train.on_nan=ignore', '"stop" or "skip"'),
+    ('model.variant=huge', 'no variant "huge"'),
+    ('model.name=gpt3', 'did you mean "gpt2"'),
+    ('objective.name=causal', 'did you mean "causal_lm"'),
+    ('seed', 'has no value'),
+  ],
+)
+def test_a_wrong_override_is_refused_with_advice(override, message):
+  with pytest.raises(InputError) as error:
+    config.resolve(SMALL, [override])
+  assert message in str(error.value)
+
+
+def test_whole_floats_are_integers_and_integers_are_floats():
+  full = config.resolve(SMALL, ['train.steps=1e3', 'optim.lr=1'])
+  assert full.train.steps == 1000 and isinstance(full.train.steps, int)
+  assert full.optim.lr == 1.0 and isinstance(full.optim.lr, float)
+
+
+def test_a_vocabulary_smaller_than_the_tokenizer_is_refused():
+  full = config.resolve(SMALL, ['model.V=10'])
+  with pytest.raises(InputError, match='tokenizer has 11 entries'):
+    config.to_run(full, vocab_size=11)
+
+
+def test_the_digest_follows_what_is_computed_and_nothing_else():
+  base = config.resolve(SMALL)
+  assert config.digest(base) == config.digest(config.resolve(SMALL, ['train.log_every=3', 'data.cache_dir=x']))
+  assert config.digest(base) != config.digest(config.resolve(SMALL, ['optim.lr=0.5']))
+
+
+def test_a_work_directory_of_another_config_is_refused_by_the_keys_that_differ():
+  base, other = config.resolve(SMALL), config.resolve(SMALL, ['optim.lr=0.5', 'train.log_every=2'])
+  with pytest.raises(InputError) as error:
+    config.check_same(base, other, 'DIR')
+  assert 'optim.lr' in str(error.value) and 'log_every' not in str(error.value)
+  config.check_same(base, config.resolve(SMALL, ['train.log_every=2']), 'DIR')
+
+
+def test_an_experiment_file_that_is_missing_or_has_no_config(tmp_path):
+  with pytest.raises(InputError, match='there is no config file'):
+    config.load(str(tmp_path / 'none.py'))
+  (tmp_path / 'empty.py').write_text('x = 1\n')
+  with pytest.raises(InputError, match='no function get_config'):
+    config.load(str(tmp_path / 'empty.py'))
