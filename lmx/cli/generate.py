@@ -1,0 +1,109 @@
+"""`lmx generate --workdir=DIR`: writes text with a trained model, as it is drawn or all at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--workdir', required=True, help='work directory of a trained run')
+  parser.add_argument('--prompt', help='text to continue; without it standard input, or the start of a document')
+  parser.add_argument('--tokens', type=int, default=120, help='tokens to draw (default %(default)s)')
+  parser.add_argument('--samples', type=int, default=1, help='how many texts (default %(default)s)')
+  parser.add_argument('--temperature', type=float, default=0.8, help='divides the scores; 0 is greedy')
+  parser.add_argument('--top_k', type=int, default=0, help='draw from the k most probable tokens; 0 = all')
+  parser.add_argument('--top_p', type=float, default=0.95, help='draw from the tokens that reach this probability')
+  parser.add_argument('--top_p_form', choices=('paper', 'released'), default='paper', help='Holtzman et al., or OpenAI')
+  parser.add_argument('--greedy', action='store_true', help='always the most probable token')
+  parser.add_argument('--seed', type=int, default=0, help='same seed, same text (default %(default)s)')
+  parser.add_argument('--past_eos', action='store_true', help='go on after the end of a text')
+  parser.add_argument('--allow_unk', action='store_true', help='also draw the unknown word')
+  parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
+  stream = parser.add_mutually_exclusive_group()
+  stream.add_argument('--stream', action='store_true', default=None, help='print tokens as they are drawn (default)')
+  stream.add_argument('--no-stream', dest='stream', action='store_false', help='draw all samples at once, then print')
+
+
+def run(args: argparse.Namespace) -> int:
+  import lmx
+  from lmx import decode
+
+  if args.samples < 1 or args.tokens < 1:
+    raise InputError(f'--samples and --tokens must be at least 1, got {args.samples} and {args.tokens}')
+  which: Any = int(args.which) if args.which.isdecimal() else args.which
+  loaded = lmx.load(args.workdir, which)
+  warnings.showwarning = lambda message, *rest, **more: print(f'lmx: {message}', file=sys.stderr)
+  prompt_T = decode.prompt_ids(loaded.tokenizer, _prompt(args))
+  for i, parts in enumerate(_texts(args, loaded, prompt_T)):
+    if args.samples > 1:
+      print(f'{"" if i == 0 else chr(10)}--- sample {i + 1} of {args.samples}')
+    for part in parts:
+      print(part, end='', flush=True)
+    print()
+  return 0
+
+
+def _prompt(args: argparse.Namespace) -> str:
+  if args.prompt is not None or sys.stdin is None or sys.stdin.isatty():
+    return args.prompt or ''
+  return sys.stdin.read().rstrip('\n')
+
+
+def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int):
+  """Returns the decode.Sampler of the options."""
+  from lmx import decode
+
+  forbidden = decode.unwritable(tokenizer, vocab_size, allow_unk=args.allow_unk)
+  return decode.Sampler(args.temperature, args.top_k, args.top_p, args.top_p_form, args.greedy, forbidden)
+
+
+def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Iterator[Iterable[str]]:
+  """One sequence of pieces of text for each sample; sample i has the same text with and without streaming."""
+  import jax
+
+  from lmx import decode
+
+  key = jax.random.key(args.seed)
+  options = dict(steps=args.tokens, sampler=sampler_of(args, loaded.tokenizer, loaded.cfg.V))
+  options['eos_id'] = None if args.past_eos else loaded.tokenizer.eos_id
+  call = (loaded.model, loaded.cfg, loaded.params['model'])
+  if args.stream is not False:
+    for i in range(args.samples):
+      own = jax.random.fold_in(key, i)[None]
+      drawn = (int(token_B[0]) for token_B in decode.stream(*call, prompt_T[None], key=own, **options))
+      yield pieces(loaded.tokenizer, prompt_T, drawn)
+    return
+  found = decode.generate(*call, np.repeat(prompt_T[None], args.samples, 0), key=key, **options)
+  for tokens_T, count in zip(found.tokens_BT, found.counts_B, strict=True):
+    yield pieces(loaded.tokenizer, prompt_T, tokens_T[:count].tolist())
+
+
+def pieces(tokenizer: Any, prompt_T: np.ndarray, drawn: Iterable[int]) -> Iterator[str]:
+  """Yields the prompt and then, token by token, what each adds to the text.
+
+  The whole text is decoded each time, because tokens may join (sub-words, spaces before punctuation); what could still
+  change, the bytes of an unfinished character, is held back.
+  """
+  mark = prompt_T.size == 1 and prompt_T[0] == tokenizer.eos_id
+  ids = [] if mark else prompt_T.tolist()
+  text = shown = tokenizer.decode(ids) if ids else ''
+  if shown:
+    yield shown
+  for token in drawn:
+    if token != tokenizer.eos_id or ids:
+      ids.append(token)
+    text = tokenizer.decode(ids)
+    stable = text.rstrip('\ufffd')
+    if stable.startswith(shown) and len(stable) > len(shown):
+      yield stable[len(shown) :]
+      shown = stable
+  if text != shown and text.startswith(shown):
+    yield text[len(shown) :]

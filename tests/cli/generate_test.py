@@ -1,0 +1,106 @@
+"""`lmx generate`: text from a loaded run, streamed or not, in any tokenizer."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import lmx
+from lmx import decode
+from lmx.cli import generate
+from lmx.cli.main import main, parse
+from lmx.data import tokenizers
+from lmx.errors import InputError
+from lmx.models import registry
+
+
+@pytest.fixture(params=['gpt2', 'rnn_lm'])
+def loaded(request, monkeypatch):
+  """A run that was never trained: random parameters over bytes."""
+  model = registry.get(request.param)
+  cfg = registry.config(request.param, 'tiny', V=260)
+  params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
+  params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
+  run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=tokenizers.Bytes(eos=True))
+  monkeypatch.setattr(lmx, 'load', lambda workdir, which: run)
+  return run
+
+
+def _write(capsys, *options: str) -> str:
+  assert main(['generate', '--workdir=w', '--tokens=12', *options]) == 0
+  return capsys.readouterr().out
+
+
+def test_streaming_changes_nothing(loaded, capsys):
+  options = ('--prompt=The', '--samples=2', '--seed=4')
+  streamed = _write(capsys, *options)
+  assert streamed == _write(capsys, *options, '--no-stream')
+  assert streamed.startswith('--- sample 1 of 2\nThe') and '\n--- sample 2 of 2\nThe' in streamed
+  assert streamed != _write(capsys, '--prompt=The', '--samples=2', '--seed=5')
+
+
+def test_greedy_is_temperature_zero(loaded, capsys):
+  greedy = _write(capsys, '--prompt=The', '--greedy')
+  assert greedy == _write(capsys, '--prompt=The', '--temperature=0') == _write(capsys, '--prompt=The', '--top_k=1')
+
+
+def test_prompt_from_standard_input(loaded, capsys, monkeypatch):
+  monkeypatch.setattr(sys, 'stdin', io.StringIO('The\n'))
+  from_stdin = _write(capsys)
+  assert from_stdin == _write(capsys, '--prompt=The')
+
+
+def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
+  assert decode.prompt_ids(loaded.tokenizer, '').tolist() == [256]
+  assert _write(capsys, '--prompt=')
+  with pytest.raises(InputError, match='no end-of-text mark'):
+    decode.prompt_ids(tokenizers.Bytes(), '')
+
+
+@pytest.mark.parametrize(
+  ('option', 'message'),
+  [
+    ('--tokens=0', 'at least 1'),
+    ('--samples=0', 'at least 1'),
+    ('--top_p=2', 'top_p'),
+    ('--temperature=-1', 'temperature'),
+    ('--tokns=3', 'did you mean'),
+  ],
+)
+def test_bad_input(loaded, option, message, capsys):
+  assert main(['generate', '--workdir=w', '--prompt=a', option]) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_no_run_there(tmp_path, capsys):
+  assert main(['generate', f'--workdir={tmp_path}', '--prompt=a']) == 2
+  assert 'holds no run' in capsys.readouterr().err
+
+
+def test_padding_and_unknown_words_are_not_drawn():
+  tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
+  args = parse(['generate', '--workdir=w'])
+  assert generate.sampler_of(args, tokenizer, 7).forbidden == (0, 1, 5, 6)
+  args = parse(['generate', '--workdir=w', '--allow_unk'])
+  assert generate.sampler_of(args, tokenizer, 5).forbidden == (0,)
+  tokenizer.pad_id = 2  # one mark for both: it must stay possible
+  assert generate.sampler_of(args, tokenizer, 5).forbidden == ()
+
+
+def test_unfinished_characters_are_held_back():
+  tokenizer = tokenizers.Bytes(eos=True)
+  prompt_T = np.frombuffer(b'a', np.uint8)
+  drawn = list('é→b'.encode())
+  assert list(generate.pieces(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
+  # At the end there is nothing more to wait for.
+  assert list(generate.pieces(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
+
+
+def test_a_line_end_after_the_prompt_is_not_part_of_it():
+  lines = types.SimpleNamespace(encode=lambda text: [5, 6, 2], eos_id=2)
+  assert decode.prompt_ids(lines, 'a line').tolist() == [5, 6]

@@ -1,0 +1,213 @@
+"""Decoding: the filters by hand, and every model with a state against the model without one."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx import decode
+from lmx.errors import InputError
+from lmx.models import registry
+from lmx.types import Features
+
+MODELS = ('gpt2', 'rnn_lm')
+KEY = jax.random.key(3)
+P = np.array([[0.4, 0.3, 0.2, 0.1]])
+PROMPT_BT = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)
+LENGTHS_B = np.array([9, 2, 5])
+
+
+@functools.cache
+def _model(name: str):
+  module, cfg = registry.get(name), registry.config(name, 'tiny')
+  # Larger than at initialisation: scores that differ enough for the choice to depend on the context.
+  params = jax.tree.map(lambda x: 3 * x, jax.jit(module.init, static_argnums=0)(cfg, jax.random.key(0)))
+  return module, cfg, params
+
+
+@functools.cache
+def _scorer(name: str):
+  module, cfg, params = _model(name)
+
+  @jax.jit
+  def score(tokens_BT):
+    features, _ = module.apply(cfg, params, {'tokens_BT': tokens_BT}, module.init_state(cfg, tokens_BT.shape[0]))
+    return module.logits(cfg, params, Features(features.last_BTD))
+
+  return score
+
+
+def _next_logits(name: str, ids: list[int]) -> np.ndarray:
+  """Scores of the next token by one pass over the whole text, without a cache; padded to spare compilations."""
+  padded_BT = np.zeros((1, 64), np.int32)
+  padded_BT[0, : len(ids)] = ids
+  return np.asarray(_scorer(name)(padded_BT))[0, len(ids) - 1]
+
+
+def _kept(logits) -> list[int]:
+  return np.flatnonzero(np.isfinite(np.asarray(logits)[0])).tolist()
+
+
+def test_top_k_keeps_k():
+  logits = jnp.log(P)
+  assert _kept(decode.top_k(logits, 2)) == [0, 1]
+  assert _kept(decode.top_k(logits, 0)) == _kept(decode.top_k(logits, 9)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+  ('p', 'paper', 'released'),
+  [
+    (0.75, [0, 1, 2], [0, 1]),  # 0.4 + 0.3 is below: the third token crosses
+    (0.35, [0], [0]),  # the most probable one is never dropped
+    (0.65, [0, 1], [0]),
+    (1.0, [0, 1, 2, 3], [0, 1, 2, 3]),
+  ],
+)
+def test_top_p_and_the_token_that_crosses(p, paper, released):
+  # In another order, so that sorting has to be undone.
+  order = np.array([2, 0, 3, 1])
+  logits = jnp.log(P[:, order])
+  assert sorted(order[_kept(decode.top_p(logits, p))]) == paper
+  assert sorted(order[_kept(decode.top_p(logits, p, 'released'))]) == released
+
+
+def test_filters_come_one_after_another():
+  # Top-p looks at what temperature and top-k left: 0.16 and 0.09 become 0.64 and 0.36.
+  sampler = decode.Sampler(temperature=0.5, top_k=2, top_p=0.6)
+  assert _kept(decode.filtered(sampler, jnp.log(P))) == [0]
+  assert _kept(decode.filtered(decode.Sampler(temperature=0.5, top_k=2, top_p=0.65), jnp.log(P))) == [0, 1]
+  assert _kept(decode.filtered(decode.Sampler(greedy=True, forbidden=(0,)), jnp.log(P))) == [1]
+
+
+def test_draws_have_the_right_frequencies():
+  keys = jax.random.split(KEY, 20_000)
+  drawn = decode.sample(decode.Sampler(forbidden=(3,)), jnp.log(jnp.broadcast_to(P, (20_000, 4))), keys)
+  found = np.bincount(np.asarray(drawn), minlength=4) / 20_000
+  np.testing.assert_allclose(found, [4 / 9, 3 / 9, 2 / 9, 0], atol=0.015)
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_cached_decoding_equals_teacher_forcing(name):
+  module, cfg, params = _model(name)
+  # Drawn, not greedy, so that the text wanders; the score of every draw is compared through the draw itself.
+  sampler = decode.Sampler(temperature=1.0)
+  keys = jax.random.split(KEY, 3)
+  found = decode.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, steps=20, key=keys, sampler=sampler)
+  for b in range(3):
+    ids = PROMPT_BT[b, : LENGTHS_B[b]].tolist()
+    for t, token in enumerate(found.tokens_BT[b]):
+      logits = jnp.asarray(_next_logits(name, ids))[None]
+      expected = decode.sample(sampler, logits, jax.random.fold_in(keys[b], t)[None])
+      assert int(expected[0]) == token, (b, t)
+      ids.append(int(token))
+  assert len(set(found.tokens_BT.ravel().tolist())) > 10  # a model that repeats itself would show nothing
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_a_row_does_not_depend_on_its_neighbours(name):
+  module, cfg, params = _model(name)
+  options = dict(steps=12, sampler=decode.Sampler(top_k=20), eos_id=7)
+  whole = decode.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, key=KEY, **options)
+  for b in range(3):
+    key = jax.random.fold_in(KEY, b)[None]
+    alone = decode.generate(module, cfg, params, PROMPT_BT[b : b + 1, : LENGTHS_B[b]], key=key, **options)
+    np.testing.assert_array_equal(alone.tokens_BT[0], whole.tokens_BT[b])
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_streaming_gives_the_same_and_ended_rows_freeze(name):
+  module, cfg, params = _model(name)
+  first = decode.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, steps=15, key=KEY, sampler=decode.Sampler())
+  eos_id = int(first.tokens_BT[1, 4])
+  options = dict(steps=15, key=KEY, sampler=decode.Sampler(), eos_id=eos_id)
+  found = decode.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, **options)
+  for row, count, before in zip(found.tokens_BT, found.counts_B, first.tokens_BT, strict=True):
+    ended = np.flatnonzero(before == eos_id)
+    expected = before.copy()
+    if ended.size:
+      expected[ended[0] :] = eos_id
+    np.testing.assert_array_equal(row, expected)
+    assert count == (ended[0] + 1 if ended.size else 15)
+  assert found.counts_B[1] <= 5
+  streamed = np.stack(list(decode.stream(module, cfg, params, PROMPT_BT, LENGTHS_B, **options)), 1)
+  np.testing.assert_array_equal(streamed, found.tokens_BT[:, : streamed.shape[1]])
+
+
+def test_beyond_the_window_half_of_it_is_read_again():
+  module, cfg, params = _model('gpt2')
+  context, sampler = 8, decode.Sampler()
+  keys = jax.random.split(KEY, 2)
+  prompt_BT = PROMPT_BT[:2, :5]
+  lengths_B = np.array([5, 2])  # so that the rows reach the end of the window at different tokens
+  options = dict(steps=19, key=keys, sampler=sampler, context=context)
+  found = decode.generate(module, cfg, params, prompt_BT, lengths_B, **options)
+  for b in range(2):
+    seen = prompt_BT[b, : lengths_B[b]].tolist()
+    for t, token in enumerate(found.tokens_BT[b]):
+      logits = jnp.asarray(_next_logits('gpt2', seen))[None]
+      assert int(decode.sample(sampler, logits, jax.random.fold_in(keys[b], t)[None])[0]) == token, (b, t)
+      seen.append(int(token))
+      if len(seen) > context:
+        seen = seen[-context // 2 :]
+
+
+def test_the_whole_window_can_be_filled_and_passed():
+  module, cfg, params = _model('gpt2')
+  options = dict(key=KEY, sampler=decode.Sampler())
+  prompt_BT = np.tile(PROMPT_BT, (1, 7))[:, :60]
+  fits = decode.generate(module, cfg, params, prompt_BT, steps=cfg.T - 60, **options)
+  passes = decode.generate(module, cfg, params, prompt_BT, steps=cfg.T - 60 + 9, **options)
+  np.testing.assert_array_equal(passes.tokens_BT[:, : cfg.T - 60], fits.tokens_BT)
+
+
+def test_a_long_prompt_keeps_its_end():
+  module, cfg, params = _model('gpt2')
+  options = dict(steps=3, key=KEY, sampler=decode.Sampler(greedy=True))
+  long_BT = np.random.default_rng(1).integers(0, cfg.V, (1, cfg.T + 30))
+  with pytest.warns(UserWarning, match=f'only its last {cfg.T} tokens'):
+    found = decode.generate(module, cfg, params, long_BT, **options)
+  end = decode.generate(module, cfg, params, long_BT[:, -cfg.T :], **options)
+  np.testing.assert_array_equal(found.tokens_BT, end.tokens_BT)
+
+
+def test_forbidden_ids_never_come():
+  module, cfg, params = _model('rnn_lm')
+  sampler = decode.Sampler(forbidden=tuple(range(0, cfg.V, 2)))
+  found = decode.generate(module, cfg, params, PROMPT_BT, steps=30, key=KEY, sampler=sampler)
+  assert np.all(found.tokens_BT % 2 == 1)
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    (dict(prompt_BT=np.array([[0, 97]])), 'token 97'),
+    (dict(prompt_BT=np.array([[-1, 0]])), 'token -1'),
+    (dict(prompt_BT=np.zeros((1, 0), int)), 'every prompt needs'),
+    (dict(lengths_B=np.array([0, 1, 1])), 'every prompt needs'),
+    (dict(steps=0), 'at least 1'),
+    (dict(context=65), 'window of 64'),
+    (dict(sampler=decode.Sampler(forbidden=(97,))), 'forbidden'),
+    (dict(key=jax.random.split(KEY, 2)), 'one a row'),
+  ],
+)
+def test_bad_input(change, message):
+  module, cfg, params = _model('gpt2')
+  options = dict(prompt_BT=PROMPT_BT, lengths_B=None, steps=2, key=KEY, sampler=decode.Sampler()) | change
+  with pytest.raises(InputError, match=message):
+    decode.generate(module, cfg, params, **options)
+
+
+@pytest.mark.parametrize('change', [dict(temperature=-1), dict(top_k=-1), dict(top_p=0), dict(top_p_form='x')])
+def test_bad_sampler(change):
+  with pytest.raises(InputError):
+    decode.Sampler(**change)
+
+
+def test_a_bidirectional_model_cannot_write():
+  cfg = registry.config('bert', 'tiny')
+  with pytest.raises(InputError, match='both directions'):
+    decode.generate(registry.get('bert'), cfg, {}, PROMPT_BT, steps=1, key=KEY, sampler=decode.Sampler())
