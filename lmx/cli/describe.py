@@ -1,0 +1,191 @@
+"""`lmx describe MODEL[:variant]`: parameters, operations and memory of a model, without building it.
+
+The last line is the number of parameters of the model. Heads that a paper does not count (BERT's masked LM and next
+sentence heads) stand on a line of their own above it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import re
+import typing
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from lmx.errors import InputError, nearest
+
+_LENGTH = 35  # tokens a row of a model without a window (arXiv 1409.2329, section 4.1)
+Row = tuple[str, tuple[int, ...], int]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('model', metavar='MODEL[:variant]', help='such as gpt2:124m; without a variant, the first')
+  parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of the model')
+  parser.add_argument('--batch', type=int, default=8, help='rows of a batch (default %(default)s)')
+  parser.add_argument('--length', type=int, default=0, help="tokens of a row (default: the model's window)")
+  parser.add_argument('--all', action='store_true', help='every layer, also those with equal shapes')
+
+
+def run(args: argparse.Namespace) -> int:
+  task, name = task_of(args.model, args.set)
+  length = length_of(task.cfg, args.batch, args.length)
+  print(name)
+  print('  ' + ', '.join(f'{f.name}={getattr(task.cfg, f.name)}' for f in dataclasses.fields(task.cfg)))
+  print()
+  for line in table(task, collapse=not args.all):
+    print(line)
+  print()
+  for line in costs(task, args.batch, length):
+    print(line)
+  print()
+  for line in totals(task):
+    print(line)
+  return 0
+
+
+def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, str]:
+  """Returns (module, config, 'model:variant') of `model[:variant]` with `field=value` changes.
+
+  Raises:
+    InputError: unknown model, variant or field, or a value of the wrong type.
+  """
+  from lmx.models import registry
+
+  name, _, variant = text.partition(':')
+  module = registry.get(name)
+  variant = variant or next(iter(module.VARIANTS))
+  hints = typing.get_type_hints(module.Config)
+  fields = {}
+  for change in changes:
+    field, equals, value = change.partition('=')
+    if not equals:
+      raise InputError(f'"{change}" has no value: write {change}=VALUE')
+    if field not in hints:
+      raise InputError(f'model "{name}" has no field "{field}"{nearest(field, hints)}')
+    fields[field] = _value(field, hints[field], value)
+  return module, registry.config(name, variant, **fields), f'{name}:{variant}'
+
+
+def _value(field: str, hint: Any, text: str) -> Any:
+  if hint is str:
+    return text
+  try:
+    value = ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
+  except (ValueError, SyntaxError):
+    value = text
+  if hint is float and type(value) is int:
+    return float(value)
+  if isinstance(hint, type) and type(value) is not hint:
+    raise InputError(f'field "{field}" is of type {hint.__name__}, and {text!r} is not')
+  return value
+
+
+def task_of(text: str, changes: Iterable[str] = ()):
+  """Returns (cost.Task with the model's own objective, 'model:variant'); errors as `model_of`."""
+  from lmx import cost, objectives
+
+  module, cfg, name = model_of(text, changes)
+  objective = objectives.get(module.OBJECTIVE)
+  return cost.Task(module, cfg, objective, objective.Config()), name
+
+
+def length_of(cfg: Any, batch: int, length: int) -> int:
+  """Returns the tokens of a row: `length`, or the model's window if 0; InputError if it does not fit."""
+  from lmx import decode
+
+  limit = decode.window(cfg)
+  if batch < 1 or length < 0 or (limit is not None and length > limit):
+    raise InputError(f'batch {batch} and length {length} must be above 0, the length at most {limit or "any"}')
+  return length or limit or _LENGTH
+
+
+def table(task: Any, *, collapse: bool) -> list[str]:
+  """Lines of the parameters, a group for each layer; `collapse` shows equal layers in a row once."""
+  from lmx import cost
+
+  shapes = task.shapes()
+  groups: list[tuple[str, list[Row]]] = []
+  for name, value in shapes['model'].items():
+    groups.append((name, cost.rows(value) if hasattr(value, 'items') else cost.rows({'': value})))
+  for name, value in shapes['objective'].items():
+    groups.append((f'objective {name}', cost.rows(value) if hasattr(value, 'items') else cost.rows({'': value})))
+  merged = _collapsed(groups) if collapse else [(name, 1, rows) for name, rows in groups]
+  lines = [_line('parameter', 'shape', 'count')]
+  for name, times, rows in merged:
+    total = times * sum(count for _, _, count in rows)
+    lines.append(_line(name + (f'  ({times} equal layers)' if times > 1 else ''), '', f'{total:,}'))
+    for part, shape, count in rows:
+      lines.append(_line(f'  {part}', ' x '.join(map(str, shape)), f'{count:,}'))
+  return lines
+
+
+def _line(name: str, shape: str, count: str) -> str:
+  return f'{name:44} {shape:>20} {count:>16}'
+
+
+def _collapsed(groups: list[tuple[str, list[Row]]]) -> list[tuple[str, int, list[Row]]]:
+  """Joins neighbours `name_00`, `name_01`, ... of equal shapes into one (name, how many, rows)."""
+  found: list[tuple[str, int, list[Row]]] = []
+  first = last = ''
+  for name, rows in groups:
+    stem, number = _numbered(name)
+    if found and number is not None and found[-1][2] == rows and _numbered(last) == (stem, number - 1):
+      found[-1] = (f'{first} .. {name}', found[-1][1] + 1, rows)
+    else:
+      found.append((name, 1, rows))
+      first = name
+    last = name
+  return found
+
+
+def _numbered(name: str) -> tuple[str, int | None]:
+  match = re.fullmatch(r'(.*?)(\d+)', name)
+  return (match[1], int(match[2])) if match else (name, None)
+
+
+def costs(task: Any, batch: int, length: int) -> list[str]:
+  """Lines of operations a token and memory of a batch."""
+  from lmx import cost
+
+  forward = cost.flops_per_token(task, batch, length, training=False)
+  training = cost.flops_per_token(task, batch, length, training=True)
+  memory = cost.memory(task, batch, length)
+  names = {
+    'parameters': 'parameters',
+    'gradients': 'gradients',
+    'optimizer': 'optimizer (two moments)',
+    'activations': 'activations, traced',
+    'training': 'training, sum',
+    'state': 'state for decoding',
+  }
+  lines = [f'operations a token, length {length:,}', f'  {"forward":28} {_quantity(forward, 1000, "FLOP"):>16}']
+  lines += [f'  {"training step":28} {_quantity(training, 1000, "FLOP"):>16}', '']
+  lines.append(f'memory for batch {batch:,} x {length:,}')
+  shown = [(text, memory[key]) for key, text in names.items() if memory[key]]
+  return lines + [f'  {text:28} {_quantity(number, 1024, "B"):>16}' for text, number in shown]
+
+
+def _quantity(number: float, base: int, unit: str) -> str:
+  for prefix in ('', 'K', 'M', 'G', 'T'):
+    if number < base or prefix == 'T':
+      return f'{number:,.2f} {prefix}{"i" if base == 1024 and prefix else ""}{unit}'
+    number /= base
+  raise AssertionError
+
+
+def totals(task: Any) -> list[str]:
+  """The heads, if there are any, and the last line: the parameters of the model without them."""
+  from lmx import cost
+
+  shapes = task.shapes()
+  heads = {name: cost.count(shapes['model'][name]) for name in task.model.HEADS}
+  body = cost.count(shapes['model']) - sum(heads.values())
+  heads |= {f'objective {name}': cost.count(value) for name, value in shapes['objective'].items()}
+  lines = []
+  if heads:
+    each = ', '.join(f'{name} {count:,}' for name, count in heads.items())
+    lines.append(f'heads, not in the total ({each})  {sum(heads.values()):,}')
+  return [*lines, f'total parameters  {body:,}']

@@ -1,0 +1,91 @@
+"""`lmx describe` and `lmx list`: the counts of the papers, on the last line."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmx.cli import describe
+from lmx.cli import list as list_command
+from lmx.cli.main import main
+
+
+@pytest.mark.parametrize(
+  ('name', 'count'),
+  [
+    ('gpt2:124m', '124,439,808'),
+    ('gpt2:355m', '354,823,168'),
+    ('gpt2:774m', '774,030,080'),
+    ('gpt2:1558m', '1,557,611,200'),
+    ('bert:base', '109,482,240'),
+    ('bert:large', '335,141,888'),
+    ('rnn_lm:large', '66,022,000'),
+  ],
+)
+def test_totals(name, count):
+  task, _ = describe.task_of(name)
+  assert describe.totals(task)[-1].split()[-1] == count
+
+
+def test_the_command(capsys):
+  assert main(['describe', 'gpt2:124m', '--batch=2', '--length=64']) == 0
+  lines = capsys.readouterr().out.rstrip().split('\n')
+  assert lines[-1].endswith(' 124,439,808')
+  assert any('layer_00 .. layer_11  (12 equal layers)' in line and '85,054,464' in line for line in lines)
+  assert any(line.split() == ['tokens', '50257', 'x', '768', '38,597,376'] for line in lines)
+  for word in ('forward', 'training step', 'activations', 'state for decoding'):
+    assert any(word in line for line in lines), word
+
+
+def test_heads_stand_on_a_line_of_their_own(capsys):
+  assert main(['describe', 'bert:tiny', '--length=16']) == 0
+  heads, total = capsys.readouterr().out.rstrip().split('\n')[-2:]
+  assert heads.startswith('heads, not in the total (mlm ') and 'objective nsp 258' in heads  # 2 x (128 + 1)
+  assert total.startswith('total parameters')
+
+
+def test_all_layers_and_changes(capsys):
+  assert main(['describe', 'gpt2:tiny', '--all', '--set', 'N=3', '--set', 'scan=true', '--length=8']) == 0
+  text = capsys.readouterr().out
+  assert 'N=3' in text and 'scan=True' in text
+  assert all(f'\nlayer_0{i} ' in text for i in range(3)) and 'equal layers' not in text
+
+
+def test_only_equal_neighbours_are_joined():
+  rows = [('w', (2,), 2)]
+  groups = [('layer_00', rows), ('layer_01', rows), ('layer_02', [('w', (3,), 3)]), ('layer_04', rows), ('head', rows)]
+  assert [(name, times) for name, times, _ in describe._collapsed(groups)] == [
+    ('layer_00 .. layer_01', 2),
+    ('layer_02', 1),
+    ('layer_04', 1),
+    ('head', 1),
+  ]
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    (['gpt3'], 'did you mean "gpt2"'),
+    (['gpt2:125m'], 'did you mean "124m"'),
+    (['gpt2:tiny', '--set', 'DD=3'], 'did you mean "D"'),
+    (['gpt2:tiny', '--set', 'D=wide'], 'type int'),
+    (['gpt2:tiny', '--set', 'D'], 'no value'),
+    (['gpt2:tiny', '--length', '65'], 'at most 64'),
+    (['gpt2:tiny', '--batch', '0'], 'above 0'),
+  ],
+)
+def test_bad_input(arguments, message, capsys):
+  assert main(['describe', *arguments]) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_list(capsys):
+  assert main(['list']) == 0
+  text = capsys.readouterr().out
+  assert '124,439,808' in text and 'experiments/gpt2/quickstart.py' in text
+  assert main(['list', 'experiments']) == 0
+  assert '124,439,808' not in capsys.readouterr().out
+
+
+def test_summary_ends_with_the_sentence():
+  assert list_command.summary('GPT-2 (Radford et al. 2019) in small. More.') == 'GPT-2 (Radford et al. 2019) in small'
+  assert list_command.summary(None) == ''
