@@ -8,7 +8,7 @@ from __future__ import annotations
 __version__ = '0.1.0'
 
 
-def load(workdir, which: str = 'best'):
+def load(workdir, which: str | int = 'best'):
   """Loads a run from its work directory; see `lmx.restored.load`."""
   from lmx import restored
 

@@ -14,7 +14,9 @@ import pytest
 os.environ.setdefault('NPROC', '16')
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 if '--xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
-  os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
+  # Most of a test's time is compiling, so XLA is told not to optimise.
+  flags = ' --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
+  os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + flags
 
 # Tokenised data goes to a directory that ends with the tests. Workers of pytest-xdist inherit it from their parent.
 _MADE = ''

@@ -12,6 +12,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from lmx.errors import InputError
 from lmx.types import Array, Batch, Features, Output, Params, State
 
 
@@ -57,6 +58,8 @@ def _at_masks(features: Features, batch: Batch) -> Features:
 
 
 def _next_logits(params: Params, features: Features) -> Array:
+  if features.pooled_BD is None:
+    raise InputError('next sentence prediction needs a model with a pooler; set objective.next_sentence=false')
   head = params['objective']['nsp']
   return features.pooled_BD.astype(jnp.float32) @ head['kernel'] + head['bias']
 

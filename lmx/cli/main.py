@@ -1,0 +1,100 @@
+"""`lmx COMMAND ...`: one module of this folder is one command, with `add_arguments(parser)` and `run(args) -> int`.
+
+Exit codes: 0 done, 2 bad input (the message says what to mend), 3 the loss is not finite, 75 stopped by SIGTERM after
+saving (start the same command again), 130 interrupted from the keyboard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from lmx.errors import InputError, NonFiniteLoss, nearest
+
+COMMANDS = {
+  'train': 'train a model, or go on where the work directory stopped',
+  'evaluate': 'measure a trained model exactly on a split',
+  'generate': 'write text with a trained model',
+  'describe': 'show the parameters, operations and memory of a model',
+  'list': 'list the models and the experiments',
+  'prepare': 'download or read the data of a config and tokenise it',
+  'bench': 'time the training step, also against PyTorch',
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Runs one command and returns its exit code."""
+  argv = sys.argv[1:] if argv is None else argv
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+  try:
+    args = parse(argv)
+    return importlib.import_module(f'lmx.cli.{args.command}').run(args)
+  except InputError as error:
+    print(f'lmx: {error}', file=sys.stderr)
+    return 2
+  except NonFiniteLoss as error:
+    print(f'lmx: {error}', file=sys.stderr)
+    return 3
+  except BrokenPipeError:
+    sys.stderr.close()  # the reader of the output has gone: nothing is left to say
+    return 0
+  except KeyboardInterrupt:
+    print('\nlmx: interrupted', file=sys.stderr)
+    return 130
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+  """Parses the command line; `--config.section.key=value` and `--config.section.key value` go to `args.overrides`.
+
+  Raises:
+    InputError: an unknown command or option, with the nearest known one.
+  """
+  from lmx import __version__
+
+  parser = argparse.ArgumentParser(
+    prog='lmx', description=__doc__.split('\n\n')[1], formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--version', action='version', version=f'lmx {__version__}')
+  commands = parser.add_subparsers(dest='command', metavar='COMMAND')
+  for name, text in COMMANDS.items():
+    # Only the command that runs is imported: the others would cost a second of start-up.
+    command = commands.add_parser(name, help=text, description=text)
+    if argv and argv[0] == name:
+      importlib.import_module(f'lmx.cli.{name}').add_arguments(command)
+  if argv and not argv[0].startswith('-') and argv[0] not in COMMANDS:
+    raise InputError(f'unknown command "{argv[0]}"{nearest(argv[0], COMMANDS)}')
+  rest, overrides = _split(argv)
+  args, unknown = parser.parse_known_args(rest)
+  if args.command is None:
+    parser.print_help()
+    raise SystemExit(0)
+  if unknown:
+    options = [o for action in commands.choices[args.command]._actions for o in action.option_strings]
+    raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
+  args.overrides = overrides
+  return args
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+  """Takes the `--config.` overrides out of the arguments."""
+  rest: list[str] = []
+  overrides: list[str] = []
+  words = iter(argv)
+  for word in words:
+    if not word.startswith('--config.'):
+      rest.append(word)
+      continue
+    text = word.removeprefix('--config.')
+    if '=' not in text:
+      value = next(words, None)
+      if value is None:
+        raise InputError(f'option "{word}" has no value')
+      text = f'{text}={value}'
+    overrides.append(text)
+  return rest, overrides
+
+
+if __name__ == '__main__':
+  sys.exit(main())

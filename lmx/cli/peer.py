@@ -1,0 +1,180 @@
+"""The same training step in PyTorch, run by another interpreter, for `lmx bench --peer=/path/to/python`.
+
+It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2 and bert:
+  /path/to/python peer.py < requests.jsonl
+
+Protocol: one JSON object per line on standard input, one answer per line on standard output. The end of the input
+ends the program; what libraries print goes to standard error.
+
+1. A model, which may be sent again to start over:
+   {"kind": "lstm", "V": 10000, "E": 650, "D": 650, "N": 2, "batch": 20, "length": 35, "threads": 2}
+   kind        "gpt2" (transformers GPT2LMHeadModel), "bert" (transformers BertForPreTraining), "lstm", "gru",
+               "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias)
+   V, D, N     vocabulary, width, layers
+   E           embedding width of the recurrent kinds (D)
+   tied        recurrent kinds: the output matrix is the embedding (false)
+   H, F        gpt2, bert: heads; width of the feed-forward layer (4 D)
+   predictions bert: positions predicted per row (15% of the length)
+   dropout     rate, of every kind that the model has (0)
+   batch, length   rows and tokens per row
+   threads     of PyTorch (2)
+   optimizer   "adamw" (default), "adam" or "sgd"
+   clip        largest norm of the gradient (1.0)
+   Answer: {"parameters": count, "torch": version, "threads": n, "tokens": per step}
+2. {"steps": k}: runs k steps on random tokens, each the forward pass, loss, backward pass, clipping and update.
+   Answer: {"seconds": [k numbers], "loss": of the last step}
+   The first steps after a model is built are slower (allocation); throw them away.
+Anything wrong is answered with {"error": message}.
+
+Settings are those under which PyTorch is fast: attention through scaled_dot_product_attention, the optimizer's fused
+kernel, clipping with foreach, oneDNN as PyTorch chooses it. The recurrent kinds carry their state, detached, from
+step to step.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
+KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu')
+
+
+def _recurrent(spec, torch):
+  """Builds (modules, loss function) of a recurrent language model."""
+  nn = torch.nn
+  E, D, drop = spec.get('E', spec['D']), spec['D'], spec['dropout']
+  layer = {'lstm': nn.LSTM, 'gru': nn.GRU}.get(spec['kind'], nn.RNN)
+  extra = {'nonlinearity': 'relu'} if spec['kind'] == 'rnn_relu' else {}
+  between = drop if spec['N'] > 1 else 0.0
+  body = layer(E, D, num_layers=spec['N'], dropout=between, **extra)
+  modules = nn.ModuleDict({'embed': nn.Embedding(spec['V'], E), 'body': body, 'output': nn.Linear(D, spec['V'])})
+  if spec['tied']:
+    modules['output'].weight = modules['embed'].weight
+  for p in modules.parameters():
+    nn.init.uniform_(p, -0.05, 0.05)
+  state = None
+
+  def loss():
+    nonlocal state
+    tokens_TB = torch.randint(spec['V'], (spec['length'] + 1, spec['batch']))
+    x = nn.functional.dropout(modules['embed'](tokens_TB[:-1]), drop)
+    y, state = modules['body'](x, state)
+    state = tuple(s.detach() for s in state) if isinstance(state, tuple) else state.detach()
+    scores = modules['output'](nn.functional.dropout(y, drop))
+    return nn.functional.cross_entropy(scores.view(-1, spec['V']), tokens_TB[1:].reshape(-1))
+
+  return modules, loss
+
+
+def _gpt2(spec, torch):
+  """Builds (model, loss function) of GPT-2."""
+  import transformers
+
+  drop = spec['dropout']
+  model = transformers.GPT2LMHeadModel(
+    transformers.GPT2Config(
+      vocab_size=spec['V'], n_positions=spec['length'], n_embd=spec['D'], n_layer=spec['N'], n_head=spec['H'],
+      n_inner=spec.get('F', 4 * spec['D']), resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop,
+      use_cache=False, attn_implementation='sdpa', bos_token_id=0, eos_token_id=0,
+    )
+  )  # fmt: skip
+
+  def loss():
+    tokens_BT = torch.randint(spec['V'], (spec['batch'], spec['length'] + 1))
+    scores = model(input_ids=tokens_BT[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(scores.view(-1, spec['V']), tokens_BT[:, 1:].reshape(-1))
+
+  return model, loss
+
+
+def _bert(spec, torch):
+  """Builds (model, loss function) of BERT: masked words and next sentence."""
+  import transformers
+
+  B, T, drop = spec['batch'], spec['length'], spec['dropout']
+  P = spec.get('predictions', max(1, round(0.15 * T)))
+  model = transformers.BertForPreTraining(
+    transformers.BertConfig(
+      vocab_size=spec['V'], hidden_size=spec['D'], num_hidden_layers=spec['N'], num_attention_heads=spec['H'],
+      intermediate_size=spec.get('F', 4 * spec['D']), max_position_embeddings=max(T, 512),
+      hidden_dropout_prob=drop, attention_probs_dropout_prob=drop, attn_implementation='sdpa', pad_token_id=0,
+    )
+  )  # fmt: skip
+  types_BT = (torch.arange(T) >= T // 2).long().expand(B, T)
+  mask_BT = torch.ones(B, T, dtype=torch.long)
+
+  def loss():
+    tokens_BT = torch.randint(spec['V'], (B, T))
+    labels_BT = torch.full((B, T), -100).scatter(1, torch.rand(B, T).topk(P).indices, 1)
+    labels_BT = torch.where(labels_BT > 0, tokens_BT, labels_BT)
+    return model(
+      input_ids=tokens_BT, token_type_ids=types_BT, attention_mask=mask_BT, labels=labels_BT,
+      next_sentence_label=torch.randint(2, (B,)),
+    ).loss  # fmt: skip
+
+  return model, loss
+
+
+def build(spec):
+  """Returns (parameters, function that runs one training step and returns its loss, answer to the request)."""
+  import torch
+
+  spec = {**DEFAULTS, **spec}
+  if spec['kind'] not in KINDS:
+    raise ValueError(f'unknown kind "{spec["kind"]}"; known: {", ".join(KINDS)}')
+  torch.set_num_threads(spec['threads'])
+  model, loss_of = {'gpt2': _gpt2, 'bert': _bert}.get(spec['kind'], _recurrent)(spec, torch)
+  model.train()
+  weights = list(model.parameters())
+  make = {'adamw': torch.optim.AdamW, 'adam': torch.optim.Adam, 'sgd': torch.optim.SGD}[spec['optimizer']]
+  optimizer = make(weights, lr=1e-4, fused=True)
+
+  def step():
+    optimizer.zero_grad(set_to_none=True)
+    loss = loss_of()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(weights, spec['clip'], foreach=True)
+    optimizer.step()
+    return loss.item()
+
+  count = sum(p.numel() for p in weights)
+  tokens = spec['batch'] * spec['length']
+  return step, {'parameters': count, 'torch': torch.__version__, 'threads': spec['threads'], 'tokens': tokens}
+
+
+def answer(request, step):
+  """Returns (answer to one request, step function to go on with)."""
+  if 'kind' in request:
+    step, reply = build(request)
+    return reply, step
+  if step is None:
+    raise ValueError('send a model first')
+  seconds, loss = [], None
+  for _ in range(request['steps']):
+    start = time.perf_counter()
+    loss = step()
+    seconds.append(time.perf_counter() - start)
+  return {'seconds': seconds, 'loss': loss}, step
+
+
+def main() -> None:
+  """Answers requests until standard input ends; `--help` prints the protocol."""
+  if len(sys.argv) > 1:
+    print(__doc__)
+    sys.exit(0 if sys.argv[1] in ('-h', '--help') else 2)
+  out, sys.stdout = sys.stdout, sys.stderr  # answers alone go to standard output
+  step = None
+  for line in sys.stdin:
+    if not line.strip():
+      continue
+    try:
+      reply, step = answer(json.loads(line), step)
+    except (ValueError, KeyError, TypeError, ImportError, RuntimeError) as error:
+      reply = {'error': f'{type(error).__name__}: {error}'}
+    print(json.dumps(reply), file=out, flush=True)
+
+
+if __name__ == '__main__':
+  main()

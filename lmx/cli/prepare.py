@@ -1,0 +1,24 @@
+"""`lmx prepare --config=FILE`: builds the data set and the token cache of a config ahead of the run."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import config
+  from lmx.data import pipeline
+
+  run = config.to_run(config.load(args.config, args.overrides))
+  corpus = pipeline.load(run.data)
+  print(f'{run.data.dataset} with tokenizer {corpus.tokenizer.kind}: vocabulary {corpus.tokenizer.vocab_size:,}, in {corpus.dir}')
+  width = max(len(name) for name in corpus.splits)
+  columns = list(next(iter(corpus.splits.values())).counts)
+  print(' ' * width, *(f'{c:>14}' for c in columns))
+  for name, split in corpus.splits.items():
+    print(f'{name:{width}}', *(f'{split.counts[c]:>14,}' for c in columns))
+  return 0

@@ -1,0 +1,20 @@
+"""`lmx train --config=FILE[:variant] --workdir=DIR [--config.section.key=value ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
+  parser.add_argument('--workdir', required=True, help='where the run lives; the same command resumes it')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import parallel
+
+  parallel.initialize()
+  from lmx import config, train
+
+  return train.train(config.load(args.config, args.overrides), args.workdir, command=['lmx', *sys.argv[1:]])

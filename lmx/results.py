@@ -1,0 +1,69 @@
+"""What stands at the end of a run: the exact measurement, the baselines beside it, a picture, and some text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lmx import decode, evaluate, log
+from lmx.data import pipeline
+
+
+def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> dict[str, Any]:
+  """Measures the best (or last) parameters on `evaluation.split` and leaves results.json, loss.png and samples.txt."""
+  run, corpus, split = session.run, session.corpus, session.run.evaluation.split
+  about = {
+    'seed': run.seed, 'config_hash': session.config_hash, 'steps': session.done, 'command': list(command),
+    'training_seconds': session.progress.seconds, 'skipped_updates': session.progress.skipped,
+  }  # fmt: skip
+  session.restore(checkpoints, run.evaluation.which)
+  found = evaluate.figures(run, corpus, split, session.evaluate(split)) | {'step': session.done} | about
+  if run.evaluation.baselines and 'perplexity_per_word' in found:
+    found['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
+  logger.results(found)
+  logger.plot()
+  logger.note(evaluate.summary(found))
+  if run.samples.count:
+    parts = _written(session) if session.model.CAUSAL else _filled_in(session)
+    text = '\n\n----\n\n'.join(parts)
+    logger.samples(text)
+    logger.note('\n' + text)
+  return found
+
+
+def _written(session) -> Iterator[str]:
+  """Text that the model writes after each prompt of the config."""
+  run, tokenizer, options = session.run, session.corpus.tokenizer, session.run.samples
+  sampler = decode.Sampler(
+    temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
+    forbidden=decode.unwritable(tokenizer, run.model.V),
+  )  # fmt: skip
+  params = session.host_params()['model']
+  for number, prompt in enumerate(options.prompts):
+    start_T = decode.prompt_ids(tokenizer, prompt)
+    found = decode.generate(
+      session.model, run.model, params, np.tile(start_T, (options.count, 1)), steps=options.tokens,
+      key=jax.random.fold_in(jax.random.key(run.seed), number), sampler=sampler,
+    )  # fmt: skip
+    for row_T, count in zip(*found, strict=True):
+      yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
+
+
+def _filled_in(session) -> Iterator[str]:
+  """Rows of the evaluated split with every hidden token shown as [what the model reads|what stood there]."""
+  run, tokenizer = session.run, session.corpus.tokenizer
+  batches = pipeline.batches(run.data, session.corpus, run.evaluation.split, evaluate.SEED, train=False)
+  batch = batches(0, slice(0, min(run.samples.count, batches.batch_size)))
+  predict = jax.jit(session.objective.predict, static_argnums=(0, 1, 2))
+  found, _ = predict(run.objective, session.model, run.model, session.host_params(), batch, ())
+  guess_BP = np.argmax(found['logits_BPV'], -1)
+  for row, tokens_T in enumerate(batch['tokens_BT']):
+    words = [tokenizer.id_to_token(int(i)) for i in tokens_T[batch['valid_BT'][row]]]
+    for p, position in enumerate(batch['positions_BP'][row]):
+      if batch['weights_BP'][row, p]:
+        truth = tokenizer.id_to_token(int(batch['targets_BP'][row, p]))
+        words[position] = f'[{tokenizer.id_to_token(int(guess_BP[row, p]))}|{truth}]'
+    yield ' '.join(words).replace(' ##', '')

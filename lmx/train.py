@@ -1,0 +1,325 @@
+"""The training loop: the only file that knows every part.
+
+What decides a run is (config, seed, data): batches, dropout and schedules are functions of the global step, and one
+checkpoint holds everything else, so a run killed at any moment goes on to the parameters of one never killed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from jax.experimental import multihost_utils
+
+from lmx import checkpoint, evaluate, log, objectives, parallel, results, state, step
+from lmx import config as config_lib
+from lmx.data import pipeline
+from lmx.errors import InputError, NonFiniteLoss
+from lmx.models import registry
+from lmx.optim import averaging, build, schedules
+from lmx.restored import init_params, load
+
+PREEMPTED = 75  # exit code: stopped by SIGTERM after saving; start the same command again
+Meta = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Progress:
+  """What the loop itself remembers between updates; saved as JSON with every checkpoint.
+
+  Attributes:
+    best: lowest validation loss so far, None before the first.
+    since_best: looks at the validation split since then.
+    plateau: state of the schedule 'plateau'.
+    skipped: updates left out because the loss was not finite.
+    seconds: training time of all sessions.
+  """
+
+  best: float | None = None
+  since_best: int = 0
+  plateau: schedules.Plateau = dataclasses.field(default_factory=schedules.Plateau)
+  skipped: int = 0
+  seconds: float = 0.0
+
+  @classmethod
+  def of(cls, meta: Meta) -> Progress:
+    return cls(**{**meta, 'plateau': schedules.Plateau(**meta['plateau'])})
+
+  def observe(self, loss: float, optim: build.Config) -> None:
+    """Takes in a look at the validation split."""
+    better = self.best is None or loss < self.best
+    self.best, self.since_best = (loss, 0) if better else (self.best, self.since_best + 1)
+    if optim.schedule == 'plateau':
+      self.plateau = build.plateau(optim, self.plateau, loss)
+
+
+def train(config, workdir, command: Sequence[str] = ()) -> int:
+  """Trains, or resumes, the run of `config` in `workdir`; returns 0, or PREEMPTED after a SIGTERM.
+
+  Args:
+    config: from `lmx.config.load` or `resolve`.
+    workdir: directory of the run, local or on a bucket.
+    command: the command line, for `results.json`.
+
+  Raises:
+    InputError: bad config, data or work directory, or a full disk.
+    NonFiniteLoss: the loss is NaN or infinite and `train.on_nan` is 'stop'.
+  """
+  run = config_lib.to_run(config)
+  engine = parallel.Engine(run.parallel)
+  workdir = epath.Path(workdir)
+  corpus = load_corpus(run)
+  config, run = config_lib.with_vocabulary(config, corpus.tokenizer.vocab_size)
+  open_workdir(workdir, config, corpus)
+  session = Session(run, corpus, engine, workdir, config_lib.digest(config))
+  with checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
+    session.restore(checkpoints, 'last')
+    if not session.done and run.train.init_from:
+      session.begin_from(run.train.init_from)
+    with log.Logger(
+      workdir, session.total_steps, start_step=session.done, every=run.train.log_every,
+      tokens_per_step=session.batches.batch_size * run.data.length, primary=jax.process_index() == 0,
+    ) as logger:  # fmt: skip
+      if session.ended() and (workdir / 'results.json').exists():
+        logger.note(f'this run is finished; its results are in {workdir}')
+        return 0
+      if not session.run_to_end(checkpoints, logger, stop):
+        return PREEMPTED
+      results.finish(session, checkpoints, logger, command)
+  return 0
+
+
+def load_corpus(run: config_lib.Run):
+  """The tokenised data of a run; several processes let the first one prepare it."""
+  if jax.process_index() == 0:
+    corpus = pipeline.load(run.data)
+  parallel.barrier('corpus')
+  return corpus if jax.process_index() == 0 else pipeline.load(run.data)
+
+
+def open_workdir(workdir, config, corpus) -> None:
+  """Writes the resolved config and the data manifest, or checks that those there are the same."""
+  saved = workdir / 'config.json'
+  try:
+    workdir.mkdir(parents=True, exist_ok=True)
+    if saved.exists():
+      config_lib.check_same(json.loads(saved.read_text()), config, workdir)
+      manifest = json.loads((workdir / 'data.json').read_text())
+      if manifest['hash'] != corpus.hash:
+        raise InputError(f'{workdir} was trained on other data (hash {manifest["hash"]}, now {corpus.hash})')
+    elif jax.process_index() == 0:
+      manifest = {'hash': corpus.hash, **corpus.manifest}
+      (workdir / 'data.json').write_text(json.dumps(manifest, indent=1, sort_keys=True) + '\n')
+      corpus.tokenizer.save(str(workdir / 'tokenizer'))
+      # Last and whole: a directory with a config is one that can be resumed.
+      (workdir / 'config.json.part').write_text(json.dumps(config.to_dict(), indent=1) + '\n')
+      (workdir / 'config.json.part').rename(saved)
+  except OSError as error:
+    raise InputError(f'cannot use work directory {workdir}: {error}') from None
+  except json.JSONDecodeError as error:
+    raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
+  parallel.barrier('workdir')
+
+
+def _create(run: config_lib.Run, tx, key: jax.Array) -> state.TrainState:
+  params = init_params(run, key)
+  return state.create(params, tx, averaging.init(params, run.optim.ema, debias=run.optim.ema_debias))
+
+
+class Session:
+  """One process's share of a run: the compiled steps, the state, and where in the data it stands."""
+
+  def __init__(self, run: config_lib.Run, corpus, engine: parallel.Engine, workdir, config_hash: str):
+    self.run, self.corpus, self.engine = run, corpus, engine
+    self.workdir, self.config_hash = workdir, config_hash
+    self.model = registry.get(run.model_name)
+    self.objective = objectives.get(run.objective_name)
+    self.batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
+    self.rows = engine.process_rows(self.batches.batch_size)
+    engine.check_batch(self.batches.batch_size, run.optim.accumulate)
+    self.total_steps = run.train.steps or max(1, round(run.train.epochs * self.batches.steps))
+    self.eval_every = run.train.eval_every or self.batches.steps
+    self.progress, self.done = Progress(), 0
+    self._unchecked: tuple[int, Any] | None = None
+    self._build(jax.random.key(run.seed))
+
+  def _build(self, key: jax.Array) -> None:
+    """Makes the state before the first update and the two compiled steps."""
+    run, parts = self.run, (self.model, self.run.model, self.objective, self.run.objective)
+    init_key, train_key = jax.random.split(key)
+    self.train_key = self.engine.replicate(train_key)
+    params = jax.eval_shape(functools.partial(init_params, run), init_key)
+    depth = functools.partial(self.model.depth, run.model)
+    tx = build.make(run.optim, params, depth, run.model.N, self.total_steps, self.batches.steps)
+    rate = build.rate(run.optim, self.total_steps, self.batches.steps)
+    self.state = self.engine.build(functools.partial(_create, run, tx), init_key)
+    self.model_state = self.rows_state(self.batches.batch_size)
+    train_step = step.make_train_step(*parts, tx, rate, accumulate=run.optim.accumulate, ema=run.optim.ema)
+    self.train_step = self.engine.compile_train(train_step, self.state)
+    self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts))
+
+  def rows_state(self, batch_size: int):
+    """The model's state before the first token of `batch_size` rows."""
+    return self.engine.build_rows(lambda: self.model.init_state(self.run.model, batch_size), batch_size)
+
+  def restore(self, checkpoints: checkpoint.Checkpoints, which: str) -> None:
+    """Takes up the newest ('last') or the best intact checkpoint, if there is any."""
+    if not checkpoints.steps():
+      return
+    shapes = self.engine.abstract(*self.engine.to_global(self.state, self.model_state))
+    saved, meta, self.done = checkpoints.restore(shapes, which)
+    self.state, self.model_state = self.engine.from_global(*saved)
+    self.progress = Progress.of(meta['progress'])
+
+  def begin_from(self, workdir: str) -> None:
+    """Takes the parameters of a finished run as the start: BERT's second phase, or further training elsewhere."""
+    params = load(workdir).params
+    shapes = lambda tree: {jax.tree_util.keystr(k, simple=True, separator='/'): x.shape
+                           for k, x in jax.tree_util.tree_leaves_with_path(tree)}  # fmt: skip
+    ours, theirs = shapes(self.state.params), shapes(params)
+    wrong = [f'{k}: {theirs.get(k)} there, {ours.get(k)} here' for k in ours | theirs if ours.get(k) != theirs.get(k)]
+    if wrong:
+      raise InputError(f'train.init_from: the run in {workdir} has other parameters: {"; ".join(wrong[:5])}')
+    params = self.engine.build(lambda p: p, params)
+    average = self.engine.build(
+      functools.partial(averaging.init, decay=self.run.optim.ema, debias=self.run.optim.ema_debias), params
+    )  # fmt: skip
+    self.state = self.state.replace(params=params, ema=average)
+
+  def save(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool) -> None:
+    """Commits everything that the run needs to go on from here."""
+    logger.flush()  # so that a resumed log has the line of this step
+    meta = {
+      'progress': dataclasses.asdict(self.progress), 'config_hash': self.config_hash, 'data_hash': self.corpus.hash,
+      'versions': log.versions(),
+    }  # fmt: skip
+    checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block)
+
+  def measured(self):
+    """The parameters that evaluation and generation use: the running average where there is one."""
+    return averaging.value(self.state.ema, self.state.params)
+
+  def evaluate(self, split: str) -> evaluate.Totals:
+    """Sums over the whole of `split`."""
+    batches = pipeline.batches(self.run.data, self.corpus, split, evaluate.SEED, train=False)
+    rows = self.rows_state(batches.batch_size)
+    return evaluate.measure(self.eval_step, self.measured(), rows, batches, self.engine, title=split)
+
+  def host_params(self):
+    """The parameters to measure and to generate with, whole, on this process's first device."""
+    params, _ = self.engine.to_global(self.measured(), self.model_state)
+    if jax.process_count() > 1:
+      return multihost_utils.process_allgather(params, tiled=True)
+    return jax.device_put(params, jax.local_devices()[0])
+
+  def ended(self) -> bool:
+    """Whether no update is left to do, or the validation loss has not improved for `train.patience` looks."""
+    patience = self.run.train.patience
+    return self.done >= self.total_steps or 0 < patience <= self.progress.since_best
+
+  def run_to_end(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, stop: Stop) -> bool:
+    """Trains until the last update, or until told to stop (False, after saving)."""
+    if self.ended():
+      return True
+    started = time.monotonic() - self.progress.seconds
+    data = self.run.data
+    with pipeline.prefetch(
+      self.batches, self.done, self.total_steps, self.rows, data.prefetch, data.workers
+    ) as stream:  # fmt: skip
+      for index, batch in stream:
+        self.state, self.model_state, metrics = self.train_step(
+          self.state, self.model_state, self.engine.put_batch(batch), self.train_key
+        )  # fmt: skip
+        self._check()  # the update before, while this one is computed
+        self._unchecked, self.done = (index, metrics), index + 1
+        logger.train(self.done, metrics, stream.wait_seconds)
+        look = self.done == self.total_steps or self.done % self.eval_every == 0
+        metric = self._validate(logger) if look else None
+        ended, told = self.ended(), stop.requested(self.done)
+        self.progress.seconds = time.monotonic() - started
+        if metric is not None or ended or told or checkpoints.due(self.done):
+          self._check()
+          self.save(checkpoints, logger, metric, block=ended or told)
+        if ended:
+          return True
+        if told:
+          logger.note(f'stopped after update {self.done} of {self.total_steps} and saved; the same command goes on')
+          return False
+    return True
+
+  def _validate(self, logger: log.Logger) -> float:
+    """Measures the validation split; returns the loss."""
+    self._check()
+    totals = self.evaluate('valid')
+    loss = evaluate.loss(self.run, totals)
+    report = evaluate.report(self.run, self.corpus.splits['valid'].counts, totals)
+    logger.evaluation(self.done, 'valid', report)
+    self.progress.observe(loss, self.run.optim)
+    if self.run.optim.schedule == 'plateau':
+      scale = self.engine.replicate(np.float32(self.progress.plateau.scale))
+      self.state = self.state.replace(lr_scale=scale)
+    return loss
+
+  def _check(self) -> None:
+    """Looks at the last update not yet looked at: a loss that is not finite stops the run, or is counted."""
+    if self._unchecked is None:
+      return
+    (index, metrics), self._unchecked = self._unchecked, None
+    if bool(metrics['finite']):
+      return
+    rows = self.batches(index)  # of all hosts: a batch is a function of its step
+    found = {
+      'step': index + 1, 'loss': float(metrics['loss']), 'grad_norm': float(metrics['grad_norm']),
+      'learning_rate': float(metrics['lr']), 'batch_indices': rows['index_B'].tolist(),
+    }  # fmt: skip
+    if jax.process_index() == 0:
+      with (self.workdir / 'nonfinite.jsonl').open('a') as file:
+        file.write(json.dumps({k: v if np.all(np.isfinite(v)) else str(v) for k, v in found.items()}) + '\n')
+    self.progress.skipped += 1
+    where = (
+      f'update {index + 1}: loss {found["loss"]}, gradient norm {found["grad_norm"]}, '
+      f'learning rate {found["learning_rate"]:.3g}'
+    )
+    if self.run.train.on_nan == 'stop':
+      raise NonFiniteLoss(
+        f'the loss is not finite in {where}; the indices of the batch are in nonfinite.jsonl. The parameters are as '
+        'before that update. Lower optim.lr, set optim.clip_norm, or leave such updates out with train.on_nan=skip.'
+      )
+    if self.progress.skipped > self.run.train.max_skips:
+      raise NonFiniteLoss(f'{where}: {self.progress.skipped} updates were skipped, more than train.max_skips')
+
+
+class Stop:
+  """Whether a SIGTERM has asked the run to save and end; all processes agree on the step."""
+
+  def __init__(self):
+    self._told = False
+
+  def __enter__(self) -> Stop:
+    if jax.process_count() == 1 and threading.current_thread() is threading.main_thread():
+      self._before = signal.signal(signal.SIGTERM, self._tell)
+    else:
+      self._before = None
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    if self._before is not None:
+      signal.signal(signal.SIGTERM, self._before)
+
+  def _tell(self, *_: Any) -> None:
+    self._told = True
+
+  def requested(self, done: int) -> bool:
+    """True once the signal has come; with several processes JAX's own service picks a step that all will reach."""
+    if jax.process_count() > 1:
+      return multihost_utils.reached_preemption_sync_point(done)
+    return self._told

@@ -1,0 +1,105 @@
+"""`lmx bench`: the figures it gives, and the conversation with the other interpreter."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+import sys
+
+import pytest
+
+from lmx.cli import bench, describe
+from lmx.cli.main import main
+from lmx.errors import InputError
+
+TINY = ['bench', 'rnn_lm:tiny', '--batch=2', '--length=4', '--steps=3', '--warmup=1']
+
+
+def test_a_model(tmp_path, capsys):
+  file = tmp_path / 'out.json'
+  assert main([*TINY, f'--json={file}']) == 0
+  assert 'tokens a second' in capsys.readouterr().out
+  (found,) = json.loads(file.read_text())
+  assert found['steps'] == 3 and found['waiting_share'] == 0 and found['mfu'] is None
+  assert found['tokens_per_second'] == pytest.approx(8 / found['step_seconds'])
+  assert found['quartile_1'] <= found['step_seconds'] <= found['quartile_3']
+  for name in ('compile_seconds', 'planned_bytes', 'peak_process_bytes', 'flops_per_second'):
+    assert found[name] > 0, name
+
+
+@pytest.mark.parametrize('name', bench.PRESETS)
+def test_presets_exist(name):
+  preset = bench.PRESETS[name]
+  task, _ = describe.task_of(preset.model, preset.changes)
+  assert describe.length_of(task.cfg, preset.batch, preset.length) == preset.length
+  subject = bench.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, 0.0, None, None)
+  spec = bench.peer_spec(subject)
+  assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
+  assert spec['kind'] == {'gpt2': 'gpt2', 'bert': 'bert', 'rnn_lm': 'lstm'}[preset.model.split(':')[0]]
+
+
+@pytest.fixture
+def peer(tmp_path, monkeypatch):
+  """An interpreter that answers every step with a second."""
+  answers = tmp_path / 'answers.py'
+  answers.write_text(
+    'import json, sys\n'
+    'for line in sys.stdin:\n'
+    '  ask = json.loads(line)\n'
+    '  if ask.get("V") == 13: reply = {"error": "unlucky"}\n'
+    '  elif "kind" in ask: reply = {"parameters": 5, "torch": "2.0", "threads": ask["threads"], "tokens": 8}\n'
+    '  else: reply = {"seconds": [1.0] * ask["steps"], "loss": 0.0}\n'
+    '  print(json.dumps(reply), flush=True)\n'
+  )
+  program = tmp_path / 'python'
+  program.write_text(f'#!/bin/sh\nexec {sys.executable} {answers}\n')
+  program.chmod(program.stat().st_mode | stat.S_IXUSR)
+  return os.fspath(program)
+
+
+def test_turns_with_the_peer(peer, tmp_path, capsys):
+  file = tmp_path / 'out.json'
+  assert main([*TINY, f'--peer={peer}', '--rounds=2', f'--json={file}']) == 0
+  assert 'times as fast' in capsys.readouterr().out
+  (found,) = json.loads(file.read_text())
+  assert found['steps'] == 6 and len(found['peer']['ratio_of_rounds']) == 2
+  assert found['peer']['step_seconds'] == 1.0
+  assert found['peer']['ratio'] == pytest.approx(1 / found['step_seconds'])
+
+
+def test_what_the_peer_cannot_do_is_said(peer):
+  with bench.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
+    program.ask({'kind': 'lstm', 'V': 13})
+  with pytest.raises(InputError, match='cannot run the peer'):
+    bench.Peer('/no/such/python')
+  with bench.Peer(sys.executable) as program:
+    program._process.kill()
+    program._process.wait()
+    with pytest.raises(InputError, match='ended before it answered'):
+      program.ask({'steps': 1})
+
+
+def test_unequal_dropout_has_no_counterpart():
+  task, _ = describe.task_of('gpt2:tiny', ['dropout_residual=0.1'])
+  subject = bench.Subject('x', task, 1, 8, 'adamw', 1.0, 1, 0.0, None, None)
+  with pytest.raises(ValueError, match='one dropout rate'):
+    bench.peer_spec(subject)
+  cfg = dataclasses.replace(task.cfg, dropout_residual=0.0)
+  assert bench.peer_spec(dataclasses.replace(subject, task=dataclasses.replace(task, cfg=cfg)))['dropout'] == 0.0
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    ([], 'say what to time'),
+    (['gpt2:tiny', '--preset=all'], 'one of them'),
+    (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
+    (['gpt2:tiny', '--steps=0'], 'at least 1'),
+    (['gpt2:tiny', '--optimizer=adamx'], 'did you mean'),
+  ],
+)
+def test_bad_input(arguments, message, capsys):
+  assert main(['bench', *arguments]) == 2
+  assert message in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""The command line on bad input: exit code 2, and a message that says what to mend."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lmx.cli import main as cli
+
+TINY = 'experiments/rnn_lm/quickstart.py:tiny'
+QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0', '--config.parallel.data=1')
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path_factory.getbasetemp() / 'cache'))
+
+
+def refused(capsys, *argv: str) -> str:
+  assert cli.main(list(argv)) == 2
+  return capsys.readouterr().err
+
+
+def train(workdir, *more: str) -> list[str]:
+  return ['train', f'--config={TINY}', f'--workdir={workdir}', *QUIET, *more]
+
+
+def texts(tmp_path, content: bytes = b'one two three\n' * 400) -> list[str]:
+  directory = tmp_path / 'texts'
+  directory.mkdir()
+  (directory / 'train.txt').write_bytes(content)
+  for split in ('valid', 'test'):
+    (directory / f'{split}.txt').write_bytes(b'one two three\n' * 100)
+  return ['--config.data.dataset=text_files', f'--config.data.manual_dir={directory}']
+
+
+def test_an_unknown_command_and_an_unknown_option_get_the_nearest(capsys):
+  assert 'did you mean "train"' in refused(capsys, 'trian')
+  assert 'did you mean "--workdir"' in refused(capsys, 'train', f'--config={TINY}', '--workdir=x', '--workdri=3')
+
+
+def test_an_unknown_config_key_gets_the_nearest(capsys, tmp_path):
+  message = refused(capsys, *train(tmp_path, '--config.optim.weight_decy=0.1'))
+  assert 'optim.weight_decy' in message and 'did you mean "weight_decay"' in message
+
+
+def test_a_value_of_the_wrong_type(capsys, tmp_path):
+  assert 'must be of type int' in refused(capsys, *train(tmp_path, '--config.train.steps=few'))
+
+
+def test_a_config_file_that_is_not_there(capsys, tmp_path):
+  message = refused(capsys, 'train', '--config=nothing.py', f'--workdir={tmp_path}')
+  assert 'there is no config file nothing.py' in message
+
+
+def test_a_variant_that_the_experiment_does_not_have(capsys, tmp_path):
+  message = refused(capsys, 'train', '--config=experiments/rnn_lm/quickstart.py:ful', f'--workdir={tmp_path}')
+  assert 'did you mean "full"' in message
+
+
+def test_a_batch_that_the_devices_cannot_share(capsys, tmp_path):
+  message = refused(capsys, *train(tmp_path, '--config.parallel.data=8', '--config.data.batch_size=12'))
+  assert '12' in message and '8' in message and '16' in message
+
+
+@pytest.mark.parametrize('content', [b'', b'\n\n \n', b'\x00\x01\xff\xfe binary \x00' * 50])
+def test_an_empty_or_binary_text_file(capsys, tmp_path, content):
+  assert 'train.txt' in refused(capsys, *train(tmp_path / 'run', *texts(tmp_path, content)))
+
+
+def test_a_vocabulary_smaller_than_the_ids_of_the_data(capsys, tmp_path):
+  assert 'tokenizer has' in refused(capsys, *train(tmp_path / 'run', '--config.model.V=11'))
+
+
+def test_a_truncated_cache(capsys, tmp_path, monkeypatch):
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
+  data = texts(tmp_path)
+  assert cli.main(['prepare', f'--config={TINY}', *data]) == 0
+  largest = max((tmp_path / 'cache').rglob('train*.bin'), key=lambda p: p.stat().st_size)
+  largest.write_bytes(largest.read_bytes()[:-7])
+  message = refused(capsys, *train(tmp_path / 'run', *data))
+  assert largest.name in message and 'delete' in message.lower()
+
+
+def test_a_work_directory_of_another_config(capsys, tmp_path):
+  assert cli.main(train(tmp_path / 'run', '--config.train.steps=2')) == 0
+  message = refused(capsys, *train(tmp_path / 'run', '--config.train.steps=3'))
+  assert 'train.steps: 2 there, 3 now' in message
+
+
+def test_a_split_too_small_for_one_batch(capsys, tmp_path):
+  data = texts(tmp_path, b'one two three\n' * 5)
+  assert 'tokens' in refused(capsys, *train(tmp_path / 'run', *data))
+
+
+def test_a_work_directory_that_holds_no_run(capsys, tmp_path):
+  for command in ('evaluate', 'generate'):
+    assert 'holds no run' in refused(capsys, command, f'--workdir={tmp_path}')
+
+
+def test_a_run_leaves_its_files_and_can_be_evaluated_and_loaded(capsys, tmp_path):
+  import lmx
+
+  workdir = tmp_path / 'run'
+  more = ('--config.train.steps=4', '--config.evaluation.baselines=true', '--config.samples.count=1',
+          '--config.samples.tokens=5')  # fmt: skip
+  assert cli.main([*train(workdir), *more]) == 0
+  found = json.loads((workdir / 'results.json').read_text())
+  assert found['split'] == 'test' and found['baselines']['kneser_ney']['perplexity_per_word'] > 1
+  for name in ('config.json', 'metrics.jsonl', 'loss.png', 'samples.txt', 'data.json'):
+    assert (workdir / name).stat().st_size > 0, name
+  assert list(workdir.rglob('events.out.tfevents*'))
+  capsys.readouterr()
+  assert cli.main(['evaluate', f'--workdir={workdir}', '--json', '--no-baselines']) == 0
+  again = json.loads(capsys.readouterr().out)
+  assert again['perplexity_per_word'] == pytest.approx(found['perplexity_per_word'], rel=1e-6)
+  run = lmx.load(workdir)
+  assert run.step == 4 and run.cfg.V == run.tokenizer.vocab_size and run.config.train.steps == 4

@@ -1,0 +1,119 @@
+"""A run killed at any moment and started again ends with the parameters of one never killed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from lmx import checkpoint
+
+EXPERIMENTS = ('rnn_lm', 'gpt2', 'bert')
+QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
+
+
+def command(model: str, workdir: pathlib.Path, *more: str) -> list[str]:
+  return [
+    sys.executable, '-m', 'lmx.cli.main', 'train', f'--config=experiments/{model}/quickstart.py:tiny',
+    f'--workdir={workdir}', '--config.train.steps=40', '--config.train.eval_every=15', '--config.train.log_every=1',
+    '--config.checkpoint.every_steps=3', *QUIET, *more,
+  ]  # fmt: skip
+
+
+def start(root, model, workdir, *more, devices=1) -> subprocess.Popen:
+  flags = f'--xla_force_host_platform_device_count={devices}'
+  environment = {**os.environ, 'XLA_FLAGS': flags, 'NPROC': '16', 'PYTHONPATH': str(root)}
+  return subprocess.Popen(
+    command(model, workdir, *more), cwd=root, env=environment, text=True, stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+  )  # fmt: skip
+
+
+def finish(process: subprocess.Popen, code: int = 0) -> str:
+  output, _ = process.communicate(timeout=300)
+  assert process.returncode == code, output
+  return output
+
+
+def params(workdir):
+  found, _, step = checkpoint.restore_params(workdir / 'checkpoints', None, 'last')
+  return jax.tree.map(np.asarray, found), step
+
+
+def steps_logged(workdir) -> int:
+  file = workdir / 'metrics.jsonl'
+  return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def writing(workdir) -> bool:
+  directory = workdir / 'checkpoints'
+  return directory.exists() and any('tmp' in path.name for path in directory.iterdir())
+
+
+def kill(process, moment) -> None:
+  """Kills once `moment()` holds, or leaves a process that ended before."""
+  while process.poll() is None and not moment():
+    time.sleep(0.002)
+  process.send_signal(signal.SIGKILL)
+  process.communicate()
+
+
+def killed_again_and_again(root, model, workdir, kills, seed, devices=(1,)):
+  """Kills `kills` times, each at a random step or in a checkpoint write, then lets the run end."""
+  draw = random.Random(seed)
+  for number in range(kills):
+    process = start(root, model, workdir, devices=devices[number % len(devices)])
+    before, ahead = steps_logged(workdir), draw.randrange(1, 8)
+    in_a_write = number % 3 == 1
+    kill(process, lambda b=before, a=ahead, w=in_a_write: steps_logged(workdir) >= b + a and (writing(workdir) or not w))
+  finish(start(root, model, workdir, devices=devices[kills % len(devices)]))
+
+
+def test_a_run_killed_twice_ends_bit_equal(root, tmp_path):
+  finish(start(root, 'rnn_lm', tmp_path / 'whole'))
+  killed_again_and_again(root, 'rnn_lm', tmp_path / 'killed', kills=2, seed=0)
+  (whole, step), (again, same_step) = params(tmp_path / 'whole'), params(tmp_path / 'killed')
+  assert step == same_step == 40
+  jax.tree.map(np.testing.assert_array_equal, whole, again)
+  assert steps_logged(tmp_path / 'whole') == steps_logged(tmp_path / 'killed')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('model', EXPERIMENTS)
+def test_a_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
+  finish(start(root, model, tmp_path / 'whole'))
+  killed_again_and_again(root, model, tmp_path / 'killed', kills=10, seed=1)
+  (whole, step), (again, same_step) = params(tmp_path / 'whole'), params(tmp_path / 'killed')
+  assert step == same_step == 40
+  jax.tree.map(np.testing.assert_array_equal, whole, again)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('model', EXPERIMENTS)
+def test_a_run_restarted_on_other_numbers_of_devices_ends_equal_within_1e_6(root, tmp_path, model):
+  finish(start(root, model, tmp_path / 'whole'))
+  killed_again_and_again(root, model, tmp_path / 'killed', kills=4, seed=2, devices=(1, 4, 2))
+  whole, again = params(tmp_path / 'whole')[0], params(tmp_path / 'killed')[0]
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), whole, again)
+
+
+def test_sigterm_saves_and_exits_with_75_and_the_run_goes_on(root, tmp_path):
+  process = start(root, 'rnn_lm', tmp_path / 'run', '--config.checkpoint.every_steps=1000')
+  while process.poll() is None and steps_logged(tmp_path / 'run') < 3:
+    time.sleep(0.002)
+  process.send_signal(signal.SIGTERM)
+  output = finish(process, code=75)
+  assert 'the same command goes on' in output
+  _, step = params(tmp_path / 'run')
+  assert 3 <= step < 40
+  finish(start(root, 'rnn_lm', tmp_path / 'run', '--config.checkpoint.every_steps=1000'))
+  finish(start(root, 'rnn_lm', tmp_path / 'whole'))
+  jax.tree.map(np.testing.assert_array_equal, params(tmp_path / 'whole')[0], params(tmp_path / 'run')[0])

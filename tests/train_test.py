@@ -1,0 +1,116 @@
+"""The loop: what a run records, how it stops on a loss that is not finite, and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from lmx import checkpoint, config, log, train
+from lmx.cli import main as cli
+from lmx.errors import NonFiniteLoss
+
+BASE = 'experiments/rnn_lm/quickstart.py:tiny'
+QUICK = ('parallel.data=1', 'evaluation.baselines=false', 'samples.count=0', 'train.steps=8', 'train.eval_every=4',
+         'train.log_every=1')  # fmt: skip
+EXPLODES = ('optim.optimizer=sgd', 'optim.lr=1e38', 'optim.warmup_steps=0', 'optim.schedule=constant',
+            'optim.clip_norm=0', 'optim.weight_decay=0')  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path_factory.getbasetemp() / 'cache'))
+
+
+def run(workdir, *overrides: str) -> int:
+  return train.train(config.load(BASE, [*QUICK, *overrides]), workdir)
+
+
+def last_params(workdir):
+  found, _, step = checkpoint.restore_params(workdir / 'checkpoints', None, 'last')
+  return jax.tree.map(np.asarray, found), step
+
+
+def test_every_update_and_every_look_at_the_validation_split_is_recorded(tmp_path):
+  assert run(tmp_path) == 0
+  records = log.read_metrics(tmp_path)
+  assert [r['step'] for r in records if r['split'] == 'train'] == list(range(1, 9))
+  assert [r['step'] for r in records if r['split'] == 'valid'] == [4, 8]
+  assert all(0 <= r['wait_share'] <= 1 for r in records if 'wait_share' in r)
+  results = json.loads((tmp_path / 'results.json').read_text())
+  valid = [r for r in records if r['split'] == 'valid']
+  assert results['step'] == min(valid, key=lambda r: r['loss'])['step']
+  assert results['tokens_counted'] > 10_000 and results['seed'] == 0 and results['versions']['jax'] == jax.__version__
+
+
+def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
+  assert run(tmp_path) == 0
+  before = (tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes()
+  assert run(tmp_path) == 0
+  assert before == ((tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(tmp_path):
+  with pytest.raises(NonFiniteLoss) as error:
+    run(tmp_path, *EXPLODES)
+  found = [json.loads(line) for line in (tmp_path / 'nonfinite.jsonl').read_text().splitlines()]
+  assert len(found) == 1 and found[0]['learning_rate'] == pytest.approx(1e38, rel=1e-6)
+  assert f'update {found[0]["step"]}' in str(error.value)
+  assert len(found[0]['batch_indices']) == 4
+
+
+def test_the_command_line_has_its_own_exit_code_for_it(tmp_path, capsys):
+  overrides = [f'--config.{text}' for text in (*QUICK, *EXPLODES)]
+  assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
+  assert 'not finite in update' in capsys.readouterr().err
+
+
+def test_such_updates_can_be_left_out_up_to_a_limit(tmp_path):
+  with pytest.raises(NonFiniteLoss, match='max_skips'):
+    run(tmp_path / 'few', *EXPLODES, 'train.on_nan=skip', 'train.max_skips=2')
+  assert run(tmp_path / 'many', *EXPLODES, 'train.on_nan=skip') == 0
+  results = json.loads((tmp_path / 'many' / 'results.json').read_text())
+  written = (tmp_path / 'many' / 'nonfinite.jsonl').read_text().splitlines()
+  assert results['skipped_updates'] == len(written) > 0
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(last_params(tmp_path / 'many')[0]))
+
+
+def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(tmp_path, capsys):
+  overrides = ('checkpoint.every_steps=2', 'train.eval_every=100')
+  assert run(tmp_path, *overrides) == 0
+  whole, _ = last_params(tmp_path)
+  last = sorted((tmp_path / 'checkpoints').iterdir())[-1]
+  largest = max((p for p in last.rglob('*') if p.is_file()), key=lambda p: p.stat().st_size)
+  largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+  (tmp_path / 'results.json').unlink()
+  capsys.readouterr()
+  assert run(tmp_path, *overrides) == 0
+  assert last.name in capsys.readouterr().err
+  jax.tree.map(np.testing.assert_array_equal, whole, last_params(tmp_path)[0])
+
+
+def test_patience_ends_a_run_early_and_for_good(tmp_path):
+  overrides = ('optim.lr=0', 'train.eval_every=1', 'train.patience=2', 'train.steps=50')
+  assert run(tmp_path, *overrides) == 0
+  assert last_params(tmp_path)[1] == 3
+  (tmp_path / 'results.json').unlink()
+  assert run(tmp_path, *overrides) == 0
+  assert last_params(tmp_path)[1] == 3
+
+
+def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(tmp_path):
+  overrides = ('optim.schedule=plateau', 'optim.warmup_steps=0', 'optim.lr=1e-30', 'train.eval_every=2')
+  assert run(tmp_path, *overrides) == 0
+  rates = [r['lr'] for r in log.read_metrics(tmp_path) if r['split'] == 'train']
+  np.testing.assert_allclose(np.array(rates) / 1e-30, [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25], rtol=1e-5)
+
+
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+def test_eight_devices_train_to_the_parameters_of_one(tmp_path, mode):
+  more = ('data.batch_size=16', 'data.eval_batch_size=8')
+  assert run(tmp_path / 'one', *more) == 0
+  assert run(tmp_path / 'eight', *more, 'parallel.data=8', f'parallel.mode={mode}') == 0
+  one, eight = last_params(tmp_path / 'one')[0], last_params(tmp_path / 'eight')[0]
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), one, eight)
