@@ -1,0 +1,88 @@
+"""BERT pre-training (Devlin et al. 2019, arXiv 1810.04805, appendix A.2) and the small sizes of Turc et al. 2019.
+
+  lmx train --config=experiments/bert/pretrain.py:base --workdir=runs/bert --config.data.manual_dir=DIR
+
+DIR holds English text with one sentence a line and an empty line between documents. BooksCorpus (800M words) is no
+longer distributed; Wikipedia (2,500M words) with books of yours is the usual stand-in. For comparable numbers name
+the released vocab.txt in --config.data.tokenizer_path.
+
+Batch 256, 1,000,000 steps, Adam without bias correction, rate 1e-4 with 10,000 steps of warm-up and linear decay,
+weight decay 0.01 except on LayerNorm and biases, clipping at 1, dropout 0.1, ten copies of the text each masked once.
+The paper takes 90% of the steps at length 128, the rest at 512. Here a run has one length: `length=128` (the default)
+is the first 900,000 steps, `length=512` a run at full length for all 1,000,000.
+
+  variant    layers / width  held-out masked-LM perplexity                            hardware and time
+  turc_tiny  2 / 128         none printed (GLUE score 64.2, Turc et al. 1908.08962)   one GPU, hours
+  mini       4 / 256         none printed (65.8)                                      one GPU, a day
+  small      4 / 512         none printed (71.2)                                      one GPU, a day
+  medium     8 / 512         none printed (73.5)                                      one GPU, days
+  base       12 / 768        3.99 (table 6)                                           16 TPU chips, 4 days
+  large      24 / 1024       3.23 (table 6)                                           64 TPU chips, 4 days
+  tiny       2 / 128 on the embedded corpus: seconds on a CPU
+
+Option `fidelity`: 'released' (default) counts the linear decay from step 0, as google-research/bert does, so the rate
+jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('base', 'large', 'medium', 'small', 'mini', 'turc_tiny', 'tiny')
+ORIGIN = {'released': 'from_zero', 'paper': 'after_warmup'}
+MAX_PREDICTIONS = {128: 20, 512: 77}  # README of the released code: about 0.15 of the length
+_NOTE = 'held-out training data; Books and Wikipedia as of 2018'
+TABLE = [
+  common.Row('bert/ablation_size/l12_h768_a12/mlm_ppl', 'base', 'valid', 'ppl', 3.99, _NOTE),
+  common.Row('bert/ablation_size/l24_h1024_a16/mlm_ppl', 'large', 'valid', 'ppl', 3.23, _NOTE),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(
+    arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512')
+  )
+  length = int(options.length)
+  large = variant == 'large'
+  base = {
+    'name': f'bert_{variant}_{length}',
+    'model': {
+      'name': 'bert',
+      'variant': 'tiny' if variant == 'turc_tiny' else variant,
+      'dtype': 'bfloat16',
+      'remat': large,
+    },
+    'data': {
+      'dataset': 'text_files',
+      'tokenizer': 'wordpiece',
+      'lower_case': True,
+      'vocab_size': 30522,
+      'batching': 'pairs',
+      'batch_size': 256,
+      'length': length,
+      'max_predictions': MAX_PREDICTIONS[length],
+    },
+    'optim': {
+      'optimizer': 'bert_adam',
+      'lr': 1e-4,
+      'weight_decay': 0.01,
+      'clip_norm': 1.0,
+      'schedule': 'linear',
+      'schedule_origin': ORIGIN[options.fidelity],
+      'warmup_steps': 10_000,
+      'groups': common.DECAY_MATRICES_ONLY,
+      'accumulate': 4 if large else 1,
+    },
+    'train': {
+      'steps': 900_000 if length == 128 else 1_000_000,
+      'eval_every': 10_000,
+      'log_every': 100,
+    },
+    'checkpoint': {'every_steps': 5000},
+    'evaluation': {'split': 'valid', 'baselines': False},
+  }
+  return common.config(base, common.tiny() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(optim__lr=[5e-5, 1e-4, 2e-4])

@@ -1,0 +1,57 @@
+"""BERT (Devlin et al. 2019, arXiv 1810.04805) in miniature on the embedded English prose, with its own WordPiece.
+
+  lmx train --config=experiments/bert/quickstart.py --workdir=runs/bert            about 4 minutes on two cores
+  lmx train --config=experiments/bert/quickstart.py:full --workdir=runs/bert-full  within 40 minutes there
+  lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
+
+Masked LM and next-sentence prediction as the released data code makes them. The corpus comes with Python itself, so no
+figure is published; what to expect is in docs/results.md.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'full', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  base = {
+    'name': 'bert_quickstart',
+    'model': {'name': 'bert', 'variant': 'mini'},
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'wordpiece',
+      'lower_case': True,
+      'vocab_size': 4096,
+      'batching': 'pairs',
+      'masking': 'dynamic',
+      'batch_size': 32,
+      'length': 64,
+      'max_predictions': 10,
+    },
+    'optim': {
+      'optimizer': 'bert_adam',
+      'lr': 1e-3,
+      'weight_decay': 0.01,
+      'clip_norm': 1.0,
+      'schedule': 'linear',
+      'warmup_steps': 100,
+      'groups': common.DECAY_MATRICES_ONLY,
+    },
+  }
+  changes: dict[str, dict] = {
+    'fast': {
+      'model': {'D': 192, 'H': 6, 'N': 3, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
+      'train': {'steps': 1000, 'eval_every': 250},
+    },
+    'full': {'train': {'steps': 8000, 'eval_every': 500}},
+    'tiny': common.tiny(),
+  }
+  return common.config(base, changes[variant])
+
+
+def sweep():
+  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3], data__masking=['static', 'dynamic'])

@@ -1,0 +1,62 @@
+"""GPT-2 (Radford et al. 2019) in miniature on the embedded English prose, with its own byte-level BPE.
+
+  lmx train --config=experiments/gpt2/quickstart.py --workdir=runs/gpt2            about 4 minutes on two cores
+  lmx train --config=experiments/gpt2/quickstart.py:full --workdir=runs/gpt2-full  within 40 minutes there
+  lmx train --config=experiments/gpt2/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
+
+The corpus comes with Python itself, so no figure is published; what to expect is in docs/results.md. For text of your
+own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'full', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  base = {
+    'name': 'gpt2_quickstart',
+    'model': {'name': 'gpt2', 'variant': '124m', 'T': 128},
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'bpe',
+      'vocab_size': 4096,
+      'batching': 'windows',
+      'batch_size': 16,
+      'length': 128,
+      'eval_length': 128,
+      'stride': 64,
+    },
+    'optim': {
+      'optimizer': 'adamw',
+      'lr': 2e-3,
+      'b2': 0.95,
+      'weight_decay': 0.1,
+      'clip_norm': 1.0,
+      'schedule': 'cosine',
+      'warmup_steps': 100,
+      'end_fraction': 0.1,
+      'groups': common.DECAY_MATRICES_ONLY,
+    },
+    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+  }
+  changes: dict[str, dict] = {
+    'fast': {
+      'model': {'D': 192, 'H': 6, 'N': 4, **common.gpt2_dropout(0.0)},
+      'train': {'steps': 900, 'eval_every': 300},
+    },
+    'full': {
+      'model': {'D': 256, 'H': 8, 'N': 6, **common.gpt2_dropout(0.2)},
+      'train': {'steps': 6000, 'eval_every': 500},
+    },
+    'tiny': common.tiny(),
+  }
+  return common.config(base, changes[variant])
+
+
+def sweep():
+  yield from common.grid(optim__lr=[1e-3, 2e-3, 4e-3], optim__weight_decay=[0.01, 0.1])

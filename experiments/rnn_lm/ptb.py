@@ -1,0 +1,77 @@
+"""Regularised LSTM language models on Penn Treebank (Zaremba, Sutskever and Vinyals 2014, arXiv 1409.2329, table 1).
+
+  lmx train --config=experiments/rnn_lm/ptb.py:medium --workdir=runs/ptb --config.data.manual_dir=DIR
+
+DIR holds ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's version (929,589 / 73,760 / 82,430 tokens with
+one <eos> a line, vocabulary 10,000).
+
+  variant  valid ppl  test ppl   hardware and time
+  small    120.7      114.5      one GPU, minutes; 13 epochs
+  medium   86.2       82.7       one GPU, under an hour; 39 epochs
+  large    82.2       78.4       one GPU, hours ("about a day" in 2014); 55 epochs
+
+Section 4.1: two layers; uniform initialisation; batch 20 with the carry taken over from window to window; SGD from
+rate 1, divided after the first epochs by 2, 1.2 or 1.15 in each further one; gradient norm at most 5 (large: 10).
+The figures are those of the last epoch, so `evaluation.which` is 'last'.
+
+The paper's loss is the sum over the window's T steps and the mean over rows; ours is the mean per token, T times
+smaller. Hence the rate is T times theirs and the clipping norm T times smaller; the updates are the same.
+Option: `:medium,fidelity=released` has the two biases of the authors' Torch code; 'paper' has one.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('small', 'medium', 'large', 'tiny')
+# Section 4.1: window T, epochs at the full rate, divisor after those, epochs in all, clipping norm.
+RECIPES = {
+  'small': (20, 4, 2.0, 13, 5.0),
+  'medium': (35, 6, 1.2, 39, 5.0),
+  'large': (35, 14, 1.15, 55, 10.0),
+}
+BIAS = {'paper': 'single', 'released': 'double'}
+_PROTOCOL = 'word-level, one model, carry taken over, <eos> counted'
+TABLE = [
+  common.Row('rnn_lm/ptb/small/valid', 'small', 'valid', 'ppl', 120.7, _PROTOCOL),
+  common.Row('rnn_lm/ptb/small/test', 'small', 'test', 'ppl', 114.5, _PROTOCOL),
+  common.Row('rnn_lm/ptb/medium/valid', 'medium', 'valid', 'ppl', 86.2, _PROTOCOL),
+  common.Row('rnn_lm/ptb/medium/test', 'medium', 'test', 'ppl', 82.7, _PROTOCOL),
+  common.Row('rnn_lm/ptb/large/valid', 'large', 'valid', 'ppl', 82.2, _PROTOCOL),
+  common.Row('rnn_lm/ptb/large/test', 'large', 'test', 'ppl', 78.4, _PROTOCOL),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, fidelity=tuple(BIAS))
+  size = 'small' if variant == 'tiny' else variant
+  T, full_epochs, divisor, epochs, clip = RECIPES[size]
+  base = {
+    'name': f'rnn_lm_ptb_{variant}',
+    'model': {'name': 'rnn_lm', 'variant': size, 'bias': BIAS[options.fidelity]},
+    'data': {
+      'dataset': 'ptb',
+      'tokenizer': 'words',
+      'vocab_size': 10000,
+      'batching': 'streams',
+      'batch_size': 20,
+      'length': T,
+      'eval_batch_size': 1,
+      'eval_length': 350,  # one stream: the carry goes on, so this changes the speed alone
+    },
+    'optim': {
+      'optimizer': 'sgd',
+      'lr': 1.0 * T,
+      'clip_norm': clip / T,
+      'schedule': 'step_decay',
+      'decay_after_epochs': full_epochs,
+      'decay_rate': divisor,
+    },
+    'train': {'epochs': epochs, 'log_every': 100},
+    'evaluation': {'which': 'last'},
+  }
+  return common.config(base, common.tiny() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(seed=[0, 1, 2, 3, 4])

@@ -1,0 +1,436 @@
+"""Every experiment builds: each variant, each option, each sweep point and each table row, without any memory.
+
+And every field of a config does something: changed, it changes the traced computation, the schedule or the batches; a
+field of the loop, which cannot be seen in those, must at least be read by the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import importlib
+import math
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import common
+from lmx import config, objectives, state, step
+from lmx.data import corpus as corpora
+from lmx.data import pipeline, tokenizers
+from lmx.errors import InputError
+from lmx.models import registry
+from lmx.optim import averaging, build
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FILES = sorted(
+  str(p.relative_to(ROOT)) for p in (ROOT / 'experiments').glob('*/*.py') if p.name != '__init__.py'
+)
+SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples')
+
+
+@functools.cache
+def module(path: str):
+  return importlib.import_module(path.removesuffix('.py').replace('/', '.'))
+
+
+def variants() -> list[tuple[str, str]]:
+  return [(path, variant) for path in FILES for variant in module(path).VARIANTS]
+
+
+@functools.cache
+def small_corpus(batching: str):
+  """Ten documents of made-up sentences; WordPiece for sentence pairs, bytes for everything else."""
+  rng = np.random.default_rng(0)
+  words = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
+  lines = [' '.join(rng.choice(words, 8)).capitalize() + '.' for _ in range(4000)]
+  documents = ['\n'.join(lines[i::10]) + '\n' for i in range(10)]
+  kind = 'wordpiece' if batching == 'pairs' else 'bytes'
+  tokenizer = tokenizers.train(kind, documents, vocab_size=200)
+  texts = {'train': documents, 'valid': documents[:2], 'test': documents[2:4]}
+  made = corpora.Corpus.from_texts(texts, tokenizer)
+  if batching != 'pairs':
+    return made
+  splits = {}
+  for name, split in made.splits.items():
+    lengths = [len(tokenizer.encode(line)) for line in ''.join(texts[name]).splitlines()]
+    splits[name] = dataclasses.replace(split, sentences=np.cumsum([0, *lengths]))
+  return dataclasses.replace(made, splits=splits)
+
+
+@functools.cache
+def one_batch(data: pipeline.Config, rows: int):
+  """A batch of the config's kind and length, with few rows."""
+  data = dataclasses.replace(data, batch_size=rows, eval_batch_size=0, dupe_factor=1)
+  return pipeline.batches(data, small_corpus(data.batching), 'train', 0, train=True)(0)
+
+
+def build_abstractly(run: config.Run):
+  """Traces initialisation, optimizer and one update; returns the shapes of what the update returns.
+
+  The batch has few rows, at the run's own length. Layers are looped over (`scan`) where the model can, so that forty
+  layers are traced once.
+  """
+  rows = 2 * run.optim.accumulate
+  batch = one_batch(run.data, rows)
+  if hasattr(run.model, 'scan'):
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, scan=True))
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+
+  def init(key):
+    head = objective.init(run.objective, model, run.model, key)
+    return {'model': model.init(run.model, key), 'objective': head}
+
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  params = jax.eval_shape(init, key)
+  depth = functools.partial(model.depth, run.model)
+  tx = build.make(run.optim, params, depth, run.model.N, 1000, 100)
+  rate = build.rate(run.optim, 1000, 100)
+  train_step = step.make_train_step(
+    model, run.model, objective, run.objective, tx, rate,
+    accumulate=run.optim.accumulate, ema=run.optim.ema,
+  )  # fmt: skip
+
+  def update(params, key, batch):
+    ema = averaging.init(params, run.optim.ema, debias=run.optim.ema_debias)
+    return train_step(state.create(params, tx, ema), model.init_state(run.model, rows), batch, key)
+
+  return jax.eval_shape(update, params, key, batch)
+
+
+def to_run(path_and_arg: str, overrides=()) -> config.Run:
+  loaded = config.load(path_and_arg, overrides)
+  return config.to_run(loaded, vocab_size=None if loaded.model.V else loaded.data.vocab_size)
+
+
+@pytest.mark.parametrize('path,variant', variants())
+def test_variant_builds(path, variant):
+  run = to_run(f'{path}:{variant}')
+  after, _, metrics = build_abstractly(run)
+  assert metrics['loss'].shape == () and metrics['loss'].dtype == jnp.float32
+  assert {leaf.dtype for leaf in jax.tree.leaves(after.params)} == {jnp.dtype('float32')}
+  assert run.train.steps or run.train.epochs
+
+
+@pytest.mark.parametrize('path', FILES)
+def test_default_is_the_first_variant(path):
+  first = module(path).VARIANTS[0]
+  assert config.load(path) == config.load(f'{path}:{first}')
+
+
+@pytest.mark.parametrize('path', FILES)
+def test_tiny_needs_nothing_but_a_laptop(path):
+  run = to_run(f'{path}:tiny')
+  assert run.variant == 'tiny' and run.data.dataset == 'embedded' and not run.data.manual_dir
+  assert 0 < run.train.steps <= 50 and run.data.batch_size * run.data.length <= 1024
+
+
+@pytest.mark.parametrize('path', FILES)
+def test_sweep_points_build(path):
+  seen, built = set(), set()
+  for point in module(path).sweep():
+    overrides = [f'{key}={value}' for key, value in point.items()]
+    loaded = config.load(path, overrides)
+    flat = config.flatten(loaded)
+    assert all(flat[key] == value for key, value in point.items())
+    run = to_run(f'{path}:tiny', overrides)
+    if (run.model, run.data) not in built:  # another rate or seed is the same computation
+      build_abstractly(run)
+    built.add((run.model, run.data))
+    seen.add(config.digest(loaded))
+  assert len(seen) == len(list(module(path).sweep())) > 1, f'{path}: two points are one run'
+
+
+@pytest.mark.parametrize('path', FILES)
+def test_table_rows_name_a_run(path):
+  ids = [row.id for row in module(path).TABLE]
+  assert len(set(ids)) == len(ids)
+  for row in module(path).TABLE:
+    to_run(f'{path}:{row.arg}')
+    assert row.split in ('train', 'valid', 'test') and math.isfinite(row.value)
+    assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc')
+
+
+@pytest.mark.parametrize('path', FILES)
+def test_docstring_says_what_to_run_and_expect(path):
+  text = module(path).__doc__
+  assert f'lmx train --config={path}' in text
+  for variant in module(path).VARIANTS:
+    if variant != 'tiny':
+      assert variant in text or variant == 'fast', f'{path} does not describe {variant}'
+
+
+def test_every_option_is_honoured():
+  different = [
+    ('experiments/rnn_lm/quickstart.py', 'fast', 'cell=gru'),
+    ('experiments/rnn_lm/ptb.py', 'medium', 'fidelity=released'),
+    ('experiments/gpt2/webtext.py', '124m', 'recipe=paper'),
+    ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
+    ('experiments/bert/pretrain.py', 'base', 'length=512'),
+  ]
+  for path, variant, option in different:
+    plain, changed = config.load(f'{path}:{variant}'), config.load(f'{path}:{variant},{option}')
+    assert config.digest(plain) != config.digest(changed), f'{path}: {option}'
+    config.to_run(changed, vocab_size=changed.data.vocab_size)
+
+
+def test_arguments_are_checked():
+  variant, options = common.parse_arg('b,n=3,flag', ('a', 'b'), n=1, flag=False, kind=('x', 'y'))
+  assert (variant, options.n, options.flag, options.kind) == ('b', 3, True, 'x')
+  assert common.parse_arg('', ('a', 'b'))[0] == 'a'
+  assert common.parse_arg('n=2', ('a',), n=1)[1].n == 2
+  for arg, message in (
+    ('c', 'no variant "c"'), ('medum', 'did you mean "medium"'), ('medium,m=1', 'no option "m"'),
+    ('medium,n=x', 'must be of type int'), ('medium,flag=maybe', 'must be of type bool'),
+    ('medium,kind=z', 'no kind called "z"'),
+  ):  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+      common.parse_arg(arg, ('medium',), n=1, flag=False, kind=('x', 'y'))
+
+
+def test_merging_keeps_what_is_not_changed():
+  merged = common.config({'a': {'x': 1, 'y': 2}}, {'a': {'y': 3}, 'b': 4})
+  assert merged.to_dict() == {'a': {'x': 1, 'y': 3}, 'b': 4}
+  assert list(common.grid(a__b=[1, 2], c=[3])) == [{'a.b': 1, 'c': 3}, {'a.b': 2, 'c': 3}]
+
+
+# ---- every field does something ----
+
+
+def read_outside_its_class() -> set[str]:
+  """Names of attributes read anywhere in lmx, but for checks in `__post_init__`."""
+  found = set()
+  for path in (ROOT / 'lmx').rglob('*.py'):
+    tree = ast.parse(path.read_text())
+    checks = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == '__post_init__']
+    inside = {id(n) for check in checks for n in ast.walk(check)}
+    found |= {
+      n.attr for n in ast.walk(tree)
+      if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and id(n) not in inside
+    }  # fmt: skip
+  return found
+
+
+def test_every_field_of_every_section_is_read():
+  read = read_outside_its_class()
+  classes = {name: type(getattr(to_run(FILES[0]), name)) for name in SECTIONS}
+  classes |= {f'model {name}': registry.get(name).Config for name in registry.names()}
+  classes |= {f'objective {name}': objectives.get(name).Config for name in objectives.names()}
+  for section, cls in classes.items():
+    dead = {field.name for field in dataclasses.fields(cls)} - read
+    assert not dead, f'{section}: nothing reads {sorted(dead)}'
+
+
+@functools.cache
+def traced(run: config.Run) -> str:
+  """Digest of the traced initialisation and gradient of the loss, literals and shapes included."""
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  batch = one_batch(run.data, 2)
+
+  def loss(params, batch, model_state, key):
+    out = objective.loss(run.objective, model, run.model, params, batch, model_state, key)
+    return sum(out.sums.values())
+
+  def everything(key, batch):
+    head = objective.init(run.objective, model, run.model, key)
+    params = {'model': model.init(run.model, key), 'objective': head}
+    start = model.init_state(run.model, 2)
+    measured = objective.loss(run.objective, model, run.model, params, batch, start)
+    return jax.value_and_grad(loss)(params, batch, start, key), measured.metrics
+
+  text = str(jax.make_jaxpr(everything)(jax.random.key(0), batch))
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
+# What a field is changed to, where adding to a number or turning a switch would not do, and what must hold for it to
+# matter. (model, field) or field -> (changes that make it matter, value).
+MODEL_CHANGES: dict = {
+  'dtype': ({}, 'bfloat16'),
+  'dropout': ({'dropout': 0.0}, 0.5),
+  'E': ({}, 24),
+  ('bert', 'gelu'): ({}, 'erf'),
+  ('gpt2', 'init'): ({}, 'released'),
+  'attention': ({'attention': 'xla'}, 'blocked'),
+  ('rnn_lm', 'cell'): ({}, 'gru'),
+  ('rnn_lm', 'bias'): ({}, 'double'),
+  ('rnn_lm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('rnn_lm', 'tied'): ({'E': 16, 'D': 16}, True),
+}
+
+
+@pytest.mark.parametrize('name', registry.names())
+def test_every_field_of_a_model_changes_what_is_computed(name):
+  batching = 'pairs' if registry.get(name).OBJECTIVE == 'masked_lm' else 'streams'
+  base = {
+    'model': {'name': name, 'variant': 'tiny'},
+    'data': {'batching': batching, 'length': 8},
+    'train': {'steps': 1},
+  }
+  vocabulary = small_corpus(batching).tokenizer.vocab_size
+
+  def run_with(**changes):
+    return config.to_run(config.resolve({**base, 'model': {**base['model'], **changes}}), vocabulary)
+
+  for field in dataclasses.fields(registry.get(name).Config):
+    default = getattr(run_with().model, field.name)
+    context, value = MODEL_CHANGES.get((name, field.name), MODEL_CHANGES.get(field.name, ({}, None)))
+    if value is None and isinstance(default, bool):
+      value = not default
+    elif value is None and isinstance(default, int):
+      value = default * 2
+    elif value is None and isinstance(default, float):
+      value = default * 0.5 + 0.125
+    assert value is not None, f'{name}.{field.name}: say in MODEL_CHANGES what it may be changed to'
+    before, after = run_with(**context), run_with(**{**context, field.name: value})
+    assert traced(before) != traced(after), f'{name}.{field.name} changes nothing'
+
+
+@pytest.mark.parametrize('name', objectives.names())
+def test_every_field_of_an_objective_changes_what_is_computed(name):
+  model = 'bert' if name == 'masked_lm' else 'rnn_lm'
+  batching = 'pairs' if name == 'masked_lm' else 'streams'
+  base = {
+    'model': {'name': model, 'variant': 'tiny'},
+    'data': {'batching': batching, 'length': 16},
+    'train': {'steps': 1},
+  }
+  vocabulary = small_corpus(batching).tokenizer.vocab_size
+  plain = config.to_run(config.resolve(base), vocabulary)
+  for field in dataclasses.fields(plain.objective):
+    old = getattr(plain.objective, field.name)
+    new = not old if isinstance(old, bool) else old * 2
+    changed = {**base, 'objective': {'name': name, field.name: new}}
+    after = config.to_run(config.resolve(changed), vocabulary)
+    assert traced(plain) != traced(after), f'{name}.{field.name} changes nothing'
+
+
+# field -> (what must hold for it to matter, value).
+OPTIM_CHANGES: dict = {
+  'optimizer': ({}, 'sgd'),
+  'lr': ({}, 0.5),
+  'b1': ({}, 0.5),
+  'b2': ({}, 0.9),
+  'eps': ({}, 0.1),
+  'eps_form': ({'eps': 0.1}, 'uncorrected'),
+  'momentum': ({'optimizer': 'sgd'}, 0.9),
+  'nesterov': ({'optimizer': 'sgd', 'momentum': 0.9}, True),
+  'weight_decay': ({}, 0.1),
+  'clip_norm': ({}, 0.01),
+  'schedule': ({}, 'cosine'),
+  'warmup_steps': ({}, 10),
+  'warmup_fraction': ({}, 0.1),
+  'end_fraction': ({'schedule': 'linear'}, 0.5),
+  'schedule_origin': ({'schedule': 'linear', 'warmup_steps': 10}, 'from_zero'),
+  'decay_after_epochs': ({'schedule': 'step_decay'}, 2),
+  'decay_rate': ({'schedule': 'step_decay'}, 3.0),
+  'patience': ({'schedule': 'plateau'}, 1),
+  'factor': ({'schedule': 'plateau'}, 0.25),
+  'min_lr': ({'schedule': 'plateau', 'lr': 1.0}, 0.9),
+  'cut_fraction': ({'schedule': 'slanted_triangular'}, 0.5),
+  'ratio': ({'schedule': 'slanted_triangular'}, 4.0),
+  'width': ({'schedule': 'inverse_sqrt', 'warmup_steps': 10}, 16),
+  'groups': ({}, (('b', 0.5, 1.0), ('.*', 1.0, 1.0))),
+  'layer_decay': ({}, 0.5),
+  'ema': ({}, 0.9),
+  'ema_debias': ({'ema': 0.9}, False),
+  'accumulate': None,
+}
+
+
+def updates(cfg: build.Config) -> np.ndarray:
+  """Two updates, the average after them, the rate over a run, and the plateau's factor after two bad validations."""
+  params = {'model': {'a': jnp.array([1.0, 2.0]), 'b': jnp.array([3.0])}, 'objective': {}}
+  depth = {('a',): 0, ('b',): 1}.__getitem__
+  tx, rate = build.make(cfg, params, depth, 1, 100, 10), build.rate(cfg, 100, 10)
+  opt_state, seen = tx.init(params), []
+  ema = averaging.init(params, cfg.ema, debias=cfg.ema_debias)
+  for i in range(2):
+    grads = jax.tree.map(lambda p, i=i: 0.1 * p + i, params)
+    change, opt_state = tx.update(grads, opt_state, params, step=jnp.int32(i + 20), lr_scale=1.0)
+    params = jax.tree.map(jnp.add, params, change)
+    seen += jax.tree.leaves(params)
+    ema = averaging.update(ema, params, cfg.ema)
+    seen += jax.tree.leaves(averaging.value(ema, params))
+  plateau = build.schedules.Plateau()
+  for metric in (1.0, 2.0):
+    plateau = build.plateau(cfg, plateau, metric)
+  scale = plateau.scale if cfg.schedule == 'plateau' else 1.0
+  return np.concatenate([np.ravel(x) for x in [*seen, [rate(s) for s in range(0, 100, 3)], [scale]]])
+
+
+@pytest.mark.parametrize('field', [f.name for f in dataclasses.fields(build.Config)])
+def test_every_field_of_optim_changes_an_update_or_a_rate(field):
+  assert field in OPTIM_CHANGES, f'say in OPTIM_CHANGES what optim.{field} may be changed to'
+  if OPTIM_CHANGES[field] is None:
+    pytest.skip('changes how, not what: tests/step_test.py holds that the result is the same')
+  context, value = OPTIM_CHANGES[field]
+  before, after = build.Config(**context), build.Config(**{**context, field: value})
+  one, two = updates(before), updates(after)
+  assert one.shape != two.shape or not np.array_equal(one, two), f'optim.{field} changes nothing'
+
+
+# field -> (what must hold for it to matter, value); fields of where and how, not what, have None.
+DATA_CHANGES: dict = {
+  'dataset': None,
+  'manual_dir': None,
+  'cache_dir': None,
+  'check_sizes': None,
+  'split_fraction': None,
+  'vocabulary_splits': None,
+  'documents': None,
+  'tokenizer': None,
+  'tokenizer_path': None,
+  'vocab_size': None,
+  'min_count': None,
+  'lower_case': None,
+  'batching': ({}, 'windows'),
+  'batch_size': ({}, 5),
+  'eval_batch_size': ({}, 3),
+  'length': ({}, 20),
+  'eval_length': ({}, 24),
+  'stride': ({'batching': 'windows'}, 8),
+  'packing': ({'batching': 'packed'}, 'split'),
+  'masking': ({'batching': 'pairs'}, 'dynamic'),
+  'dupe_factor': ({'batching': 'pairs'}, 2),
+  'mask_prob': ({'batching': 'pairs'}, 0.5),
+  'max_predictions': ({'batching': 'pairs', 'mask_prob': 0.5}, 3),
+  'whole_word': ({'batching': 'pairs'}, True),
+  'random_specials': ({'batching': 'pairs', 'mask_prob': 0.9}, False),
+  'short_seq_prob': ({'batching': 'pairs'}, 0.9),
+  'random_next_prob': ({'batching': 'pairs'}, 0.0),
+  'shuffle': ({'batching': 'windows'}, False),
+  'prefetch': None,
+  'workers': None,
+}
+
+
+def first_batches(cfg: pipeline.Config) -> str:
+  """Digest of a few batches of two epochs of training and of the evaluation."""
+  found = hashlib.sha256()
+  for train in (True, False):
+    made = pipeline.batches(cfg, small_corpus(cfg.batching), 'train' if train else 'valid', 0, train=train)
+    for at in (0, 1, 2, made.steps, made.steps + 1) if train else (0, 1, 2):
+      for key, array in sorted(made(at).items()):
+        found.update(f'{key}{array.shape}{array.dtype}'.encode() + np.ascontiguousarray(array).tobytes())
+  return found.hexdigest()
+
+
+@pytest.mark.parametrize('field', [f.name for f in dataclasses.fields(pipeline.Config)])
+def test_every_field_of_data_changes_a_batch(field):
+  assert field in DATA_CHANGES, f'say in DATA_CHANGES what data.{field} may be changed to'
+  if DATA_CHANGES[field] is None:
+    pytest.skip('decides what text is read, or how; tests/data has its tests')
+  context, value = DATA_CHANGES[field]
+  base = {'batch_size': 4, 'length': 16, **context}
+  before, after = pipeline.Config(**base), pipeline.Config(**{**base, field: value})
+  assert first_batches(before) != first_batches(after), f'data.{field} changes nothing'
+
+
+def test_a_wrong_argument_is_the_users_to_mend():
+  with pytest.raises(InputError, match='did you mean "medium"'):
+    config.load('experiments/rnn_lm/ptb.py:medum')
