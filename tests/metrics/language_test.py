@@ -1,0 +1,33 @@
+"""Scores with their denominators."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lmx.metrics import language
+
+
+def test_each_score_has_its_own_denominator():
+  found = language.report(100.0, 50, {'tokens': 49, 'words': 20, 'characters': 120, 'bytes': 125})
+  assert found == {
+    'loss': 2.0,
+    'perplexity_per_token': pytest.approx(math.exp(2)),
+    'perplexity_per_word': pytest.approx(math.exp(5)),
+    'bits_per_character': pytest.approx(100 / 120 / math.log(2)),
+    'bits_per_byte': pytest.approx(100 / 125 / math.log(2)),
+  }
+
+
+def test_what_is_not_counted_gives_no_score():
+  assert set(language.report(1.0, 5, {'words': 0})) == {'loss', 'perplexity_per_token'}
+
+
+def test_no_overflow():
+  assert language.perplexity(800.0, 1) == language.perplexity(1e9, 1) == math.inf
+  assert math.isfinite(language.perplexity(708.0, 1))
+  assert language.perplexity(math.inf, 1) == math.inf
+  assert math.isnan(language.perplexity(math.nan, 1))
+  assert math.isnan(language.perplexity(1.0, 0)) and math.isnan(language.bits(1.0, 0))
+  assert math.isnan(language.report(0.0, 0, {})['loss'])
