@@ -2,8 +2,9 @@
 
 A block (text between empty lines) is kept if it reads as English: mostly letters, and function words that are not
 also keywords of Python among its words. Lines of a block that was wrapped are joined, so a line of the result is a
-paragraph or an item of a list. A long paragraph that another document already had is dropped, so that no test document
-repeats training text word for word.
+paragraph or an item of a list. A long paragraph that another document already had is dropped, and so is a document
+most of whose n-grams others have. A module lies whole in one split, because docstrings of siblings differ in a word or
+two and held-out text must not be that close to the text trained on; so does each topic.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 
 TOPICS = 'pydoc_data/topics.py'
+_TOPICS_MODULE = 'pydoc_data.topics'
 # Tests, vendored packages, tools that are programs rather than documented libraries, and build leftovers.
 _SKIPPED = frozenset(
   {
@@ -47,6 +49,8 @@ _MIN_BLOCK_WORDS = 3
 _MIN_DOCUMENT_WORDS = 5
 _MIN_REPEATED = 80  # characters of a paragraph that is dropped when it was seen before
 _WRAPPED = 45  # a line shorter than this was not broken by wrapping
+_NGRAM = 8  # words
+_SHARED = 0.5  # of a document's n-grams in others, above which it is a copy
 
 
 def source_files() -> list[str]:
@@ -71,7 +75,7 @@ def fingerprint() -> dict[str, str]:
 
 @functools.cache
 def documents() -> tuple[tuple[str, str, str], ...]:
-  """All documents (id, text, label), sorted by id.
+  """All documents (id 'module:name' or 'pydoc_data.topics:topic', text, label), sorted by id.
 
   Small topics are cleaned before big ones: the big ones repeat the small, and so lose what they repeat.
   """
@@ -81,11 +85,16 @@ def documents() -> tuple[tuple[str, str, str], ...]:
   raw.sort(key=lambda document: (document[2] != 'pydoc_data', len(document[1]), document[0]))
   seen: set[str] = set()
   names: set[str] = set()
+  ngrams: set[tuple[str, ...]] = set()
   kept = []
   for name, text, label in raw:
     lines = [line for line in clean(text) if not _repeated(line, seen)]
     joined = '\n'.join(lines)
-    if name not in names and len(joined.split()) >= _MIN_DOCUMENT_WORDS and joined not in seen:
+    words = joined.lower().split()
+    own = {tuple(words[i : i + _NGRAM]) for i in range(len(words) - _NGRAM + 1)}
+    copied = joined in seen or len(own & ngrams) > _SHARED * len(own)
+    if name not in names and len(words) >= _MIN_DOCUMENT_WORDS and not copied:
+      ngrams |= own
       names.add(name)
       seen.add(joined)
       kept.append((name, joined, label))
@@ -93,13 +102,14 @@ def documents() -> tuple[tuple[str, str, str], ...]:
 
 
 def split_of(name: str, fraction: float = 0.05) -> str:
-  """'train', 'valid' or 'test' by a hash of the document's id."""
-  share = int.from_bytes(digest(name)[:8], 'big') / 2**64
+  """'train', 'valid' or 'test', by a hash of the document's module, or of the topic."""
+  module = name.partition(':')[0]
+  share = int.from_bytes(digest(name if module == _TOPICS_MODULE else module)[:8], 'big') / 2**64
   return 'valid' if share < fraction else 'test' if share < 2 * fraction else 'train'
 
 
 def digest(name: str) -> bytes:
-  """sha256 of a document's id: its split, and its place in the split."""
+  """sha256 of a name: it decides the split, and the place in the split."""
   return hashlib.sha256(name.encode()).digest()
 
 
@@ -153,7 +163,7 @@ def _topics(source: bytes) -> Iterator[tuple[str, str, str]]:
     value = getattr(node, 'value', None)
     if isinstance(value, ast.Dict):
       for name, text in ast.literal_eval(value).items():
-        yield f'pydoc_data.topics.{name}', text, 'pydoc_data'
+        yield f'{_TOPICS_MODULE}:{name}', text, 'pydoc_data'
 
 
 def _docstrings(path: str, source: bytes) -> Iterator[tuple[str, str, str]]:
@@ -162,12 +172,12 @@ def _docstrings(path: str, source: bytes) -> Iterator[tuple[str, str, str]]:
     tree = ast.parse(source)
   except SyntaxError:  # a template, not a module
     return
-  pending: list[tuple[str, ast.AST]] = [(module, tree)]
+  pending: list[tuple[str, ast.AST]] = [('', tree)]
   while pending:
     name, node = pending.pop()
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
       if text := ast.get_docstring(node, clean=False):
-        yield name, text, module.partition('.')[0]
+        yield f'{module}:{name}', text, module.partition('.')[0]
     for child in ast.iter_child_nodes(node):
       own = getattr(child, 'name', None) if isinstance(child, ast.stmt) else None
-      pending.append((f'{name}.{own}' if own else name, child))
+      pending.append((f'{name}.{own}'.lstrip('.') if own else name, child))
