@@ -264,7 +264,8 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> 
   lines = [f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
            for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and not _is_free(k)]  # fmt: skip
   if lines:
-    raise InputError(f'{workdir} holds a run of another config; choose another --workdir, or set back:\n' + '\n'.join(lines))
+    found = '\n'.join(lines)
+    raise InputError(f'{workdir} holds a run of another config; choose another --workdir, or set back:\n{found}')
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -344,7 +345,8 @@ def _cast(key: str, hint, value: Any) -> Any:
     return int(value)
   if hint is str and isinstance(value, (int, float)) and not isinstance(value, bool):
     return str(value)
-  if hint is typing.Any or (isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)):
+  fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
+  if hint is typing.Any or fits:
     return value
   wanted = getattr(hint, '__name__', str(hint))
   raise InputError(f'config key "{key}" is {value!r}, a {type(value).__name__}; it must be of type {wanted}')

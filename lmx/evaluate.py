@@ -1,4 +1,4 @@
-"""Exact evaluation: every token of a split counted once, the state carried from batch to batch, one division at the end."""
+"""Exact evaluation: every token of a split counts once, the state goes from batch to batch, and division is last."""
 
 from __future__ import annotations
 
@@ -77,11 +77,12 @@ def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, flo
 def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   """The record of one measurement: the figures, what they were counted over, and how."""
   batches = pipeline.batches(run.data, corpus, split, SEED, train=False)
+  first = objectives.get(run.objective_name).terms(run.objective)[0]
   return {
     'name': run.name, 'model': f'{run.model_name}:{run.variant}', 'dataset': run.data.dataset, 'split': split,
     'metric': 'masked_perplexity' if run.objective_name == 'masked_lm' else 'perplexity_per_word',
     **report(run, corpus.splits[split].counts, totals),
-    'tokens_counted': int(totals[objectives.get(run.objective_name).terms(run.objective)[0]][1]), 'protocol': protocol(run, batches), 'data_hash': corpus.hash,
+    'tokens_counted': int(totals[first][1]), 'protocol': protocol(run, batches), 'data_hash': corpus.hash,
   }  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def build_abstractly(run: config.Run):
 
 def to_run(path_and_arg: str, overrides=()) -> config.Run:
   loaded = config.load(path_and_arg, overrides)
-  return config.to_run(loaded, vocab_size=None if loaded.model.V else loaded.data.vocab_size)
+  return config.to_run(loaded, vocab_size=None if loaded.model.V else loaded.data.vocab_size or 8000)
 
 
 @pytest.mark.parametrize('path,variant', variants())

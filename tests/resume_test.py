@@ -73,7 +73,8 @@ def killed_again_and_again(root, model, workdir, kills, seed, devices=(1,)):
     process = start(root, model, workdir, devices=devices[number % len(devices)])
     before, ahead = steps_logged(workdir), draw.randrange(1, 8)
     in_a_write = number % 3 == 1
-    kill(process, lambda b=before, a=ahead, w=in_a_write: steps_logged(workdir) >= b + a and (writing(workdir) or not w))
+    reached = lambda b=before, a=ahead: steps_logged(workdir) >= b + a
+    kill(process, reached if not in_a_write else lambda r=reached: r() and writing(workdir))
   finish(start(root, model, workdir, devices=devices[kills % len(devices)]))
 
 

@@ -25,7 +25,7 @@ def get_config(arg: str = ''):
     'data': {
       'dataset': 'embedded',
       'tokenizer': 'words',
-      'vocab_size': 8192,
+      'min_count': 2,
       'batching': 'streams',
       'batch_size': 20,
       'length': 35,
@@ -41,12 +41,12 @@ def get_config(arg: str = ''):
   }
   changes: dict[str, dict] = {
     'fast': {
-      'model': {'E': 256, 'D': 256, 'dropout': 0.2},
-      'train': {'steps': 1200, 'eval_every': 300},
+      'model': {'E': 256, 'D': 256, 'dropout': 0.4, 'init_scale': 0.05},
+      'train': {'steps': 2400, 'eval_every': 300},
     },
     'full': {
-      'model': {'E': 512, 'D': 512, 'dropout': 0.5, 'init_scale': 0.05},
-      'train': {'steps': 8000, 'eval_every': 500},
+      'model': {'E': 512, 'D': 512, 'dropout': 0.55, 'init_scale': 0.05},
+      'train': {'steps': 6000, 'eval_every': 500},
     },
     'tiny': common.tiny(E=16),
   }

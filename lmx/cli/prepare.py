@@ -15,7 +15,8 @@ def run(args: argparse.Namespace) -> int:
 
   run = config.to_run(config.load(args.config, args.overrides))
   corpus = pipeline.load(run.data)
-  print(f'{run.data.dataset} with tokenizer {corpus.tokenizer.kind}: vocabulary {corpus.tokenizer.vocab_size:,}, in {corpus.dir}')
+  tokenizer = corpus.tokenizer
+  print(f'{run.data.dataset} with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}, in {corpus.dir}')
   width = max(len(name) for name in corpus.splits)
   columns = list(next(iter(corpus.splits.values())).counts)
   print(' ' * width, *(f'{c:>14}' for c in columns))

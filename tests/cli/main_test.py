@@ -77,7 +77,7 @@ def test_a_truncated_cache(capsys, tmp_path, monkeypatch):
   monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
   data = texts(tmp_path)
   assert cli.main(['prepare', f'--config={TINY}', *data]) == 0
-  largest = max((tmp_path / 'cache').rglob('train*.bin'), key=lambda p: p.stat().st_size)
+  largest = max((tmp_path / 'cache').rglob('train.tokens'), key=lambda p: p.stat().st_size)
   largest.write_bytes(largest.read_bytes()[:-7])
   message = refused(capsys, *train(tmp_path / 'run', *data))
   assert largest.name in message and 'delete' in message.lower()

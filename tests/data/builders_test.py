@@ -21,7 +21,7 @@ ARTICLES = ' \n = One = \n \n Text of one . \n \n = = Part = = \n \n More . \n \
 def write(path, text):
   path.parent.mkdir(parents=True, exist_ok=True)
   data = text if isinstance(text, bytes) else text.encode()
-  path.write_bytes(gzip.compress(data) if path.suffix == '.gz' else data)
+  path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == '.gz' else data)
 
 
 def write_three(folder, pattern, text):
@@ -174,7 +174,7 @@ def test_embedded_reads_source_and_imports_nothing():
     ('a.txt', b'fine\nnot \0 fine\n', 'a.txt, line 2: holds a zero byte'),
     ('a.txt', b'fine\nfine\n\xff\xfe\n', 'a.txt, line 3: not UTF-8'),
     ('a.txt.gz', b'plain', 'a.txt.gz: not a complete gzip'),
-    ('a.txt.gz', gzip.compress(b'hello\n' * 99)[:-9], 'a.txt.gz: not a complete gzip'),
+    ('a.txt.gz', gzip.compress(b'hello\n' * 99, mtime=0)[:-9], 'a.txt.gz: not a complete gzip'),
     ('a.jsonl', b'{"text": "a"}\n{"txt": "b"}\n', 'a.jsonl, line 2: has no field "text"'),
     ('a.jsonl', b'{"text": "a"}\n\n{"text": 3}\n', 'a.jsonl, line 3: has no field "text"'),
     ('a.jsonl', b'{"text": "a"}\n{oops\n', 'a.jsonl, line 2: not JSON'),
