@@ -1,0 +1,211 @@
+"""BERT: Devlin, Chang, Lee & Toutanova 2019 (arXiv 1810.04805), "Pre-training of Deep Bidirectional Transformers".
+
+The encoder of section 3 (layer normalisation after each residual connection), the input of figure 2 (tokens +
+positions + segment types, normalised, dropped out), the pooler over [CLS], and the masked-LM head of the released code
+(dense, GELU, LayerNorm, then the embedding matrix and a bias). The next-sentence head belongs to the objective
+masked_lm. Sizes base and large are section 3's, tiny to medium are Turc et al. 2019 (arXiv 1908.08962). Counts of
+parameters without the masked-LM head, at V = 30,522 and T = 512: base 109,482,240, large 335,141,888.
+
+As released (google-research/bert): LayerNorm's epsilon 1e-12 (the default of TensorFlow's contrib layer), tanh-GELU
+(`gelu='erf'` for the exact one, as in the paper's reference and in Hugging Face's default), kernels and
+embeddings from a truncated normal with deviation 0.02, dropout 0.1 everywhere.
+
+Deviations: the width of the feed-forward network is always 4 D; the dropout mask comes from a hash
+(lmx/layers/regularize.py).
+
+Axes: C queries, keys and values of the fused kernel; E segment types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, nearest
+from lmx.layers import attention, embed, heads, masks, regularize, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+OBJECTIVE = 'masked_lm'
+HEADS = ('mlm',)
+EPS = 1e-12  # of layer normalisation, released code
+STD = 0.02  # released configuration's initializer_range
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size.
+    T: positions, the longest window.
+    E: segment types.
+    D: width.
+    H: heads.
+    N: layers.
+    gelu: 'tanh' (released) or 'erf'.
+    dropout_hidden: after the embeddings and of what is added to the residual path.
+    dropout_attention: of attention probabilities.
+    dtype: compute type.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
+    scan: compile one layer and loop over it.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  V: int = 30_522
+  T: int = 512
+  E: int = 2
+  D: int = 768
+  H: int = 12
+  N: int = 12
+  gelu: str = 'tanh'
+  dropout_hidden: float = 0.1
+  dropout_attention: float = 0.1
+  dtype: str = 'float32'
+  attention: str = 'auto'
+  scan: bool = False
+  remat: bool = False
+
+  def __post_init__(self):
+    if self.D % self.H:
+      raise InputError(f'bert: width D = {self.D} is not divisible by H = {self.H} heads')
+    for field, choices in (('gelu', ('tanh', 'erf')), ('attention', attention.BACKENDS)):
+      value = getattr(self, field)
+      if value not in choices:
+        raise InputError(f'bert: {field} "{value}" is unknown{nearest(value, choices)}')
+    for field in ('dropout_hidden', 'dropout_attention'):
+      if not 0.0 <= getattr(self, field) < 1.0:
+        raise InputError(f'bert: {field} is {getattr(self, field)}, not in [0, 1)')
+
+
+VARIANTS = {
+  'base': dict(N=12, D=768, H=12),  # section 3
+  'large': dict(N=24, D=1024, H=16),
+  'tiny': dict(N=2, D=128, H=2),  # Turc et al. 2019; the size for tests too
+  'mini': dict(N=4, D=256, H=4),
+  'small': dict(N=4, D=512, H=8),
+  'medium': dict(N=8, D=512, H=8),
+}
+
+
+def _block(cfg: Config) -> transformer.Block:
+  return transformer.Block(
+    heads=cfg.H,
+    hidden=4 * cfg.D,
+    causal=False,
+    norm='post',
+    eps=EPS,
+    gelu=cfg.gelu,
+    std=STD,
+    residual_std=STD,
+    truncated=True,
+    backend=cfg.attention,
+    attention_rate=cfg.dropout_attention,
+    residual_rate=cfg.dropout_hidden,
+    dtype=cfg.dtype,
+  )
+
+
+def _norm(D: int) -> Params:
+  return {'scale': jnp.ones(D, jnp.float32), 'bias': jnp.zeros(D, jnp.float32)}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias)."""
+  keys = jax.random.split(key, cfg.N + 5)
+  D = cfg.D
+  draw = lambda i, rows: embed.table(keys[i], rows, D, STD, truncated=True)
+  params: dict[str, Params] = {
+    'embed': {'tokens': draw(0, cfg.V), 'positions': draw(1, cfg.T), 'types': draw(2, cfg.E), 'norm': _norm(D)},
+    'pooler': {'kernel': draw(3, D), 'bias': jnp.zeros(D, jnp.float32)},
+    'mlm': {
+      'dense': {'kernel': draw(4, D), 'bias': jnp.zeros(D, jnp.float32)},
+      'norm': _norm(D),
+      'bias': jnp.zeros(cfg.V, jnp.float32),
+    },
+  }
+  for i in range(cfg.N):
+    params[transformer.name(i)] = transformer.init_block(_block(cfg), D, keys[i + 5])
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """(): every batch is read by itself."""
+  del cfg, batch_size, length
+  return ()
+
+
+def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Array:
+  """Figure 2: the sum of three embeddings, normalised and dropped out, (B, T, D)."""
+  tables, tokens_BT = params['embed'], batch['tokens_BT']
+  types_BT = batch['types_BT'] if 'types_BT' in batch else jnp.zeros_like(tokens_BT)
+  x_BTD = embed.lookup(tables['tokens'], tokens_BT, 'float32')
+  x_BTD = x_BTD + embed.lookup(tables['types'], types_BT, 'float32')
+  x_BTD = x_BTD + embed.positions(tables['positions'], batch.get('position_BT'), tokens_BT.shape[1], 'float32')
+  x_BTD = transformer.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], EPS)
+  return regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout_hidden, key)
+
+
+def _dense(params: Params, x: Array) -> Array:
+  bias_D = params['bias'].astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
+  return x @ params['kernel'].astype(x.dtype) + bias_D
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Encodes `tokens_BT`.
+
+  Args:
+    batch: tokens_BT; types_BT (segment of each token, 0 without it), valid_BT (invalid tokens are not looked at),
+      documents_BT and position_BT (packed documents): all optional.
+    state: (), passed through.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embeddings and each layer's output.
+
+  Returns:
+    (Features with last_BTD and pooled_BD, the tanh pooler over the first token; state).
+
+  Raises:
+    InputError: more tokens than positions.
+  """
+  T = batch['tokens_BT'].shape[1]
+  if T > cfg.T:
+    raise InputError(f'bert: {T} tokens in a row, but the model has T = {cfg.T} positions')
+  embed_key, layers_key = regularize.split(key, 2)
+  last_BTD, _, seen = transformer.stack(
+    _block(cfg),
+    [params[transformer.name(i)] for i in range(cfg.N)],
+    _embed(cfg, params, batch, embed_key),
+    masks.from_batch(batch),
+    key=layers_key,
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  pooled_BD = jnp.tanh(_dense(params['pooler'], last_BTD[:, 0]))
+  return Features(last_BTD, pooled_BD, seen if all_layers else None), state
+
+
+def _transform(cfg: Config, params: Params, features: Features) -> Array:
+  """The masked-LM head up to the output matrix."""
+  head = params['mlm']
+  x_BTD = transformer.gelu(_dense(head['dense'], features.last_BTD), cfg.gelu)
+  return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], EPS).astype(cfg.dtype)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of the token at each position given, (B, T, V) float32."""
+  return heads.tied_logits(_transform(cfg, params, features), params['embed']['tokens'], params['mlm']['bias'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  x_BTD = _transform(cfg, params, features)
+  return heads.tied_nll(x_BTD, params['embed']['tokens'], targets_BT, params['mlm']['bias'])
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: embeddings 0, layer i is i + 1, pooler and masked-LM head N + 1."""
+  return transformer.depth(path, cfg.N)

@@ -1,0 +1,216 @@
+"""GPT-2: Radford, Wu, Child, Luan, Amodei & Sutskever 2019, "Language Models are Unsupervised Multitask Learners".
+
+A decoder-only Transformer (section 2.3, on top of Radford et al. 2018): layer normalisation at the input of each
+sub-block and after the last one, learned positions, tanh-GELU, the output matrix tied to the embedding without a bias.
+The sizes are table 2's; counts of parameters at V = 50,257 and T = 1024: 124,439,808, 354,823,168, 774,030,080 and
+1,557,611,200 (the paper's table prints 117M and 345M for the first two by mistake).
+
+Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
+- 'paper': section 2.3, "we scale the weights of residual layers at initialization by a factor of 1/sqrt(N) where N is
+  the number of residual layers", with N read as the number of layers of table 2. The paper prints no deviations: 0.02
+  for kernels and tokens and 0.01 for positions are the released code's.
+- 'released': openai/gpt-2's model.py: kernels and tokens 0.02, positions 0.01, nothing scaled.
+- 'nanogpt': karpathy/nanoGPT: everything 0.02, projections onto the residual path 0.02 / sqrt(2 N), for each
+  layer adds to the residual path twice.
+
+Deviations: the width of the feed-forward network is always 4 D; dropout (0.1 in the GPT paper, unknown for GPT-2) is
+off by default; the dropout mask comes from a hash (lmx/layers/regularize.py).
+
+Axes: C queries, keys and values of the fused kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, nearest
+from lmx.layers import attention, embed, heads, masks, regularize, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'causal_lm'
+HEADS: tuple[str, ...] = ()
+EPS = 1e-5  # of layer normalisation, released code
+INITS = ('paper', 'released', 'nanogpt')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size.
+    T: positions, the longest window.
+    D: width.
+    H: heads.
+    N: layers.
+    init: 'paper', 'released' or 'nanogpt', see the module's docstring.
+    dropout_embedding: after tokens + positions.
+    dropout_attention: of attention probabilities.
+    dropout_residual: of what is added to the residual path.
+    dtype: compute type.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
+    scan: compile one layer and loop over it.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  V: int = 50_257
+  T: int = 1024
+  D: int = 768
+  H: int = 12
+  N: int = 12
+  init: str = 'paper'
+  dropout_embedding: float = 0.0
+  dropout_attention: float = 0.0
+  dropout_residual: float = 0.0
+  dtype: str = 'float32'
+  attention: str = 'auto'
+  scan: bool = False
+  remat: bool = False
+
+  def __post_init__(self):
+    if self.D % self.H:
+      raise InputError(f'gpt2: width D = {self.D} is not divisible by H = {self.H} heads')
+    for field, choices in (('init', INITS), ('attention', attention.BACKENDS)):
+      value = getattr(self, field)
+      if value not in choices:
+        raise InputError(f'gpt2: {field} "{value}" is unknown{nearest(value, choices)}')
+    for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
+      if not 0.0 <= getattr(self, field) < 1.0:
+        raise InputError(f'gpt2: {field} is {getattr(self, field)}, not in [0, 1)')
+
+
+VARIANTS = {  # table 2
+  '124m': dict(N=12, D=768, H=12),
+  '355m': dict(N=24, D=1024, H=16),
+  '774m': dict(N=36, D=1280, H=20),
+  '1558m': dict(N=48, D=1600, H=25),
+  'tiny': dict(V=97, T=64, N=2, D=32, H=4),
+}
+
+
+def _block(cfg: Config) -> transformer.Block:
+  scale = {'paper': cfg.N, 'released': 1, 'nanogpt': 2 * cfg.N}[cfg.init] ** -0.5
+  return transformer.Block(
+    heads=cfg.H,
+    hidden=4 * cfg.D,
+    causal=True,
+    norm='pre',
+    eps=EPS,
+    gelu='tanh',
+    std=0.02,
+    residual_std=0.02 * scale,
+    backend=cfg.attention,
+    attention_rate=cfg.dropout_attention,
+    residual_rate=cfg.dropout_residual,
+    dtype=cfg.dtype,
+  )
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens, positions), layer_00 .., norm."""
+  tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
+  params: dict[str, Params] = {
+    'embed': {
+      'tokens': embed.table(tokens_key, cfg.V, cfg.D, 0.02),
+      'positions': embed.table(positions_key, cfg.T, cfg.D, 0.02 if cfg.init == 'nanogpt' else 0.01),
+    },
+    'norm': {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)},
+  }
+  for i, k in enumerate(keys):
+    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """A key/value cache for `length` positions, or () if `length` is 0.
+
+  Returns:
+    {'position_B': tokens read so far, 'layers': for each layer (keys, values), each (B, length, H, K)}.
+  """
+  if not length:
+    return ()
+  shape = (batch_size, length, cfg.H, cfg.D // cfg.H)
+  layers = tuple((jnp.zeros(shape, cfg.dtype), jnp.zeros(shape, cfg.dtype)) for _ in range(cfg.N))
+  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': layers}
+
+
+def _cached(batch: Batch, state: State) -> tuple[Array, Array]:
+  """Where in the cache each token belongs, (B, T), and the tokens read after this batch, (B,)."""
+  if 'documents_BT' in batch or 'position_BT' in batch:
+    raise InputError('gpt2: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
+  B, T = batch['tokens_BT'].shape
+  start_B = state['position_B']
+  if 'reset_B' in batch:
+    start_B = jnp.where(batch['reset_B'], 0, start_B)
+  new = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else jnp.int32(T)
+  return start_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None], start_B + new
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`.
+
+  With a cache, every row goes on at its own position: its keys and values are written there, and it may look
+  at what the row has read before. Padding is on the right; its keys lie after every real token's position, where the
+  next tokens overwrite them. Positions beyond the cache are not checked here (decode does it).
+
+  Args:
+    batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
+      optional. Without position_BT positions are 0 .. T-1, or go on from the cache.
+    state: () or a cache of `init_state`.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
+
+  Returns:
+    (Features with last_BTD after the last normalisation, state).
+
+  Raises:
+    InputError: more tokens than positions; packed documents together with a cache.
+  """
+  T = batch['tokens_BT'].shape[1]
+  if T > cfg.T:
+    raise InputError(f'gpt2: {T} tokens in a row, but the model has T = {cfg.T} positions')
+  embed_key, layers_key = regularize.split(key, 2)
+  look, caches, position_BT, read_B = masks.from_batch(batch), None, batch.get('position_BT'), None
+  if state:
+    position_BT, read_B = _cached(batch, state)
+    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+  x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
+  x_BTD = x_BTD + embed.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
+  x_BTD = regularize.dropout(x_BTD, cfg.dropout_embedding, embed_key)
+  x_BTD, caches, seen = transformer.stack(
+    _block(cfg),
+    [params[transformer.name(i)] for i in range(cfg.N)],
+    x_BTD,
+    look,
+    caches=caches,
+    position_BT=position_BT,
+    key=layers_key,
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS)
+  features = Features(last_BTD.astype(cfg.dtype), layers=seen if all_layers else None)
+  return features, {'position_B': read_B, 'layers': caches} if state else ()
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  del cfg
+  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  del cfg
+  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: embeddings 0, layer i is i + 1, the last normalisation N + 1."""
+  return transformer.depth(path, cfg.N)

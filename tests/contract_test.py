@@ -1,0 +1,317 @@
+"""What every model promises, tested on every model that the registry finds, at its size for tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lmx.models import registry
+
+B, T, P = 3, 12, 4
+SMALL = {'V': 61, 'T': 32}  # over the size for tests, where that is a size of a paper
+COUNTS = {  # without the names in HEADS; where a paper or its code prints the number or fixes it
+  ('gpt2', '124m'): 124_439_808,
+  ('gpt2', '355m'): 354_823_168,
+  ('gpt2', '774m'): 774_030_080,
+  ('gpt2', '1558m'): 1_557_611_200,
+  ('bert', 'base'): 109_482_240,
+  ('bert', 'large'): 335_141_888,
+  ('bert', 'tiny'): 4_385_920,
+  ('bert', 'mini'): 11_170_560,
+  ('bert', 'small'): 28_763_648,
+  ('bert', 'medium'): 41_373_184,
+  ('rnn_lm', 'small'): 4_651_600,
+  ('rnn_lm', 'medium'): 19_775_200,
+  ('rnn_lm', 'large'): 66_022_000,
+}
+
+MODELS = registry.names()
+CAUSAL = [name for name in MODELS if registry.get(name).CAUSAL]
+every_model = pytest.mark.parametrize('name', MODELS)
+causal_models = pytest.mark.parametrize('name', CAUSAL)
+
+
+def config(name: str, **changes):
+  """The size for tests, without dropout."""
+  fields = registry.get(name).Config.__dataclass_fields__
+  quiet = {field: 0.0 for field in fields if field.startswith('dropout')}
+  small = {k: v for k, v in SMALL.items() if k in fields}
+  return registry.config(name, 'tiny', **quiet, **small, **changes)
+
+
+@functools.cache
+def params_of(name: str):
+  """Parameters moved off their initial values, so that no bias is zero and no scale one."""
+  leaves, tree = jax.tree.flatten(registry.get(name).init(config(name), jax.random.key(0)))
+  keys = jax.random.split(jax.random.key(1), len(leaves))
+  return tree.unflatten([x + 0.05 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
+@functools.cache
+def objective(name: str):
+  module = importlib.import_module(f'lmx.objectives.{registry.get(name).OBJECTIVE}')
+  return module, module.Config()
+
+
+def batch_of(V: int, seed: int = 0) -> dict[str, np.ndarray]:
+  """Every key that some objective or model reads; rows of full length."""
+  rng = np.random.default_rng(seed)
+  return {
+    'tokens_BT': rng.integers(0, V, (B, T)).astype(np.int32),
+    'targets_BT': rng.integers(0, V, (B, T)).astype(np.int32),
+    'weights_BT': np.ones((B, T), np.float32),
+    'types_BT': np.repeat([[0, 1]], [T // 2, T - T // 2], axis=1).repeat(B, 0).astype(np.int32),
+    'positions_BP': np.stack([np.sort(rng.permutation(T)[:P]) for _ in range(B)]).astype(np.int32),
+    'targets_BP': rng.integers(0, V, (B, P)).astype(np.int32),
+    'weights_BP': np.ones((B, P), np.float32),
+    'next_B': np.arange(B, dtype=np.int32) % 2,
+    'row_weights_B': np.ones(B, np.float32),
+  }
+
+
+def last(name: str, batch, state=None, **changes) -> np.ndarray:
+  """The last hidden layer, (B, T, D)."""
+  model, cfg = registry.get(name), config(name, **changes)
+  state = model.init_state(cfg, len(batch['tokens_BT'])) if state is None else state
+  features, _ = jax.jit(functools.partial(model.apply, cfg))(params_of(name), batch, state)
+  return np.asarray(features.last_BTD)
+
+
+def loss_of(name: str, cfg, params, batch):
+  """Mean loss, all terms."""
+  module, options = objective(name)
+  model = registry.get(name)
+  out = module.loss(options, model, cfg, params, batch, model.init_state(cfg, B), jax.random.key(5))
+  weights = module.weights(options, batch)
+  return sum(out.sums[term] / weights[term] for term in out.sums)
+
+
+def all_params(name: str):
+  module, options = objective(name)
+  model, cfg = registry.get(name), config(name)
+  return {'model': params_of(name), 'objective': module.init(options, model, cfg, jax.random.key(2))}
+
+
+@every_model
+def test_shapes_and_types(name):
+  model, cfg = registry.get(name), config(name)
+  batch = batch_of(cfg.V)
+  features, state = model.apply(cfg, params_of(name), batch, model.init_state(cfg, B), all_layers=True)
+  assert features.last_BTD.shape[:2] == (B, T)
+  assert len(features.layers) >= 2
+  for layer in features.layers:
+    assert layer.shape[:2] == (B, T)
+  logits = model.logits(cfg, params_of(name), features)
+  assert logits.shape == (B, T, cfg.V) and logits.dtype == jnp.float32
+  nll = model.nll(cfg, params_of(name), features, batch['targets_BT'])
+  assert nll.shape == (B, T) and nll.dtype == jnp.float32
+  log_p = jax.nn.log_softmax(logits)
+  expected = -np.take_along_axis(np.asarray(log_p), batch['targets_BT'][..., None], -1)[..., 0]
+  np.testing.assert_allclose(nll, expected, rtol=1e-5, atol=1e-5)
+  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(params_of(name)))
+  assert jax.tree.structure(state) == jax.tree.structure(model.init_state(cfg, B))
+
+
+@every_model
+def test_every_leaf_of_the_state_leads_with_the_batch(name):
+  model, cfg = registry.get(name), config(name)
+  for length in (0, 8):
+    for leaf in jax.tree.leaves(model.init_state(cfg, 5, length)):
+      assert leaf.shape[0] == 5
+
+
+@every_model
+def test_layers_are_returned_only_on_request(name):
+  model, cfg = registry.get(name), config(name)
+  batch, state = batch_of(cfg.V), model.init_state(cfg, B)
+  assert model.apply(cfg, params_of(name), batch, state)[0].layers is None
+
+
+@every_model
+def test_jit_equals_eager(name):
+  model, cfg = registry.get(name), config(name)
+  batch = batch_of(cfg.V)
+  eager, _ = model.apply(cfg, params_of(name), batch, model.init_state(cfg, B))
+  np.testing.assert_allclose(last(name, batch), eager.last_BTD, rtol=1e-5, atol=1e-5)
+
+
+@every_model
+def test_every_parameter_gets_a_gradient(name):
+  cfg = config(name)
+  gradients = jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch_of(cfg.V))))(all_params(name))
+  for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+    assert np.abs(leaf).max() > 1e-7, jax.tree_util.keystr(path)
+
+
+@every_model
+def test_a_row_does_not_depend_on_its_neighbours(name):
+  cfg = config(name)
+  batch = batch_of(cfg.V)
+  before = last(name, batch)
+  batch['tokens_BT'] = batch['tokens_BT'].copy()
+  batch['tokens_BT'][1:] = (batch['tokens_BT'][1:] + 7) % cfg.V
+  after = last(name, batch)
+  np.testing.assert_array_equal(after[0], before[0])
+  assert not np.allclose(after[1], before[1])
+
+
+@every_model
+def test_what_a_change_of_a_token_reaches(name):
+  """A causal model's earlier outputs stay bit-equal and later ones change; the others' outputs all change."""
+  cfg = config(name)
+  batch = batch_of(cfg.V)
+  before, t = last(name, batch), 5
+  batch['tokens_BT'] = batch['tokens_BT'].copy()
+  batch['tokens_BT'][:, t] = (batch['tokens_BT'][:, t] + 1) % cfg.V
+  after = last(name, batch)
+  changed_BT = np.abs(after - before).max(-1) > 1e-7
+  assert changed_BT[:, t:].all()
+  if registry.get(name).CAUSAL:
+    np.testing.assert_array_equal(after[:, :t], before[:, :t])
+  else:
+    assert changed_BT.all()
+
+
+@every_model
+def test_padding_on_the_right_changes_nothing(name):
+  """What stands in invalid places reaches no valid output, and a padded row is the short row."""
+  cfg = config(name)
+  batch = batch_of(cfg.V)
+  lengths = np.array([T, 7, 1])
+  batch['valid_BT'] = np.arange(T) < lengths[:, None]
+  before = last(name, batch)
+  batch['tokens_BT'] = np.where(batch['valid_BT'], batch['tokens_BT'], 3).astype(np.int32)
+  after = last(name, batch)
+  np.testing.assert_array_equal(after[batch['valid_BT']], before[batch['valid_BT']])
+  for b, n in enumerate(lengths):
+    short = {k: v[b : b + 1, :n] for k, v in batch.items() if k in ('tokens_BT', 'types_BT')}
+    np.testing.assert_allclose(last(name, short)[0], before[b, :n], rtol=1e-5, atol=1e-5)
+
+
+@causal_models
+def test_state_carried_over_two_parts_equals_one_pass(name):
+  model, cfg = registry.get(name), config(name)
+  batch = batch_of(cfg.V)
+  whole = last(name, batch)
+  state, parts = model.init_state(cfg, B, T), []
+  for t in (slice(0, 5), slice(5, T)):
+    part = {'tokens_BT': batch['tokens_BT'][:, t]}
+    features, state = model.apply(cfg, params_of(name), part, state)
+    parts.append(features.last_BTD)
+  np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-5)
+
+
+@causal_models
+def test_decoding_by_token_equals_teacher_forcing(name):
+  """Prompts of different lengths, padded on the right with tokens that must not matter, then one token at a time."""
+  model, cfg = registry.get(name), config(name)
+  tokens_BT = batch_of(cfg.V)['tokens_BT']
+  whole = last(name, {'tokens_BT': tokens_BT})
+  lengths, longest = np.array([3, 6, 1]), 6
+  prompt = {
+    'tokens_BT': tokens_BT[:, :longest], 'valid_BT': np.arange(longest) < lengths[:, None]
+  }  # fmt: skip
+  apply = jax.jit(functools.partial(model.apply, cfg))
+  features, state = apply(params_of(name), prompt, model.init_state(cfg, B, T))
+  for b, n in enumerate(lengths):
+    np.testing.assert_allclose(features.last_BTD[b, :n], whole[b, :n], rtol=1e-5, atol=1e-5)
+  for i in range(5):
+    at = (np.arange(B), lengths + i)
+    features, state = apply(params_of(name), {'tokens_BT': tokens_BT[at][:, None]}, state)
+    np.testing.assert_allclose(features.last_BTD[:, 0], whole[at], rtol=1e-5, atol=1e-5)
+
+
+@every_model
+def test_bfloat16_is_finite_and_near(name):
+  cfg, half = config(name), config(name, dtype='bfloat16')
+  batch = batch_of(cfg.V)
+  run = lambda cfg: jax.jit(jax.value_and_grad(lambda p: loss_of(name, cfg, p, batch)))(all_params(name))
+  (exact, _), (value, gradients) = run(cfg), run(half)
+  assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
+  assert abs(value - exact) < 0.02 * abs(exact)
+  assert value != exact
+
+
+@every_model
+def test_overfits_one_batch(name):
+  cfg = config(name)
+  batch, optimizer = batch_of(cfg.V), optax.adam(3e-3)
+  params = all_params(name)
+
+  @jax.jit
+  def train(params):
+    def step(carry, _):
+      params, moments = carry
+      value, gradients = jax.value_and_grad(lambda p: loss_of(name, cfg, p, batch))(params)
+      updates, moments = optimizer.update(gradients, moments)
+      return (optax.apply_updates(params, updates), moments), value
+
+    return jax.lax.scan(step, (params, optimizer.init(params)), None, length=300)[1]
+
+  losses = np.asarray(train(params))
+  assert losses[-1] < 0.25 * losses[0]
+
+
+@every_model
+def test_switches_of_the_engine_change_no_gradient(name):
+  fields = registry.get(name).Config.__dataclass_fields__
+  switches = [{f: True} for f in ('scan', 'remat') if f in fields]
+  batch = batch_of(config(name).V)
+  grad = lambda cfg: jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch)))(all_params(name))
+  plain = grad(config(name))
+  for switch in switches:
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(grad(config(name, **switch))), strict=True):
+      np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=str(switch))
+
+
+@every_model
+def test_dropout_needs_a_key(name):
+  """key=None is evaluation; a key changes the output, and the same key changes it alike."""
+  model = registry.get(name)
+  rates = [f for f in model.Config.__dataclass_fields__ if f.startswith('dropout')]
+  batch = batch_of(config(name).V)
+  for rate in rates:
+    cfg = dataclasses.replace(config(name), **{rate: 0.5})
+    run = lambda key, cfg=cfg: np.asarray(
+      jax.jit(functools.partial(model.apply, cfg))(params_of(name), batch, model.init_state(cfg, B), key)[0].last_BTD
+    )
+    first = run(jax.random.key(0))
+    np.testing.assert_array_equal(run(None), last(name, batch))
+    np.testing.assert_array_equal(first, run(jax.random.key(0)))
+    assert not np.allclose(first, run(jax.random.key(1)), atol=1e-3), rate
+
+
+@every_model
+def test_depth_of_every_parameter(name):
+  model, cfg = registry.get(name), config(name)
+  depths = {}
+  for path, _ in jax.tree_util.tree_leaves_with_path(params_of(name)):
+    names = tuple(k.key for k in path)
+    depths[names] = model.depth(cfg, names)
+    if names[0].startswith('layer_'):
+      assert depths[names] == int(names[0][-2:]) + 1
+  assert set(depths.values()) == set(range(cfg.N + 2))
+  assert all(model.depth(cfg, n) == 0 for n in depths if n[0] == 'embed')
+  assert set(model.HEADS) <= set(params_of(name))
+
+
+@pytest.mark.parametrize('name,variant', [(n, v) for n in MODELS for v in registry.get(n).VARIANTS])
+def test_parameter_count_is_the_papers(name, variant):
+  model, cfg = registry.get(name), registry.config(name, variant)
+  params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
+  body = {k: v for k, v in params.items() if k not in model.HEADS}
+  count = sum(leaf.size for leaf in jax.tree.leaves(body))
+  assert count > 0
+  assert count == COUNTS.get((name, variant), count)
+
+
+def test_every_printed_count_belongs_to_a_variant():
+  for name, variant in COUNTS:
+    assert variant in registry.get(name).VARIANTS

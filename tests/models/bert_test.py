@@ -1,0 +1,86 @@
+"""BERT against the restatement; its initialisation, inputs and errors."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.models import bert
+from tests.reference import transformer as reference
+
+B, T = 2, 9
+SIZE = dict(V=67, T=16, D=32, H=4, N=2, dropout_hidden=0.0, dropout_attention=0.0)
+
+
+def params_of(cfg, seed=0):
+  leaves, tree = jax.tree.flatten(bert.init(cfg, jax.random.key(seed)))
+  keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
+def batch_of(cfg, seed=0):
+  rng = np.random.default_rng(seed)
+  return {
+    'tokens_BT': rng.integers(0, cfg.V, (B, T)).astype(np.int32),
+    'types_BT': rng.integers(0, 2, (B, T)).astype(np.int32),
+    'valid_BT': np.arange(T) < np.array([[T], [5]]),
+  }
+
+
+@pytest.mark.parametrize('gelu', ['tanh', 'erf'])
+@pytest.mark.parametrize('attention', ['xla', 'blocked'])
+def test_equals_the_restatement_padded_rows_too(gelu, attention):
+  cfg = bert.Config(**SIZE, gelu=gelu, attention=attention)
+  params, batch = params_of(cfg), batch_of(cfg)
+  features, _ = bert.apply(cfg, params, batch, ())
+  scores = bert.logits(cfg, params, features)
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  for b in range(B):
+    row = {k: v[b] for k, v in batch.items()}
+    logits, pooled = reference.bert(exact, row['tokens_BT'], row['types_BT'], row['valid_BT'], gelu)
+    np.testing.assert_allclose(scores[b], logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(features.pooled_BD[b], pooled, rtol=1e-5, atol=1e-5)
+
+
+def test_types_are_zero_where_none_are_given():
+  cfg = bert.Config(**SIZE)
+  params, batch = params_of(cfg), batch_of(cfg)
+  without = bert.apply(cfg, params, {'tokens_BT': batch['tokens_BT']}, ())[0]
+  zeros = bert.apply(cfg, params, {'tokens_BT': batch['tokens_BT'], 'types_BT': 0 * batch['types_BT']}, ())[0]
+  given = bert.apply(cfg, params, {'tokens_BT': batch['tokens_BT'], 'types_BT': batch['types_BT']}, ())[0]
+  np.testing.assert_array_equal(without.last_BTD, zeros.last_BTD)
+  assert not np.allclose(without.last_BTD, given.last_BTD)
+
+
+def test_every_weight_is_a_normal_cut_at_two_deviations():
+  cfg = bert.Config(V=500, T=128, D=128, H=4, N=1)
+  params = bert.init(cfg, jax.random.key(0))
+  kernels = {
+    'tokens': params['embed']['tokens'],
+    'positions': params['embed']['positions'],
+    'qkv': params['layer_00']['attention']['qkv']['kernel'],
+    'out': params['layer_00']['mlp']['out']['kernel'],
+    'pooler': params['pooler']['kernel'],
+    'mlm': params['mlm']['dense']['kernel'],
+  }
+  for name, x in kernels.items():
+    assert np.abs(x).max() <= 0.04 + 1e-7, name
+    assert abs(np.std(x) / (0.02 * 0.8796) - 1) < 0.03, name
+  assert not np.any(params['mlm']['bias']) and not np.any(params['pooler']['bias'])
+
+
+def test_pooler_and_head_lie_above_the_last_layer():
+  cfg = bert.Config(**SIZE)
+  assert bert.depth(cfg, ('embed', 'norm', 'scale')) == 0
+  assert bert.depth(cfg, ('pooler', 'kernel')) == bert.depth(cfg, ('mlm', 'bias')) == 3
+
+
+def test_errors_say_what_is_wrong():
+  cfg = bert.Config(**SIZE)
+  with pytest.raises(InputError, match='17 tokens .* T = 16'):
+    bert.apply(cfg, params_of(cfg), {'tokens_BT': np.zeros((1, 17), np.int32)}, ())
+  for change in (dict(H=5), dict(gelu='relu'), dict(attention='flash'), dict(dropout_hidden=-0.1)):
+    with pytest.raises(InputError, match=next(iter(change))):
+      bert.Config(**{**SIZE, **change})
