@@ -63,9 +63,8 @@ def test_queries_at_their_own_positions(backend):
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('rate', [0.0, 0.3])
-@pytest.mark.parametrize('causal', [True, False])
-@pytest.mark.parametrize('look', LOOKS)
+@pytest.mark.parametrize('rate,causal', [(0.0, True), (0.3, True), (0.3, False)])
+@pytest.mark.parametrize('look', ['all', 'both'])
 def test_backends_have_equal_gradients(rate, causal, look):
   arrays = draw()
   weight = jax.random.normal(jax.random.key(9), arrays[0].shape)

@@ -50,7 +50,7 @@ def test_gelu_equals_restatement(form):
 def test_block_equals_restatement(norm, causal):
   block = make(norm=norm, causal=causal)
   (params,), x_BTD = draw(block, 1)
-  found, _ = block.apply({'params': params}, x_BTD, Look())
+  found, _ = jax.jit(block.apply)({'params': params}, x_BTD, Look())
   p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
   valid_T = np.ones(T, bool)
   for b in range(B):
@@ -120,7 +120,7 @@ def test_write_puts_rows_at_their_positions_and_drops_what_is_beyond():
 def test_each_dropout_needs_a_key_and_changes_the_output(rate):
   plain, dropped = make(), make(**{rate: 0.5})
   params, x_BTD = draw(plain)
-  run = lambda block, key: transformer.stack(block, params, x_BTD, Look(), key=key)[0]
+  run = lambda block, key: jax.jit(lambda key: transformer.stack(block, params, x_BTD, Look(), key=key)[0])(key)
   np.testing.assert_array_equal(run(dropped, None), run(plain, None))
   first, again, other = (run(dropped, jax.random.key(k)) for k in (0, 0, 1))
   np.testing.assert_array_equal(first, again)

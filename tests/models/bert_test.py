@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -29,13 +31,18 @@ def batch_of(cfg, seed=0):
   }
 
 
+def encode(cfg, params, batch):
+  """Features of a batch."""
+  return jax.jit(functools.partial(bert.apply, cfg))(params, batch, ())[0]
+
+
 @pytest.mark.parametrize('gelu', ['tanh', 'erf'])
 @pytest.mark.parametrize('attention', ['xla', 'blocked'])
 def test_equals_the_restatement_padded_rows_too(gelu, attention):
   cfg = bert.Config(**SIZE, gelu=gelu, attention=attention)
   params, batch = params_of(cfg), batch_of(cfg)
-  features, _ = bert.apply(cfg, params, batch, ())
-  scores = bert.logits(cfg, params, features)
+  features = encode(cfg, params, batch)
+  scores = jax.jit(functools.partial(bert.logits, cfg))(params, features)
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   for b in range(B):
     row = {k: v[b] for k, v in batch.items()}
@@ -47,9 +54,9 @@ def test_equals_the_restatement_padded_rows_too(gelu, attention):
 def test_types_are_zero_where_none_are_given():
   cfg = bert.Config(**SIZE)
   params, batch = params_of(cfg), batch_of(cfg)
-  without = bert.apply(cfg, params, {'tokens_BT': batch['tokens_BT']}, ())[0]
-  zeros = bert.apply(cfg, params, {'tokens_BT': batch['tokens_BT'], 'types_BT': 0 * batch['types_BT']}, ())[0]
-  given = bert.apply(cfg, params, {'tokens_BT': batch['tokens_BT'], 'types_BT': batch['types_BT']}, ())[0]
+  without = encode(cfg, params, {'tokens_BT': batch['tokens_BT']})
+  zeros = encode(cfg, params, {'tokens_BT': batch['tokens_BT'], 'types_BT': 0 * batch['types_BT']})
+  given = encode(cfg, params, {'tokens_BT': batch['tokens_BT'], 'types_BT': batch['types_BT']})
   np.testing.assert_array_equal(without.last_BTD, zeros.last_BTD)
   assert not np.allclose(without.last_BTD, given.last_BTD)
 
