@@ -45,8 +45,8 @@ def get_config(arg: str = ''):
       'train': {'steps': 2400, 'eval_every': 300},
     },
     'full': {
-      'model': {'E': 512, 'D': 512, 'dropout': 0.55, 'init_scale': 0.05},
-      'train': {'steps': 6000, 'eval_every': 500},
+      'model': {'E': 400, 'D': 400, 'dropout': 0.5, 'init_scale': 0.05},
+      'train': {'steps': 5000, 'eval_every': 500},
     },
     'tiny': common.tiny(E=16),
   }
