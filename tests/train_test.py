@@ -10,7 +10,7 @@ import pytest
 
 from lmx import checkpoint, config, log, train
 from lmx.cli import main as cli
-from lmx.errors import NonFiniteLoss
+from lmx.errors import InputError, NonFiniteLoss
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
 QUICK = ('parallel.data=1', 'evaluation.baselines=false', 'samples.count=0', 'train.steps=8', 'train.eval_every=4',
@@ -114,3 +114,13 @@ def test_eight_devices_train_to_the_parameters_of_one(tmp_path, mode):
   assert run(tmp_path / 'eight', *more, 'parallel.data=8', f'parallel.mode={mode}') == 0
   one, eight = last_params(tmp_path / 'one')[0], last_params(tmp_path / 'eight')[0]
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), one, eight)
+
+
+def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
+  assert run(tmp_path / 'first', 'evaluation.which=last') == 0
+  begin = (f'train.init_from={tmp_path / "first"}', 'optim.lr=0', 'train.steps=1')
+  assert run(tmp_path / 'second', *begin) == 0
+  best, _, _ = checkpoint.restore_params(tmp_path / 'first' / 'checkpoints', None, 'best')
+  jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, best), last_params(tmp_path / 'second')[0])
+  with pytest.raises(InputError, match='other parameters'):
+    run(tmp_path / 'third', *begin, 'model.D=24', 'model.tied=false')

@@ -9,7 +9,12 @@ the released vocab.txt in --config.data.tokenizer_path.
 Batch 256, 1,000,000 steps, Adam without bias correction, rate 1e-4 with 10,000 steps of warm-up and linear decay,
 weight decay 0.01 except on LayerNorm and biases, clipping at 1, dropout 0.1, ten copies of the text each masked once.
 The paper takes 90% of the steps at length 128, the rest at 512. Here a run has one length: `length=128` (the default)
-is the first 900,000 steps, `length=512` a run at full length for all 1,000,000.
+is the first 900,000 steps, and `length=512` the last 100,000, begun from the first:
+
+  lmx train --config=experiments/bert/pretrain.py:base,length=512 --workdir=runs/bert512 --config.data.manual_dir=DIR
+    --config.train.init_from=runs/bert --config.data.tokenizer_path=runs/bert/tokenizer
+
+Each run has a schedule of its own, so the second warms up again where the paper's rate goes on falling.
 
   variant    layers / width  held-out masked-LM perplexity                            hardware and time
   turc_tiny  2 / 128         none printed (GLUE score 64.2, Turc et al. 1908.08962)   one GPU, hours
@@ -74,7 +79,7 @@ def get_config(arg: str = ''):
       'accumulate': 4 if large else 1,
     },
     'train': {
-      'steps': 900_000 if length == 128 else 1_000_000,
+      'steps': 900_000 if length == 128 else 100_000,
       'eval_every': 10_000,
       'log_every': 100,
     },
