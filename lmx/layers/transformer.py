@@ -59,6 +59,7 @@ class Projection(nn.Module):
   Attributes:
     inputs: sizes of the axes of x that are summed over.
     outputs: sizes of the axes that take their place.
+    idle: index of the first of these axes at which the bias gets no gradient, if any.
   """
 
   inputs: tuple[int, ...]
@@ -66,6 +67,7 @@ class Projection(nn.Module):
   std: float
   truncated: bool = False
   dtype: str = 'float32'
+  idle: int | None = None
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
@@ -74,6 +76,8 @@ class Projection(nn.Module):
     # normal before truncation, as in TensorFlow's truncated_normal_initializer.
     kernel = self.param('kernel', draw(self.std), (*self.inputs, *self.outputs))
     bias = self.param('bias', nn.initializers.zeros, self.outputs)
+    if self.idle is not None:
+      bias = bias.at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
     n = len(self.inputs)
     axes = (tuple(range(x.ndim - n, x.ndim)), tuple(range(n)))
     y = jax.lax.dot_general(x, kernel.astype(self.dtype), (axes, ((), ())))
@@ -98,7 +102,9 @@ class SelfAttention(nn.Module):
   ) -> tuple[Array, Cache | None]:
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
-    qkv_BTCHK = Projection((D,), (3, H, K), self.std, self.truncated, self.dtype, name='qkv')(x_BTD)
+    # A bias of the keys adds the same to all scores of a query, so its gradient is exactly 0. Back-propagation would
+    # give rounding noise in its place, which Adam blows up to updates of full size.
+    qkv_BTCHK = Projection((D,), (3, H, K), self.std, self.truncated, self.dtype, idle=1, name='qkv')(x_BTD)
     q_BTHK, k_BSHK, v_BSHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
       k_BSHK, v_BSHK = cache = write(cache, k_BSHK, v_BSHK, position_BT)
