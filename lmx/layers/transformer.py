@@ -77,7 +77,7 @@ class Projection(nn.Module):
     kernel = self.param('kernel', draw(self.std), (*self.inputs, *self.outputs))
     bias = self.param('bias', nn.initializers.zeros, self.outputs)
     if self.idle is not None:
-      bias = bias.at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
+      bias = jnp.asarray(bias).at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
     n = len(self.inputs)
     axes = (tuple(range(x.ndim - n, x.ndim)), tuple(range(n)))
     y = jax.lax.dot_general(x, kernel.astype(self.dtype), (axes, ((), ())))
