@@ -42,7 +42,7 @@ def test_links_lead_somewhere(document):
 def test_commands_parse_and_their_configs_load(path):
   for words in commands((ROOT / path).read_text()):
     args = main.parse(words)
-    if 'config' in args:
+    if getattr(args, 'config', None):
       config.load(args.config, args.overrides)
 
 
