@@ -115,28 +115,6 @@ def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
       yield from _jaxprs(item)
 
 
-def example_batch(objective: str, batch: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """Shapes of a batch as the data side makes it for `objective` ('causal_lm' or 'masked_lm')."""
-  shape = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch, *sizes), dtype)
-  if objective == 'masked_lm':
-    P = max(1, round(0.15 * length))  # arXiv 1810.04805, section 3.1
-    return {
-      'tokens_BT': shape(jnp.int32, length),
-      'types_BT': shape(jnp.int32, length),
-      'valid_BT': shape(jnp.bool_, length),
-      'positions_BP': shape(jnp.int32, P),
-      'targets_BP': shape(jnp.int32, P),
-      'weights_BP': shape(jnp.float32, P),
-      'next_B': shape(jnp.int32),
-      'row_weights_B': shape(jnp.float32),
-    }
-  return {
-    'tokens_BT': shape(jnp.int32, length),
-    'targets_BT': shape(jnp.int32, length),
-    'weights_BT': shape(jnp.float32, length),
-  }
-
-
 @dataclasses.dataclass(frozen=True)
 class Task:
   """A model with its objective; what most functions here measure.
@@ -169,14 +147,13 @@ class Task:
 
   def arguments(self, batch: int, length: int) -> tuple[Any, ...]:
     """Shapes of (params, batch, state, key) of a training step."""
-    name = self.objective.__name__.rsplit('.', 1)[-1]
     state = jax.eval_shape(lambda: self.model.init_state(self.cfg, batch))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return self.shapes(), example_batch(name, batch, length), state, key
+    return self.shapes(), self.objective.shapes(self.objective_cfg, batch, length), state, key
 
 
 def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str, np.ndarray]:
-  """A batch of random tokens in the shapes of `example_batch`; nothing is padding."""
+  """A batch of random tokens in the shapes that the objective gives; nothing is padding."""
   random = np.random.default_rng(seed)
   found = {}
   for name, leaf in task.arguments(batch, length)[1].items():

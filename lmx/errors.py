@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -21,3 +22,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
   if close:
     return f'; did you mean "{close[0]}"?'
   return '; known: ' + ', '.join(names)
+
+
+def check_choice(where: str, value: Any, choices: Iterable[str]) -> None:
+  """InputError naming the field `where` (such as 'optim.schedule') and the nearest of `choices`, unless it is one."""
+  choices = list(choices)
+  if value not in choices:
+    raise InputError(f'{where}: unknown "{value}"{nearest(str(value), choices)}')
+
+
+def check_range(where: str, value: float, low: float, high: float | None = None) -> None:
+  """InputError naming the field `where` unless low <= value, and value < high where there is a `high`."""
+  if not value >= low or (high is not None and not value < high):
+    wanted = f'at least {low}' + ('' if high is None else f' and below {high}')
+    raise InputError(f'{where} is {value}; it must be {wanted}')

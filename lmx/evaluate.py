@@ -14,7 +14,7 @@ from lmx import objectives, parallel, step
 from lmx.config import Run, digest
 from lmx.data import pipeline
 from lmx.errors import InputError
-from lmx.metrics import language, ngram
+from lmx.metrics import ngram
 from lmx.models import registry
 
 Totals = dict[str, tuple[float, float]]  # name -> (sum, weight)
@@ -63,24 +63,18 @@ def _mean(pair: tuple[float, float]) -> float:
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
-  """Turns totals into the figures of `results.json`.
-
-  A causal model gets perplexity per token and per word and bits per character and byte, with the split's own counts
-  as denominators; a masked one its losses and accuracies, whose perplexity is per masked token.
-  """
-  if run.objective_name == 'masked_lm':
-    means = {name if 'accuracy' in name else f'{name}_loss': _mean(pair) for name, pair in totals.items()}
-    return {'loss': loss(run, totals), 'masked_perplexity': language.perplexity(*totals['mlm']), **means}
-  return language.report(*totals['nll'], counts)
+  """Turns totals into the figures of `results.json`, as the objective names them."""
+  return objectives.get(run.objective_name).report(run.objective, totals, counts)
 
 
 def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   """The record of one measurement: the figures, what they were counted over, and how."""
   batches = pipeline.batches(run.data, corpus, split, SEED, train=False)
-  first = objectives.get(run.objective_name).terms(run.objective)[0]
+  objective = objectives.get(run.objective_name)
+  first = objective.terms(run.objective)[0]
   return {
     'name': run.name, 'model': f'{run.model_name}:{run.variant}', 'dataset': run.data.dataset, 'split': split,
-    'metric': 'masked_perplexity' if run.objective_name == 'masked_lm' else 'perplexity_per_word',
+    'metric': objective.headline(run.objective),
     **report(run, corpus.splits[split].counts, totals),
     'tokens_counted': int(totals[first][1]), 'protocol': protocol(run, batches), 'data_hash': corpus.hash,
   }  # fmt: skip
@@ -132,10 +126,4 @@ def summary(found: Mapping[str, Any]) -> str:
 def protocol(run: Run, batches) -> str:
   """How a figure was measured, in words: what has to be equal for two figures to be compared."""
   words = [f'{run.data.batching}, batch {batches.batch_size}, length {batches.length}']
-  if batches.stateful and run.objective_name == 'causal_lm' and run.objective.stateful:
-    words.append('state carried over the whole split')
-  if run.data.batching == 'windows' and run.data.stride:
-    words.append(f'a window every {run.data.stride} tokens, each token predicted once')
-  if run.objective_name == 'masked_lm':
-    words.append(f'{run.data.mask_prob:.0%} of the tokens masked, one mask an example')
-  return '; '.join(words)
+  return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, run.data, batches))

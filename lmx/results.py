@@ -26,8 +26,8 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   logger.results(found)
   logger.plot()
   logger.note(evaluate.summary(found))
-  if run.samples.count:
-    parts = _written(session) if session.model.CAUSAL else _filled_in(session)
+  if run.samples.count and session.objective.SAMPLES != 'none':
+    parts = _written(session) if session.objective.SAMPLES == 'text' else _filled_in(session)
     text = '\n\n----\n\n'.join(parts)
     logger.samples(text)
     logger.note('\n' + text)

@@ -11,6 +11,7 @@ import pytest
 
 from lmx import cost, objectives
 from lmx.models import registry
+from lmx.objectives import causal_lm
 from lmx.types import Output
 
 
@@ -101,8 +102,8 @@ class _Toy:
 class _Squares:
   """Sum of what the toy puts out."""
 
-  __name__ = 'causal_lm'
   init = staticmethod(lambda cfg, model, model_cfg, key: {})
+  shapes = staticmethod(lambda cfg, batch, length: causal_lm.shapes(causal_lm.Config(), batch, length))
 
   @staticmethod
   def loss(cfg, model, model_cfg, params, batch, state, key=None):

@@ -24,7 +24,7 @@ LEAVES = {
   'types': set(),
   'layers': {'types', 'errors'},
   'models': {'types', 'errors', 'layers'},
-  'objectives': {'types', 'errors'},
+  'objectives': {'types', 'errors', 'metrics'},
   'data': {'errors'},
   'optim': {'types', 'errors'},
   'metrics': {'types', 'errors'},

@@ -7,7 +7,12 @@ An objective exports
   weights(cfg, batch) -> {term: weight}: from the data alone, so a step can add them up over microbatches, devices
     and hosts before the backward pass;
   loss(cfg, model, model_cfg, params, batch, state, key=None) -> Output: sums of the terms, metrics and the new state;
-  predict(cfg, model, model_cfg, params, batch, state) -> (predictions, state).
+  predict(cfg, model, model_cfg, params, batch, state) -> (predictions, state);
+  report(cfg, totals, counts) -> {name: figure}: what an evaluation found, 'loss' among it, from the sums over a split;
+  headline(cfg) -> the name of the figure that is shown first;
+  protocol(cfg, data, batches) -> words that say how it was measured beyond the batches;
+  shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch as the data side makes it;
+  SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
 The loss of a step is the sum over terms of sum_t / W_t with W_t the weight of the global batch: exact however the rows
 are divided, and one mechanism for objectives with one denominator (causal LM) and with two (masked LM).
 """

@@ -7,11 +7,15 @@ batch, without a gradient, until `reset_B` says that the row begins anew. Statel
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
+from lmx.metrics import language
 from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'text'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,3 +89,32 @@ def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: 
   begin = _begin(cfg, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
+
+
+def headline(cfg: Config) -> str:
+  """'perplexity_per_word': it can be compared between tokenizers."""
+  del cfg
+  return 'perplexity_per_word'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """Perplexity per token and per word and bits per character and byte, over the split's own counts."""
+  del cfg
+  return language.report(*totals['nll'], counts)
+
+
+def protocol(cfg: Config, data, batches) -> list[str]:
+  """Whether the state is carried over, and how far windows overlap."""
+  words = []
+  if batches.stateful and cfg.stateful:
+    words.append('state carried over the whole split')
+  if data.batching == 'windows' and data.stride:
+    words.append(f'a window every {data.stride} tokens, each token predicted once')
+  return words
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """tokens_BT, targets_BT, weights_BT."""
+  del cfg
+  types = {'tokens_BT': jnp.int32, 'targets_BT': jnp.int32, 'weights_BT': jnp.float32}
+  return {name: jax.ShapeDtypeStruct((batch_size, length), dtype) for name, dtype in types.items()}

@@ -8,12 +8,17 @@ Label 0 says that B follows A, 1 that it is a random segment, as in the released
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError
+from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Output, Params, State
+
+SAMPLES = 'gaps'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,3 +114,35 @@ def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: 
   if cfg.next_sentence:
     found['next_logits_B2'] = _next_logits(params, features)
   return found, state
+
+
+def headline(cfg: Config) -> str:
+  """'masked_perplexity', which is per masked token."""
+  del cfg
+  return 'masked_perplexity'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """The loss, the perplexity of the masked tokens, and the losses and accuracies of both terms."""
+  del counts
+  mean = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  named = {name if name.endswith('accuracy') else f'{name}_loss': value for name, value in mean.items()}
+  loss = sum(mean[term] for term in terms(cfg))
+  return {'loss': loss, 'masked_perplexity': language.perplexity(*totals['mlm']), **named}
+
+
+def protocol(cfg: Config, data, batches) -> list[str]:
+  """How much is masked."""
+  del cfg, batches
+  return [f'{data.mask_prob:.0%} of the tokens masked, one mask an example']
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """The keys of a batch of sentence pairs, with 15% of the positions masked (section 3.1)."""
+  del cfg
+  sizes = {'T': (length,), 'P': (max(1, round(0.15 * length)),), 'B': ()}
+  types = {
+    'tokens_BT': jnp.int32, 'types_BT': jnp.int32, 'valid_BT': jnp.bool_, 'positions_BP': jnp.int32,
+    'targets_BP': jnp.int32, 'weights_BP': jnp.float32, 'next_B': jnp.int32, 'row_weights_B': jnp.float32,
+  }  # fmt: skip
+  return {name: jax.ShapeDtypeStruct((batch_size, *sizes[name[-1]]), dtype) for name, dtype in types.items()}
