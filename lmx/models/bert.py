@@ -23,7 +23,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_choice, check_range
 from lmx.layers import attention, embed, heads, masks, regularize, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -71,13 +71,10 @@ class Config:
   def __post_init__(self):
     if self.D % self.H:
       raise InputError(f'bert: width D = {self.D} is not divisible by H = {self.H} heads')
-    for field, choices in (('gelu', ('tanh', 'erf')), ('attention', attention.BACKENDS)):
-      value = getattr(self, field)
-      if value not in choices:
-        raise InputError(f'bert: {field} "{value}" is unknown{nearest(value, choices)}')
+    check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
-      if not 0.0 <= getattr(self, field) < 1.0:
-        raise InputError(f'bert: {field} is {getattr(self, field)}, not in [0, 1)')
+      check_range(f'model.{field}', getattr(self, field), 0, 1)
 
 
 VARIANTS = {

@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError
+from lmx.errors import InputError, check_choice, check_range
 from lmx.layers import embed, heads, recurrent
 from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
@@ -69,15 +69,12 @@ class Config:
 
   def __post_init__(self):
     recurrent.get(self.cell)
-    for field, choices in (('bias', ('single', 'double')), ('backend', ('auto', 'scan', 'custom'))):
-      if getattr(self, field) not in choices:
-        raise InputError(f'rnn_lm: {field} is "{getattr(self, field)}", not one of {", ".join(choices)}')
-    if self.N < 1:
-      raise InputError(f'rnn_lm: N is {self.N}, but there has to be a layer')
+    check_choice('model.bias', self.bias, ('single', 'double'))
+    check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
+    check_range('model.N', self.N, 1)
     if self.tied and self.E != self.D:
       raise InputError(f'rnn_lm: a tied output needs E = D, but E = {self.E} and D = {self.D}')
-    if not 0.0 <= self.dropout < 1.0:
-      raise InputError(f'rnn_lm: dropout is {self.dropout}, not in [0, 1)')
+    check_range('model.dropout', self.dropout, 0, 1)
 
 
 VARIANTS = {

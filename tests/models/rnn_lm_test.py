@@ -125,8 +125,8 @@ def test_depth():
   [
     ({'cell': 'lstmm'}, 'did you mean "lstm"'),
     ({'tied': True}, 'E = 12 and D = 16'),
-    ({'bias': 'none'}, 'bias is "none"'),
-    ({'backend': 'cudnn'}, 'backend is "cudnn"'),
+    ({'bias': 'none'}, 'model.bias: unknown "none"'),
+    ({'backend': 'fast'}, 'model.backend: unknown "fast"'),
     ({'dropout': 1.0}, 'dropout is 1.0'),
     ({'N': 0}, 'N is 0'),
   ],
