@@ -1,0 +1,53 @@
+"""word2vec (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546) on the embedded English prose.
+
+  lmx train --config=experiments/word2vec/quickstart.py --workdir=runs/vectors          about 20 seconds on two cores
+  lmx train --config=experiments/word2vec/quickstart.py:cbow --workdir=runs/cbow
+  lmx train --config=experiments/word2vec/quickstart.py:tiny --workdir=runs/tiny        seconds: does it run at all
+  lmx vectors --workdir=runs/vectors --nearest list,error
+
+The corpus comes with Python itself (a few hundred thousand words), so no figure is published and the analogies of the
+papers are out of reach; the nearest words that a run prints at its end make sense (list: tuple, sequence, items ...).
+Option after the variant: `:skipgram,output=hierarchical` (negative, hierarchical).
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('skipgram', 'cbow', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, output=('negative', 'hierarchical'))
+  base = {
+    'name': f'word2vec_quickstart_{variant}',
+    'model': {
+      'name': 'word2vec',
+      'variant': 'cbow' if variant == 'cbow' else 'skipgram',
+      'D': 100,
+    },
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'words',
+      'lower_case': True,
+      'words_only': True,
+      'min_count': 5,
+      'batching': 'skipgrams',
+      'batch_size': 4,
+      'length': 1024,
+      'chunk': 32,
+      'sample': 1e-3,
+      'negative': 5 if options.output == 'negative' else 0,
+    },
+    'optim': common.word2vec_rate(variant),
+    'train': {'epochs': 10},
+    'evaluation': {'which': 'last'},
+    'samples': {'prompts': ('list', 'error', 'returns', 'file', 'class', 'integer'), 'count': 1},
+  }
+  tiny = (common.tiny(), {'data': {'chunk': 16}, 'optim': {'warmup_steps': 0}})
+  return common.config(base, *(tiny if variant == 'tiny' else ()))
+
+
+def sweep():
+  yield from common.grid(data__window=[3, 5, 10], data__sample=[1e-3, 1e-4])

@@ -1,0 +1,62 @@
+"""`lmx phrases --input=TEXT --output=TEXT`: joins words that keep company ("new_york"), a line being a sentence.
+
+The result is a text for `data.dataset=text_files`. Both may be gzipped (.gz); --input takes several files with commas
+between. The defaults are those of the script released with word2vec: two passes, thresholds 200 and 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from collections.abc import Iterator
+
+from lmx.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--input', required=True, metavar='FILES', help='text files, words split by white space')
+  parser.add_argument('--output', required=True, metavar='FILE', help='the text with phrases')
+  parser.add_argument('--thresholds', default='200,100', help='one for each pass (default %(default)s)')
+  parser.add_argument('--discount', type=float, default=5.0, help='taken off the count of a pair (default %(default)s)')
+  parser.add_argument('--min_count', type=int, default=5, help='of a word and of a pair (default %(default)s)')
+  parser.add_argument('--lower_case', action='store_true', help='lower the text first')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx.data import phrases
+
+  try:
+    thresholds = [float(text) for text in args.thresholds.split(',')]
+  except ValueError:
+    raise InputError(f'--thresholds is "{args.thresholds}"; it must be numbers with commas between') from None
+  files = args.input.split(',')
+  found = []
+  for number, one in enumerate(phrases.passes(
+    lambda: _sentences(files, args.lower_case), thresholds, discount=args.discount, min_count=args.min_count
+  ), 1):  # fmt: skip
+    best = sorted(one.scores, key=lambda pair: -one.scores[pair])[:8]
+    print(f'pass {number}: {len(one.scores):,} pairs, such as {", ".join(map("_".join, best)) or "none"}', flush=True)
+    found.append(one)
+  try:
+    with _open(args.output, 'wt') as out:
+      for words in _sentences(files, args.lower_case):
+        for one in found:
+          words = one.apply(words)
+        out.write(' '.join(words) + '\n')
+  except OSError as error:
+    raise InputError(f'cannot write {args.output}: {error}') from None
+  return 0
+
+
+def _sentences(files: list[str], lower_case: bool) -> Iterator[list[str]]:
+  for path in files:
+    try:
+      with _open(path, 'rt') as file:
+        for line in file:
+          yield (line.lower() if lower_case else line).split()
+    except (OSError, UnicodeDecodeError) as error:
+      raise InputError(f'cannot read {path}: {error}') from None
+
+
+def _open(path: str, mode: str):
+  return gzip.open(path, mode, encoding='utf-8') if path.endswith('.gz') else open(path, mode[0], encoding='utf-8')

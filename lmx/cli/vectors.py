@@ -1,0 +1,147 @@
+"""`lmx vectors`: what a run's vectors of words, or a file of vectors, are worth; nearest words, a picture, export.
+
+  lmx vectors --workdir=DIR --analogies questions-words.txt --similarity wordsim353.tsv,simlex999.tsv
+  lmx vectors --workdir=DIR --nearest france,king          lmx vectors --workdir=DIR --analogy france,paris,italy
+  lmx vectors --workdir=DIR --plot map.png --words france,paris,italy,rome
+  lmx vectors --workdir=DIR --export vectors.bin           lmx vectors --vectors vectors.bin --nearest france
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from typing import Any
+
+from lmx.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  source = parser.add_mutually_exclusive_group(required=True)
+  source.add_argument('--workdir', help='work directory of a run')
+  source.add_argument('--vectors', metavar='FILE', help="vectors in word2vec's text or binary format")
+  parser.add_argument('--which', default='last', help="checkpoint: 'best', 'last' or a step (default %(default)s)")
+  parser.add_argument('--analogies', metavar='FILE', help='questions like questions-words.txt')
+  parser.add_argument('--similarity', metavar='FILES', help='judgements like WordSim-353, several with commas between')
+  parser.add_argument('--restrict', type=int, default=30_000, help='analogies among the N most frequent words')
+  parser.add_argument('--nearest', metavar='WORDS', help='show the words nearest to these')
+  parser.add_argument('--analogy', metavar='A,B,C', help='A is to B as C is to what?')
+  parser.add_argument('--count', type=int, default=10, help='how many nearest words (default %(default)s)')
+  parser.add_argument('--plot', metavar='FILE.png', help='draw --words on their two principal components')
+  parser.add_argument('--words', metavar='WORDS', help='the words to draw; two and two are joined with --pairs')
+  parser.add_argument('--pairs', action='store_true', help='join the first word with the second, and so on')
+  parser.add_argument('--export', metavar='FILE', help='write the vectors; binary where it ends with .bin or .bin.gz')
+  parser.add_argument('--json', action='store_true', help='print the figures as JSON')
+
+
+def run(args: argparse.Namespace) -> int:
+  vectors = _vectors(args)
+  found: dict[str, Any] = {'words': len(vectors.words), 'width': vectors.raw_VD.shape[1]}
+  if args.analogies:
+    found['analogies'] = _analogies(vectors, args.analogies, args.restrict)
+  if args.similarity:
+    found['similarity'] = _similarity(vectors, args.similarity.split(','))
+  if args.nearest:
+    found['nearest'] = {word: vectors.nearest(word, args.count) for word in args.nearest.split(',')}
+  if args.analogy:
+    found['nearest'] = found.get('nearest', {}) | {args.analogy: vectors.analogy(*_three(args.analogy), args.count)}
+  if args.export:
+    from lmx.interop import word2vec
+
+    binary = args.export.removesuffix('.gz').endswith('.bin')
+    word2vec.write(args.export, vectors.words, vectors.raw_VD, binary=binary)
+    found['written'] = args.export
+  if args.plot:
+    draw(vectors, (args.words or ','.join(vectors.words[:40])).split(','), args.plot, pairs=args.pairs)
+    found['drawn'] = args.plot
+  print(json.dumps(found, indent=1) if args.json else '\n'.join(_lines(found)))
+  return 0
+
+
+def _three(text: str) -> list[str]:
+  words = text.split(',')
+  if len(words) != 3:
+    raise InputError(f'--analogy takes three words with commas between, not "{text}"')
+  return words
+
+
+def _vectors(args: argparse.Namespace):
+  if args.vectors:
+    from lmx.interop import word2vec
+    from lmx.metrics.embeddings import Vectors
+
+    return Vectors(*word2vec.read(args.vectors))
+  from lmx import restored, wordvectors
+
+  which = int(args.which) if args.which.isdigit() else args.which
+  return wordvectors.of_run(restored.load(args.workdir, which, args.overrides))
+
+
+def _analogies(vectors, path: str, restrict: int) -> dict[str, Any]:
+  from lmx.metrics import embeddings
+
+  result = vectors.analogies(embeddings.read_questions(path), restrict)
+  shares = {kind: result.accuracy(kind) for kind in ('semantic', 'syntactic', 'total')}
+  figures: dict[str, Any] = {kind: None if math.isnan(share) else share for kind, share in shares.items()}
+  sections = {name: [right, asked] for name, (right, asked) in result.sections.items()}
+  return figures | {'restrict': restrict, 'skipped': result.skipped, 'sections': sections}
+
+
+def _similarity(vectors, paths: list[str]) -> dict[str, Any]:
+  from lmx.metrics import embeddings
+
+  return {path: vectors.similarity(embeddings.read_judgements(path))._asdict() for path in paths}
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+  lines = [f'{found["words"]:,} words, {found["width"]} wide']
+  if 'analogies' in found:
+    figures = found['analogies']
+    for name, (right, asked) in figures['sections'].items():
+      lines.append(f'  {name:30} {_percent(right, asked)}  ({right:,} of {asked:,})')
+    for kind in ('semantic', 'syntactic', 'total'):
+      lines.append(f'  {kind:30} ' + (f'{figures[kind]:6.1%}' if figures[kind] is not None else '     -'))
+    lines.append(f'  ({figures["restrict"]:,} most frequent words; {figures["skipped"]:,} questions left out)')
+  for path, row in found.get('similarity', {}).items():
+    lines.append(f'  {path}: Spearman {row["spearman"]:.3f} over {row["pairs"]:,} pairs, {row["skipped"]:,} left out')
+  for word, near in found.get('nearest', {}).items():
+    lines.append(f'  {word}: ' + ', '.join(f'{other} {score:.2f}' for other, score in near))
+  return lines + [f'  wrote {found[key]}' for key in ('written', 'drawn') if key in found]
+
+
+def _percent(right: int, asked: int) -> str:
+  return f'{right / asked:6.1%}' if asked else '     -'
+
+
+def draw(vectors, words: list[str], path: str, *, pairs: bool = False) -> None:
+  """Draws words at their first two principal components, as figure 2 of arXiv 1310.4546.
+
+  Args:
+    vectors: of `lmx.metrics.embeddings`.
+    words: two or more words that have vectors.
+    path: image file to write.
+    pairs: join words two and two (country, capital, country, capital ...).
+
+  Raises:
+    InputError: an unknown word, fewer than two words, or the file cannot be written.
+  """
+  from matplotlib.figure import Figure
+
+  from lmx.metrics import embeddings
+
+  if len(words) < 2:
+    raise InputError('a picture needs at least two words')
+  place_N2 = embeddings.project(vectors.raw_VD[[vectors.index(word) for word in words]])
+  figure = Figure(figsize=(8, 8), layout='constrained')
+  axes = figure.add_subplot()
+  axes.scatter(place_N2[:, 0], place_N2[:, 1], s=8)
+  for word, place in zip(words, place_N2, strict=True):
+    axes.annotate(word, place, xytext=(4, 4), textcoords='offset points')
+  if pairs:
+    for i in range(0, len(words) - 1, 2):
+      axes.plot(*place_N2[i : i + 2].T, color='0.6', linewidth=0.8)
+  axes.set(xlabel='first principal component', ylabel='second principal component')
+  try:
+    figure.savefig(path, dpi=150)
+  except (OSError, ValueError) as error:
+    raise InputError(f'cannot write {path}: {error}') from None

@@ -1,0 +1,249 @@
+"""Words with their windows and noise, for word2vec: chunks of consecutive words, many small updates to a batch.
+
+As word2vec.c reads a text: words out of the vocabulary are taken out, frequent words are thinned out (kept with
+probability (sqrt(f / sample) + 1) sample / f, f a word's share of the text; Mikolov et al. 2013, arXiv 1310.4546,
+section 2.3, prints another formula), and only then are windows laid, each of a width drawn from 1 to `window`, inside
+the sentence. Noise words come from the counts to the power 3/4 (section 2.2).
+
+The text is read in blocks of raw tokens, and what a block's words are thinned to depends on (seed, epoch, block) alone.
+A block's kept words are cut into chunks of T centres, and an epoch's chunks are dealt evenly to its rows, J or fewer to
+each. So a batch is a function of (seed, step, row), and an epoch costs one further pass over the tokens.
+
+How many centres may be updated from at once (batch_size x chunk) is a matter of stability, since a word that is in
+many of their pairs moves by the sum of what they ask: with thinning, 256 gave vectors as good as gensim's, which
+updates after each pair; without it, hierarchical softmax with window 10 diverged at 256 and not at 128.
+
+Deviations: a sentence also ends where a block does, as it does in word2vec.c after 1,000 words.
+
+Axes: J updates of a step; T centres; S = T + 2 window context slots, of which slot t + window is centre t; M noise
+words of an update, or nodes below the top of the tree; R top nodes; W = 2 window context slots of a centre; K noise
+words of a pair; C chunks; N kept words of a block.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmx.data import huffman, noise
+from lmx.data.batching import Batches
+from lmx.errors import InputError
+
+BLOCK = 1 << 15  # raw tokens
+_SLACK = 0.005  # of an epoch's rows, for epochs that keep more words than the first
+
+
+class Block(NamedTuple):
+  """The kept words of a block.
+
+  Attributes:
+    token_N: ids.
+    sentence_N: number of the word's sentence in the block, from 1.
+    window_N: width of the word's window.
+    cuts_C: first word of each chunk, and the number of words.
+  """
+
+  token_N: np.ndarray
+  sentence_N: np.ndarray
+  window_N: np.ndarray
+  cuts_C: np.ndarray
+
+
+def words_counted(corpus: Any, words_only: bool) -> np.ndarray:
+  """How often each entry of the vocabulary stands in the training split; 0 for what is no word.
+
+  Args:
+    corpus: the Corpus.
+    words_only: also leave out entries without a letter or digit.
+  """
+  tokenizer = corpus.tokenizer
+  if tokenizer.kind != 'words':
+    raise InputError(f'data.batching "skipgrams" needs words; data.tokenizer is "{tokenizer.kind}"')
+  tokens = np.asarray(corpus.splits['train'].tokens)
+  counts_V = np.zeros(tokenizer.vocab_size, np.int64)
+  for i in range(0, tokens.size, 1 << 24):
+    counts_V += np.bincount(tokens[i : i + (1 << 24)], minlength=tokenizer.vocab_size)
+  for i, word in enumerate(tokenizer.tokens):
+    if i in (tokenizer.unk_id, tokenizer.eos_id) or not word.strip() or words_only and not any(map(str.isalnum, word)):
+      counts_V[i] = 0
+  if np.count_nonzero(counts_V) < 2:
+    raise InputError('the vocabulary has fewer than two words that occur in the training split')
+  return counts_V
+
+
+def keep_probability(counts_V: np.ndarray, sample: float) -> np.ndarray:
+  """Probability that an occurrence of each word is kept; 0 where a word has no count.
+
+  Args:
+    counts_V: occurrences of each word.
+    sample: word2vec.c's threshold; 0 keeps all.
+  """
+  if not sample:
+    return (counts_V > 0).astype(np.float32)
+  share_V = np.maximum(counts_V, 1) / counts_V.sum()
+  return np.where(counts_V > 0, (np.sqrt(share_V / sample) + 1) * sample / share_V, 0).astype(np.float32)
+
+
+def of(cfg: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgrams:
+  """The batches of a split by the `data` section of a config."""
+  batch_size = cfg.batch_size if train else cfg.eval_batch_size or cfg.batch_size
+  return Skipgrams(
+    corpus.splits[split], batch_size, cfg.length if train else cfg.eval_length or cfg.length, seed=seed, train=train,
+    counts_V=words_counted(corpus, cfg.words_only), window=cfg.window, chunk=cfg.chunk, sample=cfg.sample,
+    negative=cfg.negative, shared=cfg.shared_negatives, noise_power=cfg.noise_power, top=cfg.top_nodes,
+    path_slots=cfg.path_slots)  # fmt: skip
+
+
+class Skipgrams(Batches):
+  """Chunks of words, see the module's docstring.
+
+  Args:
+    split: the Split.
+    batch_size: B, rows that are updated from together.
+    length: words of a row, J * chunk.
+    counts_V: see `words_counted`.
+    window: most words to either side.
+    chunk: T.
+    sample: threshold of `keep_probability`.
+    negative: noise words k of a pair; 0 is hierarchical softmax.
+    shared: M, noise words that all pairs of an update share; 0 draws k for each pair alone.
+    noise_power: of the counts, for the noise.
+    top: R.
+    path_slots: M / T with hierarchical softmax; a chunk whose words have more nodes below the top is cut.
+  """
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, counts_V: np.ndarray, seed: int, train: bool,
+               window: int, chunk: int, sample: float, negative: int, shared: int, noise_power: float, top: int,
+               path_slots: int):
+    super().__init__(split, batch_size, length, vocab_size=len(counts_V), seed=seed, train=train, shuffle=False)
+    if length % chunk:
+      raise InputError(f'data.length is {length}; it must be a multiple of data.chunk, which is {chunk}')
+    self._window, self._chunk, self._updates = window, chunk, length // chunk
+    self._negative, self._shared = negative, shared
+    self._keep_V = keep_probability(counts_V, sample)
+    starts = split.offsets if split.sentences is None else split.sentences
+    self._starts = np.asarray(starts)
+    self._capacity = 0
+    if negative:
+      power_V = counts_V.astype(np.float64) ** noise_power * (counts_V > 0)
+      self._cdf_V = np.cumsum(power_V) / power_V.sum()
+    else:
+      self._plant(counts_V, top, path_slots)
+    self._blocks = -(-self._tokens.size // BLOCK)
+    self._block = functools.lru_cache(maxsize=8)(self._cut)
+    self._plan = functools.lru_cache(maxsize=2)(self._count)
+    chunks = int(self._plan(0)[-1])
+    rows = -(-chunks // self._updates)
+    if train:
+      rows = -(-int(chunks * (1 + _SLACK) + 8) // self._updates)
+      rows = -(-rows // batch_size) * batch_size
+    self._set(rows if chunks else 0, self._words, str(chunk))
+
+  def _plant(self, counts_V: np.ndarray, top: int, path_slots: int) -> None:
+    """Splits every word's way through the tree into the top and what is below."""
+    tree = huffman.build(counts_V)
+    word = np.repeat(np.arange(len(counts_V)), np.diff(tree.starts_V))
+    is_top = tree.nodes < top
+    self._top_VR = np.zeros((len(counts_V), top), np.int8)
+    self._top_VR[word[is_top], tree.nodes[is_top]] = tree.signs[is_top]
+    self._nodes, self._signs = tree.nodes[~is_top], tree.signs[~is_top]
+    self._below_V = np.bincount(word[~is_top], minlength=len(counts_V))
+    self._first_V = np.cumsum(self._below_V) - self._below_V
+    self._capacity = max(self._chunk * path_slots, int(self._below_V.max()))
+
+  def _cut(self, epoch: int, number: int) -> Block:
+    """Thins out a block, draws its windows and cuts it into chunks."""
+    begin = number * BLOCK
+    end = min(begin + BLOCK, self._tokens.size)
+    token_N = self._read(np.arange(begin, end))
+    draw = noise.generator(self._seed, 'sample', epoch, number)
+    kept = draw.random(len(token_N), np.float32) < self._keep_V[token_N]
+    low, high = np.searchsorted(self._starts, (begin + 1, end))
+    opens_N = np.zeros(len(token_N), np.int32)
+    opens_N[self._starts[low:high] - begin] = 1
+    sentence_N = 1 + np.cumsum(opens_N, dtype=np.int32)
+    token_N = token_N[kept]
+    window_N = draw.integers(1, self._window, len(token_N), np.int32, endpoint=True)
+    return Block(token_N, sentence_N[kept], window_N, self._cuts(token_N))
+
+  def _cuts(self, token_N: np.ndarray) -> np.ndarray:
+    cuts_C = np.append(np.arange(0, len(token_N), self._chunk), len(token_N))
+    if not self._capacity:
+      return cuts_C
+    below = np.append(0, np.cumsum(self._below_V[token_N]))
+    more = []
+    for c in np.flatnonzero(np.diff(below[cuts_C]) > self._capacity):
+      at = cuts_C[c]
+      while below[cuts_C[c + 1]] - below[at] > self._capacity:
+        at = np.searchsorted(below, below[at] + self._capacity, 'right') - 1
+        more.append(at)
+    return np.union1d(cuts_C, more).astype(np.int64)
+
+  def _count(self, epoch: int) -> np.ndarray:
+    """Chunks before each block of an epoch, and in all of it."""
+    chunks, words = np.zeros(self._blocks + 1, np.int64), 0
+    for number in range(self._blocks):
+      block = self._cut(epoch, number)
+      chunks[number + 1] = len(block.cuts_C) - 1
+      words += len(block.token_N)
+    if epoch == 0:
+      self._words = words
+    return np.cumsum(chunks)
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    rows = [self._row(epoch, int(example) if live else -1) for example, live in zip(example_B, live_B, strict=True)]
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+
+  def _row(self, epoch: int, row: int) -> dict[str, np.ndarray]:
+    """The arrays of one row; -1 is a row of padding."""
+    J, T, S, w = self._updates, self._chunk, self._chunk + 2 * self._window, self._window
+    found = dict(tokens_BJS=np.zeros((J, S), np.int32), documents_BJS=np.zeros((J, S), np.int32),
+                 window_BJT=np.zeros((J, T), np.int32))  # fmt: skip
+    plan = self._plan(epoch)
+    chunks, rows = min(int(plan[-1]), self.examples * J), self.examples
+    first, last = (row * chunks // rows, (row + 1) * chunks // rows) if row >= 0 else (0, 0)
+    j = 0
+    while first + j < last:
+      number = int(np.searchsorted(plan, first + j, 'right')) - 1
+      block = self._block(epoch, number)
+      local_C = np.arange(first + j, min(last, plan[number + 1])) - plan[number]
+      start_C, stop_C = block.cuts_C[local_C, None], block.cuts_C[local_C + 1, None]
+      slot_CS = start_C - w + np.arange(S)
+      inside_CS = (slot_CS >= 0) & (slot_CS < len(block.token_N))
+      slot_CS = np.clip(slot_CS, 0, len(block.token_N) - 1)
+      to = slice(j, j + len(local_C))
+      found['tokens_BJS'][to] = np.where(inside_CS, block.token_N[slot_CS], 0)
+      found['documents_BJS'][to] = np.where(inside_CS, block.sentence_N[slot_CS], 0)
+      found['window_BJT'][to] = np.where(start_C + np.arange(T) < stop_C, block.window_N[slot_CS[:, w : w + T]], 0)
+      j += len(local_C)
+    return found | (self._noise(epoch, max(row, 0)) if self._negative else self._ways(found))
+
+  def _noise(self, epoch: int, row: int) -> dict[str, np.ndarray]:
+    J, T, K, M = self._updates, self._chunk, self._negative, self._shared
+    draw = noise.generator(self._seed, 'noise', epoch, row)
+    shape = (J, M) if M else (J, T, 2 * self._window, K)
+    drawn = np.searchsorted(self._cdf_V, draw.random(shape), 'right').astype(np.int32)
+    if M:
+      return dict(negatives_BJM=drawn, weights_BJM=np.full((J, M), K / M, np.float32))
+    return dict(pair_negatives_BJTWK=drawn)
+
+  def _ways(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The nodes on the ways to the centres."""
+    J, T = found['window_BJT'].shape
+    token_JT = found['tokens_BJS'][:, self._window : self._window + T]
+    live_JT = found['window_BJT'] > 0
+    below_JT = self._below_V[token_JT] * live_JT
+    update, owner = (np.repeat(x.ravel(), below_JT.ravel()) for x in np.indices((J, T)))
+    count_J = below_JT.sum(1)
+    slot = np.arange(len(update)) - np.repeat(np.cumsum(count_J) - count_J, count_J)
+    first = np.cumsum(below_JT.ravel()) - below_JT.ravel()
+    within = np.arange(len(update)) - np.repeat(first, below_JT.ravel())
+    at = self._first_V[token_JT[update, owner]] + within
+    made = dict(top_BJTR=self._top_VR[token_JT] * live_JT[..., None])
+    for name, values, dtype in (('path', self._nodes[at], np.int32), ('owner', owner, np.int32),
+                                ('sign', self._signs[at], np.int8)):  # fmt: skip
+      made[f'{name}_BJM'] = np.zeros((J, self._capacity), dtype)
+      made[f'{name}_BJM'][update, slot] = values
+    return made

@@ -1,0 +1,206 @@
+"""What vectors of words are measured by: nearest words, similarity judgements, analogies.
+
+Analogies: Mikolov et al. 2013 (arXiv 1301.3781, section 4.1) by the rule of word2vec's compute-accuracy and of gensim:
+unit vectors, the word nearest to b - a + c among the most frequent ones other than the three, case not regarded, and
+questions with a word that is not among them left out. Similarity: Spearman's rank correlation between judgements and
+cosines (ties get their mean rank), pairs with an unknown word left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lmx.errors import InputError, nearest
+
+_QUESTIONS = 256  # scored at once
+
+
+class Analogies(NamedTuple):
+  """Accuracy on analogies.
+
+  Attributes:
+    sections: name -> (right, asked).
+    skipped: questions with a word that is unknown or not frequent enough.
+  """
+
+  sections: dict[str, tuple[int, int]]
+  skipped: int
+
+  def accuracy(self, kind: str = 'total') -> float:
+    """Share of right answers: 'semantic', 'syntactic' (sections that begin with "gram") or 'total'; NaN if none."""
+    wanted = {'total': (True, False), 'syntactic': (True,), 'semantic': (False,)}[kind]
+    counts = [pair for name, pair in self.sections.items() if name.startswith('gram') in wanted]
+    asked = sum(n for _, n in counts)
+    return sum(right for right, _ in counts) / asked if asked else float('nan')
+
+
+class Similarity(NamedTuple):
+  """Spearman's correlation with judgements, pairs used, and pairs left out."""
+
+  spearman: float
+  pairs: int
+  skipped: int
+
+
+class Vectors:
+  """Words with their vectors, the most frequent word first.
+
+  Attributes:
+    words: the vocabulary.
+    raw_VD: float32 vectors as learned.
+    table_VD: the same at unit length.
+  """
+
+  def __init__(self, words: Sequence[str], table_VD: np.ndarray):
+    if len(words) != len(table_VD):
+      raise InputError(f'{len(words)} words, but {len(table_VD)} vectors')
+    self.words, self.raw_VD = list(words), np.asarray(table_VD, np.float32)
+    norm_V1 = np.linalg.norm(table_VD, axis=1, keepdims=True)
+    self.table_VD = (table_VD / np.maximum(norm_V1, 1e-12)).astype(np.float32)
+    self._index = {word: i for i, word in reversed(list(enumerate(words)))}
+    self._cases: dict[str, list[int]] = {}
+    for i, word in enumerate(words):
+      self._cases.setdefault(word.upper(), []).append(i)
+
+  def index(self, word: str) -> int:
+    """The word's row; InputError with the nearest word if it has none."""
+    if word not in self._index:
+      raise InputError(f'"{word}" has no vector{nearest(word, self.words[:20_000])}')
+    return self._index[word]
+
+  def nearest(self, word: str, count: int = 10) -> list[tuple[str, float]]:
+    """The `count` words of largest cosine, with it."""
+    return self._near(self.table_VD[self.index(word)], [self.index(word)], count)
+
+  def analogy(self, a: str, b: str, c: str, count: int = 10) -> list[tuple[str, float]]:
+    """The `count` words, the three left out, of largest cosine with b - a + c: a is to b as c is to them."""
+    rows = [self.index(word) for word in (a, b, c)]
+    wanted_D = self.table_VD[rows[1]] - self.table_VD[rows[0]] + self.table_VD[rows[2]]
+    return self._near(wanted_D / max(float(np.linalg.norm(wanted_D)), 1e-12), rows, count)
+
+  def _near(self, wanted_D: np.ndarray, without: list[int], count: int) -> list[tuple[str, float]]:
+    score_V = self.table_VD @ wanted_D
+    score_V[without] = -np.inf
+    best = np.argsort(-score_V)[: max(0, min(count, len(score_V) - len(set(without))))]
+    return [(self.words[i], float(score_V[i])) for i in best]
+
+  def similarity(self, pairs: Iterable[tuple[str, str, float]], restrict: int = 300_000) -> Similarity:
+    """Correlation of cosines with judgements.
+
+    Args:
+      pairs: (word, word, judgement).
+      restrict: only the first so many words of the vocabulary are known.
+    """
+    found, judged, skipped = [], [], 0
+    for a, b, score in pairs:
+      rows = [self._first(word, restrict) for word in (a, b)]
+      if -1 in rows:
+        skipped += 1
+        continue
+      found.append(self.table_VD[rows[0]] @ self.table_VD[rows[1]])
+      judged.append(score)
+    spearman = _correlation(_ranks(found), _ranks(judged)) if len(found) > 1 else float('nan')
+    return Similarity(spearman, len(found), skipped)
+
+  def analogies(self, questions: Iterable[tuple[str, Sequence[str]]], restrict: int = 30_000) -> Analogies:
+    """Answers questions "a is to b as c is to ?".
+
+    Args:
+      questions: (section, (a, b, c, answer)).
+      restrict: only the first so many words of the vocabulary are known and can be answers.
+    """
+    sections: dict[str, tuple[int, int]] = {}
+    asked, skipped = [], 0
+    for section, words in questions:
+      sections.setdefault(section, (0, 0))
+      rows = [self._first(word, restrict) for word in words]
+      if -1 in rows:
+        skipped += 1
+      else:
+        asked.append((section, rows))
+    for start in range(0, len(asked), _QUESTIONS):
+      part = asked[start : start + _QUESTIONS]
+      answer = self._answers(np.array([rows for _, rows in part]), restrict)
+      for (section, rows), given in zip(part, answer, strict=True):
+        right, total = sections[section]
+        same = int(self.words[given].upper() == self.words[rows[3]].upper())
+        sections[section] = (right + same, total + 1)
+    return Analogies(sections, skipped)
+
+  def _first(self, word: str, restrict: int) -> int:
+    """The most frequent word that is this one but for case; -1 if it is not among the first `restrict`."""
+    rows = self._cases.get(word.upper())
+    return rows[0] if rows and rows[0] < restrict else -1
+
+  def _answers(self, rows_Q4: np.ndarray, restrict: int) -> np.ndarray:
+    a, b, c = (self.table_VD[rows_Q4[:, i]] for i in range(3))
+    score_QV = (b - a + c) @ self.table_VD[:restrict].T
+    for q, rows in enumerate(rows_Q4[:, :3]):
+      for row in rows:
+        same = self._cases[self.words[row].upper()]
+        score_QV[q, [i for i in same if i < restrict]] = -np.inf
+    return np.argmax(score_QV, axis=1)
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+  """Ranks from 0, equal values sharing the mean of theirs."""
+  _, inverse, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+  return (np.cumsum(counts) - (counts + 1) / 2)[inverse]
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+  a, b = a - a.mean(), b - b.mean()
+  scale = float(np.sqrt((a @ a) * (b @ b)))
+  return float(a @ b) / scale if scale else float('nan')
+
+
+def project(table_ND: np.ndarray) -> np.ndarray:
+  """The two principal components of some vectors, (N, 2), as figure 2 of arXiv 1310.4546 shows them."""
+  centred_ND = table_ND - table_ND.mean(0)
+  u_NK, s_K, _ = np.linalg.svd(centred_ND, full_matrices=False)
+  found_NK = np.zeros((len(table_ND), 2))
+  found_NK[:, : min(2, len(s_K))] = (u_NK * s_K)[:, :2]
+  return found_NK
+
+
+def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
+  """Yields (section, [a, b, c, answer]) of a file like questions-words.txt, which may be gzipped. Raises InputError."""
+  section = ''
+  for number, line in _lines(path):
+    words = line.split()
+    if line.startswith(':'):
+      section = line[1:].strip()
+    elif len(words) == 4:
+      yield section, words
+    elif words:
+      raise InputError(f'{path}:{number}: a question has four words, this line {len(words)}')
+
+
+def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
+  """Yields (word, word, judgement) of lines split by tabs, commas or spaces; a head line and # lines are passed over.
+
+  Raises:
+    InputError: no such file, or a line of another form.
+  """
+  for number, line in _lines(path):
+    cells = line.replace('\t', ' ').replace(',', ' ').replace(';', ' ').split()
+    if not cells or line.startswith('#'):
+      continue
+    try:
+      yield cells[0], cells[1], float(cells[2])
+    except (IndexError, ValueError):
+      if number > 1:
+        raise InputError(f'{path}:{number}: expected two words and a number, got "{line}"') from None
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+  try:
+    with gzip.open(path, 'rt', encoding='utf-8') if path.endswith('.gz') else open(path, encoding='utf-8') as file:
+      for number, line in enumerate(file, 1):
+        yield number, line.rstrip('\n')
+  except (OSError, UnicodeDecodeError) as error:
+    raise InputError(f'cannot read {path}: {error}') from None

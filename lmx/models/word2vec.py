@@ -1,0 +1,198 @@
+"""word2vec: vectors of words that predict their neighbours, CBOW and skip-gram.
+
+Papers: Mikolov, Chen, Corrado & Dean 2013, "Efficient Estimation of Word Representations in Vector Space" (arXiv
+1301.3781; 2013a): the two architectures of section 3, hierarchical softmax over a Huffman tree (`data.negative=0`);
+Mikolov, Sutskever, Chen, Corrado & Dean 2013 (arXiv 1310.4546; 2013b): negative sampling (equation 4). Where the papers
+leave something open the released word2vec.c decides: start values, and the gradient of CBOW, which goes unscaled to
+every context word though the forward pass takes their mean (`cbow_gradient='c'`; 'mean' is the derivative).
+
+As in word2vec.c, skip-gram predicts the centre from each of its context words, which over a corpus are the same pairs.
+A model of windows and not of sequences (`READS`): `apply` gives one hidden vector for a context slot (skip-gram) or a
+centre (CBOW), no scores of words in the order of a text (`WORDS`), and the loss belongs to lmx/objectives/skipgram.py.
+Both tables are read by row only (`rows`), so a training step costs the same whatever V is.
+Deviation: the logistic function is exact, where word2vec.c has a table of it, cut off at +-6.
+
+Axes: J updates of a step, one after the other (the sparse step gives one at a time, without the axis); T centres of an
+update; S = T + 2 window context slots, of which slot t + window is centre t; M noise words of an update, or nodes below
+the top of the tree; R top nodes; W, K context slots of a centre and noise words of a pair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import check_choice
+from lmx.layers import embed
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+READS = 'windows'
+WORDS = False
+OBJECTIVE = 'skipgram'
+HEADS = ('output',)
+VOCABULARY = ('embed/table',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size.
+    D: width of the vectors.
+    architecture: 'skipgram' or 'cbow'.
+    cbow_gradient: 'c' or 'mean', see above.
+    dtype: compute type.
+  """
+
+  V: int = 10_000
+  D: int = 100
+  architecture: str = 'skipgram'
+  cbow_gradient: str = 'c'
+  dtype: str = 'float32'
+
+  N = 0  # no layer between the two tables
+
+  def __post_init__(self):
+    check_choice('model.architecture', self.architecture, ('skipgram', 'cbow'))
+    check_choice('model.cbow_gradient', self.cbow_gradient, ('c', 'mean'))
+
+
+VARIANTS = {
+  'skipgram': dict(architecture='skipgram', D=300),  # 2013b, section 3
+  'cbow': dict(architecture='cbow', D=300),
+  'tiny': dict(V=61, D=16),
+}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Vectors of words uniform in +-1 / (2 D), output vectors zero, as word2vec.c begins.
+
+  With hierarchical softmax the V - 1 inner nodes have the first rows of the output table and the last one is spare.
+  """
+  half = 0.5 / cfg.D
+  table = jax.random.uniform(key, (cfg.V, cfg.D), jnp.float32, -half, half)
+  return {'embed': {'table': table}, 'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)}}
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """None."""
+  del cfg, batch_size, length
+  return ()
+
+
+def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
+  """Ids of the rows that a batch reads: {'embed/table': (B, J, S), 'output/table': two arrays}.
+
+  The output rows of an update are, with negative sampling, its centres (B, J, T) and its noise words (`noise`); with
+  hierarchical softmax the top nodes of the tree (B, J, R) and the nodes below on the centres' ways (B, J, M).
+  """
+  tokens_BJS = batch['tokens_BJS']
+  if hierarchical(batch):
+    top_R = jnp.arange(batch['top_BJTR'].shape[-1], dtype=tokens_BJS.dtype)
+    parts = jnp.broadcast_to(top_R, tokens_BJS.shape[:-1] + top_R.shape), batch['path_BJM']
+  else:
+    parts = centres(batch, tokens_BJS), noise(cfg, batch)
+  return {'embed/table': tokens_BJS, 'output/table': parts}
+
+
+def hierarchical(batch: Batch) -> bool:
+  """Whether the batch has ways through the tree, and no noise words: the data decides the form of the output."""
+  return 'top_BJTR' in batch
+
+
+def noise(cfg: Config, batch: Batch) -> Array:
+  """Noise words: (B, J, M) shared by an update, or (B, J, T, W, K), of which CBOW needs those of one slot a centre."""
+  if 'negatives_BJM' in batch:
+    return batch['negatives_BJM']
+  found_BJTWK = batch['pair_negatives_BJTWK']
+  return found_BJTWK[..., :1, :] if cfg.architecture == 'cbow' else found_BJTWK
+
+
+def centres(batch: Batch, x_BJS: Array) -> Array:
+  """The part of the context slots that is centres, (B, J, T)."""
+  return _slots(batch, x_BJS, 0)
+
+
+def _slots(batch: Batch, x_BJS: Array, offset: int) -> Array:
+  """The slots that lie `offset` after each centre, (B, J, T)."""
+  T = batch['window_BJT'].shape[-1]
+  first = (x_BJS.shape[-1] - T) // 2 + offset
+  return x_BJS[..., first : first + T]
+
+
+def pairs(batch: Batch) -> Array:
+  """1 where a context slot is in the window of a centre, else 0: float32 (B, J, S, T).
+
+  A centre's window (`window_BJT`, 0 for padding) ends with its sentence (`documents_BJS`, 0 for padding).
+  """
+  documents_BJS, window_BJT = batch['documents_BJS'], batch['window_BJT']
+  T, S = window_BJT.shape[-1], documents_BJS.shape[-1]
+  distance_ST = jnp.abs(jnp.arange(S)[:, None] - jnp.arange(T) - (S - T) // 2)
+  near_BJST = (distance_ST > 0) & (distance_ST <= window_BJT[..., None, :])
+  found_BJST = near_BJST & (documents_BJS[..., None] == centres(batch, documents_BJS)[..., None, :])
+  # The barrier keeps XLA from computing this anew inside every loop that reads it, which took half of a step.
+  return jax.lax.optimization_barrier(found_BJST.astype(jnp.float32))
+
+
+def has_context(batch: Batch) -> Array:
+  """1 where a centre has a context word, else 0: float32 (B, J, T); the nearest slots decide."""
+  documents_BJS = batch['documents_BJS']
+  before, here, after = (_slots(batch, documents_BJS, offset) for offset in (-1, 0, 1))
+  found_BJT = (batch['window_BJT'] > 0) & ((before == here) | (after == here))
+  return jax.lax.optimization_barrier(found_BJT.astype(jnp.float32))
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """The hidden vectors: with skip-gram those of the context words, with CBOW the mean of each centre's context.
+
+  Args:
+    batch: tokens_BJS, documents_BJS, window_BJT.
+    state: ().
+    key: not used, there is no dropout.
+    all_layers: also return the vectors of the context words.
+
+  Returns:
+    (Features with (B, J, S, D), or (B, J, T, D) with CBOW; ()).
+  """
+  del key
+  x_BJSD = embed.lookup(params['embed']['table'], batch['tokens_BJS'], cfg.dtype)
+  h = x_BJSD
+  if cfg.architecture == 'cbow':
+    pairs_BJST = pairs(batch).astype(x_BJSD.dtype)
+    count_BJT = jnp.maximum(jnp.sum(pairs_BJST, axis=-2), 1)
+    sum_BJTD = jnp.einsum('...ST,...SD->...TD', pairs_BJST, x_BJSD)
+    h = sum_BJTD / count_BJT[..., None]
+    if cfg.cbow_gradient == 'c':
+      h = jax.lax.stop_gradient(h) + (sum_BJTD - jax.lax.stop_gradient(sum_BJTD))
+  return Features(h, layers=(x_BJSD, h) if all_layers else None), state
+
+
+def outputs(cfg: Config, params: Params, batch: Batch) -> tuple[Array, Array]:
+  """The output vectors of `rows`, (..., D) each."""
+  return embed.lookup(params['output']['table'], rows(cfg, batch)['output/table'], cfg.dtype)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every output row, a word or a node: (..., V) float32."""
+  table_VD = params['output']['table'].astype(features.last_BTD.dtype)
+  return jnp.einsum('...D,VD->...V', features.last_BTD, table_VD, preferred_element_type=jnp.float32)
+
+
+def nll(cfg: Config, params: Params, features: Features, targets: Array) -> Array:
+  """-log sigmoid(score) of one output row for each hidden vector, in nats: float32, shaped like `targets`."""
+  y = embed.lookup(params['output']['table'], targets, cfg.dtype)
+  score = jnp.einsum('...D,...D->...', features.last_BTD, y, preferred_element_type=jnp.float32)
+  return jax.nn.softplus(-score)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: the words' vectors 0, the output 1."""
+  del cfg
+  return {'embed': 0, 'output': 1}[path[0]]

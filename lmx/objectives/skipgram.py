@@ -1,0 +1,209 @@
+"""Prediction of words from their neighbours: negative sampling and hierarchical softmax (see lmx/models/word2vec.py).
+
+Negative sampling (Mikolov et al. 2013, arXiv 1310.4546, equation 4): a pair of a hidden vector h and a centre w loses
+  -log s(h . y_w) - sum over k draws from the noise of log s(-h . y_n),
+where draws equal to w count nothing, as in word2vec.c. Drawn for each pair alone (`pair_negatives_BJTWK`) that is the
+formula; shared by all pairs of an update (`negatives_BJM`, Ji et al. 2016, arXiv 1604.04661) each of the M draws has
+the weight k / M, which has the same expectation and turns into matrix products.
+
+Hierarchical softmax (Mikolov et al. 2013, arXiv 1301.3781, section 2.1; Morin & Bengio 2005): a pair loses
+-log s(+-h . y_n) at each node n on the way from the root to the leaf w, + where the way goes left.
+
+The terms are sums over pairs (skip-gram) or centres (CBOW), and `lmx.sparse_step` applies the gradient of the sum, so
+that an update moves vectors as the papers' updates of one pair after the other do.
+
+Axes: those of the model; W = 2 window context slots of one centre (1 with CBOW), K negatives of a pair, R top nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'neighbours'
+Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors of `rows`
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """No options: what is asked of a pair is in the batch."""
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """No head of its own: both tables belong to the model."""
+  del cfg, model, model_cfg, key
+  return {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """One term: ('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of centres}."""
+  del cfg
+  return {'nll': jnp.sum(batch['window_BJT'] > 0, dtype=jnp.float32)}
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Negative log-likelihood in nats.
+
+  Args:
+    params: {'model': ...}.
+    batch: tokens_BJS, documents_BJS, window_BJT, and negatives_BJM, pair_negatives_BJTWK or top_BJTR, path_BJM,
+      owner_BJM, sign_BJM (lmx/data/skipgrams.py).
+    state: ().
+
+  Returns:
+    Output with sums {'nll'} and metrics {'nll': (sum, pairs or centres)}.
+  """
+  features, state = model.apply(model_cfg, params['model'], batch, state, key)
+  first, second = model.outputs(model_cfg, params['model'], batch)
+  vectors = features.last_BTD, first, second
+  tree = model.hierarchical(batch)
+  if model_cfg.architecture == 'cbow':
+    uses = model.has_context(batch)
+    total = _cbow_tree(batch, vectors, uses) if tree else _cbow_negative(model, model_cfg, batch, vectors, uses)
+  else:
+    uses = model.pairs(batch)
+    total = _skipgram_tree(batch, vectors, uses) if tree else _skipgram_negative(model, model_cfg, batch, vectors, uses)
+  return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """Scores of every output row: ({'scores': (B, J, S or T, V) float32}, state)."""
+  del cfg
+  features, state = model.apply(model_cfg, params['model'], batch, state)
+  return {'scores': model.logits(model_cfg, params['model'], features)}, state
+
+
+def headline(cfg: Config) -> str:
+  """'loss': of a pair or a centre, noise words included. It is no perplexity, and compares only with its like."""
+  del cfg
+  return 'loss'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """{'loss': mean over pairs (skip-gram) or centres (CBOW)}, in nats."""
+  del cfg, counts
+  total, weight = totals['nll']
+  return {'loss': total / weight if weight else float('nan')}
+
+
+def protocol(cfg: Config, data, batches) -> list[str]:
+  """What the loss is made of: it depends on all of it."""
+  del cfg, batches
+  noise = f'{data.negative} noise words' if data.negative else 'hierarchical softmax'
+  return [f'loss of a pair (skip-gram) or centre (CBOW), {noise}', f'window {data.window}, subsampling {data.sample:g}']
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """`length` words a row in updates of 32, with window 5 and 64 shared noise words: the defaults of the data."""
+  del cfg
+  T = min(length, 32)
+  lead = (batch_size, -(-length // T))
+  sizes = {'tokens_BJS': T + 10, 'documents_BJS': T + 10, 'window_BJT': T, 'negatives_BJM': 64}
+  found = {name: jax.ShapeDtypeStruct((*lead, size), jnp.int32) for name, size in sizes.items()}
+  return found | {'weights_BJM': jax.ShapeDtypeStruct((*lead, 64), jnp.float32)}
+
+
+def _score(h, y, form: str) -> Array:
+  return jnp.einsum(form, h, y, preferred_element_type=jnp.float32)
+
+
+@jax.custom_vjp
+def _loss(score: Array, weight: Array, yes: Array) -> Array:
+  """Sum of -yes log s(score) - (weight - yes) log s(-score), of which only the scores have a derivative."""
+  return _loss_forward(score, weight, yes)[0]
+
+
+def _loss_forward(score, weight, yes):
+  # log(1 + e^x) from the logistic function that the derivative needs anyway: a third of jax.nn.softplus's time.
+  other = jax.nn.sigmoid(-score)
+  softplus = jnp.maximum(score, -jnp.log(jnp.maximum(other, jnp.finfo(score.dtype).tiny)))
+  total = jnp.sum(weight * softplus - yes * score, dtype=jnp.float32)
+  return total, weight * (1.0 - other) - yes
+
+
+def _loss_backward(slope, cotangent):
+  # A step that leaves an update out asks for no gradient, and shall get none where the scores are not finite.
+  return jax.lax.optimization_barrier(jnp.where(cotangent == 0, 0.0, cotangent * slope)), None, None
+
+
+_loss.defvjp(_loss_forward, _loss_backward)
+
+
+def _skipgram_negative(model, model_cfg, batch: Batch, vectors: Vectors, pairs_BJST: Array) -> Array:
+  x_BJSD, y_BJTD, noise = vectors
+  centre_BJT = model.centres(batch, batch['tokens_BJS'])
+  total = _loss(_score(x_BJSD, y_BJTD, '...SD,...TD->...ST'), pairs_BJST, pairs_BJST)
+  ids = model.noise(model_cfg, batch)
+  if 'negatives_BJM' not in batch:
+    T = centre_BJT.shape[-1]
+    slot_TW = jnp.arange(T)[:, None] + _others((x_BJSD.shape[-2] - T) // 2)
+    uses_BJTW = pairs_BJST[..., slot_TW, jnp.arange(T)[:, None]]
+    return total + _pair_noise(ids, x_BJSD[..., slot_TW, :], noise, uses_BJTW, centre_BJT)
+  other_BJTM = (centre_BJT[..., None] != ids[..., None, :]).astype(jnp.float32)
+  weight_BJSM = jnp.einsum('...ST,...TM->...SM', pairs_BJST, other_BJTM * batch['weights_BJM'][..., None, :])
+  return total + _loss(_score(x_BJSD, noise, '...SD,...MD->...SM'), weight_BJSM, jnp.float32(0))
+
+
+def _others(window: int) -> Array:
+  """Places of a centre's 2 window neighbours, counted from the first of them."""
+  place_W = jnp.arange(2 * window)
+  return place_W + (place_W >= window)
+
+
+def _cbow_negative(model, model_cfg, batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
+  h_BJTD, y_BJTD, noise = vectors
+  centre_BJT = model.centres(batch, batch['tokens_BJS'])
+  total = _loss(_score(h_BJTD, y_BJTD, '...TD,...TD->...T'), live_BJT, live_BJT)
+  ids = model.noise(model_cfg, batch)
+  if 'negatives_BJM' not in batch:
+    return total + _pair_noise(ids, h_BJTD[..., None, :], noise, live_BJT[..., None], centre_BJT)
+  other_BJTM = centre_BJT[..., None] != ids[..., None, :]
+  weight_BJTM = other_BJTM * live_BJT[..., None] * batch['weights_BJM'][..., None, :]
+  return total + _loss(_score(h_BJTD, noise, '...TD,...MD->...TM'), weight_BJTM, jnp.float32(0))
+
+
+def _pair_noise(ids_BJTWK, h_BJTWD, y_BJTWKD, uses_BJTW, centre_BJT) -> Array:
+  """Each pair with draws of its own."""
+  score_BJTWK = _score(h_BJTWD, y_BJTWKD, '...TWD,...TWKD->...TWK')
+  weight_BJTWK = uses_BJTW[..., None] * (ids_BJTWK != centre_BJT[..., None, None])
+  return _loss(score_BJTWK, weight_BJTWK, jnp.float32(0))
+
+
+def _skipgram_tree(batch: Batch, vectors: Vectors, pairs_BJST: Array) -> Array:
+  x_BJSD, top_BJRD, below_BJMD = vectors
+  top_BJTR, sign_BJM = batch['top_BJTR'].astype(jnp.float32), batch['sign_BJM'].astype(jnp.float32)
+  weight_BJSR = jnp.einsum('...ST,...TR->...SR', pairs_BJST, jnp.abs(top_BJTR))
+  left_BJSR = jnp.einsum('...ST,...TR->...SR', pairs_BJST, jnp.maximum(top_BJTR, 0.0))
+  total = _loss(_score(x_BJSD, top_BJRD, '...SD,...RD->...SR'), weight_BJSR, left_BJSR)
+  owner_BJTM = jax.nn.one_hot(batch['owner_BJM'], pairs_BJST.shape[-1], axis=-2) * jnp.abs(sign_BJM)[..., None, :]
+  weight_BJSM = jnp.einsum('...ST,...TM->...SM', pairs_BJST, owner_BJTM)
+  score_BJSM = _score(x_BJSD, below_BJMD, '...SD,...MD->...SM')
+  return total + _loss(score_BJSM, weight_BJSM, weight_BJSM * (sign_BJM > 0)[..., None, :])
+
+
+def _cbow_tree(batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
+  h_BJTD, top_BJRD, below_BJMD = vectors
+  top_BJTR, sign_BJM = batch['top_BJTR'].astype(jnp.float32), batch['sign_BJM'].astype(jnp.float32)
+  weight_BJTR = jnp.abs(top_BJTR) * live_BJT[..., None]
+  left_BJTR = jnp.maximum(top_BJTR, 0.0) * live_BJT[..., None]
+  total = _loss(_score(h_BJTD, top_BJRD, '...TD,...RD->...TR'), weight_BJTR, left_BJTR)
+  # One gather from a matrix of rows: XLA's gather along an inner axis is many times slower.
+  T = live_BJT.shape[-1]
+  first_BJ1 = T * jnp.arange(live_BJT.size // T).reshape(live_BJT.shape[:-1] + (1,))
+  take = lambda rows: rows.at[batch['owner_BJM'] + first_BJ1].get(mode='promise_in_bounds')
+  weight_BJM = jnp.abs(sign_BJM) * take(live_BJT.reshape(-1))
+  score_BJM = _score(take(h_BJTD.reshape(-1, h_BJTD.shape[-1])), below_BJMD, '...D,...D->...')
+  return total + _loss(score_BJM, weight_BJM, weight_BJM * (sign_BJM > 0))

@@ -1,0 +1,35 @@
+"""The vectors of words that a run has learned, as `metrics.embeddings.Vectors`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lmx.data import pipeline, skipgrams
+from lmx.errors import InputError
+from lmx.metrics.embeddings import Vectors
+from lmx.types import Params
+
+
+def of_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
+  """The rows of `embed/table` that belong to words of the training split, the most frequent first.
+
+  Args:
+    corpus: whose tokenizer numbers the rows.
+    data: the run's section, which says what is a word.
+    params: the model's.
+
+  Raises:
+    InputError: the model has no such table.
+  """
+  if 'table' not in params.get('embed', {}):
+    raise InputError('this model has no table of word vectors (embed/table)')
+  counts_V = skipgrams.words_counted(corpus, data.words_only)
+  order = np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
+  return Vectors([corpus.tokenizer.tokens[i] for i in order], np.asarray(params['embed']['table'])[order])
+
+
+def of_run(loaded: Any) -> Vectors:
+  """The vectors of a run given back by `lmx.load`."""
+  return of_tables(pipeline.load(loaded.run.data), loaded.run.data, loaded.params['model'])

@@ -1,0 +1,80 @@
+"""`lmx vectors` on a trained run and on files, and the run's own nearest words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lmx import wordvectors
+from lmx.cli import main
+from lmx.errors import InputError
+from lmx.interop import word2vec
+
+CONFIG = '--config=experiments/word2vec/quickstart.py:tiny'
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory):
+  path = tmp_path_factory.mktemp('run') / 'vectors'
+  assert main.main(['train', CONFIG, f'--workdir={path}', '--config.parallel.data=1']) == 0
+  return path
+
+
+def command(capsys, *argv):
+  code = main.main(['vectors', *map(str, argv)])
+  captured = capsys.readouterr()
+  return code, captured.out, captured.err
+
+
+def test_a_run_leaves_nearest_words_and_an_honest_headline(workdir):
+  results = json.loads((workdir / 'results.json').read_text())
+  assert results['metric'] == 'loss' and results['loss'] > 0
+  assert not any('perplexity' in key for key in results)
+  assert 'noise words' in results['protocol'] and 'window 5' in results['protocol']
+  lines = (workdir / 'samples.txt').read_text().split('\n', 1)[1].split('\n\n----\n\n')
+  assert [line.split(':')[0] for line in lines] == ['list', 'error', 'returns', 'file', 'class', 'integer']
+
+
+def test_evaluate_says_what_its_loss_is(workdir, capsys):
+  assert main.main(['evaluate', f'--workdir={workdir}', '--split=valid']) == 0
+  out = capsys.readouterr().out
+  assert 'loss of a pair' in out and 'perplexity' not in out
+
+
+def test_figures_words_and_files(workdir, tmp_path, capsys):
+  (tmp_path / 'q.txt').write_text(': plural\nlist lists file files\nlist lists file qwxyz\n')
+  (tmp_path / 's.tsv').write_text('word1\tword2\tscore\nlist\tlists\t9\nfile\tfiles\t8\nlist\tqwxyz\t1\n')
+  code, out, _ = command(
+    capsys, f'--workdir={workdir}', f'--analogies={tmp_path}/q.txt', f'--similarity={tmp_path}/s.tsv', '--nearest=list',
+    '--analogy=list,lists,file', '--count=3', f'--export={tmp_path}/v.bin', f'--plot={tmp_path}/map.png',
+    '--words=list,lists,file,files', '--pairs', '--json',
+  )  # fmt: skip
+  assert code == 0
+  found = json.loads(out)
+  assert found['analogies']['sections'] == {'plural': [found['analogies']['sections']['plural'][0], 1]}
+  assert found['analogies']['skipped'] == 1
+  assert found['similarity'][f'{tmp_path}/s.tsv']['pairs'] == 2
+  assert len(found['nearest']['list']) == len(found['nearest']['list,lists,file']) == 3
+  assert (tmp_path / 'map.png').read_bytes()[:4] == b'\x89PNG'
+  words, table = word2vec.read(str(tmp_path / 'v.bin'))
+  assert len(words) == found['words'] and table.shape[1] == found['width'] and np.isfinite(table).all()
+  assert '<unk>' not in words and ',' not in words  # the run reads words only
+  code, again, _ = command(capsys, f'--vectors={tmp_path}/v.bin', '--nearest=list', '--count=3', '--json')
+  assert code == 0 and json.loads(again)['nearest']['list'] == found['nearest']['list']
+
+
+def test_mistakes_are_named(workdir, tmp_path, capsys):
+  for argv, message in (
+    (['--nearest=lst'], '"lst" has no vector'), (['--analogy=a,b'], 'three words'),
+    ([f'--analogies={tmp_path}/x'], 'cannot'), ([f'--plot={tmp_path}/m.png', '--words=list'], 'at least two'),
+    ([f'--export={tmp_path}/none/v.txt'], 'cannot write'),
+  ):  # fmt: skip
+    code, _, err = command(capsys, f'--workdir={workdir}', *argv)
+    assert code == 2 and message in err
+
+
+def test_a_model_without_vectors_is_refused():
+  with pytest.raises(InputError, match='no table of word vectors'):
+    wordvectors.of_tables(None, None, {'embed': {'tokens': np.zeros((2, 2))}})

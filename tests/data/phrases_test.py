@@ -1,0 +1,62 @@
+"""Phrases: the paper's score, joining from left to right, several passes; and the command."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from lmx.cli import main
+from lmx.data import phrases
+from lmx.errors import InputError
+
+LINES = ['new york is big', 'in new york city', 'the city is new', 'york is old', 'a new york city']
+SENTENCES = [line.split() for line in LINES * 4]
+
+
+def test_the_score_is_the_papers_times_the_words():
+  found = phrases.learn(SENTENCES, threshold=0.0, discount=2.0, min_count=2)
+  words = sum(map(len, SENTENCES))
+  assert found.scores['new', 'york'] == pytest.approx((12 - 2) / (16 * 16) * words)
+  assert found.scores['york', 'city'] == pytest.approx((8 - 2) / (16 * 12) * words)
+  assert ('big', 'in') not in found.scores  # no pair over the end of a sentence
+  assert ('big', 'is') not in found.scores
+
+
+def test_threshold_discount_and_count_leave_pairs_out():
+  score = phrases.learn(SENTENCES, threshold=0.0, discount=2.0, min_count=2).scores['new', 'york']
+  assert ('new', 'york') not in phrases.learn(SENTENCES, threshold=score, discount=2.0, min_count=2).scores
+  assert ('new', 'york') in phrases.learn(SENTENCES, threshold=score - 0.01, discount=2.0, min_count=2).scores
+  assert ('new', 'york') not in phrases.learn(SENTENCES, threshold=0.0, min_count=13).scores
+
+
+def test_a_word_is_in_one_pair_of_a_pass():
+  found = phrases.Phrases({('a', 'b'): 1.0, ('b', 'c'): 1.0, ('c', 'c'): 1.0}, '_')
+  assert found.apply('x a b c c c y'.split()) == ['x', 'a_b', 'c_c', 'c', 'y']
+  assert found.apply([]) == []
+
+
+def test_later_passes_join_phrases():
+  first, second = phrases.passes(lambda: SENTENCES, (1.0, 0.5), discount=2.0, min_count=2)
+  joined = second.apply(first.apply('in new york city'.split()))
+  assert joined == ['in_new_york_city']
+
+
+def test_the_command(tmp_path, capsys):
+  source, target = tmp_path / 'text.txt.gz', tmp_path / 'out.txt'
+  with gzip.open(source, 'wt') as file:
+    file.write('\n'.join(' '.join(s) for s in SENTENCES) + '\n')
+  options = ['--thresholds=1,0.5', '--min_count=2', '--discount=2']
+  assert main.main(['phrases', f'--input={source}', f'--output={target}', *options]) == 0
+  assert 'pass 2' in capsys.readouterr().out
+  lines = target.read_text().splitlines()
+  assert len(lines) == len(SENTENCES)
+  assert [line.replace('_', ' ').split() for line in lines] == SENTENCES
+  assert any('new_york' in line for line in lines)
+  assert main.main(['phrases', f'--input={source}', f'--output={target}', '--thresholds=high']) == 2
+  assert main.main(['phrases', f'--input={tmp_path}/none', f'--output={target}']) == 2
+
+
+def test_negative_thresholds_are_refused():
+  with pytest.raises(InputError, match='threshold'):
+    phrases.learn(SENTENCES, threshold=-1.0)
