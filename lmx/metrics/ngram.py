@@ -1,4 +1,4 @@
-"""Baselines that count: unigram, and interpolated Kneser-Ney n-grams.
+"""Baselines that count: unigram, and Kneser-Ney n-grams, interpolated or backing off.
 
 Kneser & Ney (1995); Chen & Goodman (1999), "An empirical study of smoothing techniques for language
 modeling", Computer Speech and Language 13, section 3: the interpolated form, with three discounts
@@ -10,6 +10,16 @@ a is the count for the highest order and the number of distinct tokens to the le
 h' is h without its first token. As in SRILM and KenLM, an n-gram that begins at the start of a
 document has nothing to its left and keeps its count. The vocabulary is closed: all V ids share the
 probability, also those never seen in training.
+
+`backoff=True` is the back-off form, as SRILM's (without -interpolate) and that of Bengio et al. (2003),
+section 4.2: what was seen keeps its share, and only what was not gets the probability of a shorter context,
+
+    P_k(w | h) = (a(h w) - D(a)) / sum_v a(h v)  if h w was seen, else  beta(h) P_{k-1}(w | h')
+
+with beta(h) = gamma(h) / (1 - sum of P_{k-1}(v | h') over the v seen after h). After a context that saw all V tokens
+nothing is left to give to, and the shares are scaled up to 1. There, a singleton that keeps only 1 - D of its count is
+worse off than what was never seen; hence SRILM drops n-grams of order 3 and above that were counted once, which
+`minimum=2` does: they leave their whole count to the shorter context.
 
 Boundaries: 'stream' reads the tokens as one text, in which the context goes on over line ends, as
 recurrent models on Penn Treebank and WikiText do; 'document' starts anew at each offset. With one
@@ -43,7 +53,7 @@ class _Order:
   Attributes:
     keys: sorted packed k-grams, (grams,) int64; the place of a k-gram here is its dense id.
     share: max(a - D, 0) / sum a of each k-gram.
-    rest: gamma of each context, a dense id of order k-1.
+    rest: gamma of each context (back-off: beta), a dense id of order k-1.
     discounts: what was taken from counts 1, 2, and 3 or more.
   """
 
@@ -62,12 +72,14 @@ class KneserNey:
     first: P_1, (V,) float64.
     first_discounts: discounts of order 1.
     orders: orders 2 to n.
+    backoff: whether a shorter context counts only for what the longer one has not seen.
   """
 
   V: int
   first: np.ndarray
   first_discounts: tuple[float, float, float]
   orders: tuple[_Order, ...]
+  backoff: bool = False
 
 
 def _with_starts(tokens: np.ndarray, offsets: np.ndarray | None, boundaries: str, V: int) -> np.ndarray:
@@ -100,12 +112,13 @@ def _discounts(counts: np.ndarray, modified: bool) -> tuple[float, float, float]
   return found if all(0 < D <= i for i, D in enumerate(found, 1)) else _FALLBACK
 
 
-def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool):
+def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool, minimum: int = 1):
   """Returns (share of each n-gram, rest of each context, discounts)."""
   discounts = _discounts(counts, modified)
   # No more can be taken than there is: the fallback for a count of 1 is below it, and so are the
   # estimates.
   cut = np.array((0.0, *discounts))[np.minimum(counts, 3)]
+  cut = np.where(counts < minimum, counts, cut)
   total = np.bincount(context, counts, contexts)
   seen = np.maximum(total, 1)
   rest = np.where(total > 0, np.bincount(context, cut, contexts) / seen, 1.0)
@@ -120,8 +133,10 @@ def kneser_ney(
   modified: bool = True,
   boundaries: str = 'stream',
   offsets: np.ndarray | None = None,
+  backoff: bool = False,
+  minimum: int = 1,
 ) -> KneserNey:
-  """Counts an interpolated Kneser-Ney model.
+  """Counts a Kneser-Ney model.
 
   Args:
     tokens: (tokens,) ids in 0 to vocab_size - 1.
@@ -130,6 +145,8 @@ def kneser_ney(
     modified: three discounts an order; False: one.
     boundaries: 'stream' or 'document' (see the module's docstring).
     offsets: (documents + 1,) where documents begin, and the end; for 'document'.
+    backoff: the back-off form instead of the interpolated one.
+    minimum: n-grams of order 3 and above with a smaller count are dropped; SRILM has 2.
 
   Raises:
     InputError: ids outside the vocabulary, no tokens, order below 1.
@@ -159,17 +176,35 @@ def kneser_ney(
       gram = np.full(len(x), -1, np.int64)
       gram[inside] = dense
       keys, raw, begins = next_keys, next_raw, next_begins
-  return _model(found, V, modified)
+  model = _model(found, V, modified, minimum)
+  return _back_off(model, x) if backoff else model
 
 
-def _model(found: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool) -> KneserNey:
+def _model(found: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool, minimum: int) -> KneserNey:
   """Turns (packed n-grams, counts) of each order into probabilities."""
   counts = found[0][1][:V]
   share, rest, first_discounts = _smooth(counts, np.zeros(V, np.int64), 1, modified)
   orders = []
-  for (below, _), (keys, counts) in itertools.pairwise(found):
-    orders.append(_Order(keys, *_smooth(counts, keys // (V + 1), len(below), modified)))
+  for k, ((below, _), (keys, counts)) in enumerate(itertools.pairwise(found), 2):
+    least = minimum if k > 2 else 1
+    orders.append(_Order(keys, *_smooth(counts, keys // (V + 1), len(below), modified, least)))
   return KneserNey(V, share + rest[0] / V, first_discounts, tuple(orders))
+
+
+def _back_off(model: KneserNey, x: np.ndarray) -> KneserNey:
+  """Turns gamma into beta, from the lowest order up; `x` is the training text, in which every n-gram stands."""
+  P, gram, orders = np.append(model.first, 1.0)[x], x, []
+  for order in model.orders:
+    gram, context = _extend(order, gram, x, model.V)
+    seen, at = np.unique(gram, return_index=True)
+    at = at[(seen >= 0) & (order.share[seen] > 0)]
+    left = 1 - np.bincount(context[at], P[at], len(order.rest))
+    full = (left < 1e-9) & (order.rest < 1)
+    rest = np.where(full, 0.0, order.rest / np.maximum(left, 1e-9))
+    scale = np.where(full, 1 - order.rest, 1.0)[order.keys // (model.V + 1)]
+    orders.append(dataclasses.replace(order, share=order.share / scale, rest=rest))
+    P = _add_order(orders[-1], gram, context, P, backoff=True)
+  return dataclasses.replace(model, orders=tuple(orders), backoff=True)
 
 
 def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
@@ -181,15 +216,25 @@ def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
   return np.where(keys[place] == packed, place, -1)
 
 
+def _extend(order: _Order, gram: np.ndarray, x: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns (dense id of the k-gram that ends at each place, of the context before it), from those of k-1; -1: new."""
+  context = np.append(-1, gram[:-1])
+  return np.where(context >= 0, _find(order.keys, context * (V + 1) + x), -1), context
+
+
+def _add_order(order: _Order, gram: np.ndarray, context: np.ndarray, P: np.ndarray, *, backoff: bool) -> np.ndarray:
+  """P_k at each place from P_{k-1}."""
+  share, rest = np.append(order.share, 0.0)[gram], np.append(order.rest, 1.0)[context]
+  return np.where(share > 0, share, rest * P) if backoff else rest * P + share
+
+
 def _probabilities(model: KneserNey, x: np.ndarray) -> np.ndarray:
   """P(x[i] | what precedes it in x); what it says of document starts has no meaning."""
   P = np.append(model.first, 1.0)[x]
   gram = x
   for order in model.orders:
-    context = np.append(-1, gram[:-1])
-    gram = np.where(context >= 0, _find(order.keys, context * (model.V + 1) + x), -1)
-    share = np.append(order.share, 0.0)[gram]
-    P = np.append(order.rest, 1.0)[context] * P + share
+    gram, context = _extend(order, gram, x, model.V)
+    P = _add_order(order, gram, context, P, backoff=model.backoff)
   return P
 
 

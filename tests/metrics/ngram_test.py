@@ -28,23 +28,28 @@ def _flat(texts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize('order', [1, 2, 3, 5])
 @pytest.mark.parametrize('modified', [False, True])
 @pytest.mark.parametrize('boundaries', ['stream', 'document'])
-def test_equals_the_restatement(order, modified, boundaries):
+@pytest.mark.parametrize('backoff, minimum', [(False, 1), (True, 1), (True, 2), (False, 2)])
+def test_equals_the_restatement(order, modified, boundaries, backoff, minimum):
   train, test = _texts(0, 40), _texts(1, 6) + [[6, 6, 0, 1]]
   x, offsets = _flat(train)
   y, test_offsets = _flat(test)
-  model = ngram.kneser_ney(x, V, order=order, modified=modified, boundaries=boundaries, offsets=offsets)
+  model = ngram.kneser_ney(
+    x, V, order=order, modified=modified, boundaries=boundaries, offsets=offsets, backoff=backoff, minimum=minimum
+  )  # fmt: skip
   _, nll = ngram.score(model, y, boundaries=boundaries, offsets=test_offsets)
   joined = lambda texts: texts if boundaries == 'document' else [sum(texts, [])]
-  slow = reference.KneserNey(joined(train), V, order, modified)
+  slow = (reference.BackOff if backoff else reference.KneserNey)(joined(train), V, order, modified, minimum)
   expected = []
   for text in joined(test):
     expected += [slow.probability(w, (reference.START, *text[:i])) for i, w in enumerate(text)]
   np.testing.assert_allclose(np.exp(-nll), expected, rtol=1e-9)
 
 
-def test_probabilities_sum_to_one_after_every_context():
-  x, offsets = _flat(_texts(2, 40))
-  model = ngram.kneser_ney(x, V, order=3, boundaries='document', offsets=offsets)
+@pytest.mark.parametrize('backoff', [False, True])
+@pytest.mark.parametrize('count', [40, 400])  # of texts; many leave contexts that saw every word
+def test_probabilities_sum_to_one_after_every_context(backoff, count):
+  x, offsets = _flat(_texts(2, count))
+  model = ngram.kneser_ney(x, V, order=3, boundaries='document', offsets=offsets, backoff=backoff)
   contexts = [(), *((a,) for a in range(V)), *((a, b) for a in range(V) for b in range(V))]
   for context in contexts:
     ends = [[*context, w] for w in range(V)]
@@ -52,6 +57,16 @@ def test_probabilities_sum_to_one_after_every_context():
     _, nll = ngram.score(model, y, boundaries='document', offsets=test_offsets)
     last = nll[test_offsets[1:] - 1]
     assert np.exp(-last).sum() == pytest.approx(1, abs=1e-12), context
+
+
+def test_a_context_that_saw_every_word_has_nothing_to_back_off_to():
+  x = np.array([0, 0, 1, 0, 0, 1, 1, 1, 0, 1])  # after 0 and after 1 both words were seen
+  model = ngram.kneser_ney(x, 2, order=2, backoff=True)
+  slow = reference.BackOff([x.tolist()], 2, 2, True)
+  for a in (0, 1):
+    P = [np.exp(-ngram.score(model, np.array([a, b]))[1][1]) for b in (0, 1)]
+    assert sum(P) == pytest.approx(1, abs=1e-12)
+    assert P == pytest.approx([slow.probability(b, (a,)) for b in (0, 1)], rel=1e-9)
 
 
 def test_pieces_scored_apart_equal_the_whole(monkeypatch):

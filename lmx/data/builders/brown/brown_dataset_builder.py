@@ -45,9 +45,13 @@ def _tagged(categories: str, split: str) -> Iterator[base.Document]:
   for category in sorted(members):
     for index, name in enumerate(members[category]):
       if split == {4: 'valid', 9: 'test'}.get(index % 10, 'train'):
-        lines = files.read_lines(os.path.join(os.path.dirname(categories), name))
-        sentences = ([_word(token) for token in line.split()] for line in lines)
-        yield name, ''.join(' '.join(words) + '\n' for words in sentences if words), category
+        yield name, tagged_text(os.path.join(os.path.dirname(categories), name)), category
+
+
+def tagged_text(path: str) -> str:
+  """The text of a tagged file, a sentence a line."""
+  sentences = ([_word(token) for token in line.split()] for line in files.read_lines(path))
+  return ''.join(' '.join(words) + '\n' for words in sentences if words)
 
 
 def _word(token: str) -> str:

@@ -1,0 +1,52 @@
+"""Neural probabilistic language model (Bengio et al. 2003) on the embedded English prose, word by word.
+
+  lmx train --config=experiments/nplm/quickstart.py --workdir=runs/nplm           about a minute on two cores
+  lmx train --config=experiments/nplm/quickstart.py:tiny --workdir=runs/tiny      seconds: does it run at all
+
+The corpus comes with Python itself, so no figure is published. At the end the model is measured alone, mixed with the
+interpolated trigram as in the paper, and beside an interpolated Kneser-Ney model on the same tokens. Adam stands in for
+the paper's gradient ascent, which needs many more passes; experiments/nplm/brown.py has the paper's own recipe.
+Option after the variant: `:fast,direct=true` for direct connections.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, direct=False)
+  base = {
+    'name': 'nplm_quickstart',
+    'model': {'name': 'nplm', 'variant': 'mlp9', 'm': 60, 'h': 200, 'direct': options.direct},
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'words',
+      'min_count': 4,
+      'batching': 'streams',
+      'batch_size': 64,
+      'length': 8,
+      'eval_batch_size': 1,
+      'eval_length': 512,
+    },
+    'optim': {
+      'optimizer': 'adamw',
+      'lr': 2e-3,
+      'weight_decay': 0.1,
+      'groups': common.DECAY_MATRICES_ONLY,
+      'schedule': 'cosine',
+      'warmup_steps': 100,
+    },
+    'train': {'epochs': 4, 'log_every': 50},
+    'evaluation': {'mixture': 'trigram'},
+    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+  }
+  small = common.tiny(m=4, h=16)
+  return common.config(base, small if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(model__n=[3, 5, 8], model__h=[100, 200])

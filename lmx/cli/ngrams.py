@@ -1,0 +1,31 @@
+"""`lmx ngrams --config=FILE [--split=valid,test] [--models=trigram,kn3,kn4,kn5] [--output=FILE.json]`."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
+  parser.add_argument('--split', default='valid,test', help='splits to measure, with commas between')
+  parser.add_argument(
+    '--models', default='trigram,kn3,kn4,kn5',
+    help='trigram (interpolated), kn3 (back-off Kneser-Ney of order 3), ikn3 (interpolated), class3_500, ...',
+  )  # fmt: skip
+  parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import config, log, mixture
+  from lmx.data import pipeline
+
+  corpus = pipeline.load(config.to_run(config.load(args.config, args.overrides)).data)
+  splits, models = args.split.split(','), args.models.split(',')
+  found = mixture.ngrams(corpus, splits, models)
+  by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in found}
+  print('perplexity per token', *(f'{split:>12}' for split in splits))
+  for name in models:
+    print(f'{name:20}', *(f'{by_name[name, split]:12,.2f}' for split in splits))
+  if args.output:
+    log.write_json(args.output, found)
+  return 0

@@ -1,0 +1,145 @@
+"""The interpolated trigram of Bengio et al. 2003, "A Neural Probabilistic Language Model", section 4.2.
+
+After Jelinek and Mercer (1980), deleted interpolation:
+
+    P(w | w'', w') = a0(q) / V + a1(q) p1(w) + a2(q) p2(w | w') + a3(q) p3(w | w'', w')
+
+with relative frequencies p1, p2, p3 of the training text and weights that depend on how often the context was seen,
+q = l(frequency of w'', w') with l(f) = ceil(-log((1 + f) / T)) for a training text of T words. The weights of each q
+are estimated by EM, in about five iterations, on text that the frequencies were not counted on: the validation split.
+
+A context never seen has no relative frequencies; those of the order below stand in. A value of q that the held-out
+text does not have takes the weights of the nearest that it has. The text is one stream, with two marks before its
+first word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from lmx.errors import InputError
+
+ITERATIONS = 5  # section 4.2
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+  """Relative frequencies of one order.
+
+  Attributes:
+    contexts: sorted packed contexts.
+    counts: how often each was followed by a word.
+    grams: sorted packed (place of the context, word).
+    share: relative frequency of each of them.
+  """
+
+  contexts: np.ndarray
+  counts: np.ndarray
+  grams: np.ndarray
+  share: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Trigram:
+  """An interpolated trigram; made by `fit`, read by `score`.
+
+  Attributes:
+    V: vocabulary size.
+    T: words of the training text.
+    unigram: p1, (V,) float64.
+    bigram: p2.
+    trigram: p3.
+    classes: values of q that have weights, rising.
+    weights: a0 .. a3 of each, (classes, 4) float64.
+  """
+
+  V: int
+  T: int
+  unigram: np.ndarray
+  bigram: _Table
+  trigram: _Table
+  classes: np.ndarray
+  weights: np.ndarray
+
+
+def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: int = ITERATIONS) -> Trigram:
+  """Counts the frequencies on `tokens` and estimates the weights on `held_out`.
+
+  Args:
+    tokens: (T,) ids of the training text.
+    held_out: (words,) ids of another text.
+    vocab_size: V.
+    iterations: of EM, from equal weights.
+
+  Raises:
+    InputError: an id outside the vocabulary, or a text without words.
+  """
+  V = vocab_size
+  w, before, pair = _windows(tokens, V)
+  counted = Trigram(
+    V, len(w), np.bincount(w, minlength=V) / len(w), _count(before, w, V), _count(pair, w, V),
+    np.zeros(0, np.int64), np.zeros((0, 4)),
+  )  # fmt: skip
+  p, q = _each(counted, held_out)
+  classes, place = np.unique(q, return_inverse=True)
+  weights = np.full((len(classes), 4), 0.25)
+  words = np.bincount(place)
+  for _ in range(iterations):
+    share = weights[place] * p
+    share /= share.sum(1, keepdims=True)
+    weights = np.stack([np.bincount(place, share[:, i]) for i in range(4)], 1) / words[:, None]
+  return dataclasses.replace(counted, classes=classes, weights=weights)
+
+
+def score(model: Trigram, tokens: np.ndarray) -> tuple[float, np.ndarray]:
+  """Returns (total negative log-likelihood in nats, (words,) float64 of each word). Raises InputError."""
+  p, q = _each(model, tokens)
+  nll = -np.log((model.weights[_nearest(model.classes, q)] * p).sum(1))
+  return float(nll.sum()), nll
+
+
+def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns (each word, the word before it, the packed two before it); the id V stands before the text."""
+  tokens = np.asarray(tokens)
+  if tokens.ndim != 1 or not tokens.size:
+    raise InputError(f'a trigram needs a 1-D array with at least one word, got shape {tokens.shape}')
+  if tokens.min() < 0 or tokens.max() >= V:
+    raise InputError(f'word ids must lie in 0 to {V - 1}, got {tokens.min()} to {tokens.max()}')
+  x = np.concatenate([[V, V], tokens.astype(np.int64)])
+  return x[2:], x[1:-1], x[:-2] * (V + 1) + x[1:-1]
+
+
+def _count(context: np.ndarray, w: np.ndarray, V: int) -> _Table:
+  contexts, place, counts = np.unique(context, return_inverse=True, return_counts=True)
+  grams, found = np.unique(place * (V + 1) + w, return_counts=True)
+  return _Table(contexts, counts, grams, found / counts[grams // (V + 1)])
+
+
+def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: np.ndarray):
+  """Returns (relative frequency of each word, or `below` where its context is new; count of its context)."""
+  place = np.minimum(np.searchsorted(table.contexts, context), len(table.contexts) - 1)
+  known = table.contexts[place] == context
+  packed = place * (V + 1) + w
+  gram = np.minimum(np.searchsorted(table.grams, packed), len(table.grams) - 1)
+  share = np.where(table.grams[gram] == packed, table.share[gram], 0.0)
+  return np.where(known, share, below), np.where(known, table.counts[place], 0)
+
+
+def _each(model: Trigram, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns p0 .. p3 of each word, (words, 4), and its class q."""
+  w, before, pair = _windows(tokens, model.V)
+  p1 = model.unigram[w]
+  p2, _ = _look_up(model.bigram, before, w, model.V, p1)
+  p3, frequency = _look_up(model.trigram, pair, w, model.V, p2)
+  q = np.ceil(-np.log((1 + frequency) / model.T)).astype(np.int64)
+  return np.stack([np.full(len(w), 1 / model.V), p1, p2, p3], 1), q
+
+
+def _nearest(classes: np.ndarray, q: np.ndarray) -> np.ndarray:
+  """Place of the class nearest to each q, the lower one of two."""
+  if len(classes) == 1:
+    return np.zeros_like(q)
+  above = np.clip(np.searchsorted(classes, q), 1, len(classes) - 1)
+  return np.where(q - classes[above - 1] <= classes[above] - q, above - 1, above)

@@ -1,0 +1,77 @@
+"""The continuous cache against its definition, whatever parts the text comes in."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.metrics import cache
+from tests.reference import cache as reference
+
+B, T, D, V = 2, 40, 6, 9
+
+
+def case():
+  rng = np.random.default_rng(0)
+  p_BTV = rng.dirichlet(np.ones(V), (B, T))
+  return rng.standard_normal((B, T, D)), rng.integers(0, V, (B, T)), p_BTV
+
+
+def mixed(cfg, parts):
+  """Negative log-likelihoods of the case, taken in by parts of these lengths."""
+  h_BTD, words_BT, p_BTV = case()
+  nll_BT = -np.log(np.take_along_axis(p_BTV, words_BT[..., None], -1)[..., 0])
+  state, found = cache.init(cfg, B, D), []
+  mix = jax.jit(functools.partial(cache.mix, cfg))
+  for low, high in zip(np.cumsum([0, *parts[:-1]]), np.cumsum(parts), strict=True):
+    at = (slice(None), slice(low, high))
+    got, state = mix(state, h_BTD[at].astype(np.float32), words_BT[at], nll_BT[at].astype(np.float32))
+    found.append(got)
+  return np.concatenate(found, 1)
+
+
+@pytest.mark.parametrize('window', [1, 7, 100])
+@pytest.mark.parametrize('parts', [(40,), (1,) * 40, (13, 2, 25)])
+def test_equals_the_definition(window, parts):
+  cfg = cache.Config(window, 0.3, 0.7)
+  h_BTD, words_BT, p_BTV = case()
+  found = mixed(cfg, parts)
+  for b in range(B):
+    mixture = reference.probabilities(h_BTD[b], words_BT[b], p_BTV[b], window, 0.3, 0.7)
+    np.testing.assert_allclose(mixture.sum(-1), 1, rtol=1e-12)
+    np.testing.assert_allclose(found[b], -np.log(mixture[np.arange(T), words_BT[b]]), rtol=2e-5, atol=1e-5)
+
+
+def test_without_weight_nothing_changes_and_with_theta_0_words_are_counted():
+  _, words_BT, p_BTV = case()
+  plain = -np.log(np.take_along_axis(p_BTV, words_BT[..., None], -1)[..., 0])
+  np.testing.assert_allclose(mixed(cache.Config(5, 0.0, 1.0), (20, 20)), plain, rtol=1e-5)
+  found = mixed(cache.Config(1000, 0.5, 0.0), (20, 20))
+  counts = (words_BT[:, :-1] == words_BT[:, -1:]).mean(1)  # share of the last word among those before it
+  np.testing.assert_allclose(np.exp(-found[:, -1]), 0.5 * np.exp(-plain[:, -1]) + 0.5 * counts, rtol=1e-5)
+
+
+def test_rows_do_not_meet():
+  cfg = cache.Config(5, 0.3, 1.0)
+  h_BTD, words_BT, p_BTV = case()
+  state = cache.init(cfg, B, D)
+  nll_BT = jnp.ones((B, T))
+  both, _ = cache.mix(cfg, state, h_BTD, words_BT, nll_BT)
+  alone, _ = cache.mix(cfg, cache.init(cfg, 1, D), h_BTD[:1], words_BT[:1], nll_BT[:1])
+  np.testing.assert_allclose(both[:1], alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'values, message',
+  [((500, 0.1), 'window, lambda, theta'), ((2.5, 0.1, 1.0), 'whole number'), ((0, 0.1, 1.0), 'at least 1'),
+   ((5, 1.0, 1.0), 'below 1')],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(values, message):
+  with pytest.raises(InputError, match=message):
+    cache.config(values)
+  assert cache.config(()) is None and cache.config((5.0, 0.1, 1.0)) == (5, 0.1, 1.0)
