@@ -15,6 +15,8 @@ The product W x is taken for all steps at once, before the loop. Two derivatives
 differentiate `lax.scan`, which adds up the gradient of U at every step; `custom` carries only dh (and dc) through
 the backward loop, keeps the gradients of the gates and takes dU = h^T dgates for all steps in one product after it.
 
+A third, `cudnn`, is NVIDIA's kernel for a whole layer of the LSTM (jax.experimental.rnn): float32, one GPU.
+
 Axes: T time leads, because the loop runs over it; E width of the input, G all gates (1, 3 or 4 times D).
 Gates and carry are float32 whatever the compute type is; only the products are taken in it.
 """
@@ -28,10 +30,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental import rnn
 
 from lmx.errors import InputError, nearest
 from lmx.types import Array, Params
 
+# On a CPU the product of a loop's step has few rows, for which XLA's newer kernels pack U anew at every step; Eigen's
+# take three quarters of the time, and as long for the large products.
+COMPILER_OPTIONS = {'cpu': {'xla_cpu_experimental_ynn_fusion_type': ''}}
+BACKENDS = ('auto', 'scan', 'custom', 'cudnn')
 Carry = tuple[Array, ...]  # (h_BD,), or (h_BD, c_BD) of the LSTM; float32
 
 
@@ -264,6 +271,43 @@ def _backward(cell, residuals, gradients):
 _custom.defvjp(_forward, _backward)
 
 
+def cudnn_weights(weights: _Weights) -> Array:
+  """The parameters as cuDNN packs those of one layer: W_ih, W_hh (outputs by inputs, gates i f g o), b_ih, b_hh."""
+  c_G = jnp.zeros_like(weights.b_G) if weights.c_G is None else weights.c_G
+  return jnp.concatenate([jnp.ravel(weights.w_EG.T), jnp.ravel(weights.u_DG.T), weights.b_G, c_G])
+
+
+def _cudnn(cell, weights, x_TBE, carry, valid_TB):
+  """The layer by cuDNN: (h_TBD float32, carry). Padding must be on the right. TF32 as jax's matmul precision says."""
+  del cell
+  T, B, E = x_TBE.shape
+  h_BD, c_BD = carry
+  count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
+  # Every row is given a step at least, whose result is not used where there is none.
+  y_BTD, h_1BD, c_1BD = rnn.lstm(
+    x_TBE.swapaxes(0, 1), h_BD[None], c_BD[None], cudnn_weights(weights), jnp.maximum(count_B, 1),
+    E, h_BD.shape[-1], 1, 0.0, False, None,
+  )  # fmt: skip
+  after = _keep(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
+  h_TBD = y_BTD.swapaxes(0, 1)
+  return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, after[0][None])), after
+
+
+def choose(backend: str, cell: str, dtype: str) -> str:
+  """'scan', 'custom' or 'cudnn' for 'auto', else the backend asked for; InputError if cuDNN cannot do it.
+
+  'auto' takes cuDNN for a float32 LSTM where one NVIDIA GPU is all there is: a program over several devices would
+  gather all rows for the kernel.
+  """
+  fits = cell == 'lstm' and dtype == 'float32'
+  if backend == 'cudnn' and not fits:
+    raise InputError(f'backend "cudnn" is for float32 LSTMs; this is "{cell}" in {dtype}')
+  if backend != 'auto':
+    return backend
+  nvidia = jax.default_backend() == 'gpu' and 'NVIDIA' in jax.devices()[0].device_kind
+  return 'cudnn' if fits and nvidia and jax.device_count() == 1 else 'custom'
+
+
 def layer(
   cell: str,
   params: Params,
@@ -283,7 +327,7 @@ def layer(
     carry: of `init_carry`, or what an earlier call returned.
     valid_TB: bool; an invalid step leaves the carry as it is and puts out h again. None: all are valid.
     dtype: type of the products.
-    backend: 'scan', 'custom' (no forward-mode derivative), or 'auto', which is 'custom'.
+    backend: 'scan', 'custom' or 'cudnn' (both without forward-mode derivative), or 'auto', see `choose`.
 
   Returns:
     (h_TBD in `dtype`, carry after the last step in float32).
@@ -292,6 +336,7 @@ def layer(
   if c_G is not None and get(cell).adds:
     b_G, c_G = b_G + c_G, None
   weights = _Weights(params['input'], params['recurrent'], b_G, c_G)
-  run = _scan if backend == 'scan' else _custom
+  loops: dict[str, Callable[..., Any]] = {'scan': _scan, 'custom': _custom, 'cudnn': _cudnn}
+  run = loops[choose(backend, cell, dtype)]
   h_TBD, carry = run(cell, weights, x_TBE.astype(dtype), carry, valid_TB)
   return h_TBD.astype(dtype), carry

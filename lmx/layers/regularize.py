@@ -1,4 +1,8 @@
-"""Dropout with explicit keys (Srivastava et al. 2014).
+"""Dropout with explicit keys (Srivastava et al. 2014), and its kinds for recurrent models.
+
+`locked_dropout` has one mask for all steps of a sequence (Gal & Ghahramani 2016, arXiv 1512.05287, section 4),
+`word_dropout` drops all occurrences of a word (the same, section 4.2), and DropConnect on recurrent weights (Wan et al.
+2013; Merity et al. 2018, arXiv 1708.02182, section 2) is `dropout` of the matrix before the loop that uses it.
 
 The mask is a hash of the element's index, computed where it is used and again in the backward pass, so it is never
 stored and costs a few integer operations an element; drawing it with threefry takes as long on a CPU as the layer it
@@ -72,6 +76,31 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
   if key is None or rate == 0.0:
     return x
   return _drop(rate, x, seed(key))
+
+
+def locked_dropout(x_TBD: Array, rate: float, key: Array | None) -> Array:
+  """Dropout with one mask (1, B, D) for all steps: a unit of a row is dropped throughout or never."""
+  if key is None or rate == 0.0:
+    return x_TBD
+  return x_TBD * _drop(rate, jnp.ones((1, *x_TBD.shape[1:]), x_TBD.dtype), seed(key))
+
+
+def word_dropout(x_TBD: Array, tokens_TB: Array, V: int, rate: float, key: Array | None) -> Array:
+  """Zeroes the embedding of whole words, drawn once for the batch, and divides the others by 1 - rate.
+
+  The same as dropping rows of the embedding table, without the table being copied.
+
+  Args:
+    x_TBD: embeddings of `tokens_TB`, axes in any order as long as they are the same.
+    tokens_TB: their ids.
+    V: number of words.
+    rate: probability that a word is dropped.
+    key: None changes nothing.
+  """
+  if key is None or rate == 0.0:
+    return x_TBD
+  mask_V = _drop(rate, jnp.ones((1, V), x_TBD.dtype), seed(key))[0]
+  return x_TBD * jnp.take(mask_V, tokens_TB, mode='clip')[..., None]
 
 
 def split(key: Array | None, n: int) -> list[Array | None]:

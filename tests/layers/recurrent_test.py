@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import rnn
 from jax.extend import core
 
 from lmx.errors import InputError
@@ -140,3 +142,77 @@ def test_parameters_are_uniform_and_the_forget_gate_starts_higher():
 def test_an_unknown_cell_is_refused_with_the_nearest_name():
   with pytest.raises(InputError, match='did you mean "lstm"'):
     recurrent.get('lsmt')
+
+
+def cudnn_in_plain_jax(x, h, c, weights, seq_lengths, E, D, layers, dropout, both, precision):
+  """What cuDNN documents of its LSTM, by jax's own reference: rows of different lengths one by one, then zeros."""
+  parts = rnn.unpack_lstm_weights(weights, E, D, layers, both)
+  y, h_n, c_n = [], [], []
+  for b, n in enumerate(np.asarray(seq_lengths)):
+    row = slice(b, b + 1)
+    lengths = jnp.full(1, n, jnp.int32)
+    out = rnn.lstm_ref(x[row, :n], h[:, row], c[:, row], *parts, lengths, E, D, layers, dropout, both)
+    y.append(jnp.pad(out[0], ((0, 0), (0, x.shape[1] - n), (0, 0))))
+    h_n.append(out[1])
+    c_n.append(out[2])
+  return jnp.concatenate(y), jnp.concatenate(h_n, 1), jnp.concatenate(c_n, 1)
+
+
+def gradients_of(backend, params, x_TBE, carry, valid_TB):
+  g_TBD = jax.random.normal(jax.random.key(9), (T, B, D))
+
+  def loss(params, x_TBE, carry):
+    h_TBD, after = recurrent.layer('lstm', params, x_TBE, carry, valid_TB, backend=backend)
+    return jnp.sum(g_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after)
+
+  return jax.value_and_grad(loss, (0, 1, 2))(params, x_TBE, carry)
+
+
+@every_bias
+@pytest.mark.parametrize('lengths', [None, LENGTHS, (0, 9, 3, 1)])
+def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch, bias, lengths):
+  monkeypatch.setattr(rnn, 'lstm', cudnn_in_plain_jax)
+  params, x_TBE, carry, _ = case('lstm', bias, False)
+  valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
+  found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
+  expected = gradients_of('scan', params, x_TBE, carry, valid_TB)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
+
+
+def test_cudnn_weights_in_plain_numpy():
+  params, *_ = case('lstm', 'double', False)
+  weights = recurrent._Weights(params['input'], params['recurrent'], params['bias'], params['recurrent_bias'])
+  packed = np.asarray(recurrent.cudnn_weights(weights))
+  at = 0
+  for name, width in (('input', E), ('recurrent', D)):
+    for unit in range(4 * D):  # one output after another, its weights side by side
+      np.testing.assert_array_equal(packed[at : at + width], params[name][:, unit])
+      at += width
+  np.testing.assert_array_equal(packed[at:], np.concatenate([params['bias'], params['recurrent_bias']]))
+
+
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='needs an NVIDIA GPU')
+@every_bias
+@pytest.mark.parametrize('lengths', [None, LENGTHS, (0, 9, 3, 1)])
+def test_cudnn_equals_the_scan(bias, lengths):
+  params, x_TBE, carry, _ = case('lstm', bias, False)
+  valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
+  with jax.default_matmul_precision('highest'):
+    found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
+    expected = gradients_of('scan', params, x_TBE, carry, valid_TB)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
+
+
+def test_auto_takes_cudnn_only_where_it_can(monkeypatch):
+  assert recurrent.choose('auto', 'lstm', 'float32') == 'custom'  # no GPU here, or many devices
+  gpu = types.SimpleNamespace(device_kind='NVIDIA H100')
+  for name, value in (('default_backend', 'gpu'), ('devices', [gpu]), ('device_count', 1)):
+    monkeypatch.setattr(recurrent.jax, name, lambda value=value: value)
+  assert recurrent.choose('auto', 'lstm', 'float32') == 'cudnn'
+  assert recurrent.choose('auto', 'gru', 'float32') == recurrent.choose('auto', 'lstm', 'bfloat16') == 'custom'
+  assert recurrent.choose('scan', 'lstm', 'float32') == 'scan'
+  gpu.device_kind = 'AMD Instinct'
+  assert recurrent.choose('auto', 'lstm', 'float32') == 'custom'
+  for cell, dtype in (('gru', 'float32'), ('lstm', 'bfloat16')):
+    with pytest.raises(InputError, match='float32 LSTMs'):
+      recurrent.choose('cudnn', cell, dtype)

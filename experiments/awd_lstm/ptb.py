@@ -1,0 +1,84 @@
+"""AWD-LSTM (Merity, Keskar and Socher 2018, arXiv 1708.02182, tables 1 and 4) on Penn Treebank.
+
+  lmx train --config=experiments/awd_lstm/ptb.py:released --workdir=runs/awd --config.data.manual_dir=DIR
+  lmx train --config=experiments/awd_lstm/ptb.py:finetune --workdir=runs/tuned --config.train.init_from=runs/awd
+  lmx evaluate --workdir=runs/tuned --cache=500,0.1,1.0
+
+DIR holds ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's version (929,589 / 73,760 / 82,430 tokens with one
+<eos> a line, vocabulary 10,000). 24,221,600 parameters.
+
+  variant   valid / test  fine-tuned   with cache   hardware and time
+  released  61.2 / 58.8   58.8 / 56.5  53.2 / 52.5  one GPU, hours: 500 epochs (65 s each on a Quadro GP100)
+  paper     60.7 / 58.8   60.0 / 57.3  53.9 / 52.8  one GPU, hours: 750 epochs (45 s each there)
+  qrnn      60.6 / 58.3   59.1 / 56.7  53.4 / 52.6  one GPU, hours: 550 epochs (28 s each there)
+  finetune  the second run of averaged SGD, from the best parameters of the first; option `:finetune,of=paper`
+
+The README's figures are approximate, and its authors saw them move with PyTorch and GPU. What the two recipes share:
+section 5: 3 layers of 1150, 1150 and 400; SGD from rate 30, gradient norm at most 0.25, windows of N(70, 5) tokens
+(N(35, 5) one time in 20) with the rate in proportion; averaging from the first validation loss, one an epoch, above the
+best but the last 5; AR 2 and TAR 1. `released` is the code's README for PyTorch 0.2 and later: batch 20 instead of 40,
+other dropout rates (the first code dropped other units than the paper says), weight decay 1.2e-6, and an ASGD whose
+rate and mean lag by a step. Its cache has window 500, the paper's 2000 (both lambda 0.1, theta 1).
+
+Deviations: validation counts every token once and divides by their number (the code by one more); the cache counts
+from the first word on; fine-tuning takes the best of its own validations, the code also compares the start.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('released', 'paper', 'qrnn', 'finetune', 'tiny')
+CHANGES: dict[str, dict] = {
+  'released': {},
+  'paper': {  # section 5
+    'model': {'dropout_hidden': 0.3},
+    'data': {'batch_size': 40},
+    'optim': {'asgd_lag': False},
+    'train': {'epochs': 750},
+    'evaluation': {'cache': (2000, 0.1, 1.0)},
+  },
+  'qrnn': {  # README of the released code
+    'model': {'variant': 'ptb_qrnn'},
+    'optim': {'clip_norm': 0.2},
+    'train': {'epochs': 550},
+  },
+}
+_README = 'README of the released code, approximate; batch 20'
+_PAPER = 'one model, state carried over, test in one stream'
+TABLE = [
+  common.Row('awd_lstm/ablation/no_finetune/ptb_valid', 'paper', 'valid', 'ppl', 60.7, _PAPER),
+  common.Row('awd_lstm/ablation/no_finetune/ptb_test', 'paper', 'test', 'ppl', 58.8, _PAPER),
+  common.Row('awd_lstm/ptb/finetuned/valid', 'finetune,of=paper', 'valid', 'ppl', 60.0, _PAPER),
+  common.Row('awd_lstm/ptb/finetuned/test', 'finetune,of=paper', 'test', 'ppl', 57.3, _PAPER),
+  common.Row('awd_lstm/ptb/cache/valid', 'finetune,of=paper', 'valid', 'ppl', 53.9, 'cache 2000, 0.1, 1.0'),
+  common.Row('awd_lstm/ptb/cache/test', 'finetune,of=paper', 'test', 'ppl', 52.8, 'cache 2000, 0.1, 1.0'),
+  common.Row('awd_lstm/readme/lstm_ptb/base/valid', 'released', 'valid', 'ppl', 61.2, _README),
+  common.Row('awd_lstm/readme/lstm_ptb/base/test', 'released', 'test', 'ppl', 58.8, _README),
+  common.Row('awd_lstm/readme/lstm_ptb/finetune/valid', 'finetune', 'valid', 'ppl', 58.8, _README),
+  common.Row('awd_lstm/readme/lstm_ptb/finetune/test', 'finetune', 'test', 'ppl', 56.5, _README),
+  common.Row('awd_lstm/readme/lstm_ptb/pointer/valid', 'finetune', 'valid', 'ppl', 53.2, 'cache 500, 0.1, 1.0'),
+  common.Row('awd_lstm/readme/lstm_ptb/pointer/test', 'finetune', 'test', 'ppl', 52.5, 'cache 500, 0.1, 1.0'),
+  common.Row('awd_lstm/readme/qrnn_ptb/base/valid', 'qrnn', 'valid', 'ppl', 60.6, _README),
+  common.Row('awd_lstm/readme/qrnn_ptb/base/test', 'qrnn', 'test', 'ppl', 58.3, _README),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
+  recipe = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
+  base = {
+    'name': f'awd_lstm_ptb_{variant}',
+    'model': {'variant': 'ptb'},
+    'data': {'dataset': 'ptb', 'vocab_size': 10000, 'batch_size': 20},
+    'train': {'epochs': 500},
+    'evaluation': {'cache': (500, 0.1, 1.0)},
+  }
+  tuned = {'optim': {'asgd': 'start'}} if variant == 'finetune' else {}
+  return common.config(
+    common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {}
+  )
+
+
+def sweep():
+  yield from common.grid(seed=[141, 0, 1, 2, 3])

@@ -1,0 +1,53 @@
+"""AWD-LSTM (Merity, Keskar and Socher 2018, arXiv 1708.02182) on the embedded English prose, word by word.
+
+  lmx train --config=experiments/awd_lstm/quickstart.py --workdir=runs/awd                  some minutes on two cores
+  lmx train --config=experiments/awd_lstm/quickstart.py:finetune --workdir=runs/tuned --config.train.init_from=runs/awd
+  lmx train --config=experiments/awd_lstm/quickstart.py:tiny --workdir=runs/tiny            seconds: does it run at all
+
+The corpus comes with Python itself, so no figure is published. Every part of the recipe is at work, at a width that two
+cores can train: all five dropouts, AR and TAR, windows of random length, NT-ASGD (a look at the validation split every
+half epoch) and the cache. Option: `:fast,cell=qrnn`.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'finetune', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, cell=('lstm', 'qrnn'))
+  base = {
+    'name': 'awd_lstm_quickstart',
+    'model': {
+      'variant': 'ptb',
+      'cell': options.cell,
+      'E': 200,
+      'D': 320,
+      'N': 2,
+      'dropout_input': 0.3,
+      'dropout_hidden': 0.2,
+      'dropout_output': 0.3,
+      'dropout_weight': 0.3,
+    },
+    'data': {
+      'dataset': 'embedded',
+      'min_count': 2,
+      'batch_size': 20,
+      'length': 40,
+      'eval_length': 40,
+      'length_multiple': 16,
+    },
+    'optim': {'nonmono': 2},
+    'train': {'steps': 3000, 'eval_every': 250},
+    'evaluation': {'cache': (500, 0.1, 1.0)},
+    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+  }
+  tuned = {'optim': {'asgd': 'start'}, 'train': {'steps': 1500}} if variant == 'finetune' else {}
+  return common.config(common.AWD_LSTM, base, tuned, common.tiny(E=24, D=32) if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(optim__lr=[10.0, 20.0, 30.0], model__dropout_weight=[0.0, 0.3, 0.5])

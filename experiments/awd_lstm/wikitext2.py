@@ -1,0 +1,69 @@
+"""AWD-LSTM (Merity, Keskar and Socher 2018, arXiv 1708.02182, tables 2 and 4) on WikiText-2.
+
+  lmx train --config=experiments/awd_lstm/wikitext2.py:released --workdir=runs/awd
+  lmx train --config=experiments/awd_lstm/wikitext2.py:finetune --workdir=runs/tuned --config.train.init_from=runs/awd
+  lmx evaluate --workdir=runs/tuned --cache=3785,0.1279,0.662
+
+WikiText-2 (Merity et al. 2016, arXiv 1609.07843; 2,088,628 / 217,646 / 245,569 tokens with <eos>, vocabulary 33,278)
+is downloaded, or read from --config.data.manual_dir=DIR. 33,556,078 parameters.
+
+  variant   valid / test  fine-tuned   with cache   hardware and time
+  released  68.7 / 65.6   67.4 / 64.7  52.2 / 50.6  one GPU, a day: 750 epochs (105 to 180 s each on a Quadro GP100)
+  paper     69.1 / 66.0   68.6 / 65.8  53.8 / 52.0  one GPU, a day: 750 epochs
+  qrnn      69.3 / 66.8   68.5 / 65.9  53.6 / 52.1  one GPU, hours: 500 epochs (90 s each there)
+  finetune  the second run of averaged SGD, from the best parameters of the first; option `:finetune,of=paper`
+
+As experiments/awd_lstm/ptb.py, with batch 80 and input dropout 0.65; hidden dropout 0.2 as released, 0.3 in the paper.
+The cache of the README has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper`
+measures with the same.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('released', 'paper', 'qrnn', 'finetune', 'tiny')
+CHANGES: dict[str, dict] = {
+  'released': {},
+  'paper': {'model': {'dropout_hidden': 0.3}, 'optim': {'asgd_lag': False}},  # section 5
+  'qrnn': {'model': {'variant': 'wt2_qrnn'}, 'data': {'batch_size': 40}, 'train': {'epochs': 500}},  # README
+}
+_README = 'README of the released code, approximate; batch 80'
+_PAPER = 'one model, state carried over, test in one stream'
+_CACHE = 'cache 3785, 0.1279, 0.662'
+TABLE = [
+  common.Row('awd_lstm/ablation/no_finetune/wt2_valid', 'paper', 'valid', 'ppl', 69.1, _PAPER),
+  common.Row('awd_lstm/ablation/no_finetune/wt2_test', 'paper', 'test', 'ppl', 66.0, _PAPER),
+  common.Row('awd_lstm/wikitext2/finetuned/valid', 'finetune,of=paper', 'valid', 'ppl', 68.6, _PAPER),
+  common.Row('awd_lstm/wikitext2/finetuned/test', 'finetune,of=paper', 'test', 'ppl', 65.8, _PAPER),
+  common.Row('awd_lstm/wikitext2/cache/valid', 'finetune,of=paper', 'valid', 'ppl', 53.8, 'cache not printed'),
+  common.Row('awd_lstm/wikitext2/cache/test', 'finetune,of=paper', 'test', 'ppl', 52.0, 'cache not printed'),
+  common.Row('awd_lstm/readme/lstm_wt2/base/valid', 'released', 'valid', 'ppl', 68.7, _README),
+  common.Row('awd_lstm/readme/lstm_wt2/base/test', 'released', 'test', 'ppl', 65.6, _README),
+  common.Row('awd_lstm/readme/lstm_wt2/finetune/valid', 'finetune', 'valid', 'ppl', 67.4, _README),
+  common.Row('awd_lstm/readme/lstm_wt2/finetune/test', 'finetune', 'test', 'ppl', 64.7, _README),
+  common.Row('awd_lstm/readme/lstm_wt2/pointer/valid', 'finetune', 'valid', 'ppl', 52.2, _CACHE),
+  common.Row('awd_lstm/readme/lstm_wt2/pointer/test', 'finetune', 'test', 'ppl', 50.6, _CACHE),
+  common.Row('awd_lstm/readme/qrnn_wt2/base/valid', 'qrnn', 'valid', 'ppl', 69.3, _README),
+  common.Row('awd_lstm/readme/qrnn_wt2/base/test', 'qrnn', 'test', 'ppl', 66.8, _README),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
+  recipe = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
+  base = {
+    'name': f'awd_lstm_wikitext2_{variant}',
+    'model': {'variant': 'wt2'},
+    'data': {'dataset': 'wikitext2', 'vocab_size': 33278, 'batch_size': 80},
+    'train': {'epochs': 750},
+    'evaluation': {'cache': (3785, 0.1279, 0.662)},
+  }
+  tuned = {'optim': {'asgd': 'start'}} if variant == 'finetune' else {}
+  return common.config(
+    common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {}
+  )
+
+
+def sweep():
+  yield from common.grid(seed=[1882, 0, 1, 2, 3])

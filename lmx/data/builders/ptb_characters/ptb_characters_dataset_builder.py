@@ -1,0 +1,31 @@
+"""The characters of Penn Treebank, Mikolov's version (Mikolov et al. 2012), as one stream a split.
+
+Made from the files of words: their lines without the blanks at the ends are those of his files of characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lmx.data.builders import base, files
+from lmx.data.builders.ptb import ptb_dataset_builder as ptb
+
+
+class Builder(base.TextBuilder):
+  """Sentences, one a line, in the order of the file."""
+
+  BUILDER_CONFIGS = base.CHECKED
+  URLS = ptb.Builder.URLS
+  EXPECTED = {'train': {'characters': 5_017_482}, 'valid': {'characters': 393_042}, 'test': {'characters': 442_423}}
+
+  def sizes(self, text: Any) -> dict[str, int]:
+    return {'characters': len(text)}
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    lines = (line.strip() + '\n' for line in files.read_lines(paths[split]))
+    for index, text in enumerate(base.pieces(lines)):
+      yield f'{split}-{index}', text, ''
+
+  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+    return paths

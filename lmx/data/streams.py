@@ -1,0 +1,126 @@
+"""Contiguous streams for recurrent models: row b of a step goes on where row b of the step before ended.
+
+`Streams` cuts them every T tokens; `RandomStreams` at lengths drawn anew each epoch (Merity et al. 2018, arXiv
+1708.02182, section 4.1), so that every token can be the last of a window and get a gradient through few steps only.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from lmx.data import noise
+from lmx.data.batching import Batches
+
+# Of the lengths, section 4.1 and the released code: a normal of this deviation around T, or with the given probability
+# around T / 2, cut to whole numbers and not below 5. The paper's own deviation is 5 as well.
+DEVIATION, HALVED, SHORTEST = 5.0, 0.05, 5
+MARGIN = 30  # six deviations: a draw beyond T + MARGIN, one in 10^9, is set to that
+
+
+class Streams(Batches):
+  """Streams cut every T tokens.
+
+  The N - 1 tokens that have one before them are dealt to the rows in order, so rows overlap by the one token that is
+  the last target of one and the first input of the next, and every token but the first is predicted exactly once in an
+  epoch, in training too. Only the last step of an epoch is padded (weight 0), so the state is never carried over
+  padding. With one row the evaluation is that of the papers.
+  """
+
+  stateful = True
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool):
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
+    predicted = self._tokens.size - 1
+    self._starts = np.arange(batch_size + 1) * predicted // batch_size
+    self._longest = int(np.diff(self._starts).max())
+    steps = -(-self._longest // length)
+    enough = not train or predicted >= batch_size * length
+    self._set(steps * batch_size if enough else 0, predicted, str(batch_size * length + 1))
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    step_B, row_B = np.divmod(example_B, self.batch_size)
+    live_BT = self._inside(row_B, step_B * self.length, np.arange(self.length))
+    return self._next_tokens(self._starts[row_B] + step_B * self.length, live_BT) | dict(reset_B=step_B == 0)
+
+  def _inside(self, row_B: np.ndarray, offset_B: np.ndarray | int, column_T: np.ndarray) -> np.ndarray:
+    """Whether the columns of a window that begins at `offset_B` of its rows lie within the rows."""
+    start_B = self._starts[row_B] + offset_B
+    return start_B[:, None] + column_T < self._starts[row_B + 1][:, None]
+
+
+class RandomStreams(Streams):
+  """Training streams cut at random lengths, padded on the right (`valid_BT`, weight 0) to few different shapes.
+
+  The cuts of an epoch are a function of (seed, epoch); epochs have different numbers of steps. `rate_B` is a window's
+  length over T, by which the learning rate of its update is multiplied. `steps` is the number of the first epoch.
+
+  Deviation: the last window of an epoch is cut at the end of the text, and its rate follows the length that is left;
+  the released code keeps the rate of the length drawn.
+  """
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, multiple: int = 0):
+    """Args as of `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
+    self._multiple = multiple
+    self._cuts: list[np.ndarray] = []  # of each epoch drawn so far: offsets of its windows, and of the end
+    self._first = [0]  # number of the first step of each epoch, and of the next
+    self._lock = threading.Lock()
+    self.steps = self.steps_in(1)
+    self.examples = self.steps * batch_size
+
+  def _epoch(self, epoch: int) -> np.ndarray:
+    """Offsets of the windows of an epoch, with the end of the longest row last."""
+    with self._lock:
+      while len(self._cuts) <= epoch:
+        self._cuts.append(cuts(noise.generator(self._seed, 'lengths', len(self._cuts)), self._longest, self.length))
+        self._first.append(self._first[-1] + len(self._cuts[-1]) - 1)
+    return self._cuts[epoch]
+
+  def epoch_of(self, step: int) -> tuple[int, int]:
+    while self._first[-1] <= step:
+      self._epoch(len(self._cuts))
+    epoch = int(np.searchsorted(self._first, step, 'right')) - 1
+    return epoch, step - self._first[epoch]
+
+  def steps_in(self, epochs: float) -> int:
+    whole = int(epochs)
+    last = len(self._epoch(whole)) - 1
+    return self._first[whole] + round((epochs - whole) * last)
+
+  def positions(self) -> int:
+    return self.batch_size * sum(map(self._padded, np.diff(self._epoch(0)).tolist()))
+
+  def _padded(self, length: int) -> int:
+    longest = self.length + MARGIN
+    return min(-(-length // self._multiple) * self._multiple, longest) if self._multiple else longest
+
+  def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+    if step < 0:
+      raise IndexError(f'step {step} of split {self._split}')
+    epoch, local = self.epoch_of(step)
+    start, stop = self._epoch(epoch)[local : local + 2].tolist()
+    row_B = np.arange(self.batch_size)[rows]
+    column_T = np.arange(self._padded(stop - start))
+    live_BT = self._inside(row_B, start, column_T) & (column_T < stop - start)
+    return self._next_tokens(self._starts[row_B] + start, live_BT) | dict(
+      valid_BT=live_BT, reset_B=np.full(row_B.shape, local == 0),
+      rate_B=np.full(row_B.shape, (stop - start) / self.length, np.float32),
+      index_B=(local * self.batch_size + row_B).astype(np.int32))
+
+
+def cuts(random: np.random.Generator, total: int, length: int) -> np.ndarray:
+  """Draws where a text of `total` tokens is cut into windows; returns 0, the cuts in order, and `total`.
+
+  Args:
+    random: source of all draws.
+    total: tokens of the longest row.
+    length: T, the mean of most windows.
+  """
+  most = -(-total // SHORTEST)
+  mean = np.where(random.random(most) < HALVED, length / 2, length)
+  drawn = np.clip(random.normal(mean, DEVIATION).astype(np.int64), SHORTEST, length + MARGIN)
+  ends = np.cumsum(drawn)
+  return np.concatenate([[0], ends[ends < total], [total]])

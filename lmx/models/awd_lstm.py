@@ -1,0 +1,254 @@
+"""AWD-LSTM: Merity, Keskar & Socher 2018, "Regularizing and Optimizing LSTM Language Models" (arXiv 1708.02182).
+
+Section 2: DropConnect on the recurrent weights, one mask for a whole forward pass. Section 4.2: locked dropout on the
+embedding, between the layers and on the output. 4.3: embedding dropout, whole words at a time. 4.4: tied output.
+4.5: embeddings narrower than the hidden layers; the last layer has the width of the embedding, which the tied output
+needs. 4.6: `penalties`, the activation regularisation alpha * mean(dropped output squared) and the temporal one
+beta * mean((h_t - h_t+1) squared) of the output before dropout. Both are means over elements, as released, where the
+paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.1 (random lengths of back-propagation)
+lmx/data/streams.py, the continuous cache of section 6 lmx/metrics/cache.py.
+
+Parameters, tied, 1150-1150-400: 24,221,600 at V = 10,000 (Penn Treebank), 33,556,078 at V = 33,278 (WikiText-2). Each
+LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code (lmx/layers/qrnn.py): window 2 in
+the first layer, 1 in the others, DropConnect on all of its weights.
+Deviation: the released code draws a mask a GPU; under 'pmap' every device draws its own, under 'jit' all share one.
+
+Axes: E embedding width, D width of the hidden layers but the last, T time first inside the layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import embed, heads, qrnn, recurrent
+from lmx.layers.regularize import dropout, locked_dropout, split, word_dropout
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'causal_lm'
+HEADS: tuple[str, ...] = ()
+COMPILER_OPTIONS = recurrent.COMPILER_OPTIONS
+VOCABULARY = ('embed/table', 'output/table', 'output/bias')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches. The defaults are those of the released code on Penn Treebank.
+
+  Attributes:
+    V: vocabulary size.
+    E: embedding width, and with `tied` the width of the last layer.
+    D: width of the other layers.
+    N: number of layers.
+    cell: 'lstm' or 'qrnn'.
+    tied: the embedding is the output matrix.
+    dropout_input: locked, on the embedding on its way into the first layer.
+    dropout_hidden: locked, between the layers.
+    dropout_output: locked, before the output layer.
+    dropout_embedding: of whole words.
+    dropout_weight: DropConnect on the recurrent weights.
+    alpha: factor of the activation penalty, in training only.
+    beta: factor of the temporal activation penalty, in training only.
+    init_range: embedding (and untied output) uniform in +-init_range; LSTM layers in +-1/sqrt(their width), those of
+      the QRNN by their inputs, biases too; bias of the output 0.
+    dtype: compute type.
+    backend: loop over time of the LSTM, 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
+    remat: recompute a layer's activations in the backward pass.
+  """
+
+  V: int = 10_000
+  E: int = 400
+  D: int = 1150
+  N: int = 3
+  cell: str = 'lstm'
+  tied: bool = True
+  dropout_input: float = 0.4
+  dropout_hidden: float = 0.25
+  dropout_output: float = 0.4
+  dropout_embedding: float = 0.1
+  dropout_weight: float = 0.5
+  alpha: float = 2.0  # section 5
+  beta: float = 1.0  # section 5
+  init_range: float = 0.1  # section 5
+  dtype: str = 'float32'
+  backend: str = 'auto'
+  remat: bool = False
+
+  def __post_init__(self):
+    check_choice('model.cell', self.cell, ('lstm', 'qrnn'))
+    check_choice('model.backend', self.backend, recurrent.BACKENDS)
+    for field in dataclasses.fields(self):
+      if field.name.startswith('dropout'):
+        check_range(f'model.{field.name}', getattr(self, field.name), 0, 1)
+    for name in ('E', 'D', 'N'):
+      check_range(f'model.{name}', getattr(self, name), 1)
+    for name in ('alpha', 'beta', 'init_range'):
+      check_range(f'model.{name}', getattr(self, name), 0)
+    if self.cell == 'qrnn' and self.backend != 'auto':
+      raise InputError(f'model.backend is "{self.backend}", which is for the LSTM; the QRNN has "auto" alone')
+
+
+# Dropout rates as released (README and defaults of main.py); the paper's are in experiments/awd_lstm.
+VARIANTS: dict[str, dict[str, Any]] = {
+  'ptb': dict(V=10_000),
+  'wt2': dict(V=33_278, dropout_input=0.65, dropout_hidden=0.2),
+  'ptb_qrnn': dict(V=10_000, cell='qrnn', D=1550, N=4, dropout_hidden=0.3, dropout_weight=0.1),  # its README
+  'wt2_qrnn': dict(V=33_278, cell='qrnn', D=1550, N=4, dropout_hidden=0.2, dropout_weight=0.1),
+  'enwik8': dict(
+    V=205, D=1840, dropout_input=0.1, dropout_hidden=0.1, dropout_output=0.4, dropout_embedding=0.0, dropout_weight=0.2,
+    alpha=0.0, beta=0.0,
+  ),  # fmt: skip
+  'ptb_characters': dict(
+    V=50, E=200, D=1000, dropout_input=0.1, dropout_hidden=0.25, dropout_output=0.1, dropout_embedding=0.0,
+    alpha=0.0, beta=0.0,
+  ),  # fmt: skip
+  'tiny': dict(V=61, E=24, D=32, N=2, init_range=0.3),
+}
+
+
+def _name(i: int) -> str:
+  return f'layer_{i:02d}'
+
+
+def _window(i: int) -> int:
+  """Inputs that a step of the QRNN's layer i sees."""
+  return 1 if i else 2
+
+
+def widths(cfg: Config) -> list[tuple[int, int]]:
+  """(width in, width) of every layer."""
+  out = [cfg.D] * (cfg.N - 1) + [cfg.E if cfg.tied else cfg.D]
+  return list(zip([cfg.E, *out[:-1]], out, strict=True))
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed/table, layer_00 .., output/bias, and output/table where it is not tied."""
+  embed_key, output_key, *keys = jax.random.split(key, cfg.N + 2)
+  table = lambda k, rows, width: jax.random.uniform(k, (rows, width), jnp.float32, -cfg.init_range, cfg.init_range)
+  params: dict[str, Any] = {'embed': {'table': table(embed_key, cfg.V, cfg.E)}}
+  for i, ((width_in, width), k) in enumerate(zip(widths(cfg), keys, strict=True)):
+    if cfg.cell == 'qrnn':
+      params[_name(i)] = qrnn.init(k, width_in, width, _window(i))
+    else:
+      params[_name(i)] = recurrent.init('lstm', k, width_in, width, scale=width**-0.5, bias='double')
+  params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
+  if not cfg.tied:
+    params['output']['table'] = table(output_key, cfg.V, cfg.D)
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """A carry per layer, zeros with rows leading; `length` is not needed, the carry has one size for any length."""
+  del length
+  if cfg.cell == 'qrnn':
+    return tuple(qrnn.init_carry(batch_size, *both, _window(i)) for i, both in enumerate(widths(cfg)))
+  return tuple(recurrent.init_carry('lstm', batch_size, width) for _, width in widths(cfg))
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`.
+
+  Args:
+    batch: tokens_BT; valid_BT (optional, padding on the right): invalid steps leave the state as it is.
+    state: of `init_state` or of the call before.
+    key: randomness of all dropouts, None at evaluation.
+    all_layers: also return the embedding and the output of each layer, before dropout.
+
+  Returns:
+    (Features with last_BTD after the output's dropout, as the output layer reads it, and raw_BTD before it; state).
+  """
+  word_key, input_key, output_key, *keys = split(key, 3 + 2 * cfg.N)
+  valid_BT = batch.get('valid_BT')
+  valid_TB = None if valid_BT is None else valid_BT.T
+  tokens_TB = batch['tokens_BT'].T
+  x_TBD = embed.lookup(params['embed']['table'], tokens_TB, cfg.dtype)
+  layers, carries = [x_TBD], []
+  x_TBD = word_dropout(x_TBD, tokens_TB, cfg.V, cfg.dropout_embedding, word_key)
+  x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key)
+
+  def block(i, params, x_TBD, carry, weight_key):
+    if cfg.cell == 'qrnn':
+      params = {**params, 'input': dropout(params['input'], cfg.dropout_weight, weight_key)}
+      return qrnn.layer(params, x_TBD, carry, valid_TB, window=_window(i), dtype=cfg.dtype)
+    params = {**params, 'recurrent': dropout(params['recurrent'], cfg.dropout_weight, weight_key)}
+    return recurrent.layer('lstm', params, x_TBD, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
+
+  if cfg.remat:
+    block = jax.checkpoint(block, static_argnums=0)
+  for i in range(cfg.N):
+    x_TBD, carry = block(i, params[_name(i)], x_TBD, state[i], keys[2 * i])
+    layers.append(x_TBD)
+    carries.append(carry)
+    if i < cfg.N - 1:
+      x_TBD = locked_dropout(x_TBD, cfg.dropout_hidden, keys[2 * i + 1])
+  last_TBD = locked_dropout(x_TBD, cfg.dropout_output, output_key)
+  outputs = tuple(x.swapaxes(0, 1) for x in layers) if all_layers else None
+  return Features(last_TBD.swapaxes(0, 1), layers=outputs, raw_BTD=x_TBD.swapaxes(0, 1)), tuple(carries)
+
+
+def _valid(batch: Batch) -> tuple[Array, Array]:
+  """(valid_BT, whether a valid step follows each of the first T - 1) as float32."""
+  valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool)).astype(jnp.float32)
+  return valid_BT, valid_BT[:, 1:]
+
+
+def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """Weights of `penalties`: valid steps, and pairs of neighbouring ones."""
+  valid_BT, pairs_BT = _valid(batch)
+  found = {'activation': jnp.sum(valid_BT), 'slowness': jnp.sum(pairs_BT)}
+  return {name: found[name] for name, factor in (('activation', cfg.alpha), ('slowness', cfg.beta)) if factor}
+
+
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+  """Sums over steps of what training adds to the loss (section 4.6), one entry a weight of `penalty_weights`.
+
+  Args:
+    params: not needed.
+    features: of `apply` in training.
+    batch: of the same call.
+
+  Returns:
+    'activation': alpha times the mean square of each step's dropped output; 'slowness': beta times the mean squared
+    difference of neighbouring steps' outputs before dropout; float32 scalars.
+  """
+  del params
+  valid_BT, pairs_BT = _valid(batch)
+  found = {}
+  if cfg.alpha:
+    last_BTD = features.last_BTD.astype(jnp.float32)
+    found['activation'] = cfg.alpha * jnp.sum(jnp.mean(last_BTD**2, axis=-1) * valid_BT)
+  if cfg.beta:
+    assert features.raw_BTD is not None  # `apply` always gives it
+    raw_BTD = features.raw_BTD.astype(jnp.float32)
+    found['slowness'] = cfg.beta * jnp.sum(jnp.mean((raw_BTD[:, 1:] - raw_BTD[:, :-1]) ** 2, axis=-1) * pairs_BT)
+  return found
+
+
+def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
+  """(table_VD, bias_V) of the output layer."""
+  return params['embed' if cfg.tied else 'output']['table'], params['output']['bias']
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  return heads.tied_logits(features.last_BTD, *_output(cfg, params))
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  table_VD, bias_V = _output(cfg, params)
+  return heads.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: embedding 0, layer i is i + 1, output N + 1."""
+  if path[0] == 'embed':
+    return 0
+  return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1

@@ -1,0 +1,79 @@
+"""Evaluation with a continuous cache (lmx/metrics/cache.py) over the outputs of a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx import evaluate, objectives, parallel
+from lmx.config import Run
+from lmx.data import pipeline
+from lmx.errors import InputError
+from lmx.metrics import cache
+from lmx.models import registry
+
+
+def make_step(run: Run, cfg: cache.Config):
+  """Returns an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
+
+  A row that begins anew (`reset_B`) forgets what it has kept.
+  """
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+
+  def step(params, state, batch, *, axis=None):
+    rows, kept = state
+    if 'reset_B' in batch:
+      kept = kept._replace(used_B=jnp.where(batch['reset_B'], 0, kept.used_B))
+    nll_BT, features, rows = objective.scored(run.objective, model, run.model, params, batch, rows)
+    nll_BT, kept = cache.mix(cfg, kept, features.last_BTD, batch['targets_BT'], nll_BT)
+    weights_BT = batch['weights_BT']
+    pair = jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
+    return {'nll': pair if axis is None else jax.lax.psum(pair, axis)}, (rows, kept)
+
+  return step
+
+
+def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> dict[str, Any]:
+  """Measures a split with the cache of `evaluation.cache`.
+
+  Args:
+    run: the run.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...} as the engine has placed them.
+    split: name of the split.
+    engine: of the run.
+
+  Returns:
+    The objective's figures, and 'window', 'lambda' and 'theta'.
+
+  Raises:
+    InputError: `evaluation.cache` is wrong, or the run does not predict tokens one after another in streams.
+  """
+  cfg = cache.config(run.evaluation.cache)
+  if cfg is None:
+    raise InputError('give evaluation.cache as (window, lambda, theta)')
+  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
+  batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
+  if not hasattr(objective, 'scored') or not batches.stateful:
+    raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
+
+  def start():
+    rows = model.init_state(run.model, batches.batch_size)
+    empty = {'tokens_BT': jnp.zeros((batches.batch_size, 1), jnp.int32)}
+    shape = jax.eval_shape(lambda p, r: model.apply(run.model, p, empty, r)[0].last_BTD, params['model'], rows).shape
+    return rows, cache.init(cfg, batches.batch_size, shape[-1])
+
+  state = engine.build_rows(start, batches.batch_size)
+  eval_step = engine.compile_eval(make_step(run, cfg))
+  totals = evaluate.measure(eval_step, params, state, batches, engine, title=f'{split} with cache')
+  found = evaluate.report(run, corpus.splits[split].counts, totals)
+  return {**found, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}
+
+
+def of_run(loaded, split: str) -> dict[str, Any]:
+  """The same for a run given back by `lmx.load`."""
+  engine = parallel.Engine(loaded.run.parallel)
+  params = engine.build(lambda p: p, loaded.params)
+  return measure(loaded.run, pipeline.load(loaded.run.data), params, split, engine)

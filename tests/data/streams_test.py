@@ -1,0 +1,103 @@
+"""Windows of random length: every token once in order, whichever host asks, with epochs of different lengths."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lmx.data import noise, streams
+from lmx.data.corpus import Split
+
+B, T = 3, 20
+
+
+def make(n=3000, seed=1, multiple=0, B=B, T=T):
+  data = Split('train', np.arange(n, dtype=np.uint32), np.array([0, n]), None, None, {'tokens': n})
+  return streams.RandomStreams(data, B, T, vocab_size=10**6, seed=seed, multiple=multiple)
+
+
+def epoch_of(batches, epoch):
+  return [batches(s) for s in range(batches.steps_in(epoch), batches.steps_in(epoch + 1))]
+
+
+@pytest.mark.parametrize('multiple', [0, 8])
+def test_every_token_is_predicted_once_and_rows_go_on(multiple):
+  n = 1000
+  batches = make(n, multiple=multiple)
+  for epoch in range(3):
+    found, before = [], None
+    for i, batch in enumerate(epoch_of(batches, epoch)):
+      live_BT = batch['weights_BT'] > 0
+      np.testing.assert_array_equal(live_BT, batch['valid_BT'])
+      assert (np.sort(~live_BT, axis=1) == ~live_BT).all()  # padding on the right
+      np.testing.assert_array_equal(batch['targets_BT'][live_BT], batch['tokens_BT'][live_BT] + 1)
+      found += batch['targets_BT'][live_BT].tolist()
+      assert batch['reset_B'].all() == batch['reset_B'].any() == (i == 0)
+      if before is not None:
+        for b in range(B):
+          if live_BT[b].any():
+            assert batch['tokens_BT'][b, 0] == before['targets_BT'][b][before['valid_BT'][b]][-1]
+      np.testing.assert_allclose(batch['rate_B'], live_BT[0].sum() / T if i < 3 else live_BT.sum(1).max() / T)
+      before = batch
+    assert sorted(found) == list(range(1, n))
+
+
+def test_shapes_are_few_and_no_draw_is_cut_by_them():
+  plain, few = make(), make(multiple=8)
+  assert {plain(s)['tokens_BT'].shape for s in range(60)} == {(B, T + streams.MARGIN)}
+  shapes = {few(s)['tokens_BT'].shape[1] for s in range(200)}
+  assert all(t % 8 == 0 or t == T + streams.MARGIN for t in shapes) and len(shapes) < 8
+  for s in range(60):
+    width = few(s)['tokens_BT'].shape[1]
+    for name in ('tokens_BT', 'targets_BT', 'valid_BT'):
+      np.testing.assert_array_equal(few(s)[name], plain(s)[name][:, :width])
+    assert width - few(s)['valid_BT'].sum(1).max() < 8
+
+
+def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
+  first, second = make(), make()
+  for s in (250, 3, 0, 90):  # in any order, from any start
+    whole = first(s)
+    parts = [second(s, slice(r, r + 1)) for r in range(B)]
+    for name in whole:
+      np.testing.assert_array_equal(np.concatenate([p[name] for p in parts]), whole[name])
+  assert any(make(seed=2)(s)['rate_B'][0] != first(s)['rate_B'][0] for s in range(5))
+
+
+def test_epochs_have_their_own_cuts_and_counts_add_up():
+  batches = make()
+  ends = [batches.steps_in(e) for e in range(7)]
+  counts = np.diff(ends)
+  assert ends[0] == 0 and batches.steps == counts[0] and len(set(counts.tolist())) > 1
+  assert [batches.epoch_of(s) for s in range(ends[2])] == [
+    (e, i) for e in range(2) for i in range(counts[e])
+  ]  # fmt: skip
+  assert batches.steps_in(1.5) == ends[1] + round(0.5 * counts[1])
+  lengths = [[int(b['rate_B'][0] * T + 0.5) for b in epoch_of(batches, e)] for e in range(2)]
+  assert lengths[0] != lengths[1] and all(sum(x) == 1000 for x in lengths)
+  with pytest.raises(IndexError, match='step -1'):
+    batches(-1)
+
+
+def test_lengths_follow_the_rule_of_the_paper():
+  cuts = streams.cuts(noise.generator(0, 'lengths', 0), 2_000_000, 70)
+  lengths = np.diff(cuts)[:-1]
+  assert cuts[0] == 0 and cuts[-1] == 2_000_000 and lengths.min() >= 5
+  short = lengths < 53  # no normal of deviation 5 around 70 or 35 comes near
+  assert abs(short.mean() - 0.05) < 0.005
+  for part, mean in ((lengths[short], 35), (lengths[~short], 70)):
+    assert abs(part.mean() - (mean - 0.5)) < 0.3 and abs(part.std() - 5) < 0.5  # whole numbers, cut towards zero
+  tiny = np.diff(streams.cuts(noise.generator(0, 'lengths', 0), 5000, 8))[:-1]
+  assert tiny.min() == 5 and (tiny == 5).mean() > 0.2
+  for epoch, length in itertools.product(range(3), (8, 70)):
+    drawn = np.diff(streams.cuts(noise.generator(1, 'lengths', epoch), 100_000, length))
+    assert drawn.max() < length + streams.MARGIN  # nothing near the limit
+
+
+def test_facts_of_an_epoch():
+  batches = make(multiple=8)
+  epoch = epoch_of(batches, 0)
+  assert batches.positions() == sum(b['tokens_BT'].size for b in epoch)
+  assert batches.examples == batches.steps * B == len(epoch) * B

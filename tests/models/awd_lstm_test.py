@@ -1,0 +1,266 @@
+"""AWD-LSTM: its sizes, its forward pass against NumPy, what each dropout changes, and the activation penalties."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.models import awd_lstm, registry
+from lmx.objectives import causal_lm
+from tests.reference import qrnn as qrnn_reference
+from tests.reference import recurrent as reference
+
+B, T = 4, 9
+LENGTHS = (9, 3, 5, 9)
+OFF = {f.name: 0.0 for f in dataclasses.fields(awd_lstm.Config) if f.name.startswith('dropout')}
+
+
+def config(**changes):
+  return registry.config('awd_lstm', 'tiny', **{**OFF, **changes})
+
+
+def count(variant, **changes):
+  cfg = registry.config('awd_lstm', variant, **changes)
+  return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: awd_lstm.init(cfg, jax.random.key(0)))))
+
+
+def batch_of(cfg, padded=True):
+  rng = np.random.default_rng(1)
+  batch = {
+    'tokens_BT': rng.integers(0, cfg.V, (B, T)).astype(np.int32),
+    'targets_BT': rng.integers(0, cfg.V, (B, T)).astype(np.int32),
+  }
+  valid_BT = np.arange(T) < np.array(LENGTHS)[:, None]
+  return batch | ({'valid_BT': valid_BT, 'weights_BT': valid_BT.astype(np.float32)} if padded else {})
+
+
+def state_of(cfg):
+  leaves, tree = jax.tree.flatten(awd_lstm.init_state(cfg, B))
+  return tree.unflatten([0.5 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)])
+
+
+def run(cfg, key=None, params=None, padded=False):
+  """(Features with all layers, state after)."""
+  params = awd_lstm.init(cfg, jax.random.key(0)) if params is None else params
+  apply = jax.jit(lambda p, k: awd_lstm.apply(cfg, p, batch_of(cfg, padded), state_of(cfg), k, all_layers=True))
+  return apply(params, key)
+
+
+def test_counts_of_the_paper_and_of_the_parts():
+  assert (count('ptb'), count('wt2')) == (24_221_600, 33_556_078)
+  layers = [4 * 1150 * (400 + 1150 + 2), 4 * 1150 * (1150 + 1150 + 2), 4 * 400 * (1150 + 400 + 2)]
+  assert count('ptb') == 10_000 * 400 + sum(layers) + 10_000
+  untied = 4 * 1150 * (1150 + 1150 + 2) - layers[-1] + 10_000 * 1150  # the last layer is then as wide as the others
+  assert count('ptb', tied=False) - count('ptb') == untied
+
+
+@pytest.mark.parametrize('cell', ['lstm', 'qrnn'])
+@pytest.mark.parametrize('tied', [True, False])
+def test_equals_numpy(cell, tied):
+  cfg = config(cell=cell, tied=tied)
+  params, batch, state = awd_lstm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
+  params['output']['bias'] += jax.random.normal(jax.random.key(9), (cfg.V,))
+
+  @jax.jit
+  def apply(params):
+    features, after = awd_lstm.apply(cfg, params, batch, state)
+    return awd_lstm.nll(cfg, params, features, batch['targets_BT']), after
+
+  nll_BT, after = apply(params)
+  exact, before = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, state))
+  for b, length in enumerate(LENGTHS):
+    x = exact['embed']['table'][batch['tokens_BT'][b]]
+    for i in range(cfg.N):
+      layer, carry = exact[f'layer_{i:02d}'], tuple(c[b] for c in before[i])
+      if cell == 'qrnn':
+        x, carry = qrnn_reference.layer(layer, x, carry, length, 1 if i else 2)
+      else:
+        x, carry = reference.layer('lstm', layer, x, carry, length)
+      for got, end in zip(after[i], carry, strict=True):
+        np.testing.assert_allclose(got[b], end, rtol=1e-5, atol=1e-5)
+    scores = x @ exact['embed' if tied else 'output']['table'].T + exact['output']['bias']
+    log_p = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    expected = -log_p[np.arange(length), batch['targets_BT'][b, :length]]
+    np.testing.assert_allclose(nll_BT[b, :length], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_initial_ranges():
+  cfg = registry.config('awd_lstm', 'tiny', V=900, init_range=0.3)
+  params = awd_lstm.init(cfg, jax.random.key(0))
+  assert 0.29 < np.abs(params['embed']['table']).max() <= 0.3
+  for i, width in enumerate((cfg.D, cfg.E)):
+    for name, x in params[f'layer_{i:02d}'].items():
+      assert 0.85 * width**-0.5 < np.abs(x).max() <= width**-0.5, name
+  assert not np.any(params['output']['bias'])
+
+
+def dropped(cfg, where, key=7):
+  """(elements kept, scaled) of a tensor that is dropped on its way: found by the ratio to the run without dropout."""
+  with_, without = run(cfg, jax.random.key(key))[0], run(cfg)[0]
+  return np.asarray(where(with_)), np.asarray(where(without))
+
+
+def test_output_dropout_is_locked_over_the_steps_of_a_row():
+  cfg = config(E=300, dropout_output=0.4)
+  noisy, clean = dropped(cfg, lambda f: f.last_BTD)
+  kept_BTD = noisy != 0
+  assert (kept_BTD == kept_BTD[:, :1]).all() and 0.5 < kept_BTD[:, 0].mean() < 0.7
+  assert not (kept_BTD[0, 0] == kept_BTD[1, 0]).all()  # every row has a mask of its own
+  np.testing.assert_allclose(noisy[kept_BTD], clean[kept_BTD] / 0.6, rtol=1e-6)
+  features, state = run(cfg, jax.random.key(7))
+  np.testing.assert_array_equal(features.raw_BTD, features.layers[-1])
+  np.testing.assert_array_equal(features.raw_BTD, run(cfg)[0].raw_BTD)  # nothing inside is dropped
+  jax.tree.map(np.testing.assert_array_equal, state, run(cfg)[1])
+
+
+def through_the_input(cfg, monkeypatch, layer=0):
+  """What the layer of that number reads, with dropout and without."""
+  seen = []
+  real = awd_lstm.recurrent.layer
+
+  def spy(cell, params, x_TBE, *rest, **more):
+    seen.append((np.asarray(x_TBE), np.asarray(params['recurrent'])))
+    return real(cell, params, x_TBE, *rest, **more)
+
+  monkeypatch.setattr(awd_lstm.recurrent, 'layer', spy)
+  params = awd_lstm.init(cfg, jax.random.key(0))
+  for key in (jax.random.key(3), None):
+    awd_lstm.apply(cfg, params, batch_of(cfg, False), state_of(cfg), key)
+  return seen[layer], seen[cfg.N + layer]
+
+
+def test_input_dropout_is_locked(monkeypatch):
+  (noisy, kernel), (clean, plain) = through_the_input(config(E=200, dropout_input=0.4), monkeypatch)
+  kept_TBD = noisy != 0
+  assert (kept_TBD == kept_TBD[:1]).all() and not (kept_TBD[0, 0] == kept_TBD[0, 1]).all()
+  assert 0.5 < kept_TBD[0].mean() < 0.7
+  np.testing.assert_allclose(noisy[kept_TBD], clean[kept_TBD] / 0.6, rtol=1e-6)
+  np.testing.assert_array_equal(kernel, plain)
+
+
+def test_hidden_dropout_is_locked_and_between_the_layers_alone(monkeypatch):
+  cfg = config(D=200, dropout_hidden=0.25)
+  (noisy, _), (clean, _) = through_the_input(cfg, monkeypatch, layer=1)
+  kept_TBD = noisy != 0
+  assert (kept_TBD == kept_TBD[:1]).all() and 0.65 < kept_TBD[0].mean() < 0.85
+  np.testing.assert_allclose(noisy[kept_TBD], clean[kept_TBD] / 0.75, rtol=1e-6)
+  monkeypatch.undo()
+  features, _ = run(cfg, jax.random.key(3))
+  np.testing.assert_array_equal(features.last_BTD, features.raw_BTD)  # not after the last layer
+  np.testing.assert_array_equal(features.layers[1], run(cfg)[0].layers[1])  # nor before the first
+
+
+def test_embedding_dropout_takes_whole_words_out_and_scales_the_others(monkeypatch):
+  (noisy, _), (clean, _) = through_the_input(config(V=12, E=50, dropout_embedding=0.5), monkeypatch)
+  tokens_TB = batch_of(config(V=12), False)['tokens_BT'].T
+  whole = {}
+  for t, b in np.ndindex(tokens_TB.shape):
+    word, kept = int(tokens_TB[t, b]), bool(np.any(noisy[t, b]))
+    np.testing.assert_allclose(noisy[t, b], 2 * clean[t, b] if kept else 0 * clean[t, b], rtol=1e-6)
+    assert whole.setdefault(word, kept) == kept  # in every row and at every step alike
+  assert 2 < sum(whole.values()) < len(whole) - 2
+
+
+def test_embedding_dropout_leaves_the_output_matrix_whole():
+  cfg = config(dropout_embedding=0.5)
+  params = awd_lstm.init(cfg, jax.random.key(0))
+  for i in range(cfg.N):  # nothing reaches the output from below: what is left is the table itself
+    params[f'layer_{i:02d}'] = jax.tree.map(jnp.zeros_like, params[f'layer_{i:02d}'])
+  features = run(cfg, None, params)[0]._replace(last_BTD=jnp.ones((B, T, cfg.E)))
+  expected = np.asarray(params['embed']['table']).sum(-1)
+  np.testing.assert_allclose(awd_lstm.logits(cfg, params, features)[0, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weight_dropout_changes_the_recurrent_kernel_alone_with_one_mask_for_all_steps(monkeypatch):
+  cfg = config(D=64, dropout_weight=0.5)
+  for layer in range(cfg.N):
+    (noisy, kernel), (clean, plain) = through_the_input(cfg, monkeypatch, layer)
+    assert kernel.shape == plain.shape and kernel.shape[1] == 4 * kernel.shape[0]
+    kept = kernel != 0
+    assert 0.45 < kept.mean() < 0.55
+    np.testing.assert_allclose(kernel[kept], 2 * plain[kept], rtol=1e-6)
+    if layer == 0:
+      np.testing.assert_array_equal(noisy, clean)
+    monkeypatch.undo()
+  # With no recurrent weights the outputs at all steps are those without dropout: nothing else has changed.
+  params = awd_lstm.init(cfg, jax.random.key(0))
+  assert np.abs(run(cfg, jax.random.key(1))[0].last_BTD - run(cfg)[0].last_BTD).max() > 1e-3
+  for i in range(cfg.N):
+    params[f'layer_{i:02d}']['recurrent'] *= 0
+  np.testing.assert_array_equal(run(cfg, jax.random.key(1), params)[0].last_BTD, run(cfg, None, params)[0].last_BTD)
+
+
+def test_the_gradient_reaches_only_the_recurrent_weights_that_were_kept():
+  cfg = config(D=64, dropout_weight=0.5)
+  params = awd_lstm.init(cfg, jax.random.key(0))
+
+  def loss(params):
+    features, _ = awd_lstm.apply(cfg, params, batch_of(cfg, False), state_of(cfg), jax.random.key(1))
+    return jnp.sum(awd_lstm.nll(cfg, params, features, batch_of(cfg)['targets_BT']))
+
+  found = np.asarray(jax.grad(loss)(params)['layer_00']['recurrent'])
+  assert 0.45 < (found == 0).mean() < 0.55
+  assert (np.asarray(jax.grad(loss)(params)['layer_00']['input']) != 0).mean() > 0.9
+
+
+def test_weight_dropout_of_the_qrnn_is_on_its_one_matrix():
+  cfg = config(cell='qrnn', dropout_weight=0.5)
+  params = awd_lstm.init(cfg, jax.random.key(0))
+  assert np.abs(run(cfg, jax.random.key(1))[0].last_BTD - run(cfg)[0].last_BTD).max() > 1e-3
+  for i in range(cfg.N):
+    params[f'layer_{i:02d}']['input'] *= 0
+  np.testing.assert_array_equal(run(cfg, jax.random.key(1), params)[0].last_BTD, run(cfg, None, params)[0].last_BTD)
+
+
+@pytest.mark.parametrize('padded', [True, False])
+def test_penalties_are_means_over_valid_elements_and_steps(padded):
+  cfg = config(alpha=3.0, beta=0.7, dropout_output=0.4)
+  batch = batch_of(cfg, padded)
+  features, _ = run(cfg, jax.random.key(2), padded=padded)
+  sums, weights = awd_lstm.penalties(cfg, {}, features, batch), awd_lstm.penalty_weights(cfg, batch)
+  last, raw = np.asarray(features.last_BTD, np.float64), np.asarray(features.raw_BTD, np.float64)
+  assert not np.array_equal(last, raw)
+  lengths = LENGTHS if padded else (T,) * B
+  squares = np.concatenate([last[b, :n] ** 2 for b, n in enumerate(lengths)])
+  steps = np.concatenate([(raw[b, 1:n] - raw[b, : n - 1]) ** 2 for b, n in enumerate(lengths)])
+  np.testing.assert_allclose(sums['activation'] / weights['activation'], 3.0 * squares.mean(), rtol=1e-5)
+  np.testing.assert_allclose(sums['slowness'] / weights['slowness'], 0.7 * steps.mean(), rtol=1e-5)
+
+
+def test_penalties_are_part_of_the_loss_in_training_alone():
+  cfg, plain = config(dropout_output=0.4), config(dropout_output=0.4, alpha=0.0, beta=0.0)
+  params, batch = {'model': awd_lstm.init(cfg, jax.random.key(0))}, batch_of(cfg)
+  loss = lambda cfg, key: causal_lm.loss(causal_lm.Config(), awd_lstm, cfg, params, batch, state_of(cfg), key)
+  train, without, evaluation = loss(cfg, jax.random.key(1)), loss(plain, jax.random.key(1)), loss(cfg, None)
+  assert set(train.sums) == set(train.metrics) == {'nll', 'activation', 'slowness'}
+  assert set(without.sums) == set(evaluation.sums) == set(evaluation.metrics) == {'nll'}
+  np.testing.assert_array_equal(train.sums['nll'], without.sums['nll'])
+  assert awd_lstm.penalty_weights(plain, batch) == {}
+  assert set(awd_lstm.penalty_weights(config(beta=0.0), batch)) == {'activation'}
+
+
+def test_depth():
+  cfg = config(N=3)
+  names = {'embed': 0, 'layer_00': 1, 'layer_02': 3, 'output': 4}
+  assert {name: awd_lstm.depth(cfg, (name, 'bias')) for name in names} == names
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'cell': 'lstmm'}, 'did you mean "lstm"'),
+    ({'backend': 'cudn'}, 'did you mean "cudnn"'),
+    ({'cell': 'qrnn', 'backend': 'cudnn'}, 'which is for the LSTM'),
+    ({'dropout_weight': 1.0}, 'dropout_weight is 1.0'),
+    ({'alpha': -1.0}, 'alpha is -1.0'),
+    ({'N': 0}, 'N is 0'),
+  ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+  with pytest.raises(InputError, match=message):
+    registry.config('awd_lstm', 'tiny', **changes)
