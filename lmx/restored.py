@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import jax
 import ml_collections
+import numpy as np
 from etils import epath
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx import checkpoint, objectives
 from lmx import config as config_lib
 from lmx.data import tokenizers
 from lmx.errors import InputError
 from lmx.models import registry
-from lmx.optim import averaging
+from lmx.optim import averaging, build
 from lmx.types import Array, Params
 
 
@@ -59,6 +61,96 @@ def init_params(run: config_lib.Run, key: Array) -> Params:
   return {'model': model.init(run.model, model_key), 'objective': head}
 
 
+def merged(params: Params, taken: Params) -> Params:
+  """`params` with the leaves of `taken`, a nested dict of some of them, in place of its own."""
+  inner = lambda name, x: merged(x, taken[name]) if isinstance(x, Mapping) else taken[name]
+  return {name: inner(name, x) if name in taken else x for name, x in params.items()}
+
+
+def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple[Params, str]:
+  """Parameters of a finished run as the start of another.
+
+  Rows that belong to words (the leaves that the other run's model names in VOCABULARY) are matched by word where the
+  two tokenizers differ; a word that the other run does not know gets the mean of its rows (Howard and Ruder 2018,
+  released code).
+
+  Args:
+    workdir: the finished run; its best parameters are taken.
+    wanted: shapes of the new run's parameters.
+    parts: 'part' or 'there=here', each a leading part of names such as 'model' or 'model/encoder'; () is all.
+    tokenizer: the new run's.
+
+  Returns:
+    (the leaves taken, as a nested dict; a line for the log).
+
+  Raises:
+    InputError: a leaf that a part should have is missing there, has another shape, or no word is known to both.
+  """
+  loaded = load(workdir)
+  theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}
+  ours = {'/'.join(path): x for path, x in flatten_dict(wanted).items()}
+  source = _sources(workdir, parts, ours, theirs)
+  by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
+  rows = None if loaded.tokenizer.hash == tokenizer.hash else _rows(loaded.tokenizer, tokenizer)
+  taken, wrong = {}, []
+  for here, there in source.items():
+    x = np.asarray(theirs[there])
+    if there in by_word and (rows is not None or x.shape[0] != ours[here].shape[0]):
+      x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[here].shape[0])
+    if x.shape != ours[here].shape:
+      wrong.append(f'{there} {x.shape} there, {here} {ours[here].shape} here')
+    taken[tuple(here.split('/'))] = x
+  if wrong:
+    raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {"; ".join(wrong[:5])}')
+  note = f'began from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
+  if rows is not None and by_word & set(source.values()):
+    known = int((rows >= 0).sum())
+    if not known:
+      raise InputError(f'train.init_from: the vocabularies of {workdir} and of this run have no entry in common')
+    note += f'; {known:,} of {len(rows):,} vocabulary rows matched, the others are the mean row'
+  return unflatten_dict(taken), note
+
+
+def _sources(workdir, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
+  """Name here -> name there of the leaves to take."""
+  source: dict[str, str] = {}
+  for part in parts or ('',):
+    there, equals, here = part.partition('=')
+    here = here if equals else there
+    below = lambda name, prefix: not prefix or name == prefix or name.startswith(prefix + '/')
+    names = [name for name in ours if below(name, here)]
+    if not names:
+      raise InputError(f'train.init_parts: this run has no parameters "{here}"; it has {_tops(ours)}')
+    source |= {name: (there + name.removeprefix(here)) if there else name for name in names}
+  missing = [there for there in source.values() if there not in theirs]
+  unused = [] if parts else [name for name in theirs if name not in ours]
+  if missing or unused:
+    raise InputError(
+      f'train.init_from: {workdir} lacks {", ".join(missing[:5]) or "nothing"} of what is to be taken'
+      + (f', and has {", ".join(unused[:5])} besides' if unused else '')
+      + f'; it has {_tops(theirs)}. Name the parts to take with train.init_parts'
+    )
+  return source
+
+
+def _tops(names: Iterable[str]) -> str:
+  return ', '.join(sorted({'/'.join(name.split('/')[:2]) for name in names}))
+
+
+def _rows(theirs: Any, ours: Any) -> np.ndarray:
+  """For each of our ids the id of the same entry there, -1 where there is none."""
+  known = {theirs.id_to_token(i): i for i in range(theirs.vocab_size)}
+  return np.asarray([known.get(ours.id_to_token(i), -1) for i in range(ours.vocab_size)])
+
+
+def _by_word(x: np.ndarray, rows: np.ndarray, loaded: Restored, size: int) -> np.ndarray:
+  """Rows of `x` in our order; of entries not known there, and of those beyond our tokenizer, the mean."""
+  mean = x[: loaded.tokenizer.vocab_size].mean(axis=0)
+  index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
+  known = (index >= 0).reshape((-1,) + (1,) * (x.ndim - 1))
+  return np.where(known, x[np.maximum(index, 0)], mean).astype(x.dtype)
+
+
 def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> Restored:
   """Loads a run for evaluation, generation or anything else.
 
@@ -80,10 +172,10 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
   run = config_lib.to_run(config)
   directory = workdir / 'checkpoints'
   shapes = jax.eval_shape(functools.partial(init_params, run), jax.random.key(0))
-  if run.optim.ema:
-    wanted = jax.eval_shape(lambda p: averaging.init(p, run.optim.ema, debias=run.optim.ema_debias), shapes)
+  wanted = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
+  if wanted is not None:
     average, _, step = checkpoint.restore_params(directory, wanted, which, tree='ema')
-    params = jax.tree.map(lambda x: x / average.weight, average.mean)
+    params = averaging.value(average, average.mean)
   else:
     params, _, step = checkpoint.restore_params(directory, shapes, which)
   tokenizer = tokenizers.load(str(workdir / 'tokenizer'))

@@ -1,0 +1,64 @@
+"""ULMFiT stage 1: a general-domain AWD-LSTM language model (Howard and Ruder 2018, arXiv 1801.06146, section 3.1).
+
+  lmx train --config=experiments/ulmfit/general.py:wikitext103 --workdir=runs/general
+
+  variant      corpus                                             hardware and time
+  wikitext103  WikiText-103, as in the paper (103M words)         one GPU, a day
+  wikitext2    WikiText-2 (2M words), the same recipe             one GPU, hours
+  text         text of your own: --config.data.manual_dir=DIR     as long as the text is
+  small        the same at E 128, D 256 with Adam, for two cores  an hour for two million words
+
+The paper prints no figure for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as Merity et
+al. (2018) do, which is what section 3.1 refers to. Options: `direction=backward` reads every document from its end;
+`fidelity=fastai` has the dropout rates of the released `finetune_lm.py`.
+Deviation: words are lower-cased and split from punctuation; there are none of fastai's marks for capitals and repeats.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('wikitext103', 'wikitext2', 'text', 'small', 'tiny')
+TABLE: list[common.Row] = []  # nothing is printed
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(
+    arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), epochs=0
+  )
+  dataset = variant if variant.startswith('wikitext') else 'text_files'
+  base = {
+    'name': f'ulmfit_general_{variant}',
+    'model': {'name': 'awd_lstm', **common.ulmfit_size('paper'), **common.ulmfit_dropout(options.fidelity)},
+    'data': {
+      'dataset': dataset,
+      'tokenizer': 'words',
+      'lower_case': True,
+      'vocab_size': 60000,
+      'min_count': 3,
+      'reverse': options.direction == 'backward',
+      'batching': 'streams',
+      'batch_size': 80,
+      'length': 70,
+      'random_length': True,
+      'eval_batch_size': 10,
+    },
+    'optim': {'optimizer': 'sgd', 'lr': 30.0, 'clip_norm': 0.25, 'weight_decay': 1.2e-6, 'asgd': 'triggered'},
+    'train': {'epochs': options.epochs or 14, 'log_every': 100},
+    'samples': {'count': 0},
+  }
+  small = {
+    'model': {**common.ulmfit_size('small'), 'dropout_weight': 0.2, 'dropout_hidden': 0.1, 'dropout_output': 0.1,
+              'dropout_input': 0.1, 'dropout_embedding': 0.02},
+    'data': {'dataset': 'text_files', 'vocab_size': 30000, 'batch_size': 40, 'random_length': False},
+    'optim': {'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4e-3, 'weight_decay': 0.0, 'asgd': 'off',
+              'schedule': 'slanted_triangular'},
+    'train': {'epochs': options.epochs or 4},
+    'evaluation': {'baselines': False},
+  }  # fmt: skip
+  changes = {'small': (small,), 'tiny': (small, common.tiny(), common.ulmfit_tiny())}
+  return common.config(base, *(changes[variant] if variant in changes else ()))
+
+
+def sweep():
+  yield from common.grid(seed=[0, 1, 2])

@@ -1,0 +1,56 @@
+"""ULMFiT (Howard and Ruder 2018, arXiv 1801.06146) on the embedded corpus: which package a docstring belongs to.
+
+  lmx pipeline --config=experiments/ulmfit/quickstart.py --workdir=runs/ulmfit    minutes on two cores, three stages
+  lmx train --config=experiments/ulmfit/quickstart.py --workdir=runs/scratch      the classifier alone, from scratch
+
+Variant fast is the paper's recipe at E 128, D 256; no figure is published for this corpus. Documents are those that the
+language models read; a general corpus larger than the task's is what ULMFiT is for, so see classifier.py for real use.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'tiny')
+TABLE: list[common.Row] = []
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  base = {
+    'name': 'ulmfit_quickstart',
+    'model': {'name': 'awd_lstm', **common.ulmfit_size('small'), **common.ulmfit_dropout('fastai', classifier=True)},
+    'objective': {'name': 'classify'},
+    'data': {
+      **common.ulmfit_text('embedded_topics', 'forward'), 'batching': 'documents', 'batch_size': 32, 'length': 280,
+      'buckets': (35, 70, 140),
+    },
+    'optim': {
+      'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 0.01, 'layer_decay': 1 / 2.6, 'unfreeze_every': 1.0,
+      'schedule': 'slanted_triangular',
+    },
+    'train': {'epochs': 8},
+    'evaluation': {'baselines': False},
+    'samples': {'count': 0},
+  }  # fmt: skip
+  small = {'data': {'batch_size': 8, 'length': 64, 'buckets': (32,)}, 'objective': {'bptt': 16, 'head': (8,)},
+           'optim': {'lr': 1e-3, 'unfreeze_every': 0.01}}  # fmt: skip
+  return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
+
+
+def stages(arg: str = '') -> list[dict]:
+  """The language model on the corpus's text, and the classifier from it."""
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  lm = 'tiny' if variant == 'tiny' else 'embedded,size=small,fidelity=fastai,rates=stlr,epochs=6'
+  return [
+    {'name': '1_lm', 'config': f'experiments/ulmfit/lm.py:{lm}', 'overrides': {'optim.lr': 0.01}},
+    {
+      'name': '2_classifier',
+      'config': f'experiments/ulmfit/quickstart.py:{variant}',
+      'overrides': {'train.init_from': '{dir}/1_lm', 'train.init_parts': ('model',)},
+    },
+  ]
+
+
+def sweep():
+  yield from common.grid(optim__lr=[3e-3, 1e-2, 3e-2])

@@ -1,0 +1,128 @@
+"""`lmx pipeline --config=FILE[:arg] --workdir=DIR`: the stages of an experiment one after another, each resumable.
+
+The experiment's `stages(arg)` lists them: {'name', 'config', 'overrides'} trains `config` in DIR/name, '{dir}' in an
+override standing for DIR; {'name', 'ensemble': (names)} averages the probabilities of earlier classifiers. A stage that
+has its results is left as it is; the same command goes on where the pipeline stopped. `--config.NAME.section.key=value`
+changes the stage NAME, `--config.section.key=value` every stage that trains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+from lmx.errors import InputError, nearest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--config', required=True, help='experiment file with stages(arg), with :arg if it has any')
+  parser.add_argument('--workdir', required=True, help='where the stages live, one directory each')
+  parser.add_argument('--until', default='', help='last stage to run (default: all)')
+  parser.add_argument('--dry_run', action='store_true', help='print the commands of the stages and run nothing')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import parallel
+
+  directory = pathlib.Path(args.workdir)
+  stages = plan(args.config, directory, args.overrides)
+  if args.until and args.until not in [stage['name'] for stage in stages]:
+    raise InputError(f'--until: no stage "{args.until}"{nearest(args.until, [stage["name"] for stage in stages])}')
+  if args.dry_run:
+    for stage in stages:
+      print(command(stage, directory))
+    return 0
+  parallel.initialize()
+  for stage in stages:
+    code = _run(stage, directory)
+    if code:
+      return code
+    if stage['name'] == args.until:
+      break
+  print(table(directory, stages))
+  return 0
+
+
+def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dict[str, Any]]:
+  """The stages with every override as text.
+
+  Raises:
+    InputError: the experiment has no stages, or an override names none of them and no section.
+  """
+  from lmx import config as config_lib
+
+  path, _, arg = config.partition(':')
+  module = config_lib.experiment(path)
+  if not hasattr(module, 'stages'):
+    raise InputError(f'{path} has no stages; train it with `lmx train`')
+  try:
+    stages = module.stages(arg)
+  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+    raise InputError(f'{path}: {error}') from None
+  names = [stage['name'] for stage in stages]
+  found = []
+  for stage in stages:
+    if 'config' in stage:
+      own = [f'{key}={_text(value, directory)}' for key, value in stage['overrides'].items()]
+      given = [text.removeprefix(stage['name'] + '.') for text in overrides if _stage_of(text, names, stage['name'])]
+      stage = {**stage, 'overrides': own + given}
+    found.append(stage)
+  return found
+
+
+def _stage_of(override: str, names: list[str], name: str) -> bool:
+  """Whether an override is for the stage `name`: it begins with it, or with no stage's name."""
+  first = override.partition('.')[0]
+  return first == name or first not in names
+
+
+def _text(value: Any, directory: pathlib.Path) -> str:
+  return value.replace('{dir}', str(directory)) if isinstance(value, str) else repr(value)
+
+
+def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
+  """The command that does the same as a stage."""
+  if 'ensemble' in stage:
+    first, *rest = (directory / name for name in stage['ensemble'])
+    output = directory / stage['name'] / 'results.json'
+    return f'lmx evaluate --workdir={first} --ensemble={",".join(map(str, rest))} --output={output}'
+  changes = [shlex.quote(f'--config.{text}') for text in stage['overrides']]
+  return ' '.join([f'lmx train --config={stage["config"]} --workdir={directory / stage["name"]}', *changes])
+
+
+def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
+  from lmx import config, predictions, train
+
+  workdir = directory / stage['name']
+  if (workdir / 'results.json').exists():
+    print(f'{stage["name"]}: finished', file=sys.stderr)
+    return 0
+  print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
+  if 'ensemble' in stage:
+    found = predictions.ensemble([directory / name for name in stage['ensemble']], 'test')
+    workdir.mkdir(exist_ok=True)
+    (workdir / 'results.json').write_text(json.dumps(found, indent=1) + '\n')
+    return 0
+  loaded = config.load(stage['config'], stage['overrides'])
+  return train.train(loaded, workdir, command=['lmx', *sys.argv[1:]])
+
+
+def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
+  """One line for each stage that has results, also written as results.json of the whole."""
+  found = {}
+  for stage in stages:
+    path = directory / stage['name'] / 'results.json'
+    if path.exists():
+      figures = json.loads(path.read_text())
+      kept = ('metric', 'split', 'dataset', 'protocol', 'training_seconds', 'accuracy', 'loss')
+      found[stage['name']] = {'value': figures[figures['metric']], **{k: figures[k] for k in kept if k in figures}}
+  (directory / 'results.json').write_text(json.dumps(found, indent=1) + '\n')
+  width = max([len(name) for name in found], default=0)
+  return '\n'.join(
+    f'{name:{width}}  {row["value"]:10.2f}  {row["metric"].replace("_", " ")} on {row["dataset"]}/{row["split"]}'
+    for name, row in found.items()
+  )

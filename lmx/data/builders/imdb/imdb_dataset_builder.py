@@ -1,0 +1,58 @@
+"""Large movie review data set (Maas et al. 2011): 50,000 reviews, half of each sentiment, and 50,000 unlabelled."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from lmx.data.builders import base, files, labelled
+from lmx.errors import InputError
+
+_URL = 'http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz'
+_FOLDERS = {'train': ('neg', 'pos'), 'test': ('neg', 'pos'), 'unsupervised': ('unsup',)}
+_SENTIMENT = {'0': 'neg', '1': 'pos', 'neg': 'neg', 'pos': 'pos', 'unsup': ''}
+
+
+class Builder(labelled.LabelledBuilder):
+  """Reviews by sentiment, then number; 'unsupervised' where the unpacked archive has them."""
+
+  BUILDER_CONFIGS = base.CHECKED
+  URLS = {'archive': _URL}
+  EXPECTED = {'train': {'documents': 22_500}, 'valid': {'documents': 2_500}, 'test': {'documents': 25_000},
+              'unsupervised': {'documents': 50_000}}  # fmt: skip
+
+  def _split_generators(self, dl_manager) -> dict:
+    paths = self._paths(dl_manager)
+    if os.path.isdir(os.path.join(os.path.dirname(paths['train']), 'unsup')):
+      paths['unsupervised'] = paths['train']
+    splits = ('train', 'valid', 'test', *(['unsupervised'] if 'unsupervised' in paths else []))
+    return {split: self._generate_examples(split, paths) for split in splits}
+
+  def labelled(self, part: str, path: str) -> Iterator[base.Document]:
+    read = _table if path.removesuffix('.gz').endswith('.tsv') else _folders
+    for name, text, label in sorted(read(part, path), key=lambda row: (row[2], _number(row[0]))):
+      yield f'{part}-{label}-{name}', text.replace('<br />', '\n'), label
+
+
+def _number(name: str) -> int:
+  """The review's number, of a name such as '127_10' or 'pos_127'."""
+  found = re.search(r'\d+', name)
+  return int(found.group()) if found else 0
+
+
+def _table(part: str, path: str) -> Iterator[base.Document]:
+  del part
+  for number, row in enumerate(labelled.read_table(path, ('label', 'id', 'text')), 2):
+    if row['label'] not in _SENTIMENT:
+      raise InputError(f'{path}, line {number}: label {row["label"]!r} is neither 0 (negative) nor 1 (positive)')
+    yield row['id'], row['text'], _SENTIMENT[row['label']]
+
+
+def _folders(part: str, path: str) -> Iterator[base.Document]:
+  for folder in _FOLDERS[part]:
+    directory = os.path.join(os.path.dirname(path), folder)
+    for name in os.listdir(directory):
+      if name.endswith('.txt'):
+        text = b''.join(files.read_bytes(os.path.join(directory, name))).decode('utf-8', 'replace')
+        yield name.removesuffix('.txt'), text, _SENTIMENT[folder]

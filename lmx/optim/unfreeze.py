@@ -1,0 +1,121 @@
+"""Gradual unfreezing (Howard and Ruder 2018, arXiv 1801.06146, section 3.3): groups of parameters join the training one
+after another, from the output downwards, inside one run.
+
+A group is a depth: the objective's head and the model's output are group 0, the last layer is group 1, the embeddings
+are the last group. A frozen group does not move at all: its gradient counts neither for the clipping norm nor for its
+moments, and no weight decay reaches it. Moments and Adam's count of updates are kept for each group, so that those of a
+group begin with its first update, as PyTorch's do, and go on when the next group joins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lmx.optim import schedules
+from lmx.optim.groups import Depth, path_of
+from lmx.types import Array, Params
+
+Stage = tuple[int, float, float, float]  # groups trained (0: all), epochs (0: to the end), factor of lr, cut_fraction
+Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains
+
+
+def groups(params: Params, depth: Depth, n_layers: int) -> Params:
+  """The group of each parameter, a tree of ints like `params`; see `optim.groups.multipliers` for the arguments."""
+
+  def group(path, _):
+    parts = path_of(path)
+    return n_layers + 1 - depth(parts[1:]) if parts[0] == 'model' else 0
+
+  return jax.tree_util.tree_map_with_path(group, params)
+
+
+def every(epochs: float, steps_per_epoch: int) -> Trained:
+  """One group from the start, and one more after each so many epochs."""
+  return lambda step: 1 + jnp.floor_divide(jnp.asarray(step), max(round(epochs * steps_per_epoch), 1))
+
+
+def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
+  """Number of the first update of each stage."""
+  begin = [0]
+  for _, epochs, _, _ in stages[:-1]:
+    begin.append(begin[-1] + max(round(epochs * steps_per_epoch), 1))
+  return begin
+
+
+def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
+  """The groups that the stage of an update trains."""
+  begin = jnp.asarray(starts(stages, steps_per_epoch))
+  count = jnp.asarray([stage[0] or jnp.iinfo(jnp.int32).max for stage in stages])
+  return lambda step: count[jnp.searchsorted(begin, jnp.asarray(step), side='right') - 1]
+
+
+def rate_by_stage(
+  stages: Sequence[Stage], ratio: float, total_steps: int, steps_per_epoch: int
+) -> schedules.Schedule:
+  """Slanted triangles one after another, one a stage, as the released code's calls of `fit`."""
+  begin = starts(stages, steps_per_epoch)
+  ends = [*begin[1:], max(total_steps, begin[-1] + 1)]
+  parts = [
+    (start, factor, schedules.slanted_triangular(end - start, cut, ratio))
+    for (_, _, factor, cut), start, end in zip(stages, begin, ends, strict=True)
+  ]
+
+  def factor_at(step):
+    found = jnp.float32(0)
+    for start, factor, triangle in parts:
+      found = jnp.where(jnp.asarray(step) >= start, factor * triangle(jnp.asarray(step) - start), found)
+    return found
+
+  return factor_at
+
+
+def without_frozen(group: Params, trained: Trained) -> optax.GradientTransformationExtraArgs:
+  """Sets the gradient of frozen groups to zero."""
+
+  def update(updates, state, params=None, *, step: Array, **extra):
+    del params, extra
+    return _kept(updates, group, trained(step)), state
+
+  return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def by_group(
+  tx: optax.GradientTransformation, group: Params, trained: Trained
+) -> optax.GradientTransformationExtraArgs:
+  """`tx`, which treats every parameter by itself, with a state for each group that stands still while it is frozen."""
+  numbers = sorted(set(jax.tree.leaves(group)))
+  masks = [jax.tree.map(lambda g, n=n: g == n, group) for n in numbers]
+  inner = [optax.masked(tx, mask) for mask in masks]
+
+  def update(updates, state, params=None, *, step: Array, **extra):
+    del extra
+    count, states = trained(step), []
+    for n, one, old in zip(numbers, inner, state, strict=True):
+      updates, new = one.update(updates, old, params)
+      states.append(jax.tree.map(lambda a, b, n=n: jnp.where(n < count, a, b), new, old))
+    return _kept(updates, group, count), tuple(states)
+
+  return optax.GradientTransformationExtraArgs(lambda params: tuple(one.init(params) for one in inner), update)
+
+
+def _kept(updates: Params, group: Params, count: Array) -> Params:
+  return jax.tree.map(lambda u, g: jnp.where(g < count, u, jnp.zeros_like(u)), updates, group)
+
+
+def check(stages: Sequence[Sequence[float]]) -> str:
+  """What is wrong with stages as a user gave them, '' if nothing is."""
+  for i, stage in enumerate(stages):
+    if len(stage) != 4:
+      return f'each has four numbers (groups, epochs, factor of lr, cut_fraction), not {tuple(stage)}'
+    groups_trained, epochs, factor, cut = stage
+    last = i == len(stages) - 1
+    if groups_trained < 0 or groups_trained != math.floor(groups_trained) or factor < 0 or not 0 < cut < 1:
+      return f'{tuple(stage)} does not fit: groups and factor are at least 0, cut_fraction is between 0 and 1'
+    if epochs < 0 or (epochs == 0) != last:
+      return 'the last one has 0 epochs, for the rest of the run, and the others more'
+  return ''

@@ -1,0 +1,158 @@
+"""`lmx pipeline`: stages one after another, each once; and its classifiers in `lmx predict` and in ensembles."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from lmx import predictions, restored
+from lmx.cli import main, pipeline
+from lmx.data import pipeline as data
+from lmx.errors import InputError
+
+CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
+SHORT = (
+  '--config.train.steps=2', '--config.train.eval_every=2', '--config.parallel.data=1', '--config.samples.count=0',
+  '--config.data.fraction=0.3', '--config.1_lm.evaluation.split=valid', '--config.2_classifier.data.buckets=()',
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """A pipeline of two stages that has run."""
+  directory = tmp_path_factory.mktemp('pipeline')
+  assert main.main(['pipeline', f'--config={CONFIG}', f'--workdir={directory}', *SHORT, '--until=1_lm']) == 0
+  assert not (directory / '2_classifier').exists()
+  assert main.main(['pipeline', f'--config={CONFIG}', f'--workdir={directory}', *SHORT]) == 0
+  return directory
+
+
+@pytest.fixture(scope='module')
+def backward(finished, tmp_path_factory):
+  """A second classifier of the same documents, which reads them backwards."""
+  directory = tmp_path_factory.mktemp('backward')
+  tokenizer = f'--config.data.tokenizer_path={finished}/1_lm/tokenizer'
+  more = [*SHORT[:5], '--config.data.buckets=()', '--config.data.reverse=true', tokenizer]
+  assert main.main(['train', f'--config={CONFIG}', f'--workdir={directory}', *more]) == 0
+  return directory
+
+
+def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, capsys):
+  before = {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
+  assert main.main(['pipeline', f'--config={CONFIG}', f'--workdir={finished}', *SHORT]) == 0
+  out, err = capsys.readouterr()
+  assert before == {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
+  assert '1_lm: finished' in err and '2_classifier: finished' in err
+  assert 'error percent on embedded/test' in out and 'perplexity per word on embedded/valid' in out
+  table = json.loads((finished / 'results.json').read_text())
+  assert list(table) == ['1_lm', '2_classifier'] and table['2_classifier']['metric'] == 'error_percent'
+  config = json.loads((finished / '2_classifier' / 'config.json').read_text())
+  assert config['train']['init_from'] == f'{finished}/1_lm' and config['train']['init_parts'] == ['model']
+
+
+def test_the_stages_are_commands(capsys, tmp_path):
+  arguments = ['--config.3_full.optim.lr=0.5', '--config.seed=3', '--dry_run']
+  config = 'experiments/ulmfit/classifier.py:trec,size=small,general=small,table'
+  assert main.main(['pipeline', f'--config={config}', f'--workdir={tmp_path}', *arguments]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  rows = ('scratch', 'no_lm_finetuning', 'full', 'discriminative', 'stlr', 'classifier')
+  names = ['1_general', '2_lm', *(f'3_{row}' for row in rows)]
+  backwards = ['1_general_backward', '2_lm_backward', '3_classifier_backward']
+  assert [line.split('--workdir=')[1].split()[0].rsplit('/', 1)[1] for line in lines[:-1]] == names + backwards
+  assert lines[-1].startswith('lmx evaluate') and lines[-1].endswith('4_ensemble/results.json')
+  found = {stage['name']: stage for stage in pipeline.plan(config, tmp_path, [a[9:] for a in arguments[:2]])}
+  assert 'optim.lr=0.5' in found['3_full']['overrides'] and 'optim.lr=0.5' not in found['3_stlr']['overrides']
+  assert 'seed=3' in found['3_stlr']['overrides'] and '{dir}' not in str(found)
+  assert not any('init_from' in text for text in found['3_scratch']['overrides'])
+  assert f'train.init_from={tmp_path}/1_general' in found['3_no_lm_finetuning']['overrides']
+  assert 'direction=backward' in found['2_lm_backward']['config']
+  assert found['4_ensemble']['ensemble'] == ('3_classifier', '3_classifier_backward')
+  assert list(pathlib.Path(tmp_path).iterdir()) == []
+
+
+def test_what_is_no_pipeline(capsys, tmp_path):
+  for arguments, message in (
+    (['--config=experiments/rnn_lm/quickstart.py'], 'has no stages'),
+    ([f'--config={CONFIG}', '--until=3_lm'], 'no stage "3_lm"; did you mean "1_lm"'),
+    ([f'--config={CONFIG}y'], 'no variant "tinyy"'),
+  ):
+    assert main.main(['pipeline', f'--workdir={tmp_path}', *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def predicted(directory, path, capsys):
+  assert main.main(['predict', f'--workdir={directory}', f'--input={path}']) == 0
+  out, err = capsys.readouterr()
+  return [json.loads(line) for line in out.splitlines()], err
+
+
+def test_predictions_of_a_file_are_those_of_the_split(finished, backward, tmp_path, capsys):
+  for directory in (finished / '2_classifier', backward):
+    loaded = restored.load(directory)
+    corpus = data.load(loaded.run.data)
+    p_IC, labels_I = predictions.probabilities(loaded, corpus, 'valid')
+    names = predictions.label_names(loaded)
+    np.testing.assert_allclose(p_IC.sum(1), 1.0, atol=1e-6)
+    forward = data.load(restored.load(finished / '2_classifier').run.data).splits['valid']
+    texts = [loaded.tokenizer.decode(forward.tokens[b : e - 1]) for b, e in zip(
+      forward.offsets[:5], forward.offsets[1:6], strict=True)]  # fmt: skip
+    rows = [{'text': text, 'label': names[i]} for text, i in zip(texts, labels_I, strict=False)]
+    (tmp_path / 'in.jsonl').write_text('\n'.join(map(json.dumps, rows)) + '\n')
+    found, err = predicted(directory, tmp_path / 'in.jsonl', capsys)
+    for row, p_C in zip(found, p_IC, strict=False):
+      assert row['label'] == names[p_C.argmax()] and list(row['probabilities']) == names
+      np.testing.assert_allclose(list(row['probabilities'].values()), p_C, atol=2e-5)
+    right = int((p_IC[:5].argmax(1) == labels_I[:5]).sum())
+    assert f'{right} of 5 documents with a label are right' in err
+    (tmp_path / 'in.txt').write_text('\n'.join(text.replace('\n', ' ') for text in texts[:2]))
+    assert len(predicted(directory, tmp_path / 'in.txt', capsys)[0]) == 2
+
+
+@pytest.mark.parametrize(
+  ('name', 'content', 'message'),
+  [
+    ('a.txt', 'one\n\ntwo\n', 'line 2: there is no text'),
+    ('a.txt', '', 'the file is empty'),
+    ('a.jsonl', '{"text": "one"}\n{"txt": "two"}\n', 'line 2: has no field "text"'),
+    ('a.jsonl', '{"text": "one"\n', 'line 1: not JSON'),
+    ('a.jsonl', '{"text": " "}\n', 'line 1: there is no text'),
+    ('a.jsonl', '{"text": "one", "label": "asynco"}\n', 'no label "asynco"; did you mean "asyncio"'),
+    ('none.txt', None, 'cannot be read'),
+  ],
+)
+def test_files_that_cannot_be_predicted(finished, tmp_path, capsys, name, content, message):
+  if content is not None:
+    (tmp_path / name).write_text(content)
+  assert main.main(['predict', f'--workdir={finished}/2_classifier', f'--input={tmp_path / name}']) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_only_classifiers_predict(finished, tmp_path):
+  with pytest.raises(InputError, match='objective "causal_lm"; predictions need "classify"'):
+    predictions.label_names(restored.load(finished / '1_lm'))
+
+
+def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_path, capsys):
+  one, output = finished / '2_classifier', tmp_path / 'ensemble.json'
+  command = ['evaluate', f'--workdir={one}', f'--ensemble={backward}', '--split=valid', f'--output={output}']
+  assert main.main(command) == 0
+  assert 'mean of 2 classifiers' in capsys.readouterr().out
+  found = json.loads(output.read_text())
+  parts = []
+  for directory in (one, backward):
+    loaded = restored.load(directory)
+    parts.append(predictions.probabilities(loaded, data.load(loaded.run.data), 'valid'))
+  labels_I = parts[0][1]
+  mean_IC = (parts[0][0] + parts[1][0]) / 2
+  assert not np.allclose(parts[0][0], parts[1][0], atol=1e-4)
+  assert found['error_percent'] == pytest.approx(100 * (mean_IC.argmax(1) != labels_I).mean())
+  assert found['loss'] == pytest.approx(-np.log(mean_IC[np.arange(len(labels_I)), labels_I]).mean())
+  assert main.main(['evaluate', f'--workdir={one}', '--split=valid', '--json']) == 0
+  alone = json.loads(capsys.readouterr().out)
+  assert found['members'][0]['error_percent'] == pytest.approx(alone['error_percent'])
+  same = predictions.ensemble([one, one], 'valid')
+  assert same['error_percent'] == pytest.approx(alone['error_percent'])
+  assert same['loss'] == pytest.approx(alone['loss'], rel=1e-4)

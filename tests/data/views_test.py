@@ -1,0 +1,76 @@
+"""Other ways to read a corpus change what they say and keep what they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmx.data import corpus as corpora
+from lmx.data import pipeline, tokenizers, views
+from lmx.errors import InputError
+
+TEXTS = {
+  'train': [f'a{i} b{i} c' for i in range(50)],
+  'valid': ['v w'],
+  'test': ['x y z', 'x'],
+}
+LABELS = {name: [i % 2 for i in range(len(texts))] for name, texts in TEXTS.items()}
+
+
+def corpus() -> corpora.Corpus:
+  tokenizer = tokenizers.train('words', [text for texts in TEXTS.values() for text in texts])
+  return corpora.Corpus.from_texts(TEXTS, tokenizer, labels=LABELS)
+
+
+def words(made, split) -> list[str]:
+  return [made.tokenizer.id_to_token(int(i)) for i in made.splits[split].tokens]
+
+
+def test_nothing_asked_is_the_same_corpus():
+  made = corpus()
+  assert views.view(made) is made
+
+
+def test_backwards_each_document_keeps_its_end_of_text():
+  made = corpus()
+  back = views.view(made, reverse=True)
+  assert words(back, 'test') == ['z', 'y', 'x', '<eos>', 'x', '<eos>']
+  np.testing.assert_array_equal(back.splits['test'].offsets, made.splits['test'].offsets)
+  assert back.hash != made.hash and dict(back.splits['test'].counts) == dict(made.splits['test'].counts)
+  again = views.view(back, reverse=True)
+  for name in TEXTS:
+    np.testing.assert_array_equal(again.splits[name].tokens, made.splits[name].tokens)
+  assert words(made, 'test')[0] == 'x'  # the first corpus is as it was
+
+
+def test_other_splits_to_train_on():
+  made = views.view(corpus(), train_splits=('train', 'test'))
+  train = made.splits['train']
+  assert words(made, 'train')[-6:] == ['x', 'y', 'z', '<eos>', 'x', '<eos>'] and len(train.offsets) == 53
+  np.testing.assert_array_equal(train.labels, LABELS['train'] + LABELS['test'])
+  assert train.counts['tokens'] == len(train.tokens) == train.offsets[-1] and train.counts['documents'] == 52
+  with pytest.raises(InputError, match='no split "tset"; did you mean "test"'):
+    views.view(corpus(), train_splits=('train', 'tset'))
+
+
+def test_a_part_is_the_same_part_always():
+  made = corpus()
+  half, fifth = views.view(made, fraction=0.5), views.view(made, fraction=0.2)
+  texts = lambda made: {' '.join(words(made, 'train')[b:e]) for b, e in zip(
+    made.splits['train'].offsets[:-1], made.splits['train'].offsets[1:], strict=True)}  # fmt: skip
+  assert texts(fifth) < texts(half) < texts(made) and 15 <= len(texts(half)) <= 35
+  assert len(half.splits['valid'].offsets) == 2  # a split is never empty
+  for made in (half, fifth):
+    train = made.splits['train']
+    assert train.offsets[-1] == len(train.tokens) == train.counts['tokens']
+    assert len(train.labels) == len(train.offsets) - 1 == train.counts['documents']
+  with pytest.raises(InputError, match='data.fraction is 0'):
+    pipeline.Config(fraction=0.0)
+
+
+def test_the_section_reaches_the_view(monkeypatch):
+  monkeypatch.setattr(corpora, 'load', lambda **_: corpus())
+  cfg = pipeline.Config(reverse=True, train_splits=('test',), fraction=0.5)
+  assert pipeline.load(cfg).hash == views.view(corpus(), reverse=True, train_splits=('test',), fraction=0.5).hash
+  with pytest.raises(InputError, match='"pairs" needs sentences'):
+    pipeline.Config(batching='pairs', reverse=True, length=32)

@@ -1,0 +1,64 @@
+"""Batch normalisation: statistics of the real rows of the global batch, on any number of devices."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.layers import normalize
+
+B, D = 16, 6
+
+
+def case():
+  rng = np.random.default_rng(1)
+  params = {k: rng.normal(size=D).astype(np.float32) for k in ('scale', 'bias', 'mean')}
+  params['variance'] = rng.uniform(0.5, 2.0, D).astype(np.float32)
+  weights_B = (np.arange(B) % 5 != 4).astype(np.float32)
+  return params, rng.normal(2.0, 3.0, (B, D)).astype(np.float32), weights_B
+
+
+def test_training_uses_the_real_rows_of_the_batch():
+  params, x_BD, weights_B = case()
+  y_BD, new = normalize.batch_norm(params, x_BD, weights_B, training=True)
+  real = x_BD[weights_B > 0].astype(np.float64)
+  wanted = (x_BD - real.mean(0)) / np.sqrt(real.var(0) + 1e-5) * params['scale'] + params['bias']
+  np.testing.assert_allclose(y_BD, wanted, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(new['mean'], 0.9 * params['mean'] + 0.1 * real.mean(0), rtol=1e-5)
+  np.testing.assert_allclose(new['variance'], 0.9 * params['variance'] + 0.1 * real.var(0, ddof=1), rtol=1e-5)
+  other_BD = np.where(weights_B[:, None] > 0, x_BD, np.float32(1e4))
+  again_BD, again = normalize.batch_norm(params, other_BD, weights_B, training=True)
+  np.testing.assert_array_equal(again_BD[weights_B > 0], y_BD[weights_B > 0])
+  jax.tree.map(np.testing.assert_array_equal, again, new)
+
+
+def test_evaluation_uses_the_running_statistics():
+  params, x_BD, weights_B = case()
+  y_BD, new = normalize.batch_norm(params, x_BD, weights_B, training=False)
+  wanted = (x_BD - params['mean']) / np.sqrt(params['variance'] + 1e-5) * params['scale'] + params['bias']
+  np.testing.assert_allclose(y_BD, wanted, rtol=1e-5, atol=1e-5)
+  assert new is None
+  np.testing.assert_allclose(normalize.batch_norm(params, x_BD[3:4], weights_B[3:4], training=False)[0][0], y_BD[3])
+
+
+def test_one_row_alone_is_finite():
+  params, x_BD, _ = case()
+  y_BD, new = normalize.batch_norm(params, x_BD[:1], jnp.ones(1), training=True)
+  assert np.isfinite(y_BD).all() and np.isfinite(new['variance']).all()
+
+
+def test_eight_devices_see_one_batch():
+  params, x_BD, weights_B = case()
+
+  def loss(x_BD, weights_B, axis=None):
+    y_BD, new = normalize.batch_norm(params, x_BD, weights_B, training=True, axis=axis)
+    return jnp.sum(jnp.sin(y_BD) * weights_B[:, None]), new
+
+  (_, new), gradient_BD = jax.value_and_grad(loss, has_aux=True)(x_BD, weights_B)
+  over = functools.partial(jax.value_and_grad(functools.partial(loss, axis='data'), has_aux=True))
+  (_, parts), gradient_NBD = jax.pmap(over, 'data')(x_BD.reshape(8, 2, D), weights_B.reshape(8, 2))
+  np.testing.assert_allclose(gradient_NBD.reshape(B, D), gradient_BD, rtol=1e-4, atol=1e-5)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a[3], b, rtol=1e-5), parts, new)

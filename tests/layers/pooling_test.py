@@ -1,0 +1,45 @@
+"""Pooling over time looks at the positions that count, and at nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reference import ulmfit
+
+from lmx.layers import pooling
+
+B, T, D = 4, 9, 5
+
+
+def case():
+  rng = np.random.default_rng(0)
+  x_BTD = rng.normal(size=(B, T, D)).astype(np.float32)
+  begin, end = np.array([0, 2, 4, 8]), np.array([9, 7, 5, 9])
+  kept_BT = (np.arange(T) >= begin[:, None]) & (np.arange(T) < end[:, None])
+  return x_BTD, kept_BT, [x_BTD[b, begin[b] : end[b]] for b in range(B)]
+
+
+def test_each_kind_is_its_plain_form():
+  x_BTD, kept_BT, rows = case()
+  plain = {
+    'concat': ulmfit.concat_pool, 'last': lambda h: h[-1], 'max': lambda h: h.max(0), 'mean': lambda h: h.mean(0),
+    'first': lambda h: h[0],
+  }  # fmt: skip
+  assert set(plain) == set(pooling.POOLINGS)
+  for kind, function in plain.items():
+    np.testing.assert_allclose(pooling.pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)
+
+
+@pytest.mark.parametrize('kind', pooling.POOLINGS)
+def test_what_stands_in_padding_changes_nothing(kind):
+  x_BTD, kept_BT, _ = case()
+  found = pooling.pool(kind, x_BTD, kept_BT)
+  for filler in (0.0, 1e9, -1e9, np.nan):
+    other_BTD = np.where(kept_BT[..., None], x_BTD, np.float32(filler))
+    np.testing.assert_array_equal(pooling.pool(kind, other_BTD, kept_BT), found)
+
+
+@pytest.mark.parametrize('kind', pooling.POOLINGS)
+def test_a_row_without_tokens_is_zero(kind):
+  found = pooling.pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
+  np.testing.assert_array_equal(found, 0.0)

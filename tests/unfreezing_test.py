@@ -1,0 +1,56 @@
+"""A classifier with gradual unfreezing as a whole run: stopped in the middle of stages it ends as if never stopped."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from lmx import checkpoint, config, train
+
+CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
+OPTIONS = (
+  'train.steps=16', 'train.eval_every=16', 'train.log_every=1', 'data.fraction=0.2', 'data.buckets=()',
+  'data.length=24', 'optim.unfreeze_every=0.04', 'optim.weight_decay=0.01', 'parallel.data=1', 'samples.count=0',
+  'evaluation.split=valid', 'checkpoint.every_steps=1', 'checkpoint.keep_last=100', 'objective.dropout_pooled=0.3',
+)  # fmt: skip
+STAGE = 4  # updates of a stage: 0.04 epochs of 107 batches
+
+
+def run(workdir, stops=(), monkeypatch=None):
+  """Trains to the end, stopped after each of `stops` updates and started again."""
+  for stop in (*stops, 0):
+    if monkeypatch is not None:
+      monkeypatch.setattr(train.Stop, 'requested', lambda self, done, stop=stop: done == stop)
+    assert train.train(config.load(CONFIG, OPTIONS), workdir) == (train.PREEMPTED if stop else 0)
+
+
+def at(workdir, step):
+  found, _, _ = checkpoint.restore_params(workdir / 'checkpoints', None, step)
+  return jax.tree.map(np.asarray, found)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """A run that was never stopped."""
+  directory = tmp_path_factory.mktemp('whole')
+  run(directory)
+  return directory
+
+
+def test_stopped_in_two_stages_it_is_bit_equal(whole, tmp_path, monkeypatch):
+  run(tmp_path / 'run', (6, 13), monkeypatch)
+  jax.tree.map(np.testing.assert_array_equal, at(tmp_path / 'run', 16), at(whole, 16))
+
+
+def test_layers_join_one_after_another(whole):
+  params = {step: at(whole, step) for step in (1, 3, 4, 5, 7, 8, 9, 12, 13, 16)}
+  first = {'layer_01': STAGE, 'layer_00': 2 * STAGE, 'embed': 3 * STAGE}
+  for part, begin in first.items():
+    for a, b in zip((1, 3, 4, 5, 7, 8, 9, 12, 13), (3, 4, 5, 7, 8, 9, 12, 13, 16), strict=True):
+      before, after = (jax.tree.leaves(params[step]['model'][part]) for step in (a, b))
+      same = all(x.tobytes() == y.tobytes() for x, y in zip(before, after, strict=True))
+      assert same == (b <= begin), (part, a, b)
+  head = lambda step: params[step]['objective']['block_0']
+  assert not np.array_equal(head(1)['kernel'], head(3)['kernel'])
+  assert not np.array_equal(head(1)['norm']['mean'], head(3)['norm']['mean'])
