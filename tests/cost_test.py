@@ -14,11 +14,14 @@ from lmx.models import registry
 from lmx.objectives import causal_lm
 from lmx.types import Output
 
+LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
+
 
 def _task(name: str, variant: str = 'tiny', **changes) -> cost.Task:
   model = registry.get(name)
   objective = objectives.get(model.OBJECTIVE)
-  return cost.Task(model, registry.config(name, variant, **changes), objective, objective.Config())
+  options = objective.settle(objective.Config(), LABELS) if hasattr(objective, 'settle') else objective.Config()
+  return cost.Task(model, registry.config(name, variant, **changes), objective, options)
 
 
 def _shape(*sizes: int) -> jax.ShapeDtypeStruct:

@@ -14,7 +14,7 @@ from lmx.errors import InputError
 from lmx.models import registry
 from lmx.types import Features
 
-MODELS = ('gpt2', 'rnn_lm')
+MODELS = ('gpt2', 'rnn_lm', 'nplm')
 KEY = jax.random.key(3)
 P = np.array([[0.4, 0.3, 0.2, 0.1]])
 PROMPT_BT = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)

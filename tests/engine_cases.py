@@ -23,14 +23,32 @@ from lmx.models import registry
 from lmx.optim import averaging, build
 
 ROWS, LENGTH, PREDICTED, STEPS = 16, 12, 4, 10
+AWD_LSTM_DROPOUTS = ('input', 'hidden', 'output', 'embedding', 'weight')
 SIZES = {
   'gpt2': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 2},
   'rnn_lm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, 'dropout': 0.0},
+  'awd_lstm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, **{f'dropout_{where}': 0.0 for where in AWD_LSTM_DROPOUTS}},
+  'ulmfit': {'V': 64, 'E': 32, 'D': 32, 'N': 1, **{f'dropout_{where}': 0.0 for where in AWD_LSTM_DROPOUTS}},
+  'nplm': {'V': 64, 'n': 4, 'm': 8, 'h': 16},
+  'elmo': {'V': 64, 'filters': ((1, 16), (2, 16)), 'cells': 16, 'projection': 32, 'N': 1, 'dropout': 0.0},
+  'bilstm': {'V': 64, 'E': 32, 'D': 16, 'N': 1, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   'bert': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
+}
+AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
+OPTIONS = {'bilstm': {'labels': ('B-x', 'I-x', 'O')}}  # of a model's own objective
+FINE_TUNED = {  # model, objective other than its own, options of that objective
+  'ulmfit': (
+    'awd_lstm', 'classify', {'classes': 3, 'head': (8,), 'bptt': 5, 'dropout_pooled': 0.0, 'dropout_head': 0.0}
+  ),
 }
 OPTIMIZERS = {
   'gpt2': {'optimizer': 'adamw', 'lr': 1e-3, 'weight_decay': 0.1, 'schedule': 'cosine', 'warmup_steps': 2},
   'rnn_lm': {'optimizer': 'sgd', 'lr': 1.0, 'clip_norm': 0.25, 'momentum': 0.5},
+  'awd_lstm': {'optimizer': 'sgd', 'lr': 1.0, 'clip_norm': 0.25, 'momentum': 0.5, **AVERAGED},
+  'ulmfit': {'optimizer': 'adam', 'lr': 0.01, 'b1': 0.7, 'layer_decay': 1 / 2.6, 'unfreeze_every': 0.3},
+  'nplm': {'optimizer': 'sgd', 'lr': 0.5, 'momentum': 0.5, 'schedule': 'inverse_time', 'decrease': 0.01},
+  'elmo': {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0},
+  'bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
 }
 
@@ -43,6 +61,17 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
   valid_BT = np.arange(LENGTH) < lengths_B[:, None]
   tokens = np.where(np.arange(LENGTH + 1) <= lengths_B[:, None], rng.integers(1, 64, (ROWS, LENGTH + 1)), 0)
   found = {'tokens_BT': tokens[:, :-1].astype(np.int32), 'valid_BT': valid_BT}
+  if name in ('elmo', 'bilstm'):
+    letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 261 + 0 * x], -1).astype(np.int32)
+    found |= {'characters_BTC': letters(tokens[:, :-1]), 'weights_BT': valid_BT.astype(np.float32)}
+    if name == 'bilstm':
+      return found | {'labels_BT': tokens[:, :-1].astype(np.int32) % 3}
+    back = {'backward_characters_BTC': letters(tokens[:, :0:-1])}
+    back['backward_targets_BT'] = tokens[:, -2::-1].astype(np.int32)
+    return found | back | {'targets_BT': tokens[:, 1:].astype(np.int32), 'reset_B': np.arange(ROWS) % 4 == step % 4}
+  if name == 'ulmfit':
+    real_B = lengths_B > 0
+    return found | {'labels_B': tokens[:, 0].astype(np.int32) % 3, 'row_weights_B': real_B.astype(np.float32)}
   if name == 'bert':
     positions_BP = np.sort(rng.integers(0, np.maximum(lengths_B, 1)[:, None], (ROWS, PREDICTED)))
     real_B = lengths_B > 0
@@ -56,14 +85,20 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': real_B.astype(np.float32),
     }
   found |= {'targets_BT': tokens[:, 1:].astype(np.int32), 'weights_BT': valid_BT.astype(np.float32)}
+  if name == 'awd_lstm':
+    found['rate_B'] = np.full(ROWS, 0.5 + 0.1 * step, np.float32)
   return found | {'reset_B': np.arange(ROWS) % 4 == step % 4}
 
 
 def parts(name: str, change: dict | None = None) -> tuple:
   """(model, its config, objective, its config)."""
-  module = registry.get(name)
-  objective = objectives.get(module.OBJECTIVE)
-  return module, registry.config(name, 'tiny', **(SIZES[name] | (change or {}))), objective, objective.Config()
+  body, head, options = name, '', OPTIONS[name] if name in OPTIONS else {}
+  if name in FINE_TUNED:
+    body, head, options = FINE_TUNED[name]
+  module = registry.get(body)
+  objective = objectives.get(head or module.OBJECTIVE)
+  model_cfg = registry.config(body, 'tiny', **(SIZES[name] | (change or {})))
+  return module, model_cfg, objective, objective.Config(**options)
 
 
 @functools.cache
@@ -96,17 +131,17 @@ def train(
 ) -> dict:
   """Returns {'params', 'ema', 'state', 'losses', 'eval', 'sharded', 'moved'} after `steps` updates."""
   module, model_cfg, objective, objective_cfg = parts(name, model)
-  optim_cfg = build.Config(ema=0.9, **(OPTIMIZERS[name] | (optim or {})))
+  optim_cfg = build.Config(**({'ema': 0.9} | OPTIMIZERS[name] | (optim or {})))
   engine = parallel.Engine(cfg, jax.devices()[:devices])
   engine.check_batch(ROWS, optim_cfg.accumulate)
   params = first or start(name)
   depth = lambda path: module.depth(model_cfg, path)
   tx = build.make(optim_cfg, params, depth, model_cfg.N, STEPS, STEPS)
-  state = engine.build(lambda p: state_lib.create(p, tx, averaging.init(p, optim_cfg.ema)), params)
+  state = engine.build(lambda p: state_lib.create(p, tx, build.average(optim_cfg, p)), params)
   rows_state = engine.build_rows(lambda: module.init_state(model_cfg, ROWS), ROWS)
   step = step_lib.make_train_step(
     module, model_cfg, objective, objective_cfg, tx, build.rate(optim_cfg, STEPS, STEPS),
-    accumulate=optim_cfg.accumulate, ema=optim_cfg.ema,
+    accumulate=optim_cfg.accumulate, ema=optim_cfg.ema, lag=optim_cfg.asgd_lag,
   )  # fmt: skip
   train_step = engine.compile_train(step, state, donate=donate)
   key = engine.replicate(jax.random.key(1))

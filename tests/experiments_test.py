@@ -31,6 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted(
   str(p.relative_to(ROOT)) for p in (ROOT / 'experiments').glob('*/*.py') if p.name != '__init__.py'
 )
+LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
 SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples')
 
 
@@ -44,20 +45,29 @@ def variants() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def small_corpus(batching: str):
-  """Ten documents of made-up sentences; WordPiece for sentence pairs, bytes for everything else."""
+def small_corpus(batching: str, spelled: bool = False):
+  """Ten documents of made-up sentences; WordPiece for sentence pairs, words for windows, bytes for the rest."""
   rng = np.random.default_rng(0)
   words = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
   lines = [' '.join(rng.choice(words, 8)).capitalize() + '.' for _ in range(4000)]
   documents = ['\n'.join(lines[i::10]) + '\n' for i in range(10)]
-  kind = 'wordpiece' if batching == 'pairs' else 'bytes'
+  kind = 'words' if spelled else {'pairs': 'wordpiece', 'skipgrams': 'words'}.get(batching, 'bytes')
   tokenizer = tokenizers.train(kind, documents, vocab_size=200)
+  if spelled:
+    tokenizer = tokenizers.with_all_words(tokenizer, ['omega'])
   texts = {'train': documents, 'valid': documents[:2], 'test': documents[2:4]}
-  made = corpora.Corpus.from_texts(texts, tokenizer)
-  if batching != 'pairs':
+  if batching in ('documents', 'tagged'):
+    texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:40])] for name in texts}
+  made = corpora.Corpus.from_texts(
+    texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()}
+  )
+  if batching not in ('pairs', 'both_ways', 'tagged'):
     return made
   splits = {}
   for name, split in made.splits.items():
+    splits[name] = dataclasses.replace(split, token_labels=np.arange(len(split.tokens), dtype=np.int32) % 3)
+    if batching == 'tagged':
+      continue
     lengths = [len(tokenizer.encode(line)) for line in ''.join(texts[name]).splitlines()]
     splits[name] = dataclasses.replace(split, sentences=np.cumsum([0, *lengths]))
   return dataclasses.replace(made, splits=splits)
@@ -67,7 +77,7 @@ def small_corpus(batching: str):
 def one_batch(data: pipeline.Config, rows: int):
   """A batch of the config's kind and length, with few rows."""
   data = dataclasses.replace(data, batch_size=rows, eval_batch_size=0, dupe_factor=1)
-  return pipeline.batches(data, small_corpus(data.batching), 'train', 0, train=True)(0)
+  return pipeline.batches(data, small_corpus(data.batching, data.characters > 0), 'train', 0, train=True)(0)
 
 
 def build_abstractly(run: config.Run):
@@ -93,11 +103,11 @@ def build_abstractly(run: config.Run):
   rate = build.rate(run.optim, 1000, 100)
   train_step = step.make_train_step(
     model, run.model, objective, run.objective, tx, rate,
-    accumulate=run.optim.accumulate, ema=run.optim.ema,
+    accumulate=run.optim.accumulate, ema=run.optim.ema, lag=run.optim.asgd_lag,
   )  # fmt: skip
 
   def update(params, key, batch):
-    ema = averaging.init(params, run.optim.ema, debias=run.optim.ema_debias)
+    ema = build.average(run.optim, params)
     return train_step(state.create(params, tx, ema), model.init_state(run.model, rows), batch, key)
 
   return jax.eval_shape(update, params, key, batch)
@@ -105,7 +115,15 @@ def build_abstractly(run: config.Run):
 
 def to_run(path_and_arg: str, overrides=()) -> config.Run:
   loaded = config.load(path_and_arg, overrides)
-  return config.to_run(loaded, vocab_size=None if loaded.model.V else loaded.data.vocab_size or 8000)
+  return settled(config.to_run(loaded, vocab_size=None if loaded.model.V else loaded.data.vocab_size or 8000))
+
+
+def settled(run: config.Run) -> config.Run:
+  """The run with what labels of the data decide."""
+  objective = objectives.get(run.objective_name)
+  if not hasattr(objective, 'settle'):
+    return run
+  return dataclasses.replace(run, objective=objective.settle(run.objective, LABELS))
 
 
 @pytest.mark.parametrize('path,variant', variants())
@@ -126,7 +144,7 @@ def test_default_is_the_first_variant(path):
 @pytest.mark.parametrize('path', FILES)
 def test_tiny_needs_nothing_but_a_laptop(path):
   run = to_run(f'{path}:tiny')
-  assert run.variant == 'tiny' and run.data.dataset == 'embedded' and not run.data.manual_dir
+  assert run.variant == 'tiny' and run.data.dataset.startswith('embedded') and not run.data.manual_dir
   assert 0 < run.train.steps <= 50 and run.data.batch_size * run.data.length <= 1024
 
 
@@ -153,7 +171,8 @@ def test_table_rows_name_a_run(path):
   for row in module(path).TABLE:
     to_run(f'{path}:{row.arg}')
     assert row.split in ('train', 'valid', 'test') and math.isfinite(row.value)
-    assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc')
+    assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc', 'error_percent', 'analogies_percent', 'accuracy',
+                          'perplexity_average')
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -170,8 +189,28 @@ def test_every_option_is_honoured():
     ('experiments/rnn_lm/quickstart.py', 'fast', 'cell=gru'),
     ('experiments/rnn_lm/ptb.py', 'medium', 'fidelity=released'),
     ('experiments/gpt2/webtext.py', '124m', 'recipe=paper'),
+    ('experiments/nplm/brown.py', 'mlp9', 'rate=4e-3'),
+    ('experiments/nplm/brown.py', 'mlp9', 'epochs=6'),
+    ('experiments/nplm/quickstart.py', 'fast', 'direct=true'),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
+    *(('experiments/elmo/text.py', 'mini', option) for option in ('epochs=2', 'optimizer=adam')),
+    *(('experiments/elmo/wnut17.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune')),
+    *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
+    *(('experiments/ulmfit/general.py', 'small', option) for option in ('direction=backward', 'epochs=2')),
+    ('experiments/ulmfit/general.py', 'wikitext103', 'fidelity=fastai'),
+    *(
+      ('experiments/ulmfit/lm.py', 'imdb', option)
+      for option in (
+        'fidelity=fastai', 'direction=backward', 'size=small', 'rates=full', 'text=all', 'epochs=2', 'dropmult=0.5'
+      )
+    ),
+    *(
+      ('experiments/ulmfit/classifier.py', 'trec', option)
+      for option in (
+        'fidelity=fastai', 'direction=backward', 'size=small', 'method=last', 'method=full', 'dropmult=0.5', 'epochs=2'
+      )
+    ),
   ]
   for path, variant, option in different:
     plain, changed = config.load(f'{path}:{variant}'), config.load(f'{path}:{variant},{option}')
@@ -259,22 +298,36 @@ MODEL_CHANGES: dict = {
   ('rnn_lm', 'cell'): ({}, 'gru'),
   ('rnn_lm', 'bias'): ({}, 'double'),
   ('rnn_lm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('awd_lstm', 'E'): ({}, 20),
+  ('awd_lstm', 'dropout_hidden'): ({}, 0.5),
+  ('awd_lstm', 'cell'): ({}, 'qrnn'),
+  ('awd_lstm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('word2vec', 'architecture'): ({}, 'cbow'),
+  ('word2vec', 'cbow_gradient'): ({'architecture': 'cbow'}, 'mean'),
   ('rnn_lm', 'tied'): ({'E': 16, 'D': 16}, True),
+  ('elmo', 'filters'): ({}, ((1, 4), (2, 8))),
+  ('elmo', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('bilstm', 'char_filters'): ({}, ((2, 6),)),
+  ('bilstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
+  ('bilstm', 'elmo'): ({}, 'input'),
+  ('bilstm', 'backend'): ({'backend': 'scan'}, 'custom'),
 }
+SPELLED = {'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}}  # what they need besides
 
 
 @pytest.mark.parametrize('name', registry.names())
 def test_every_field_of_a_model_changes_what_is_computed(name):
-  batching = 'pairs' if registry.get(name).OBJECTIVE == 'masked_lm' else 'streams'
+  kinds = {'masked_lm': 'pairs', 'skipgram': 'skipgrams', 'bidirectional_lm': 'both_ways', 'tag': 'tagged'}
+  batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   base = {
     'model': {'name': name, 'variant': 'tiny'},
-    'data': {'batching': batching, 'length': 8},
+    'data': {'batching': batching, 'length': 8, 'chunk': 8, **SPELLED.get(batching, {})},
     'train': {'steps': 1},
   }
-  vocabulary = small_corpus(batching).tokenizer.vocab_size
+  vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
 
   def run_with(**changes):
-    return config.to_run(config.resolve({**base, 'model': {**base['model'], **changes}}), vocabulary)
+    return settled(config.to_run(config.resolve({**base, 'model': {**base['model'], **changes}}), vocabulary))
 
   for field in dataclasses.fields(registry.get(name).Config):
     default = getattr(run_with().model, field.name)
@@ -290,28 +343,52 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
     assert traced(before) != traced(after), f'{name}.{field.name} changes nothing'
 
 
+# Objective -> (a model, a batching) that it goes with, where these are not the LSTM and streams.
+OBJECTIVE_SETTINGS = {
+  'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'bidirectional_lm': ('elmo', 'both_ways'),
+  'tag': ('bilstm', 'tagged'),
+}  # fmt: skip
+# As MODEL_CHANGES, for objectives; None where the data decides the field.
+OBJECTIVE_CHANGES: dict = {
+  ('bidirectional_lm', 'samples'): ({'samples': 5}, 7),
+  ('bidirectional_lm', 'correct_target'): ({'samples': 5}, False),
+  ('tag', 'labels'): None,
+  ('classify', 'classes'): None,
+  ('classify', 'pooling'): ({}, 'last'),
+  ('classify', 'head'): ({}, (9, 8)),
+  ('classify', 'bptt'): ({}, 8),
+  ('classify', 'pooled_length'): ({'bptt': 8}, 8),
+  ('classify', 'remat'): ({'bptt': 8}, True),
+}
+
+
 @pytest.mark.parametrize('name', objectives.names())
 def test_every_field_of_an_objective_changes_what_is_computed(name):
-  model = 'bert' if name == 'masked_lm' else 'rnn_lm'
-  batching = 'pairs' if name == 'masked_lm' else 'streams'
+  model, batching = OBJECTIVE_SETTINGS.get(name, ('rnn_lm', 'streams'))
   base = {
     'model': {'name': model, 'variant': 'tiny'},
-    'data': {'batching': batching, 'length': 16},
+    'data': {'batching': batching, 'length': 16, **SPELLED.get(batching, {})},
     'train': {'steps': 1},
   }
-  vocabulary = small_corpus(batching).tokenizer.vocab_size
-  plain = config.to_run(config.resolve(base), vocabulary)
-  for field in dataclasses.fields(plain.objective):
-    old = getattr(plain.objective, field.name)
+  vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
+
+  def run_with(**changes):
+    return settled(config.to_run(config.resolve({**base, 'objective': {'name': name, **changes}}), vocabulary))
+
+  for field in dataclasses.fields(run_with().objective):
+    old = getattr(run_with().objective, field.name)
     new = not old if isinstance(old, bool) else old * 2
-    changed = {**base, 'objective': {'name': name, field.name: new}}
-    after = config.to_run(config.resolve(changed), vocabulary)
-    assert traced(plain) != traced(after), f'{name}.{field.name} changes nothing'
+    change = OBJECTIVE_CHANGES.get((name, field.name), ({}, new))
+    if change is not None:
+      context, value = change
+      before, after = run_with(**context), run_with(**{**context, field.name: value})
+      assert traced(before) != traced(after), f'{name}.{field.name} changes nothing'
 
 
 # field -> (what must hold for it to matter, value).
 OPTIM_CHANGES: dict = {
   'optimizer': ({}, 'sgd'),
+  'accumulator': ({'optimizer': 'adagrad'}, 1.0),
   'lr': ({}, 0.5),
   'b1': ({}, 0.5),
   'b2': ({}, 0.9),
@@ -327,7 +404,9 @@ OPTIM_CHANGES: dict = {
   'end_fraction': ({'schedule': 'linear'}, 0.5),
   'schedule_origin': ({'schedule': 'linear', 'warmup_steps': 10}, 'from_zero'),
   'decay_after_epochs': ({'schedule': 'step_decay'}, 2),
+  'milestones': ({'schedule': 'milestones'}, (5.0,)),
   'decay_rate': ({'schedule': 'step_decay'}, 3.0),
+  'decrease': ({'schedule': 'inverse_time'}, 0.1),
   'patience': ({'schedule': 'plateau'}, 1),
   'factor': ({'schedule': 'plateau'}, 0.25),
   'min_lr': ({'schedule': 'plateau', 'lr': 1.0}, 0.9),
@@ -336,8 +415,13 @@ OPTIM_CHANGES: dict = {
   'width': ({'schedule': 'inverse_sqrt', 'warmup_steps': 10}, 16),
   'groups': ({}, (('b', 0.5, 1.0), ('.*', 1.0, 1.0))),
   'layer_decay': ({}, 0.5),
+  'unfreeze_every': ({}, 5.0),
+  'stages': ({'schedule': 'slanted_triangular'}, ((1, 1.0, 1.0, 0.3), (0, 0.0, 0.5, 0.1))),
   'ema': ({}, 0.9),
   'ema_debias': ({'ema': 0.9}, False),
+  'asgd': ({}, 'start'),
+  'nonmono': ({}, 6),
+  'asgd_lag': ({'asgd': 'start'}, True),
   'accumulate': None,
 }
 
@@ -348,19 +432,22 @@ def updates(cfg: build.Config) -> np.ndarray:
   depth = {('a',): 0, ('b',): 1}.__getitem__
   tx, rate = build.make(cfg, params, depth, 1, 100, 10), build.rate(cfg, 100, 10)
   opt_state, seen = tx.init(params), []
-  ema = averaging.init(params, cfg.ema, debias=cfg.ema_debias)
+  ema = build.average(cfg, params)
   for i in range(2):
     grads = jax.tree.map(lambda p, i=i: 0.1 * p + i, params)
-    change, opt_state = tx.update(grads, opt_state, params, step=jnp.int32(i + 20), lr_scale=1.0)
+    now = jnp.float32(1.0 + i)
+    scale = averaging.factor(ema, now, cfg.asgd_lag)
+    change, opt_state = tx.update(grads, opt_state, params, step=jnp.int32(i + 20), lr_scale=scale)
     params = jax.tree.map(jnp.add, params, change)
     seen += jax.tree.leaves(params)
-    ema = averaging.update(ema, params, cfg.ema)
+    ema = averaging.update(ema, params, cfg.ema, now=now, lag=cfg.asgd_lag)
     seen += jax.tree.leaves(averaging.value(ema, params))
   plateau = build.schedules.Plateau()
   for metric in (1.0, 2.0):
     plateau = build.plateau(cfg, plateau, metric)
   scale = plateau.scale if cfg.schedule == 'plateau' else 1.0
-  return np.concatenate([np.ravel(x) for x in [*seen, [rate(s) for s in range(0, 100, 3)], [scale]]])
+  triggered = averaging.triggered([3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], 2.5, cfg.nonmono)
+  return np.concatenate([np.ravel(x) for x in [*seen, [rate(s) for s in range(0, 100, 3)], [scale, triggered]]])
 
 
 @pytest.mark.parametrize('field', [f.name for f in dataclasses.fields(build.Config)])
@@ -374,6 +461,7 @@ def test_every_field_of_optim_changes_an_update_or_a_rate(field):
   assert one.shape != two.shape or not np.array_equal(one, two), f'optim.{field} changes nothing'
 
 
+_SKIPGRAMS = {'batching': 'skipgrams', 'chunk': 16}
 # field -> (what must hold for it to matter, value); fields of where and how, not what, have None.
 DATA_CHANGES: dict = {
   'dataset': None,
@@ -382,6 +470,9 @@ DATA_CHANGES: dict = {
   'check_sizes': None,
   'split_fraction': None,
   'vocabulary_splits': None,
+  'reverse': None,
+  'train_splits': None,
+  'fraction': None,
   'documents': None,
   'tokenizer': None,
   'tokenizer_path': None,
@@ -389,10 +480,14 @@ DATA_CHANGES: dict = {
   'min_count': None,
   'lower_case': None,
   'batching': ({}, 'windows'),
+  'buckets': ({'batching': 'documents', 'length': 32}, (8, 16)),
+  'characters': ({'batching': 'tagged', 'length': 64, 'characters': 8}, 6),
   'batch_size': ({}, 5),
   'eval_batch_size': ({}, 3),
   'length': ({}, 20),
   'eval_length': ({}, 24),
+  'random_length': ({}, True),
+  'length_multiple': ({'random_length': True}, 8),
   'stride': ({'batching': 'windows'}, 8),
   'packing': ({'batching': 'packed'}, 'split'),
   'masking': ({'batching': 'pairs'}, 'dynamic'),
@@ -403,6 +498,15 @@ DATA_CHANGES: dict = {
   'random_specials': ({'batching': 'pairs', 'mask_prob': 0.9}, False),
   'short_seq_prob': ({'batching': 'pairs'}, 0.9),
   'random_next_prob': ({'batching': 'pairs'}, 0.0),
+  'window': (_SKIPGRAMS, 3),
+  'chunk': (_SKIPGRAMS, 8),
+  'sample': (_SKIPGRAMS, 0.1),
+  'negative': (_SKIPGRAMS, 3),
+  'shared_negatives': (_SKIPGRAMS, 0),
+  'noise_power': (_SKIPGRAMS, 0.5),
+  'top_nodes': (_SKIPGRAMS | {'negative': 0}, 2),
+  'path_slots': (_SKIPGRAMS | {'negative': 0, 'top_nodes': 1}, 1),
+  'words_only': (_SKIPGRAMS, True),
   'shuffle': ({'batching': 'windows'}, False),
   'prefetch': None,
   'workers': None,
@@ -413,7 +517,8 @@ def first_batches(cfg: pipeline.Config) -> str:
   """Digest of a few batches of two epochs of training and of the evaluation."""
   found = hashlib.sha256()
   for train in (True, False):
-    made = pipeline.batches(cfg, small_corpus(cfg.batching), 'train' if train else 'valid', 0, train=train)
+    corpus = small_corpus(cfg.batching, cfg.characters > 0)
+    made = pipeline.batches(cfg, corpus, 'train' if train else 'valid', 0, train=train)
     for at in (0, 1, 2, made.steps, made.steps + 1) if train else (0, 1, 2):
       for key, array in sorted(made(at).items()):
         found.update(f'{key}{array.shape}{array.dtype}'.encode() + np.ascontiguousarray(array).tobytes())

@@ -16,7 +16,7 @@ import pytest
 
 from lmx import checkpoint
 
-EXPERIMENTS = ('rnn_lm', 'gpt2', 'bert')
+EXPERIMENTS = ('rnn_lm', 'gpt2', 'bert', 'awd_lstm', 'nplm', 'ulmfit', 'elmo', 'word2vec')
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 

@@ -122,5 +122,5 @@ def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
   assert run(tmp_path / 'second', *begin) == 0
   best, _, _ = checkpoint.restore_params(tmp_path / 'first' / 'checkpoints', None, 'best')
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, best), last_params(tmp_path / 'second')[0])
-  with pytest.raises(InputError, match='other parameters'):
+  with pytest.raises(InputError, match='lacks model/output/table'):
     run(tmp_path / 'third', *begin, 'model.D=24', 'model.tied=false')

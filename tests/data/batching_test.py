@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import batching, noise
+from lmx.data import batching, noise, streams
 from lmx.data.corpus import Split
 from lmx.errors import InputError
 from tests.reference import bert_data
@@ -38,7 +38,7 @@ def documents(D=60, most=12, seed=0):
 def make(kind, data, B=4, T=8, *, train, seed=1, **options):
   if kind == 'pairs':
     return batching.Pairs(data, B, T, tokenizer=TOKENIZER, seed=seed, train=train, **options)
-  cls = {'streams': batching.Streams, 'windows': batching.Windows, 'packed': batching.Packed}[kind]
+  cls = {'streams': streams.Streams, 'windows': batching.Windows, 'packed': batching.Packed}[kind]
   return cls(data, B, T, vocab_size=10**6, seed=seed, train=train, **options)
 
 
@@ -355,7 +355,7 @@ def test_an_id_outside_the_vocabulary_is_refused_with_its_position(kind, bad):
   ids[137] = bad
   data = split(len(ids), data.offsets, data.sentences, ids)
   options = dict(tokenizer=TOKENIZER) if kind == 'pairs' else dict(vocab_size=V)
-  cls = {'streams': batching.Streams, 'windows': batching.Windows, 'packed': batching.Packed, 'pairs': batching.Pairs}
+  cls = {'streams': streams.Streams, 'windows': batching.Windows, 'packed': batching.Packed, 'pairs': batching.Pairs}
   batches = cls[kind](data, 4, 16, seed=0, train=False, **options)
   with pytest.raises(InputError, match=f'id {bad} at position 137, but the vocabulary has {V}'):
     for step in range(batches.steps):

@@ -31,7 +31,7 @@ def write_three(folder, pattern, text):
 
 def put_files(name, folder):
   """Writes tiny files of a data set, each in another of the common layouts."""
-  if name == 'ptb':
+  if name in ('ptb', 'ptb_characters'):
     write_three(folder, 'simple-examples/data/ptb.{}.txt', ' a <unk> N \n b \n')
   elif name == 'wikitext2':
     write_three(folder, 'wikitext-2/wiki.{}.tokens', ARTICLES)
@@ -43,8 +43,20 @@ def put_files(name, folder):
     write(folder / 'enwik8.gz', 'é &lt;\n' * 101)
   elif name == 'brown':
     write_three(folder, '{}.txt', 'One .\nTwo .\n\nThree .\n')
+  elif name == 'brown_stream':
+    # The names say the order of the corpus: press before fiction, whatever the split.
+    write_three(folder, 'brown/{}.txt.gz', 'One .\nTwo .\n\nThree .\n')
+    names = zip(('train', 'valid', 'test'), ('cr0', 'cb1', 'ca2'), strict=True)
+    rows = [f'{split}\t{name}{n}\tx\t{2 - n}\t{4 - 2 * n}' for split, name in names for n in (0, 1)]
+    write(folder / 'brown/index.tsv', '\n'.join(['split\tfile\tcategory\tsentences\ttokens', *rows]) + '\n')
   elif name == 'text_files':
     write_three(folder, '{}.txt', 'One.\n\nTwo.\n')
+  elif name == 'wnut17':
+    write_three(folder, '{}.conll.gz', 'One\tO\nTwo\tB-x\n\nThree\tO\n')
+    write(folder / 'dev.conll', 'One\tO\n')
+  elif name in ('sst2', 'sst2_phrases'):
+    for file in ('train_sentences', 'train', 'dev', 'test'):
+      write(folder / f'glue/sst2/{file}.tsv.gz', 'label\tsentence\n1\tgood\n0\tbad\n')
 
 
 @pytest.mark.parametrize('name', [name for name in sources.RULES if name != 'lm1b'])
@@ -52,8 +64,8 @@ def test_prepared_and_read_without_tensorflow(name, tmp_path):
   folder = tmp_path / 'in'
   put_files(name, folder)
   module = importlib.import_module(f'lmx.data.builders.{name}.{name}_dataset_builder')
-  configs = {'text_files': 'default', 'embedded': 'default'}
-  builder = module.Builder(data_dir=tmp_path / 'out', config=configs.get(name, 'unchecked'))
+  plain = name == 'text_files' or name.startswith('embedded')
+  builder = module.Builder(data_dir=tmp_path / 'out', config='default' if plain else 'unchecked')
   assert builder.name == name and builder.get_metadata().description
   config = tfds.download.DownloadConfig(manual_dir=folder)
   builder.download_and_prepare(download_config=config, file_format='array_record')
@@ -97,13 +109,54 @@ def test_a_cut_character_is_not_lost(tmp_path):
   assert got == text and [*splits] == ['train', 'valid', 'test']
 
 
-@pytest.mark.parametrize('name', ['ptb', 'wikitext2', 'wikitext103', 'text8', 'brown'])
+@pytest.mark.parametrize(
+  'name', ['ptb', 'ptb_characters', 'wikitext2', 'wikitext103', 'text8', 'brown', 'brown_stream']
+)
 def test_wrong_sizes_say_what_was_expected_and_found(name, tmp_path):
   put_files(name, tmp_path / 'in')
   with pytest.raises(InputError, match=rf'data set {name}.*expected [\d,]+ \w+, found [\d,]+ in .*check_sizes'):
     sources.open_splits(sources.Source(name, str(tmp_path / 'in')), str(tmp_path / 'cache'))
   left = list((tmp_path / 'cache').rglob('dataset_info.json'))
   assert not left, 'a refused data set was taken as prepared'
+
+
+def stream_of(folder, cache, split=None):
+  splits = sources.open_splits(sources.Source('brown_stream', str(folder), check_sizes=False), str(cache))
+  return ' '.join(text for name in ([split] if split else splits) for _, text, _ in splits[name]).split()
+
+
+def test_brown_as_a_stream_stands_in_the_order_of_the_corpus(tmp_path):
+  put_files('brown_stream', tmp_path / 'in')
+  one, three = 'One . Two . <text>'.split(), 'Three . <text>'.split()
+  assert stream_of(tmp_path / 'in', tmp_path / 'cache') == (one + three) * 3
+  for name, text in (('ca01', 'a/at b/nn\n'), ('cr09', 'c/nn\n'), ('cb02', "``/`` d/nn\n")):
+    write(tmp_path / 'tagged' / name, text)
+  write(tmp_path / 'tagged/cats.txt', 'cr09 humor\ncb02 editorial\nca01 news\n')
+  whole = 'a b <text> " d <text> c <text>'.split()
+  assert stream_of(tmp_path / 'tagged', tmp_path / 'cache') == whole
+  assert stream_of(tmp_path / 'tagged', tmp_path / 'cache', 'train') == whole[:6]  # the share of the paper's cut
+
+
+@pytest.mark.parametrize(
+  'old, new, message',
+  [
+    ('split\tfile', 'file\tsplit', 'must name the columns split, file, category'),
+    ('test\tca21\tx\t1\t2\n', '', 'holds 2 documents but .*index.tsv lists 1'),
+    ('cb10\tx\t2\t4', 'cb10\tx\t2\t5', 'document cb10 has 4 tokens, but .* says 5'),
+  ],
+)
+def test_brown_with_an_index_that_does_not_fit(old, new, message, tmp_path):
+  put_files('brown_stream', tmp_path / 'in')
+  index = tmp_path / 'in/brown/index.tsv'
+  write(index, index.read_text().replace(old, new))
+  with pytest.raises(InputError, match=message):
+    stream_of(tmp_path / 'in', tmp_path / 'cache')
+
+
+def test_brown_stream_without_an_index_says_what_is_missing(tmp_path):
+  put_files('brown', tmp_path)
+  with pytest.raises(InputError, match='does not hold brown.train.txt, .*index.tsv'):
+    stream_of(tmp_path, tmp_path / 'cache')
 
 
 def test_brown_from_tagged_files(tmp_path):

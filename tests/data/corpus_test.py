@@ -63,8 +63,8 @@ def test_documents_and_sentences_partition_the_tokens(kind, folder):
 
 def test_labels(folder):
   made = load(folder)
-  assert made.manifest['label_names'] == ['', 'b']
-  np.testing.assert_array_equal(made.splits['valid'].labels, [1, 0])
+  assert made.manifest['label_names'] == ['b']
+  np.testing.assert_array_equal(made.splits['valid'].labels, [0, -1])  # -1 for none
   assert made.splits['valid'].labels.dtype == np.int32
 
 
@@ -248,3 +248,16 @@ def test_brown_has_the_published_size(data_dir, tmp_path):
   sentences = [len(s.sentences) - 1 for s in made.splits.values()]
   assert [c['tokens'] - n for c, n in zip(counts, sentences, strict=True)] == [945_561, 120_857, 94_774]
   assert sentences == [46_682, 5_914, 4_744]
+
+
+@pytest.mark.real_data
+def test_brown_as_bengio_split_it(data_dir, tmp_path):
+  """800,000 / 200,000 / rest; the paper has 1,181,041 words and 47,578 types, and 16,383 seen more than 3 times."""
+  options = dict(manual_dir=str(data_dir / 'lm' / 'brown'), cache_dir=str(tmp_path))
+  everywhere = ('train', 'valid', 'test')
+  made = corpus.load('brown_stream', min_count=4, vocabulary_splits=everywhere, **options)
+  assert [len(made.splits[name].tokens) for name in everywhere] == [800_000, 200_000, 161_692]
+  assert made.tokenizer.vocab_size == 17_905  # with the one symbol for all others
+  assert corpus.load('brown_stream', vocabulary_splits=everywhere, **options).tokenizer.vocab_size == 56_057 + 1
+  text = made.tokenizer.decode(made.splits['train'].tokens[:5])
+  assert text == 'The Fulton County Grand Jury'

@@ -131,6 +131,33 @@ def test_sgd(nesterov):
   close(ours(optimizer='sgd'), sgd(start(), 0.1, 0.0, 0.0, nesterov=False))
 
 
+@pytest.mark.parametrize('accumulator', [0.1, 1.0])
+def test_adagrad(accumulator):
+  """tf.train.AdagradOptimizer after clipping: p -= rate * g / sqrt(accumulator + sum of squares so far)."""
+  p = start()
+  total = {name: np.full_like(x, accumulator) for name, x in p.items()}
+  for g in gradients():
+    g = clipped(g, 2.0)
+    for name in p:
+      total[name] += g[name] ** 2
+      p[name] -= 0.1 * g[name] / np.sqrt(total[name])
+  close(ours(optimizer='adagrad', accumulator=accumulator, clip_norm=2.0), p)
+
+
+def test_a_loss_ten_times_smaller_needs_a_hundredth_of_the_accumulator():
+  """Why ELMo's experiments have 0.01 and 1 where the released code, on a loss 10 times ours, has 1 and 10."""
+  released = ours(optimizer='adagrad', accumulator=1.0, clip_norm=2.0)
+  tenth = build.Config(lr=0.1, optimizer='adagrad', accumulator=0.01, clip_norm=0.2)
+  params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), {'model': start()})
+  tx = build.make(tenth, params, lambda path: 0, 1, STEPS, STEPS)
+  opt_state = tx.init(params)
+  for t, g in enumerate(gradients()):
+    g = jax.tree.map(lambda x: jnp.asarray(x / 10, jnp.float32), {'model': g})
+    updates, opt_state = tx.update(g, opt_state, params, step=jnp.int32(t))
+    params = jax.tree.map(jnp.add, params, updates)
+  close(params['model'], released)
+
+
 def test_lr_scale_multiplies_the_rate_and_the_step_drives_the_schedule():
   cfg = build.Config(optimizer='sgd', lr=1.0, schedule='linear')
   params = {'model': {'w': jnp.ones(2)}}

@@ -35,6 +35,11 @@ def test_warmup_fraction_is_the_same_as_steps():
   close(rates(schedule='linear', warmup_fraction=0.07), wanted)
 
 
+def test_inverse_time_is_bengios():
+  close(rates(schedule='inverse_time', decrease=0.02), [2.0 / (1 + 0.02 * t) for t in range(105)])
+  close(rates(schedule='inverse_time', decrease=0.02, warmup_steps=2), [0.0, 1 / 1.02, 2 / 1.04, 2 / 1.06])
+
+
 def test_linear_after_warmup_falls_from_the_peak():
   decay = [2.0 * (1 - 0.75 * (t - 20) / 80) for t in range(20, 101)]
   close(rates(schedule='linear', warmup_steps=20, end_fraction=0.25),
@@ -147,3 +152,10 @@ def test_plateau_survives_json():
 def test_bad_config_is_an_input_error(fields, message):
   with pytest.raises(InputError, match=message):
     build.Config(**fields)
+
+
+def test_milestones_divide_after_their_epochs():
+  factor = schedules.milestones(10, (2.0, 3.5), 10.0)
+  for step, wanted in ((0, 1), (19, 1), (20, 0.1), (34, 0.1), (35, 0.01), (1000, 0.01)):
+    assert float(factor(step)) == pytest.approx(wanted, rel=1e-6)
+  assert float(schedules.milestones(10, (), 10.0)(50)) == 1.0

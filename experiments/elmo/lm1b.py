@@ -1,0 +1,51 @@
+"""ELMo's bidirectional language model on the 1 Billion Word Benchmark (Peters et al. 2018, arXiv 1802.05365).
+
+  lmx train --config=experiments/elmo/lm1b.py:original --workdir=runs/elmo
+
+  variant   parameters (output layer not counted)  held-out perplexity, both ways averaged  hardware and time
+  original  93.6 million                           39.7                                     3 GPUs, two weeks in 2018
+  medium    28.0 million                           not published
+  small     13.6 million                           not published
+
+Released recipe (bilm-tf): 10 epochs, windows of 20 words, 128 rows on each of three GPUs, Adagrad with rate 0.2,
+sampled softmax over 8,192 words of a vocabulary of 793,471 sorted by count, dropout 0.1, the state carried over. The
+figure of the paper is that of the full softmax with the state carried over the whole held-out text. TFDS's `lm1b` has
+the text (see data/sources.py); 0.02 of its held-out part is for validation and the rest for test. Deviation: sentences
+are not shuffled anew in each epoch (they are shuffled in the data set).
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('original', 'medium', 'small', 'tiny')
+TABLE = [
+  common.Row('elmo/bilm/avg_ppl', 'original', 'test', 'perplexity_average', 39.7, '10 epochs, full softmax'),
+]
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  base = {
+    'name': f'elmo_lm1b_{variant}',
+    'model': {'name': 'elmo', 'variant': variant},
+    'data': {
+      'dataset': 'lm1b',
+      'tokenizer': 'words',
+      'vocab_size': 793_470,
+      'characters': 50,
+      'batching': 'both_ways',
+      'batch_size': 384,
+      'length': 20,
+      'workers': 4,
+    },
+    'optim': common.ELMO_ADAGRAD,
+    'train': {'epochs': 10, 'eval_every': 10_000, 'log_every': 100},
+    'evaluation': {'which': 'last', 'batch_size': 16},
+  }
+  tiny = {'data': {'vocab_size': 400, 'characters': 20, 'workers': 1}, 'evaluation': {'batch_size': 0}}
+  return common.config(base, common.config(common.tiny(), tiny).to_dict() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(seed=[0, 1, 2])

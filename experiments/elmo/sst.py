@@ -1,0 +1,56 @@
+"""Sentiment of sentences (SST-2) with and without ELMo (Peters et al. 2018, arXiv 1802.05365, sections 3.2 and 4).
+
+  lmx train --config=experiments/elmo/sst.py:base --workdir=runs/sst --config.data.manual_dir=DIR
+  lmx train --config=experiments/elmo/sst.py:elmo --workdir=runs/sst-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+
+DIR holds train_sentences.tsv, dev.tsv and test.tsv (see data/builders/sst2). `base` is a bidirectional LSTM, pooled as
+[last; max; mean], with a hidden layer; `elmo` adds the biLM of the run in train.init_from: `elmo,place=input`,
+`output` or `both`; `elmo,bilm=mini`, small, medium, original; `elmo,fine_tune`. Option `phrases` trains on the phrases
+of the trees too.
+
+The paper has the five classes of SST-5 and the classifier of McCann et al. 2017 (BCN): test accuracy 51.4 without and
+54.7 with ELMo. The two classes are measured by GLUE's authors: 90.4 with ELMo and attention (Devlin et al. 2019, table
+1).
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('base', 'elmo', 'tiny')
+TABLE = [
+  common.Row('bert/glue_test/bilstm_elmo_attn/sst2', 'elmo,bilm=original,phrases', 'test', 'accuracy', 90.4,
+             'in percent; GLUE server, with attention and the released biLM'),
+]  # fmt: skip
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(
+    arg, VARIANTS, place=('input', 'output', 'both'), bilm=('mini', 'small', 'medium', 'original'), fine_tune=False,
+    phrases=False,
+  )
+  base = {
+    'name': f'sst2_{variant}',
+    'model': {'name': 'bilstm', 'N': 1, 'dropout': 0.2},
+    'objective': {'name': 'classify', 'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
+    'data': {
+      'dataset': 'sst2_phrases' if options.phrases else 'sst2',
+      'tokenizer': 'words',
+      'characters': 24 if options.bilm == 'mini' else 50,
+      'batching': 'documents',
+      'batch_size': 32,
+      'length': 64,
+      'buckets': (16, 24, 32, 48),
+    },
+    'optim': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 5.0},
+    'train': {'epochs': 8, 'patience': 3, 'log_every': 50},
+  }
+  place = options.place if variant == 'elmo' else 'none'
+  size = common.elmo_task(options.bilm, place, options.fine_tune)
+  tiny = common.config(common.tiny(), {'data': {'dataset': 'embedded_topics', 'buckets': (16,)}})
+  return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(seed=[0, 1, 2])

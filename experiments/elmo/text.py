@@ -1,0 +1,54 @@
+"""ELMo's bidirectional language model (Peters et al. 2018, arXiv 1802.05365) on any text, one sentence a line.
+
+  lmx train --config=experiments/elmo/text.py:mini --workdir=runs/elmo --config.data.manual_dir=DIR
+
+DIR holds train*.txt, valid.txt and test.txt (also .gz), an empty line between documents. `mini` is for two cores: 2.7
+million parameters without the output layer (D = 512 cells, P = 128), vocabulary 30,000; `small`, `medium` and
+`original` are the sizes of the release, for a GPU. Nothing is published for a text of one's own. Option:
+`:mini,epochs=2`.
+
+To adapt a trained model to the text of a task (section 5.4 of the paper: one epoch): --config.train.init_from=RUN
+--config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary and spells all words that are new.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('mini', 'small', 'medium', 'original', 'tiny')
+TABLE: list[common.Row] = []  # a text of one's own
+ADAM = {
+  'optimizer': 'adam', 'lr': 1e-3, 'schedule': 'cosine', 'warmup_steps': 200, 'end_fraction': 0.05, 'clip_norm': 1.0,
+}  # fmt: skip
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, epochs=1, optimizer=('adagrad', 'adam'))
+  base = {
+    'name': f'elmo_text_{variant}',
+    'model': {'name': 'elmo', 'variant': variant},
+    'data': {
+      'dataset': 'text_files',
+      'tokenizer': 'words',
+      'vocab_size': 30_000,
+      'characters': 50,
+      'batching': 'both_ways',
+      'batch_size': 128,
+      'length': 20,
+    },
+    'optim': common.ELMO_ADAGRAD if options.optimizer == 'adagrad' else ADAM,
+    'train': {'epochs': options.epochs, 'log_every': 50},
+    'evaluation': {'which': 'last'},
+  }
+  mini = {
+    'objective': {'samples': 2048},
+    'data': {'characters': 24, 'batch_size': 64},
+    'train': {'eval_every': 2000},
+  }
+  tiny = {'objective': {'samples': 50}, 'data': {'vocab_size': 400, 'characters': 20}}
+  changes = {'mini': mini, 'tiny': common.config(common.tiny(), tiny).to_dict()}
+  return common.config(base, changes[variant] if variant in changes else {})
+
+
+def sweep():
+  yield from common.grid(optim__lr=[0.1, 0.2, 0.4])

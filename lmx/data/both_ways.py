@@ -1,0 +1,89 @@
+"""Batches of a bidirectional language model: two streams of whole sentences, each in its own reading order.
+
+As in ELMo's released code (Peters et al. 2018, arXiv 1802.05365; `BidirectionalLMDataset`): sentence w_1 .. w_n is
+read forward as <S> w_1 .. w_n with targets w_1 .. w_n </S>, and backward as </S> w_n .. w_1 with targets w_n .. w_1
+<S>. Both streams go through the sentences in the same order, and row b of a step goes on where row b of the step
+before ended, so both states can be carried over. Deviations: sentences come in the order of the data, with no new
+order each epoch; and the two directions read the same sentences at the same time, where the released code draws other
+files for each.
+
+Line ends and ends of text are not words here: a sentence's own end stands for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lmx.data import spelling as spelling_lib
+from lmx.data.batching import Batches
+from lmx.data.spelling import Spelling
+from lmx.errors import InputError
+
+
+class BothWays(Batches):
+  """Batches with characters_BTC, targets_BT, backward_characters_BTC, backward_targets_BT, weights_BT, reset_B.
+
+  Positions are dealt to the rows in order, so that each is predicted once an epoch; only the last step of an epoch is
+  padded (weight 0), and the state is never carried over padding.
+
+  Args:
+    split: with starts of sentences.
+    batch_size: rows of the global batch.
+    length: T.
+    spelling: of the tokenizer.
+    vocab_size: of the tokenizer.
+    skipped: ids of the tokenizer that are no words: end of line and end of text.
+  """
+
+  stateful = True
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, spelling: Spelling, skipped: tuple[int, ...],
+               vocab_size: int, seed: int, train: bool):
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
+    if split.sentences is None:
+      raise InputError(f'split {split.name} has no sentences; data.batching "both_ways" needs a data set that has')
+    self._spelling = spelling
+    self._first_S, self._count_S = self._trimmed(np.asarray(split.sentences, np.int64), skipped)
+    self._at_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and their number
+    total = int(self._at_S[-1])
+    self._starts = np.arange(batch_size + 1) * total // batch_size
+    steps = -(-int(np.diff(self._starts).max()) // length)
+    enough = not train or total >= batch_size * length
+    self._set(steps * batch_size if enough else 0, total, str(batch_size * length))
+
+  def _trimmed(self, sentences: np.ndarray, skipped: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(first word, number of words) of each sentence that has one, without what is skipped at its end."""
+    first_S, stop_S = sentences[:-1], sentences[1:].copy()
+    while True:
+      last_S = np.asarray(self._tokens[np.maximum(stop_S - 1, 0)])
+      ends_S = (stop_S > first_S) & np.isin(last_S, skipped)
+      if not ends_S.any():
+        break
+      stop_S[ends_S] -= 1
+    some_S = stop_S > first_S
+    return first_S[some_S], (stop_S - first_S)[some_S]
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    del epoch
+    step_B, row_B = np.divmod(example_B, self.batch_size)
+    position_BT = (self._starts[row_B] + step_B * self.length)[:, None] + np.arange(self.length)
+    inside_BT = position_BT < self._starts[row_B + 1][:, None]
+    position_BT = np.minimum(position_BT, self._at_S[-1] - 1)
+    sentence_BT = np.searchsorted(self._at_S, position_BT, 'right') - 1
+    nth_BT = position_BT - self._at_S[sentence_BT]  # 0 reads the mark
+    first_BT, count_BT = self._first_S[sentence_BT], self._count_S[sentence_BT]
+    marks = self._spelling.marks
+    batch = {}
+    for prefix, read, target, begin, end in (
+      ('', first_BT + nth_BT - 1, first_BT + nth_BT, marks[0], spelling_lib.END),
+      ('backward_', first_BT + count_BT - nth_BT, first_BT + count_BT - 1 - nth_BT, marks[1], spelling_lib.BEGIN),
+    ):
+      read_BT = self._read(np.where(nth_BT > 0, read, first_BT))
+      characters_BTC = np.where((nth_BT > 0)[..., None], self._spelling.spelled(read_BT), begin)
+      target_BT = self._spelling.ids(self._read(np.where(nth_BT < count_BT, target, first_BT)))
+      batch[f'{prefix}characters_BTC'] = np.where(inside_BT[..., None], characters_BTC, 0).astype(np.int32)
+      batch[f'{prefix}targets_BT'] = np.where(inside_BT & (nth_BT < count_BT), target_BT, end * inside_BT)
+    return batch | dict(
+      weights_BT=(inside_BT & live_B[:, None]).astype(np.float32), reset_B=step_B == 0)

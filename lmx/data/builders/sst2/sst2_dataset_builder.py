@@ -1,0 +1,12 @@
+"""SST-2, the Stanford Sentiment Treebank with two classes (Socher et al. 2013): whole sentences of film reviews."""
+
+from __future__ import annotations
+
+from lmx.data.builders import base, sst
+
+
+class Builder(sst.SstBuilder):
+  """Whole sentences only: 6,920 to train on."""
+
+  BUILDER_CONFIGS = base.CHECKED
+  EXPECTED = sst.HELD_OUT | {'train': {'documents': 6_920}}

@@ -1,0 +1,116 @@
+"""Characters of words, for models that read them (ELMo's token-level rule, `UnicodeCharsVocabulary` of its release).
+
+A corpus that is to be spelled has a tokenizer of words in which every word of the text has an id: the vocabulary proper
+first, by falling frequency, and all other words behind it (`Words.extended`). So an input keeps its letters however
+rare it is, while as a target, or for a table of embeddings, it is `<unk>`.
+
+Ids of words in a batch: 0 begins and 1 ends a sentence, 2 is `<unk>`, from 3 on the words of the vocabulary, as in the
+released vocabularies. Ids of characters: 0 no word, b + 1 byte b of the word's UTF-8, then the marks 257 begin and 258
+end of sentence, 259 begin and 260 end of word, 261 padding inside a word. A word of more bytes than C - 2 is cut.
+
+The letters of all words are kept as one array of bytes with offsets: about 20 bytes a word, so 50 MB for the 2.4
+million words of the 1B Word Benchmark, where a table of ids would take 240 MB. A batch's are gathered when it is made.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+
+BEGIN, END, UNKNOWN, FIRST = 0, 1, 2, 3  # ids of words
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261  # ids of characters
+SPECIALS = ('<unk>', '<eos>', '<S>', '</S>')
+
+
+def spell(words: Sequence[bytes], characters: int) -> np.ndarray:
+  """Ids of the characters of words given as UTF-8, int32 (words, C)."""
+  return _gather(*_flat(words), np.arange(len(words)), characters)
+
+
+def _flat(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+  """(bytes one word after the other, offsets)."""
+  offsets = np.cumsum([0, *map(len, words)])
+  return np.frombuffer(b''.join(words) + b'\0', np.uint8), offsets
+
+
+def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, characters: int) -> np.ndarray:
+  """Characters of the words `index`, int32 index.shape + (C,)."""
+  start = offsets[index][..., None]
+  length = np.minimum(offsets[index + 1][..., None] - start, characters - 2)
+  column_C = np.arange(characters)
+  at = np.clip(start + column_C - 1, 0, letters.size - 1)
+  ids = np.where((column_C >= 1) & (column_C <= length), letters[at].astype(np.int32) + 1, PAD)
+  ids = np.where(column_C == 0, BEGIN_WORD, ids)
+  return np.where(column_C == length + 1, END_WORD, ids).astype(np.int32)
+
+
+class Spelling:
+  """Ids of words and of their characters, from ids of a tokenizer.
+
+  Attributes:
+    vocab_size: ids of words are below it.
+    characters: C.
+  """
+
+  def __init__(self, tokenizer: Any, characters: int):
+    """Args: `tokenizer`: `tokenizers.Words` with `known` words before the others; `characters`: C, at least 4."""
+    self.characters = characters
+    specials = {tokenizer.tokens.index(name) for name in SPECIALS[:2] if name in tokenizer.tokens}
+    self._letters, self._offsets = _flat([word.encode('utf-8', 'replace') for word in tokenizer.tokens])
+    ids = np.full(tokenizer.vocab_size, UNKNOWN, np.int32)
+    kept = np.array([i for i in range(tokenizer.known) if i not in specials], np.int64)
+    ids[kept] = FIRST + np.arange(len(kept))
+    if tokenizer.eos_id is not None:
+      ids[tokenizer.eos_id] = END
+    self._ids, self.vocab_size = ids, FIRST + len(kept)
+    self._end = tokenizer.eos_id
+    self.marks = spell([b'', b''], characters)
+    self.marks[:, 1] = BEGIN_SENTENCE, END_SENTENCE
+    self.marks[:, 2] = END_WORD
+
+  def ids(self, tokens: np.ndarray) -> np.ndarray:
+    """Ids of words, int32 in the shape of `tokens`."""
+    return self._ids[tokens]
+
+  def spelled(self, tokens: np.ndarray) -> np.ndarray:
+    """Ids of characters, int32 tokens.shape + (C,); an end-of-text token is the mark of a sentence's end."""
+    found = _gather(self._letters, self._offsets, tokens, self.characters)
+    return found if self._end is None else np.where((tokens == self._end)[..., None], self.marks[1], found)
+
+
+@functools.lru_cache(maxsize=4)
+def of(tokenizer: Any, characters: int) -> Spelling:
+  """The `Spelling` of a tokenizer, made once. Raises InputError if it is not one of words with all words in it."""
+  if getattr(tokenizer, 'known', None) is None:
+    raise InputError('data.characters needs data.tokenizer "words"')
+  return Spelling(tokenizer, characters)
+
+
+class Spelled:
+  """Batches of words with characters_BTC beside tokens_BT, ids of words as above.
+
+  Everything else is as in the batches given; places that are not valid have no characters.
+  """
+
+  def __init__(self, batches: Any, spelling: Spelling):
+    self._batches, self._spelling = batches, spelling
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._batches, name)
+
+  def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+    """Returns the given rows of the batch of `step`."""
+    batch = self._batches(step, rows)
+    tokens_BT = batch['tokens_BT']
+    characters_BTC = self._spelling.spelled(tokens_BT)
+    if 'valid_BT' in batch:
+      characters_BTC *= batch['valid_BT'][..., None]
+    found = {'tokens_BT': self._spelling.ids(tokens_BT), 'characters_BTC': characters_BTC}
+    if 'targets_BT' in batch:
+      found['targets_BT'] = self._spelling.ids(batch['targets_BT'])
+    return batch | found

@@ -1,0 +1,120 @@
+"""One split of a tokenised data set: its arrays, and what writes them."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from lmx.data import tokenizers
+from lmx.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """One part of a corpus (train, valid, test).
+
+  Attributes:
+    name: the split's name.
+    tokens: 1-D array of token ids, the documents one after another (uint8, uint16 or uint32; a
+      memory map when read from the cache). Convert before arithmetic: the type is unsigned.
+    offsets: int64, documents + 1 entries: document d is tokens[offsets[d]:offsets[d + 1]]; where
+      the tokenizer has an end-of-text id, that id ends each of them.
+    sentences: int64 starts of the sentences and the end of the last one, or None where the data set
+      has none. Every document that is not empty starts a sentence; a document's last sentence holds
+      its end-of-text id.
+    labels: int32, one a document, indices of manifest['label_names'], -1 for none; or None where no document has one.
+    counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
+    token_labels: int32, one a token, indices of manifest['token_label_names'], or None where words have no labels.
+  """
+
+  name: str
+  tokens: np.ndarray
+  offsets: np.ndarray
+  sentences: np.ndarray | None
+  labels: np.ndarray | None
+  counts: Mapping[str, int]
+  token_labels: np.ndarray | None = None
+
+
+class Writer:
+  """Takes a split's pieces in order and writes the tokens."""
+
+  def __init__(
+    self,
+    name: str,
+    file: BinaryIO,
+    tokenizer: tokenizers.Tokenizer,
+    sentences: bool,
+    *,
+    line_words: bool,
+    token_labels: bool = False,
+  ):
+    self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
+    self.digest = hashlib.sha256()
+    self.labels: list[str] = []
+    self.token_labels: list[str] | None = [] if token_labels else None
+    self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
+    self._offsets = array.array('q', [0])
+    self._sentences = array.array('q') if sentences else None
+    self._size, self._last = 0, -1
+    self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
+
+  def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
+    """Takes a document, or a part of one: its text and the ids of its sentences."""
+    for ids in pieces:
+      if ids.size:
+        if self._sentences is not None:
+          self._sentences.append(self._size)
+        self._write(ids)
+    self._counts['words'] += len(text.split()) + (text.count('\n') if self._line_words else 0)
+    self._counts['characters'] += len(text)
+    self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
+
+  def end_document(self, label: str) -> None:
+    """Closes the document with the end-of-text id, unless it ends so already.
+
+    Args:
+      label: the document's; where words have labels, those of its words with spaces between them.
+    """
+    if self.token_labels is not None:
+      self.token_labels += label.split()
+      if len(self.token_labels) != self._size:
+        raise InputError(
+          f'split {self._name}, document {len(self.labels)}: {len(label.split())} labels for '
+          f'{self._size - self._offsets[-1]} words'
+        )
+      label = ''
+    eos = self._tokenizer.eos_id
+    if eos is not None and (self._last != eos or self._offsets[-1] == self._size):
+      if self._sentences is not None and self._offsets[-1] == self._size:
+        self._sentences.append(self._size)
+      self._write(np.asarray([eos]))
+    self._offsets.append(self._size)
+    self.labels.append(label)
+
+  def split(self, tokens: np.ndarray, labels: np.ndarray | None, token_labels: np.ndarray | None = None) -> Split:
+    """The finished split, around its tokens and labels as arrays."""
+    offsets = np.frombuffer(self._offsets, np.int64)
+    starts = None
+    if self._sentences is not None:
+      starts = np.frombuffer(array.array('q', [*self._sentences, self._size]), np.int64)
+    words = self._size if self._tokenizer.kind == 'words' else self._counts['words']
+    counts = {'tokens': self._size, **self._counts, 'words': words, 'documents': len(offsets) - 1}
+    return Split(self._name, tokens, offsets, starts, labels, counts, token_labels)
+
+  def _write(self, ids: np.ndarray) -> None:
+    if ids.max() >= self._tokenizer.vocab_size or ids.min() < 0:
+      raise InputError(
+        f'split {self._name}: token id {ids.max()} in the data, but the vocabulary has '
+        f'{self._tokenizer.vocab_size} entries'
+      )
+    block = ids.astype(self.dtype).tobytes()
+    self._file.write(block)
+    self.digest.update(block)
+    self._size += ids.size
+    self._last = int(ids[-1])

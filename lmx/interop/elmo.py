@@ -1,0 +1,167 @@
+"""ELMo's released files, options.json and weights.hdf5 (the layout of `allenai/bilm-tf` and AllenNLP).
+
+The weights hold no output layer. Names and shapes there, with w the width and n the number of a convolution, E the
+width of a character, F all filters, P the projection and H the cells:
+
+  char_embed (261, E); CNN/W_cnn_i (1, w, E, n), CNN/b_cnn_i (n,); CNN_high_i/{W_carry, W_transform} (F, F) and b_*;
+  CNN_proj/{W_proj (F, P), b_proj}; RNN_d/RNN/MultiRNNCell/Cell_i/LSTMCell/{W_0 (P + P, 4H), B (4H,), W_P_0 (H, P)}
+
+with d 0 forward and 1 backward, and gates in the order i j f o, as lmx/layers/projected_lstm.py has them. Cell_i is
+written without the underscore. `n_characters` is 261 in the options of training and 262 in those of prediction; both
+are read, and 262 is written.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+from lmx.types import Params
+
+OPTIONS, WEIGHTS = 'options.json', 'weights.hdf5'
+_FILES = ('*options.json', '*weights.hdf5')  # the release puts the name of the model before them
+Path = tuple[str, ...]
+
+
+def find(directory) -> tuple[pathlib.Path, pathlib.Path]:
+  """The two files in a directory; InputError unless there is exactly one of each."""
+  found = [sorted(pathlib.Path(directory).glob(pattern)) for pattern in _FILES]
+  if any(len(paths) != 1 for paths in found):
+    raise InputError(f'{directory} must hold one {_FILES[0]} and one {_FILES[1]} of an ELMo release')
+  return found[0][0], found[1][0]
+
+
+def from_release(options, weights) -> tuple[dict[str, Any], Params]:
+  """Reads a released model.
+
+  Args:
+    options: path of options.json.
+    weights: path of weights.hdf5.
+
+  Returns:
+    (fields of models/elmo.py's Config but V and `dropout`, its parameters but 'softmax', as NumPy arrays).
+
+  Raises:
+    InputError: a file that is missing, damaged or of another model, naming what is wrong with it.
+  """
+  fields = _fields(options)
+  h5py = h5py_or_advice()
+  tree: dict[str, Any] = {}
+  try:
+    with h5py.File(weights, 'r') as file:
+      for path, name, shape in _names(fields):
+        if name not in file:
+          raise InputError(f'{weights} has no "{name}"; it is not what {options} describes')
+        wanted = (1, *shape) if '/W_cnn_' in name else shape
+        if file[name].shape != wanted:
+          raise InputError(f'{weights}: "{name}" has shape {file[name].shape}, but {options} asks for {wanted}')
+        _put(tree, path, np.asarray(file[name][...], np.float32).reshape(shape))
+  except OSError as error:
+    raise InputError(f'{weights}: cannot be read as HDF5 ({error}); is it whole?') from error
+  return fields, tree
+
+
+def to_release(fields: Mapping[str, Any], params: Params, directory) -> None:
+  """Writes options.json and weights.hdf5.
+
+  Args:
+    fields: of models/elmo.py's Config (`dataclasses.asdict`).
+    params: its parameters; 'softmax' has no place in the files and is left out.
+    directory: made if it is not there.
+  """
+  h5py = h5py_or_advice()
+  directory = pathlib.Path(directory)
+  directory.mkdir(parents=True, exist_ok=True)
+  (directory / OPTIONS).write_text(json.dumps(_options(fields), indent=1) + '\n')
+  with h5py.File(directory / WEIGHTS, 'w') as file:
+    for path, name, shape in _names(fields):
+      value = _get(params, path)
+      file.create_dataset(name, data=np.asarray(value, np.float32).reshape((1, *shape) if '/W_cnn_' in name else shape))
+
+
+def h5py_or_advice():
+  """The module h5py; InputError with what to install where it is missing."""
+  try:
+    import h5py
+  except ImportError:
+    raise InputError('reading and writing HDF5 needs h5py: pip install lmx[elmo]') from None
+  return h5py
+
+
+def _fields(options) -> dict[str, Any]:
+  """Fields of the Config from options.json."""
+  try:
+    given = json.loads(pathlib.Path(options).read_text())
+    cnn, lstm = given['char_cnn'], given['lstm']
+    fields = {
+      'filters': tuple((int(width), int(number)) for width, number in cnn['filters']),
+      'characters': int(cnn['embedding']['dim']), 'highways': int(cnn['n_highway']), 'cells': int(lstm['dim']),
+      'projection': int(lstm['projection_dim']), 'N': int(lstm['n_layers']),
+      'cell_clip': float(lstm['cell_clip']), 'proj_clip': float(lstm['proj_clip']),
+    }  # fmt: skip
+    skip, activation, count = lstm['use_skip_connections'], cnn['activation'], cnn['n_characters']
+  except OSError as error:
+    raise InputError(f'{options}: cannot be read ({error.strerror})') from error
+  except (ValueError, KeyError, TypeError) as error:
+    raise InputError(f'{options}: not the options of an ELMo release ({type(error).__name__}: {error})') from error
+  for what, value, wanted in (
+    ('char_cnn.activation', activation, ('relu',)), ('lstm.use_skip_connections', skip, (True,)),
+    ('char_cnn.n_characters', count, (261, 262)),
+  ):  # fmt: skip
+    if value not in wanted:
+      raise InputError(f'{options}: {what} is {value!r}; only {" or ".join(map(repr, wanted))} can be read')
+  return fields
+
+
+def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
+  return {
+    'lstm': {
+      'use_skip_connections': True, 'projection_dim': fields['projection'], 'cell_clip': fields['cell_clip'],
+      'proj_clip': fields['proj_clip'], 'dim': fields['cells'], 'n_layers': fields['N'],
+    },
+    'char_cnn': {
+      'activation': 'relu', 'filters': [list(pair) for pair in fields['filters']], 'n_highway': fields['highways'],
+      'embedding': {'dim': fields['characters']}, 'n_characters': 262, 'max_characters_per_token': 50,
+    },
+  }  # fmt: skip
+
+
+def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
+  """(path in our parameters, name in the file, our shape) of every array."""
+  E, P, H = fields['characters'], fields['projection'], fields['cells']
+  F = sum(number for _, number in fields['filters'])
+  yield ('embed', 'characters'), 'char_embed', (261, E)
+  for i, (width, number) in enumerate(fields['filters']):
+    yield ('embed', f'convolution_{i}', 'kernel'), f'CNN/W_cnn_{i}', (width, E, number)
+    yield ('embed', f'convolution_{i}', 'bias'), f'CNN/b_cnn_{i}', (number,)
+  for i in range(fields['highways']):
+    for ours, theirs, shape in (
+      ('gate_kernel', 'W_carry', (F, F)), ('gate_bias', 'b_carry', (F,)), ('kernel', 'W_transform', (F, F)),
+      ('bias', 'b_transform', (F,)),
+    ):  # fmt: skip
+      yield ('embed', f'highway_{i}', ours), f'CNN_high_{i}/{theirs}', shape
+  yield ('embed', 'projection', 'kernel'), 'CNN_proj/W_proj', (F, P)
+  yield ('embed', 'projection', 'bias'), 'CNN_proj/b_proj', (P,)
+  for i in range(fields['N']):
+    for d, way in enumerate(('forward', 'backward')):
+      there = f'RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell'
+      yield (f'layer_{i:02d}', way, 'kernel'), f'{there}/W_0', (2 * P, 4 * H)
+      yield (f'layer_{i:02d}', way, 'bias'), f'{there}/B', (4 * H,)
+      yield (f'layer_{i:02d}', way, 'projection'), f'{there}/W_P_0', (H, P)
+
+
+def _put(tree: dict[str, Any], path: Path, value: np.ndarray) -> None:
+  for name in path[:-1]:
+    tree = tree.setdefault(name, {})
+  tree[path[-1]] = value
+
+
+def _get(tree: Any, path: Path) -> Any:
+  for name in path:
+    tree = tree[name]
+  return tree

@@ -1,0 +1,189 @@
+"""The body of ELMo's bidirectional language model (Peters et al. 2018, arXiv 1802.05365, sections 3.1 and 3.3).
+
+Words from characters, then N projected LSTM layers each way with a residual connection around every layer but the
+first. The two directions share the words' vectors and nothing else here. Dropout on the input of each layer; the
+residual adds the input after dropout, as in the released code, where the dropout wrapper is the outer one.
+
+There are two ways to read. `streams`: two texts, each in its own reading order, for training. `sentences`: one text
+padded on the right; marks are put around each sentence, both directions read the same words, and what comes back is
+aligned, without the marks.
+
+Axes: C characters of a word, P projection (width of one direction).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import charcnn, projected_lstm
+from lmx.layers.regularize import dropout, split
+from lmx.types import Array, Params, State
+
+DIRECTIONS = ('forward', 'backward')
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+  """Sizes and switches; the models that hold a biLM have the same fields in their Config."""
+
+  filters: charcnn.Filters
+  characters: int
+  highways: int
+  cells: int
+  projection: int
+  layers: int
+  cell_clip: float = 3.0
+  proj_clip: float = 3.0
+  dropout: float = 0.1
+  dtype: str = 'float32'
+  backend: str = 'auto'
+  remat: bool = False
+
+  def __post_init__(self):
+    for name in ('characters', 'cells', 'projection', 'layers'):
+      check_range(f'biLM: {name}', getattr(self, name), 1)
+    for name in ('highways', 'cell_clip', 'proj_clip'):
+      check_range(f'biLM: {name}', getattr(self, name), 0)
+    check_range('biLM: dropout', self.dropout, 0, 1)
+    check_choice('biLM: backend', self.backend, ('auto', 'scan', 'custom'))
+    if not self.filters or any(len(f) != 2 or min(f) < 1 for f in self.filters):
+      raise InputError(f'biLM: filters are {self.filters}; they must be (width in characters, number) pairs')
+
+
+_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+# The sizes of the release, by the names of its files. Ours are 'mini', for a machine without accelerator, and 'tiny'.
+SIZES: dict[str, dict[str, Any]] = {
+  'original': dict(filters=_FILTERS, characters=16, highways=2, cells=4096, projection=512, layers=2),
+  'medium': dict(filters=_FILTERS, characters=16, highways=1, cells=2048, projection=256, layers=2),
+  'small': dict(filters=_FILTERS, characters=16, highways=1, cells=1024, projection=128, layers=2),
+  'mini': dict(
+    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), characters=16, highways=1, cells=512, projection=128,
+    layers=2),
+  'tiny': dict(filters=((1, 4), (2, 6)), characters=5, highways=1, cells=9, projection=7, layers=2),
+}
+
+
+def name(i: int) -> str:
+  """Name of a layer's parameters."""
+  return f'layer_{i:02d}'
+
+
+def init(sizes: Sizes, key: Array) -> Params:
+  """{'embed': see `charcnn.init`, 'layer_00': {'forward', 'backward'}, ...}."""
+  embed_key, *keys = jax.random.split(key, 1 + 2 * sizes.layers)
+  params = {'embed': charcnn.init(embed_key, sizes.filters, sizes.characters, sizes.highways, sizes.projection)}
+  for i in range(sizes.layers):
+    params[name(i)] = {
+      way: projected_lstm.init(k, sizes.projection, sizes.cells, sizes.projection)
+      for way, k in zip(DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
+    }
+  return params
+
+
+def init_state(sizes: Sizes, batch_size: int) -> State:
+  """Zero carries: a tuple over layers of {'forward': (h, c), 'backward': (h, c)}."""
+  carry = lambda: projected_lstm.init_carry(batch_size, sizes.cells, sizes.projection)
+  return tuple({way: carry() for way in DIRECTIONS} for _ in range(sizes.layers))
+
+
+def _run(sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None):
+  """One direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
+  x_TBP, valid_TB = x_BTP.swapaxes(0, 1), None if valid_BT is None else valid_BT.T
+
+  def block(params, x_TBP, carry, key, residual):
+    x_TBP = dropout(x_TBP, sizes.dropout, key)
+    y_TBP, carry = projected_lstm.layer(
+      params, x_TBP, carry, valid_TB, cell_clip=sizes.cell_clip, proj_clip=sizes.proj_clip, dtype=sizes.dtype,
+      backend=sizes.backend,
+    )  # fmt: skip
+    return x_TBP + y_TBP if residual else y_TBP, carry
+
+  if sizes.remat:
+    block = jax.checkpoint(block, static_argnums=(4,))
+  outputs, carries = [x_BTP], []
+  for i, k in enumerate(split(key, sizes.layers)):
+    x_TBP, carry = block(params[name(i)][way], x_TBP, state[i][way], k, i > 0)
+    outputs.append(x_TBP.swapaxes(0, 1))
+    carries.append(carry)
+  return outputs, carries
+
+
+def _both(sizes: Sizes, params: Params, inputs: tuple[Array, Array], valid_BT, state: State, key):
+  """Both directions, each over its own input: ({way: outputs}, state)."""
+  runs = {
+    way: _run(sizes, params, way, x_BTP, valid_BT, state, k)
+    for way, x_BTP, k in zip(DIRECTIONS, inputs, split(key, 2), strict=True)
+  }
+  outputs = {way: run[0] for way, run in runs.items()}
+  return outputs, tuple({way: runs[way][1][i] for way in DIRECTIONS} for i in range(sizes.layers))
+
+
+def streams(
+  sizes: Sizes, params: Params, forward_BTC: Array, backward_BTC: Array, state: State, key: Array | None = None
+) -> tuple[list[Array], State]:
+  """Reads two texts, the second for the backward direction and in its order.
+
+  Returns:
+    ([words, layer 1, .. layer N], each (B, T, 2P): the forward half at position t belongs to forward_BTC[:, t], the
+    backward half to backward_BTC[:, t]; state).
+  """
+  read = lambda c_BTC: charcnn.apply(params['embed'], c_BTC, sizes.dtype)
+  outputs, state = _both(sizes, params, (read(forward_BTC), read(backward_BTC)), None, state, key)
+  return [jnp.concatenate(pair, -1) for pair in zip(*(outputs[w] for w in DIRECTIONS), strict=True)], state
+
+
+def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
+  """Puts the marks of begin and end around each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
+  B, T, C = characters_BTC.shape
+  mark = lambda c: jnp.full(C, charcnn.PAD).at[:3].set(jnp.array([charcnn.BEGIN_WORD, c, charcnn.END_WORD]))
+  count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
+  column_S = jnp.arange(T + 2)
+  rows = jnp.pad(jnp.where(valid_BT[..., None], characters_BTC, 0), ((0, 0), (1, 1), (0, 0)))
+  rows = jnp.where((column_S == 0)[:, None], mark(charcnn.BEGIN_SENTENCE), rows)
+  rows = jnp.where((column_S == count_B1 + 1)[..., None], mark(charcnn.END_SENTENCE), rows)
+  return rows.astype(jnp.int32), column_S < count_B1 + 2
+
+
+def reversal(valid_BT: Array) -> Array:
+  """For each row the positions in which its valid ones, which come first, are read backwards; its own inverse."""
+  count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
+  column_T = jnp.arange(valid_BT.shape[1])
+  return jnp.where(valid_BT, count_B1 - 1 - column_T, column_T)
+
+
+def reordered(x_BTD: Array, index_BT: Array) -> Array:
+  """Positions of each row in the order of `index_BT`."""
+  return jnp.take_along_axis(x_BTD, index_BT[..., None], axis=1)
+
+
+def sentences(
+  sizes: Sizes,
+  params: Params,
+  characters_BTC: Array,
+  valid_BT: Array | None,
+  state: State,
+  key: Array | None = None,
+) -> tuple[list[Array], State]:
+  """Reads each row as one sentence, in both directions.
+
+  Args:
+    characters_BTC: words without marks.
+    valid_BT: bool, words come first; None: all.
+    state: of `init_state`, or what the sentences before left.
+    key: randomness of dropout.
+
+  Returns:
+    ([words twice, layer 1, .. layer N], each (B, T, 2P): both halves at position t belong to word t; state).
+  """
+  valid_BT = jnp.ones(characters_BTC.shape[:2], bool) if valid_BT is None else valid_BT
+  rows_BSC, valid_BS = marked(characters_BTC, valid_BT)
+  index_BS = reversal(valid_BS)
+  words_BSP = charcnn.apply(params['embed'], rows_BSC, sizes.dtype)
+  outputs, state = _both(sizes, params, (words_BSP, reordered(words_BSP, index_BS)), valid_BS, state, key)
+  pairs = zip(outputs['forward'], [reordered(y, index_BS) for y in outputs['backward']], strict=True)
+  return [jnp.concatenate(pair, -1)[:, 1:-1] for pair in pairs], state

@@ -1,0 +1,89 @@
+"""Spans in a sequence of labels, counted as CoNLL's evaluation does (Tjong Kim Sang and De Meulder 2003, conlleval).
+
+Labels are 'O', 'B-type' and 'I-type'. A span begins at a B, and at an I that does not go on with a span of its own
+type; it ends before the next label that is not an I of its type. A predicted span is right if some true span has the
+same first and last position and type. Everything is counted in arrays, so that it can be added up over batches and
+devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.errors import InputError
+from lmx.types import Array
+
+
+class Scheme(NamedTuple):
+  """Labels as two tables: the number of the type (0 is outside), and whether the label begins a span by itself."""
+
+  type_L: np.ndarray
+  begin_L: np.ndarray
+
+
+def is_scheme(names: Sequence[str]) -> bool:
+  """Are these labels of spans: O, and B- and I- before names?"""
+  return 'O' in names and len(names) > 1 and all(n == 'O' or n[:2] in ('B-', 'I-') and len(n) > 2 for n in names)
+
+
+def scheme(names: Sequence[str]) -> Scheme:
+  """Tables of the labels in their order; InputError if they do not mark spans."""
+  if not is_scheme(names):
+    raise InputError(f'labels of spans are O, B-type and I-type; these are {", ".join(names)}')
+  types = sorted({name[2:] for name in names} - {''})
+  number = {name: 1 + i for i, name in enumerate(types)}
+  return Scheme(
+    np.array([0 if n == 'O' else number[n[2:]] for n in names]), np.array([n.startswith('B-') for n in names])
+  )
+
+
+def allowed(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+  """(moves (L, L), starts (L,)): an I follows a B or I of its type only."""
+  kinds = scheme(names)
+  inside_L = (kinds.type_L > 0) & ~kinds.begin_L
+  same_LL = kinds.type_L[:, None] == kinds.type_L
+  return ~inside_L | same_LL, ~inside_L
+
+
+def _spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
+  """(starts, last position of the span that covers the place, type), each (B, T)."""
+  type_BT = jnp.where(valid_BT, jnp.asarray(kinds.type_L)[labels_BT], 0)
+  begin_BT = jnp.asarray(kinds.begin_L)[labels_BT]
+  before_BT = jnp.pad(type_BT[:, :-1], ((0, 0), (1, 0)))
+  start_BT = (type_BT > 0) & (begin_BT | (before_BT != type_BT))
+  after_BT = jnp.pad(type_BT[:, 1:], ((0, 0), (0, 1)))
+  next_starts_BT = jnp.pad(start_BT[:, 1:], ((0, 0), (0, 1)))
+  ends_BT = (type_BT > 0) & ((after_BT != type_BT) | next_starts_BT)
+  T = labels_BT.shape[1]
+  end_BT = jax.lax.cummin(jnp.where(ends_BT, jnp.arange(T), T), axis=1, reverse=True)
+  return start_BT, end_BT, type_BT
+
+
+def counts(kinds: Scheme, found_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
+  """Numbers of spans (right, predicted, true), float32 scalars.
+
+  Args:
+    kinds: of `scheme`.
+    found_BT: predicted labels, int32.
+    true_BT: true labels.
+    valid_BT: bool; other positions are outside.
+  """
+  start_BT, end_BT, type_BT = _spans(kinds, found_BT, valid_BT)
+  true_start_BT, true_end_BT, true_type_BT = _spans(kinds, true_BT, valid_BT)
+  right_BT = start_BT & true_start_BT & (end_BT == true_end_BT) & (type_BT == true_type_BT)
+  return tuple(jnp.sum(x, dtype=jnp.float32) for x in (right_BT, start_BT, true_start_BT))  # type: ignore[return-value]
+
+
+def scores(right: float, predicted: float, true: float) -> dict[str, float]:
+  """{'span_precision', 'span_recall', 'span_f1'} in percent; 0 where nothing was predicted or there is nothing."""
+  precision = 100 * right / predicted if predicted else 0.0
+  recall = 100 * right / true if true else 0.0
+  both = precision + recall
+  return {
+    'span_precision': precision, 'span_recall': recall, 'span_f1': 2 * precision * recall / both if both else 0.0
+  }  # fmt: skip

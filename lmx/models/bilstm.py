@@ -1,0 +1,251 @@
+"""Bidirectional LSTM for tasks, with or without ELMo (Peters et al. 2018, arXiv 1802.05365, sections 3.2 and 3.3).
+
+Word embeddings, optionally words from characters learned with the task, N layers of LSTMs each way, and ELMo vectors
+beside the input of the first layer, beside the output of the last, or both ("include ELMo at both the input and the
+output"): each place has a mix of its own over the biLM's layers, with learned weights and gamma. Dropout on the ELMo
+vectors, lambda * ||w||^2 on the weights of each mix as a term of the loss. The tagger of appendix A.6 and, pooled, a
+classifier; the head is the objective's (`tag`, `classify`), so there is no output over words.
+
+The biLM is params['bilm'], without its output layer, so a run of lmx/models/elmo.py or a released one can stand there
+(train.init_from with train.init_parts). `frozen` cuts the gradient before it, which also saves its backward pass.
+Deviations: the biLM's state begins anew with each sentence, while the released code carries it from batch to batch;
+initial values of the LSTMs are uniform in +-1/sqrt(D), PyTorch's, as the paper names none.
+
+Axes: C characters of a word, P projection of the biLM, E width of a word embedding, D cells of one direction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import bilm, charcnn, embed, recurrent, scalar_mix
+from lmx.layers.regularize import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+OBJECTIVE = 'tag'
+HEADS: tuple[str, ...] = ()
+READS = 'characters'
+WORDS = False  # no output over words
+PLACES = ('none', 'input', 'output', 'both')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: words with an embedding of their own.
+    E: width of a word embedding.
+    char_filters: (width, number) of each convolution over the characters of a word; () leaves these out.
+    char_characters: width of a character's embedding there.
+    char_projection: width of the result.
+    D: cells of an LSTM layer in one direction.
+    N: number of layers.
+    dropout: rate on the input of the first layer and the output of each.
+    elmo: where ELMo vectors stand: 'none', 'input', 'output' or 'both'.
+    dropout_elmo: rate on them.
+    mix_normalise: normalise each layer before the mix.
+    mix_l2: lambda of the paper, on the weights before their softmax.
+    frozen: no gradient into the biLM, and no dropout in it.
+    bilm_filters: of the biLM, as the fields of models/elmo.py, and so on.
+    bilm_characters: width of a character's embedding.
+    bilm_highways: highway layers.
+    bilm_cells: cells of an LSTM layer.
+    bilm_projection: width P of its output.
+    bilm_layers: number of LSTM layers.
+    bilm_cell_clip: bound of the cells, 0 for none.
+    bilm_proj_clip: bound of a layer's output, 0 for none.
+    dropout_bilm: rate inside the biLM where it is not frozen.
+    dtype: compute type.
+    backend: derivative of the loops over time, 'scan', 'custom' or 'auto'.
+  """
+
+  V: int = 10_000
+  E: int = 100
+  char_filters: charcnn.Filters = ((3, 30),)
+  char_characters: int = 16
+  char_projection: int = 30
+  D: int = 200  # appendix A.6
+  N: int = 2  # appendix A.6: "two biLSTM layers with 200 hidden units each"
+  dropout: float = 0.5
+  elmo: str = 'none'
+  dropout_elmo: float = 0.5
+  mix_normalise: bool = False
+  mix_l2: float = 0.1
+  frozen: bool = True
+  bilm_filters: charcnn.Filters = bilm.SIZES['original']['filters']
+  bilm_characters: int = 16
+  bilm_highways: int = 2
+  bilm_cells: int = 4096
+  bilm_projection: int = 512
+  bilm_layers: int = 2
+  bilm_cell_clip: float = 3.0
+  bilm_proj_clip: float = 3.0
+  dropout_bilm: float = 0.0
+  dtype: str = 'float32'
+  backend: str = 'auto'
+
+  def __post_init__(self):
+    check_choice('bilstm: elmo', self.elmo, PLACES)
+    check_choice('bilstm: backend', self.backend, ('auto', 'scan', 'custom'))
+    for name in ('E', 'D', 'N', 'char_characters', 'char_projection'):
+      check_range(f'bilstm: {name}', getattr(self, name), 1)
+    for name in ('dropout', 'dropout_elmo'):
+      check_range(f'bilstm: {name}', getattr(self, name), 0, 1)
+    check_range('bilstm: mix_l2', self.mix_l2, 0)
+    sizes(self)
+
+
+def _with_elmo(name: str) -> dict:
+  return {'elmo': 'input', **{f'bilm_{field}': value for field, value in bilm.SIZES[name].items()}}
+
+
+VARIANTS = {
+  'base': {},
+  'elmo_original': _with_elmo('original'),
+  'elmo_medium': _with_elmo('medium'),
+  'elmo_small': _with_elmo('small'),
+  'elmo_mini': _with_elmo('mini'),
+  'tiny': {
+    **_with_elmo('tiny'), 'V': 61, 'E': 6, 'char_filters': ((2, 5),), 'char_characters': 4, 'char_projection': 4,
+    'D': 8, 'N': 1, 'dropout': 0.1, 'elmo': 'both', 'mix_l2': 0.01, 'frozen': False,
+  },
+}
+
+
+def sizes(cfg: Config) -> bilm.Sizes:
+  """The part of the Config that the biLM reads."""
+  return bilm.Sizes(
+    filters=cfg.bilm_filters, characters=cfg.bilm_characters, highways=cfg.bilm_highways, cells=cfg.bilm_cells,
+    projection=cfg.bilm_projection, layers=cfg.bilm_layers, cell_clip=cfg.bilm_cell_clip,
+    proj_clip=cfg.bilm_proj_clip, dropout=cfg.dropout_bilm, dtype=cfg.dtype, backend=cfg.backend,
+  )  # fmt: skip
+
+
+def _places(cfg: Config) -> tuple[str, ...]:
+  return ('input', 'output') if cfg.elmo == 'both' else () if cfg.elmo == 'none' else (cfg.elmo,)
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed {'table', 'spelling'}, bilm, mix_input, mix_output, layer_00 {'forward', 'backward'}, ..."""
+  table_key, spelling_key, bilm_key, *keys = jax.random.split(key, 3 + 2 * cfg.N)
+  params: dict = {'embed': {'table': embed.table(table_key, cfg.V, cfg.E, cfg.E**-0.5)}}
+  width = cfg.E
+  if cfg.char_filters:
+    params['embed']['spelling'] = charcnn.init(
+      spelling_key, cfg.char_filters, cfg.char_characters, 0, cfg.char_projection
+    )
+    width += cfg.char_projection
+  if _places(cfg):
+    params['bilm'] = bilm.init(sizes(cfg), bilm_key)
+  for place in _places(cfg):
+    params[f'mix_{place}'] = scalar_mix.init(cfg.bilm_layers + 1)
+  width += 2 * cfg.bilm_projection * ('input' in _places(cfg))
+  for i in range(cfg.N):
+    params[f'layer_{i:02d}'] = {
+      way: recurrent.init('lstm', k, width, cfg.D, scale=cfg.D**-0.5)
+      for way, k in zip(bilm.DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
+    }
+    width = 2 * cfg.D
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """(): every sentence begins anew."""
+  del cfg, batch_size, length
+  return ()
+
+
+def _contextual(cfg: Config, params: Params, batch: Batch, valid_BT: Array, key: Array | None) -> list[Array]:
+  """The biLM's layers, (B, T, 2P) each."""
+  begin = bilm.init_state(sizes(cfg), valid_BT.shape[0])
+  own = jax.lax.stop_gradient(params['bilm']) if cfg.frozen else params['bilm']
+  return bilm.sentences(sizes(cfg), own, batch['characters_BTC'], valid_BT, begin, None if cfg.frozen else key)[0]
+
+
+def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
+  """One LSTM each way over the valid positions, (B, T, 2D)."""
+  index_BT = bilm.reversal(valid_BT)
+  outputs = []
+  for way, read in (('forward', x_BTD), ('backward', bilm.reordered(x_BTD, index_BT))):
+    carry = recurrent.init_carry('lstm', x_BTD.shape[0], cfg.D)
+    y_TBD, _ = recurrent.layer(
+      'lstm', params[way], read.swapaxes(0, 1), carry, valid_BT.T, dtype=cfg.dtype, backend=cfg.backend
+    )
+    outputs.append(y_TBD.swapaxes(0, 1))
+  return jnp.concatenate([outputs[0], bilm.reordered(outputs[1], index_BT)], -1)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the model over rows of words.
+
+  Args:
+    batch: tokens_BT, characters_BTC where characters or ELMo are read, valid_BT (optional).
+    state: ().
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the input of the first layer and the output of each, before dropout.
+
+  Returns:
+    (Features with last_BTD: the last layer's output after dropout, with ELMo vectors beside it where `elmo` says; ()).
+  """
+  valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool))
+  bilm_key, elmo_key, input_key, *keys = split(key, 3 + cfg.N)
+  parts = [embed.lookup(params['embed']['table'], batch['tokens_BT'], cfg.dtype)]
+  if cfg.char_filters:
+    parts.append(charcnn.apply(params['embed']['spelling'], batch['characters_BTC'], cfg.dtype))
+  mixed = {}
+  if _places(cfg):
+    layers = _contextual(cfg, params, batch, valid_BT, bilm_key)
+    for place, k in zip(_places(cfg), split(elmo_key, len(_places(cfg))), strict=True):
+      x_BTD = scalar_mix.apply(params[f'mix_{place}'], layers, valid_BT, normalise=cfg.mix_normalise)
+      mixed[place] = dropout(x_BTD.astype(cfg.dtype), cfg.dropout_elmo, k)
+  x_BTD = dropout(jnp.concatenate(parts, -1), cfg.dropout, input_key)
+  if 'input' in mixed:
+    x_BTD = jnp.concatenate([x_BTD, mixed['input']], -1)
+  seen = [x_BTD]
+  for i, k in enumerate(keys):
+    seen.append(_layer(cfg, params[f'layer_{i:02d}'], x_BTD, valid_BT))
+    x_BTD = dropout(seen[-1], cfg.dropout, k)
+  if 'output' in mixed:
+    x_BTD = jnp.concatenate([x_BTD, mixed['output']], -1)
+  return Features(x_BTD, layers=tuple(seen) if all_layers else None), state
+
+
+def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """Weight of `penalties`: rows, so that microbatches and devices add up to one whole."""
+  used = bool(_places(cfg)) and cfg.mix_l2 > 0
+  return {'mix_l2': jnp.float32(batch['tokens_BT'].shape[0])} if used else {}
+
+
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+  """{'mix_l2': lambda times the squared norm of the weights of the mixes, times the number of rows}.
+
+  Section 3.2: "we found it beneficial ... to regularize the ELMo weights by adding lambda ||w||^2 to the loss".
+  """
+  del features
+  total = sum(jnp.sum(params[f'mix_{place}']['weights'] ** 2) for place in _places(cfg))
+  return {name: cfg.mix_l2 * total * rows for name, rows in penalty_weights(cfg, batch).items()}
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """InputError: there is no output over words."""
+  raise InputError('model bilstm predicts no words; train it with objective "tag" or "classify"')
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """InputError: there is no output over words."""
+  return logits(cfg, params, features)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: embeddings, biLM and the mix at the input 0, layer i is i + 1, the last mix N + 1."""
+  if path[0].startswith('layer_'):
+    return int(path[0].removeprefix('layer_')) + 1
+  return cfg.N + 1 if path[0] == 'mix_output' else 0

@@ -1,0 +1,164 @@
+"""ELMo's bidirectional language model.
+
+Peters et al. 2018, "Deep contextualized word representations", arXiv 1802.05365.
+
+Section 3.1 (the two directions and their joint likelihood), section 3.3 (n-gram character convolutions, two highway
+layers, two layers of 4,096 cells projected to 512, a residual connection from the first to the second). The output
+layer is shared by the directions; it is trained with `nll` or `sampled_nll` (lmx/layers/sampled.py) and measured with
+`nll`. The mix of the layers (section 3.2) belongs to the models of tasks, such as lmx/models/bilstm.py.
+
+Variants `original`, `medium` and `small` are those of the release: 93,600,848, 28,027,728 and 13,593,296 parameters
+without the output layer (it prints 93.6, 28.0 and 13.6 million). `mini` is ours.
+
+A batch that has `backward_characters_BTC` is two streams, each in its own reading order (training); any other is rows
+of words without marks, and features are aligned (see lmx/layers/bilm.py). The state goes on through both.
+Deviation: dropout is not that of TensorFlow's generator; no other known.
+
+Axes: C characters of a word, P projection; features are 2P wide, the forward direction first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.layers import bilm, charcnn, heads, sampled
+from lmx.layers.regularize import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = False
+OBJECTIVE = 'bidirectional_lm'
+HEADS = ('softmax',)  # the paper's 93.6 million are without it
+READS = 'characters'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: words of the output layer, by falling frequency.
+    filters: (width in characters, number) of each convolution.
+    characters: width of a character's embedding.
+    highways: highway layers after the convolutions.
+    cells: cells of an LSTM layer in one direction.
+    projection: width P of its output, and of the words.
+    N: number of LSTM layers.
+    cell_clip: bound of the cells, 0 for none.
+    proj_clip: bound of a layer's output, 0 for none.
+    dropout: rate on the input of each layer and on the last output.
+    dtype: compute type.
+    backend: derivative of the loop over time, 'scan', 'custom' or 'auto' (lmx/layers/projected_lstm.py).
+    remat: recompute a layer's activations in the backward pass.
+  """
+
+  V: int = 793_471  # released options: n_tokens_vocab
+  filters: charcnn.Filters = bilm.SIZES['original']['filters']
+  characters: int = 16
+  highways: int = 2
+  cells: int = 4096
+  projection: int = 512
+  N: int = 2
+  cell_clip: float = 3.0
+  proj_clip: float = 3.0
+  dropout: float = 0.1
+  dtype: str = 'float32'
+  backend: str = 'auto'
+  remat: bool = False
+
+  def __post_init__(self):
+    sizes(self)  # checks them
+
+
+def _variant(name: str) -> dict:
+  fields = dict(bilm.SIZES[name])
+  return {'N': fields.pop('layers'), **fields}
+
+
+VARIANTS = {
+  'original': _variant('original'),
+  'medium': _variant('medium'),
+  'small': _variant('small'),
+  'mini': _variant('mini'),
+  'tiny': {'V': 61, **_variant('tiny')},
+}
+
+
+def sizes(cfg: Config) -> bilm.Sizes:
+  """The part of the Config that the body reads."""
+  return bilm.Sizes(
+    filters=cfg.filters, characters=cfg.characters, highways=cfg.highways, cells=cfg.cells, projection=cfg.projection,
+    layers=cfg.N, cell_clip=cfg.cell_clip, proj_clip=cfg.proj_clip, dropout=cfg.dropout, dtype=cfg.dtype,
+    backend=cfg.backend, remat=cfg.remat,
+  )  # fmt: skip
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed, layer_00 .., and softmax {'table' (V, P), 'bias' (V,)}."""
+  body_key, table_key = jax.random.split(key)
+  table_VP = cfg.projection**-0.5 * jax.random.normal(table_key, (cfg.V, cfg.projection), jnp.float32)
+  return {**bilm.init(sizes(cfg), body_key), 'softmax': {'table': table_VP, 'bias': jnp.zeros(cfg.V, jnp.float32)}}
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Carries of both directions, zeros; `length` is not needed, a carry has one size for any length."""
+  del length
+  return bilm.init_state(sizes(cfg), batch_size)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs both directions.
+
+  Args:
+    batch: characters_BTC, and backward_characters_BTC where each direction has its own stream; valid_BT (optional).
+    state: of `init_state` or of the call before.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the words and the output of each layer, (B, T, 2P) each.
+
+  Returns:
+    (Features with last_BTD (B, T, 2P), forward first, as the output layer reads it, i.e. after dropout; state).
+  """
+  body_key, last_key = split(key, 2)
+  if 'backward_characters_BTC' in batch:
+    backward_BTC = batch['backward_characters_BTC']
+    layers, state = bilm.streams(sizes(cfg), params, batch['characters_BTC'], backward_BTC, state, body_key)
+  else:
+    valid_BT = batch.get('valid_BT')
+    layers, state = bilm.sentences(sizes(cfg), params, batch['characters_BTC'], valid_BT, state, body_key)
+  last_BTD = dropout(layers[-1], cfg.dropout, last_key)
+  return Features(last_BTD, layers=tuple(layers) if all_layers else None), state
+
+
+def _one_way(cfg: Config, features: Features) -> Array:
+  """The features of one direction: those given, or the forward half of both."""
+  return features.last_BTD[..., : cfg.projection]
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of the next word, (B, T, V) float32; features of both directions give the forward one's."""
+  return heads.tied_logits(_one_way(cfg, features), params['softmax']['table'], params['softmax']['bias'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Full negative log-likelihood of each target in nats, (B, T) float32; as `logits`."""
+  head = params['softmax']
+  return heads.tied_nll(_one_way(cfg, features), head['table'], targets_BT, head['bias'])
+
+
+def sampled_nll(
+  cfg: Config, params: Params, features: Features, targets_BT: Array, key: Array, samples: int, *, correct_target: bool
+) -> Array:
+  """Loss over `samples` drawn words and the target, (B, T) float32: to train with, not to report."""
+  head, x_BTP = params['softmax'], _one_way(cfg, features)
+  return sampled.nll(x_BTP, head['table'], head['bias'], targets_BT, key, samples, correct_target=correct_target)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: characters and their convolutions 0, layer i is i + 1, output N + 1."""
+  if path[0] == 'embed':
+    return 0
+  return cfg.N + 1 if path[0] == 'softmax' else int(path[0].removeprefix('layer_')) + 1

@@ -1,0 +1,160 @@
+"""Bidirectional language modelling (Peters et al. 2018, arXiv 1802.05365, section 3.1).
+
+sum_t log p(w_t | w_<t) + log p(w_t | w_>t), the second term read from its own stream in reverse order. Both are means
+per word, and the loss is their sum; the released code takes half of it and multiplies by the number of steps, which
+the experiments' optimizer settings make up for.
+
+In training the loss is over `samples` drawn words and the target where the vocabulary is larger: its metrics are named
+'sampled_nll_forward' and 'sampled_nll_backward', and it is no perplexity's logarithm. Evaluation uses the full softmax.
+The state of a row goes on into the next batch without a gradient, until `reset_B` says that the row begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import check_range
+from lmx.layers import charcnn
+from lmx.metrics import language
+from lmx.types import Array, Batch, Features, Output, Params, State
+
+SAMPLES = 'none'
+_WAYS = ('forward', 'backward')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    samples: words drawn for an update and direction, besides the targets; 0, or a vocabulary that is not larger, is the
+      full softmax.
+    correct_target: correct the target's score by its expected count too, as TensorFlow does (lmx/layers/sampled.py).
+    stateful: carry the model's state from batch to batch.
+  """
+
+  samples: int = 8192  # released options: n_negative_samples_batch
+  correct_target: bool = True
+  stateful: bool = True
+
+  def __post_init__(self):
+    check_range('objective.samples', self.samples, 0)
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """No head of its own: the output layer belongs to the model."""
+  del cfg, model, model_cfg, key
+  return {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """('forward', 'backward')."""
+  del cfg
+  return _WAYS
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """Number of words predicted in each direction."""
+  del cfg
+  count = jnp.sum(batch['weights_BT'], dtype=jnp.float32)  # a row's two streams are equally long
+  return dict.fromkeys(_WAYS, count)
+
+
+def _begin(cfg: Config, model, model_cfg, batch: Batch, state: State) -> State:
+  """The state that the batch starts from: the one carried, or a fresh one where a row begins anew."""
+  if cfg.stateful and 'reset_B' not in batch:
+    return jax.lax.stop_gradient(state)
+  fresh = model.init_state(model_cfg, batch['weights_BT'].shape[0])
+  if not cfg.stateful:
+    return fresh
+
+  def pick(new, old):
+    reset = batch['reset_B'].reshape((-1,) + (1,) * (old.ndim - 1))
+    return jnp.where(reset, new, jax.lax.stop_gradient(old))
+
+  return jax.tree.map(pick, fresh, state)
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Negative log-likelihoods in nats.
+
+  Args:
+    params: {'model': ...}.
+    batch: characters_BTC, targets_BT of the forward stream, backward_characters_BTC, backward_targets_BT of the
+      backward one, each in its reading order, and weights_BT; reset_B (optional).
+    state: the model's, of both directions.
+    key: randomness of dropout and of the sampled words, None at evaluation.
+
+  Returns:
+    Output with sums {'forward', 'backward'} and metrics of these names; of a sampled loss they are
+    'sampled_nll_forward' and 'sampled_nll_backward'.
+  """
+  keys = [None] * 3 if key is None else list(jax.random.split(key, 3))
+  begin = _begin(cfg, model, model_cfg, batch, state)
+  features, end = model.apply(model_cfg, params['model'], batch, begin, keys[0])
+  sampled = key is not None and 0 < cfg.samples < model_cfg.V
+  targets = (batch['targets_BT'], batch['backward_targets_BT'])
+  count, sums, metrics = weights(cfg, batch), {}, {}
+  halves = jnp.split(features.last_BTD, 2, axis=-1)
+  for way, x_BTP, targets_BT, k in zip(_WAYS, halves, targets, keys[1:], strict=True):
+    one = Features(x_BTP)
+    if sampled:
+      nll_BT = model.sampled_nll(
+        model_cfg, params['model'], one, targets_BT, k, cfg.samples, correct_target=cfg.correct_target
+      )
+    else:
+      nll_BT = model.nll(model_cfg, params['model'], one, targets_BT)
+    sums[way] = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
+    metrics[f'sampled_nll_{way}' if sampled else way] = (sums[way], count[way])
+  return Output(sums, metrics, end if cfg.stateful else state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """Scores of the next word in the forward direction, ({'logits_BTV': (B, T, V) float32}, state)."""
+  begin = _begin(cfg, model, model_cfg, batch, state)
+  features, end = model.apply(model_cfg, params['model'], batch, begin)
+  return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
+
+
+def headline(cfg: Config) -> str:
+  """'perplexity_average', of the full softmax."""
+  del cfg
+  return 'perplexity_average'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """{'loss', 'perplexity_forward', 'perplexity_backward', 'perplexity_average'}, ends of sentences counted.
+
+  The average is exp of the mean of the two log-losses, as the released code prints it.
+  """
+  del cfg, counts
+  forward, backward = totals['forward'], totals['backward']
+  found = {f'perplexity_{way}': language.perplexity(*totals[way]) for way in _WAYS}
+  both = language.perplexity(forward[0] + backward[0], forward[1] + backward[1])
+  mean = sum(total / weight if weight else float('nan') for total, weight in (forward, backward))
+  return {'loss': mean, **found, 'perplexity_average': both}
+
+
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
+  """What the figure counts."""
+  del data, batches
+  words = ['full softmax over the vocabulary', 'ends of sentences counted']
+  return words + ['state carried over the whole split'] * cfg.stateful
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of two streams, 50 characters a word as released."""
+  del cfg
+  leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
+  characters = leaf(jnp.int32, charcnn.WORD_LENGTH)
+  return {
+    'characters_BTC': characters, 'backward_characters_BTC': characters, 'targets_BT': leaf(jnp.int32),
+    'backward_targets_BT': leaf(jnp.int32), 'weights_BT': leaf(jnp.float32),
+  }  # fmt: skip

@@ -1,0 +1,192 @@
+"""A label for every word, on top of any model: a linear layer, and a CRF over its scores or a softmax at each word.
+
+As in the named-entity models of Peters et al. 2018 (arXiv 1802.05365, appendix A.6) and Lample et al. 2016 (arXiv
+1603.01360): linear-chain CRF in training, Viterbi in decoding. Where the labels mark spans (O, B-, I-), spans are
+counted as CoNLL's evaluation does, and decoding may be held to sequences in which an I follows its own type.
+
+The loss is per word: a row's negative log-likelihood is not divided by its length but all of them by all words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_range
+from lmx.layers import charcnn, crf
+from lmx.metrics import spans
+from lmx.objectives import penalties
+from lmx.types import Array, Batch, Features, Output, Params, State
+
+SAMPLES = 'none'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    labels: names of the labels in their order; () takes them from the data set.
+    crf: a CRF over the row; else each word by itself.
+    constrained: decode only sequences in which an I follows a B or I of its own type; for labels of spans.
+    init_std: standard deviation of the linear layer's kernel.
+  """
+
+  labels: tuple[str, ...] = ()
+  crf: bool = True
+  constrained: bool = True
+  init_std: float = 0.05
+
+  def __post_init__(self):
+    check_range('objective.init_std', self.init_std, 0)
+    if self.labels and len(self.labels) < 2:
+      raise InputError(f'objective.labels has one name, {self.labels[0]}; a tagger needs at least 2')
+
+
+def settle(cfg: Config, manifest: Any) -> Config:
+  """The config with the labels of a data set; InputError if it has none, or others are given."""
+  names = tuple(manifest.get('token_label_names', ()))
+  if len(names) < 2:
+    raise InputError(
+      f'data set {manifest["dataset"]["name"]} has no labels of words; objective "tag" needs a set such as wnut17'
+    )
+  if cfg.labels not in ((), names):
+    raise InputError(f'objective.labels are {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')
+  return dataclasses.replace(cfg, labels=names)
+
+
+def _width(model, model_cfg) -> int:
+  """Width of the features, found by tracing one word."""
+
+  def one_word(key):
+    batch = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes(Config(), 1, 1).items()}
+    return model.apply(model_cfg, model.init(model_cfg, key), batch, model.init_state(model_cfg, 1))[0].last_BTD
+
+  return jax.eval_shape(one_word, jax.random.key(0)).shape[-1]
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """The head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `crf.init`}."""
+  if len(cfg.labels) < 2:
+    raise InputError('objective.labels is empty; a tagger needs at least 2 labels')
+  kernel_key, crf_key = jax.random.split(key)
+  shape = (_width(model, model_cfg), len(cfg.labels))
+  head: dict[str, Any] = {
+    'kernel': cfg.init_std * jax.random.normal(kernel_key, shape, jnp.float32), 'bias': jnp.zeros(shape[1], jnp.float32)
+  }  # fmt: skip
+  return head | ({'crf': crf.init(crf_key, shape[1])} if cfg.crf else {})
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """One term: ('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of words}."""
+  del cfg
+  return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
+
+
+def _scores(params: Params, features: Features) -> Array:
+  """Scores of the labels, (B, T, L) float32."""
+  head = params['objective']
+  return features.last_BTD.astype(jnp.float32) @ head['kernel'] + head['bias']
+
+
+def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Array:
+  """The best labels, (B, T) int32."""
+  allowed = None
+  if cfg.constrained and spans.is_scheme(cfg.labels):
+    moves, starts = spans.allowed(cfg.labels)
+    allowed = jnp.asarray(moves), jnp.asarray(starts)
+  if cfg.crf:
+    return crf.decode(params['objective']['crf'], x_BTL, valid_BT, allowed)
+  L = len(cfg.labels)
+  nothing = {'transitions': jnp.zeros((L, L)), 'start': jnp.zeros(L), 'end': jnp.zeros(L)}
+  return crf.decode(nothing, x_BTL, valid_BT, allowed)
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Negative log-likelihood of the labels in nats.
+
+  Args:
+    params: {'model': ..., 'objective': the head}.
+    batch: valid_BT, labels_BT, weights_BT and whatever the model reads.
+    state: passed through; every sentence begins anew.
+    key: randomness of dropout; None at evaluation, when the labels are decoded and counted.
+
+  Returns:
+    Output with sums {'nll'} and the model's penalties; metrics 'nll', at evaluation also 'accuracy' and, for labels of
+    spans, 'spans_right', 'spans_predicted' and 'spans_true' with weight 1.
+  """
+  begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
+  features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
+  x_BTL, labels_BT = _scores(params, features), batch['labels_BT']
+  counted_BT = batch['weights_BT'] > 0  # a row of padding is no sentence
+  if cfg.crf:
+    total = jnp.sum(crf.nll(params['objective']['crf'], x_BTL, labels_BT, counted_BT))
+  else:
+    log_p_BT = jnp.take_along_axis(jax.nn.log_softmax(x_BTL), labels_BT[..., None], axis=-1)[..., 0]
+    total = -jnp.sum(log_p_BT * batch['weights_BT'])
+  count = weights(cfg, batch)['nll']
+  extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
+  metrics = {'nll': (total, count)} | measured
+  if key is None:
+    found_BT = _decoded(cfg, params, x_BTL, counted_BT)
+    metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * batch['weights_BT']), count)
+    if spans.is_scheme(cfg.labels):
+      numbers = spans.counts(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
+      for name, number in zip(('right', 'predicted', 'true'), numbers, strict=True):
+        metrics[f'spans_{name}'] = (number, jnp.ones((), jnp.float32))
+  return Output({'nll': total} | extra, metrics, state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """({'labels_BT': best labels, int32, 'scores_BTL'}, state)."""
+  begin = model.init_state(model_cfg, batch['valid_BT'].shape[0])
+  features, _ = model.apply(model_cfg, params['model'], batch, begin)
+  x_BTL = _scores(params, features)
+  return {'labels_BT': _decoded(cfg, params, x_BTL, batch['valid_BT']), 'scores_BTL': x_BTL}, state
+
+
+def headline(cfg: Config) -> str:
+  """'span_f1' where the labels mark spans, else 'error_percent' of the words."""
+  return 'span_f1' if spans.is_scheme(cfg.labels) else 'error_percent'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """{'loss', 'accuracy', 'error_percent'}, and precision, recall and F1 of spans in percent."""
+  del counts
+  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else float('nan')
+  accuracy = mean('accuracy')
+  found = {'loss': mean('nll'), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
+  if spans.is_scheme(cfg.labels):
+    found |= spans.scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
+  return found
+
+
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
+  """How labels were decoded and counted."""
+  del data, batches
+  words = ['CRF' if cfg.crf else 'each word by itself']
+  if spans.is_scheme(cfg.labels):
+    words += ['I after its own type only'] * cfg.constrained + ['exact spans, as conlleval']
+  return words
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of sentences with characters, 50 a word as ELMo's release has it."""
+  del cfg
+  leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
+  return {
+    'tokens_BT': leaf(jnp.int32), 'characters_BTC': leaf(jnp.int32, charcnn.WORD_LENGTH), 'valid_BT': leaf(jnp.bool_),
+    'labels_BT': leaf(jnp.int32), 'weights_BT': leaf(jnp.float32),
+  }  # fmt: skip

@@ -1,0 +1,92 @@
+"""`lmx embed`: vectors of lines from a run and from a release, in both formats, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from lmx.cli import embed
+from lmx.cli.main import main
+from lmx.data import spelling
+from lmx.interop import elmo as release
+from lmx.models import elmo, registry
+
+TEXT = 'The cat sat .\n\nNaïve zyzzyva\n'
+CFG = registry.config('elmo', 'tiny', dropout=0.0)
+
+
+@pytest.fixture(scope='module')
+def released(tmp_path_factory):
+  pytest.importorskip('h5py')
+  directory = tmp_path_factory.mktemp('release')
+  params = elmo.init(CFG, jax.random.key(0))
+  release.to_release(dataclasses.asdict(CFG), params, directory)
+  (directory / 'text.txt').write_text(TEXT)
+  return directory, params
+
+
+def run(directory, name, *more):
+  out = directory / name
+  code = main(['embed', f'--workdir={directory}', f'--input={directory / "text.txt"}', f'--output={out}', *more])
+  return code, out
+
+
+def test_every_line_has_its_words_and_all_layers(released, capsys):
+  directory, params = released
+  code, out = run(directory, 'out.npz', '--batch=2')
+  assert code == 0 and '3 lines, 6 tokens' in capsys.readouterr().out
+  with np.load(out, allow_pickle=False) as found:
+    assert found['0_tokens'].tolist() == ['The', 'cat', 'sat', '.']
+    assert found['2_tokens'].tolist() == ['Naïve', 'zyzzyva']
+    assert found['0'].shape == (3, 4, 14) and found['1'].shape == (3, 0, 14) and found['0'].dtype == np.float32
+    words = ['Naïve'.encode(), b'zyzzyva']
+    batch = {'characters_BTC': spelling.spell(words, 50)[None]}  # alone, without padding
+    layers = elmo.apply(CFG, params, batch, elmo.init_state(CFG, 1), all_layers=True)[0].layers
+    np.testing.assert_allclose(found['2'], np.stack(layers)[:, 0], rtol=1e-5, atol=1e-5)
+
+
+def test_hdf5_holds_the_same(released):
+  h5py = pytest.importorskip('h5py')
+  directory, _ = released
+  with np.load(run(directory, 'a.npz')[1], allow_pickle=False) as a, h5py.File(run(directory, 'a.hdf5')[1]) as b:
+    assert set(a) == set(b)
+    for name in a:
+      if name.endswith('tokens'):
+        assert b[name].asstr()[...].tolist() == a[name].tolist()
+      else:
+        np.testing.assert_array_equal(a[name], b[name][...])
+
+
+def test_carried_lines_are_one_text(released):
+  directory, _ = released
+  with np.load(run(directory, 'fresh.npz')[1]) as fresh, np.load(run(directory, 'one.npz', '--carry')[1]) as carried:
+    np.testing.assert_allclose(carried['0'], fresh['0'], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(carried['2'][0], fresh['2'][0], rtol=1e-5, atol=1e-6)  # words do not depend on the state
+    assert np.abs(carried['2'][1] - fresh['2'][1]).max() > 1e-4
+
+
+def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
+  model, cfg = registry.get('rnn_lm'), registry.config('rnn_lm', 'tiny')
+  ids = np.array([1, 2, 3])
+  lines = [(['a', 'b', 'c'], {'tokens_BT': ids}), (['d'], {'tokens_BT': ids[:1]})]
+  params = model.init(cfg, jax.random.key(0))
+  (words, layers), (_, short) = embed.embedded(model, cfg, params, lines, 2)
+  assert words == ['a', 'b', 'c'] and [layer.shape for layer in layers] == [(3, 12), (3, 16), (3, 16)]
+  for one, whole in zip(short, layers, strict=True):
+    np.testing.assert_allclose(one, whole[:1], rtol=1e-5, atol=1e-6)  # causal: the first token knows itself only
+
+
+@pytest.mark.parametrize(('arguments', 'message'), [
+  (['--output=out.txt'], 'must end in .npz or .hdf5'), (['--input=nowhere.txt'], 'there is no file'),
+  (['--workdir=nowhere'], 'holds no run'), (['--batch=0'], 'must be at least 1'),
+])  # fmt: skip
+def test_mistakes_are_named_and_leave_no_file(released, tmp_path, capsys, monkeypatch, arguments, message):
+  directory, _ = released
+  monkeypatch.chdir(tmp_path)
+  given = {'--workdir': directory, '--input': directory / 'text.txt', '--output': 'out.npz'}
+  given |= dict(argument.split('=') for argument in arguments)
+  assert main(['embed', *(f'{name}={value}' for name, value in given.items())]) == 2
+  assert message in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -1,0 +1,158 @@
+"""Letters of words, two streams of sentences, and sentences with labels of words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from lmx.data import both_ways, corpus, pipeline, spelling, tagged, tokenizers
+from lmx.errors import InputError
+from lmx.layers import charcnn
+
+TEXTS = {'train': ['the cat saw the dog\nthe dog ran\na', 'the end\n'], 'valid': ['the zebra ran\n']}
+
+
+def made(characters: int = 8, vocab_size: int = 5):
+  train = tokenizers.train('words', TEXTS['train'], vocab_size=vocab_size, rule='lines')
+  whole = tokenizers.with_all_words(train, [text for texts in TEXTS.values() for text in texts])
+  return corpus.Corpus.from_texts(TEXTS, whole, sentences='lines'), spelling.of(whole, characters)
+
+
+def word_of(row) -> str:
+  """Text of one word's characters; marks by name."""
+  marks = {257: '<S>', 258: '</S>'}
+  assert row[0] == 259 and 260 in row
+  inside = row[1 : list(row).index(260)]
+  assert (row[list(row).index(260) + 1 :] == 261).all()
+  return marks.get(int(inside[0])) or bytes(int(i) - 1 for i in inside).decode('utf-8', 'replace')
+
+
+def test_marks_are_those_of_the_model():
+  names = ('BEGIN_SENTENCE', 'END_SENTENCE', 'BEGIN_WORD', 'END_WORD', 'PAD')
+  assert [getattr(spelling, n) for n in names] == [getattr(charcnn, n) for n in names]
+
+
+def test_words_are_spelled_as_released():
+  found = spelling.spell([b'cat', 'é'.encode(), b'abcdefgh', b''], 6)
+  assert found[0].tolist() == [259, 100, 98, 117, 260, 261]
+  assert found[1].tolist() == [259, 0xC3 + 1, 0xA9 + 1, 260, 261, 261]
+  assert found[2].tolist() == [259, 98, 99, 100, 101, 260]  # cut to C - 2 bytes
+  assert found[3].tolist() == [259, 260, 261, 261, 261, 261]
+
+
+def test_a_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_target():
+  data, spelled = made()
+  tokens = np.asarray(data.splits['valid'].tokens)
+  assert [word_of(row) for row in spelled.spelled(tokens)] == ['the', 'zebra', 'ran', '</S>']
+  assert data.tokenizer.known == 5 < data.tokenizer.vocab_size
+  kept = [t for t in data.tokenizer.tokens[:5] if t not in ('<unk>', '<eos>')]
+  assert spelled.vocab_size == 3 + len(kept)
+  assert spelled.ids(tokens).tolist() == [3 + kept.index('the'), spelling.UNKNOWN, spelling.UNKNOWN, spelling.END]
+  again = tokenizers.Words(data.tokenizer.tokens, 'lines', known=5)
+  assert again.hash == data.tokenizer.hash != tokenizers.Words(data.tokenizer.tokens, 'lines').hash
+
+
+def test_the_vocabulary_is_kept_by_saving(tmp_path):
+  data, _ = made()
+  data.tokenizer.save(str(tmp_path))
+  assert tokenizers.load(str(tmp_path)).known == 5
+
+
+def batches(batch_size=2, length=3, train=False):
+  data, spelled = made()
+  skipped = (data.tokenizer.eos_id,)
+  return spelled, data, both_ways.BothWays(
+    data.splits['train'], batch_size, length, spelling=spelled, skipped=skipped, vocab_size=data.tokenizer.vocab_size,
+    seed=0, train=train,
+  )  # fmt: skip
+
+
+def read(prefix, batch_size, length):
+  """(input, target id) of every position of the rows laid end to end."""
+  spelled, _, made_ = batches(batch_size, length)
+  found = [[] for _ in range(batch_size)]
+  for step in range(made_.steps):
+    batch = made_(step)
+    assert batch['reset_B'].all() == (step == 0)
+    for b in range(batch_size):
+      for t in range(length):
+        if batch['weights_BT'][b, t]:
+          found[b].append((word_of(batch[f'{prefix}characters_BTC'][b, t]), int(batch[f'{prefix}targets_BT'][b, t])))
+        else:
+          assert not batch[f'{prefix}characters_BTC'][b, t].any()
+  return [pair for row in found for pair in row]
+
+
+@pytest.mark.parametrize('shape', [(1, 4), (2, 3), (3, 2)])
+def test_both_streams_hold_every_sentence_whole_and_in_order(shape):
+  spelled, data, _ = batches()
+  sentences = [line.split() for text in TEXTS['train'] for line in text.splitlines()]
+  number = lambda w: int(spelled.ids(np.array([data.tokenizer.tokens.index(w)]))[0])
+  forward, backward = [], []
+  for words in sentences:
+    forward += zip(['<S>', *words], [*map(number, words), spelling.END], strict=True)
+    backward += zip(['</S>', *words[::-1]], [*map(number, words[::-1]), spelling.BEGIN], strict=True)
+  assert read('', *shape) == forward
+  assert read('backward_', *shape) == backward
+
+
+def test_a_row_goes_on_where_it_ended_in_training_too():
+  _, _, train = batches(train=True)
+  words = [len(line.split()) + 1 for text in TEXTS['train'] for line in text.splitlines()]
+  assert train.stateful and train.tokens_per_epoch == sum(words)
+  a, b = train(0), train(train.steps)
+  np.testing.assert_array_equal(a['characters_BTC'], b['characters_BTC'])
+  np.testing.assert_array_equal(train(1, slice(1, 2))['targets_BT'], train(1)['targets_BT'][1:])
+
+
+def labelled():
+  tokenizer = tokenizers.with_all_words(tokenizers.train('words', ['a b'], rule='space'), ['c d e'])
+  data = corpus.Corpus.from_texts({'train': ['a b c', 'd', 'e a']}, tokenizer)
+  labels = np.array([0, 1, 2, 1, 2, 0], np.int32)
+  return dataclasses.replace(data, splits={'train': dataclasses.replace(data.splits['train'], token_labels=labels)})
+
+
+def test_sentences_come_with_the_label_of_each_word():
+  data = labelled()
+  cfg = pipeline.Config(batching='tagged', length=4, batch_size=2, characters=5)
+  made_ = pipeline.batches(cfg, data, 'train', 0, train=False)
+  seen = {}
+  for step in range(made_.steps):
+    batch = made_(step)
+    assert 'labels_B' not in batch
+    for b, index in enumerate(batch['index_B']):
+      live = batch['valid_BT'][b]
+      assert (batch['weights_BT'][b] == live).all() and not batch['characters_BTC'][b][~live].any()
+      if index >= 0:
+        words = ''.join(word_of(row) for row in batch['characters_BTC'][b][live])
+        seen[int(index)] = (words, batch['labels_BT'][b][live].tolist(), batch['tokens_BT'][b][live].tolist())
+  assert seen == {0: ('abc', [0, 1, 2], [3, 4, 2]), 1: ('d', [1], [2]), 2: ('ea', [2, 0], [2, 3])}
+
+
+def test_what_cannot_be_tagged_or_spelled():
+  data = labelled()
+  with pytest.raises(InputError, match='a sentence of 3 words'):
+    pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)
+  plain = dataclasses.replace(data.splits['train'], token_labels=None)
+  with pytest.raises(InputError, match='no labels of words'):
+    tagged.Tagged(plain, 1, 4, buckets=(), vocab_size=9, seed=0, train=False)
+  with pytest.raises(InputError, match='set data.characters'):
+    pipeline.Config(batching='both_ways')
+  with pytest.raises(InputError, match='tokenizer "words"'):
+    pipeline.Config(characters=20, tokenizer='bytes')
+  with pytest.raises(InputError, match='no sentences'):
+    pipeline.batches(pipeline.Config(batching='both_ways', characters=8), data, 'train', 0, train=False)
+
+
+def test_labels_must_be_as_many_as_words(tmp_path):
+  import io
+
+  from lmx.data.splits import Writer
+
+  tokenizer = tokenizers.Words(['<unk>', 'a'], 'space')
+  writer = Writer('train', io.BytesIO(), tokenizer, False, line_words=False, token_labels=True)
+  writer.add('a a', [tokenizer.encode('a a')])
+  with pytest.raises(InputError, match='1 labels for 2 words'):
+    writer.end_document('O')

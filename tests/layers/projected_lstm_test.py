@@ -1,0 +1,67 @@
+"""The projected LSTM against a plain step, and its two derivatives against each other."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.layers import projected_lstm
+from tests.reference import elmo as reference
+
+T, B, E, H, P = 6, 3, 5, 7, 4
+
+
+def setting(seed=0):
+  keys = jax.random.split(jax.random.key(seed), 5)
+  params = projected_lstm.init(keys[0], E, H, P)
+  params['bias'] = jax.random.normal(keys[1], (4 * H,))
+  x_TBE = 3 * jax.random.normal(keys[2], (T, B, E))
+  carry = (0.3 * jax.random.normal(keys[3], (B, P)), 0.5 * jax.random.normal(keys[4], (B, H)))
+  return params, x_TBE, carry
+
+
+@pytest.mark.parametrize('backend', ['scan', 'custom'])
+def test_equals_the_restatement_with_both_clips(backend):
+  params, x_TBE, carry = setting()
+  h_TBP, (h_BP, c_BH) = projected_lstm.layer(params, x_TBE, carry, cell_clip=0.8, proj_clip=0.5, backend=backend)
+  weights = {'x/W_0': params['kernel'], 'x/B': params['bias'], 'x/W_P_0': params['projection']}
+  weights = {k: np.asarray(v, np.float64) for k, v in weights.items()}
+  for b in range(B):
+    state = tuple(np.asarray(s[b], np.float64) for s in (carry[1], carry[0]))
+    outputs, (c, m) = reference.lstm(weights, 'x', np.asarray(x_TBE[:, b], np.float64), 0.8, 0.5, state)
+    np.testing.assert_allclose(h_TBP[:, b], outputs, atol=1e-5)
+    np.testing.assert_allclose(c_BH[b], c, atol=1e-5)
+    np.testing.assert_allclose(h_BP[b], m, atol=1e-5)
+  assert (jnp.abs(c_BH) == 0.8).any() and (jnp.abs(h_TBP) == 0.5).any()
+
+
+@pytest.mark.parametrize('clips', [(0.8, 0.5), (0.0, 0.0)])
+def test_derivatives_agree_where_values_are_clipped_and_rows_are_short(clips):
+  params, x_TBE, carry = setting(1)
+  valid_TB = np.arange(T)[:, None] < np.array([T, 3, 0])
+
+  def loss(params, x_TBE, carry, backend):
+    h_TBP, (h_BP, c_BH) = projected_lstm.layer(
+      params, x_TBE, carry, valid_TB, cell_clip=clips[0], proj_clip=clips[1], backend=backend
+    )
+    return jnp.sum(jnp.sin(h_TBP) * jnp.arange(h_TBP.size).reshape(h_TBP.shape)) + jnp.sum(h_BP**2) + jnp.sum(c_BH**3)
+
+  found, wanted = (
+    jax.jit(jax.grad(loss, (0, 1, 2)), static_argnums=3)(params, x_TBE, carry, b) for b in ('custom', 'scan')
+  )
+  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    assert np.abs(b).max() > 1e-3
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_invalid_steps_leave_the_carry():
+  params, x_TBE, carry = setting(2)
+  valid_TB = np.arange(T)[:, None] < np.array([T, 3, 0])
+  _, (h_BP, c_BH) = projected_lstm.layer(params, x_TBE, carry, valid_TB)
+  _, (short_h, short_c) = projected_lstm.layer(params, x_TBE[:3], carry)
+  np.testing.assert_allclose(h_BP[1], short_h[1], atol=1e-6)
+  np.testing.assert_allclose(c_BH[1], short_c[1], atol=1e-6)
+  np.testing.assert_array_equal(h_BP[2], carry[0][2])
+  np.testing.assert_array_equal(c_BH[2], carry[1][2])

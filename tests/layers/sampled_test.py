@@ -1,0 +1,105 @@
+"""Sampled softmax: what is drawn, how often, and that it agrees with the full softmax in expectation."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.layers import heads, sampled
+
+V, S, D, DRAWS = 40, 12, 6, 4000
+KEYS = jax.random.split(jax.random.key(0), DRAWS)
+
+
+def setting():
+  a, b, c = jax.random.split(jax.random.key(1), 3)
+  x_BTD = 0.7 * jax.random.normal(a, (2, 5, D))
+  return x_BTD, jax.random.normal(b, (V, D)), jax.random.normal(c, (V,)), jnp.arange(10).reshape(2, 5) ** 2 % V
+
+
+def draws() -> np.ndarray:
+  return np.asarray(jax.vmap(lambda k: sampled.draw(k, V, S))(KEYS))
+
+
+def within(values, expected, errors=5.0):
+  """Is the mean over the first axis the expected one, within so many standard errors?"""
+  error = values.std(0) / np.sqrt(len(values))
+  np.testing.assert_array_less(np.abs(values.mean(0) - expected), errors * error + 1e-6)
+
+
+def test_classes_are_different_and_drawn_as_often_as_rejection_does():
+  """Against the procedure of TensorFlow itself: draw from the log-uniform distribution until S are found."""
+  found = draws()
+  assert all(len(set(row)) == S for row in found[:200])
+  rng = np.random.default_rng(0)
+  p_V = np.log1p(1 / (np.arange(V) + 1)) / np.log(V + 1)
+  assert abs(p_V.sum() - 1) < 1e-12
+  seen = np.zeros((1500, V))
+  for row in seen:
+    while row.sum() < S:
+      row[rng.choice(V, p=p_V)] = 1
+  ours = np.zeros((DRAWS, V))
+  np.put_along_axis(ours, found, 1, axis=1)
+  error = np.sqrt(seen.var(0) / len(seen) + ours.var(0) / len(ours))
+  np.testing.assert_array_less(np.abs(seen.mean(0) - ours.mean(0)), 5 * error + 1e-6)
+
+
+def test_expected_counts_are_the_frequencies():
+  ours = np.zeros((DRAWS, V))
+  np.put_along_axis(ours, draws(), 1, axis=1)
+  expected = np.exp(np.asarray(sampled.log_expected(jnp.arange(V), V, S), np.float64))
+  assert abs(expected.sum() - S) < 1e-3
+  np.testing.assert_allclose(ours.mean(0), expected, atol=0.025)  # 1 - (1 - p)^n is an approximation of its own
+
+
+def test_without_the_targets_correction_the_losses_agree_in_expectation():
+  """exp(sampled loss) has the expectation exp(full loss): the partition function is estimated without bias."""
+  x, table, bias, targets = setting()
+  full = np.exp(np.asarray(heads.tied_nll(x, 0.3 * table, targets, bias), np.float64))
+  gaps = []
+  for samples, tolerance in ((S, 0.04), (3 * S, 0.02)):
+    run = jax.jit(functools.partial(sampled.nll, x, 0.3 * table, bias, targets, samples=samples, correct_target=False))
+    found = np.exp(np.asarray(jax.vmap(lambda k, run=run: run(key=k))(KEYS), np.float64))
+    np.testing.assert_allclose(found.mean(0), full, rtol=tolerance)
+    gaps.append(np.log(full) - np.log(found).mean(0))
+  # The losses themselves are low by what Jensen's inequality says, the less the more classes are drawn.
+  assert (gaps[0] > 0).all() and (gaps[1] > 0).all() and (gaps[1] < 0.2 * gaps[0]).all() and gaps[1].max() < 0.05
+
+
+def test_at_the_true_distribution_the_expected_gradient_vanishes():
+  """The criterion of sampled softmax: log-probabilities as scores are where its expectation has a stationary point."""
+  log_p_V = jax.nn.log_softmax(jax.random.normal(jax.random.key(3), (V,)) - 0.05 * jnp.arange(V))
+
+  def gradient(key, correct):
+    target_key, draw_key = jax.random.split(key)
+    target = jax.random.categorical(target_key, log_p_V)[None, None]
+    loss = lambda bias: sampled.nll(
+      jnp.zeros((1, 1, 1)), jnp.zeros((V, 1)), bias, target, draw_key, S, correct_target=correct
+    )[0, 0]
+    return jax.grad(loss)(log_p_V)
+
+  many = jax.random.split(jax.random.key(4), 20_000)
+  right = np.asarray(jax.jit(jax.vmap(lambda k: gradient(k, True)))(many))
+  assert np.abs(right.mean(0)).max() < 0.012
+  within(right[:, :4], 0.0, errors=6)
+
+
+def test_a_target_among_those_drawn_counts_once():
+  x, table, bias, _ = setting()
+  ids = sampled.draw(jax.random.key(5), V, S)
+  targets = jnp.broadcast_to(ids[0], (2, 5))
+  found = sampled.nll(x, table, bias, targets, jax.random.key(5), S)
+  scores = np.asarray(jnp.einsum('btd,sd->bts', x, table[ids]) + bias[ids] - sampled.log_expected(ids, V, S))
+  expected = np.log(np.exp(scores).sum(-1)) - scores[..., 0]
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(('V', 'samples'), [(793_471, 8192), (20_000, 8192), (100, 99)])
+def test_tries_at_real_sizes(V, samples):
+  n = sampled.tries(V, samples)
+  p_V = np.log1p(1 / (np.arange(V) + 1)) / np.log(V + 1)
+  assert n >= samples and abs(-np.expm1(n * np.log1p(-p_V)).sum() - samples) < 1e-3

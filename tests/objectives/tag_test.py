@@ -1,0 +1,77 @@
+"""Tagging on top of a model: the two losses, decoding within the scheme, and what is counted."""
+
+from __future__ import annotations
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.objectives import tag
+from lmx.types import Features
+
+NAMES = ('B-x', 'I-x', 'O')
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 4, 3)).astype(np.float32)
+VALID = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
+BATCH = {
+  'labels_BT': np.array([[2, 0, 1, 2], [0, 2, 0, 0]], np.int32), 'valid_BT': VALID,
+  'weights_BT': VALID.astype(np.float32), 'x': X,
+}  # fmt: skip
+# A model whose features are the scores themselves.
+MODEL = types.SimpleNamespace(
+  init=lambda cfg, key: {}, init_state=lambda cfg, rows, length=0: (),
+  apply=lambda cfg, params, batch, state, key=None: (
+    Features(jnp.asarray(batch['x'] if 'x' in batch else np.zeros((1, 1, 3), np.float32))), state
+  ),
+)  # fmt: skip
+
+
+def params(crf: bool):
+  head = {'kernel': jnp.eye(3), 'bias': jnp.zeros(3)}
+  zero = {'transitions': jnp.zeros((3, 3)), 'start': jnp.zeros(3), 'end': jnp.zeros(3)}
+  return {'model': {}, 'objective': head | ({'crf': zero} if crf else {})}
+
+
+@pytest.mark.parametrize('crf', [True, False])
+def test_without_transitions_both_losses_are_the_softmax_at_each_word(crf):
+  cfg = tag.Config(labels=NAMES, crf=crf)
+  out = tag.loss(cfg, MODEL, None, params(crf), BATCH, ())
+  log_p = X - np.log(np.exp(X).sum(-1, keepdims=True))
+  expected = -np.take_along_axis(log_p, BATCH['labels_BT'][..., None], -1)[..., 0][VALID].sum()
+  assert float(out.sums['nll']) == pytest.approx(expected, rel=1e-5)
+  assert float(tag.weights(cfg, BATCH)['nll']) == 6
+
+
+def test_decoding_keeps_to_the_scheme_only_if_asked():
+  x = np.zeros((1, 3, 3), np.float32)
+  x[0, 1] = [2.0, 5.0, 0.0]  # an I after O would be best
+  x[0, 0, 2] = x[0, 2, 2] = 9.0
+  batch = {**BATCH, 'x': x, 'valid_BT': np.ones((1, 3), bool)}
+  free = tag.predict(tag.Config(labels=NAMES, constrained=False), MODEL, None, params(True), batch, ())[0]
+  held = tag.predict(tag.Config(labels=NAMES), MODEL, None, params(True), batch, ())[0]
+  assert free['labels_BT'].tolist() == [[2, 1, 2]] and held['labels_BT'].tolist() == [[2, 0, 2]]
+  plain = tag.predict(tag.Config(labels=NAMES, crf=False), MODEL, None, params(False), batch, ())[0]
+  assert plain['labels_BT'].tolist() == [[2, 0, 2]]
+
+
+def test_spans_are_counted_over_batches_and_padding_is_none():
+  cfg = tag.Config(labels=NAMES)
+  x = 9.0 * np.eye(3, dtype=np.float32)[BATCH['labels_BT']]
+  x[0, 2] = [0, 0, 9]  # the first span is cut short
+  metrics = tag.loss(cfg, MODEL, None, params(True), {**BATCH, 'x': x}, ()).metrics
+  numbers = {name: float(metrics[f'spans_{name}'][0]) for name in ('right', 'predicted', 'true')}
+  assert numbers == {'right': 1, 'predicted': 2, 'true': 2}
+  totals = {name: (2 * float(a), 2 * float(b)) for name, (a, b) in metrics.items()}  # two such batches
+  found = tag.report(cfg, totals, {})
+  assert found['span_f1'] == pytest.approx(50.0) and found['accuracy'] == pytest.approx(5 / 6)
+  assert tag.headline(cfg) == 'span_f1' and tag.headline(tag.Config(labels=('NOUN', 'VERB'))) == 'error_percent'
+
+
+def test_labels_that_mark_no_spans_are_counted_by_word():
+  cfg = tag.Config(labels=('ADJ', 'NOUN', 'VERB'))
+  out = tag.loss(cfg, MODEL, None, params(True), BATCH, ())
+  assert set(out.metrics) == {'nll', 'accuracy'}
+  found = tag.report(cfg, {k: (float(a), float(b)) for k, (a, b) in out.metrics.items()}, {})
+  assert found['error_percent'] == pytest.approx(100 * (1 - found['accuracy']))
