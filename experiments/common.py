@@ -24,6 +24,63 @@ def gpt2_dropout(rate: float) -> dict[str, float]:
   return {'dropout_embedding': rate, 'dropout_attention': rate, 'dropout_residual': rate}
 
 
+# What the recipes of Merity et al. 2018 (arXiv 1708.02182, sections 4.1 and 5) share: NT-ASGD over windows of random
+# length, as released. Validation in 10 streams, the final measurement in one.
+AWD_LSTM: dict[str, Any] = {
+  'model': {'name': 'awd_lstm'},
+  'data': {
+    'tokenizer': 'words',
+    'batching': 'streams',
+    'length': 70,
+    'random_length': True,
+    'length_multiple': 8,
+    'eval_batch_size': 10,
+    'eval_length': 70,
+  },
+  'optim': {
+    'optimizer': 'sgd',
+    'lr': 30.0,
+    'clip_norm': 0.25,
+    'weight_decay': 1.2e-6,
+    'asgd': 'triggered',
+    'nonmono': 5,
+    'asgd_lag': True,
+  },
+  'train': {'log_every': 50},
+  'evaluation': {'batch_size': 1},
+}
+
+
+def word2vec_rate(architecture: str) -> dict[str, Any]:
+  """word2vec.c's: 0.025 (CBOW 0.05), falling with the words seen to 1e-4 of it."""
+  lr = 0.05 if architecture == 'cbow' else 0.025
+  return {'optimizer': 'sgd', 'lr': lr, 'schedule': 'linear', 'end_fraction': 1e-4}
+
+
+# Adagrad as ELMo's release has it (bilm-tf, training.py): rate 0.2, accumulator 1, clipping at 10, on a loss that is 20
+# steps times half the sum of the two directions. Ours is that sum, 10 times smaller: so the clipping norm is 10 times
+# smaller and the accumulator 100 times; the updates are the same.
+ELMO_ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
+
+
+def elmo_task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
+  """Settings of a task model with ELMo vectors, or without for place 'none'.
+
+  Args:
+    bilm: variant of models/elmo.py whose run is the start (train.init_from).
+    place: 'none', 'input', 'output' or 'both'.
+    fine_tune: train the biLM too, at a hundredth of the rate, instead of leaving it as it is.
+  """
+  if place == 'none':
+    return {'model': {'variant': 'base'}}
+  rate = 0.01 if fine_tune else 0.0
+  return {
+    'model': {'variant': f'elmo_{bilm}', 'elmo': place, 'frozen': not fine_tune, 'dropout_bilm': 0.1 * fine_tune},
+    'optim': {'groups': (('^model/bilm/', rate, 0.0), ('.*', 1.0, 1.0))},
+    'train': {'init_parts': ('model=model/bilm',)},
+  }
+
+
 class Row(NamedTuple):
   """A row of a paper's table that an experiment is to reproduce.
 
@@ -133,3 +190,38 @@ def tiny(**model: Any) -> dict[str, Any]:
     'evaluation': {'baselines': False},
     'samples': {'count': 1, 'tokens': 20},
   }
+
+
+def ulmfit_size(size: str) -> dict[str, Any]:
+  """Sizes of the AWD-LSTM of ULMFiT: 'paper' (arXiv 1801.06146, section 4.1), or 'small' for two cores."""
+  return {'variant': 'ptb', **({'E': 400, 'D': 1150, 'N': 3} if size == 'paper' else {'E': 128, 'D': 256, 'N': 3})}
+
+
+def ulmfit_dropout(fidelity: str, *, classifier: bool = False, times: float = 1.0) -> dict[str, float]:
+  """Dropout rates of that model: 'paper' (section 4.1, all stages), 'fastai' (finetune_lm.py and train_clas.py).
+
+  Args:
+    fidelity: which.
+    classifier: whether it is the classifier's encoder.
+    times: factor of every rate, the scripts' `dropmult`.
+  """
+  if fidelity == 'paper':
+    rates = (0.4, 0.3, 0.4, 0.05, 0.5)
+  else:
+    rates = (0.4, 0.3, 0.4, 0.05, 0.5) if classifier else (0.25, 0.15, 0.1, 0.02, 0.2)
+  names = ('input', 'hidden', 'output', 'embedding', 'weight')
+  return {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
+
+
+def ulmfit_text(dataset: str, direction: str) -> dict[str, Any]:
+  """How ULMFiT's language model and classifier read the same data set."""
+  return {
+    'dataset': dataset, 'tokenizer': 'words', 'lower_case': True, 'vocab_size': 60000,
+    'min_count': 2 if dataset == 'imdb' else 1, 'reverse': direction == 'backward',
+  }  # fmt: skip
+
+
+def ulmfit_tiny() -> dict[str, Any]:
+  """What of those settings the size for tests must not take."""
+  return {'model': {'E': 12, 'D': 16, 'N': 2}, 'data': {'vocab_size': 500}, 'optim': {'warmup_steps': 0},
+          'train': {'epochs': 0}}  # fmt: skip

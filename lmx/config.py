@@ -29,7 +29,8 @@ import ml_collections
 
 from lmx import checkpoint, objectives, parallel
 from lmx.data import pipeline
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_choice, check_range, nearest
+from lmx.metrics import cache
 from lmx.models import registry
 from lmx.optim import build
 
@@ -46,6 +47,8 @@ class Train:
     on_nan: what a loss that is not finite does: 'stop' ends the run, 'skip' leaves that update out.
     max_skips: how many updates may be skipped before the run stops all the same.
     init_from: work directory of a finished run whose best parameters are the start; '' draws them anew.
+    init_parts: the parts of its parameters that are taken, such as 'model' (and not the objective's head) or
+      'model=model/encoder' (there=here); () takes all, and the two must then be alike.
     patience: stop after this many looks at the validation split without a better loss; 0 never does.
   """
 
@@ -56,6 +59,7 @@ class Train:
   on_nan: str = 'stop'
   max_skips: int = 100
   init_from: str = ''
+  init_parts: tuple[str, ...] = ()
   patience: int = 0
 
   def __post_init__(self):
@@ -76,14 +80,28 @@ class Evaluation:
     which: parameters measured: 'best' on the validation split, or 'last'.
     baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
+    mixture: also measure the mean of the model's probabilities and those of an n-gram model on the same tokens:
+      'trigram' (interpolated, lmx/metrics/interpolated.py), 'kneser_ney' (of `order`) or '' for none.
+    mixture_weight: the model's share in that mean.
+    batch_size: rows of this measurement; 0 is that of the validation. The streams of a split are as many.
+    cache: (window, lambda, theta) also measures the model with a continuous cache (lmx/metrics/cache.py); () does not.
   """
 
   split: str = 'test'
   which: str = 'best'
   baselines: bool = True
   order: int = 5
+  mixture: str = ''
+  mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2
+  batch_size: int = 0
+  cache: tuple[float, ...] = ()
 
   def __post_init__(self):
+    check_range('evaluation.batch_size', self.batch_size, 0)
+    cache.config(self.cache)
+    check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
+    if not 0 <= self.mixture_weight <= 1:
+      raise InputError(f'evaluation.mixture_weight is {self.mixture_weight}; it must be between 0 and 1')
     if self.which not in ('best', 'last'):
       raise InputError(f'evaluation.which is "{self.which}"; it must be "best" or "last"')
 
@@ -233,6 +251,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
       )
   objective = dict(plain['objective'])
   objective_name = objective.pop('name')
+  objective_cls = objectives.get(objective_name).Config
   model_cfg = registry.get(name).Config(**_typed('model', registry.get(name).Config, model))
   sections = {k: cls(**_typed(k, cls, plain[k])) for k, cls in _SECTIONS.items()}
   longest = max(sections['data'].length, sections['data'].eval_length)
@@ -240,15 +259,20 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
     raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
   return Run(
     name=plain['name'], seed=plain['seed'], model_name=name, variant=variant, model=model_cfg,
-    objective_name=objective_name, objective=objectives.get(objective_name).Config(**objective), **sections,
+    objective_name=objective_name, objective=objective_cls(**_typed('objective', objective_cls, objective)), **sections,
   )  # fmt: skip
 
 
-def with_vocabulary(config: ml_collections.ConfigDict, vocab_size: int) -> tuple[ml_collections.ConfigDict, Run]:
-  """The config and the run with model.V settled, once the tokenizer is known."""
-  run = to_run(config, vocab_size)
+def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, Run]:
+  """The config and the run with what the data decides settled: model.V, and an objective's number of classes."""
+  data = pipeline.Config(**_typed('data', pipeline.Config, _plain(config)['data']))
+  run = to_run(config, pipeline.vocabulary(data, corpus.tokenizer))
   settled = config.copy_and_resolve_references()
   settled.model.V = run.model.V
+  objective = objectives.get(run.objective_name)
+  if hasattr(objective, 'settle'):
+    run = dataclasses.replace(run, objective=objective.settle(run.objective, corpus.manifest))
+    settled.objective.update(dataclasses.asdict(run.objective))
   return settled.lock(), run
 
 

@@ -174,6 +174,8 @@ def _counted(task: Task) -> Task:
   changes: dict[str, Any] = {'scan': True} if 'scan' in names else {}
   if 'attention' in names and task.cfg.attention in ('auto', 'cudnn'):
     changes['attention'] = 'xla'  # a fused kernel shows no products
+  if 'backend' in names and getattr(task.cfg, 'cell', '') == 'lstm':
+    changes['backend'] = 'custom'  # nor does cuDNN's
   return dataclasses.replace(task, cfg=dataclasses.replace(task.cfg, **changes))
 
 

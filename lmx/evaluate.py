@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,16 +69,23 @@ def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, flo
   return objectives.get(run.objective_name).report(run.objective, totals, counts)
 
 
+def final_data(run: Run) -> pipeline.Config:
+  """The data section of the measurement at the end: with the rows of `evaluation.batch_size`, if it gives any."""
+  rows = run.evaluation.batch_size or run.data.eval_batch_size
+  return dataclasses.replace(run.data, eval_batch_size=rows)
+
+
 def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   """The record of one measurement: the figures, what they were counted over, and how."""
-  batches = pipeline.batches(run.data, corpus, split, SEED, train=False)
+  batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
   return {
     'name': run.name, 'model': f'{run.model_name}:{run.variant}', 'dataset': run.data.dataset, 'split': split,
     'metric': objective.headline(run.objective),
     **report(run, corpus.splits[split].counts, totals),
-    'tokens_counted': int(totals[first][1]), 'protocol': protocol(run, batches), 'data_hash': corpus.hash,
+    'tokens_counted': int(totals[first][1]), 'unit': getattr(objective, 'UNIT', 'tokens'),
+    'protocol': protocol(run, batches), 'data_hash': corpus.hash,
   }  # fmt: skip
 
 
@@ -96,8 +105,9 @@ def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]
   if corpus.tokenizer.hash != loaded.tokenizer.hash:
     raise InputError(f'the data is tokenised by another tokenizer than the run\'s ({loaded.workdir}/tokenizer)')
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
-  batches = pipeline.batches(run.data, corpus, split, SEED, train=False)
+  options = getattr(model, 'COMPILER_OPTIONS', None)
+  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective), options=options)
+  batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
   rows = engine.build_rows(lambda: model.init_state(run.model, batches.batch_size), batches.batch_size)
   totals = measure(eval_step, engine.build(lambda p: p, loaded.params), rows, batches, engine, title=split)
   found = figures(run, corpus, split, totals) | {'step': loaded.step, 'config_hash': digest(loaded.config)}
@@ -106,15 +116,64 @@ def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]
   return found
 
 
+@dataclasses.dataclass(frozen=True)
+class _Places:
+  """Stands for the tokenizer where the ids of a split are replaced by their places in it."""
+
+  vocab_size: int
+  eos_id: int = 0
+  kind: str = 'places'
+
+
+def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
+  """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
+
+  Batches of the places of the tokens, made as those of the tokens are, say where each figure belongs, whatever the
+  batching.
+
+  Args:
+    run: the run; its objective must export `scored`, as causal_lm does.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...}.
+    split: name of the split.
+
+  Returns:
+    (tokens,) float64 in nats; NaN for tokens that are never predicted, such as the first of a stream.
+
+  Raises:
+    InputError: the objective does not predict tokens one after another, or there is no such split.
+  """
+  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
+  if not hasattr(objective, 'scored'):
+    raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
+  batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
+  data = corpus.splits[split]
+  places = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
+  numbered: Any = types.SimpleNamespace(splits={split: places}, tokenizer=_Places(len(data.tokens)))
+  where = pipeline.batches(final_data(run), numbered, split, SEED, train=False)
+  scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.model, *args)[::2])
+  found = np.full(len(data.tokens), np.nan)
+  state = model.init_state(run.model, batches.batch_size)
+  for i in tqdm(range(batches.steps), f'{split} by token', leave=False, disable=None):
+    batch, place = batches(i), where(i)
+    nll_BT, state = scored(params, batch, state)
+    counts_BT = batch['weights_BT'] > 0
+    found[place['targets_BT'][counts_BT]] = np.asarray(nll_BT)[counts_BT]
+  return found
+
+
 def summary(found: Mapping[str, Any]) -> str:
   """The figures a reader looks for first, one under another, the baselines beside them."""
   metric = found['metric']
   rows = [(found['model'], found[metric])]
+  if 'cache' in found:
+    rows.append(('with a cache of {window}'.format(**found['cache']), found['cache'][metric]))
   for name, label in (('kneser_ney', 'Kneser-Ney {order}-gram'), ('unigram', 'unigram')):
     other = found.get('baselines', {}).get(name, {})
     if metric in other:
       rows.append((label.format(**other), other[metric]))
-  title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({found["tokens_counted"]:,} tokens)'
+  counted = f'{found["tokens_counted"]:,} {found["unit"]}'
+  title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
   lines = [title, *(f'  {label:24} {value:12,.2f}' for label, value in rows)]
   for name in ('perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy'):
     if name in found:

@@ -92,6 +92,14 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
   return from_json(_parse(path.read_text(errors='replace'))) if path.exists() else []
 
 
+def write_json(path: str, values: Any) -> None:
+  """Writes figures where the user wants them. Raises InputError."""
+  try:
+    _replace(pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n')
+  except OSError as error:
+    raise InputError(f'{path}: cannot be written ({error.strerror})') from None
+
+
 def _replace(path: pathlib.Path, text: str) -> None:
   """Writes a file in one go: a reader sees the old text or the new one."""
   part = path.with_name(path.name + '.part')
@@ -343,7 +351,7 @@ def draw(
   axes.grid(True, color='0.92', linewidth=0.8)
   axes.spines[['top', 'right', 'left', 'bottom']].set_visible(False)
   axes.tick_params(length=0, colors='0.3')
-  _draw_curves(axes, curves)
+  _draw_curves(axes, curves, sampled=any(key.startswith('sampled_') for r in records[:1] for key in r))
   lines = {name: b for name, b in results.get('baselines', {}).items() if np.isfinite(b.get('loss', np.nan))}
   last = max((c[-1, 0] for c in curves.values() if len(c)), default=1.0)
   _draw_results(axes, lines, results, last)
@@ -351,7 +359,7 @@ def draw(
   axes.set_xlim(0, last * 1.02)
   axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
   axes.set_xlabel('training step' + (f' ({tokens_per_step:,} tokens each)' if tokens_per_step else ''), color='0.3')
-  if results.get('metric') == 'masked_perplexity':
+  if not results.get('metric', 'perplexity_per_token').startswith('perplexity_per_'):
     axes.set_ylabel('loss (nats)', color='0.3')
   else:
     axes.set_ylabel('loss (nats per token)', color='0.3')
@@ -381,11 +389,12 @@ def _limits(curves: Mapping[str, np.ndarray], lines: list[float]) -> tuple[float
   return low - margin, high + margin
 
 
-def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray]) -> None:
+def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> None:
   train, valid = curves['train'], curves['valid']
   if len(train):
     axes.plot(*train.T, color='#1f5fa8', alpha=0.22, linewidth=0.9)
-    axes.plot(train[:, 0], smooth(train[:, 1]), color='#1f5fa8', linewidth=2, label='training (smoothed)')
+    label = 'training, over sampled words (smoothed)' if sampled else 'training (smoothed)'
+    axes.plot(train[:, 0], smooth(train[:, 1]), color='#1f5fa8', linewidth=2, label=label)
   if len(valid):
     axes.plot(
       *valid.T, color='#d9541e', linewidth=1.4, marker='o', markersize=5, markeredgecolor='white', label='validation'

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lmx import decode, evaluate, log
+from lmx import decode, evaluate, log, mixture, pointer, wordvectors
 from lmx.data import pipeline
 
 
@@ -18,16 +18,23 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   about = {
     'seed': run.seed, 'config_hash': session.config_hash, 'steps': session.done, 'command': list(command),
     'training_seconds': session.progress.seconds, 'skipped_updates': session.progress.skipped,
+    **({} if run.optim.asgd == 'off' else {'trigger_step': session.progress.trigger}),
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)
-  found = evaluate.figures(run, corpus, split, session.evaluate(split)) | {'step': session.done} | about
+  found = evaluate.figures(run, corpus, split, session.evaluate(split, final=True)) | {'step': session.done} | about
   if run.evaluation.baselines and 'perplexity_per_word' in found:
     found['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
+  if run.evaluation.cache:
+    found['cache'] = pointer.measure(run, corpus, session.measured(), split, session.engine)
+  if run.evaluation.mixture:
+    found['mixture'] = mixture.measure(run, corpus, session.host_params(), split)
   logger.results(found)
   logger.plot()
   logger.note(evaluate.summary(found))
+  if run.evaluation.mixture:
+    logger.note(mixture.label(found['mixture']))
   if run.samples.count and session.objective.SAMPLES != 'none':
-    parts = _written(session) if session.objective.SAMPLES == 'text' else _filled_in(session)
+    parts = {'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours}[session.objective.SAMPLES](session)
     text = '\n\n----\n\n'.join(parts)
     logger.samples(text)
     logger.note('\n' + text)
@@ -67,3 +74,12 @@ def _filled_in(session) -> Iterator[str]:
         truth = tokenizer.id_to_token(int(batch['targets_BP'][row, p]))
         words[position] = f'[{tokenizer.id_to_token(int(guess_BP[row, p]))}|{truth}]'
     yield ' '.join(words).replace(' ##', '')
+
+
+def _neighbours(session) -> Iterator[str]:
+  """The nearest words of each word among the prompts, or of some frequent ones where there is none."""
+  options = session.run.samples
+  vectors = wordvectors.of_tables(session.corpus, session.run.data, session.host_params()['model'])
+  words = [word for word in options.prompts if word] or vectors.words[50 : 50 + 50 * options.count : 50]
+  for word in words:
+    yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))

@@ -8,7 +8,8 @@ alone, they are known before the backward pass, and rows can be divided among de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,7 @@ def make_train_step(
   *,
   accumulate: int = 1,
   ema: float = 0.0,
+  lag: bool = False,
 ) -> TrainStep:
   """Returns `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -50,21 +52,24 @@ def make_train_step(
     tx: the optimizer, from `optim.build.make`.
     rate: the schedule, from `optim.build.rate`, for the metrics.
     accumulate: number k of microbatches, one after the other; row r belongs to microbatch r % k.
-    ema: decay of the average of the parameters, read where `state.ema` is not None.
+    ema: decay of the average of the parameters, read where `state.ema` is an `averaging.Average`.
+    lag: whether the factor of the rate is that of the batch before, see `optim.averaging`.
 
   Returns:
     The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
     objective's (sum, weight) pairs.
   """
 
-  def gradient(params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
-    def local(params):
-      out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key)
-      loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in weights)
-      return loss, (out.metrics, out.state)
+  def gradient(axis, params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
+    across = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
 
-    (loss, (metrics, model_state)), grads = jax.value_and_grad(local, has_aux=True)(params)
-    return grads, loss, metrics, model_state
+    def local(params):
+      out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **across)
+      loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
+      return loss, (out.metrics, out.state, out.statistics)
+
+    (loss, (metrics, model_state, statistics)), grads = jax.value_and_grad(local, has_aux=True)(params)
+    return grads, loss, metrics, model_state, statistics
 
   def train_step(
     state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None
@@ -72,15 +77,18 @@ def make_train_step(
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-    weights = _sum_over(axis, objective.weights(objective_cfg, batch))
-    found = _accumulated(gradient, accumulate, state.params, weights, batch, model_state, key)
+    weights = objective.weights(objective_cfg, batch)
+    if hasattr(model, 'penalty_weights'):
+      weights |= model.penalty_weights(model_cfg, batch)
+    weights = _sum_over(axis, weights)
+    found = _accumulated(functools.partial(gradient, axis), accumulate, state.params, weights, batch, model_state, key)
     grads, loss, metrics = _sum_over(axis, found[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
     metrics['lr'] = rate(state.step) * state.lr_scale
     new, new_model_state = _where(
-      finite, (_updated(state, grads, tx, ema), found[3]), (state, model_state)
+      finite, (_updated(state, grads, found[4], tx, ema, batch.get('rate_B'), lag), found[3]), (state, model_state)
     )
     return new.replace(step=state.step + 1), new_model_state, metrics
 
@@ -120,25 +128,35 @@ def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
 
   def body(total, micro):
     index, rows, rows_state = micro
-    grads, loss, metrics, rows_state = gradient(
+    grads, loss, metrics, rows_state, statistics = gradient(
       params, weights, rows, rows_state, jax.random.fold_in(key, index)
     )
-    return jax.tree.map(jnp.add, total, grads), (loss, metrics, rows_state)
+    return jax.tree.map(jnp.add, total, grads), (loss, metrics, rows_state, statistics)
 
   micro = (jnp.arange(k), jax.tree.map(split, batch), jax.tree.map(split, model_state))
   zeros = jax.tree.map(jnp.zeros_like, params)
-  grads, (loss, metrics, model_state) = jax.lax.scan(body, zeros, micro)
+  grads, (loss, metrics, model_state, statistics) = jax.lax.scan(body, zeros, micro)
   total = lambda x: jnp.sum(x, axis=0)
-  return grads, total(loss), jax.tree.map(total, metrics), jax.tree.map(join, model_state)
+  mean = lambda x: jnp.mean(x, axis=0)
+  metrics, statistics = jax.tree.map(total, metrics), jax.tree.map(mean, statistics)
+  return grads, total(loss), metrics, jax.tree.map(join, model_state), statistics
 
 
-def _updated(state: TrainState, grads: Params, tx, ema: float) -> TrainState:
-  updates, opt_state = tx.update(
-    grads, state.opt_state, state.params, step=state.step, lr_scale=state.lr_scale
-  )
-  params = optax.apply_updates(state.params, updates)
-  average = averaging.update(state.ema, params, ema)
+def _updated(
+  state: TrainState, grads: Params, statistics: Params | None, tx, ema: float, rate_B: Array | None, lag: bool
+) -> TrainState:
+  now = jnp.ones(()) if rate_B is None else jnp.mean(rate_B)  # equal in all rows
+  scale = state.lr_scale * averaging.factor(state.ema, now, lag)
+  updates, opt_state = tx.update(grads, state.opt_state, state.params, step=state.step, lr_scale=scale)
+  params = _replaced(optax.apply_updates(state.params, updates), statistics or {})
+  average = averaging.update(state.ema, params, ema, now=now, lag=lag)
   return state.replace(params=params, opt_state=opt_state, ema=average)
+
+
+def _replaced(params: Params, leaves: Params) -> Params:
+  """`params` with some leaves changed, given as a nested dict of those alone."""
+  inner = lambda name, x: _replaced(x, leaves[name]) if isinstance(x, Mapping) else leaves[name]
+  return {name: inner(name, x) if name in leaves else x for name, x in params.items()}
 
 
 def _where(condition: Array, new, old):

@@ -20,14 +20,15 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from lmx import checkpoint, evaluate, log, objectives, parallel, results, state, step
+from lmx import checkpoint, evaluate, log, objectives, parallel, restored, results, sparse_step, state, step
 from lmx import config as config_lib
 from lmx.data import pipeline
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
-from lmx.restored import init_params, load
+from lmx.restored import init_params
 
+TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
 PREEMPTED = 75  # exit code: stopped by SIGTERM after saving; start the same command again
 Meta = dict[str, Any]
 
@@ -42,6 +43,8 @@ class Progress:
     plateau: state of the schedule 'plateau'.
     skipped: updates left out because the loss was not finite.
     seconds: training time of all sessions.
+    losses: of the looks at the validation split until NT-ASGD's condition held; empty without `optim.asgd`.
+    trigger: updates made when it held: where the averaging began, or ('start') the run ended; None before.
   """
 
   best: float | None = None
@@ -49,13 +52,18 @@ class Progress:
   plateau: schedules.Plateau = dataclasses.field(default_factory=schedules.Plateau)
   skipped: int = 0
   seconds: float = 0.0
+  losses: list[float] = dataclasses.field(default_factory=list)
+  trigger: int | None = None
 
   @classmethod
   def of(cls, meta: Meta) -> Progress:
     return cls(**{**meta, 'plateau': schedules.Plateau(**meta['plateau'])})
 
-  def observe(self, loss: float, optim: build.Config) -> None:
-    """Takes in a look at the validation split."""
+  def observe(self, loss: float, optim: build.Config, done: int) -> None:
+    """Takes in a look at the validation split after `done` updates."""
+    if optim.asgd != 'off' and self.trigger is None:
+      self.trigger = done if averaging.triggered(self.losses, loss, optim.nonmono) else None
+      self.losses.append(loss)
     better = self.best is None or loss < self.best
     self.best, self.since_best = (loss, 0) if better else (self.best, self.since_best + 1)
     if optim.schedule == 'plateau':
@@ -78,17 +86,18 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   engine = parallel.Engine(run.parallel)
   workdir = epath.Path(workdir)
   corpus = load_corpus(run)
-  config, run = config_lib.with_vocabulary(config, corpus.tokenizer.vocab_size)
+  config, run = config_lib.with_corpus(config, corpus)
   open_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   with checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
     session.restore(checkpoints, 'last')
-    if not session.done and run.train.init_from:
-      session.begin_from(run.train.init_from)
+    notes = [session.begin_from(run.train.init_from)] if run.train.init_from and not session.done else []
     with log.Logger(
       workdir, session.total_steps, start_step=session.done, every=run.train.log_every,
-      tokens_per_step=session.batches.batch_size * run.data.length, primary=jax.process_index() == 0,
+      tokens_per_step=session.batches.positions() // session.batches.steps, primary=jax.process_index() == 0,
     ) as logger:  # fmt: skip
+      for note in notes:
+        logger.note(note)
       if session.ended() and (workdir / 'results.json').exists():
         logger.note(f'this run is finished; its results are in {workdir}')
         return 0
@@ -132,7 +141,7 @@ def open_workdir(workdir, config, corpus) -> None:
 
 def _create(run: config_lib.Run, tx, key: jax.Array) -> state.TrainState:
   params = init_params(run, key)
-  return state.create(params, tx, averaging.init(params, run.optim.ema, debias=run.optim.ema_debias))
+  return state.create(params, tx, build.average(run.optim, params))
 
 
 class Session:
@@ -146,8 +155,7 @@ class Session:
     self.batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
     self.rows = engine.process_rows(self.batches.batch_size)
     engine.check_batch(self.batches.batch_size, run.optim.accumulate)
-    self.total_steps = run.train.steps or max(1, round(run.train.epochs * self.batches.steps))
-    self.eval_every = run.train.eval_every or self.batches.steps
+    self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     self.progress, self.done = Progress(), 0
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
@@ -157,15 +165,21 @@ class Session:
     run, parts = self.run, (self.model, self.run.model, self.objective, self.run.objective)
     init_key, train_key = jax.random.split(key)
     self.train_key = self.engine.replicate(train_key)
-    params = jax.eval_shape(functools.partial(init_params, run), init_key)
+    self.init_key, self.shapes = init_key, jax.eval_shape(functools.partial(init_params, run), init_key)
     depth = functools.partial(self.model.depth, run.model)
-    tx = build.make(run.optim, params, depth, run.model.N, self.total_steps, self.batches.steps)
+    tx = build.make(run.optim, self.shapes, depth, run.model.N, self.total_steps, self.batches.steps)
     rate = build.rate(run.optim, self.total_steps, self.batches.steps)
     self.state = self.engine.build(functools.partial(_create, run, tx), init_key)
     self.model_state = self.rows_state(self.batches.batch_size)
-    train_step = step.make_train_step(*parts, tx, rate, accumulate=run.optim.accumulate, ema=run.optim.ema)
-    self.train_step = self.engine.compile_train(train_step, self.state)
-    self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts))
+    if sparse_step.suits(self.model, run.optim):
+      train_step = sparse_step.make(*parts, rate, everywhere=self.engine.everywhere)
+    else:
+      train_step = step.make_train_step(
+        *parts, tx, rate, accumulate=run.optim.accumulate, ema=run.optim.ema, lag=run.optim.asgd_lag
+      )
+    options = getattr(self.model, 'COMPILER_OPTIONS', None)
+    self.train_step = self.engine.compile_train(train_step, self.state, options=options)
+    self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts), options=options)
 
   def rows_state(self, batch_size: int):
     """The model's state before the first token of `batch_size` rows."""
@@ -180,20 +194,14 @@ class Session:
     self.state, self.model_state = self.engine.from_global(*saved)
     self.progress = Progress.of(meta['progress'])
 
-  def begin_from(self, workdir: str) -> None:
-    """Takes the parameters of a finished run as the start: BERT's second phase, or further training elsewhere."""
-    params = load(workdir).params
-    shapes = lambda tree: {jax.tree_util.keystr(k, simple=True, separator='/'): x.shape
-                           for k, x in jax.tree_util.tree_leaves_with_path(tree)}  # fmt: skip
-    ours, theirs = shapes(self.state.params), shapes(params)
-    wrong = [f'{k}: {theirs.get(k)} there, {ours.get(k)} here' for k in ours | theirs if ours.get(k) != theirs.get(k)]
-    if wrong:
-      raise InputError(f'train.init_from: the run in {workdir} has other parameters: {"; ".join(wrong[:5])}')
-    params = self.engine.build(lambda p: p, params)
-    average = self.engine.build(
-      functools.partial(averaging.init, decay=self.run.optim.ema, debias=self.run.optim.ema_debias), params
-    )  # fmt: skip
+  def begin_from(self, workdir: str) -> str:
+    """Takes parameters of a finished run as the start, all or some parts; returns a line that says which."""
+    taken, note = restored.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer)
+    create = lambda key, taken: restored.merged(init_params(self.run, key), taken)
+    params = self.engine.build(create, self.init_key, taken)
+    average = self.engine.build(functools.partial(build.average, self.run.optim), params)
     self.state = self.state.replace(params=params, ema=average)
+    return note
 
   def save(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool) -> None:
     """Commits everything that the run needs to go on from here."""
@@ -208,9 +216,10 @@ class Session:
     """The parameters that evaluation and generation use: the running average where there is one."""
     return averaging.value(self.state.ema, self.state.params)
 
-  def evaluate(self, split: str) -> evaluate.Totals:
-    """Sums over the whole of `split`."""
-    batches = pipeline.batches(self.run.data, self.corpus, split, evaluate.SEED, train=False)
+  def evaluate(self, split: str, *, final: bool = False) -> evaluate.Totals:
+    """Sums over the whole of `split`; `final`: with the rows of the measurement at the end."""
+    data = evaluate.final_data(self.run) if final else self.run.data
+    batches = pipeline.batches(data, self.corpus, split, evaluate.SEED, train=False)
     rows = self.rows_state(batches.batch_size)
     return evaluate.measure(self.eval_step, self.measured(), rows, batches, self.engine, title=split)
 
@@ -222,9 +231,10 @@ class Session:
     return jax.device_put(params, jax.local_devices()[0])
 
   def ended(self) -> bool:
-    """Whether no update is left to do, or the validation loss has not improved for `train.patience` looks."""
-    patience = self.run.train.patience
-    return self.done >= self.total_steps or 0 < patience <= self.progress.since_best
+    """Whether no update is left to do, or the validation loss has stopped to fall (`train.patience`, `optim.asgd`)."""
+    patience, progress = self.run.train.patience, self.progress
+    fine_tuned = self.run.optim.asgd == 'start' and progress.trigger is not None
+    return self.done >= self.total_steps or 0 < patience <= progress.since_best or fine_tuned
 
   def run_to_end(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, stop: Stop) -> bool:
     """Trains until the last update, or until told to stop (False, after saving)."""
@@ -242,7 +252,7 @@ class Session:
         self._check()  # the update before, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
-        look = self.done == self.total_steps or self.done % self.eval_every == 0
+        look = self.done == self.total_steps or self._is_time_to_look()
         metric = self._validate(logger) if look else None
         ended, told = self.ended(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
@@ -256,14 +266,27 @@ class Session:
           return False
     return True
 
+  def _is_time_to_look(self) -> bool:
+    """Whether the validation split is to be measured after this update: every so often, or after each epoch."""
+    every = self.run.train.eval_every
+    return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
+
   def _validate(self, logger: log.Logger) -> float:
     """Measures the validation split; returns the loss."""
     self._check()
     totals = self.evaluate('valid')
     loss = evaluate.loss(self.run, totals)
     report = evaluate.report(self.run, self.corpus.splits['valid'].counts, totals)
+    if self.run.optim.asgd != 'off':
+      begun = self.run.optim.asgd == 'start' or self.progress.trigger is not None
+      report['averaged'] = float(begun)  # 1: the figures are those of the mean
     logger.evaluation(self.done, 'valid', report)
-    self.progress.observe(loss, self.run.optim)
+    self.progress.observe(loss, self.run.optim, self.done)
+    if self.progress.trigger == self.done:
+      logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')
+      if self.run.optim.asgd == 'triggered':
+        started = self.engine.replicate(np.bool_(True))
+        self.state = self.state.replace(ema=self.state.ema._replace(begun=started))
     if self.run.optim.schedule == 'plateau':
       scale = self.engine.replicate(np.float32(self.progress.plateau.scale))
       self.state = self.state.replace(lr_scale=scale)

@@ -25,11 +25,23 @@ class Features(NamedTuple):
     last_BTD: last hidden layer.
     pooled_BD: summary of the row (BERT's pooler), or None.
     layers: every layer's output, embeddings first, each (B, T, D), when asked for; else None.
+    raw_BTD: last hidden layer before the dropout of the output, where a model has such a dropout; else None.
   """
 
   last_BTD: Array
   pooled_BD: Array | None = None
   layers: tuple[Array, ...] | None = None
+  raw_BTD: Array | None = None
+
+
+class Rows(NamedTuple):
+  """Rows already read from a table, in the place of the table among the parameters (`lmx.sparse_step`).
+
+  Attributes:
+    values: (shape of the ids) + (D,); for a tuple of ids a tuple.
+  """
+
+  values: Any
 
 
 class Output(NamedTuple):
@@ -39,8 +51,11 @@ class Output(NamedTuple):
     sums: for each term of the loss its sum over the rows given; the step divides by the global weight of the term.
     metrics: name -> (sum, weight), for reports only.
     state: the model's state after the batch.
+    statistics: parameters that no gradient changes and that stand so after the update, as a nested dict of these leaves
+      of `params` alone (the running mean of batch normalisation); None where there are none.
   """
 
   sums: dict[str, Array]
   metrics: dict[str, tuple[Array, Array]]
   state: State
+  statistics: Params | None = None

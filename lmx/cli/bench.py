@@ -50,6 +50,7 @@ PRESETS = {
   'gpt2_124m': Preset('gpt2:124m', ('T=256',), 2, 256),
   'bert_base': Preset('bert:base', (), 4, 128),
   'lstm650': Preset('rnn_lm:medium', (), 20, 35, 'sgd', 5.0),  # arXiv 1409.2329, section 4.1
+  'awd_lstm': Preset('awd_lstm:ptb', (), 20, 70, 'sgd', 0.25),  # arXiv 1708.02182, section 5; batch as released
   'lstm1150': Preset('rnn_lm:medium', ('E=1150', 'D=1150'), 40, 70, 'sgd', 0.25),  # width of arXiv 1708.02182
 }
 
@@ -134,23 +135,29 @@ def of_preset(name: str, preset: Preset) -> Subject:
   """Compiles the step of a preset for the first device, on random tokens."""
   import jax
 
-  from lmx import cost, parallel, state, step
+  from lmx import cost, parallel, sparse_step, state, step
   from lmx.optim import build
 
   task, _ = describe.task_of(preset.model, preset.changes)
   # 0.01 is the default of torch.optim.AdamW, which the peer uses; it costs nothing measurable.
   decay = 0.01 if preset.optimizer == 'adamw' else 0.0
   cfg = build.Config(optimizer=preset.optimizer, lr=1e-4, clip_norm=preset.clip, weight_decay=decay)
+  if hasattr(task.model, 'rows'):
+    cfg = build.Config(optimizer='sgd', lr=1e-4)  # what such models are trained with
   tx = build.make(cfg, task.shapes(), functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts = (task.model, task.cfg, task.objective, task.objective_cfg)
-  train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100))
+  if sparse_step.suits(task.model, cfg):
+    train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
+  else:
+    train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100))
   engine = parallel.Engine(parallel.Config(), jax.devices()[:1])
   held = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
   batch = engine.put_batch(cost.random_batch(task, preset.batch, preset.length))
   key = engine.replicate(jax.random.key(1))
   begin = time.perf_counter()
-  compiled = engine.compile_train(train_step, held).lower(held, rows, batch, key).compile()
+  options = getattr(task.model, 'COMPILER_OPTIONS', None)
+  compiled = engine.compile_train(train_step, held, options=options).lower(held, rows, batch, key).compile()
   seconds = time.perf_counter() - begin
 
   def steps(k: int) -> tuple[list[float], float]:
@@ -178,7 +185,7 @@ def of_config(path: str, overrides: list[str]) -> Subject:
 
   loaded = config.load(path, overrides)
   corpus = train.load_corpus(config.to_run(loaded))
-  _, settled = config.with_vocabulary(loaded, corpus.tokenizer.vocab_size)
+  _, settled = config.with_corpus(loaded, corpus)
   engine = parallel.Engine(settled.parallel)
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
@@ -214,8 +221,10 @@ def of_config(path: str, overrides: list[str]) -> Subject:
 def peer_spec(subject: Subject) -> dict[str, Any]:
   """What the peer is told to build; InputError if it has no such model or not these dropout rates."""
   cfg, name = subject.task.cfg, subject.task.model.__name__.rsplit('.', 1)[-1]
+  if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied:
+    return _awd_lstm_spec(subject)
   if name not in _DROPOUT:
-    raise InputError(f'the peer has no model "{name}"; it has {", ".join(_DROPOUT)}')
+    raise InputError(f'the peer has no model "{name}"; it has {", ".join([*_DROPOUT, "awd_lstm (LSTM, tied)"])}')
   rates = {getattr(cfg, field) for field in _DROPOUT[name]}
   optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
   if len(rates) > 1:
@@ -231,6 +240,16 @@ def peer_spec(subject: Subject) -> dict[str, Any]:
     'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
     'threads': _cores(),
   }
+
+
+def _awd_lstm_spec(subject: Subject) -> dict[str, Any]:
+  cfg = subject.task.cfg
+  rates = ('input', 'hidden', 'output', 'embedding', 'weight')
+  return {
+    'kind': 'awd_lstm', **{field: getattr(cfg, field) for field in ('V', 'E', 'D', 'N', 'alpha', 'beta')},
+    'dropout': {rate: getattr(cfg, f'dropout_{rate}') for rate in rates}, 'batch': subject.batch,
+    'length': subject.length, 'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
+  }  # fmt: skip
 
 
 def _cores() -> int:

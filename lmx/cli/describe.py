@@ -18,6 +18,8 @@ from typing import Any
 from lmx.errors import InputError, nearest
 
 _LENGTH = 35  # tokens a row of a model without a window (arXiv 1409.2329, section 4.1)
+# Labels of no data set in particular, for heads whose size the data decides.
+_LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
 Row = tuple[str, tuple[int, ...], int]
 
 
@@ -89,7 +91,8 @@ def task_of(text: str, changes: Iterable[str] = ()):
 
   module, cfg, name = model_of(text, changes)
   objective = objectives.get(module.OBJECTIVE)
-  return cost.Task(module, cfg, objective, objective.Config()), name
+  options = objective.settle(objective.Config(), _LABELS) if hasattr(objective, 'settle') else objective.Config()
+  return cost.Task(module, cfg, objective, options), name
 
 
 def length_of(cfg: Any, batch: int, length: int) -> int:

@@ -1,4 +1,5 @@
-"""`lmx evaluate --workdir=DIR [--split=test] [--which=best|last|STEP] [--config.data.eval_batch_size=1 ...]`."""
+"""`lmx evaluate --workdir=DIR [--split=test] [--which=best|last|STEP] [--cache=500,0.1,1]
+[--mixture=trigram:0.5] [--output=FILE.json] [--config.evaluation.batch_size=1 ...]`."""
 
 from __future__ import annotations
 
@@ -11,14 +12,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--split', default='test', help='train, valid or test')
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
   parser.add_argument('--no-baselines', action='store_true', help='leave the n-gram models out')
+  parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also measure with a continuous cache')
+  parser.add_argument(
+    '--mixture', metavar='NAME[:WEIGHT]', help="also measure it mixed with an n-gram model: 'trigram' or 'kneser_ney'"
+  )  # fmt: skip
+  parser.add_argument('--ensemble', default='', help='work directories of further classifiers, with commas between')
+  parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
   parser.add_argument('--json', action='store_true', help='print the figures as JSON')
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import evaluate, restored
+  from lmx import evaluate, log, mixture, pointer, predictions, restored
+  from lmx.data import pipeline
 
   which = int(args.which) if args.which.isdigit() else args.which
-  run = restored.load(args.workdir, which, args.overrides)
-  figures = evaluate.of_run(run, args.split, with_baselines=not args.no_baselines)
+  cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
+  mixed = _mixture(args.mixture) if args.mixture else []
+  run = restored.load(args.workdir, which, [*args.overrides, *cache, *mixed])
+  if args.ensemble:
+    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], args.split, which)
+  else:
+    figures = evaluate.of_run(run, args.split, with_baselines=not args.no_baselines)
+  if run.run.evaluation.cache:
+    figures['cache'] = pointer.of_run(run, args.split)
+  if run.run.evaluation.mixture:
+    figures['mixture'] = mixture.measure(run.run, pipeline.load(run.run.data), run.params, args.split)
+  if args.output:
+    log.write_json(args.output, figures)
   print(json.dumps(figures, indent=1) if args.json else evaluate.summary(figures))
+  if 'mixture' in figures and not args.json:
+    print('  ' + mixture.label(figures['mixture']))
   return 0
+
+
+def _mixture(text: str) -> list[str]:
+  """Overrides for NAME[:WEIGHT]."""
+  name, _, weight = text.partition(':')
+  return [f'evaluation.mixture={name}', *([f'evaluation.mixture_weight={weight}'] if weight else [])]

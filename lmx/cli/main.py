@@ -16,10 +16,16 @@ from lmx.errors import InputError, NonFiniteLoss, nearest
 COMMANDS = {
   'train': 'train a model, or go on where the work directory stopped',
   'evaluate': 'measure a trained model exactly on a split',
+  'ngrams': 'measure n-gram models on the data of a config',
   'generate': 'write text with a trained model',
+  'embed': 'write the vectors of all layers for the lines of a text file',
+  'predict': 'label documents with a trained classifier',
+  'pipeline': 'run the stages of an experiment one after another',
   'describe': 'show the parameters, operations and memory of a model',
   'list': 'list the models and the experiments',
   'prepare': 'download or read the data of a config and tokenise it',
+  'vectors': "measure, show and write a run's vectors of words",
+  'phrases': 'join words that keep company into phrases, for word2vec',
   'bench': 'time the training step, also against PyTorch',
 }
 

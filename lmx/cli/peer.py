@@ -9,13 +9,15 @@ ends the program; what libraries print goes to standard error.
 1. A model, which may be sent again to start over:
    {"kind": "lstm", "V": 10000, "E": 650, "D": 650, "N": 2, "batch": 20, "length": 35, "threads": 2}
    kind        "gpt2" (transformers GPT2LMHeadModel), "bert" (transformers BertForPreTraining), "lstm", "gru",
-               "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias)
+               "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias), or "awd_lstm" (PyTorch's
+               LSTM kernel layer by layer, the last of width E, with the dropouts and penalties of Merity et al. 2018)
    V, D, N     vocabulary, width, layers
    E           embedding width of the recurrent kinds (D)
    tied        recurrent kinds: the output matrix is the embedding (false)
    H, F        gpt2, bert: heads; width of the feed-forward layer (4 D)
    predictions bert: positions predicted per row (15% of the length)
-   dropout     rate, of every kind that the model has (0)
+   dropout     rate, of every kind that the model has (0); awd_lstm: the five rates as {"input": 0.4, ...}
+   alpha, beta awd_lstm: factors of the two activation penalties
    batch, length   rows and tokens per row
    threads     of PyTorch (2)
    optimizer   "adamw" (default), "adam" or "sgd"
@@ -38,7 +40,7 @@ import sys
 import time
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
-KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu')
+KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm')
 
 
 def _recurrent(spec, torch):
@@ -64,6 +66,39 @@ def _recurrent(spec, torch):
     state = tuple(s.detach() for s in state) if isinstance(state, tuple) else state.detach()
     scores = modules['output'](nn.functional.dropout(y, drop))
     return nn.functional.cross_entropy(scores.view(-1, spec['V']), tokens_TB[1:].reshape(-1))
+
+  return modules, loss
+
+
+def _awd_lstm(spec, torch):
+  """Builds (modules, loss function) of AWD-LSTM, tied."""
+  nn = torch.nn
+  V, E, N, rate = spec['V'], spec['E'], spec['N'], spec['dropout']
+  widths = [E] + [spec['D']] * (N - 1) + [E]
+  layers = [nn.LSTM(a, b) for a, b in zip(widths, widths[1:])]  # noqa: B905 (any Python)
+  modules = nn.ModuleDict({'embed': nn.Embedding(V, E), 'layers': nn.ModuleList(layers)})
+  modules.register_parameter('bias', nn.Parameter(torch.zeros(V)))
+  nn.init.uniform_(modules['embed'].weight, -0.1, 0.1)
+  state = [torch.zeros(2, 1, spec['batch'], width) for width in widths[1:]]
+
+  def locked(x, name):
+    return x * nn.functional.dropout(torch.ones(1, *x.shape[1:]), rate[name])
+
+  def loss():
+    tokens_TB = torch.randint(V, (spec['length'] + 1, spec['batch']))
+    table = modules['embed'].weight
+    x = nn.functional.embedding(tokens_TB[:-1], table * nn.functional.dropout(torch.ones(V, 1), rate['embedding']))
+    x = locked(x, 'input')
+    for i, layer in enumerate(layers):
+      weights = [layer.weight_ih_l0, nn.functional.dropout(layer.weight_hh_l0, rate['weight']),
+                 layer.bias_ih_l0, layer.bias_hh_l0]  # fmt: skip
+      x, h, c = torch._VF.lstm(x, tuple(state[i]), weights, True, 1, 0.0, True, False, False)
+      state[i] = torch.stack([h.detach(), c.detach()])
+      raw = x
+      x = locked(x, 'hidden' if i < N - 1 else 'output')
+    scores = nn.functional.linear(x, table, modules.bias)
+    total = nn.functional.cross_entropy(scores.view(-1, V), tokens_TB[1:].reshape(-1))
+    return total + spec['alpha'] * x.pow(2).mean() + spec['beta'] * (raw[1:] - raw[:-1]).pow(2).mean()
 
   return modules, loss
 
@@ -125,7 +160,7 @@ def build(spec):
   if spec['kind'] not in KINDS:
     raise ValueError(f'unknown kind "{spec["kind"]}"; known: {", ".join(KINDS)}')
   torch.set_num_threads(spec['threads'])
-  model, loss_of = {'gpt2': _gpt2, 'bert': _bert}.get(spec['kind'], _recurrent)(spec, torch)
+  model, loss_of = {'gpt2': _gpt2, 'bert': _bert, 'awd_lstm': _awd_lstm}.get(spec['kind'], _recurrent)(spec, torch)
   model.train()
   weights = list(model.parameters())
   make = {'adamw': torch.optim.AdamW, 'adam': torch.optim.Adam, 'sgd': torch.optim.SGD}[spec['optimizer']]

@@ -1,11 +1,12 @@
 """Batches as pure functions of (seed, step, row) over a split's token array.
 
-`Streams` and `Windows` are index arithmetic, `Packed` reads an index of pieces made once, `Pairs` a list of sentence
-pairs made once (Devlin et al. 2018, arXiv 1810.04805, and the code released with it, create_pretraining_data.py:
-`pair_spans` and its docstring). Any step costs the same to reach, and a row holds the same whichever host asks for it.
+`Windows` (and `streams.Streams`) are index arithmetic, `Packed` reads an index of pieces made once, `Pairs` a list of
+sentence pairs made once (Devlin et al. 2018, arXiv 1810.04805, and the code released with it,
+create_pretraining_data.py: `pair_spans` and its docstring). Any step costs the same to reach, and a row holds the same
+whichever host asks for it.
 
 Letters: B rows of the global batch, T positions, P predicted positions, L pieces of packed documents, I examples.
-`index_B` is the number of the row's window, packed row or pair in its split (for `Streams`, step in the epoch times
+`index_B` is the number of the row's window, packed row or pair in its split (for streams, step in the epoch times
 batch size plus row); -1 marks a row that only fills up the last batch of an evaluation.
 
 Deviation of `Pairs`: sentences that the released code deletes token by token are cut at once, with the same
@@ -65,7 +66,7 @@ class Batches(abc.ABC):
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""
-    epoch, local = divmod(step, self.steps)
+    epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
     example_B = local * self.batch_size + np.arange(self.batch_size)[rows]
@@ -78,6 +79,18 @@ class Batches(abc.ABC):
     batch = self._make(epoch, example_B, live_B)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return batch
+
+  def epoch_of(self, step: int) -> tuple[int, int]:
+    """Returns the epoch of a step, and the number of the step within it."""
+    return divmod(step, self.steps)
+
+  def steps_in(self, epochs: float) -> int:
+    """Returns the number of steps of the first `epochs` epochs, rounded."""
+    return round(epochs * self.steps)
+
+  def positions(self) -> int:
+    """Returns the positions of an epoch, padding included."""
+    return self.steps * self.batch_size * self.length
 
   @abc.abstractmethod
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
@@ -99,36 +112,10 @@ class Batches(abc.ABC):
   def _next_tokens(self, start_B: np.ndarray, live_BT: np.ndarray) -> dict[str, np.ndarray]:
     """Reads inputs and next-token targets from `start_B` on, with weight 0 where not live."""
     last = self._tokens.size - 1
-    tokens_BS = self._read(np.minimum(start_B[:, None] + np.arange(self.length + 1), last))
+    tokens_BS = self._read(np.minimum(start_B[:, None] + np.arange(live_BT.shape[1] + 1), last))
     return dict(
       tokens_BT=np.where(live_BT, tokens_BS[:, :-1], 0), targets_BT=np.where(live_BT, tokens_BS[:, 1:], 0),
       weights_BT=live_BT.astype(np.float32))
-
-
-class Streams(Batches):
-  """Contiguous streams for recurrent models: row b of a step goes on where row b of the step before ended.
-
-  The N - 1 tokens that have one before them are dealt to the rows in order, so rows overlap by the one token that is
-  the last target of one and the first input of the next, and every token but the first is predicted exactly once in an
-  epoch, in training too. Only the last step of an epoch is padded (weight 0), so the state is never carried over
-  padding. With one row the evaluation is that of the papers.
-  """
-
-  stateful = True
-
-  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool):
-    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
-    predicted = self._tokens.size - 1
-    self._starts = np.arange(batch_size + 1) * predicted // batch_size
-    steps = -(-int(np.diff(self._starts).max()) // length)
-    enough = not train or predicted >= batch_size * length
-    self._set(steps * batch_size if enough else 0, predicted, str(batch_size * length + 1))
-
-  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    step_B, row_B = np.divmod(example_B, self.batch_size)
-    start_B = self._starts[row_B] + step_B * self.length
-    live_BT = start_B[:, None] + np.arange(self.length) < self._starts[row_B + 1][:, None]
-    return self._next_tokens(start_B, live_BT) | dict(reset_B=step_B == 0)
 
 
 class Windows(Batches):

@@ -10,7 +10,6 @@ directory is named by a hash of the data set's content and the tokenizer's optio
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import hashlib
 import io
@@ -18,43 +17,19 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import tqdm
 
 from lmx.data import cache, sources, tokenizers
 from lmx.data import sentences as sentence_rules
+from lmx.data.splits import Split, Writer
 from lmx.errors import InputError
 
 FORMAT = 1  # of the cache; raise it when the same request gives other tokens
 _CHARACTERS = 1_000_000  # of text encoded at once
-_DIGESTED = ('tokens', 'offsets', 'sentences', 'labels')
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-  """One part of a corpus (train, valid, test).
-
-  Attributes:
-    name: the split's name.
-    tokens: 1-D array of token ids, the documents one after another (uint8, uint16 or uint32; a
-      memory map when read from the cache). Convert before arithmetic: the type is unsigned.
-    offsets: int64, documents + 1 entries: document d is tokens[offsets[d]:offsets[d + 1]]; where
-      the tokenizer has an end-of-text id, that id ends each of them.
-    sentences: int64 starts of the sentences and the end of the last one, or None where the data set
-      has none. Every document that is not empty starts a sentence; a document's last sentence holds
-      its end-of-text id.
-    labels: int32, one a document, indices of manifest['label_names'], or None.
-    counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
-  """
-
-  name: str
-  tokens: np.ndarray
-  offsets: np.ndarray
-  sentences: np.ndarray | None
-  labels: np.ndarray | None
-  counts: Mapping[str, int]
+_PARTS = ('offsets', 'sentences', 'labels', 'token_labels')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +70,7 @@ class Corpus:
     made, records = {}, {}
     for name, documents in splits.items():
       buffer = io.BytesIO()
-      writer = _Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
+      writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
       rows = ((str(i), text, '') for i, text in enumerate(documents))
       for text, _, pieces in _encoded(rows, tokenizer, sentences):
         writer.add(text, pieces)
@@ -104,7 +79,7 @@ class Corpus:
         np.frombuffer(buffer.getvalue(), writer.dtype),
         None if labels is None else np.asarray(labels[name], np.int32),
       )
-      arrays = {key: getattr(made[name], key) for key in _DIGESTED}
+      arrays = {key: getattr(made[name], key) for key in ('tokens', *_PARTS)}
       records[name] = {'counts': dict(made[name].counts)} | {
         key: hashlib.sha256(value.tobytes()).hexdigest() for key, value in arrays.items() if value is not None
       }
@@ -138,6 +113,7 @@ class Spec:
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: text_files: share held out for validation, and for test, where no file is.
+    all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
   """
 
   dataset: str = 'embedded'
@@ -151,11 +127,12 @@ class Spec:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  all_words: bool = False
 
   def __post_init__(self):
     if self.tokenizer not in tokenizers.KINDS:
       tokenizers.train(self.tokenizer, ())  # raises, with the nearest kind
-    if unknown := set(self.vocabulary_splits) - {'train', 'valid', 'test'}:
+    if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
 
   def source(self) -> sources.Source:
@@ -196,6 +173,8 @@ def prepare(spec: Spec, cache_dir: str = '') -> str:
   else:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
     request |= {name: getattr(spec, name) for name in names}
+  if spec.all_words:
+    request['all_words'] = True
   key = manifest_hash(request)[:16]
   name = f'{spec.dataset}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
@@ -230,7 +209,7 @@ def read(directory: str, *, verify: bool = False) -> Corpus:
     stem = os.path.join(directory, name)
     arrays: dict[str, Any] = {
       part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None
-      for part in ('offsets', 'sentences', 'labels')
+      for part in _PARTS
     }
     tokens = np.memmap(f'{stem}.tokens', dtype, mode='r')
     splits[name] = Split(name, tokens, **arrays, counts=record['counts'])
@@ -240,71 +219,6 @@ def read(directory: str, *, verify: bool = False) -> Corpus:
 def manifest_hash(manifest: Mapping[str, Any]) -> str:
   """Returns the sha256 (hex) of the manifest's canonical JSON."""
   return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-class _Writer:
-  """Takes a split's pieces in order and writes the tokens."""
-
-  def __init__(
-    self,
-    name: str,
-    file: BinaryIO,
-    tokenizer: tokenizers.Tokenizer,
-    sentences: bool,
-    *,
-    line_words: bool,
-  ):
-    self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
-    self.digest = hashlib.sha256()
-    self.labels: list[str] = []
-    self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
-    self._offsets = array.array('q', [0])
-    self._sentences = array.array('q') if sentences else None
-    self._size, self._last = 0, -1
-    self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
-
-  def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
-    """Takes a document, or a part of one: its text and the ids of its sentences."""
-    for ids in pieces:
-      if ids.size:
-        if self._sentences is not None:
-          self._sentences.append(self._size)
-        self._write(ids)
-    self._counts['words'] += len(text.split()) + (text.count('\n') if self._line_words else 0)
-    self._counts['characters'] += len(text)
-    self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
-
-  def end_document(self, label: str) -> None:
-    """Closes the document with the end-of-text id, unless it ends so already."""
-    eos = self._tokenizer.eos_id
-    if eos is not None and (self._last != eos or self._offsets[-1] == self._size):
-      if self._sentences is not None and self._offsets[-1] == self._size:
-        self._sentences.append(self._size)
-      self._write(np.asarray([eos]))
-    self._offsets.append(self._size)
-    self.labels.append(label)
-
-  def split(self, tokens: np.ndarray, labels: np.ndarray | None) -> Split:
-    """The finished split, around its tokens as an array."""
-    offsets = np.frombuffer(self._offsets, np.int64)
-    starts = None
-    if self._sentences is not None:
-      starts = np.frombuffer(array.array('q', [*self._sentences, self._size]), np.int64)
-    words = self._size if self._tokenizer.kind == 'words' else self._counts['words']
-    counts = {'tokens': self._size, **self._counts, 'words': words, 'documents': len(offsets) - 1}
-    return Split(self._name, tokens, offsets, starts, labels, counts)
-
-  def _write(self, ids: np.ndarray) -> None:
-    if ids.max() >= self._tokenizer.vocab_size or ids.min() < 0:
-      raise InputError(
-        f'split {self._name}: token id {ids.max()} in the data, but the vocabulary has '
-        f'{self._tokenizer.vocab_size} entries'
-      )
-    block = ids.astype(self.dtype).tobytes()
-    self._file.write(block)
-    self.digest.update(block)
-    self._size += ids.size
-    self._last = int(ids[-1])
 
 
 def _encoded(
@@ -347,6 +261,8 @@ def _build(
   """Tokenises into `directory`, the manifest last."""
   splits = sources.open_splits(source, cache_dir)
   tokenizer = tokenizer or _train(spec, source.rules, splits)
+  if spec.all_words:
+    tokenizer = tokenizers.with_all_words(tokenizer, _texts(splits, splits, 'spelling'))
   written = list(tokenizer.save(directory))
   mode = source.rules.sentences
   if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
@@ -355,19 +271,19 @@ def _build(
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
       lines = source.rules.words == 'lines'
-      writer = _Writer(name, file, tokenizer, bool(mode), line_words=lines)
+      writer = Writer(name, file, tokenizer, bool(mode), line_words=lines, token_labels=source.rules.token_labels)
       _write_split(writer, examples, tokenizer, mode, source.rules.stream, name)
     writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
-  label_names = sorted({label for writer in writers.values() for label in writer.labels})
+  label_names, labels = _numbered({name: writer.labels for name, writer in writers.items()})
+  token_names, token_labels = _numbered({name: writer.token_labels or [] for name, writer in writers.items()})
   records = {}
   for name, writer in writers.items():
-    labels = np.searchsorted(label_names, writer.labels) if label_names != [''] else None
-    split = writer.split(np.zeros(0), None if labels is None else labels.astype(np.int32))
+    split = writer.split(np.zeros(0), labels.get(name), token_labels.get(name))
     if not split.counts['tokens']:
       raise InputError(f'data set {spec.dataset}: split {name} holds no tokens')
     records[name] = {'counts': dict(split.counts)}
     written.append(f'{name}.tokens')
-    for part in ('offsets', 'sentences', 'labels'):
+    for part in _PARTS:
       if (values := getattr(split, part)) is not None:
         np.save(os.path.join(directory, f'{name}.{part}.npy'), values)
         written.append(f'{name}.{part}.npy')
@@ -377,7 +293,8 @@ def _build(
     'dataset': source.identity(),
     'tokenizer': _tokenizer_record(tokenizer),
     'word_rule': _word_rule(tokenizer, source.rules.words == 'lines'),
-    'label_names': label_names if label_names != [''] else [],
+    'label_names': label_names,
+    **({'token_label_names': token_names} if token_names else {}),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -389,8 +306,16 @@ def _build(
     json.dump(manifest, file, indent=1)
 
 
+def _numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
+  """(names of the labels in order, split -> their numbers, -1 for none; without splits where there are no labels)."""
+  names = sorted({label for found in labels.values() for label in found} - {''})
+  ids = {label: i for i, label in enumerate(names)}
+  number = lambda found: np.asarray([ids.get(label, -1) for label in found], np.int32)
+  return names, {split: number(found) for split, found in labels.items()} if names else {}
+
+
 def _write_split(
-  writer: _Writer,
+  writer: Writer,
   examples: sources.Examples,
   tokenizer: tokenizers.Tokenizer,
   mode: str,
@@ -407,22 +332,23 @@ def _write_split(
 
 
 def _train(spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples]) -> tokenizers.Tokenizer:
-  def texts(names: Iterable[str], what: str) -> Iterator[str]:
-    for name in names:
-      if name in splits:
-        for _, text, _ in _progress(splits[name], f'{what} {name}'):
-          yield text
-
   return tokenizers.train(
     spec.tokenizer,
-    texts(spec.vocabulary_splits, 'learning the vocabulary from'),
+    _texts(splits, spec.vocabulary_splits, 'learning the vocabulary from'),
     vocab_size=spec.vocab_size,
     min_count=spec.min_count,
     lower_case=spec.lower_case,
     rule=rules.words,
     document_eos=rules.document_eos,
-    others=texts(splits, 'checking the characters of'),
+    others=_texts(splits, splits, 'checking the characters of'),
   )
+
+
+def _texts(splits: Mapping[str, sources.Examples], names: Iterable[str], what: str) -> Iterator[str]:
+  for name in names:
+    if name in splits:
+      for _, text, _ in _progress(splits[name], f'{what} {name}'):
+        yield text
 
 
 def _progress(examples: sources.Examples, what: str) -> Iterable[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ from lmx.data import cache
 from lmx.data.builders import files
 from lmx.errors import InputError, nearest
 
-SPLITS = ('train', 'valid', 'test')
+SPLITS = ('train', 'valid', 'test', 'unsupervised')
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
 _SIZES = 'sizes.json'  # in a prepared directory: size of each file
 _BATCH = 256  # records asked of ArrayRecord at once
@@ -39,12 +39,14 @@ class Rules:
     stream: a split is one document, in several examples.
     sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
     version: version of the builder.
+    token_labels: a document's label is the labels of its words, with spaces between them.
   """
 
   words: str
   stream: bool
   sentences: str
   version: str = files.VERSION
+  token_labels: bool = False
 
   @property
   def document_eos(self) -> bool:
@@ -54,14 +56,23 @@ class Rules:
 
 RULES = {
   'embedded': Rules('prose', False, 'prose'),
+  'embedded_topics': Rules('prose', False, ''),
   'text_files': Rules('prose', False, 'auto'),
   'ptb': Rules('lines', True, 'lines'),
+  'ptb_characters': Rules('lines', True, 'lines'),
   'wikitext2': Rules('lines', False, 'prose'),
   'wikitext103': Rules('lines', False, 'prose'),
   'text8': Rules('space', True, ''),
   'enwik8': Rules('prose', True, ''),
   'brown': Rules('lines', False, 'lines'),
+  'brown_stream': Rules('space', True, ''),
   'lm1b': Rules('lines', False, 'lines', version='1.1.0'),
+  'trec': Rules('prose', False, ''),
+  'imdb': Rules('prose', False, ''),
+  'embedded_tags': Rules('space', False, '', token_labels=True),
+  'sst2': Rules('space', False, ''),
+  'sst2_phrases': Rules('space', False, ''),
+  'wnut17': Rules('space', False, '', token_labels=True),
 }
 
 
@@ -91,7 +102,7 @@ class Source:
   def identity(self) -> dict[str, Any]:
     """What the content depends on, JSON-able: name, version, digests of the files, options."""
     identity: dict[str, Any] = {'name': self.name, 'version': self.rules.version}
-    if self.name == 'embedded':
+    if self.name.startswith('embedded'):
       prose = importlib.import_module('lmx.data.builders.embedded.prose')
       return identity | prose.fingerprint()
     if self.name == 'text_files':
@@ -105,9 +116,11 @@ class Source:
       return identity | {'downloads': _checksums(self.name)}
     found_parts = files.find(self.name, self.manual_dir)
     inputs = {part: [_digest(path)] for part, path in sorted(found_parts.items())}
-    if 'all' in inputs and self.name == 'brown':  # the texts lie beside the list of categories
+    if 'all' in inputs and self.name.startswith('brown'):  # the texts lie beside the list of categories
       folder = os.path.dirname(found_parts['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
+    if self.name == 'imdb' and not found_parts['train'].removesuffix('.gz').endswith('.tsv'):
+      inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(found_parts.items())]
     return identity | {'files': inputs}
 
   @property
@@ -157,7 +170,7 @@ def _builder(source: Source, directory: str) -> Any:
       name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=source.split_fraction
     )
   else:
-    config = 'default' if source.check_sizes or source.name == 'embedded' else 'unchecked'
+    config = 'default' if source.check_sizes or source.name.startswith('embedded') else 'unchecked'
   return module.Builder(data_dir=directory, config=config)
 
 
@@ -256,6 +269,17 @@ def _quiet():
 
 def _digest(path: str) -> list[str]:
   return [os.path.basename(path), cache.sha256(path)]
+
+
+def _listing(folder: str) -> str:
+  """Digest of the names and sizes of all files below a folder: a hundred thousand of them are not read for it."""
+  digest = hashlib.sha256()
+  for directory, folders, names in os.walk(folder):
+    folders.sort()
+    for name in sorted(names):
+      path = os.path.join(directory, name)
+      digest.update(f'{os.path.relpath(path, folder)}\0{os.path.getsize(path)}\0'.encode())
+  return digest.hexdigest()
 
 
 def _checksums(name: str) -> list[str]:

@@ -176,13 +176,15 @@ class Words(Tokenizer):
     rule: 'lines': white space splits, a line end is `<eos>`; 'space': white space splits; 'prose': words,
       punctuation and line ends, and `<eos>` ends a document.
     lower_case: lower the text first.
+    known: how many of the tokens are the vocabulary proper, the others being there to be spelled; 0: all.
   """
 
   kind = 'words'
 
-  def __init__(self, tokens: Sequence[str], rule: str, *, lower_case: bool = False):
+  def __init__(self, tokens: Sequence[str], rule: str, *, lower_case: bool = False, known: int = 0):
     self.tokens, self.rule, self.lower_case = list(tokens), rule, lower_case
     self.vocab_size = len(self.tokens)
+    self.known = known or self.vocab_size
     self._ids = {token: i for i, token in enumerate(self.tokens)}
     if '<unk>' not in self._ids:
       raise InputError('a vocabulary of words must hold <unk>')
@@ -206,7 +208,20 @@ class Words(Tokenizer):
     return np.ones(len(self._checked(ids)), bool)
 
   def _content(self) -> dict[str, Any]:
-    return {'kind': self.kind, 'rule': self.rule, 'lower_case': self.lower_case, 'tokens': self.tokens}
+    content = {'kind': self.kind, 'rule': self.rule, 'lower_case': self.lower_case, 'tokens': self.tokens}
+    return content if self.known == self.vocab_size else content | {'known': self.known}
+
+
+def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
+  """The tokenizer with the other words of `texts` behind its own, by falling frequency; InputError if not of words."""
+  if not isinstance(tokenizer, Words):
+    raise InputError(f'data.characters needs data.tokenizer "words"; it is "{tokenizer.kind}"')
+  counts: collections.Counter[str] = collections.Counter()
+  for text in texts:
+    counts.update(word_rules.split(text, tokenizer.rule, tokenizer.lower_case))
+  known = set(tokenizer.tokens)
+  others = [word for word in _ranked(counts) if word not in known]
+  return Words(tokenizer.tokens + others, tokenizer.rule, lower_case=tokenizer.lower_case, known=tokenizer.known)
 
 
 class _Subwords(Tokenizer):
@@ -403,7 +418,8 @@ def load(directory: str) -> Tokenizer:
     if kind == 'characters':
       return Characters(content['tokens'])
     if kind == 'words':
-      return Words(content['tokens'], content['rule'], lower_case=content['lower_case'])
+      known = int(content['known']) if 'known' in content else 0
+      return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
     return {'bpe': Bpe, 'wordpiece': WordPiece}[kind](model)
   except InputError:

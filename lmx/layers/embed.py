@@ -5,10 +5,12 @@ Ids must be checked on the host: an id outside the table is clipped here without
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
-from lmx.types import Array
+from lmx.types import Array, Rows
 
 
 def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = False) -> Array:
@@ -18,9 +20,14 @@ def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = Fa
   return std * jax.random.normal(key, (rows, width), jnp.float32)
 
 
-def lookup(table_VD: Array, ids_BT: Array, dtype: str) -> Array:
-  """Rows of a table, (B, T, D) in `dtype`."""
-  return jnp.take(table_VD, ids_BT, axis=0, mode='clip').astype(dtype)
+def lookup(table_VD: Array | Rows, ids_BT: Any, dtype: str) -> Any:
+  """Rows of a table, (B, T, D) in `dtype`; for a tuple of ids a tuple.
+
+  A step that has read the rows already gives them as `Rows` instead of the table.
+  """
+  if isinstance(table_VD, Rows):
+    return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)
+  return jax.tree.map(lambda ids: jnp.take(table_VD, ids, axis=0, mode='clip').astype(dtype), ids_BT)
 
 
 def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:

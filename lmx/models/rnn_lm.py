@@ -31,6 +31,8 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
+COMPILER_OPTIONS = recurrent.COMPILER_OPTIONS
+VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Config:
     init_scale: every parameter is uniform in +-init_scale.
     forget_bias: added at the start to the bias of the LSTM's forget gate.
     dtype: compute type.
-    backend: derivative of the loop over time, 'scan', 'custom' or 'auto' (lmx/layers/recurrent.py).
+    backend: the loop over time, 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -70,7 +72,7 @@ class Config:
   def __post_init__(self):
     recurrent.get(self.cell)
     check_choice('model.bias', self.bias, ('single', 'double'))
-    check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
+    check_choice('model.backend', self.backend, recurrent.BACKENDS)
     check_range('model.N', self.N, 1)
     if self.tied and self.E != self.D:
       raise InputError(f'rnn_lm: a tied output needs E = D, but E = {self.E} and D = {self.D}')

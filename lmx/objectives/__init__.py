@@ -12,7 +12,11 @@ An objective exports
   headline(cfg) -> the name of the figure that is shown first;
   protocol(cfg, data, batches) -> words that say how it was measured beyond the batches;
   shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch as the data side makes it;
+  UNIT (optional): what the weight of its first term counts, 'tokens' unless named;
   SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
+A model may add terms of its own in training, such as the activation penalties of the AWD-LSTM: it exports
+`penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`; an
+objective that calls `penalties` below honours them, and the step adds up their weights with its own.
 The loss of a step is the sum over terms of sum_t / W_t with W_t the weight of the global batch: exact however the rows
 are divided, and one mechanism for objectives with one denominator (causal LM) and with two (masked LM).
 """
@@ -22,8 +26,10 @@ from __future__ import annotations
 import importlib
 import pathlib
 from types import ModuleType
+from typing import Any
 
 from lmx.errors import InputError, nearest
+from lmx.types import Array, Batch, Features, Params
 
 
 def names() -> list[str]:
@@ -36,3 +42,13 @@ def get(name: str) -> ModuleType:
   if name not in names():
     raise InputError(f'unknown objective "{name}"{nearest(name, names())}')
   return importlib.import_module(f'lmx.objectives.{name}')
+
+
+def penalties(
+  model: ModuleType, model_cfg: Any, params: Params, features: Features, batch: Batch, key: Array | None
+) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
+  """What the model adds to the loss in training: (its sums, the same as metrics); nothing where `key` is None."""
+  if key is None or not hasattr(model, 'penalties'):
+    return {}, {}
+  sums, weights = model.penalties(model_cfg, params, features, batch), model.penalty_weights(model_cfg, batch)
+  return sums, {name: (total, weights[name]) for name, total in sums.items()}

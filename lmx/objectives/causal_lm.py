@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.metrics import language
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.objectives import penalties
+from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'text'
 
@@ -74,14 +75,24 @@ def loss(
     key: randomness of dropout, None at evaluation.
 
   Returns:
-    Output with sums {'nll'}, metrics {'nll': (sum, tokens)} and the state after the batch.
+    Output with sums {'nll'} and in training the model's penalties, metrics {'nll': (sum, tokens)}, the penalties too,
+    and the state after the batch.
   """
   begin = _begin(cfg, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
   nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
   total = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
-  metrics = {'nll': (total, weights(cfg, batch)['nll'])}
-  return Output({'nll': total}, metrics, end if cfg.stateful else state)
+  extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
+  metrics = {'nll': (total, weights(cfg, batch)['nll'])} | measured
+  return Output({'nll': total} | extra, metrics, end if cfg.stateful else state)
+
+
+def scored(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State) -> tuple[Array, Features, State]:
+  """As in evaluation: negative log-likelihood of each target in nats, (B, T) float32, features, state after it."""
+  begin = _begin(cfg, model, model_cfg, batch, state)
+  features, end = model.apply(model_cfg, params['model'], batch, begin)
+  nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
+  return nll_BT, features, end if cfg.stateful else state
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

@@ -15,22 +15,25 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_range, nearest
+from lmx.optim import averaging, schedules, unfreeze
 from lmx.optim import groups as groups_lib
-from lmx.optim import schedules
 from lmx.optim.adam import scale_by_raw_adam
 from lmx.types import Array, Params
 
-OPTIMIZERS = ('adam', 'adamw', 'bert_adam', 'sgd')
+OPTIMIZERS = ('adagrad', 'adam', 'adamw', 'bert_adam', 'sgd')
 SCHEDULES = (
   'constant',
   'linear',
   'cosine',
   'inverse_sqrt',
+  'inverse_time',
   'plateau',
   'slanted_triangular',
   'step_decay',
+  'milestones',
 )
+ASGD = ('off', 'triggered', 'start')
 ORIGINS = ('after_warmup', 'from_zero', 'multiplied')
 EPS = {'bert_adam': 1e-6}  # google-research/bert, optimization.py; 1e-8 elsewhere (arXiv 1412.6980, algorithm 1)
 
@@ -41,11 +44,12 @@ class Config:
 
   Attributes:
     optimizer: 'adam' (decay as L2 in the gradient), 'adamw' (decoupled), 'bert_adam' (no bias correction, decoupled),
-      'sgd' (L2 in the gradient).
+      'sgd' (L2 in the gradient), 'adagrad' (Duchi et al. 2011; L2 in the gradient).
+    accumulator: Adagrad's sum of squares before the first update; 1 in ELMo's release, 0.1 in TensorFlow.
     lr: peak learning rate; for 'inverse_sqrt' with a width, the factor of the paper's formula.
     b1: Adam's decay of the mean.
     b2: Adam's decay of the mean square.
-    eps: Adam's epsilon; 0 means 1e-8, and 1e-6 for 'bert_adam'.
+    eps: Adam's epsilon; 0 means 1e-8, and 1e-6 for 'bert_adam'. Adagrad's, under its root, is 0 unless given.
     eps_form: 'corrected' adds eps to the bias-corrected root (paper, optax), 'uncorrected' to the raw one
       (TensorFlow, released GPT). 'bert_adam' has no correction, so both are the same there.
     momentum: of 'sgd', 0 turns it off.
@@ -58,7 +62,9 @@ class Config:
     end_fraction: of `lr`, reached at the end by 'linear' and 'cosine'.
     schedule_origin: where 'linear' and 'cosine' count from, see `schedules.decayed`.
     decay_after_epochs: 'step_decay': epochs at the full rate.
-    decay_rate: 'step_decay': divisor per epoch after those.
+    decay_rate: 'step_decay': divisor per epoch after those; 'milestones': divisor at each of them.
+    milestones: 'milestones': epochs after which the rate is divided by decay_rate.
+    decrease: 'inverse_time': the rate is lr / (1 + decrease t) after t updates.
     patience: 'plateau': validations without a new best that are borne before a step down.
     factor: 'plateau': factor of a step down.
     min_lr: 'plateau': the rate falls no lower.
@@ -68,8 +74,17 @@ class Config:
     groups: (regular expression, factor of the rate, factor of the decay); the first that is found in a parameter's
       name counts, and every parameter must have one.
     layer_decay: factor of the rate per layer counted from the top; 1 turns it off.
+    unfreeze_every: epochs after which one more layer from the top is trained along, the head alone at first; 0 trains
+      all from the start (lmx/optim/unfreeze.py).
+    stages: the same with a triangle of 'slanted_triangular' for each stage: (groups trained from the top, 0 for all;
+      epochs, 0 for the rest of the run; factor of `lr`; cut_fraction).
     ema: decay of the average of the parameters that evaluation uses; 0 turns it off.
     ema_debias: start that average at nothing and correct for it, instead of at the first parameters.
+    asgd: averaged SGD: 'off'; 'triggered' averages the parameters from when the validation loss has not fallen below
+      its best (NT-ASGD); 'start' averages from the first update and ends the run there (the fine-tuning of the
+      released AWD-LSTM).
+    nonmono: asgd: validations that the best is compared without, n of the paper's algorithm 1.
+    asgd_lag: asgd: rate and mean lag behind by an update, as in torch.optim.ASGD (lmx/optim/averaging.py).
     accumulate: microbatches that a batch is split into, one after the other, before the update.
   """
 
@@ -79,6 +94,7 @@ class Config:
   b2: float = 0.999
   eps: float = 0.0
   eps_form: str = 'corrected'
+  accumulator: float = 0.1
   momentum: float = 0.0
   nesterov: bool = False
   weight_decay: float = 0.0
@@ -90,6 +106,8 @@ class Config:
   schedule_origin: str = 'after_warmup'
   decay_after_epochs: int = 4  # Zaremba et al. 2014, small
   decay_rate: float = 2.0  # Zaremba et al. 2014, small
+  milestones: tuple[float, ...] = ()
+  decrease: float = 0.0
   patience: int = 0
   factor: float = 0.5
   min_lr: float = 0.0
@@ -98,13 +116,19 @@ class Config:
   width: int = 0
   groups: tuple[groups_lib.Group, ...] = (('.*', 1.0, 1.0),)
   layer_decay: float = 1.0
+  unfreeze_every: float = 0.0
+  stages: tuple[unfreeze.Stage, ...] = ()
   ema: float = 0.0
   ema_debias: bool = True
+  asgd: str = 'off'
+  nonmono: int = 5  # arXiv 1708.02182, section 5
+  asgd_lag: bool = False
   accumulate: int = 1
 
   def __post_init__(self):
     _check_choice('optimizer', self.optimizer, OPTIMIZERS)
     _check_choice('schedule', self.schedule, SCHEDULES)
+    _check_choice('asgd', self.asgd, ASGD)
     _check_choice('schedule_origin', self.schedule_origin, ORIGINS)
     _check_choice('eps_form', self.eps_form, ('corrected', 'uncorrected'))
     for field, low, high in (
@@ -112,15 +136,18 @@ class Config:
       ('b1', 0, 1),
       ('b2', 0, 1),
       ('eps', 0, None),
+      ('accumulator', 0, None),
       ('momentum', 0, 1),
       ('weight_decay', 0, None),
       ('clip_norm', 0, None),
       ('warmup_steps', 0, None),
       ('warmup_fraction', 0, 1),
       ('decay_after_epochs', 0, None),
+      ('decrease', 0, None),
       ('patience', 0, None),
       ('min_lr', 0, None),
       ('ema', 0, 1),
+      ('nonmono', 0, None),
       ('accumulate', 1, None),
     ):
       number = getattr(self, field)
@@ -132,6 +159,13 @@ class Config:
         raise InputError(f'optim.{field} is {getattr(self, field)}; it must be above 0')
     if not self.cut_fraction < 1 or not self.factor < 1:
       raise InputError('optim.cut_fraction and optim.factor must be below 1')
+    if self.ema and self.asgd != 'off':
+      raise InputError('optim.ema and optim.asgd are two averages of the parameters; give one')
+    check_range('optim.unfreeze_every', self.unfreeze_every, 0)
+    if problem := unfreeze.check(self.stages):
+      raise InputError(f'optim.stages: {problem}')
+    if self.stages and (self.unfreeze_every or self.schedule != 'slanted_triangular'):
+      raise InputError('optim.stages needs optim.schedule "slanted_triangular", and takes the place of unfreeze_every')
     if self.warmup_steps and self.warmup_fraction:
       raise InputError('give optim.warmup_steps or optim.warmup_fraction, not both')
     warms = self.warmup_steps or self.warmup_fraction
@@ -169,6 +203,16 @@ def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Sched
       factor = schedules.decayed(decay, warmup, cfg.schedule_origin, total_steps)
     case 'inverse_sqrt':
       factor = schedules.inverse_sqrt(max(warmup, 1), cfg.width)
+    case 'milestones':
+      warm = schedules.decayed(one, warmup, 'from_zero', total_steps)
+      falls = schedules.milestones(steps_per_epoch, cfg.milestones, cfg.decay_rate)
+      factor = lambda step: warm(step) * falls(step)
+    case 'inverse_time':
+      warm = schedules.decayed(one, warmup, 'from_zero', total_steps)
+      slowing = schedules.inverse_time(cfg.decrease)
+      factor = lambda step: warm(step) * slowing(step)
+    case 'slanted_triangular' if cfg.stages:
+      factor = unfreeze.rate_by_stage(cfg.stages, cfg.ratio, total_steps, steps_per_epoch)
     case 'slanted_triangular':
       factor = schedules.slanted_triangular(total_steps, cfg.cut_fraction, cfg.ratio)
     case 'step_decay':
@@ -188,6 +232,13 @@ def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.P
     factor=cfg.factor,
     min_scale=cfg.min_lr / cfg.lr if cfg.lr else 0.0,
   )
+
+
+def average(cfg: Config, params: Params) -> averaging.State:
+  """Returns the average of the parameters that the section asks for, before the first update; None for none."""
+  if cfg.asgd != 'off':
+    return averaging.init_mean(params, begun=cfg.asgd == 'start')
+  return averaging.init(params, cfg.ema, debias=cfg.ema_debias)
 
 
 def make(
@@ -215,25 +266,42 @@ def make(
     InputError: `groups` do not cover the parameters, or one covers none.
   """
   rates, decays = groups_lib.multipliers(cfg.groups, cfg.layer_decay, params, depth, n_layers)
+  group, trained = unfreeze.groups(params, depth, n_layers), _trained(cfg, steps_per_epoch)
   eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
-  parts = []
+  parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
   if cfg.clip_norm:
     parts.append(optax.clip_by_global_norm(cfg.clip_norm))
   decay = _add_decay(cfg.weight_decay, decays) if cfg.weight_decay else optax.identity()
-  if cfg.optimizer in ('adam', 'sgd'):
+  if cfg.optimizer in ('adagrad', 'adam', 'sgd'):
     parts.append(decay)
-  if cfg.optimizer == 'bert_adam':
-    parts.append(scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=False))
-  elif cfg.optimizer != 'sgd' and cfg.eps_form == 'uncorrected':
-    parts.append(scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=True))
-  elif cfg.optimizer != 'sgd':
-    parts.append(optax.scale_by_adam(cfg.b1, cfg.b2, eps))
-  elif cfg.momentum:
-    parts.append(optax.trace(cfg.momentum, cfg.nesterov))
+  moments = _moments(cfg, eps)
+  if moments is not None:
+    parts.append(moments if trained is None else unfreeze.by_group(moments, group, trained))
   if cfg.optimizer in ('adamw', 'bert_adam'):
     parts.append(decay)
   parts.append(_scale_by_rate(rate(cfg, total_steps, steps_per_epoch), rates))
+  if trained is not None:
+    parts.append(unfreeze.without_frozen(group, trained))  # weight decay, too
   return optax.chain(*parts)
+
+
+def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:
+  if cfg.optimizer == 'adagrad':
+    return optax.scale_by_rss(cfg.accumulator, cfg.eps)
+  if cfg.optimizer == 'bert_adam':
+    return scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=False)
+  if cfg.optimizer != 'sgd' and cfg.eps_form == 'uncorrected':
+    return scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=True)
+  if cfg.optimizer != 'sgd':
+    return optax.scale_by_adam(cfg.b1, cfg.b2, eps)
+  return optax.trace(cfg.momentum, cfg.nesterov) if cfg.momentum else None
+
+
+def _trained(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
+  """The number of groups that an update trains; None where it is all of them always."""
+  if cfg.stages:
+    return unfreeze.by_stage(cfg.stages, steps_per_epoch)
+  return unfreeze.every(cfg.unfreeze_every, steps_per_epoch) if cfg.unfreeze_every else None
 
 
 def _add_decay(weight_decay: float, decays: Params) -> optax.GradientTransformation:

@@ -5,6 +5,8 @@ Linear and cosine decay come from optax. Written here, because optax lacks them:
   slanted_triangular  Howard and Ruder 2018, arXiv 1801.06146, section 3.2, equation 3.
   step_decay          by epoch, Zaremba et al. 2014, arXiv 1409.2329, section 4.1 (optax's staircase cannot begin
                       in epoch 0).
+  milestones          by epoch, Merity et al. 2018, arXiv 1803.08240 (optax's takes numbers of steps).
+  inverse_time        Bengio et al. 2003, section 4.1.
   schedule origins    where the decay after a warm-up counts from. The released code of BERT (`optimization.py`) counts
                       from step 0 over all steps, so the rate jumps down at the end of the warm-up; the released code
                       of GPT (`opt.py`, `warmup_linear`) moreover multiplies warm-up and decay.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import optax
@@ -88,12 +90,28 @@ def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float) -> S
   return factor
 
 
+def inverse_time(decrease: float) -> Schedule:
+  """1 / (1 + r t) after t updates; r is `decrease`."""
+  return lambda step: 1.0 / (1.0 + decrease * jnp.asarray(step, jnp.float32))
+
+
 def step_decay(steps_per_epoch: int, after_epochs: int, divisor: float) -> Schedule:
   """1 for `after_epochs` epochs, then divided by `divisor` at the start of every further epoch."""
 
   def factor(step):
     epoch = jnp.floor(jnp.asarray(step, jnp.float32) / steps_per_epoch)
     return float(divisor) ** -jnp.maximum(epoch + 1.0 - after_epochs, 0.0)
+
+  return factor
+
+
+def milestones(steps_per_epoch: int, epochs: Sequence[float], divisor: float) -> Schedule:
+  """1, divided by `divisor` after each of the numbers of `epochs`."""
+  bounds = [round(e * steps_per_epoch) for e in epochs]
+
+  def factor(step):
+    passed = sum((jnp.asarray(step) >= b).astype(jnp.float32) for b in bounds)
+    return float(divisor) ** -jnp.asarray(passed, jnp.float32)
 
   return factor
 

@@ -51,6 +51,29 @@ LAYOUTS = {
   'enwik8': Layout(('', 'enwik8'), {'all': ('enwik8', 'enwik8.txt')}),
   'brown': Layout(('', 'brown'), {part: (f'brown.{part}.txt', f'{part}.txt') for part in ('train', 'valid', 'test')}),
 }
+LAYOUTS['ptb_characters'] = LAYOUTS['ptb']
+LAYOUTS['trec'] = Layout(
+  ('', 'trec', 'classify/trec'),
+  {'train': ('train_5500.label', 'train.tsv'), 'test': ('TREC_10.label', 'test.tsv')},
+)
+LAYOUTS['imdb'] = Layout(  # as unpacked, where texts lie in folders beside this file, or one file a split
+  ('', 'aclImdb', 'imdb', 'classify/imdb'),
+  {'train': ('train/urls_pos.txt', 'train.tsv'), 'test': ('test/urls_pos.txt', 'test.tsv')},
+)
+LAYOUTS['sst2'] = Layout(
+  ('', 'SST-2', 'sst2', 'glue/sst2'),
+  {'train': ('train_sentences.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',)},
+)
+LAYOUTS['sst2_phrases'] = Layout(LAYOUTS['sst2'].folders, LAYOUTS['sst2'].names | {'train': ('train.tsv',)})
+LAYOUTS['wnut17'] = Layout(
+  ('', 'wnut17', 'emerging_entities_17', 'tagging/wnut17'),
+  {
+    'train': ('wnut17train.conll', 'train.conll'),
+    'valid': ('emerging.dev.conll', 'dev.conll'),
+    'test': ('emerging.test.annotated', 'test.conll'),
+  },
+)
+LAYOUTS['brown_stream'] = Layout(('', 'brown'), LAYOUTS['brown'].names | {'index': ('index.tsv',)})
 TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as NLTK unpacks it
 
 
@@ -59,7 +82,7 @@ def find(name: str, directory: str) -> dict[str, str]:
   layout = LAYOUTS[name]
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
-  for way in (layout, TAGGED_BROWN) if name == 'brown' else (layout,):
+  for way in (layout, TAGGED_BROWN) if name.startswith('brown') else (layout,):
     for folder in way.folders:
       found = {part: _first(os.path.join(directory, folder), names) for part, names in way.names.items()}
       if all(found.values()):
