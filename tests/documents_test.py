@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lmx import config
-from lmx.cli import main
+from lmx.cli import main, pipeline
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = ('README.md', 'CONTRIBUTING.md', 'docs/results.md')
@@ -25,7 +25,8 @@ EXPERIMENTS = sorted((ROOT / 'experiments').glob('*/*.py'))
 
 def commands(text: str) -> list[list[str]]:
   """Every `lmx ...` command written out in a text, as words."""
-  found = re.findall(r'(?:^|[`\s/&])(lmx (?:train|evaluate|generate|describe|list|prepare|bench)\b[^`|\n]*)', text)
+  text = re.sub(r'\\+\n\s*', ' ', text)  # commands that go on in the next line
+  found = re.findall(rf'(?:^|[`\s/&])(lmx (?:{"|".join(main.COMMANDS)})\b[^`|\n]*)', text)
   found = [command.split('  ')[0].rstrip('.,;:') for command in found]
   whole = [c for c in found if len(c.split()) > 2 and not re.search(r'FILE|MODEL|bag', c)]
   return [shlex.split(c)[1:] for c in whole]
@@ -42,7 +43,9 @@ def test_links_lead_somewhere(document):
 def test_commands_parse_and_their_configs_load(path):
   for words in commands((ROOT / path).read_text()):
     args = main.parse(words)
-    if getattr(args, 'config', None):
+    if args.command == 'pipeline':
+      pipeline.plan(args.config, pathlib.Path(args.workdir), args.overrides)
+    elif getattr(args, 'config', None):
       config.load(args.config, args.overrides)
 
 

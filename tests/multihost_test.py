@@ -5,10 +5,10 @@ from __future__ import annotations
 import pathlib
 import sys
 
-import engine_cases
 import numpy as np
 
 from launch import local
+from tests import engine_cases
 
 # The last divides parameters over devices of both processes.
 CASES = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import engine_cases
 import jax
 import jax.numpy as jnp
 import pytest
 
 from lmx import parallel
 from lmx.errors import InputError
+from tests import engine_cases
 
 MODELS = sorted(engine_cases.SIZES)
 TOLERANCE = 1e-5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import types
 
-import engine_cases
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from lmx import step as step_lib
 from lmx.objectives import causal_lm
 from lmx.optim import averaging, build
 from lmx.types import Features
+from tests import engine_cases
 
 V, D, ROWS, LENGTH = 23, 8, 16, 5
 TRAIN_KEY = jax.random.key(7)
@@ -182,11 +182,11 @@ def test_row_r_is_in_microbatch_r_mod_k():
 
   def gradient(params, weights, data, rows, key):
     seen.append(data['tokens_BT'].shape)
-    return params, jnp.float32(0), {'first': data['index_B'][0]}, {'h_BD': data['index_B'] * 10}
+    return params, jnp.float32(0), {'first': data['index_B'][0]}, {'h_BD': data['index_B'] * 10}, None
 
   index_B = jnp.arange(ROWS)
   data = {'index_B': index_B, 'tokens_BT': jnp.zeros((ROWS, LENGTH))}
-  _, _, metrics, rows = step_lib._accumulated(
+  _, _, metrics, rows, _ = step_lib._accumulated(
     gradient, 4, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY
   )
   assert set(seen) == {(4, LENGTH)}

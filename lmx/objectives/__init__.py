@@ -28,8 +28,11 @@ import pathlib
 from types import ModuleType
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from lmx.errors import InputError, nearest
-from lmx.types import Array, Batch, Features, Params
+from lmx.types import Array, Batch, Features, Params, State
 
 
 def names() -> list[str]:
@@ -52,3 +55,18 @@ def penalties(
     return {}, {}
   sums, weights = model.penalties(model_cfg, params, features, batch), model.penalty_weights(model_cfg, batch)
   return sums, {name: (total, weights[name]) for name, total in sums.items()}
+
+
+def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state: State) -> State:
+  """The state that a batch starts from: the one carried, without a gradient, or a fresh one where a row begins anew."""
+  if stateful and 'reset_B' not in batch:
+    return jax.lax.stop_gradient(state)
+  fresh = model.init_state(model_cfg, len(jax.tree.leaves(batch)[0]))  # every key leads with the rows
+  if not stateful:
+    return fresh
+
+  def pick(new, old):
+    reset = batch['reset_B'].reshape((-1,) + (1,) * (old.ndim - 1))
+    return jnp.where(reset, new, jax.lax.stop_gradient(old))
+
+  return jax.tree.map(pick, fresh, state)

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import objectives
 from lmx.errors import check_range
 from lmx.layers import charcnn
 from lmx.metrics import language
@@ -65,21 +66,6 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return dict.fromkeys(_WAYS, count)
 
 
-def _begin(cfg: Config, model, model_cfg, batch: Batch, state: State) -> State:
-  """The state that the batch starts from: the one carried, or a fresh one where a row begins anew."""
-  if cfg.stateful and 'reset_B' not in batch:
-    return jax.lax.stop_gradient(state)
-  fresh = model.init_state(model_cfg, batch['weights_BT'].shape[0])
-  if not cfg.stateful:
-    return fresh
-
-  def pick(new, old):
-    reset = batch['reset_B'].reshape((-1,) + (1,) * (old.ndim - 1))
-    return jnp.where(reset, new, jax.lax.stop_gradient(old))
-
-  return jax.tree.map(pick, fresh, state)
-
-
 def loss(
   cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
@@ -97,7 +83,7 @@ def loss(
     'sampled_nll_forward' and 'sampled_nll_backward'.
   """
   keys = [None] * 3 if key is None else list(jax.random.split(key, 3))
-  begin = _begin(cfg, model, model_cfg, batch, state)
+  begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, keys[0])
   sampled = key is not None and 0 < cfg.samples < model_cfg.V
   targets = (batch['targets_BT'], batch['backward_targets_BT'])
@@ -118,7 +104,7 @@ def loss(
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
   """Scores of the next word in the forward direction, ({'logits_BTV': (B, T, V) float32}, state)."""
-  begin = _begin(cfg, model, model_cfg, batch, state)
+  begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from lmx import objectives
 from lmx.metrics import language
-from lmx.objectives import penalties
 from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'text'
@@ -48,21 +48,6 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
-def _begin(cfg: Config, model, model_cfg, batch: Batch, state: State) -> State:
-  """The state that the batch starts from: the one carried, or a fresh one where a row begins anew."""
-  if cfg.stateful and 'reset_B' not in batch:
-    return jax.lax.stop_gradient(state)
-  fresh = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
-  if not cfg.stateful:
-    return fresh
-
-  def pick(new, old):
-    reset = batch['reset_B'].reshape((-1,) + (1,) * (old.ndim - 1))
-    return jnp.where(reset, new, jax.lax.stop_gradient(old))
-
-  return jax.tree.map(pick, fresh, state)
-
-
 def loss(
   cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
@@ -78,18 +63,18 @@ def loss(
     Output with sums {'nll'} and in training the model's penalties, metrics {'nll': (sum, tokens)}, the penalties too,
     and the state after the batch.
   """
-  begin = _begin(cfg, model, model_cfg, batch, state)
+  begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
   nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
   total = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
-  extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
+  extra, measured = objectives.penalties(model, model_cfg, params['model'], features, batch, key)
   metrics = {'nll': (total, weights(cfg, batch)['nll'])} | measured
   return Output({'nll': total} | extra, metrics, end if cfg.stateful else state)
 
 
 def scored(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State) -> tuple[Array, Features, State]:
   """As in evaluation: negative log-likelihood of each target in nats, (B, T) float32, features, state after it."""
-  begin = _begin(cfg, model, model_cfg, batch, state)
+  begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
   return nll_BT, features, end if cfg.stateful else state
@@ -97,7 +82,7 @@ def scored(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: S
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
   """Scores of every next token: ({'logits_BTV': (B, T, V) float32}, state)."""
-  begin = _begin(cfg, model, model_cfg, batch, state)
+  begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
 

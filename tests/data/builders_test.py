@@ -54,6 +54,12 @@ def put_files(name, folder):
   elif name == 'wnut17':
     write_three(folder, '{}.conll.gz', 'One\tO\nTwo\tB-x\n\nThree\tO\n')
     write(folder / 'dev.conll', 'One\tO\n')
+  elif name == 'trec':
+    lines = 'NUM:date When ?\nHUM:ind Who ?\n' * 10
+    write(folder / 'train_5500.label', lines)
+    write(folder / 'TREC_10.label', lines)
+  elif name == 'imdb':
+    write_three(folder, '{}.tsv.gz', 'label\trating\tid\ttext\n' + '1\t8\ta\tGood .\n0\t2\tb\tBad .\n' * 10)
   elif name in ('sst2', 'sst2_phrases'):
     for file in ('train_sentences', 'train', 'dev', 'test'):
       write(folder / f'glue/sst2/{file}.tsv.gz', 'label\tsentence\n1\tgood\n0\tbad\n')

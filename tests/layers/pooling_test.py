@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import ulmfit
 
 from lmx.layers import pooling
+from tests.reference import ulmfit
 
 B, T, D = 4, 9, 5
 

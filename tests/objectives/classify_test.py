@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import ulmfit
 
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.objectives import classify
+from tests.reference import ulmfit
 
 B, T, C = 4, 23, 3
 LENGTHS = np.array([23, 8, 1, 15])

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import ulmfit
 
 from lmx.errors import InputError
 from lmx.optim import build
+from tests.reference import ulmfit
 
 N, EPOCH, TOTAL = 2, 10, 100
 NAMES = ('head', 'layer_01', 'layer_00', 'embed')  # groups 0, 1, 2, 3
