@@ -105,8 +105,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]
   if corpus.tokenizer.hash != loaded.tokenizer.hash:
     raise InputError(f'the data is tokenised by another tokenizer than the run\'s ({loaded.workdir}/tokenizer)')
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  options = getattr(model, 'COMPILER_OPTIONS', None)
-  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective), options=options)
+  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
   batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
   rows = engine.build_rows(lambda: model.init_state(run.model, batches.batch_size), batches.batch_size)
   totals = measure(eval_step, engine.build(lambda p: p, loaded.params), rows, batches, engine, title=split)

@@ -24,7 +24,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lmx.errors import InputError
 
-CompilerOptions = Mapping[str, Mapping[str, str]]  # platform -> option -> value
 Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
 
 AXES = ('data', 'fsdp', 'tensor')
@@ -319,17 +318,13 @@ class Engine:
     """Inside a step compiled by `jit`: the array whole on every device."""
     return x if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(x, self._whole)
 
-  def compile_train(
-    self, step: Callable[..., Any], state: Any, *, donate: bool = True, options: CompilerOptions | None = None
-  ) -> Any:
+  def compile_train(self, step: Callable[..., Any], state: Any, *, donate: bool = True) -> Any:
     """Compiles a training step, see `lmx.step`.
 
     Args:
       step: the step.
       state: the training state, arrays or shapes.
       donate: let the new state take the memory of the old.
-      options: of the compiler, by platform, such as {'cpu': {'xla_...': ''}}; those that this jaxlib does not know are
-        left out. Not under 'pmap'.
 
     Returns:
       `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
@@ -345,12 +340,10 @@ class Engine:
         donate_argnums=arguments,
       )
     out = (self.shardings(state), self._rows, self._whole)
-    return jax.jit(
-      step, out_shardings=out, donate_argnums=arguments, compiler_options=_known_options(options)
-    )
+    return jax.jit(step, out_shardings=out, donate_argnums=arguments)
 
-  def compile_eval(self, step: Callable[..., Any], *, options: CompilerOptions | None = None) -> Any:
-    """Compiles an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`; see `compile_train`."""
+  def compile_eval(self, step: Callable[..., Any]) -> Any:
+    """Compiles an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),
@@ -359,22 +352,10 @@ class Engine:
         out_axes=(None, 0),
         devices=self._pmap_devices(),
       )
-    return jax.jit(step, out_shardings=(self._whole, self._rows), compiler_options=_known_options(options))
+    return jax.jit(step, out_shardings=(self._whole, self._rows))
 
   def _pmap_devices(self):
     return None if jax.process_count() > 1 else self._local
-
-
-def _known_options(options: CompilerOptions | None) -> dict[str, str] | None:
-  """The options for the platform in use, less those that the compiler refuses."""
-  found = {}
-  for name, value in (options or {}).get(jax.default_backend(), {}).items():
-    try:
-      jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
-      found[name] = value
-    except jax.errors.JaxRuntimeError:
-      continue  # another version of XLA; they are about speed alone
-  return found or None
 
 
 def _mesh(cfg: Config, devices: Sequence[jax.Device], data: int) -> Mesh:

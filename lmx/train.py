@@ -177,9 +177,8 @@ class Session:
       train_step = step.make_train_step(
         *parts, tx, rate, accumulate=run.optim.accumulate, ema=run.optim.ema, lag=run.optim.asgd_lag
       )
-    options = getattr(self.model, 'COMPILER_OPTIONS', None)
-    self.train_step = self.engine.compile_train(train_step, self.state, options=options)
-    self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts), options=options)
+    self.train_step = self.engine.compile_train(train_step, self.state)
+    self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts))
 
   def rows_state(self, batch_size: int):
     """The model's state before the first token of `batch_size` rows."""

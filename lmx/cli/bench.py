@@ -156,8 +156,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
   batch = engine.put_batch(cost.random_batch(task, preset.batch, preset.length))
   key = engine.replicate(jax.random.key(1))
   begin = time.perf_counter()
-  options = getattr(task.model, 'COMPILER_OPTIONS', None)
-  compiled = engine.compile_train(train_step, held, options=options).lower(held, rows, batch, key).compile()
+  compiled = engine.compile_train(train_step, held).lower(held, rows, batch, key).compile()
   seconds = time.perf_counter() - begin
 
   def steps(k: int) -> tuple[list[float], float]:

@@ -35,9 +35,6 @@ from jax.experimental import rnn
 from lmx.errors import InputError, nearest
 from lmx.types import Array, Params
 
-# On a CPU the product of a loop's step has few rows, for which XLA's newer kernels pack U anew at every step; Eigen's
-# take three quarters of the time, and as long for the large products.
-COMPILER_OPTIONS = {'cpu': {'xla_cpu_experimental_ynn_fusion_type': ''}}
 BACKENDS = ('auto', 'scan', 'custom', 'cudnn')
 Carry = tuple[Array, ...]  # (h_BD,), or (h_BD, c_BD) of the LSTM; float32
 

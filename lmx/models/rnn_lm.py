@@ -31,7 +31,6 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
-COMPILER_OPTIONS = recurrent.COMPILER_OPTIONS
 VOCABULARY = ('embed/table', 'output/table', 'output/bias')
 
 
