@@ -23,6 +23,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from lmx.errors import InputError
 from lmx.optim import build
 from lmx.state import TrainState
+from lmx.step import sum_over
 from lmx.types import Array, Batch, Params, Rows, State
 
 _WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
@@ -107,7 +108,7 @@ def make(
     params = {'model': unflatten_dict(flat | tables, sep='/'), 'objective': state.params['objective']}
     found = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
     mean = sum(found[term][0] / jnp.maximum(found[term][1], 1.0) for term in objective.terms(objective_cfg))
-    norm = jnp.sqrt(_sum_over(axis, jnp.square(norm[0]))) / jnp.maximum(lr, jnp.finfo(jnp.float32).tiny)
+    norm = jnp.sqrt(sum_over(axis, jnp.square(norm[0]))) / jnp.maximum(lr, jnp.finfo(jnp.float32).tiny)
     found |= {'loss': mean, 'grad_norm': norm, 'finite': going, 'lr': lr}
     return state.replace(params=params, step=state.step + 1), model_state, found
 
@@ -128,7 +129,7 @@ def _update(parts: _Parts, tables: dict[str, Array], others: Params, seen, lr: A
     return sum(out.sums.values()), out.metrics
 
   loss, derive, metrics = jax.vjp(local, read, has_aux=True)
-  loss, metrics = _sum_over(axis, (loss, metrics))
+  loss, metrics = sum_over(axis, (loss, metrics))
   going &= jnp.isfinite(loss)
   # The rate goes into the cotangent, where it multiplies small arrays instead of rows.
   changes = derive(jnp.where(going, -lr, 0.0))[0]
@@ -145,7 +146,3 @@ def _update(parts: _Parts, tables: dict[str, Array], others: Params, seen, lr: A
 
 def _read(table_VD: Array, ids: Array) -> Array:
   return table_VD.at[ids].get(mode='promise_in_bounds')
-
-
-def _sum_over(axis: str | None, tree):
-  return tree if axis is None else jax.lax.psum(tree, axis)

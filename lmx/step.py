@@ -80,9 +80,9 @@ def make_train_step(
     weights = objective.weights(objective_cfg, batch)
     if hasattr(model, 'penalty_weights'):
       weights |= model.penalty_weights(model_cfg, batch)
-    weights = _sum_over(axis, weights)
+    weights = sum_over(axis, weights)
     found = _accumulated(functools.partial(gradient, axis), accumulate, state.params, weights, batch, model_state, key)
-    grads, loss, metrics = _sum_over(axis, found[:3])
+    grads, loss, metrics = sum_over(axis, found[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
@@ -108,7 +108,7 @@ def make_eval_step(
     params: Params, model_state: State, batch: Batch, *, axis: str | None = None
   ) -> tuple[Metrics, State]:
     out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state)
-    return _sum_over(axis, out.metrics), out.state
+    return sum_over(axis, out.metrics), out.state
 
   return eval_step
 
@@ -163,5 +163,6 @@ def _where(condition: Array, new, old):
   return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
-def _sum_over(axis: str | None, tree):
+def sum_over(axis: str | None, tree):
+  """The sum over the devices that `axis` names; the tree itself under `jit`, where it is global already."""
   return tree if axis is None else jax.lax.psum(tree, axis)

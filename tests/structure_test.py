@@ -32,7 +32,7 @@ LEAVES = {
   'interop': {'types', 'errors'},
   'state': {'types', 'errors'},
   'step': {'types', 'errors', 'optim', 'state'},
-  'sparse_step': {'types', 'errors', 'optim', 'state'},
+  'sparse_step': {'types', 'errors', 'optim', 'state', 'step'},
   'decode': {'types', 'errors'},
   'cost': {'types', 'errors'},
   'log': {'errors'},

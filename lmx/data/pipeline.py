@@ -27,7 +27,7 @@ from lmx.data.both_ways import BothWays
 from lmx.data.corpus import Corpus
 from lmx.data.documents import Documents
 from lmx.data.tagged import Tagged
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_range, nearest
 
 BATCHINGS = ('streams', 'windows', 'packed', 'pairs', 'documents', 'both_ways', 'tagged', 'skipgrams')
 
@@ -147,8 +147,7 @@ class Config:
                   eval_batch_size=0, eval_length=0, length_multiple=0, stride=0, prefetch=0, workers=0, window=1,
                   chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1, path_slots=1)
     for name, least in lowest.items():
-      if getattr(self, name) < least:
-        raise InputError(f'data.{name} is {getattr(self, name)}; it must be at least {least}')
+      check_range(f'data.{name}', getattr(self, name), least)
     for name in ('mask_prob', 'short_seq_prob', 'random_next_prob'):
       if not 0 <= getattr(self, name) <= 1:
         raise InputError(f'data.{name} is {getattr(self, name)}; it must be between 0 and 1')

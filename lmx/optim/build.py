@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lmx.errors import InputError, check_range, nearest
+from lmx.errors import InputError, check_choice, check_range
 from lmx.optim import averaging, schedules, unfreeze
 from lmx.optim import groups as groups_lib
 from lmx.optim.adam import scale_by_raw_adam
@@ -126,11 +126,11 @@ class Config:
   accumulate: int = 1
 
   def __post_init__(self):
-    _check_choice('optimizer', self.optimizer, OPTIMIZERS)
-    _check_choice('schedule', self.schedule, SCHEDULES)
-    _check_choice('asgd', self.asgd, ASGD)
-    _check_choice('schedule_origin', self.schedule_origin, ORIGINS)
-    _check_choice('eps_form', self.eps_form, ('corrected', 'uncorrected'))
+    check_choice('optim.optimizer', self.optimizer, OPTIMIZERS)
+    check_choice('optim.schedule', self.schedule, SCHEDULES)
+    check_choice('optim.asgd', self.asgd, ASGD)
+    check_choice('optim.schedule_origin', self.schedule_origin, ORIGINS)
+    check_choice('optim.eps_form', self.eps_form, ('corrected', 'uncorrected'))
     for field, low, high in (
       ('lr', 0, None),
       ('b1', 0, 1),
@@ -150,10 +150,7 @@ class Config:
       ('nonmono', 0, None),
       ('accumulate', 1, None),
     ):
-      number = getattr(self, field)
-      if not number >= low or (high is not None and not number < high):
-        wanted = f'at least {low}' + ('' if high is None else f' and below {high}')
-        raise InputError(f'optim.{field} is {number}; it must be {wanted}')
+      check_range(f'optim.{field}', getattr(self, field), low, high)
     for field in ('decay_rate', 'factor', 'cut_fraction', 'ratio', 'layer_decay'):
       if not getattr(self, field) > 0:
         raise InputError(f'optim.{field} is {getattr(self, field)}; it must be above 0')
@@ -177,11 +174,6 @@ class Config:
       raise InputError(
         'optim.schedule "inverse_sqrt" needs optim.warmup_steps or optim.warmup_fraction'
       )
-
-
-def _check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
-  if value not in choices:
-    raise InputError(f'optim.{field}: unknown "{value}"{nearest(value, choices)}')
 
 
 def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Schedule:
