@@ -30,10 +30,8 @@ AWD_LSTM: dict[str, Any] = {
   'model': {'name': 'awd_lstm'},
   'data': {
     'tokenizer': 'words',
-    'batching': 'streams',
+    'batching': {'name': 'streams', 'random_length': True, 'length_multiple': 8},
     'length': 70,
-    'random_length': True,
-    'length_multiple': 8,
     'eval_batch_size': 10,
     'eval_length': 70,
   },
@@ -181,7 +179,7 @@ def tiny(**model: Any) -> dict[str, Any]:
   Args:
     **model: fields of the model that the tiny variant must not take from the experiment.
   """
-  evaluation_as_training = {'eval_batch_size': 0, 'eval_length': 0, 'stride': 0}
+  evaluation_as_training = {'eval_batch_size': 0, 'eval_length': 0}
   return {
     'model': {'variant': 'tiny', **model},
     'data': {'dataset': 'embedded', 'batch_size': 4, 'length': 32, **evaluation_as_training},

@@ -4,7 +4,8 @@ An experiment lists only what differs from the defaults, which live in the datac
 
   model       Config of lmx/models/<name>.py, on top of VARIANTS[variant]; V = 0 takes the tokenizer's vocabulary
   objective   Config of lmx/objectives/<name>.py, the model's own objective unless named
-  data        lmx/data/pipeline.py          optim       lmx/optim/build.py
+  data        lmx/data/pipeline.py; data.batching is the Config of lmx/data/batching/<name>.py
+  optim       lmx/optim/build.py
   parallel    lmx/parallel.py               checkpoint  lmx/checkpoint.py
   train, evaluation, samples                below
 
@@ -15,6 +16,7 @@ overridden with `--config.section.key=value` whether the experiment names it or 
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import hashlib
 import importlib.util
@@ -26,10 +28,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ml_collections
+from flax.traverse_util import flatten_dict
 
 from lmx import checkpoint, objectives, parallel
-from lmx.data import pipeline
-from lmx.errors import InputError, check_choice, check_range, nearest
+from lmx.data import batching, pipeline
+from lmx.errors import InputError, check_choice, check_range, check_share, nearest
 from lmx.metrics import cache
 from lmx.models import registry
 from lmx.optim import build
@@ -100,8 +103,7 @@ class Evaluation:
     check_range('evaluation.batch_size', self.batch_size, 0)
     cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
-    if not 0 <= self.mixture_weight <= 1:
-      raise InputError(f'evaluation.mixture_weight is {self.mixture_weight}; it must be between 0 and 1')
+    check_share('evaluation.mixture_weight', self.mixture_weight)
     if self.which not in ('best', 'last'):
       raise InputError(f'evaluation.which is "{self.which}"; it must be "best" or "last"')
 
@@ -222,10 +224,8 @@ def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_coll
   }
   if 'V' not in fields:
     complete['model']['V'] = 0
-  for name, cls in _SECTIONS.items():
-    section = given.get(name, {})
-    _known(f'{name}.', section, _names(cls))
-    complete[name] = dataclasses.asdict(cls(**_typed(name, cls, section)))
+  for name in _SECTIONS:
+    complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
   return ml_collections.ConfigDict(complete, convert_dict=True).lock()
 
 
@@ -253,7 +253,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
   model_cfg = registry.get(name).Config(**_typed('model', registry.get(name).Config, model))
-  sections = {k: cls(**_typed(k, cls, plain[k])) for k, cls in _SECTIONS.items()}
+  sections = {name: _section(name, plain[name]) for name in _SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
   if longest > getattr(model_cfg, 'T', longest):
     raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
@@ -265,7 +265,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
 
 def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, Run]:
   """The config and the run with what the data decides settled: model.V, and an objective's number of classes."""
-  data = pipeline.Config(**_typed('data', pipeline.Config, _plain(config)['data']))
+  data = _section('data', _plain(config)['data'])
   run = to_run(config, pipeline.vocabulary(data, corpus.tokenizer))
   settled = config.copy_and_resolve_references()
   settled.model.V = run.model.V
@@ -294,11 +294,7 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
   """{'section.key': value}, with lists for tuples, as JSON would give it back."""
-  plain = json.loads(json.dumps(_plain(config)))
-  flat: dict[str, Any] = {}
-  for name, section in plain.items():
-    flat.update({f'{name}.{k}': v for k, v in section.items()} if isinstance(section, dict) else {name: section})
-  return flat
+  return flatten_dict(json.loads(json.dumps(_plain(config))), keep_empty_nodes=True, sep='.')
 
 
 def _is_free(key: str) -> bool:
@@ -308,11 +304,13 @@ def _is_free(key: str) -> bool:
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
   if isinstance(config, ml_collections.ConfigDict):
     return config.to_dict()
-  return {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
+  return copy.deepcopy(dict(config))
 
 
 def _put(tree: dict[str, Any], path: list[str], text: str) -> None:
   for name in path[:-1]:
+    if name == 'batching' and isinstance(tree.get(name), str):
+      tree[name] = {'name': tree[name]}
     tree = tree.setdefault(name, {})
     if not isinstance(tree, dict):
       raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
@@ -345,6 +343,22 @@ def _typed(section: str, cls, given: Mapping[str, Any]) -> dict[str, Any]:
   return {k: _cast(f'{section}.{k}', hints[k], v) for k, v in given.items()}
 
 
+def _section(name: str, given: Mapping[str, Any]) -> Any:
+  """The Config of a section, from what is given of it."""
+  cls = _SECTIONS[name]
+  _known(f'{name}.', given, _names(cls))
+  if name == 'data':
+    given = {**given, 'batching': _batching(given.get('batching', pipeline.Config.batching))}
+  return cls(**_typed(name, cls, given))
+
+
+def _batching(given: Any) -> Any:
+  fields = {'name': given} if isinstance(given, str) else dict(given)
+  cls = batching.get(fields.setdefault('name', pipeline.Config.batching)).Config
+  _known('data.batching.', fields, _names(cls))
+  return cls(**_typed('data.batching', cls, fields))
+
+
 def _objective(model, given: Mapping[str, Any]) -> dict[str, Any]:
   name = given.get('name', model.OBJECTIVE)
   cls = objectives.get(name).Config
@@ -363,6 +377,8 @@ def _cast(key: str, hint, value: Any) -> Any:
   if (origin or hint) is tuple and isinstance(value, (list, tuple)):
     inner = args[0] if len(args) == 2 and args[1] is Ellipsis else None
     return tuple(_cast(key, inner, v) if inner else _freeze(v) for v in value)
+  if hint is typing.Any:
+    return value
   if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
     return float(value)
   if hint is int and isinstance(value, float) and value == int(value):
@@ -370,7 +386,7 @@ def _cast(key: str, hint, value: Any) -> Any:
   if hint is str and isinstance(value, (int, float)) and not isinstance(value, bool):
     return str(value)
   fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
-  if hint is typing.Any or fits:
+  if fits:
     return value
   wanted = getattr(hint, '__name__', str(hint))
   raise InputError(f'config key "{key}" is {value!r}, a {type(value).__name__}; it must be of type {wanted}')

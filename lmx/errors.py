@@ -36,3 +36,9 @@ def check_range(where: str, value: float, low: float, high: float | None = None)
   if not value >= low or (high is not None and not value < high):
     wanted = f'at least {low}' + ('' if high is None else f' and below {high}')
     raise InputError(f'{where} is {value}; it must be {wanted}')
+
+
+def check_share(where: str, value: float) -> None:
+  """InputError naming the field `where` unless 0 <= value <= 1."""
+  if not 0 <= value <= 1:
+    raise InputError(f'{where} is {value}; it must be between 0 and 1')

@@ -183,5 +183,5 @@ def summary(found: Mapping[str, Any]) -> str:
 
 def protocol(run: Run, batches) -> str:
   """How a figure was measured, in words: what has to be equal for two figures to be compared."""
-  words = [f'{run.data.batching}, batch {batches.batch_size}, length {batches.length}']
+  words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
   return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, run.data, batches))

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lmx.data import pipeline, skipgrams
+from lmx.data import pipeline
+from lmx.data.batching import skipgrams
 from lmx.errors import InputError
 from lmx.metrics.embeddings import Vectors
 from lmx.types import Params
@@ -25,7 +26,7 @@ def of_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
   """
   if 'table' not in params.get('embed', {}):
     raise InputError('this model has no table of word vectors (embed/table)')
-  counts_V = skipgrams.words_counted(corpus, data.words_only)
+  counts_V = skipgrams.words_counted(corpus, data.batching.words_only)
   order = np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
   return Vectors([corpus.tokenizer.tokens[i] for i in order], np.asarray(params['embed']['table'])[order])
 

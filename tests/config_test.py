@@ -47,6 +47,22 @@ def test_a_wrong_override_is_refused_with_advice(override, message):
   assert message in str(error.value)
 
 
+def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
+  base = config.load('experiments/word2vec/quickstart.py')
+  assert base.data.batching.name == 'skipgrams' and base.data.batching.window == 5
+  changed = config.load('experiments/word2vec/quickstart.py', ['data.batching.window=3'])
+  assert changed.data.batching.window == 3 and changed.data.batching.chunk == base.data.batching.chunk
+  other = config.load('experiments/word2vec/quickstart.py', ['data.batching=windows', 'data.batching.stride=8'])
+  assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8}
+  assert config.digest(changed) != config.digest(base)
+  with pytest.raises(InputError, match='data.batching.window: 5 there, 3 now'):
+    config.check_same(base, changed, 'runs/x')
+  with pytest.raises(InputError, match='unknown config key "data.batching.windw"; did you mean "window"'):
+    config.load('experiments/word2vec/quickstart.py', ['data.batching.windw=3'])
+  with pytest.raises(InputError, match='"data.batching.window" is .*must be of type int'):
+    config.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])
+
+
 def test_whole_floats_are_integers_and_integers_are_floats():
   full = config.resolve(SMALL, ['train.steps=1e3', 'optim.lr=1'])
   assert full.train.steps == 1000 and isinstance(full.train.steps, int)

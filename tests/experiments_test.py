@@ -21,8 +21,8 @@ import pytest
 
 from experiments import common
 from lmx import config, objectives, state, step
+from lmx.data import batching, pipeline, tokenizers
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.optim import averaging, build
@@ -76,8 +76,10 @@ def small_corpus(batching: str, spelled: bool = False):
 @functools.cache
 def one_batch(data: pipeline.Config, rows: int):
   """A batch of the config's kind and length, with few rows."""
-  data = dataclasses.replace(data, batch_size=rows, eval_batch_size=0, dupe_factor=1)
-  return pipeline.batches(data, small_corpus(data.batching, data.characters > 0), 'train', 0, train=True)(0)
+  data = dataclasses.replace(data, batch_size=rows, eval_batch_size=0)
+  if data.batching.name == 'pairs':
+    data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, dupe_factor=1))
+  return pipeline.batches(data, small_corpus(data.batching.name, data.characters > 0), 'train', 0, train=True)(0)
 
 
 def build_abstractly(run: config.Run):
@@ -313,6 +315,7 @@ MODEL_CHANGES: dict = {
   ('bilstm', 'backend'): ({'backend': 'scan'}, 'custom'),
 }
 SPELLED = {'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}}  # what they need besides
+CHUNKS = {'skipgrams': {'chunk': 8}}
 
 
 @pytest.mark.parametrize('name', registry.names())
@@ -321,7 +324,7 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   base = {
     'model': {'name': name, 'variant': 'tiny'},
-    'data': {'batching': batching, 'length': 8, 'chunk': 8, **SPELLED.get(batching, {})},
+    'data': {'batching': {'name': batching, **CHUNKS.get(batching, {})}, 'length': 8, **SPELLED.get(batching, {})},
     'train': {'steps': 1},
   }
   vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
@@ -461,7 +464,6 @@ def test_every_field_of_optim_changes_an_update_or_a_rate(field):
   assert one.shape != two.shape or not np.array_equal(one, two), f'optim.{field} changes nothing'
 
 
-_SKIPGRAMS = {'batching': 'skipgrams', 'chunk': 16}
 # field -> (what must hold for it to matter, value); fields of where and how, not what, have None.
 DATA_CHANGES: dict = {
   'dataset': None,
@@ -480,36 +482,43 @@ DATA_CHANGES: dict = {
   'min_count': None,
   'lower_case': None,
   'batching': ({}, 'windows'),
-  'buckets': ({'batching': 'documents', 'length': 32}, (8, 16)),
   'characters': ({'batching': 'tagged', 'length': 64, 'characters': 8}, 6),
   'batch_size': ({}, 5),
   'eval_batch_size': ({}, 3),
   'length': ({}, 20),
   'eval_length': ({}, 24),
-  'random_length': ({}, True),
-  'length_multiple': ({'random_length': True}, 8),
-  'stride': ({'batching': 'windows'}, 8),
-  'packing': ({'batching': 'packed'}, 'split'),
-  'masking': ({'batching': 'pairs'}, 'dynamic'),
-  'dupe_factor': ({'batching': 'pairs'}, 2),
-  'mask_prob': ({'batching': 'pairs'}, 0.5),
-  'max_predictions': ({'batching': 'pairs', 'mask_prob': 0.5}, 3),
-  'whole_word': ({'batching': 'pairs'}, True),
-  'random_specials': ({'batching': 'pairs', 'mask_prob': 0.9}, False),
-  'short_seq_prob': ({'batching': 'pairs'}, 0.9),
-  'random_next_prob': ({'batching': 'pairs'}, 0.0),
-  'window': (_SKIPGRAMS, 3),
-  'chunk': (_SKIPGRAMS, 8),
-  'sample': (_SKIPGRAMS, 0.1),
-  'negative': (_SKIPGRAMS, 3),
-  'shared_negatives': (_SKIPGRAMS, 0),
-  'noise_power': (_SKIPGRAMS, 0.5),
-  'top_nodes': (_SKIPGRAMS | {'negative': 0}, 2),
-  'path_slots': (_SKIPGRAMS | {'negative': 0, 'top_nodes': 1}, 1),
-  'words_only': (_SKIPGRAMS, True),
   'shuffle': ({'batching': 'windows'}, False),
   'prefetch': None,
   'workers': None,
+}
+
+
+_TREE = {'chunk': 16, 'negative': 0, 'top_nodes': 1}
+# (batching, field) -> (what must hold for it to matter, value).
+BATCHING_CHANGES: dict = {
+  ('documents', 'buckets'): ({}, (8, 16)),
+  ('tagged', 'buckets'): ({}, (8, 32)),
+  ('streams', 'random_length'): ({}, True),
+  ('streams', 'length_multiple'): ({'random_length': True}, 8),
+  ('windows', 'stride'): ({}, 8),
+  ('packed', 'packing'): ({}, 'split'),
+  ('pairs', 'masking'): ({}, 'dynamic'),
+  ('pairs', 'dupe_factor'): ({}, 2),
+  ('pairs', 'mask_prob'): ({}, 0.5),
+  ('pairs', 'max_predictions'): ({'mask_prob': 0.5}, 3),
+  ('pairs', 'whole_word'): ({}, True),
+  ('pairs', 'random_specials'): ({'mask_prob': 0.9}, False),
+  ('pairs', 'short_seq_prob'): ({}, 0.9),
+  ('pairs', 'random_next_prob'): ({}, 0.0),
+  ('skipgrams', 'window'): ({'chunk': 16}, 3),
+  ('skipgrams', 'chunk'): ({'chunk': 16}, 8),
+  ('skipgrams', 'sample'): ({'chunk': 16}, 0.1),
+  ('skipgrams', 'negative'): ({'chunk': 16}, 3),
+  ('skipgrams', 'shared_negatives'): ({'chunk': 16}, 0),
+  ('skipgrams', 'noise_power'): ({'chunk': 16}, 0.5),
+  ('skipgrams', 'top_nodes'): (_TREE, 2),
+  ('skipgrams', 'path_slots'): (_TREE, 1),
+  ('skipgrams', 'words_only'): ({'chunk': 16}, True),
 }
 
 
@@ -517,7 +526,7 @@ def first_batches(cfg: pipeline.Config) -> str:
   """Digest of a few batches of two epochs of training and of the evaluation."""
   found = hashlib.sha256()
   for train in (True, False):
-    corpus = small_corpus(cfg.batching, cfg.characters > 0)
+    corpus = small_corpus(cfg.batching.name, cfg.characters > 0)
     made = pipeline.batches(cfg, corpus, 'train' if train else 'valid', 0, train=train)
     for at in (0, 1, 2, made.steps, made.steps + 1) if train else (0, 1, 2):
       for key, array in sorted(made(at).items()):
@@ -534,6 +543,21 @@ def test_every_field_of_data_changes_a_batch(field):
   base = {'batch_size': 4, 'length': 16, **context}
   before, after = pipeline.Config(**base), pipeline.Config(**{**base, field: value})
   assert first_batches(before) != first_batches(after), f'data.{field} changes nothing'
+
+
+FIELDS = [(name, f.name) for name in batching.names() for f in dataclasses.fields(batching.get(name).Config)[1:]]
+
+
+@pytest.mark.parametrize(('name', 'field'), FIELDS)
+def test_every_field_of_a_batching_changes_a_batch(name, field):
+  assert (name, field) in BATCHING_CHANGES, f'say in BATCHING_CHANGES what data.batching.{field} may be changed to'
+  context, value = BATCHING_CHANGES[name, field]
+
+  def batches_with(**options):
+    data = {'batch_size': 4, 'length': 32 if name == 'documents' else 16} | SPELLED.get(name, {})
+    return first_batches(pipeline.Config(batching={'name': name, **options}, **data))
+
+  assert batches_with(**context) != batches_with(**{**context, field: value}), f'data.batching.{field} changes nothing'
 
 
 def test_a_wrong_argument_is_the_users_to_mend():

@@ -43,7 +43,7 @@ def run_of(corpus, name='nplm', evaluation=None, objective=None, **data):
   [
     ('nplm', {'batch_size': 3, 'length': 5}, -1),
     ('rnn_lm', {'batch_size': 2, 'length': 8}, -1),
-    ('gpt2', {'batching': 'windows', 'batch_size': 3, 'length': 10, 'stride': 4}, -1),
+    ('gpt2', {'batching': {'name': 'windows', 'stride': 4}, 'batch_size': 3, 'length': 10}, -1),
     ('gpt2', {'batching': 'packed', 'batch_size': 2, 'length': 20}, 0),
   ],
 )

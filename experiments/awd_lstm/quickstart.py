@@ -38,7 +38,7 @@ def get_config(arg: str = ''):
       'batch_size': 20,
       'length': 40,
       'eval_length': 40,
-      'length_multiple': 16,
+      'batching': {'length_multiple': 16},
     },
     'optim': {'nonmono': 2},
     'train': {'steps': 3000, 'eval_every': 250},

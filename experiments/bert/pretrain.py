@@ -62,10 +62,9 @@ def get_config(arg: str = ''):
       'tokenizer': 'wordpiece',
       'lower_case': True,
       'vocab_size': 30522,
-      'batching': 'pairs',
+      'batching': {'name': 'pairs', 'max_predictions': MAX_PREDICTIONS[length]},
       'batch_size': 256,
       'length': length,
-      'max_predictions': MAX_PREDICTIONS[length],
     },
     'optim': {
       'optimizer': 'bert_adam',

@@ -26,11 +26,9 @@ def get_config(arg: str = ''):
       'tokenizer': 'wordpiece',
       'lower_case': True,
       'vocab_size': 4096,
-      'batching': 'pairs',
-      'masking': 'dynamic',
+      'batching': {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': 10},
       'batch_size': 32,
       'length': 64,
-      'max_predictions': 10,
     },
     'optim': {
       'optimizer': 'bert_adam',
@@ -54,4 +52,4 @@ def get_config(arg: str = ''):
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3], data__masking=['static', 'dynamic'])
+  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3], data__batching__masking=['static', 'dynamic'])

@@ -38,17 +38,16 @@ def get_config(arg: str = ''):
       'dataset': 'sst2_phrases' if options.phrases else 'sst2',
       'tokenizer': 'words',
       'characters': 24 if options.bilm == 'mini' else 50,
-      'batching': 'documents',
+      'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48)},
       'batch_size': 32,
       'length': 64,
-      'buckets': (16, 24, 32, 48),
     },
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 5.0},
     'train': {'epochs': 8, 'patience': 3, 'log_every': 50},
   }
   place = options.place if variant == 'elmo' else 'none'
   size = common.elmo_task(options.bilm, place, options.fine_tune)
-  tiny = common.config(common.tiny(), {'data': {'dataset': 'embedded_topics', 'buckets': (16,)}})
+  tiny = common.config(common.tiny(), {'data': {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}})
   return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

@@ -36,10 +36,9 @@ def get_config(arg: str = ''):
       'tokenizer': 'words',
       'min_count': 2,  # the others share an embedding, and are known by their letters
       'characters': 24 if options.bilm == 'mini' else 50,
-      'batching': 'tagged',
+      'batching': {'name': 'tagged', 'buckets': (16, 24, 32, 48, 64)},
       'batch_size': 32,
       'length': 128,
-      'buckets': (16, 24, 32, 48, 64),
     },
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'linear', 'clip_norm': 5.0},
     'train': {'epochs': 20, 'log_every': 50},
@@ -47,7 +46,8 @@ def get_config(arg: str = ''):
   }
   place = options.place if variant == 'elmo' else 'none'
   size = common.elmo_task(options.bilm, place, options.fine_tune)
-  tiny = common.config(common.tiny(), {'data': {'dataset': 'embedded_tags', 'length': 64, 'buckets': (16, 32)}})
+  tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': (16, 32)}}
+  tiny = common.config(common.tiny(), {'data': tags})
   return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 

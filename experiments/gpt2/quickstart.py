@@ -25,11 +25,10 @@ def get_config(arg: str = ''):
       'dataset': 'embedded',
       'tokenizer': 'bpe',
       'vocab_size': 4096,
-      'batching': 'windows',
+      'batching': {'name': 'windows', 'stride': 64},
       'batch_size': 16,
       'length': 128,
       'eval_length': 128,
-      'stride': 64,
     },
     'optim': {
       'optimizer': 'adamw',
@@ -53,7 +52,7 @@ def get_config(arg: str = ''):
       'model': {'D': 256, 'H': 8, 'N': 6, **common.gpt2_dropout(0.2)},
       'train': {'steps': 6000, 'eval_every': 500},
     },
-    'tiny': common.tiny(),
+    'tiny': common.config(common.tiny(), {'data': {'batching': 'windows'}}).to_dict(),
   }
   return common.config(base, changes[variant])
 

@@ -89,10 +89,9 @@ def get_config(arg: str = ''):
     },
     'data': {
       **common.ulmfit_text('embedded_topics' if variant == 'embedded' else data, options.direction),
-      'batching': 'documents',
+      'batching': {'name': 'documents', 'buckets': buckets},
       'batch_size': 32 if released else 64,
       'length': length,
-      'buckets': buckets,
     },
     'optim': {
       'optimizer': 'adam',
@@ -106,7 +105,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
     'samples': {'count': 0},
   }  # fmt: skip
-  small = {'data': {'batch_size': 8, 'length': 64, 'buckets': (32,)}, 'objective': {'bptt': 16, 'head': (8,)}}
+  small = {'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
+           'objective': {'bptt': 16, 'head': (8,)}}  # fmt: skip
   return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
 
 

@@ -22,8 +22,8 @@ def get_config(arg: str = ''):
     'model': {'name': 'awd_lstm', **common.ulmfit_size('small'), **common.ulmfit_dropout('fastai', classifier=True)},
     'objective': {'name': 'classify'},
     'data': {
-      **common.ulmfit_text('embedded_topics', 'forward'), 'batching': 'documents', 'batch_size': 32, 'length': 280,
-      'buckets': (35, 70, 140),
+      **common.ulmfit_text('embedded_topics', 'forward'), 'batch_size': 32, 'length': 280,
+      'batching': {'name': 'documents', 'buckets': (35, 70, 140)},
     },
     'optim': {
       'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 0.01, 'layer_decay': 1 / 2.6, 'unfreeze_every': 1.0,
@@ -33,8 +33,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
     'samples': {'count': 0},
   }  # fmt: skip
-  small = {'data': {'batch_size': 8, 'length': 64, 'buckets': (32,)}, 'objective': {'bptt': 16, 'head': (8,)},
-           'optim': {'lr': 1e-3, 'unfreeze_every': 0.01}}  # fmt: skip
+  small = {'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
+           'objective': {'bptt': 16, 'head': (8,)}, 'optim': {'lr': 1e-3, 'unfreeze_every': 0.01}}  # fmt: skip
   return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
 
 

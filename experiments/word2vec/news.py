@@ -61,24 +61,26 @@ def get_config(arg: str = ''):
     'data': {
       'dataset': 'text_files',
       'tokenizer': 'words',
-      'words_only': True,
       'min_count': 5,
-      'batching': 'skipgrams',
+      'batching': {
+        'name': 'skipgrams',
+        'words_only': True,
+        'chunk': 32,
+        'window': window,
+        'sample': options.sample,
+        'negative': negative,
+      },
       'batch_size': rows,
       'length': 1024,
-      'chunk': 32,
-      'window': window,
-      'sample': options.sample,
-      'negative': negative,
     },
     'optim': common.word2vec_rate('skipgram'),
     'train': {'epochs': epochs, 'log_every': 100},
     'evaluation': {'which': 'last'},
     'samples': {'prompts': ('france', 'king', 'three', 'computer'), 'count': 1},
   }
-  tiny = (common.tiny(), {'data': {'chunk': 16}, 'optim': {'warmup_steps': 0}})
+  tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
   return common.config(base, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(data__sample=[0.0, 1e-3, 1e-5])
+  yield from common.grid(data__batching__sample=[0.0, 1e-3, 1e-5])

@@ -31,23 +31,25 @@ def get_config(arg: str = ''):
       'dataset': 'embedded',
       'tokenizer': 'words',
       'lower_case': True,
-      'words_only': True,
       'min_count': 5,
-      'batching': 'skipgrams',
+      'batching': {
+        'name': 'skipgrams',
+        'words_only': True,
+        'chunk': 32,
+        'sample': 1e-3,
+        'negative': 5 if options.output == 'negative' else 0,
+      },
       'batch_size': 4,
       'length': 1024,
-      'chunk': 32,
-      'sample': 1e-3,
-      'negative': 5 if options.output == 'negative' else 0,
     },
     'optim': common.word2vec_rate(variant),
     'train': {'epochs': 10},
     'evaluation': {'which': 'last'},
     'samples': {'prompts': ('list', 'error', 'returns', 'file', 'class', 'integer'), 'count': 1},
   }
-  tiny = (common.tiny(), {'data': {'chunk': 16}, 'optim': {'warmup_steps': 0}})
+  tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
   return common.config(base, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(data__window=[3, 5, 10], data__sample=[1e-3, 1e-4])
+  yield from common.grid(data__batching__window=[3, 5, 10], data__batching__sample=[1e-3, 1e-4])

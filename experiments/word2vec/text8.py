@@ -39,22 +39,24 @@ def get_config(arg: str = ''):
       'dataset': 'text8',
       'tokenizer': 'words',
       'min_count': 5,
-      'batching': 'skipgrams',
+      'batching': {
+        'name': 'skipgrams',
+        'chunk': 32,
+        'window': 8,
+        'sample': 1e-4,
+        'negative': 0 if variant == 'hierarchical' else 25,
+      },
       'batch_size': 8,
       'length': 1024,
-      'chunk': 32,
-      'window': 8,
-      'sample': 1e-4,
-      'negative': 0 if variant == 'hierarchical' else 25,
     },
     'optim': common.word2vec_rate('skipgram' if skipgram else 'cbow'),
     'train': {'epochs': 15, 'log_every': 100},
     'evaluation': {'which': 'last'},
     'samples': {'prompts': ('france', 'king', 'three', 'computer'), 'count': 1},
   }
-  tiny = (common.tiny(), {'data': {'chunk': 16}, 'optim': {'warmup_steps': 0}})
+  tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
   return common.config(base, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2], data__chunk=[16, 32])
+  yield from common.grid(seed=[0, 1, 2], data__batching__chunk=[16, 32])

@@ -6,7 +6,7 @@ embedding, between the layers and on the output. 4.3: embedding dropout, whole w
 needs. 4.6: `penalties`, the activation regularisation alpha * mean(dropped output squared) and the temporal one
 beta * mean((h_t - h_t+1) squared) of the output before dropout. Both are means over elements, as released, where the
 paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.1 (random lengths of back-propagation)
-lmx/data/streams.py, the continuous cache of section 6 lmx/metrics/cache.py.
+lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/cache.py.
 
 Parameters, tied, 1150-1150-400: 24,221,600 at V = 10,000 (Penn Treebank), 33,556,078 at V = 33,278 (WikiText-2). Each
 LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code (lmx/layers/qrnn.py): window 2 in

@@ -1,10 +1,11 @@
 """word2vec: vectors of words that predict their neighbours, CBOW and skip-gram.
 
 Papers: Mikolov, Chen, Corrado & Dean 2013, "Efficient Estimation of Word Representations in Vector Space" (arXiv
-1301.3781; 2013a): the two architectures of section 3, hierarchical softmax over a Huffman tree (`data.negative=0`);
-Mikolov, Sutskever, Chen, Corrado & Dean 2013 (arXiv 1310.4546; 2013b): negative sampling (equation 4). Where the papers
-leave something open the released word2vec.c decides: start values, and the gradient of CBOW, which goes unscaled to
-every context word though the forward pass takes their mean (`cbow_gradient='c'`; 'mean' is the derivative).
+1301.3781; 2013a): the two architectures of section 3, hierarchical softmax over a Huffman tree
+(`data.batching.negative=0`); Mikolov, Sutskever, Chen, Corrado & Dean 2013 (arXiv 1310.4546; 2013b): negative sampling
+(equation 4). Where the papers leave something open the released word2vec.c decides: start values, and the gradient of
+CBOW, which goes unscaled to every context word though the forward pass takes their mean (`cbow_gradient='c'`; 'mean'
+is the derivative).
 
 As in word2vec.c, skip-gram predicts the centre from each of its context words, which over a corpus are the same pairs.
 A model of windows and not of sequences (`READS`): `apply` gives one hidden vector for a context slot (skip-gram) or a

@@ -104,8 +104,8 @@ def protocol(cfg: Config, data, batches) -> list[str]:
   words = []
   if batches.stateful and cfg.stateful:
     words.append('state carried over the whole split')
-  if data.batching == 'windows' and data.stride:
-    words.append(f'a window every {data.stride} tokens, each token predicted once')
+  if getattr(data.batching, 'stride', 0):
+    words.append(f'a window every {data.batching.stride} tokens, each token predicted once')
   return words
 
 

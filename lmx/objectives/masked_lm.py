@@ -134,7 +134,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 def protocol(cfg: Config, data, batches) -> list[str]:
   """How much is masked."""
   del cfg, batches
-  return [f'{data.mask_prob:.0%} of the tokens masked, one mask an example']
+  return [f'{data.batching.mask_prob:.0%} of the tokens masked, one mask an example']
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -60,7 +60,7 @@ def loss(
   Args:
     params: {'model': ...}.
     batch: tokens_BJS, documents_BJS, window_BJT, and negatives_BJM, pair_negatives_BJTWK or top_BJTR, path_BJM,
-      owner_BJM, sign_BJM (lmx/data/skipgrams.py).
+      owner_BJM, sign_BJM (lmx/data/batching/skipgrams.py).
     state: ().
 
   Returns:
@@ -102,8 +102,9 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 def protocol(cfg: Config, data, batches) -> list[str]:
   """What the loss is made of: it depends on all of it."""
   del cfg, batches
-  noise = f'{data.negative} noise words' if data.negative else 'hierarchical softmax'
-  return [f'loss of a pair (skip-gram) or centre (CBOW), {noise}', f'window {data.window}, subsampling {data.sample:g}']
+  made = data.batching
+  noise = f'{made.negative} noise words' if made.negative else 'hierarchical softmax'
+  return [f'loss of a pair (skip-gram) or centre (CBOW), {noise}', f'window {made.window}, subsampling {made.sample:g}']
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

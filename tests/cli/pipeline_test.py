@@ -16,7 +16,8 @@ from lmx.errors import InputError
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
   '--config.train.steps=2', '--config.train.eval_every=2', '--config.parallel.data=1', '--config.samples.count=0',
-  '--config.data.fraction=0.3', '--config.1_lm.evaluation.split=valid', '--config.2_classifier.data.buckets=()',
+  '--config.data.fraction=0.3', '--config.1_lm.evaluation.split=valid',
+  '--config.2_classifier.data.batching.buckets=()',
 )  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def backward(finished, tmp_path_factory):
   """A second classifier of the same documents, which reads them backwards."""
   directory = tmp_path_factory.mktemp('backward')
   tokenizer = f'--config.data.tokenizer_path={finished}/1_lm/tokenizer'
-  more = [*SHORT[:5], '--config.data.buckets=()', '--config.data.reverse=true', tokenizer]
+  more = [*SHORT[:5], '--config.data.batching.buckets=()', '--config.data.reverse=true', tokenizer]
   assert main.main(['train', f'--config={CONFIG}', f'--workdir={directory}', *more]) == 0
   return directory
 

@@ -10,8 +10,8 @@ import types
 import numpy as np
 import pytest
 
+from lmx.data import batching, pipeline
 from lmx.data import corpus as corpora
-from lmx.data import pipeline
 from lmx.data.corpus import Corpus, Split
 from lmx.errors import InputError
 
@@ -30,19 +30,21 @@ def corpus(n_train=4000, n_valid=700):
   return Corpus(TOKENIZER, splits, {}, '')
 
 
-KINDS = pipeline.BATCHINGS
+KINDS = batching.names()
 # What needs labels, letters or counts of words is made of the embedded text.
 EMBEDDED = {
   'documents': {'dataset': 'embedded_topics'},
   'tagged': {'dataset': 'embedded_tags', 'length': 64},
   'both_ways': {'dataset': 'embedded', 'characters': 12},
-  'skipgrams': {'dataset': 'embedded', 'chunk': 8},
+  'skipgrams': {'dataset': 'embedded'},
 }
+OPTIONS = {'skipgrams': {'chunk': 8}}
 load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind, **EMBEDDED[kind])))
 
 
-def make(kind, split='train', *, train=True, **changes):
-  cfg = {'batching': kind, 'batch_size': 6, 'length': 16, **EMBEDDED.get(kind, {}), **changes}
+def make(kind, split='train', *, train=True, options=None, **changes):
+  cfg = {'batching': {'name': kind, **OPTIONS.get(kind, {}), **(options or {})}, 'batch_size': 6, 'length': 16,
+         **EMBEDDED.get(kind, {}), **changes}  # fmt: skip
   text = load(kind) if kind in EMBEDDED else corpus()
   return pipeline.batches(pipeline.Config(**cfg), text, split, 1, train=train)
 
@@ -142,10 +144,10 @@ def test_closing_stops_the_threads_and_may_be_repeated():
 
 
 def test_evaluation_has_its_own_sizes_and_repeats_no_pair():
-  batches = make('pairs', 'valid', train=False, eval_batch_size=5, eval_length=24, dupe_factor=7)
+  batches = make('pairs', 'valid', train=False, eval_batch_size=5, eval_length=24, options={'dupe_factor': 7})
   assert batches.batch_size == 5 and batches(0)['tokens_BT'].shape == (5, 24)
-  assert batches.examples == make('pairs', 'valid', train=False, eval_length=24, dupe_factor=1).examples
-  assert make('pairs', dupe_factor=7).examples > 5 * make('pairs', dupe_factor=1).examples
+  assert batches.examples == make('pairs', 'valid', train=False, eval_length=24, options={'dupe_factor': 1}).examples
+  assert make('pairs', options={'dupe_factor': 7}).examples > 5 * make('pairs', options={'dupe_factor': 1}).examples
   assert make('streams', 'valid', train=False, eval_batch_size=1).steps == -(-699 // 16)
 
 
@@ -165,15 +167,15 @@ def test_description_counts_tokens_steps_and_padding():
 
 
 @pytest.mark.parametrize('changes, message', [
-  ({'batching': 'stream'}, 'data.batching is "stream"; did you mean "streams"'),
-  ({'packing': 'best'}, 'data.packing'),
-  ({'masking': 'dynamical'}, 'did you mean "dynamic"'),
+  ({'batching': 'stream'}, 'data.batching: unknown "stream"; did you mean "streams"'),
+  ({'batching': {'name': 'packed', 'packing': 'best'}}, 'data.batching.packing'),
+  ({'batching': {'name': 'pairs', 'masking': 'dynamical'}}, 'did you mean "dynamic"'),
   ({'batch_size': 0}, 'data.batch_size is 0; it must be at least 1'),
   ({'length': 0}, 'data.length'),
   ({'prefetch': -1}, 'data.prefetch'),
-  ({'mask_prob': 1.5}, 'data.mask_prob is 1.5; it must be between 0 and 1'),
-  ({'stride': 40}, 'data.stride is 40'),
-  ({'stride': 30, 'eval_length': 20}, 'length of 20'),
+  ({'batching': {'name': 'pairs', 'mask_prob': 1.5}}, 'data.batching.mask_prob is 1.5; it must be between 0 and 1'),
+  ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride is 40'),
+  ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'length of 20'),
   ({'batching': 'pairs', 'length': 4}, 'at least 5'),
   ({'batching': 'pairs', 'eval_length': 4}, 'at least 5'),
   ({'tokenizer': 'word'}, 'did you mean "words"'),
@@ -206,5 +208,6 @@ def test_text_files_become_batches(tmp_path):
   with pipeline.prefetch(batches, 0, 3) as stream:
     for _, batch in stream:
       assert batch['tokens_BT'].max() < read.tokenizer.vocab_size and batch['weights_BP'].sum() >= 4
-  whole = pipeline.batches(dataclasses.replace(cfg, whole_word=True), read, 'valid', 0, train=False)
+  cfg = dataclasses.replace(cfg, batching={'name': 'pairs', 'whole_word': True})
+  whole = pipeline.batches(cfg, read, 'valid', 0, train=False)
   assert whole(0)['weights_BP'].sum() > 0

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from lmx.data import both_ways, corpus, pipeline, spelling, tagged, tokenizers
+from lmx.data import corpus, pipeline, spelling, tokenizers
+from lmx.data.batching import both_ways, tagged
 from lmx.errors import InputError
 from lmx.layers import charcnn
 

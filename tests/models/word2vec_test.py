@@ -33,11 +33,12 @@ def corpus(sentences: int = 60):
   return corpora.Corpus.from_texts(texts, tokenizers.train('words', [text]), sentences='lines')
 
 
-def batch_of(tree: bool, shared: bool, step: int = 0, **changes):
-  cfg = pipeline.Config(**{
-    'batching': 'skipgrams', 'batch_size': 2, 'length': 12, 'chunk': 6, 'window': 2, 'sample': 0.05,
-    'negative': 0 if tree else 3, 'shared_negatives': 7 if shared else 0, 'top_nodes': 4, 'path_slots': 5, **changes,
-  })  # fmt: skip
+def batch_of(tree: bool, shared: bool, step: int = 0, batch_size: int = 2, length: int = 12, **changes):
+  batching = {
+    'name': 'skipgrams', 'chunk': 6, 'window': 2, 'sample': 0.05, 'negative': 0 if tree else 3,
+    'shared_negatives': 7 if shared else 0, 'top_nodes': 4, 'path_slots': 5, **changes,
+  }  # fmt: skip
+  cfg = pipeline.Config(batching=batching, batch_size=batch_size, length=length)
   return pipeline.batches(cfg, corpus(), 'train', 0, train=True)(step)
 
 

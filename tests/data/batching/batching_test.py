@@ -7,7 +7,8 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import batching, noise, streams
+from lmx.data import noise
+from lmx.data.batching import packed, pairs, streams, windows
 from lmx.data.corpus import Split
 from lmx.errors import InputError
 from tests.reference import bert_data
@@ -37,8 +38,8 @@ def documents(D=60, most=12, seed=0):
 
 def make(kind, data, B=4, T=8, *, train, seed=1, **options):
   if kind == 'pairs':
-    return batching.Pairs(data, B, T, tokenizer=TOKENIZER, seed=seed, train=train, **options)
-  cls = {'streams': streams.Streams, 'windows': batching.Windows, 'packed': batching.Packed}[kind]
+    return pairs.Pairs(data, B, T, tokenizer=TOKENIZER, seed=seed, train=train, **options)
+  cls = {'streams': streams.Streams, 'windows': windows.Windows, 'packed': packed.Packed}[kind]
   return cls(data, B, T, vocab_size=10**6, seed=seed, train=train, **options)
 
 
@@ -165,12 +166,12 @@ def test_splitting_wastes_no_position_and_best_fit_keeps_documents_whole():
 
 
 def test_best_fit_takes_the_fullest_row_with_room():
-  rows = batching._best_fit(np.array([6, 5, 4, 3, 2]), 10)
+  rows = packed._best_fit(np.array([6, 5, 4, 3, 2]), 10)
   np.testing.assert_array_equal(rows, [0, 1, 0, 1, 1])
   draw = np.random.default_rng(0)
   for capacity in (1, 7, 100):
     lengths = draw.integers(1, capacity + 1, 300)
-    filled = np.bincount(batching._best_fit(lengths, capacity), lengths)
+    filled = np.bincount(packed._best_fit(lengths, capacity), lengths)
     assert filled.max() <= capacity and filled.min() > 0 and filled.sum() == lengths.sum()
 
 
@@ -251,7 +252,7 @@ def test_masks_are_fixed_or_new_each_epoch():
 
 
 def spans(data, length, seed=0, short=0.1, random_next=0.5):
-  return batching.pair_spans(
+  return pairs.pair_spans(
     data.offsets, data.sentences, length, noise.generator(seed, 'pairs'),
     short_seq_prob=short, random_next_prob=random_next)  # fmt: skip
 
@@ -317,7 +318,7 @@ def test_long_pairs_are_cut_from_the_longer_side_at_both_ends():
     plain_a, plain_b = list(range(a)), list(range(b))
     bert_data.cut(plain_a, plain_b, limit, random.Random(0))
     one = np.ones(400, np.int64)
-    got = batching._truncate(0 * one, a * one, 0 * one, b * one, one > 0, limit, noise.generator(0, 'cut'))
+    got = pairs._truncate(0 * one, a * one, 0 * one, b * one, one > 0, limit, noise.generator(0, 'cut'))
     assert (got.a_length_I == len(plain_a)).all() and (got.b_length_I == len(plain_b)).all()
     for start, n, kept in ((got.a_start_I, a, len(plain_a)), (got.b_start_I, b, len(plain_b))):
       assert start.min() >= 0 and start.max() <= n - kept
@@ -344,7 +345,7 @@ def test_pairs_need_sentences_documents_and_special_tokens():
     make('pairs', split(50, sentences=[0, 20, 50]), train=False)
   words = types.SimpleNamespace(vocab_size=V, pad_id=None, unk_id=1, cls_id=None, sep_id=None, mask_id=None)
   with pytest.raises(InputError, match='pad, cls, sep, mask'):
-    batching.Pairs(documents(), 4, 16, tokenizer=words, seed=0, train=False)
+    pairs.Pairs(documents(), 4, 16, tokenizer=words, seed=0, train=False)
 
 
 @pytest.mark.parametrize('kind', ['streams', 'windows', 'packed', 'pairs'])
@@ -355,7 +356,7 @@ def test_an_id_outside_the_vocabulary_is_refused_with_its_position(kind, bad):
   ids[137] = bad
   data = split(len(ids), data.offsets, data.sentences, ids)
   options = dict(tokenizer=TOKENIZER) if kind == 'pairs' else dict(vocab_size=V)
-  cls = {'streams': streams.Streams, 'windows': batching.Windows, 'packed': batching.Packed, 'pairs': batching.Pairs}
+  cls = {'streams': streams.Streams, 'windows': windows.Windows, 'packed': packed.Packed, 'pairs': pairs.Pairs}
   batches = cls[kind](data, 4, 16, seed=0, train=False, **options)
   with pytest.raises(InputError, match=f'id {bad} at position 137, but the vocabulary has {V}'):
     for step in range(batches.steps):

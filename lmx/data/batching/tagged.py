@@ -7,11 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from lmx.data.documents import Documents
+from lmx.data.batching import documents
+from lmx.data.batching.base import sizes
 from lmx.errors import InputError
 
+CHARACTERS = 'may'
+SENTENCES = True
 
-class Tagged(Documents):
+
+@dataclasses.dataclass(frozen=True)
+class Config(documents.Config):
+  """Sentences with a label for every word; the attributes are those of `documents.Config`."""
+
+  name: str = 'tagged'
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
+  """The batches of a split by the `data` section."""
+  return Tagged(
+    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle, buckets=data.batching.buckets)
+
+
+class Tagged(documents.Documents):
   """Batches with tokens_BT, valid_BT, labels_BT, weights_BT, row_weights_B and index_B.
 
   Args as of `Documents`; every sentence must fit into `length`, so that every word counts.

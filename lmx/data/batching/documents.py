@@ -10,6 +10,7 @@ a drawn order; in evaluation the whole split is sorted by length, and `index_B` 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +18,35 @@ from typing import Any
 import numpy as np
 
 from lmx.data import noise
-from lmx.data.batching import Batches
-from lmx.errors import InputError
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import InputError, check_range
+
+CHARACTERS = 'may'
 
 POOL = 50  # batches sorted together
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Labelled documents.
+
+  Attributes:
+    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
+  """
+
+  name: str = 'documents'
+  buckets: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    for bucket in self.buckets:
+      check_range('data.batching.buckets: one', bucket, 1)
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
+  """The batches of a split by the `data` section."""
+  return Documents(
+    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle, buckets=data.batching.buckets, start_id=corpus.tokenizer.eos_id)
 
 
 class Documents(Batches):

@@ -19,8 +19,9 @@ def corpus(documents=DOCUMENTS, labels=None) -> corpora.Corpus:
   return corpora.Corpus.from_texts(splits, tokenizer, labels=dict.fromkeys(splits, labels))
 
 
-def batches(train=True, split='train', seed=0, made=None, **changes):
-  cfg = pipeline.Config(**({'batching': 'documents', 'batch_size': 4, 'length': 24, 'buckets': (8, 16)} | changes))
+def batches(train=True, split='train', seed=0, made=None, buckets=(8, 16), **changes):
+  batching = {'name': 'documents', 'buckets': buckets}
+  cfg = pipeline.Config(**({'batch_size': 4, 'length': 24} | changes), batching=batching)
   made = made or corpus()
   made = views.view(made, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
   return pipeline.batches(cfg, made, split, seed, train=train), made
@@ -121,7 +122,7 @@ def test_what_is_refused():
     batches(made=unlabelled)
   with pytest.raises(InputError, match='too small for one batch of 64 rows: it has 37 documents'):
     batches(batch_size=64)
-  with pytest.raises(InputError, match='data.buckets'):
-    pipeline.Config(buckets=(8,), batching='streams')
+  with pytest.raises(InputError, match='data.batching.buckets'):
+    batches(buckets=(8, 0))
   with pytest.raises(IndexError):
     batches(train=False)[0](10)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 
 import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import huffman, pipeline, skipgrams, tokenizers
+from lmx.data import huffman, pipeline, tokenizers
+from lmx.data.batching import skipgrams
 from lmx.errors import InputError
 from tests.reference import word2vec as reference
 
 WORDS = [f'w{i}' for i in range(40)]
-BASE = {'batching': 'skipgrams', 'batch_size': 4, 'length': 24, 'chunk': 8, 'window': 3, 'sample': 0.0, 'negative': 2,
-        'shared_negatives': 6}  # fmt: skip
+BASE = {'name': 'skipgrams', 'chunk': 8, 'window': 3, 'sample': 0.0, 'negative': 2, 'shared_negatives': 6}
 
 
 def corpus(lines: int = 300, rare: bool = True):
@@ -27,8 +26,12 @@ def corpus(lines: int = 300, rare: bool = True):
   return corpora.Corpus.from_texts({'train': [text], 'valid': [text[:400]]}, tokenizer, sentences='lines')
 
 
+def section(length=24, **changes):
+  return pipeline.Config(batching=BASE | changes, batch_size=4, length=length)
+
+
 def made(train=True, split='train', seed=0, **changes):
-  return pipeline.batches(pipeline.Config(**BASE | changes), corpus(), split, seed, train=train)
+  return pipeline.batches(section(**changes), corpus(), split, seed, train=train)
 
 
 def epoch_of(batches, epoch=0):
@@ -178,15 +181,15 @@ def test_words_only_leaves_punctuation_out():
 
 
 def test_bad_settings_are_the_users_to_mend():
-  with pytest.raises(InputError, match='multiple of data.chunk'):
+  with pytest.raises(InputError, match='multiple of data.batching.chunk'):
     made(length=20)
   with pytest.raises(InputError, match='needs words'):
     text = ['some text of letters\n' * 30]
     data = corpora.Corpus.from_texts({'train': text}, tokenizers.train('bytes', text))
-    pipeline.batches(pipeline.Config(**BASE), data, 'train', 0, train=True)
+    pipeline.batches(section(), data, 'train', 0, train=True)
   with pytest.raises(InputError, match='fewer than two words'):
     text = ['. . .\n' * 30]
     data = corpora.Corpus.from_texts({'train': text}, tokenizers.train('words', text))
     skipgrams.words_counted(data, True)
-  with pytest.raises(InputError, match='data.window'):
-    dataclasses.replace(pipeline.Config(**BASE), window=0)
+  with pytest.raises(InputError, match='data.batching.window'):
+    section(window=0)

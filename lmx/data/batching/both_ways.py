@@ -12,14 +12,34 @@ Line ends and ends of text are not words here: a sentence's own end stands for t
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from lmx.data import spelling as spelling_lib
-from lmx.data.batching import Batches
+from lmx.data.batching.base import Batches, sizes
 from lmx.data.spelling import Spelling
 from lmx.errors import InputError
+
+CHARACTERS = 'must'
+SENTENCES = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Streams of sentences, forward and backward."""
+
+  name: str = 'both_ways'
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWays:
+  """The batches of a split by the `data` section."""
+  tokenizer = corpus.tokenizer
+  return BothWays(
+    corpus.splits[split], *sizes(data, train), vocab_size=tokenizer.vocab_size, seed=seed, train=train,
+    spelling=spelling_lib.of(tokenizer, data.characters),
+    skipped=tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in ('\n', '<eos>')))
 
 
 class BothWays(Batches):

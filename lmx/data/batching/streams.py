@@ -6,18 +6,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
 import numpy as np
 
 from lmx.data import noise
-from lmx.data.batching import Batches
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import check_range
+
+CHARACTERS = 'may'
 
 # Of the lengths, section 4.1 and the released code: a normal of this deviation around T, or with the given probability
 # around T / 2, cut to whole numbers and not below 5. The paper's own deviation is 5 as well.
 DEVIATION, HALVED, SHORTEST = 5.0, 0.05, 5
 MARGIN = 30  # six deviations: a draw beyond T + MARGIN, one in 10^9, is set to that
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Contiguous streams.
+
+  Attributes:
+    random_length: in training, windows of random length around `data.length` (Merity et al. 2018), and the rate of an
+      update in proportion.
+    length_multiple: those windows are padded to the next multiple of this, each shape a compilation; 0 pads all to one
+      shape.
+  """
+
+  name: str = 'streams'
+  random_length: bool = False
+  length_multiple: int = 0
+
+  def __post_init__(self):
+    check_range('data.batching.length_multiple', self.length_multiple, 0)
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams:
+  """The batches of a split by the `data` section."""
+  common: dict[str, Any] = dict(vocab_size=corpus.tokenizer.vocab_size, seed=seed)
+  if data.batching.random_length and train:
+    return RandomStreams(
+      corpus.splits[split], *sizes(data, train), multiple=data.batching.length_multiple, **common)
+  return Streams(corpus.splits[split], *sizes(data, train), train=train, **common)
 
 
 class Streams(Batches):

@@ -22,17 +22,51 @@ words of a pair; C chunks; N kept words of a block.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lmx.data import huffman, noise
-from lmx.data.batching import Batches
-from lmx.errors import InputError
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import InputError, check_range
 
 BLOCK = 1 << 15  # raw tokens
 _SLACK = 0.005  # of an epoch's rows, for epochs that keep more words than the first
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Words with their windows and noise.
+
+  Attributes:
+    window: most words on either side of a centre; each centre's is drawn from 1 to it.
+    chunk: centres of an update in each row; a row of `data.length` words is length / chunk updates.
+    sample: words with a larger share of the text are thinned out; 0 keeps all.
+    negative: noise words of a pair; 0 is hierarchical softmax.
+    shared_negatives: noise words that an update's pairs share, weighted to `negative`; 0 draws for each.
+    noise_power: of the counts, for the noise (arXiv 1310.4546, section 2.2).
+    top_nodes: nodes of the tree that every update reads; a matter of speed.
+    path_slots: further nodes a centre that an update has room for; a matter of speed.
+    words_only: leave out tokens without a letter or digit.
+  """
+
+  name: str = 'skipgrams'
+  window: int = 5
+  chunk: int = 32
+  sample: float = 1e-3
+  negative: int = 5
+  shared_negatives: int = 64
+  noise_power: float = 0.75
+  top_nodes: int = 32
+  path_slots: int = 9
+  words_only: bool = False
+
+  def __post_init__(self):
+    lowest = dict(window=1, chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1, path_slots=1)
+    for name, least in lowest.items():
+      check_range(f'data.batching.{name}', getattr(self, name), least)
 
 
 class Block(NamedTuple):
@@ -86,11 +120,11 @@ def keep_probability(counts_V: np.ndarray, sample: float) -> np.ndarray:
   return np.where(counts_V > 0, (np.sqrt(share_V / sample) + 1) * sample / share_V, 0).astype(np.float32)
 
 
-def of(cfg: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgrams:
-  """The batches of a split by the `data` section of a config."""
-  batch_size = cfg.batch_size if train else cfg.eval_batch_size or cfg.batch_size
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgrams:
+  """The batches of a split by the `data` section."""
+  cfg = data.batching
   return Skipgrams(
-    corpus.splits[split], batch_size, cfg.length if train else cfg.eval_length or cfg.length, seed=seed, train=train,
+    corpus.splits[split], *sizes(data, train), seed=seed, train=train,
     counts_V=words_counted(corpus, cfg.words_only), window=cfg.window, chunk=cfg.chunk, sample=cfg.sample,
     negative=cfg.negative, shared=cfg.shared_negatives, noise_power=cfg.noise_power, top=cfg.top_nodes,
     path_slots=cfg.path_slots)  # fmt: skip
@@ -119,7 +153,7 @@ class Skipgrams(Batches):
                path_slots: int):
     super().__init__(split, batch_size, length, vocab_size=len(counts_V), seed=seed, train=train, shuffle=False)
     if length % chunk:
-      raise InputError(f'data.length is {length}; it must be a multiple of data.chunk, which is {chunk}')
+      raise InputError(f'data.length is {length}; it must be a multiple of data.batching.chunk, which is {chunk}')
     self._window, self._chunk, self._updates = window, chunk, length // chunk
     self._negative, self._shared = negative, shared
     self._keep_V = keep_probability(counts_V, sample)

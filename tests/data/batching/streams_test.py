@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from lmx.data import noise, streams
+from lmx.data import noise
+from lmx.data.batching import streams
 from lmx.data.corpus import Split
 
 B, T = 3, 20

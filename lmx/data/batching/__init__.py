@@ -1,0 +1,41 @@
+"""How a corpus becomes batches. One file is one way, found by its name.
+
+A batching exports
+  Config: frozen dataclass whose first field is `name`; in a config it is the section `data.batching`;
+  of(data, corpus, split, seed, *, train) -> Batches: by the whole `data` section;
+  check(data) (optional): InputError where other fields of the section do not suit;
+  CHARACTERS (optional): 'may' if its words may be spelled (`data.characters`; lmx/data/pipeline.py does it), 'must' if
+    it spells them itself; without it they cannot be;
+  SENTENCES (optional): True if its rows are made of sentences, which can be neither reversed nor left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from lmx.errors import InputError, nearest
+
+
+def names() -> list[str]:
+  """Names of all ways of batching, in alphabetical order."""
+  return sorted(p.stem for p in pathlib.Path(__file__).parent.glob('*.py') if p.stem not in ('__init__', 'base'))
+
+
+def get(name: str) -> ModuleType:
+  """Returns the module of a batching; InputError with the nearest name if there is none."""
+  if name not in names():
+    raise InputError(f'data.batching: unknown "{name}"{nearest(name, names())}')
+  return importlib.import_module(f'lmx.data.batching.{name}')
+
+
+def config(given: Any) -> Any:
+  """The Config of a batching from its name, from a mapping with `name`, or as it is."""
+  if isinstance(given, str):
+    return get(given).Config()
+  if isinstance(given, Mapping):
+    return get(given.get('name', 'streams')).Config(**{k: v for k, v in given.items() if k != 'name'})
+  return given

@@ -1,0 +1,118 @@
+"""What every way of batching shares: batches as pure functions of (seed, step, row) over a split's token array.
+
+Any step costs the same to reach, and a row holds the same whichever host asks for it.
+
+Letters: B rows of the global batch, T positions, P predicted positions, L pieces of packed documents, I examples.
+`index_B` is the number of the row's window, packed row, pair or document in its split (for streams, step in the epoch
+times batch size plus row); -1 marks a row that only fills up the last batch of an evaluation.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import grain
+import numpy as np
+
+from lmx.data import noise
+from lmx.errors import InputError
+
+_SHUFFLE_ROUNDS = 4  # of Grain's index permutation; its own default
+
+
+class Batches(abc.ABC):
+  """The batches of one split.
+
+  Calling it with (step, rows) gives a dict of arrays for those rows of the global batch. In training any step from 0
+  up may be asked for and epochs follow one another; in evaluation steps run from 0 to `steps - 1`.
+
+  Attributes:
+    steps: steps in an epoch of training, or in the whole evaluation.
+    batch_size: rows of the global batch.
+    length: T.
+    stateful: whether row b of a step goes on where row b of the step before ended.
+    examples: number of windows, packed rows or pairs in an epoch.
+    tokens_per_epoch: positions that hold a token and not padding, over an epoch's examples.
+  """
+
+  stateful = False
+  examples: int
+  tokens_per_epoch: int
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
+               shuffle: bool = True):
+    self.batch_size, self.length = batch_size, length
+    self._tokens = np.asarray(split.tokens)  # of a memory map: a view, nothing is read
+    self._split, self._vocab_size = split.name, vocab_size
+    self._seed, self._train, self._shuffle = seed, train, shuffle and train
+    if self._tokens.size < 2:
+      raise InputError(f'split {split.name} has {self._tokens.size} tokens; at least 2 are needed')
+
+  def _set(self, examples: int, tokens: int, needed: str) -> None:
+    self.examples, self.tokens_per_epoch = examples, tokens
+    self.steps = examples // self.batch_size if self._train else -(-examples // self.batch_size)
+    if self.steps == 0:
+      raise InputError(
+        f'split {self._split} is too small for one batch of {self.batch_size} rows of {self.length}: '
+        f'it has {self._tokens.size} tokens, {needed} are needed')
+
+  def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+    """Returns the given rows of the batch of `step`."""
+    epoch, local = self.epoch_of(step)
+    if step < 0 or (epoch and not self._train):
+      raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
+    example_B = local * self.batch_size + np.arange(self.batch_size)[rows]
+    live_B = example_B < self.examples
+    example_B = np.minimum(example_B, self.examples - 1)
+    if self._shuffle:
+      key = self._epoch_seed('shuffle', epoch)
+      permuted = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
+      example_B = np.fromiter(permuted, np.int64, len(example_B))
+    batch = self._make(epoch, example_B, live_B)
+    batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
+    return batch
+
+  def epoch_of(self, step: int) -> tuple[int, int]:
+    """Returns the epoch of a step, and the number of the step within it."""
+    return divmod(step, self.steps)
+
+  def steps_in(self, epochs: float) -> int:
+    """Returns the number of steps of the first `epochs` epochs, rounded."""
+    return round(epochs * self.steps)
+
+  def positions(self) -> int:
+    """Returns the positions of an epoch, padding included."""
+    return self.steps * self.batch_size * self.length
+
+  @abc.abstractmethod
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    """Builds the rows of the given examples; rows that are not live get weight 0."""
+
+  def _epoch_seed(self, purpose: str, epoch: int) -> int:
+    return int(noise.generator(self._seed, purpose, epoch).integers(2**32))
+
+  def _read(self, position: np.ndarray) -> np.ndarray:
+    """Returns the tokens at the positions as int32, after checking them against the vocabulary."""
+    tokens = self._tokens[position]
+    if tokens.size and not (0 <= tokens.min() and tokens.max() < self._vocab_size):
+      bad = np.flatnonzero((tokens.ravel() < 0) | (tokens.ravel() >= self._vocab_size))[0]
+      raise InputError(
+        f'split {self._split} has token id {tokens.ravel()[bad]} at position {position.ravel()[bad]}, but the '
+        f'vocabulary has {self._vocab_size} entries: the tokenizer is not the one that made this data')
+    return tokens.astype(np.int32)
+
+  def _next_tokens(self, start_B: np.ndarray, live_BT: np.ndarray) -> dict[str, np.ndarray]:
+    """Reads inputs and next-token targets from `start_B` on, with weight 0 where not live."""
+    last = self._tokens.size - 1
+    tokens_BS = self._read(np.minimum(start_B[:, None] + np.arange(live_BT.shape[1] + 1), last))
+    return dict(
+      tokens_BT=np.where(live_BT, tokens_BS[:, :-1], 0), targets_BT=np.where(live_BT, tokens_BS[:, 1:], 0),
+      weights_BT=live_BT.astype(np.float32))
+
+
+def sizes(data: Any, train: bool) -> tuple[int, int]:
+  """(rows of a batch, positions of a row) by the `data` section, in training or in evaluation."""
+  if train:
+    return data.batch_size, data.length
+  return data.eval_batch_size or data.batch_size, data.eval_length or data.length

@@ -1,0 +1,148 @@
+"""Documents packed into rows, by an index of pieces made once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import check_choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Packed documents.
+
+  Attributes:
+    packing: 'best_fit' keeps documents whole where they fit, 'split' wastes no position.
+  """
+
+  name: str = 'packed'
+  packing: str = 'best_fit'
+
+  def __post_init__(self):
+    check_choice('data.batching.packing', self.packing, ('best_fit', 'split'))
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
+  """The batches of a split by the `data` section."""
+  return Packed(
+    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle, method=data.batching.packing, start_id=corpus.tokenizer.eos_id)
+
+
+def _best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
+  """Best-fit decreasing bin packing; returns the row of each piece. O(L): rows are kept by the room they have left."""
+  row_L = np.zeros(len(lengths_L), np.int64)
+  room: list[list[int]] = [[] for _ in range(capacity + 1)]
+  there, rows = 0, 0  # bit r of `there`: some row has room r
+  for piece in np.argsort(-lengths_L, kind='stable').tolist():
+    n = int(lengths_L[piece])
+    fitting = there >> n
+    if fitting:
+      left = n + (fitting & -fitting).bit_length() - 1
+      row = room[left].pop()
+      if not room[left]:
+        there ^= 1 << left
+    else:
+      left, row, rows = capacity, rows, rows + 1
+    row_L[piece] = row
+    if left > n:
+      room[left - n].append(row)
+      there |= 1 << (left - n)
+  return row_L
+
+
+class Pieces(NamedTuple):
+  """Packed documents: which targets fill which row. Sorted by row.
+
+  Attributes:
+    target_L: position in the split of the piece's first target.
+    length_L: number of targets.
+    opens_L: whether the piece opens its document, so that its first input is the start symbol.
+    column_L: where in the row the piece begins.
+    rows_R: first piece of each row, and the number of pieces (rows + 1 entries).
+  """
+
+  target_L: np.ndarray
+  length_L: np.ndarray
+  opens_L: np.ndarray
+  column_L: np.ndarray
+  rows_R: np.ndarray
+
+
+def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces:
+  """Packs documents into rows of `length` targets.
+
+  Args:
+    offsets: starts of the documents and the end of the last one.
+    length: T.
+    method: 'split' lays the documents end to end and cuts every T; 'best_fit' cuts only documents longer than T and
+      fills rows by best-fit decreasing.
+    started: whether the first token of a document is predicted, from a start symbol; otherwise it is only an input.
+  """
+  first_D = offsets[:-1] + (0 if started else 1)
+  size_D = np.maximum(offsets[1:] - first_D, 0)
+  end_D = np.cumsum(size_D)  # in the documents' targets laid end to end
+  if method == 'split':
+    cuts_L = np.union1d(end_D, np.arange(0, end_D[-1], length))
+    cuts_L = np.union1d(cuts_L, [0, end_D[-1]])
+    begin_L, length_L = cuts_L[:-1], np.diff(cuts_L)
+    document_L = np.searchsorted(end_D, begin_L, 'right')
+    row_L = begin_L // length
+  else:
+    count_D = -(-size_D // length)
+    document_L = np.repeat(np.arange(len(size_D)), count_D)
+    nth_L = np.arange(len(document_L)) - np.repeat(np.cumsum(count_D) - count_D, count_D)
+    begin_L = (end_D - size_D)[document_L] + nth_L * length
+    length_L = np.minimum(length, end_D[document_L] - begin_L)
+    row_L = _best_fit(length_L, length)
+  order_L = np.argsort(row_L, kind='stable')
+  row_L, begin_L, length_L, document_L = row_L[order_L], begin_L[order_L], length_L[order_L], document_L[order_L]
+  within_L = begin_L - (end_D - size_D)[document_L]
+  rows_R = np.searchsorted(row_L, np.arange(row_L[-1] + 2 if len(row_L) else 1))
+  before_L = np.cumsum(length_L) - length_L
+  return Pieces(
+    first_D[document_L] + within_L, length_L.astype(np.int32), (within_L == 0) & started,
+    (before_L - before_L[rows_R[:-1]][row_L]).astype(np.int32), rows_R)
+
+
+class Packed(Batches):
+  """Documents packed into rows of T: documents_BT numbers the pieces of a row from 1 (0 is padding), position_BT counts
+  inside the piece, and a model attends within equal numbers only.
+
+  Where the tokenizer has an end-of-text id it is the first input of every document, and every token of the split is
+  predicted exactly once in an epoch; without one a document's first token is input only. The tail of a document cut at
+  a row's end goes on with the token before the cut as its first input.
+  """
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
+               shuffle: bool = True, method: str = 'best_fit', start_id: int | None = None):
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    self._pieces = pack(np.asarray(split.offsets), length, method, start_id is not None)
+    self._start_id = start_id
+    self._set(len(self._pieces.rows_R) - 1, int(self._pieces.length_L.sum()), f'about {batch_size * length}')
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    pieces, shape = self._pieces, (len(example_B), self.length)
+    low_B, count_B = pieces.rows_R[example_B], np.diff(pieces.rows_R)[example_B]
+    row_L = np.repeat(np.arange(len(example_B)), count_B)
+    ordinal_L = np.arange(len(row_L)) - np.repeat(np.cumsum(count_B) - count_B, count_B)
+    piece_L = low_B[row_L] + ordinal_L
+    length_L = pieces.length_L[piece_L]
+    each = np.repeat(np.arange(len(piece_L)), length_L)  # one entry for each token from here on
+    within = np.arange(len(each)) - np.repeat(np.cumsum(length_L) - length_L, length_L)
+    at = row_L[each], pieces.column_L[piece_L][each] + within
+    target = pieces.target_L[piece_L][each] + within
+    inputs = self._read(np.maximum(target - 1, 0))
+    if self._start_id is not None:
+      inputs = np.where(pieces.opens_L[piece_L][each] & (within == 0), self._start_id, inputs)
+    values = dict(tokens_BT=inputs, targets_BT=self._read(target), documents_BT=ordinal_L[each] + 1, position_BT=within)
+    batch = {name: np.zeros(shape, np.int32) for name in values}
+    for name, value in values.items():
+      batch[name][at] = value
+    batch['weights_BT'] = np.zeros(shape, np.float32)
+    batch['weights_BT'][at] = live_B[at[0]]
+    return batch

@@ -1,0 +1,75 @@
+"""Blocks of T tokens for models without state: index arithmetic over the text laid end to end."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import InputError, check_range
+
+CHARACTERS = 'may'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Windows over the text.
+
+  Attributes:
+    stride: in evaluation a window begins every `stride` tokens and predicts only those that the one before did not; 0
+      is no overlap.
+  """
+
+  name: str = 'windows'
+  stride: int = 0
+
+  def __post_init__(self):
+    check_range('data.batching.stride', self.stride, 0)
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  evaluated = data.eval_length or data.length
+  if data.batching.stride > evaluated:
+    raise InputError(
+      f'data.batching.stride is {data.batching.stride}; above the length of {evaluated} tokens would be left out')
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows:
+  """The batches of a split by the `data` section."""
+  return Windows(
+    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle, stride=data.batching.stride)
+
+
+class Windows(Batches):
+  """Blocks of T tokens and their next tokens, for models without state.
+
+  Training: the blocks of an epoch do not overlap, start at an offset drawn for the epoch, and come in an order drawn
+  for the epoch (without `shuffle`: offset 0, in order); fewer than 2T tokens at the ends and fewer than B blocks are
+  left out, other ones each epoch. Evaluation: every token but the first is predicted exactly once; with `stride` below
+  T the blocks overlap and a token has at least T - stride tokens before it in its block, the first block's excepted.
+  """
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
+               shuffle: bool = True, stride: int = 0):
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    self._predicted = self._tokens.size - 1
+    self._stride = length if train else stride or length
+    blocks = 1 + -(-max(self._predicted - length, 0) // self._stride)
+    if train:
+      blocks = max(self._tokens.size - length, 0) // length  # at least T offsets leave room for them
+    self._offsets = self._predicted - blocks * length + 1
+    self._set(blocks, blocks * length if train else self._predicted, str((batch_size + 1) * length))
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    offset = self._epoch_seed('offset', epoch) % self._offsets if self._shuffle else 0
+    start_B = offset + example_B * self._stride
+    column_T = np.arange(self.length)
+    new_B = np.where(example_B > 0, self.length - self._stride, 0)  # first column not predicted by the block before
+    inside_BT = start_B[:, None] + column_T < self._predicted
+    batch = self._next_tokens(start_B, inside_BT)
+    batch['weights_BT'] *= live_B[:, None] & (column_T >= new_B[:, None])
+    return batch
