@@ -44,6 +44,7 @@ CHANGES: dict[str, dict] = {
     'train': {'epochs': 550},
   },
 }
+FINETUNE: dict[str, dict] = {'qrnn': {'train': {'epochs': 300}}}  # README; the others as the first run
 _README = 'README of the released code, approximate; batch 20'
 _PAPER = 'one model, state carried over, test in one stream'
 TABLE = [
@@ -61,6 +62,10 @@ TABLE = [
   common.Row('awd_lstm/readme/lstm_ptb/pointer/test', 'finetune', 'test', 'ppl', 52.5, 'cache 500, 0.1, 1.0'),
   common.Row('awd_lstm/readme/qrnn_ptb/base/valid', 'qrnn', 'valid', 'ppl', 60.6, _README),
   common.Row('awd_lstm/readme/qrnn_ptb/base/test', 'qrnn', 'test', 'ppl', 58.3, _README),
+  common.Row('awd_lstm/readme/qrnn_ptb/finetune/valid', 'finetune,of=qrnn', 'valid', 'ppl', 59.1, _README),
+  common.Row('awd_lstm/readme/qrnn_ptb/finetune/test', 'finetune,of=qrnn', 'test', 'ppl', 56.7, _README),
+  common.Row('awd_lstm/readme/qrnn_ptb/pointer/valid', 'finetune,of=qrnn', 'valid', 'ppl', 53.4, 'cache 500, 0.1, 1.0'),
+  common.Row('awd_lstm/readme/qrnn_ptb/pointer/test', 'finetune,of=qrnn', 'test', 'ppl', 52.6, 'cache 500, 0.1, 1.0'),
 ]
 
 
@@ -74,7 +79,7 @@ def get_config(arg: str = ''):
     'train': {'epochs': 500},
     'evaluation': {'cache': (500, 0.1, 1.0)},
   }
-  tuned = {'optim': {'asgd': 'start'}} if variant == 'finetune' else {}
+  tuned = {'optim': {'asgd': 'start'}, **FINETUNE.get(recipe, {})} if variant == 'finetune' else {}
   return common.config(
     common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {}
   )

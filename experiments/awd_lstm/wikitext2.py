@@ -46,6 +46,10 @@ TABLE = [
   common.Row('awd_lstm/readme/lstm_wt2/pointer/test', 'finetune', 'test', 'ppl', 50.6, _CACHE),
   common.Row('awd_lstm/readme/qrnn_wt2/base/valid', 'qrnn', 'valid', 'ppl', 69.3, _README),
   common.Row('awd_lstm/readme/qrnn_wt2/base/test', 'qrnn', 'test', 'ppl', 66.8, _README),
+  common.Row('awd_lstm/readme/qrnn_wt2/finetune/valid', 'finetune,of=qrnn', 'valid', 'ppl', 68.5, _README),
+  common.Row('awd_lstm/readme/qrnn_wt2/finetune/test', 'finetune,of=qrnn', 'test', 'ppl', 65.9, _README),
+  common.Row('awd_lstm/readme/qrnn_wt2/pointer/valid', 'finetune,of=qrnn', 'valid', 'ppl', 53.6, _CACHE),
+  common.Row('awd_lstm/readme/qrnn_wt2/pointer/test', 'finetune,of=qrnn', 'test', 'ppl', 52.1, _CACHE),
 ]
 
 
