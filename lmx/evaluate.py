@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from lmx import objectives, parallel, step
-from lmx.config import Run, digest
+from lmx import objectives, parallel
+from lmx.config import Run
 from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.metrics import ngram
@@ -95,24 +95,6 @@ def baselines(corpus, split: str, order: int) -> dict[str, Any]:
   return ngram.baselines(
     np.asarray(train.tokens), np.asarray(test.tokens), corpus.tokenizer.vocab_size, test.counts['words'], order=order
   )
-
-
-def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]:
-  """Measures a run given back by `lmx.load` on a whole split; returns what `figures` does, with the baselines."""
-  run = loaded.run
-  engine = parallel.Engine(run.parallel)
-  corpus = pipeline.load(run.data)
-  if corpus.tokenizer.hash != loaded.tokenizer.hash:
-    raise InputError(f'the data is tokenised by another tokenizer than the run\'s ({loaded.workdir}/tokenizer)')
-  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
-  batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
-  rows = engine.build_rows(lambda: model.init_state(run.model, batches.batch_size), batches.batch_size)
-  totals = measure(eval_step, engine.build(lambda p: p, loaded.params), rows, batches, engine, title=split)
-  found = figures(run, corpus, split, totals) | {'step': loaded.step, 'config_hash': digest(loaded.config)}
-  if with_baselines and 'perplexity_per_word' in found:
-    found['baselines'] = baselines(corpus, split, run.evaluation.order)
-  return found
 
 
 @dataclasses.dataclass(frozen=True)

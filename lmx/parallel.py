@@ -312,6 +312,13 @@ class Engine:
     )
     return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
 
+  def on_one(self, params: Any) -> Any:
+    """Parameters as the compiled step has them, whole on this process's first device."""
+    params, _ = self.to_global(params, ())
+    if jax.process_count() > 1:
+      return multihost_utils.process_allgather(params, tiled=True)
+    return jax.device_put(params, jax.local_devices()[0])
+
   # Compiling
 
   def everywhere(self, x: Any) -> Any:

@@ -70,10 +70,3 @@ def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> di
   totals = evaluate.measure(eval_step, params, state, batches, engine, title=f'{split} with cache')
   found = evaluate.report(run, corpus.splits[split].counts, totals)
   return {**found, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}
-
-
-def of_run(loaded, split: str) -> dict[str, Any]:
-  """The same for a run given back by `lmx.load`."""
-  engine = parallel.Engine(loaded.run.parallel)
-  params = engine.build(lambda p: p, loaded.params)
-  return measure(loaded.run, pipeline.load(loaded.run.data), params, split, engine)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from lmx import decode, evaluate, log, mixture, pointer, wordvectors
+from lmx import config, decode, evaluate, log, mixture, objectives, parallel, pointer, step, wordvectors
 from lmx.data import pipeline
+from lmx.errors import InputError
+from lmx.models import registry
 
 
 def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> dict[str, Any]:
@@ -22,23 +25,66 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)
   found = evaluate.figures(run, corpus, split, session.evaluate(split, final=True)) | {'step': session.done} | about
-  if run.evaluation.baselines and 'perplexity_per_word' in found:
-    found['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
-  if run.evaluation.cache:
-    found['cache'] = pointer.measure(run, corpus, session.measured(), split, session.engine)
-  if run.evaluation.mixture:
-    found['mixture'] = mixture.measure(run, corpus, session.host_params(), split)
+  found |= _beside(run, corpus, found, session.measured(), session.engine)
   logger.results(found)
   logger.plot()
-  logger.note(evaluate.summary(found))
-  if run.evaluation.mixture:
-    logger.note(mixture.label(found['mixture']))
+  logger.note(summary(found))
   if run.samples.count and session.objective.SAMPLES != 'none':
     parts = {'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours}[session.objective.SAMPLES](session)
     text = '\n\n----\n\n'.join(parts)
     logger.samples(text)
     logger.note('\n' + text)
   return found
+
+
+def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]:
+  """Measures a run given back by `lmx.load` on a whole split; returns what `results.json` has.
+
+  Args:
+    loaded: the run.
+    split: name of the split.
+    with_baselines: also measure the n-gram models of `evaluation.baselines`, if the objective is compared with them.
+
+  Raises:
+    InputError: the data is tokenised by another tokenizer than the run's, or there is no such split.
+  """
+  run = loaded.run
+  engine = parallel.Engine(run.parallel)
+  corpus = pipeline.load(run.data)
+  if corpus.tokenizer.hash != loaded.tokenizer.hash:
+    raise InputError(f"the data is tokenised by another tokenizer than the run's ({loaded.workdir}/tokenizer)")
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
+  batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
+  rows = engine.build_rows(lambda: model.init_state(run.model, batches.batch_size), batches.batch_size)
+  params = engine.build(lambda p: p, loaded.params)
+  totals = evaluate.measure(eval_step, params, rows, batches, engine, title=split)
+  found = evaluate.figures(run, corpus, split, totals) | {
+    'step': loaded.step, 'config_hash': config.digest(loaded.config)
+  }  # fmt: skip
+  asked = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, baselines=with_baselines))
+  return found | _beside(asked, corpus, found, params, engine)
+
+
+def _beside(run: config.Run, corpus, found: dict[str, Any], params, engine: parallel.Engine) -> dict[str, Any]:
+  """What `evaluation` asks for beside the figures: n-gram models, the model with a cache, and mixed with an n-gram
+  model."""
+  more, split = {}, found['split']
+  if run.evaluation.baselines and 'perplexity_per_word' in found:
+    more['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
+  if run.evaluation.cache:
+    more['cache'] = pointer.measure(run, corpus, params, split, engine)
+  if run.evaluation.mixture:
+    more['mixture'] = mixture.measure(run, corpus, engine.on_one(params), split)
+  return more
+
+
+def summary(found: Mapping[str, Any]) -> str:
+  """The figures a reader looks for first, one under another."""
+  lines = [evaluate.summary(found)]
+  if 'mixture' in found:
+    lines.append('  ' + mixture.label(found['mixture']))
+  return '\n'.join(lines)
 
 
 def _written(session) -> Iterator[str]:

@@ -224,10 +224,7 @@ class Session:
 
   def host_params(self):
     """The parameters to measure and to generate with, whole, on this process's first device."""
-    params, _ = self.engine.to_global(self.measured(), self.model_state)
-    if jax.process_count() > 1:
-      return multihost_utils.process_allgather(params, tiled=True)
-    return jax.device_put(params, jax.local_devices()[0])
+    return self.engine.on_one(self.measured())
 
   def ended(self) -> bool:
     """Whether no update is left to do, or the validation loss has stopped to fall (`train.patience`, `optim.asgd`)."""

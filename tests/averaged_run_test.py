@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, config, evaluate, log, parallel, train
+from lmx import checkpoint, config, log, parallel, results, train
 from lmx.data import pipeline
 from lmx.restored import load
 
@@ -41,12 +41,12 @@ def leaves(tree):
 
 def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
   assert run(tmp_path) == 0
-  results = json.loads((tmp_path / 'results.json').read_text())
+  written = json.loads((tmp_path / 'results.json').read_text())
   valid = [r for r in log.read_metrics(tmp_path) if r['split'] == 'valid']
   losses = [r['loss'] for r in valid]
   first = next(k for k in range(1, len(losses)) if losses[k] > min(losses[:k]))
   average, progress, step = saved(tmp_path, 'ema')
-  assert results['trigger_step'] == progress['trigger'] == valid[first]['step'] < 12
+  assert written['trigger_step'] == progress['trigger'] == valid[first]['step'] < 12
   assert progress['losses'] == losses[: first + 1]
   assert [r['averaged'] for r in valid] == [0.0] * (first + 1) + [1.0] * (len(valid) - first - 1)
   assert bool(average['begun']) and int(average['updates']) == step - progress['trigger'] > 1
@@ -55,8 +55,8 @@ def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
   restored = load(tmp_path, 'last')
   np.testing.assert_array_equal(leaves(restored.params), leaves(average['mean']))
   # What is in results.json is the loss of the mean: the same from the restored run.
-  found = evaluate.of_run(restored, 'test', with_baselines=False)
-  assert found['loss'] == pytest.approx(results['loss'], rel=1e-5)
+  found = results.of_run(restored, 'test', with_baselines=False)
+  assert found['loss'] == pytest.approx(written['loss'], rel=1e-5)
 
 
 def test_without_a_trigger_the_mean_is_the_parameters(tmp_path):

@@ -22,8 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import evaluate, log, mixture, pointer, predictions, restored
-  from lmx.data import pipeline
+  from lmx import log, predictions, restored, results
 
   which = int(args.which) if args.which.isdigit() else args.which
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
@@ -32,16 +31,10 @@ def run(args: argparse.Namespace) -> int:
   if args.ensemble:
     figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], args.split, which)
   else:
-    figures = evaluate.of_run(run, args.split, with_baselines=not args.no_baselines)
-  if run.run.evaluation.cache:
-    figures['cache'] = pointer.of_run(run, args.split)
-  if run.run.evaluation.mixture:
-    figures['mixture'] = mixture.measure(run.run, pipeline.load(run.run.data), run.params, args.split)
+    figures = results.of_run(run, args.split, with_baselines=not args.no_baselines)
   if args.output:
     log.write_json(args.output, figures)
-  print(json.dumps(figures, indent=1) if args.json else evaluate.summary(figures))
-  if 'mixture' in figures and not args.json:
-    print('  ' + mixture.label(figures['mixture']))
+  print(json.dumps(figures, indent=1) if args.json else results.summary(figures))
   return 0
 
 
