@@ -18,10 +18,13 @@ if '--xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', '
   flags = ' --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
   os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + flags
 
-# Tokenised data goes to a directory that ends with the tests. Workers of pytest-xdist inherit it from their parent.
+# Tokenised data and compiled programs, many of them alike, go to a directory that ends with the tests. Workers of
+# pytest-xdist and commands started by tests inherit it from their parent.
 _MADE = ''
 if 'LMX_CACHE' not in os.environ:
   _MADE = os.environ['LMX_CACHE'] = tempfile.mkdtemp(prefix='lmx-tests-')
+  os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', os.path.join(_MADE, 'compiled'))
+  os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.1')
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
