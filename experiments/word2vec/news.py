@@ -24,8 +24,8 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('neg5', 'neg15', 'hs', 'cbow_300', 'skipgram_300', 'tiny')
-# Architecture, noise words (0: hierarchical softmax), window, epochs, rows. Frequent words that are not thinned out and
-# the top of the tree are in most pairs of an update, so the more pairs a centre has, the fewer centres it may hold.
+# Architecture, noise words (0: hierarchical softmax), window, epochs, rows of 32 centres. Frequent words that are not
+# thinned out and the top of the tree are in most pairs of an update: the more pairs a centre has, the fewer of it.
 RECIPES = {
   'neg5': ('skipgram', 5, 5, 1, 4),
   'neg15': ('skipgram', 15, 5, 1, 4),

@@ -108,13 +108,13 @@ def protocol(cfg: Config, data, batches) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """`length` words a row in updates of 32, with window 5 and 64 shared noise words: the defaults of the data."""
+  """`length` words a row in updates of 32, with window 5 and 32 shared noise words: the defaults of the data."""
   del cfg
   T = min(length, 32)
   lead = (batch_size, -(-length // T))
-  sizes = {'tokens_BJS': T + 10, 'documents_BJS': T + 10, 'window_BJT': T, 'negatives_BJM': 64}
+  sizes = {'tokens_BJS': T + 10, 'documents_BJS': T + 10, 'window_BJT': T, 'negatives_BJM': 32}
   found = {name: jax.ShapeDtypeStruct((*lead, size), jnp.int32) for name, size in sizes.items()}
-  return found | {'weights_BJM': jax.ShapeDtypeStruct((*lead, 64), jnp.float32)}
+  return found | {'weights_BJM': jax.ShapeDtypeStruct((*lead, 32), jnp.float32)}
 
 
 def _score(h, y, form: str) -> Array:

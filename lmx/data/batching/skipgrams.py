@@ -10,8 +10,10 @@ A block's kept words are cut into chunks of T centres, and an epoch's chunks are
 each. So a batch is a function of (seed, step, row), and an epoch costs one further pass over the tokens.
 
 How many centres may be updated from at once (batch_size x chunk) is a matter of stability, since a word that is in
-many of their pairs moves by the sum of what they ask: with thinning, 256 gave vectors as good as gensim's, which
-updates after each pair; without it, hierarchical softmax with window 10 diverged at 256 and not at 128.
+many of their pairs moves by the sum of what they ask. With thinning, 256 gave vectors as good as gensim's, which
+updates after each pair, but for skip-gram with hierarchical softmax, where the top of the tree is in every pair: at 256
+two seeds of three gave clearly worse ones, at 128 none did (window 5; docs/results.md). Without thinning and with
+window 10 that form diverged at 256.
 
 Deviations: a sentence also ends where a block does, as it does in word2vec.c after 1,000 words.
 
@@ -57,7 +59,7 @@ class Config:
   chunk: int = 32
   sample: float = 1e-3
   negative: int = 5
-  shared_negatives: int = 64
+  shared_negatives: int = 32
   noise_power: float = 0.75
   top_nodes: int = 32
   path_slots: int = 9
