@@ -353,8 +353,8 @@ def _section(name: str, given: Mapping[str, Any]) -> Any:
 
 
 def _batching(given: Any) -> Any:
-  fields = {'name': given} if isinstance(given, str) else dict(given)
-  cls = batching.get(fields.setdefault('name', pipeline.Config.batching)).Config
+  fields = batching.fields(given)
+  cls = batching.get(fields['name']).Config
   _known('data.batching.', fields, _names(cls))
   return cls(**_typed('data.batching', cls, fields))
 

@@ -38,6 +38,12 @@ def check_range(where: str, value: float, low: float, high: float | None = None)
     raise InputError(f'{where} is {value}; it must be {wanted}')
 
 
+def check_least(section: str, cfg: Any, **least: float) -> None:
+  """InputError naming the first field of `section` that is below its least value."""
+  for name, low in least.items():
+    check_range(f'{section}.{name}', getattr(cfg, name), low)
+
+
 def check_share(where: str, value: float) -> None:
   """InputError naming the field `where` unless 0 <= value <= 1."""
   if not 0 <= value <= 1:

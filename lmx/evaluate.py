@@ -143,26 +143,6 @@ def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
   return found
 
 
-def summary(found: Mapping[str, Any]) -> str:
-  """The figures a reader looks for first, one under another, the baselines beside them."""
-  metric = found['metric']
-  rows = [(found['model'], found[metric])]
-  if 'cache' in found:
-    rows.append(('with a cache of {window}'.format(**found['cache']), found['cache'][metric]))
-  for name, label in (('kneser_ney', 'Kneser-Ney {order}-gram'), ('unigram', 'unigram')):
-    other = found.get('baselines', {}).get(name, {})
-    if metric in other:
-      rows.append((label.format(**other), other[metric]))
-  counted = f'{found["tokens_counted"]:,} {found["unit"]}'
-  title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
-  lines = [title, *(f'  {label:24} {value:12,.2f}' for label, value in rows)]
-  for name in ('perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy'):
-    if name in found:
-      text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'
-      lines.append(f'  {name.replace("_", " "):24} {text}')
-  return '\n'.join([*lines, f'  ({found["protocol"]})'])
-
-
 def protocol(run: Run, batches) -> str:
   """How a figure was measured, in words: what has to be equal for two figures to be compared."""
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)
   found = evaluate.figures(run, corpus, split, session.evaluate(split, final=True)) | {'step': session.done} | about
-  found |= _beside(run, corpus, found, session.measured(), session.engine)
+  found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
   logger.results(found)
   logger.plot()
   logger.note(summary(found))
@@ -62,15 +61,16 @@ def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]
   found = evaluate.figures(run, corpus, split, totals) | {
     'step': loaded.step, 'config_hash': config.digest(loaded.config)
   }  # fmt: skip
-  asked = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, baselines=with_baselines))
-  return found | _beside(asked, corpus, found, params, engine)
+  return found | _beside(run, corpus, found, params, engine, with_baselines)
 
 
-def _beside(run: config.Run, corpus, found: dict[str, Any], params, engine: parallel.Engine) -> dict[str, Any]:
+def _beside(
+  run: config.Run, corpus, found: Mapping[str, Any], params, engine: parallel.Engine, with_baselines: bool
+) -> dict[str, Any]:
   """What `evaluation` asks for beside the figures: n-gram models, the model with a cache, and mixed with an n-gram
   model."""
   more, split = {}, found['split']
-  if run.evaluation.baselines and 'perplexity_per_word' in found:
+  if with_baselines and 'perplexity_per_word' in found:
     more['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
   if run.evaluation.cache:
     more['cache'] = pointer.measure(run, corpus, params, split, engine)
@@ -80,8 +80,23 @@ def _beside(run: config.Run, corpus, found: dict[str, Any], params, engine: para
 
 
 def summary(found: Mapping[str, Any]) -> str:
-  """The figures a reader looks for first, one under another."""
-  lines = [evaluate.summary(found)]
+  """The figures a reader looks for first, one under another, the baselines beside them."""
+  metric = found['metric']
+  rows = [(found['model'], found[metric])]
+  if 'cache' in found:
+    rows.append(('with a cache of {window}'.format(**found['cache']), found['cache'][metric]))
+  for name, label in (('kneser_ney', 'Kneser-Ney {order}-gram'), ('unigram', 'unigram')):
+    other = found.get('baselines', {}).get(name, {})
+    if metric in other:
+      rows.append((label.format(**other), other[metric]))
+  counted = f'{found["tokens_counted"]:,} {found["unit"]}'
+  title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
+  lines = [title, *(f'  {label:24} {value:12,.2f}' for label, value in rows)]
+  for name in ('perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy'):
+    if name in found:
+      text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'
+      lines.append(f'  {name.replace("_", " "):24} {text}')
+  lines.append(f'  ({found["protocol"]})')
   if 'mixture' in found:
     lines.append('  ' + mixture.label(found['mixture']))
   return '\n'.join(lines)

@@ -23,12 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   from lmx import log, predictions, restored, results
+  from lmx.errors import InputError
 
   which = int(args.which) if args.which.isdigit() else args.which
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
   run = restored.load(args.workdir, which, [*args.overrides, *cache, *mixed])
   if args.ensemble:
+    if run.run.evaluation.cache or run.run.evaluation.mixture:
+      raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
     figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], args.split, which)
   else:
     figures = results.of_run(run, args.split, with_baselines=not args.no_baselines)

@@ -24,7 +24,7 @@ from lmx.data import batching, spelling, views
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
-from lmx.errors import InputError, check_range, nearest
+from lmx.errors import InputError, check_least, nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +89,8 @@ class Config:
 
   def __post_init__(self):
     object.__setattr__(self, 'batching', batching.config(self.batching))
-    lowest = dict(batch_size=1, length=1, vocab_size=0, min_count=1, eval_batch_size=0, eval_length=0, prefetch=0,
-                  workers=0)
-    for name, least in lowest.items():
-      check_range(f'data.{name}', getattr(self, name), least)
+    check_least('data', self, batch_size=1, length=1, vocab_size=0, min_count=1, eval_batch_size=0, eval_length=0,
+                prefetch=0, workers=0)  # fmt: skip
     corpora.Spec(**self.spec()).source()  # checks the rest
     if not 0 < self.fraction <= 1:
       raise InputError(f'data.fraction is {self.fraction}; it must be above 0 and at most 1')

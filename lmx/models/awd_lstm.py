@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embed, heads, qrnn, recurrent
 from lmx.layers.regularize import dropout, locked_dropout, split, word_dropout
 from lmx.types import Array, Batch, Features, Params, State
@@ -84,10 +84,7 @@ class Config:
     for field in dataclasses.fields(self):
       if field.name.startswith('dropout'):
         check_range(f'model.{field.name}', getattr(self, field.name), 0, 1)
-    for name in ('E', 'D', 'N'):
-      check_range(f'model.{name}', getattr(self, name), 1)
-    for name in ('alpha', 'beta', 'init_range'):
-      check_range(f'model.{name}', getattr(self, name), 0)
+    check_least('model', self, E=1, D=1, N=1, alpha=0, beta=0, init_range=0)
     if self.cell == 'qrnn' and self.backend != 'auto':
       raise InputError(f'model.backend is "{self.backend}", which is for the LSTM; the QRNN has "auto" alone')
 

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers.normalize import batch_norm, init_batch_norm
 from lmx.layers.pooling import POOLINGS, pool
 from lmx.layers.regularize import dropout, split
@@ -67,8 +67,7 @@ class Config:
     check_choice('objective.pooling', self.pooling, (*POOLINGS, 'pooled'))
     for name in ('dropout_pooled', 'dropout_head'):
       check_range(f'objective.{name}', getattr(self, name), 0, 1)
-    for name in ('classes', 'bptt', 'pooled_length'):
-      check_range(f'objective.{name}', getattr(self, name), 0)
+    check_least('objective', self, classes=0, bptt=0, pooled_length=0)
     for width in self.head:
       check_range('objective.head', width, 1)
 

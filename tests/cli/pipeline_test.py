@@ -141,6 +141,8 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   command = ['evaluate', f'--workdir={one}', f'--ensemble={backward}', '--split=valid', f'--output={output}']
   assert main.main(command) == 0
   assert 'mean of 2 classifiers' in capsys.readouterr().out
+  assert main.main([*command, '--cache=10,0.1,1.0']) == 2
+  assert 'leave them out with --ensemble' in capsys.readouterr().err
   found = json.loads(output.read_text())
   parts = []
   for directory in (one, backward):

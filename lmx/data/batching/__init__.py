@@ -11,6 +11,7 @@ A batching exports
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pathlib
 from collections.abc import Mapping
@@ -28,14 +29,22 @@ def names() -> list[str]:
 def get(name: str) -> ModuleType:
   """Returns the module of a batching; InputError with the nearest name if there is none."""
   if name not in names():
-    raise InputError(f'data.batching: unknown "{name}"{nearest(name, names())}')
+    raise InputError(f'data.batching: unknown "{name}"{nearest(str(name), names())}')
   return importlib.import_module(f'lmx.data.batching.{name}')
 
 
-def config(given: Any) -> Any:
-  """The Config of a batching from its name, from a mapping with `name`, or as it is."""
+def fields(given: Any) -> dict[str, Any]:
+  """The fields of a batching, `name` among them, from its name or from a mapping; InputError for anything else."""
   if isinstance(given, str):
-    return get(given).Config()
+    return {'name': given}
   if isinstance(given, Mapping):
-    return get(given.get('name', 'streams')).Config(**{k: v for k, v in given.items() if k != 'name'})
-  return given
+    return {'name': 'streams', **given}
+  raise InputError(f'data.batching is {given!r}; it must be a name or a section; known: {", ".join(names())}')
+
+
+def config(given: Any) -> Any:
+  """The Config of a batching: as it is, or from what `fields` takes."""
+  if dataclasses.is_dataclass(given):
+    return given
+  found = fields(given)
+  return get(found['name']).Config(**found)

@@ -15,7 +15,7 @@ import numpy as np
 
 from lmx.data import noise
 from lmx.data.batching.base import Batches, sizes
-from lmx.errors import InputError, check_choice, check_range, check_share
+from lmx.errors import InputError, check_choice, check_least, check_share
 
 SENTENCES = True
 
@@ -47,8 +47,7 @@ class Config:
 
   def __post_init__(self):
     check_choice('data.batching.masking', self.masking, ('static', 'dynamic'))
-    for name in ('max_predictions', 'dupe_factor'):
-      check_range(f'data.batching.{name}', getattr(self, name), 1)
+    check_least('data.batching', self, max_predictions=1, dupe_factor=1)
     for name in ('mask_prob', 'short_seq_prob', 'random_next_prob'):
       check_share(f'data.batching.{name}', getattr(self, name))
 

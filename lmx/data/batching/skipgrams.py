@@ -32,7 +32,7 @@ import numpy as np
 
 from lmx.data import huffman, noise
 from lmx.data.batching.base import Batches, sizes
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_least
 
 BLOCK = 1 << 15  # raw tokens
 _SLACK = 0.005  # of an epoch's rows, for epochs that keep more words than the first
@@ -66,9 +66,8 @@ class Config:
   words_only: bool = False
 
   def __post_init__(self):
-    lowest = dict(window=1, chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1, path_slots=1)
-    for name, least in lowest.items():
-      check_range(f'data.batching.{name}', getattr(self, name), least)
+    check_least('data.batching', self, window=1, chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1,
+                path_slots=1)  # fmt: skip
 
 
 class Block(NamedTuple):
