@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import charcnn, projected_lstm
 from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Params, State
@@ -45,10 +45,7 @@ class Sizes:
   remat: bool = False
 
   def __post_init__(self):
-    for name in ('characters', 'cells', 'projection', 'layers'):
-      check_range(f'biLM: {name}', getattr(self, name), 1)
-    for name in ('highways', 'cell_clip', 'proj_clip'):
-      check_range(f'biLM: {name}', getattr(self, name), 0)
+    check_least('biLM', self, characters=1, cells=1, projection=1, layers=1, highways=0, cell_clip=0, proj_clip=0)
     check_range('biLM: dropout', self.dropout, 0, 1)
     check_choice('biLM: backend', self.backend, ('auto', 'scan', 'custom'))
     if not self.filters or any(len(f) != 2 or min(f) < 1 for f in self.filters):

@@ -21,7 +21,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import bilm, charcnn, embed, recurrent, scalar_mix
 from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
@@ -91,13 +91,11 @@ class Config:
   backend: str = 'auto'
 
   def __post_init__(self):
-    check_choice('bilstm: elmo', self.elmo, PLACES)
-    check_choice('bilstm: backend', self.backend, ('auto', 'scan', 'custom'))
-    for name in ('E', 'D', 'N', 'char_characters', 'char_projection'):
-      check_range(f'bilstm: {name}', getattr(self, name), 1)
+    check_choice('model.elmo', self.elmo, PLACES)
+    check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
+    check_least('model', self, E=1, D=1, N=1, char_characters=1, char_projection=1, mix_l2=0)
     for name in ('dropout', 'dropout_elmo'):
-      check_range(f'bilstm: {name}', getattr(self, name), 0, 1)
-    check_range('bilstm: mix_l2', self.mix_l2, 0)
+      check_range(f'model.{name}', getattr(self, name), 0, 1)
     sizes(self)
 
 

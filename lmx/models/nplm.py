@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_least
 from lmx.layers import embed, heads
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -61,10 +61,9 @@ class Config:
   dtype: str = 'float32'
 
   def __post_init__(self):
-    for field, least in (('n', 2), ('m', 1), ('h', 0)):
-      check_range(f'nplm: {field}', getattr(self, field), least)
+    check_least('model', self, n=2, m=1, h=0)
     if not self.h and not self.direct:
-      raise InputError('nplm: without hidden units (h = 0) the output needs direct connections (direct=true)')
+      raise InputError('model: without hidden units (h = 0) the output needs direct connections (direct=true)')
 
   @property
   def N(self) -> int:  # noqa: N802

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pathlib
-from types import ModuleType
-
 from lmx.errors import InputError, nearest
+from lmx.parts import Parts
 
-
-def names() -> list[str]:
-  """Names of all models, in alphabetical order."""
-  skip = {'__init__', 'registry'}
-  return sorted(p.stem for p in pathlib.Path(__file__).parent.glob('*.py') if p.stem not in skip)
-
-
-def get(name: str) -> ModuleType:
-  """Returns the module of model `name`; InputError with the nearest name if there is none."""
-  if name not in names():
-    raise InputError(f'unknown model "{name}"{nearest(name, names())}')
-  return importlib.import_module(f'lmx.models.{name}')
+_parts = Parts('lmx.models', 'model', apart=('registry',))
+names, get = _parts.names, _parts.get
 
 
 def config(name: str, variant: str, **changes):

@@ -23,28 +23,17 @@ are divided, and one mechanism for objectives with one denominator (causal LM) a
 
 from __future__ import annotations
 
-import importlib
-import pathlib
 from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, nearest
+from lmx.parts import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
-
-def names() -> list[str]:
-  """Names of all objectives, in alphabetical order."""
-  return sorted(p.stem for p in pathlib.Path(__file__).parent.glob('*.py') if p.stem != '__init__')
-
-
-def get(name: str) -> ModuleType:
-  """Returns the module of objective `name`; InputError with the nearest name if there is none."""
-  if name not in names():
-    raise InputError(f'unknown objective "{name}"{nearest(name, names())}')
-  return importlib.import_module(f'lmx.objectives.{name}')
+_parts = Parts(__name__, 'objective')
+names, get = _parts.names, _parts.get
 
 
 def penalties(

@@ -167,7 +167,7 @@ def test_description_counts_tokens_steps_and_padding():
 
 
 @pytest.mark.parametrize('changes, message', [
-  ({'batching': 'stream'}, 'data.batching: unknown "stream"; did you mean "streams"'),
+  ({'batching': 'stream'}, 'unknown data.batching "stream"; did you mean "streams"'),
   ({'batching': {'name': 'packed', 'packing': 'best'}}, 'data.batching.packing'),
   ({'batching': {'name': 'pairs', 'masking': 'dynamical'}}, 'did you mean "dynamic"'),
   ({'batch_size': 0}, 'data.batch_size is 0; it must be at least 1'),

@@ -171,9 +171,9 @@ def test_depth():
 @pytest.mark.parametrize(
   'changes, message',
   [
-    ({'n': 1}, 'nplm: n is 1'),
-    ({'m': 0}, 'nplm: m is 0'),
-    ({'h': -1}, 'nplm: h is -1'),
+    ({'n': 1}, 'model.n is 1'),
+    ({'m': 0}, 'model.m is 0'),
+    ({'h': -1}, 'model.h is -1'),
     ({'h': 0, 'direct': False}, 'needs direct connections'),
   ],
 )

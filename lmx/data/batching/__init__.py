@@ -12,25 +12,14 @@ A batching exports
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pathlib
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError
+from lmx.parts import Parts
 
-
-def names() -> list[str]:
-  """Names of all ways of batching, in alphabetical order."""
-  return sorted(p.stem for p in pathlib.Path(__file__).parent.glob('*.py') if p.stem not in ('__init__', 'base'))
-
-
-def get(name: str) -> ModuleType:
-  """Returns the module of a batching; InputError with the nearest name if there is none."""
-  if name not in names():
-    raise InputError(f'data.batching: unknown "{name}"{nearest(str(name), names())}')
-  return importlib.import_module(f'lmx.data.batching.{name}')
+_parts = Parts(__name__, 'data.batching', apart=('base',))
+names, get = _parts.names, _parts.get
 
 
 def fields(given: Any) -> dict[str, Any]:
