@@ -14,7 +14,8 @@
 Section 4.1: concat pooling, a hidden layer of 50 with batch normalisation, Adam with b1 0.7 and b2 0.99, rate 0.01
 divided by 2.6 per layer, slanted triangular, batch 64, one more layer unfrozen after each epoch; 4 to 50 epochs (tuned
 there; table 7 has 50). `fidelity=fastai` is the released `train_clas.py`: three fits with a triangle each (the head,
-then with the last layer, then all), b1 0.8, batch 32, weight decay 1e-6, the last 1,400 tokens pooled.
+then with the last layer, then all), b1 0.8, batch 32, weight decay 1e-6, the last 1,400 tokens pooled, and the
+parameters after the last update measured instead of those of the least validation loss.
 
 Options: `method=` scratch, full, discriminative, stlr, gradual_unfreezing (the default: the paper's method), last: the
 rows of table 7, each with what stands before it; `size=small`, `direction=`, `epochs=N`, `dropmult=F` (a factor of
@@ -102,7 +103,7 @@ def get_config(arg: str = ''):
       **_rates(options.method, released),
     },
     'train': {'epochs': options.epochs or _EPOCHS[variant], 'log_every': 20},
-    'evaluation': {'baselines': False},
+    'evaluation': {'baselines': False, 'which': 'last' if released else 'best'},
     'samples': {'count': 0},
   }  # fmt: skip
   small = {'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
