@@ -337,7 +337,7 @@ def draw(
     records: from `read_metrics`.
     path: PNG file to write.
     results: of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric`, the metric's value, and perhaps
-      `baselines`, each with a `loss` in nats a token.
+      `baselines`, each with a `loss` in nats a token, and `trigger_step`, where averaging began.
     tokens_per_step: named under the horizontal axis.
   """
   from matplotlib.figure import Figure  # here: half a second that evaluation and generation need not pay
@@ -401,8 +401,10 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
     )  # fmt: skip
     if np.isfinite(valid[:, 1]).any():
       step, best = valid[np.nanargmin(valid[:, 1])]
+      below = len(train) > 0 and np.interp(step, train[:, 0], smooth(train[:, 1])) > best  # where no curve is
       axes.annotate(
-        f'{best:.3f}', (step, best), (0, 7), textcoords='offset points', ha='center', color='#d9541e', fontsize=9
+        f'{best:.3f}', (step, best), (0, -15 if below else 7), textcoords='offset points', ha='center',
+        color='#d9541e', fontsize=9,
       )  # fmt: skip
   if len(train) or len(valid):
     axes.legend(loc='lower right', bbox_to_anchor=(1, 1.05), ncols=2, frameon=False, labelcolor='0.2')
@@ -415,6 +417,13 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
     axes.annotate(
       f'{label} ({results["split"]})  {baseline["loss"]:.3f}', (last, baseline['loss']), (0, 3),
       textcoords='offset points', color='0.35', fontsize=9, ha='right', va='bottom',
+    )  # fmt: skip
+  trigger = results.get('trigger_step')
+  if trigger is not None and trigger < last:  # else it ended the run
+    axes.axvline(trigger, color='0.45', linewidth=1.1, linestyle=(0, (1, 2)))
+    axes.annotate(
+      f'averaging begins ({trigger:,})', (trigger, 0.02), (4, 0), xycoords=('data', 'axes fraction'),
+      textcoords='offset points', color='0.35', fontsize=9,
     )  # fmt: skip
 
 

@@ -306,6 +306,18 @@ def test_right_axis_is_perplexity_and_only_where_the_loss_is_per_token(tmp_path,
   assert texts == ['loss (nats per token)']
 
 
+def test_plot_marks_where_averaging_begins(tmp_path):
+  run(tmp_path, 0, 40, every=1)
+  pictures = {}
+  for trigger in (None, 20, 40):  # at 40 the run ended
+    results = {'model': 'm', 'dataset': 'd', 'split': 'test', 'metric': 'masked_perplexity', 'masked_perplexity': 2.0}
+    log.draw(log.read_metrics(tmp_path), tmp_path / 'a.png', results | {'trigger_step': trigger})
+    pictures[trigger] = image.imread(tmp_path / 'a.png')
+  np.testing.assert_array_equal(pictures[None], pictures[40])
+  changed = np.flatnonzero((pictures[None] != pictures[20]).any(axis=(0, 2)))
+  assert len(changed) and 0.4 < changed[0] / pictures[20].shape[1] < 0.6
+
+
 @pytest.mark.parametrize('low, high', [(3.3, 6.9), (3.90, 4.05), (0.01, 14.0), (0.5, 0.52)])
 def test_ticks_of_the_right_axis(low, high):
   from matplotlib.figure import Figure

@@ -1,12 +1,13 @@
 """AWD-LSTM (Merity, Keskar and Socher 2018, arXiv 1708.02182) on the embedded English prose, word by word.
 
-  lmx train --config=experiments/awd_lstm/quickstart.py --workdir=runs/awd                  some minutes on two cores
+  lmx train --config=experiments/awd_lstm/quickstart.py --workdir=runs/awd                  20 minutes on one core
   lmx train --config=experiments/awd_lstm/quickstart.py:finetune --workdir=runs/tuned --config.train.init_from=runs/awd
   lmx train --config=experiments/awd_lstm/quickstart.py:tiny --workdir=runs/tiny            seconds: does it run at all
 
 The corpus comes with Python itself, so no figure is published. Every part of the recipe is at work, at a width that two
 cores can train: all five dropouts, AR and TAR, windows of random length, NT-ASGD (a look at the validation split every
-half epoch) and the cache. Option: `:fast,cell=qrnn`.
+half epoch) and the cache. Averaging begins after update 4,250 and takes the validation perplexity from 62 to 53 at once
+and in what follows; test 58.48, with the cache 52.47 (docs/results.md). Option: `:fast,cell=qrnn`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def get_config(arg: str = ''):
       'batching': {'length_multiple': 16},
     },
     'optim': {'nonmono': 2},
-    'train': {'steps': 3000, 'eval_every': 250},
+    'train': {'steps': 9000, 'eval_every': 250},
     'evaluation': {'cache': (500, 0.1, 1.0)},
     'samples': {'prompts': ('', 'The method returns'), 'count': 1},
   }
