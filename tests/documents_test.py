@@ -25,7 +25,7 @@ EXPERIMENTS = sorted((ROOT / 'experiments').glob('*/*.py'))
 
 def commands(text: str) -> list[list[str]]:
   """Every `lmx ...` command written out in a text, as words."""
-  text = re.sub(r'\\+\n\s*', ' ', text)  # commands that go on in the next line
+  text = re.sub(r'\s*\\+\n\s*', ' ', text)  # commands that go on in the next line
   found = re.findall(rf'(?:^|[`\s/&])(lmx (?:{"|".join(main.COMMANDS)})\b[^`|\n]*)', text)
   found = [command.split('  ')[0].rstrip('.,;:') for command in found]
   whole = [c for c in found if len(c.split()) > 2 and not re.search(r'FILE|MODEL|bag', c)]
