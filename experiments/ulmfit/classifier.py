@@ -161,7 +161,8 @@ def stages(arg: str = '') -> list[dict]:
         classifier(f'3_{method}', method, direction, '2_lm')
     classifier(f'3_classifier{tail}', options.method, direction, f'2_lm{tail}')
   if both:
-    found.append({'name': '4_ensemble', 'ensemble': ('3_classifier', '3_classifier_backward')})
+    which = 'last' if options.fidelity == 'fastai' else 'best'  # as each of the two is measured
+    found.append({'name': '4_ensemble', 'ensemble': ('3_classifier', '3_classifier_backward'), 'which': which})
   return found
 
 

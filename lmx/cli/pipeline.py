@@ -1,9 +1,10 @@
 """`lmx pipeline --config=FILE[:arg] --workdir=DIR`: the stages of an experiment one after another, each resumable.
 
 The experiment's `stages(arg)` lists them: {'name', 'config', 'overrides'} trains `config` in DIR/name, '{dir}' in an
-override standing for DIR; {'name', 'ensemble': (names)} averages the probabilities of earlier classifiers. A stage that
-has its results is left as it is; the same command goes on where the pipeline stopped. `--config.NAME.section.key=value`
-changes the stage NAME, `--config.section.key=value` every stage that trains.
+override standing for DIR; {'name', 'ensemble': (names), 'which'} averages the probabilities of earlier classifiers, of
+their 'best' or 'last' parameters. A stage that has its results is left as it is; the same command goes on where the
+pipeline stopped. `--config.NAME.section.key=value` changes the stage NAME, `--config.section.key=value` every stage
+that trains.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   """The stages with every override as text.
 
   Raises:
-    InputError: the experiment has no stages, or an override names none of them and no section.
+    InputError: the experiment has no stages, or the config of one has a mistake.
   """
   from lmx import config as config_lib
 
@@ -70,6 +71,7 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
       own = [f'{key}={_text(value, directory)}' for key, value in stage['overrides'].items()]
       given = [text.removeprefix(stage['name'] + '.') for text in overrides if _stage_of(text, names, stage['name'])]
       stage = {**stage, 'overrides': own + given}
+      config_lib.load(stage['config'], stage['overrides'])  # a mistake in the last stage is told before the first
     found.append(stage)
   return found
 
@@ -89,7 +91,8 @@ def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
   if 'ensemble' in stage:
     first, *rest = (directory / name for name in stage['ensemble'])
     output = directory / stage['name'] / 'results.json'
-    return f'lmx evaluate --workdir={first} --ensemble={",".join(map(str, rest))} --output={output}'
+    others = ','.join(map(str, rest))
+    return f'lmx evaluate --workdir={first} --ensemble={others} --which={stage["which"]} --output={output}'
   changes = [shlex.quote(f'--config.{text}') for text in stage['overrides']]
   return ' '.join([f'lmx train --config={stage["config"]} --workdir={directory / stage["name"]}', *changes])
 
@@ -103,7 +106,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
     return 0
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:
-    found = predictions.ensemble([directory / name for name in stage['ensemble']], 'test')
+    found = predictions.ensemble([directory / name for name in stage['ensemble']], 'test', stage['which'])
     workdir.mkdir(exist_ok=True)
     (workdir / 'results.json').write_text(json.dumps(found, indent=1) + '\n')
     return 0

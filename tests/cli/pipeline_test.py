@@ -64,6 +64,9 @@ def test_the_stages_are_commands(capsys, tmp_path):
   backwards = ['1_general_backward', '2_lm_backward', '3_classifier_backward']
   assert [line.split('--workdir=')[1].split()[0].rsplit('/', 1)[1] for line in lines[:-1]] == names + backwards
   assert lines[-1].startswith('lmx evaluate') and lines[-1].endswith('4_ensemble/results.json')
+  assert '--which=best' in lines[-1]
+  released = pipeline.plan(config + ',fidelity=fastai', tmp_path, [])
+  assert released[-1]['which'] == 'last' and '--which=last' in pipeline.command(released[-1], tmp_path)
   found = {stage['name']: stage for stage in pipeline.plan(config, tmp_path, [a[9:] for a in arguments[:2]])}
   assert 'optim.lr=0.5' in found['3_full']['overrides'] and 'optim.lr=0.5' not in found['3_stlr']['overrides']
   assert 'seed=3' in found['3_stlr']['overrides'] and '{dir}' not in str(found)
@@ -79,6 +82,7 @@ def test_what_is_no_pipeline(capsys, tmp_path):
     (['--config=experiments/rnn_lm/quickstart.py'], 'has no stages'),
     ([f'--config={CONFIG}', '--until=3_lm'], 'no stage "3_lm"; did you mean "1_lm"'),
     ([f'--config={CONFIG}y'], 'no variant "tinyy"'),
+    ([f'--config={CONFIG}', '--config.2_classifier.data.fracton=0.1'], 'data.fracton"; did you mean "fraction"'),
   ):
     assert main.main(['pipeline', f'--workdir={tmp_path}', *arguments]) == 2
     assert message in capsys.readouterr().err
