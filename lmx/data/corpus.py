@@ -58,6 +58,7 @@ class Corpus:
     *,
     labels: Mapping[str, Sequence[int]] | None = None,
     sentences: str = '',
+    sides: Sequence[str] = (),
   ) -> Corpus:
     """Builds a corpus in memory.
 
@@ -66,6 +67,7 @@ class Corpus:
       tokenizer: encodes them; its end-of-text id, if any, ends each document.
       labels: name -> label of each document.
       sentences: a mode of `lmx.data.sentences.split`, or '' for none.
+      sides: languages of source and target, where document 2i is a source and document 2i + 1 its translation.
     """
     made, records = {}, {}
     for name, documents in splits.items():
@@ -89,6 +91,7 @@ class Corpus:
       'tokenizer': _tokenizer_record(tokenizer),
       'word_rule': _word_rule(tokenizer, False),
       'label_names': [],
+      **({'sides': list(sides)} if sides else {}),
       'splits': records,
     }
     return cls(tokenizer, made, manifest, manifest_hash(manifest))
@@ -104,16 +107,18 @@ class Spec:
     manual_dir: directory with the data set's files; for text_files also a file, a glob, or several
       with commas between; '': the data set is downloaded (or embedded).
     vocab_size: most entries of a trained vocabulary, special tokens included; 0: no limit (words,
-      characters) or 8192 (bpe, wordpiece).
+      characters) or 8192 (bpe, wordpiece, unigram).
     min_count: rarer words and characters become `<unk>`.
     tokenizer_path: file or directory of a tokenizer to read; '': one is trained.
-    lower_case: words and wordpiece lower the text.
+    lower_case: words, bpe, wordpiece and unigram lower the text.
     vocabulary_splits: the splits a vocabulary is learned from: ('train',), or all three as Mikolov's
       tools count Penn Treebank.
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: text_files: share held out for validation, and for test, where no file is.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
+    source: language of the source of a data set of translations; '': the first that the data set has.
+    target: language of the target; '': the second one.
   """
 
   dataset: str = 'embedded'
@@ -128,6 +133,8 @@ class Spec:
   documents: str = 'auto'
   split_fraction: float = 0.05
   all_words: bool = False
+  source: str = ''
+  target: str = ''
 
   def __post_init__(self):
     if self.tokenizer not in tokenizers.KINDS:
@@ -135,9 +142,11 @@ class Spec:
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
 
-  def source(self) -> sources.Source:
-    """The data set."""
-    return sources.Source(self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction)
+  def data_set(self) -> sources.Source:
+    """The data set with its options."""
+    return sources.Source(
+      self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction, self.source, self.target
+    )
 
 
 def load(
@@ -165,7 +174,7 @@ def load(
 
 def prepare(spec: Spec, cache_dir: str = '') -> str:
   """Tokenises a data set unless that was done; returns its cache directory."""
-  source, given = spec.source(), None
+  source, given = spec.data_set(), None
   request: dict[str, Any] = {'format': FORMAT, 'dataset': source.identity(), 'kind': spec.tokenizer}
   if spec.tokenizer_path:
     given = tokenizers.read(spec.tokenizer, spec.tokenizer_path, lower_case=spec.lower_case)
@@ -175,6 +184,8 @@ def prepare(spec: Spec, cache_dir: str = '') -> str:
     request |= {name: getattr(spec, name) for name in names}
   if spec.all_words:
     request['all_words'] = True
+  if spec.lower_case and spec.tokenizer == 'bpe':
+    request['lowered'] = True  # caches of before bpe did so are other ones
   key = manifest_hash(request)[:16]
   name = f'{spec.dataset}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
@@ -267,6 +278,8 @@ def _build(
   mode = source.rules.sentences
   if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
     mode = 'auto_lines'  # one sentence a line is the usual form of such files
+  if tokenizer.kind == 'unigram':
+    mode = ''  # every text begins with a space there, so a document cannot be encoded by the sentence
   writers, digests = {}, {}
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
@@ -295,6 +308,7 @@ def _build(
     'word_rule': _word_rule(tokenizer, source.rules.words == 'lines'),
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
+    **({'sides': list(source.sides)} if source.sides else {}),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {

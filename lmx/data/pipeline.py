@@ -32,30 +32,33 @@ class Config:
   """Data set, tokenizer and batches.
 
   Attributes:
-    dataset: name of the data set.
+    dataset: name of the data set; 'generated' where the batching makes its rows from nothing ('algorithmic').
     manual_dir: directory with the data set's files, where it is not downloaded or embedded.
     cache_dir: where tokenised data is kept; '' is what LMX_CACHE says, or the user's cache directory.
     check_sizes: refuse files whose checksum, or splits whose size, is not the published one.
     documents: what a document is in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
     split_fraction: share of the user's text held out for validation, and for test, where no file is named for them.
-    tokenizer: kind of tokenizer: bytes, characters, words, bpe or wordpiece.
+    source: language to translate from, in data sets of translations; '' is the data set's own choice.
+    target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
+    tokenizer: kind of tokenizer: bytes, characters, words, bpe, wordpiece or unigram.
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
     min_count: rarer words and characters are unknown ones.
-    lower_case: whether words and word pieces are lowered.
+    lower_case: whether words and subwords are lowered.
     vocabulary_splits: splits that a vocabulary is learned from; the papers on Penn Treebank count all three.
     batching: how rows are made of the text: a section with the `name` and the fields of lmx/data/batching/<name>.py, or
       the name alone. 'streams' (contiguous, for recurrent models), 'windows', 'packed' (documents), 'pairs' (of
       sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a label a word), 'both_ways'
-      (two streams of sentences, forward and backward) or 'skipgrams' (words with their windows).
+      (two streams of sentences, forward and backward), 'skipgrams' (words with their windows), 'translation' (a
+      sentence and its translation) or 'algorithmic' (generated tasks).
     characters: most characters of a word, the marks of its ends included (ELMo's release: 50); 0 spells no words.
       Words then have ids of their own numbering (lmx/data/spelling.py).
     reverse: read each document from its end to its beginning, for backward language models.
     train_splits: splits whose documents are trained on; a language model may also learn from the text of 'test'.
     fraction: share of the documents of every split that is used, the same ones in every run.
-    batch_size: rows of the global batch, over all devices and hosts.
+    batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead).
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.
-    length: positions of a row.
+    length: positions of a row; of 'algorithmic' the longest sequence in items.
     eval_length: the same in evaluation; 0 is length.
     shuffle: order and block borders of an epoch are drawn; else the order of the data. 'streams' are never shuffled.
     prefetch: batches made ahead; 0 makes them when asked.
@@ -68,6 +71,8 @@ class Config:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  source: str = ''
+  target: str = ''
   tokenizer: str = 'words'
   tokenizer_path: str = ''
   vocab_size: int = 0
@@ -91,7 +96,14 @@ class Config:
     object.__setattr__(self, 'batching', batching.config(self.batching))
     check_least('data', self, batch_size=1, length=1, vocab_size=0, min_count=1, eval_batch_size=0, eval_length=0,
                 prefetch=0, workers=0)  # fmt: skip
-    corpora.Spec(**self.spec()).source()  # checks the rest
+    generated = hasattr(batching.get(self.batching.name), 'corpus')
+    if generated != (self.dataset == 'generated'):
+      raise InputError(
+        f'data.dataset is "{self.dataset}" and data.batching "{self.batching.name}": data set "generated" goes with a '
+        'batching that makes its own rows ("algorithmic"), and with no other'
+      )
+    if not generated:
+      corpora.Spec(**self.spec()).data_set()  # checks the rest
     if not 0 < self.fraction <= 1:
       raise InputError(f'data.fraction is {self.fraction}; it must be above 0 and at most 1')
     if self.characters and self.characters < 4 or self.characters < 0:
@@ -116,6 +128,8 @@ class Config:
 
 def load(cfg: Config) -> Corpus:
   """Reads the tokenised data set, making it first if it is not in the cache. Raises InputError."""
+  if cfg.dataset == 'generated':
+    return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cache_dir=cfg.cache_dir, **cfg.spec())
   return views.view(corpus, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
 

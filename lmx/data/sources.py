@@ -16,14 +16,21 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from lmx.data import cache
-from lmx.data.builders import files
+from lmx.data.builders import files, parallel
 from lmx.errors import InputError, nearest
 
-SPLITS = ('train', 'valid', 'test', 'unsupervised')
+# Data sets that TFDS's own builders prepare -> name and version there.
+TFDS = {
+  'lm1b': ('lm1b', '1.1.0'),
+  'wmt14_en_de': ('wmt14_translate/de-en', '1.0.0'),
+  'wmt14_en_fr': ('wmt14_translate/fr-en', '1.0.0'),
+}
+SPLITS = ('train', 'valid', 'test', 'test_2017', 'test_coco', 'unsupervised')
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
 _SIZES = 'sizes.json'  # in a prepared directory: size of each file
 _BATCH = 256  # records asked of ArrayRecord at once
@@ -40,6 +47,9 @@ class Rules:
     sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
     version: version of the builder.
     token_labels: a document's label is the labels of its words, with spaces between them.
+    pair: document 2i is the source of a translation and document 2i + 1 its target.
+    sides: the languages there are, that of the source first and that of the target second unless others are asked for;
+      () takes any.
   """
 
   words: str
@@ -47,11 +57,13 @@ class Rules:
   sentences: str
   version: str = files.VERSION
   token_labels: bool = False
+  pair: bool = False
+  sides: tuple[str, ...] = ()
 
   @property
   def document_eos(self) -> bool:
     """Do bytes, characters and words of prose end a document with `<eos>`?"""
-    return self.words == 'prose' and not self.stream
+    return self.words == 'prose' and not self.stream or self.pair
 
 
 RULES = {
@@ -66,13 +78,18 @@ RULES = {
   'enwik8': Rules('prose', True, ''),
   'brown': Rules('lines', False, 'lines'),
   'brown_stream': Rules('space', True, ''),
-  'lm1b': Rules('lines', False, 'lines', version='1.1.0'),
+  'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1]),
   'trec': Rules('prose', False, ''),
   'imdb': Rules('prose', False, ''),
   'embedded_tags': Rules('space', False, '', token_labels=True),
   'sst2': Rules('space', False, ''),
   'sst2_phrases': Rules('space', False, ''),
   'wnut17': Rules('space', False, '', token_labels=True),
+  'embedded_numbers': Rules('prose', False, '', pair=True, sides=('words', 'digits')),
+  'multi30k': Rules('prose', False, '', pair=True, sides=('en', 'de', 'fr', 'cs')),
+  'parallel_files': Rules('prose', False, '', pair=True),
+  'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
+  'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
 }
 
 
@@ -85,6 +102,8 @@ class Source:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  source: str = ''
+  target: str = ''
 
   def __post_init__(self):
     if self.name not in RULES:
@@ -93,15 +112,40 @@ class Source:
       raise InputError(f'data.documents is "{self.documents}"{nearest(self.documents, DOCUMENTS)}')
     if not 0 <= self.split_fraction < 0.5:
       raise InputError(f'data.split_fraction is {self.split_fraction}; it must be at least 0 and below 0.5')
+    self._check_sides()
 
   @property
   def rules(self) -> Rules:
     """The data set's rules."""
     return RULES[self.name]
 
+  @property
+  def sides(self) -> tuple[str, str] | None:
+    """Languages of source and target of a data set of pairs, None for others."""
+    if not self.rules.pair:
+      return None
+    known = self.rules.sides or ('source', 'target')
+    free = lambda other: next(side for side in known if side != other)
+    if self.source:
+      return self.source, self.target or (known[1] if self.source != known[1] else known[0])
+    return free(self.target) if self.target else known[0], self.target or known[1]
+
+  def _check_sides(self) -> None:
+    for field in ('source', 'target'):
+      language = getattr(self, field)
+      if language and not self.rules.pair:
+        pairs = [name for name, rules in RULES.items() if rules.pair]
+        raise InputError(f'data.{field} is for data sets of translations ({", ".join(pairs)}), not for {self.name}')
+      if language and self.rules.sides and language not in self.rules.sides:
+        raise InputError(f'data.{field}: {self.name} has no "{language}"{nearest(language, self.rules.sides)}')
+    if self.sides and self.sides[0] == self.sides[1]:
+      raise InputError(f'data.source and data.target are both "{self.source}"')
+
   def identity(self) -> dict[str, Any]:
     """What the content depends on, JSON-able: name, version, digests of the files, options."""
     identity: dict[str, Any] = {'name': self.name, 'version': self.rules.version}
+    if self.sides:
+      return identity | self._pair_identity()
     if self.name.startswith('embedded'):
       prose = importlib.import_module('lmx.data.builders.embedded.prose')
       return identity | prose.fingerprint()
@@ -123,6 +167,27 @@ class Source:
       inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(found_parts.items())]
     return identity | {'files': inputs}
 
+  def by_tfds(self) -> bool:
+    """Is it a data set of pairs that TFDS prepares, rather than read from the user's text files?"""
+    return self.name in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
+
+  def _pair_identity(self) -> dict[str, Any]:
+    sides = self.sides or ('', '')
+    identity: dict[str, Any] = {'sides': list(sides)}
+    if self.by_tfds():
+      return identity | {'tfds': TFDS[self.name]}
+    if self.name.startswith('embedded'):
+      return identity
+    if self.name == 'parallel_files':
+      found, identity['split_fraction'] = parallel.find_own(self.manual_dir, sides), self.split_fraction
+    else:
+      identity['check_sizes'] = self.check_sizes
+      if not self.manual_dir:
+        return identity | {'downloads': _checksums(self.name)}
+      found = parallel.find(self.name, self.manual_dir, sides, all_files=self.check_sizes)
+    digests = {split: [[_digest(path) for path in group] for group in paths] for split, paths in sorted(found.items())}
+    return identity | {'files': digests}
+
   @property
   def _documents(self) -> str:
     return 'blank_line' if self.documents == 'auto' else self.documents
@@ -131,12 +196,15 @@ class Source:
 def open_splits(source: Source, cache_dir: str = '') -> dict[str, Examples]:
   """Prepares the data set unless that was done, and opens its splits. Raises InputError."""
   with _quiet():
+    root = cache.root(cache_dir)
     if source.name == 'lm1b':
-      return _open_lm1b(source, cache.root(cache_dir))
+      return _open_lm1b(source, root)
+    if source.by_tfds():
+      return _open_pairs(source, root)
     identity = source.identity()
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    directory = os.path.join(cache.root(cache_dir), 'datasets', f'{source.name}-{key}')
-    cache.build(directory, lambda temporary: _prepare(source, temporary, cache.root(cache_dir)))
+    directory = os.path.join(root, 'datasets', f'{source.name}-{key}')
+    cache.build(directory, lambda temporary: _prepare(source, temporary, root))
     _check_sizes(directory)
     builder = _builder(source, directory)
     return {split: Examples(builder.as_data_source(split)) for split in SPLITS if split in builder.info.splits}
@@ -163,9 +231,43 @@ class Examples:
         yield name, text if 'id' in row else text + '\n', row['label'].decode() if 'label' in row else ''
 
 
+class Pairs(Examples):
+  """The documents of a split of translations as TFDS has them: source, target, source, ...
+
+  Args:
+    records: rows with a text for each language.
+    sides: languages of source and target.
+    split: its name, for messages.
+  """
+
+  def __init__(self, records: Any, sides: tuple[str, str], split: str):
+    super().__init__(records)
+    self._sides, self._split = sides, split
+
+  def __len__(self) -> int:
+    return 2 * len(self._records)
+
+  def __iter__(self) -> Iterator[tuple[str, str, str]]:
+    empty = 0
+    for start in range(0, len(self._records), _BATCH):
+      indices = list(range(start, min(start + _BATCH, len(self._records))))
+      for index, row in zip(indices, self._records.__getitems__(indices), strict=True):
+        texts = [row[side].decode().strip() for side in self._sides]
+        empty += not all(texts)
+        if all(texts):
+          yield from ((f'{index}.{side}', text, '') for side, text in zip(self._sides, texts, strict=True))
+    if empty:
+      warnings.warn(f'split {self._split}: {empty:,} pairs of which a side is empty are left out', stacklevel=2)
+
+
 def _builder(source: Source, directory: str) -> Any:
   module = importlib.import_module(f'lmx.data.builders.{source.name}.{source.name}_dataset_builder')
-  if source.name == 'text_files':
+  if source.sides:
+    config = module.pairs.PairConfig(
+      name='-'.join(source.sides), source=source.sides[0], target=source.sides[1], pattern=source.manual_dir,
+      check_sizes=source.check_sizes, split_fraction=source.split_fraction,
+    )  # fmt: skip
+  elif source.name == 'text_files':
     config = module.TextFilesConfig(
       name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=source.split_fraction
     )
@@ -178,7 +280,7 @@ def _prepare(source: Source, directory: str, root: str) -> None:
   import tensorflow_datasets as tfds  # seconds to import, and needless when the data is ready
 
   config = tfds.download.DownloadConfig()
-  if source.manual_dir and source.name != 'text_files':
+  if source.manual_dir and source.name not in ('text_files', 'parallel_files'):
     config.manual_dir = os.path.abspath(source.manual_dir)
   try:
     with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints what it is going to do
@@ -223,32 +325,45 @@ def _check_sizes(directory: str) -> None:
 
 
 def _open_lm1b(source: Source, root: str) -> dict[str, Examples]:
-  import tensorflow_datasets as tfds
-
-  version = source.rules.version
-  base = source.manual_dir or os.path.join(root, 'datasets')
-  directory = next(
-    (
-      path
-      for path in (os.path.join(base, 'lm1b', version), os.path.join(base, version), base)
-      if os.path.exists(os.path.join(path, 'dataset_info.json'))
-    ),
-    None,
-  )
-  if directory is None:
-    if importlib.util.find_spec('tensorflow') is None:
-      raise InputError(
-        f'data set lm1b: no prepared copy in {base}. TFDS prepares it with TensorFlow, once: install lmx[tf] and run '
-        'this again, or prepare it elsewhere with tfds.builder("lm1b").download_and_prepare(file_format='
-        '"array_record") and name its data_dir with data.manual_dir'
-      )
-    builder = tfds.builder('lm1b', data_dir=base)
-    builder.download_and_prepare(file_format='array_record')
-  else:
-    builder = tfds.builder_from_directory(directory)
+  builder = _tfds_builder(source, root)
   cut = round(builder.info.splits['test'].num_examples * _LM1B_VALID)
   parts = {'train': 'train', 'valid': f'test[:{cut}]', 'test': f'test[{cut}:]'}
   return {split: Examples(builder.as_data_source(part)) for split, part in parts.items()}
+
+
+def _open_pairs(source: Source, root: str) -> dict[str, Examples]:
+  builder = _tfds_builder(source, root)
+  parts = {'train': 'train', 'valid': 'validation', 'test': 'test'}
+  sides = source.sides or ('', '')
+  return {split: Pairs(builder.as_data_source(part), sides, split) for split, part in parts.items()}
+
+
+def _tfds_builder(source: Source, root: str) -> Any:
+  """The builder of TFDS's own for the data set, prepared; InputError where that cannot be done."""
+  import tensorflow_datasets as tfds
+
+  if directory := _tfds_directory(source, root):
+    return tfds.builder_from_directory(directory)
+  name, base = TFDS[source.name][0], source.manual_dir or os.path.join(root, 'datasets')
+  if importlib.util.find_spec('tensorflow') is None:
+    own = '; the directory of its text files can be named there too' if source.sides else ''
+    raise InputError(
+      f'data set {source.name}: no prepared copy in {base}. TFDS prepares it with TensorFlow, once: install lmx[tf] '
+      f'and run this again, or prepare it elsewhere with tfds.builder("{name}").download_and_prepare(file_format='
+      f'"array_record") and name its data_dir with data.manual_dir{own}'
+    )
+  builder = tfds.builder(name, data_dir=base)
+  builder.download_and_prepare(file_format='array_record')
+  return builder
+
+
+def _tfds_directory(source: Source, root: str) -> str:
+  """Where a copy prepared by TFDS lies, below the user's directory or the cache; '' if there is none."""
+  name, version = TFDS[source.name]
+  base = source.manual_dir or os.path.join(root, 'datasets')
+  tails = [os.path.join(name, version), os.path.join(name.rpartition('/')[2], version), version, '']
+  paths = (os.path.join(base, tail) for tail in tails)
+  return next((path for path in paths if os.path.exists(os.path.join(path, 'dataset_info.json'))), '')
 
 
 @contextlib.contextmanager

@@ -1,34 +1,43 @@
-"""Byte-level BPE (GPT-2's) and WordPiece (BERT's) models of the `tokenizers` library, made the same each time."""
+"""Models of the `tokenizers` library, made the same each time: byte-level BPE (GPT-2's), WordPiece (BERT's) and Unigram
+(SentencePiece's)."""
 
 from __future__ import annotations
 
 import collections
+import json
 import re
 import string
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import tokenizers as hf
 
 from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'
+SPACE = '▁'  # U+2581, SentencePiece's sign for a space
+_NEVER = -10_000.0  # a logarithm of a probability
+_ASCII = [chr(code) for code in range(33, 127)]
+_CHARACTERS = 1000  # besides ASCII in the pieces of Unigram
+_STEP = 1e-4  # between the logarithms that the library gives to characters without a piece
 BERT_SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 
 
-def bpe(model: hf.models.BPE) -> hf.Tokenizer:
+def bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
   """Puts GPT-2's splitting and byte alphabet around a model."""
   tokenizer = hf.Tokenizer(model)
+  if lower_case:
+    tokenizer.normalizer = hf.normalizers.Lowercase()
   tokenizer.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
   tokenizer.decoder = hf.decoders.ByteLevel()
   return tokenizer
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Tokenizer:
+def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool = False) -> hf.Tokenizer:
   """Learns merges; id 0 is `<|endoftext|>`, then come the bytes."""
   if vocab_size < 257:
     raise InputError(f'vocab_size {vocab_size}: byte-level BPE needs 256 bytes and {END_OF_TEXT}')
-  tokenizer = bpe(hf.models.BPE())
+  tokenizer = bpe(hf.models.BPE(), lower_case)
   trainer = hf.trainers.BpeTrainer(
     vocab_size=vocab_size,
     min_frequency=max(min_count, 2),
@@ -38,6 +47,65 @@ def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Token
   )
   tokenizer.train_from_iterator(texts, trainer)
   return tokenizer
+
+
+def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
+  """Puts SentencePiece's way with spaces around a model: a space is a part of the word after it, also of the first."""
+  tokenizer = hf.Tokenizer(model)
+  first = hf.normalizers.Prepend(SPACE)
+  tokenizer.normalizer = hf.normalizers.Sequence([hf.normalizers.Lowercase(), first]) if lower_case else first
+  tokenizer.pre_tokenizer = hf.pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme='never', split=True)
+  tokenizer.decoder = hf.decoders.Sequence(
+    [hf.decoders.Replace(SPACE, ' '), hf.decoders.ByteFallback(), hf.decoders.Fuse(), hf.decoders.Strip(' ', 1, 0)]
+  )
+  return tokenizer
+
+
+def train_unigram(texts: Iterable[str], vocab_size: int, lower_case: bool) -> hf.Tokenizer:
+  """Trains a Unigram language model of pieces (Kudo 2018, arXiv 1804.10959).
+
+  Id 0 is `<|endoftext|>`, id 1 `<unk>`, which nothing is encoded as; then come the pieces by falling probability and
+  256 bytes, which spell what no piece holds: besides ASCII, the most frequent 1,000 characters can be in pieces, or
+  fewer where `vocab_size` is small. The library adds up in an order that differs from run to run, so probabilities are
+  rounded and pieces of equal ones sorted; and it spreads the characters that no piece was kept for over a narrow range
+  in such an order, so they get one probability here.
+  """
+  fixed = [END_OF_TEXT, '<unk>']
+  others = [f'<0x{byte:02X}>' for byte in range(256)]
+  room = vocab_size - len(fixed) - len(others) - len(_ASCII)
+  if room < 1:
+    raise InputError(
+      f'vocab_size {vocab_size}: a unigram vocabulary needs {len(fixed)} special tokens, 256 bytes, the {len(_ASCII)} '
+      'characters of ASCII and room for pieces'
+    )
+  trained = unigram(hf.models.Unigram(), lower_case)
+  trainer = hf.trainers.UnigramTrainer(
+    vocab_size=room + len(_ASCII) + 1, show_progress=False, special_tokens=['<unk>'], unk_token='<unk>',
+    initial_alphabet=_ASCII,
+  )  # fmt: skip
+  trained.train_from_iterator(_in_characters(list(texts), min(_CHARACTERS, room // 2)), trainer)
+  found = dict(json.loads(trained.to_str())['model']['vocab'][1:])  # the first is <unk>
+  lowest = min(found.values())
+  spread = lowest + _STEP * (1 + sum(len(piece) == 1 for piece in found))
+  levelled = {p: lowest if len(p) == 1 and score < spread else score for p, score in found.items()}
+  pieces = sorted(((p, round(score, 4)) for p, score in levelled.items()), key=lambda entry: (-entry[1], entry[0]))
+  # So improbable that the same characters in a text are read as pieces of one character, which ASCII always has.
+  never = [(name, _NEVER) for name in fixed]
+  vocabulary = [*never, *pieces, *((name, _NEVER) for name in others)]
+  tokenizer = unigram(hf.models.Unigram(vocabulary, unk_id=1, byte_fallback=True), lower_case)
+  tokenizer.add_special_tokens(fixed)
+  return tokenizer
+
+
+def _in_characters(texts: list[str], most: int) -> Iterator[str]:
+  """The texts without the words that hold other characters than ASCII and the `most` frequent ones."""
+  counts: collections.Counter[str] = collections.Counter()
+  for text in texts:
+    counts.update(text)
+  known = {*_ASCII, ' '}
+  known |= set(sorted(counts.keys() - known, key=lambda c: (-counts[c], c))[:most])
+  for text in texts:
+    yield text if known.issuperset(text) else ' '.join(word for word in text.split(' ') if known.issuperset(word))
 
 
 def wordpiece(model: hf.models.WordPiece, lower_case: bool) -> hf.Tokenizer:

@@ -1,10 +1,10 @@
-"""Tokenizers: bytes, characters, words, byte-level BPE and WordPiece.
+"""Tokenizers: bytes, characters, words, byte-level BPE, WordPiece and Unigram.
 
 Words follow the rules of the data set: Penn Treebank, WikiText, Brown and 1B words are split at white space and each
 line ends with a counted `<eos>` (Mikolov's rule); text8 is split at white space; plain prose is split into words,
 punctuation and line ends. Vocabularies are sorted by falling frequency, as adaptive and hierarchical softmaxes need.
-Byte-level BPE is GPT-2's (Radford et al. 2019, section 2.2), WordPiece is BERT's (Devlin et al. 2018), both through the
-`tokenizers` library. Special tokens written out in a text are ordinary text.
+Byte-level BPE (GPT-2's, Radford et al. 2019, section 2.2), WordPiece (BERT's, Devlin et al. 2018) and Unigram (Kudo
+2018) are the `tokenizers` library's. Special tokens written out in a text are ordinary text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lmx.data import subwords
 from lmx.data import words as word_rules
 from lmx.errors import InputError, nearest
 
-KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece')
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece', 'unigram')
 FILE = 'vocabulary.json'
 
 
@@ -270,6 +270,26 @@ class Bpe(_Subwords):
     return np.asarray(begins), np.asarray(ends)
 
 
+class Unigram(_Subwords):
+  """SentencePiece's Unigram model; decoding gives the text back, but for U+2581, which stands for a space."""
+
+  kind = 'unigram'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
+    self.unk_id = model.token_to_id('<unk>')
+    if self.eos_id is None or self.unk_id is None:
+      raise InputError(f'the Unigram vocabulary has no {subwords.END_OF_TEXT} or no <unk>')
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    alone = {subwords.END_OF_TEXT, '<unk>', '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    ends = np.asarray([text in alone for text in texts])
+    return ends | [text[:1] == subwords.SPACE for text in texts], ends
+
+
 class WordPiece(_Subwords):
   """BERT's WordPiece with [PAD] [UNK] [CLS] [SEP] [MASK]."""
 
@@ -305,9 +325,9 @@ def train(
   Args:
     kind: one of KINDS.
     texts: documents to learn from.
-    vocab_size: the most entries, special tokens included; 0: no limit (words, characters), 8192 (bpe, wordpiece).
+    vocab_size: the most entries, special tokens included; 0: no limit (words, characters), 8192 (subwords).
     min_count: rarer words or characters become `<unk>`; for bpe and wordpiece the least count of a merged pair.
-    lower_case: words and wordpiece.
+    lower_case: words and subwords.
     rule: see `Words`.
     document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
     others: characters only: texts not learned from that must be encodable; `<unk>` is added if they need it.
@@ -319,7 +339,9 @@ def train(
   if kind == 'words':
     return _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos)
   if kind == 'bpe':
-    return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count))
+    return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count, lower_case))
+  if kind == 'unigram':
+    return Unigram(subwords.train_unigram(texts, vocab_size or 8192, lower_case))
   if kind == 'wordpiece':
     return WordPiece(subwords.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
   raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
@@ -421,7 +443,7 @@ def load(directory: str) -> Tokenizer:
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
-    return {'bpe': Bpe, 'wordpiece': WordPiece}[kind](model)
+    return {'bpe': Bpe, 'wordpiece': WordPiece, 'unigram': Unigram}[kind](model)
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file

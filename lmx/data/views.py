@@ -22,7 +22,8 @@ def view(
     reverse: whether each document is read from its end to its beginning; its last end-of-text id stays last.
     train_splits: the splits that together are 'train'. Text to learn a language model from may be that of splits whose
       labels are held out.
-    fraction: share of the documents of each split that is kept; a smaller share is a part of a larger one.
+    fraction: share of the documents (of translations: of the pairs) of each split that is kept; a smaller share is a
+      part of a larger one.
 
   Raises:
     InputError: there is no such split.
@@ -34,18 +35,24 @@ def view(
       raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
   splits = {**corpus.splits, 'train': _joined([corpus.splits[name] for name in train_splits])}
   if fraction < 1:
-    splits = {name: _part(split, fraction) for name, split in splits.items()}
+    together = 2 if corpus.manifest.get('sides') else 1
+    splits = {name: _part(split, fraction, together) for name, split in splits.items()}
   if reverse:
     splits = {name: _reversed(split, corpus.tokenizer.eos_id) for name, split in splits.items()}
   manifest = {**corpus.manifest, 'reverse': reverse, 'train_splits': list(train_splits), 'fraction': fraction}
   return dataclasses.replace(corpus, splits=splits, manifest=manifest, hash=manifest_hash(manifest))
 
 
-def _part(split: Split, fraction: float) -> Split:
-  """The documents whose number, drawn for their place in the split, is below `fraction`; at least one."""
-  documents = len(split.offsets) - 1
-  drawn = noise.generator(0, 'fraction').random(documents)
-  taken = drawn < max(fraction, np.nextafter(drawn.min(), 1))
+def kept(count: int, fraction: float) -> np.ndarray:
+  """Which of `count` documents (or pairs) `data.fraction` keeps, bool; at least one of them."""
+  drawn = noise.generator(0, 'fraction').random(count)
+  return drawn < max(fraction, np.nextafter(drawn.min(), 1))
+
+
+def _part(split: Split, fraction: float, together: int) -> Split:
+  """The documents whose number, drawn for their place in the split, is below `fraction`; at least one. So many one
+  after another stay `together`."""
+  taken = np.repeat(kept((len(split.offsets) - 1) // together, fraction), together)
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(taken, sizes)]
   share = len(tokens) / max(len(split.tokens), 1)

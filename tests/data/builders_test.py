@@ -60,6 +60,21 @@ def put_files(name, folder):
     write(folder / 'TREC_10.label', lines)
   elif name == 'imdb':
     write_three(folder, '{}.tsv.gz', 'label\trating\tid\ttext\n' + '1\t8\ta\tGood .\n0\t2\tb\tBad .\n' * 10)
+  elif name == 'multi30k':
+    for stem in ('train', 'val', 'test_2016_flickr', 'test_2017_flickr', 'test_2017_mscoco'):
+      for side in ('en', 'de'):
+        write(folder / f'data/task1/raw/{stem}.{side}.gz', 'One.\nTwo.\n')
+  elif name == 'wmt14_en_fr':
+    for stem in ('train', 'newstest2013', 'newstest2014'):
+      for side in ('en', 'fr'):
+        write(folder / f'{stem}.{side}', 'One.\nTwo.\n')
+  elif name == 'wmt14_en_de':
+    for stem in ('training/europarl-v7.de-en', 'dev/newstest2013', 'test-full/newstest2014'):
+      for side in ('en', 'de'):
+        write(folder / f'{stem}.{side}', 'One.\nTwo.\n')
+  elif name == 'parallel_files':
+    for side in ('en', 'de'):
+      write_three(folder, '{}.' + side, 'One.\nTwo.\n')
   elif name in ('sst2', 'sst2_phrases'):
     for file in ('train_sentences', 'train', 'dev', 'test'):
       write(folder / f'glue/sst2/{file}.tsv.gz', 'label\tsentence\n1\tgood\n0\tbad\n')

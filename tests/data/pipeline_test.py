@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import batching, pipeline
+from lmx.data import batching, pipeline, tokenizers
 from lmx.data import corpus as corpora
 from lmx.data.corpus import Corpus, Split
 from lmx.errors import InputError
@@ -30,9 +30,17 @@ def corpus(n_train=4000, n_valid=700):
   return Corpus(TOKENIZER, splits, {}, '')
 
 
+def pairs(n=500):
+  draw = np.random.default_rng(1)
+  texts = [' '.join(map(str, draw.integers(0, 99, size))) for size in draw.integers(1, 15, 2 * n)]
+  splits = {'train': texts, 'valid': texts[: n // 2]}
+  return Corpus.from_texts(splits, tokenizers.train('words', texts), sides=('a', 'b'))
+
+
 KINDS = batching.names()
-# What needs labels, letters or counts of words is made of the embedded text.
+# What needs labels, letters or counts of words is made of the embedded text, what needs no text is generated.
 EMBEDDED = {
+  'algorithmic': {'dataset': 'generated'},
   'documents': {'dataset': 'embedded_topics'},
   'tagged': {'dataset': 'embedded_tags', 'length': 64},
   'both_ways': {'dataset': 'embedded', 'characters': 12},
@@ -45,7 +53,7 @@ load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind,
 def make(kind, split='train', *, train=True, options=None, **changes):
   cfg = {'batching': {'name': kind, **OPTIONS.get(kind, {}), **(options or {})}, 'batch_size': 6, 'length': 16,
          **EMBEDDED.get(kind, {}), **changes}  # fmt: skip
-  text = load(kind) if kind in EMBEDDED else corpus()
+  text = load(kind) if kind in EMBEDDED else pairs() if kind == 'translation' else corpus()
   return pipeline.batches(pipeline.Config(**cfg), text, split, 1, train=train)
 
 

@@ -43,7 +43,8 @@ def test_training_is_deterministic_and_files_keep_it(trained, tmp_path):
   size = 320 if trained.kind == 'bpe' else 0
   again = tokenizers.train(trained.kind, iter(PROSE), vocab_size=size)
   assert again.hash == trained.hash
-  assert tokenizers.train(trained.kind, PROSE, lower_case=True, document_eos=False, vocab_size=300).hash != trained.hash
+  changed = tokenizers.train(trained.kind, PROSE, lower_case=True, document_eos=False, vocab_size=360)
+  assert changed.hash != trained.hash
   trained.save(str(tmp_path))
   loaded = tokenizers.load(str(tmp_path))
   assert loaded.hash == trained.hash and loaded.kind == trained.kind
@@ -163,3 +164,37 @@ def test_bad_requests_name_the_fault(tmp_path):
   (tmp_path / 'tokenizer.json').write_text('{')
   with pytest.raises(InputError, match=r'tokenizer.json: not a bpe tokenizer'):
     tokenizers.read('bpe', str(tmp_path))
+
+
+@pytest.mark.parametrize('kind', ['bpe', 'unigram'])
+@pytest.mark.parametrize(
+  'text',
+  [' leading and  double spaces ', 'tab\tand\nend\r\n', '日本語 ☃ — naïve', '<|endoftext|> <unk> <0x41> </s>', '', ' '],
+)
+def test_subwords_give_any_text_back(kind, text):
+  made = tokenizers.train(kind, PROSE, vocab_size=380)
+  ids = made.encode(text)
+  assert made.decode(ids) == text and not {made.eos_id, made.unk_id} & set(ids.tolist())
+
+
+def test_unigram_pieces_are_the_likeliest_and_the_rest_is_bytes():
+  endings = ['', 's', 'ing', 'ed'] * 40  # pieces are parts that several words share
+  texts = [f'number{end} count{end} add{end} the{end}' for end in endings]
+  made = tokenizers.train('unigram', texts, vocab_size=500)
+  assert made.pieces(made.encode('number counts')) == ['▁number', '▁count', 's'] and made.vocab_size <= 500
+  assert made.pieces(made.encode('add☃')) == ['▁add', '<0xE2>', '<0x98>', '<0x83>']
+  assert (made.eos_id, made.bos_id, made.unk_id, made.pad_id) == (0, 0, 1, None)
+  assert made.decode([*made.encode('add cats'), made.eos_id]) == 'add cats<|endoftext|>'
+  with pytest.raises(InputError, match='vocab_size 300: a unigram vocabulary needs 2 special tokens, 256 bytes'):
+    tokenizers.train('unigram', texts, vocab_size=300)
+  many = ['多' * 9 + ' ' + chr(0x4E00 + i) + ' ' + chr(0x4E01 + i) for i in range(300)]  # more than there is room for
+  few = tokenizers.train('unigram', many, vocab_size=372)
+  assert few.vocab_size <= 372 and few.decode(few.encode(many[0])) == many[0]
+  assert '多' in ''.join(few.pieces(few.encode(many[0])))
+
+
+@pytest.mark.parametrize('kind', ['words', 'bpe', 'wordpiece', 'unigram'])
+def test_lower_case(kind):
+  made = tokenizers.train(kind, PROSE, vocab_size=380, lower_case=True)
+  np.testing.assert_array_equal(made.encode('The CAT Ä'), made.encode('the cat ä'))
+  assert made.decode(made.encode('The CAT')).replace(' ', '') == 'thecat'

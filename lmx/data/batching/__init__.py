@@ -6,6 +6,8 @@ A batching exports
   check(data) (optional): InputError where other fields of the section do not suit;
   CHARACTERS (optional): 'may' if its words may be spelled (`data.characters`; lmx/data/pipeline.py does it), 'must' if
     it spells them itself; without it they cannot be;
+  longest(data, corpus) (optional): positions of the longest row, where that may exceed the lengths of the section;
+  corpus() (optional): the Corpus, where its rows are made of no text; data.dataset is then 'generated';
   SENTENCES (optional): True if its rows are made of sentences, which can be neither reversed nor left out.
 """
 

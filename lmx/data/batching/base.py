@@ -34,9 +34,11 @@ class Batches(abc.ABC):
     stateful: whether row b of a step goes on where row b of the step before ended.
     examples: number of windows, packed rows or pairs in an epoch.
     tokens_per_epoch: positions that hold a token and not padding, over an epoch's examples.
+    notes: lines that a run shows before it begins, such as what is left out.
   """
 
   stateful = False
+  notes: tuple[str, ...] = ()
   examples: int
   tokens_per_epoch: int
 
@@ -84,6 +86,10 @@ class Batches(abc.ABC):
   def positions(self) -> int:
     """Returns the positions of an epoch, padding included."""
     return self.steps * self.batch_size * self.length
+
+  def row_counts(self) -> tuple[int, ...]:
+    """Returns the numbers of rows that batches have; more than `batch_size` alone where batches differ."""
+    return (self.batch_size,)
 
   @abc.abstractmethod
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:

@@ -74,23 +74,36 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
           f'{", ".join(sorted(set(paths.values())))}; check the files, or set data.check_sizes=False'
         )
 
-  def _paths(self, dl_manager: tfds.download.DownloadManager) -> dict[str, str]:
+  def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
     try:
       manual = os.fspath(dl_manager.manual_dir)
     except AssertionError:  # TFDS's way to say that there is no such directory
       manual = ''
     if manual:
-      return files.find(self.name, manual)
+      return self.found(manual)
+    urls = self.urls()
     try:
-      got = dl_manager.download_and_extract(dict(self.URLS))
+      got = self.fetch(dl_manager, urls)
     except Exception as error:  # every kind of network error
       raise InputError(
-        f'data set {self.name}: could not be downloaded from {", ".join(self.URLS.values())} ({error}); '
+        f'data set {self.name}: could not be downloaded from {", ".join(urls.values())} ({error}); '
         'put its files into a directory and name it with data.manual_dir'
       ) from error
     return self.downloaded({name: os.fspath(path) for name, path in got.items()})
 
-  def downloaded(self, paths: dict[str, str]) -> dict[str, str]:
+  def urls(self) -> dict[str, str]:
+    """Name -> address of what is downloaded, {} if nothing can be."""
+    return dict(self.URLS)
+
+  def fetch(self, dl_manager: tfds.download.DownloadManager, urls: dict[str, str]) -> dict[str, Any]:
+    """Downloads the addresses; name -> path, archives unpacked."""
+    return dl_manager.download_and_extract(urls)
+
+  def found(self, directory: str) -> Any:
+    """Part -> path of the files in the user's directory."""
+    return files.find(self.name, directory)
+
+  def downloaded(self, paths: dict[str, str]) -> Any:
     """Part -> path of what was downloaded; `paths` is URLS with local files or unpacked folders."""
     (folder,) = paths.values()
     return files.find(self.name, folder)

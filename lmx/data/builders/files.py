@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import gzip
+import hashlib
 import os
 import re
 import zlib
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from lmx.errors import InputError
 
 VERSION = '1.0.0'  # of every builder; raise it when a builder's output changes
+ENOUGH = 10  # expected documents in a part held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = ('.txt', '.txt.gz', '.jsonl', '.jsonl.gz')
 _SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val\b|val[._-]'), ('test', r'test'))
 
@@ -129,6 +131,12 @@ def split_of(path: str) -> str:
   """The split that a file's name says; 'train' when it says none."""
   name = os.path.basename(path).lower()
   return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
+
+
+def hashed_split(text: str, missing: list[str], fraction: float) -> str:
+  """One of the `missing` splits for a share of `fraction` of all texts each, else 'train'."""
+  share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'big') / 2**64
+  return next((split for n, split in enumerate(missing, 1) if share < n * fraction), 'train')
 
 
 def named_split(path: str) -> bool:

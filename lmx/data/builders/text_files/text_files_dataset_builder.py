@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -13,8 +12,6 @@ import tensorflow_datasets.public_api as tfds
 
 from lmx.data.builders import base, files
 from lmx.errors import InputError, nearest
-
-_ENOUGH = 10  # expected documents in a part held out by hash; with fewer, the last lines are held out
 
 
 @dataclasses.dataclass
@@ -78,9 +75,9 @@ class Builder(base.TextBuilder):
     sizes = dict.fromkeys(['train', *missing], 0)
     lines = 0
     for _, text, _ in self._read(paths):
-      sizes[_hashed_split(text, missing, fraction)] += 1
+      sizes[files.hashed_split(text, missing, fraction)] += 1
       lines += text.count('\n') + 1
-    if sum(sizes.values()) * fraction >= _ENOUGH and all(sizes.values()):
+    if sum(sizes.values()) * fraction >= files.ENOUGH and all(sizes.values()):
       return {split: self._by_hash(paths, split, missing) for split in sizes}
     held = math.ceil(lines * fraction)
     if lines <= held * len(missing):
@@ -93,7 +90,7 @@ class Builder(base.TextBuilder):
 
   def _by_hash(self, paths: list[str], split: str, missing: list[str]) -> Iterator[base.Document]:
     fraction = self.builder_config.split_fraction
-    return (document for document in self._read(paths) if _hashed_split(document[1], missing, fraction) == split)
+    return (document for document in self._read(paths) if files.hashed_split(document[1], missing, fraction) == split)
 
   def _by_lines(self, paths: list[str], start: int, stop: int) -> Iterator[base.Document]:
     position = 0
@@ -103,11 +100,6 @@ class Builder(base.TextBuilder):
       position += len(rows)
       if kept.strip():
         yield name, kept, label
-
-
-def _hashed_split(text: str, missing: list[str], fraction: float) -> str:
-  share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'big') / 2**64
-  return next((split for n, split in enumerate(missing, 1) if share < n * fraction), 'train')
 
 
 def _json_lines(path: str) -> Iterator[tuple[str, str]]:

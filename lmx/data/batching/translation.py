@@ -1,0 +1,239 @@
+"""Pairs of a source and its translation, in batches of like length whose shapes are few.
+
+A row is a pair: `source_BS` is the source with its end-of-text, `targets_BT` the target with its own, and `tokens_BT`
+the target moved right by one, beginning with the end-of-text. Pairs are put into buckets by the longer of their sides;
+the rows of a bucket are padded on the right to its length on both sides (S = T), so a program is compiled for each
+bucket. With `tokens`, a bucket's batches have as many rows as fit into that number of positions of one side (Vaswani et
+al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have as many.
+
+What does not fill a batch of its bucket goes to the next longer one, so that every pair is used once an epoch and only
+the last batch made has rows to fill up. Those repeat a pair of the batch with weight 0 (`index_B` is -1). In training
+the order of an epoch and the order of its batches are drawn; in evaluation `index_B` says which pair a row is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmx.data import noise
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import InputError, check_least, check_range
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Pairs of sentences.
+
+  Attributes:
+    tokens: positions of the source in a batch, and as many of the target, padding included: a batch has tokens / length
+      rows. 0: every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` comes first, if it is given.
+    rows_multiple: the rows of a batch are then a multiple of this, which the devices (times `optim.accumulate`) must
+      divide.
+    buckets: lengths that rows are padded to, besides `data.length`; each is a compilation. In training, pairs of which
+      a side is longer than `data.length` are left out. In evaluation none is: longer buckets are added, or, where
+      `data.eval_length` is given, what lies beyond it is cut off, with a warning.
+  """
+
+  name: str = 'translation'
+  tokens: int = 0
+  rows_multiple: int = 8
+  buckets: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    check_least('data.batching', self, tokens=0, rows_multiple=1)
+    for bucket in self.buckets:
+      check_range('data.batching.buckets: one', bucket, 1)
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  cfg = data.batching
+  if data.reverse:
+    raise InputError('data.reverse turns both sides of a pair around; to read the source backwards set model.reverse '
+                     '(seq2seq)')  # fmt: skip
+  if data.tokenizer == 'wordpiece':
+    raise InputError('data.tokenizer "wordpiece" has no end-of-text, which a translation ends with; take "bpe", '
+                     '"unigram", "words", "characters" or "bytes"')  # fmt: skip
+  if 0 < cfg.tokens < cfg.rows_multiple * data.length:
+    raise InputError(
+      f'data.batching.tokens is {cfg.tokens}, which has no room for {cfg.rows_multiple} rows (rows_multiple) of '
+      f'data.length {data.length}; it must be at least {cfg.rows_multiple * data.length}')
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Translation:
+  """The batches of a split by the `data` section."""
+  cfg = data.batching
+  if not corpus.manifest.get('sides'):
+    raise InputError(
+      f'data set {corpus.manifest["dataset"]["name"]} has no pairs; data.batching "translation" needs a data set of '
+      'translations, such as multi30k or parallel_files')
+  rows, length = sizes(data, train)
+  return Translation(
+    corpus.splits[split], rows, length, start_id=corpus.tokenizer.eos_id, buckets=cfg.buckets,
+    tokens=cfg.tokens if train or not data.eval_batch_size else 0, multiple=cfg.rows_multiple,
+    vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle,
+    cut=not train and data.eval_length > 0)
+
+
+def longest(data: Any, corpus: Any) -> int:
+  """Positions of the longest row, in training and in the evaluation of the held-out splits."""
+  held_out = [np.diff(split.offsets).max() for name, split in corpus.splits.items() if name != 'train']
+  return max(data.length, *([data.eval_length] if data.eval_length else map(int, held_out)))
+
+
+class _Plan(NamedTuple):
+  """The batches of an epoch.
+
+  Attributes:
+    order_I: the pairs in the order they are used.
+    start_J: where each batch begins in it, and the end.
+    bucket_J: the bucket of each batch.
+  """
+
+  order_I: np.ndarray
+  start_J: np.ndarray
+  bucket_J: np.ndarray
+
+
+class Translation(Batches):
+  """Batches with source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, valid_BT and index_B.
+
+  Rows differ from batch to batch; `batch_size` is the largest number. Tokens are counted on the side of the target.
+
+  Args:
+    split: a Split whose document 2i is a source and 2i + 1 its target, each ended by `start_id`.
+    batch_size: rows of a batch where `tokens` is 0.
+    length: most positions of a row.
+    start_id: the end-of-text.
+    buckets: lengths that rows are padded to, besides `length`.
+    tokens: positions of a side of a batch; 0: every batch has `batch_size` rows.
+    multiple: what the rows are then rounded down to a multiple of.
+    seed: of the order.
+    train: epochs without end, in drawn order; else one pass.
+    shuffle: whether the order is drawn; else pairs come by bucket, as they are in the corpus.
+    cut: what is longer than `length` is cut off; else longer buckets are added in evaluation.
+  """
+
+  def __init__(self, split: Any, batch_size: int, length: int, *, start_id: int | None, buckets: Sequence[int],
+               vocab_size: int, seed: int, train: bool, tokens: int = 0, multiple: int = 1, shuffle: bool = True,
+               cut: bool = False):
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    if start_id is None:
+      raise InputError('data.batching "translation" needs a tokenizer with an end-of-text')
+    self._start_id = start_id
+    offsets = np.asarray(split.offsets, np.int64)
+    if len(offsets) % 2 == 0:
+      raise InputError(f'split {split.name} has {len(offsets) - 1} documents; those of pairs are an even number')
+    self._begin_SI = offsets[:-1].reshape(-1, 2).T  # of the source and of the target of each pair
+    self._size_SI = np.diff(offsets).reshape(-1, 2).T
+    size_I = self._size_SI.max(axis=0)
+    over = int((size_I > length).sum())
+    self._buckets = np.unique([*(b for b in buckets if b < length), length])
+    self._pairs = np.arange(len(size_I))
+    if train:
+      self._pairs = np.flatnonzero(size_I <= length)
+      if over:
+        self.notes = (f'{over:,} of {len(size_I):,} pairs of split {split.name} are longer than {length} and left out',)
+    elif over and cut:
+      warnings.warn(
+        f'{over:,} pairs of split {split.name} are longer than data.eval_length {length}: what lies beyond is cut off',
+        stacklevel=2)
+      self._size_SI = np.minimum(self._size_SI, length)
+    elif over:
+      self._buckets = np.concatenate([self._buckets, _doubled(length, int(size_I.max()))])
+      self.length = int(self._buckets[-1])
+    if not len(self._pairs):
+      raise InputError(f'split {split.name} has no pair of at most {length} positions (data.length)')
+    self._bucket_I = np.searchsorted(self._buckets, np.minimum(size_I, self.length))
+    self._rows = [
+      max(tokens // int(bucket) // multiple, 1) * multiple if tokens else batch_size for bucket in self._buckets]
+    self._planned = functools.lru_cache(maxsize=2)(self._plan)
+    plan = self._planned(0)
+    self.batch_size = self._rows[plan.bucket_J.min()]
+    self.examples, self.steps = len(self._pairs), len(plan.bucket_J)
+    self.tokens_per_epoch = int(self._size_SI[1, self._pairs].sum())
+
+  def row_counts(self) -> tuple[int, ...]:
+    return tuple(sorted({self._rows[bucket] for bucket in self._planned(0).bucket_J}))
+
+  def positions(self) -> int:
+    return sum(self._rows[bucket] * int(self._buckets[bucket]) for bucket in self._planned(0).bucket_J)
+
+  def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+    """Returns the given rows of the batch of `step`: of `rows` of `batch_size`, the same share of its own rows."""
+    epoch, local = self.epoch_of(step)
+    if step < 0 or (epoch and not self._train):
+      raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
+    plan = self._planned(epoch)
+    bucket = int(plan.bucket_J[local])
+    pair_L = plan.order_I[plan.start_J[local] : plan.start_J[local + 1]]
+    place_B = np.arange(self._rows[bucket])[self._share(rows, self._rows[bucket])]
+    live_B = place_B < len(pair_L)
+    pair_B = pair_L[place_B % len(pair_L)]
+    batch = self._make(epoch, pair_B, live_B, int(self._buckets[bucket]))
+    batch['index_B'] = np.where(live_B, pair_B, -1).astype(np.int32)
+    return batch
+
+  def _share(self, rows: slice, count: int) -> slice:
+    """The part of `count` rows that `rows` are of `batch_size`."""
+    start, stop, step = rows.indices(self.batch_size)
+    if count == self.batch_size:
+      return rows
+    if step != 1 or start * count % self.batch_size or stop * count % self.batch_size:
+      raise InputError(
+        f'rows {start} to {stop} of {self.batch_size} are no whole rows of a batch of {count}; set '
+        'data.batching.rows_multiple to a multiple of the number of devices')
+    return slice(start * count // self.batch_size, stop * count // self.batch_size)
+
+  def _plan(self, epoch: int) -> _Plan:
+    draw = noise.generator(self._seed, 'pairs of languages', epoch)
+    order = draw.permutation(self._pairs) if self._shuffle else self._pairs
+    by_bucket = [order[self._bucket_I[order] == bucket] for bucket in range(len(self._buckets))]
+    used = [bucket for bucket, found in enumerate(by_bucket) if len(found)]
+    batches: list[np.ndarray] = []
+    bucket_J: list[int] = []
+    rest = order[:0]
+    for bucket in used:
+      found, rows = np.concatenate([rest, by_bucket[bucket]]), self._rows[bucket]
+      whole = len(found) if bucket == used[-1] else len(found) // rows * rows
+      cut = [found[i : min(i + rows, whole)] for i in range(0, whole, rows)]
+      batches += cut
+      bucket_J += [bucket] * len(cut)
+      rest = found[whole:]
+    dealt = draw.permutation(len(batches)) if self._shuffle else np.arange(len(batches))
+    batches = [batches[j] for j in dealt]
+    start_J = np.cumsum([0, *(len(batch) for batch in batches)])
+    return _Plan(np.concatenate(batches), start_J, np.asarray(bucket_J)[dealt])
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
+    column_T = np.arange(length or self.length)
+    source_BS, source_valid_BS = self._side(0, example_B, column_T)
+    targets_BT, valid_BT = self._side(1, example_B, column_T)
+    tokens_BT = np.concatenate([np.full((len(example_B), 1), self._start_id, np.int32), targets_BT[:, :-1]], axis=1)
+    return dict(
+      source_BS=source_BS, source_valid_BS=source_valid_BS, tokens_BT=np.where(valid_BT, tokens_BT, 0),
+      targets_BT=targets_BT, weights_BT=(valid_BT & live_B[:, None]).astype(np.float32), valid_BT=valid_BT)
+
+  def _side(self, side: int, pair_B: np.ndarray, column_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens, which are no padding) of one side; of a source that is cut, the last token becomes the end-of-text."""
+    size_B1, begin_B1 = self._size_SI[side, pair_B][:, None], self._begin_SI[side, pair_B][:, None]
+    valid_BT = column_T < size_B1
+    tokens_BT = self._read(begin_B1 + np.where(valid_BT, column_T, 0))
+    if side == 0:
+      tokens_BT = np.where(column_T == size_B1 - 1, self._start_id, tokens_BT)
+    return np.where(valid_BT, tokens_BT, 0).astype(np.int32), valid_BT
+
+
+def _doubled(length: int, longest: int) -> list[int]:
+  """Lengths from twice `length` on, each twice the one before, and the longest last."""
+  found = []
+  while length < longest:
+    length = min(2 * length, longest)
+    found.append(length)
+  return found

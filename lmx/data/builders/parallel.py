@@ -1,0 +1,229 @@
+"""Files of translated sentences: line n of one is the translation of line n of the other.
+
+No TFDS here, so a token cache that is complete can be found without importing it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import html
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+from lmx.data.builders import files
+from lmx.errors import InputError
+
+Files = tuple[str, ...]  # a file of each side, or one table with both
+Paths = dict[str, list[Files]]  # split -> what it is read from, in order
+Pair = tuple[str, str, str]  # name, source, target
+_SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE)
+_TABLES = ('.tsv', '.tsv.gz')
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """Where the files of a data set of pairs may lie.
+
+  Attributes:
+    folders: folders below the user's directory, tried in order for each file.
+    stems: split -> groups of file names without the ending of the language, tried in order; the files of a group are
+      read one after another.
+    optional: splits that may be missing.
+    pairs: split -> published number of pairs.
+  """
+
+  folders: tuple[str, ...]
+  stems: Mapping[str, tuple[tuple[str, ...], ...]]
+  optional: tuple[str, ...] = ()
+  pairs: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def _wmt14(languages: str, *others: str) -> Layout:
+  """The files of the shared task of 2014 as its archives unpack, or prepared as one file a split."""
+  joined = languages.replace('-', '')
+  corpora = ('europarl-v7', 'commoncrawl', 'news-commentary-v9')
+  return Layout(
+    ('', 'training', 'dev', 'test', 'test-full', 'un', languages),
+    {
+      'train': ((*(f'{corpus}.{languages}' for corpus in corpora), *others), ('train',)),
+      'valid': (('newstest2013',), ('valid',)),
+      'test': ((f'newstest2014-{joined}-src',), ('newstest2014',), ('test',)),
+    },
+    pairs={'valid': 3_000, 'test': 3_003},
+  )
+
+
+LAYOUTS = {
+  'multi30k': Layout(
+    ('', 'multi30k', 'data/task1/raw', 'translate/multi30k'),
+    {
+      'train': (('train',),),
+      'valid': (('val',),),
+      'test': (('test_2016_flickr',),),
+      'test_2017': (('test_2017_flickr',),),
+      'test_coco': (('test_2017_mscoco',),),
+    },
+    optional=('test_2017', 'test_coco'),
+    pairs={'train': 29_000, 'valid': 1_014, 'test': 1_000, 'test_2017': 1_000, 'test_coco': 461},
+  ),
+  'wmt14_en_de': _wmt14('de-en'),
+  'wmt14_en_fr': _wmt14('fr-en', 'undoc.2000.fr-en', 'giga-fren.release2.fixed'),
+}
+
+
+def find(name: str, directory: str, sides: Sequence[str], *, all_files: bool = True) -> Paths:
+  """The files of data set `name` in `directory`.
+
+  Args:
+    name: a data set of LAYOUTS.
+    directory: the user's directory.
+    sides: languages of source and target.
+    all_files: every file of a group must be there; else those that are there are taken.
+
+  Raises:
+    InputError: it is no directory, or files are missing; the message names them.
+  """
+  layout = LAYOUTS[name]
+  if not os.path.isdir(directory):
+    raise InputError(f'data set {name}: {directory} is not a directory')
+  found: Paths = {}
+  for split, groups in layout.stems.items():
+    tried = [{stem: _pair(directory, layout.folders, stem, sides) for stem in group} for group in groups]
+    chosen = next((group for group in tried if any(group.values())), tried[0])
+    missing = [stem for stem, pair in chosen.items() if pair is None]
+    if len(missing) == len(chosen) and split in layout.optional:
+      continue
+    if missing and (all_files or len(missing) == len(chosen)):
+      wanted = ', '.join(f'{stem}.{side}' for stem in missing for side in sides)
+      raise InputError(f'data set {name}, split {split}: {directory} does not hold {wanted} (each also as .gz)')
+    found[split] = [pair for pair in chosen.values() if pair]
+  return found
+
+
+def _pair(directory: str, folders: Sequence[str], stem: str, sides: Sequence[str]) -> Files | None:
+  for folder in folders:
+    paths = [_side(os.path.join(directory, folder, stem), side) for side in sides]
+    if paths[0] and paths[1]:
+      return paths[0], paths[1]
+  return None
+
+
+def _side(stem: str, side: str) -> str | None:
+  """The file of one language; of a test set in SGML, '-src' stands for either of its two forms."""
+  names = [f'{stem}.{side}', f'{stem}.{side}.gz']
+  if stem.endswith('-src'):
+    names = [f'{form}.{side}.sgm{end}' for form in (stem, stem.removesuffix('src') + 'ref') for end in ('', '.gz')]
+  return next((name for name in names if os.path.isfile(name)), None)
+
+
+def find_own(pattern: str, sides: Sequence[str]) -> Paths:
+  """The user's own files by split: train*, valid* (dev*, val*) and test* with the two endings, or tables.
+
+  Args:
+    pattern: a directory, or a table (.tsv, .tsv.gz) of source and target.
+    sides: endings of the files of the source and of the target, such as 'en' and 'de'.
+
+  Raises:
+    InputError: no such files, a file without its other half, or several that say they are one held-out split.
+  """
+  if os.path.isfile(pattern) and pattern.endswith(_TABLES):
+    return {'train': [(pattern,)]}
+  if not os.path.isdir(pattern):
+    raise InputError(f'data set parallel_files: {pattern or "data.manual_dir"} is neither a directory nor a .tsv file')
+  names = sorted(glob.glob(os.path.join(glob.escape(pattern), '*')))
+  by_stem = [{_stem(path, side): path for path in names if _stem(path, side)} for side in sides]
+  for here, beside, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
+    if alone := sorted(here.keys() - beside.keys()):
+      raise InputError(f'{here[alone[0]]}: there is no {os.path.basename(alone[0])}.{side} beside it')
+  found: list[Files] = [(by_stem[0][stem], by_stem[1][stem]) for stem in sorted(by_stem[0])]
+  found = found or [(path,) for path in names if path.endswith(_TABLES)]
+  if not found:
+    there = sorted({path.removesuffix('.gz').rpartition('.')[2] for path in names if os.path.isfile(path)})
+    raise InputError(
+      f'{pattern}: no files *.{sides[0]} and *.{sides[1]}, and no .tsv there; the endings found are '
+      f'{", ".join(there) or "none"}. Name the two by data.source and data.target'
+    )
+  splits: Paths = {}
+  for paths in found:
+    splits.setdefault(files.split_of(paths[0]), []).append(paths)
+  for split, several in splits.items():
+    if split != 'train' and len(several) > 1:
+      raise InputError(
+        f'{pattern}: several files say that they are the {split} split: '
+        f'{", ".join(os.path.basename(paths[0]) for paths in several)}; leave one there'
+      )
+  if 'train' not in splits:
+    raise InputError(f'{pattern}: every file is named as validation or test text; nothing is left to train on')
+  return splits
+
+
+def _stem(path: str, side: str) -> str:
+  plain = path.removesuffix('.gz')
+  return plain.removesuffix('.' + side) if plain.endswith('.' + side) else ''
+
+
+def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterator[Pair]:
+  """The pairs of some files, white space at the ends of a sentence removed.
+
+  Args:
+    paths: what to read, in order.
+    sides: names of the columns where a table's first line names them.
+    drop: leave out pairs with an empty side, with a warning that counts them (of the text to train on); else they are
+      an error, since a score over fewer sentences is not the score of the set.
+
+  Raises:
+    InputError: files of different numbers of lines, rows with other columns, or an empty side.
+  """
+  for group in paths:
+    where, empty = ' and '.join(group), 0
+    rows = _table(group[0], sides) if len(group) == 1 else _lines(group)
+    for number, source, target in rows:
+      if source and target:
+        yield f'{os.path.basename(group[0])}:{number}', source, target
+      elif drop:
+        empty += 1
+      else:
+        side = sides[0] if not source else sides[1]
+        raise InputError(f'{where}, line {number}: the {side} side is empty; held-out text needs both sides')
+    if empty:
+      warnings.warn(f'{where}: {empty:,} pairs of which a side is empty are left out', stacklevel=2)
+
+
+def _lines(group: Files) -> Iterator[tuple[int, str, str]]:
+  sides = [_sentences(path) for path in group]
+  for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
+    if source is None or target is None:
+      rest = sum(1 for _ in sides[0 if target is None else 1])
+      counts = (number - 1, number + rest) if source is None else (number + rest, number - 1)
+      raise InputError(
+        f'{group[0]} has {counts[0]:,} lines and {group[1]} has {counts[1]:,}; line n of one must be the translation '
+        'of line n of the other'
+      )
+    yield number, source, target
+
+
+def _sentences(path: str) -> Iterator[str]:
+  """Lines of a text file, or segments of SGML, stripped."""
+  sgml = path.removesuffix('.gz').endswith('.sgm')
+  for line in files.read_lines(path):
+    if sgml:
+      yield from (html.unescape(segment).strip() for segment in _SEGMENT.findall(line))
+    else:
+      yield line.strip()
+
+
+def _table(path: str, sides: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+  """Columns of a table: those that its first line names as `sides`, or else the first and the second of two."""
+  columns, count = (0, 1), 2
+  for number, line in enumerate(files.read_lines(path), 1):
+    cells = [cell.strip() for cell in line.rstrip('\n').split('\t')]
+    if number == 1 and set(sides) <= set(cells):
+      columns, count = (cells.index(sides[0]), cells.index(sides[1])), len(cells)
+      continue
+    if len(cells) != count:
+      raise InputError(f'{path}, line {number}: {len(cells)} columns instead of {count} (source TAB target)')
+    yield number, cells[columns[0]], cells[columns[1]]

@@ -1,0 +1,11 @@
+"""The shared task of WMT 2014, English and French, from the user's files (Bojar et al. 2014)."""
+
+from __future__ import annotations
+
+from lmx.data.builders import pairs
+
+
+class Builder(pairs.PairBuilder):
+  """Pairs in the order of the files; newstest2013 is for validation, newstest2014 the test set."""
+
+  BUILDER_CONFIGS = pairs.configs('en', 'fr')

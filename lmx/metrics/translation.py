@@ -1,0 +1,292 @@
+"""Scores of translations: BLEU and chrF by sacreBLEU, the tokenised BLEU of papers, BLEU by length, alignment error.
+
+BLEU is Papineni et al. 2002; sacreBLEU (Post 2018, arXiv 1804.08771) fixes its tokens and says in a signature what was
+computed, so that two figures with one signature can be compared. Papers before it print BLEU over text tokenised by the
+Moses scripts, without smoothing (multi-bleu.perl): `tokenised_bleu`, with the splitting of hyphenated compounds that
+the German figures of Vaswani et al. 2017 hold (tensor2tensor's get_ende_bleu.sh), or with the normalised punctuation
+and the lower case of what is published on Multi30k (so Wu et al. 2021, arXiv 2105.14462: the tokens of the three test
+sets in their release are equal to these). The two kinds differ by a point or two and are not to be compared.
+
+Deviation: the Moses tokenizer is sacremoses' port of it.
+
+Axes: T words of the target, S words of the source.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import sacrebleu
+import sacremoses
+
+from lmx.errors import InputError
+
+_COMPOUND = re.compile(r'(\S)-(\S)')
+_LINK = re.compile(r'(\d+)([-p?])(\d+)')
+Links = set[tuple[int, int]]  # (word of the source, word of the target), counted from 0
+
+
+class Bleu(NamedTuple):
+  """A BLEU score.
+
+  Attributes:
+    score: 0 to 100.
+    signature: how it was computed.
+    brevity_penalty: factor for output that is shorter than the references; 1 for none.
+    ratio: tokens of the output over tokens of the references.
+    precisions: of 1- to 4-grams, in percent.
+  """
+
+  score: float
+  signature: str
+  brevity_penalty: float
+  ratio: float
+  precisions: tuple[float, ...]
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> Bleu:
+  """BLEU of a corpus of detokenised sentences with sacreBLEU's own tokens ('13a').
+
+  Args:
+    hypotheses: translations.
+    references: the reference of each.
+    lower_case: compare without case.
+
+  Raises:
+    InputError: different numbers of sentences, none, or something that is no string.
+  """
+  _check(hypotheses, references)
+  metric = sacrebleu.metrics.BLEU(lowercase=lower_case)
+  return _bleu(metric.corpus_score(list(hypotheses), [list(references)]), str(metric.get_signature()))
+
+
+def tokenised_bleu(
+  hypotheses: Sequence[str],
+  references: Sequence[str],
+  *,
+  language: str = 'de',
+  split_compounds: bool = True,
+  lower_case: bool = False,
+  normalise: bool = False,
+) -> Bleu:
+  """BLEU as the papers of its time print it: Moses tokens, no smoothing, as multi-bleu.perl.
+
+  Args:
+    hypotheses: translations, not tokenised.
+    references: the reference of each, not tokenised.
+    language: whose rules the tokenizer follows.
+    split_compounds: write `a-b` as three tokens, `a ##AT##-##AT## b` (Vaswani et al. 2017, German).
+    lower_case: lower both first.
+    normalise: give both Moses' plain punctuation first; with `lower_case` what is published on Multi30k.
+
+  Raises:
+    InputError: as `bleu`.
+  """
+  _check(hypotheses, references)
+  prepared = lambda texts: [moses(text, language, split_compounds, lower_case, normalise) for text in texts]
+  metric = sacrebleu.metrics.BLEU(tokenize='none', smooth_method='none', force=True)
+  parts = (
+    f'tok:moses-{language}', 'case:lc' if lower_case else 'case:mixed',
+    f'punct:{"normalised" if normalise else "raw"}',
+    f'compounds:{"split" if split_compounds else "whole"}', 'smooth:none',
+    f'sacremoses:{importlib.metadata.version("sacremoses")}',
+  )  # fmt: skip
+  return _bleu(metric.corpus_score(prepared(hypotheses), [prepared(references)]), '|'.join(parts))
+
+
+def moses(
+  text: str, language: str = 'de', split_compounds: bool = False, lower_case: bool = False, normalise: bool = False
+) -> str:
+  """The text in Moses tokens with spaces between them; see `tokenised_bleu`."""
+  tokenizer, normalizer = _moses(language)
+  text = normalizer.normalize(text) if normalise else text
+  tokens = tokenizer.tokenize(text.lower() if lower_case else text, escape=False, return_str=True)
+  return _COMPOUND.sub(r'\1 ##AT##-##AT## \2', tokens) if split_compounds else tokens
+
+
+@functools.cache
+def _moses(language: str) -> Any:
+  return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesPunctNormalizer(lang=language)
+
+
+def _bleu(found: Any, signature: str) -> Bleu:
+  ratio = found.sys_len / found.ref_len if found.ref_len else 0.0
+  return Bleu(float(found.score), signature, float(found.bp), ratio, tuple(map(float, found.precisions)))
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+  """chrF2 (Popovic 2015) of a corpus, 0 to 100, and its signature. Raises InputError as `bleu`."""
+  _check(hypotheses, references)
+  metric = sacrebleu.metrics.CHRF()
+  found = metric.corpus_score(list(hypotheses), [list(references)])
+  return float(found.score), str(metric.get_signature())
+
+
+def bleu_by_length(
+  hypotheses: Sequence[str],
+  references: Sequence[str],
+  source_lengths: Sequence[int],
+  edges: Sequence[int] = (10, 20, 30, 40, 50),
+  score: Callable[[Sequence[str], Sequence[str]], Bleu] = bleu,
+) -> list[dict[str, Any]]:
+  """BLEU of the sentences of each range of source lengths (Bahdanau et al. 2014, figure 2).
+
+  Args:
+    hypotheses: translations.
+    references: the reference of each.
+    source_lengths: words of each source sentence.
+    edges: the longest length of each range, rising; what is longer is a last range.
+    score: computes the score of a part.
+
+  Returns:
+    For each range that has sentences {'above', 'up_to' (None: no limit), 'sentences', 'bleu'}.
+
+  Raises:
+    InputError: as `bleu`, another number of lengths, or edges that do not rise.
+  """
+  _check(hypotheses, references)
+  if len(source_lengths) != len(hypotheses):
+    raise InputError(f'{len(source_lengths)} source lengths for {len(hypotheses)} translations')
+  if not edges or any(low >= high for low, high in zip([0, *edges], edges, strict=False)):
+    raise InputError(f'the edges {tuple(edges)} of source lengths must rise from above 0')
+  range_I = np.searchsorted(edges, source_lengths)
+  found = []
+  for number, (above, up_to) in enumerate(zip([0, *edges], [*edges, None], strict=True)):
+    chosen = np.flatnonzero(range_I == number).tolist()
+    if len(chosen):
+      part = score([hypotheses[i] for i in chosen], [references[i] for i in chosen])
+      found.append({'above': above, 'up_to': up_to, 'sentences': len(chosen), 'bleu': part.score})
+  return found
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+  for name, texts in (('translations', hypotheses), ('references', references)):
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+      raise InputError(f'the {name} must be a list of strings, one a sentence')
+  if len(hypotheses) != len(references):
+    raise InputError(f'{len(hypotheses):,} translations for {len(references):,} references')
+  if not len(hypotheses):
+    raise InputError('there are no translations to score')
+
+
+def alignment_error_rate(
+  alignments: Sequence[Iterable[tuple[int, int]]],
+  sure: Sequence[Iterable[tuple[int, int]]],
+  possible: Sequence[Iterable[tuple[int, int]]],
+) -> float:
+  """Alignment error rate of a corpus (Och and Ney 2003, section 5.1): 1 - (|A & S| + |A & P|) / (|A| + |S|).
+
+  Args:
+    alignments: links found in each sentence.
+    sure: S, those that annotators were sure of.
+    possible: P; the sure ones are taken to be possible too.
+
+  Raises:
+    InputError: different numbers of sentences, or no link at all.
+  """
+  if not len(alignments) == len(sure) == len(possible):
+    raise InputError(
+      f'alignments of {len(alignments):,} sentences, sure links of {len(sure):,}, possible ones of {len(possible):,}'
+    )
+  hits = total = 0
+  for found, certain, maybe in zip(alignments, sure, possible, strict=True):
+    links, sure_links = set(found), set(certain)
+    hits += len(links & sure_links) + len(links & (sure_links | set(maybe)))
+    total += len(links) + len(sure_links)
+  if not total:
+    raise InputError('there is no link among the alignments or among the sure links')
+  return 1 - hits / total
+
+
+def parse_alignments(lines: Iterable[str], *, first: int = 0, where: str = 'alignments') -> tuple[list[Links], ...]:
+  """Links written as `i-j` (sure) and `ipj` or `i?j` (possible), source word first, a sentence a line.
+
+  Args:
+    lines: of a file of gold or found alignments.
+    first: the number of a sentence's first word in the file, 0 or 1.
+    where: what messages call the file.
+
+  Returns:
+    (sure links, possible links, the sure ones among them) of each sentence, counted from 0.
+
+  Raises:
+    InputError: naming the line and what is written there.
+  """
+  sure: list[Links] = []
+  possible: list[Links] = []
+  for number, line in enumerate(lines, 1):
+    sure.append(set())
+    possible.append(set())
+    for text in line.split():
+      match = _LINK.fullmatch(text)
+      link = (int(match[1]) - first, int(match[3]) - first) if match else (-1, -1)
+      if match is None or min(link) < 0:
+        raise InputError(f'{where}, line {number}: "{text}" is no link; write i-j, or ipj for a possible one, '
+                         f'words numbered from {first}')  # fmt: skip
+      possible[-1].add(link)
+      if match[2] == '-':
+        sure[-1].add(link)
+  return sure, possible
+
+
+def read_alignments(path: str, *, first: int = 0) -> tuple[list[Links], ...]:
+  """`parse_alignments` of a file. Raises InputError also where it cannot be read."""
+  try:
+    with open(path, encoding='utf-8') as file:
+      return parse_alignments(file, first=first, where=path)
+  except (OSError, UnicodeDecodeError) as error:
+    raise InputError(f'{path}: cannot be read ({error})') from None
+
+
+def between_words(a_TS: np.ndarray, source_starts_S: np.ndarray, target_starts_T: np.ndarray) -> np.ndarray:
+  """Attention between words from that between their pieces: summed over the source's, averaged over the target's.
+
+  Args:
+    a_TS: weights, rows of the target.
+    source_starts_S: whether a piece begins a word; the first one does.
+    target_starts_T: the same for the target.
+  """
+  source = np.add.reduceat(np.asarray(a_TS, np.float64), np.flatnonzero(source_starts_S), axis=1)
+  starts = np.flatnonzero(target_starts_T)
+  sizes = np.diff([*starts, len(target_starts_T)])
+  return np.add.reduceat(source, starts, axis=0) / sizes[:, None]
+
+
+def links(a_TS: np.ndarray) -> Links:
+  """Links each word of the target to the word of the source with most weight (Luong et al. 2015, section 5.4)."""
+  return {(int(source), target) for target, source in enumerate(np.argmax(a_TS, axis=1))}
+
+
+def figures(
+  hypotheses: Sequence[str], references: Sequence[str], *, language: str = '', source_lengths: Sequence[int] = ()
+) -> Mapping[str, Any]:
+  """Every score of a translated corpus as `results.json` has them: each with its signature.
+
+  'bleu_lower' and 'bleu_tokenised_lower' (Multi30k's convention) are those to read where a run lowers its text.
+
+  Args:
+    hypotheses: translations.
+    references: the reference of each.
+    language: of the references, for the tokenizer of the tokenised scores; '' leaves those out.
+    source_lengths: words of each source, for BLEU by length; () leaves that out.
+  """
+  plain, lower_case = bleu(hypotheses, references), bleu(hypotheses, references, lower_case=True)
+  score, signature = chrf(hypotheses, references)
+  found: dict[str, Any] = {
+    'bleu': plain.score, 'bleu_signature': plain.signature, 'brevity_penalty': plain.brevity_penalty,
+    'length_ratio': plain.ratio, 'precisions': list(plain.precisions), 'bleu_lower': lower_case.score,
+    'bleu_lower_signature': lower_case.signature, 'chrf': score, 'chrf_signature': signature,
+  }  # fmt: skip
+  if language:
+    lower = {'split_compounds': False, 'lower_case': True, 'normalise': True}
+    for name, options in (('tokenised', {}), ('tokenised_lower', lower)):
+      made = tokenised_bleu(hypotheses, references, language=language, **options)
+      found |= {f'bleu_{name}': made.score, f'bleu_{name}_signature': made.signature}
+  if len(source_lengths):
+    found['bleu_by_length'] = bleu_by_length(hypotheses, references, source_lengths)
+  return found
