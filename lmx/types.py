@@ -26,12 +26,16 @@ class Features(NamedTuple):
     pooled_BD: summary of the row (BERT's pooler), or None.
     layers: every layer's output, embeddings first, each (B, T, D), when asked for; else None.
     raw_BTD: last hidden layer before the dropout of the output, where a model has such a dropout; else None.
+    alignment_BTS: weights with which the target looked at the source, where a term of the loss needs them; else None.
+    choice_BT: hard attention: log-probability of the source position that was drawn, 0 where none was; else None.
   """
 
   last_BTD: Array
   pooled_BD: Array | None = None
   layers: tuple[Array, ...] | None = None
   raw_BTD: Array | None = None
+  alignment_BTS: Array | None = None
+  choice_BT: Array | None = None
 
 
 class Rows(NamedTuple):

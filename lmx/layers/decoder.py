@@ -1,0 +1,168 @@
+"""Decoders that look at the source at every step: one loop for Bahdanau's design and Luong's.
+
+before (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2): the state before the step looks at the source; the
+  context is part of the input of the first layer.
+after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the new state of the top layer looks at the source;
+  h~ = tanh(W_c [c; s]) is what the step gives and, with input feeding, part of the next step's input.
+
+What does not depend on the steps before (the product of the inputs with W, that of the source with the score's matrix)
+is taken outside of the loop, as are the gradients of all matrices (lmx/layers/loop.py).
+
+Axes: S source positions, T target, which leads inside; E embedding, D state, H annotation, X keys.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lmx.layers import attention, loop
+from lmx.layers.regularize import dropout
+from lmx.types import Array, Params
+
+
+class Spec(NamedTuple):
+  """What is fixed at compile time.
+
+  Attributes:
+    looks: 'before' or 'after' the step.
+    cell: one of loop.CELLS.
+    score: one of attention.SCORES.
+    window: one of attention.WINDOWS.
+    reach: positions seen on either side of the centre of a local window.
+    reading: 'soft' or 'hard'.
+    expected: hard: share of the rows that in training read the mean instead of a position drawn.
+    feeding: after: h~ is part of the next input.
+    rate: dropout of h~ on its way into the next step, and between layers.
+    dtype: type of the products.
+    remat: compute the scores again in the backward pass.
+  """
+
+  looks: str
+  cell: str
+  score: str
+  window: str = 'global'
+  reach: int = 0
+  reading: str = 'soft'
+  expected: float = 0.5
+  feeding: bool = False
+  rate: float = 0.0
+  dtype: str = 'float32'
+  remat: bool = False
+
+
+def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dict[str, Array]:
+  """What the loop reads of the source: annotations, their keys, and which of them there are."""
+  keys_BSX = attention.get(spec.score).keys(score, values_BSH)
+  return {'values_BSH': values_BSH, 'keys_BSX': keys_BSX, 'valid_BS': valid_BS}
+
+
+def _look(spec: Spec, dot, shared, constant, h_BD: Array, now) -> tuple[Array, dict[str, Array]]:
+  """One step's context (B, H), with the weights (B, S) and the log-probability (B) of what was drawn."""
+  valid_BS, kind = constant['valid_BS'], attention.get(spec.score)
+  B, S = valid_BS.shape
+  query_BX = h_BD if kind.matrix is None else dot('query', h_BD)
+  compare = jax.checkpoint(kind.compare, prevent_cse=False) if spec.remat else kind.compare
+  scores_B1S = compare(shared, query_BX.astype(spec.dtype)[:, None], shared['keys_BSX'])
+  centre_B1, count_B = None, jnp.sum(valid_BS, axis=1)
+  if spec.window == 'local_m':
+    centre_B1 = attention.monotonic(now['position_B'][:, None], count_B)
+  elif spec.window == 'local_p':
+    centre_B1 = attention.predicted(shared, dot('centre_query', h_BD)[:, None], count_B)
+  a_B1S = attention.align(spec.window, scores_B1S, valid_BS, centre_BT=centre_B1, reach=spec.reach)
+  read_BS, found = a_B1S[:, 0], {'alignment': a_B1S[:, 0]}
+  if spec.reading == 'hard':
+    noise_B1S = attention.noise(now['draw'], (B, 1, S)) if 'draw' in now else None
+    drawn_B1S, log_p_B1 = attention.draw(a_B1S, noise_B1S)
+    mean_B = constant['mean_B']
+    read_BS = jnp.where(mean_B[:, None], read_BS, drawn_B1S[:, 0])
+    found['choice'] = jnp.where(mean_B, 0.0, log_p_B1[:, 0])
+  return dot('values', read_BS), found
+
+
+def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_BG: Array, now):
+  """One step: the carry, and of what it gives the parts that are wanted."""
+  layers, x_BG, y = list(carry['layers']), x_BG.astype(jnp.float32), {}
+  if spec.looks == 'before':
+    y['before'] = layers[-1][0]
+    y['context'], found = _look(spec, dot, shared, constant, layers[-1][0], now)
+    x_BG = x_BG + dot('extra', y['context'])
+  elif spec.feeding:
+    x_BG = x_BG + dot('extra', dropout(carry['attentional_BD'], spec.rate, now.get('between_0')))
+  for i, before in enumerate(layers):
+    if i:
+      h_BD = dropout(layers[i - 1][0], spec.rate, now.get(f'between_{i}'))
+      x_BG = dot(f'input_{i}', h_BD) + shared[f'bias_{i}'][None]
+    layers[i] = loop.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, before)
+  new = {'layers': layers}
+  y['state'] = layers[-1][0]
+  if spec.looks == 'after':
+    context_BH, found = _look(spec, dot, shared, constant, layers[-1][0], now)
+    y['attentional'] = jnp.tanh(dot('combine', jnp.concatenate([context_BH, layers[-1][0]], axis=-1)))
+    new['attentional_BD'] = y['attentional']
+  y |= found | {'layers': tuple(layer[0] for layer in layers)}
+  return loop.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
+
+
+def _matrices(spec: Spec, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int):
+  """(what the loop multiplies with, the small parameters that every step reads)."""
+  matrices = {'values': state['values_BSH']}
+  shared = {name: p for name, p in score.items() if p.ndim == 1} | {'keys_BSX': state['keys_BSX']}
+  for i, layer in enumerate(layers):
+    matrices |= loop.recurrent_matrices(spec.cell, layer, f'recurrent_{i}')
+    if i:
+      matrices[f'input_{i}'], shared[f'bias_{i}'] = layer['input'], layer['bias']
+  if spec.looks == 'before' or spec.feeding:
+    matrices['extra'] = layers[0]['input'][E:]
+  if (matrix := attention.get(spec.score).matrix) is not None:
+    matrices['query'] = matrix(score, layers[0]['recurrent'].shape[0])
+  return matrices | {name: score[name] for name in ('centre_query', 'combine') if name in score}, shared
+
+
+def run(
+  spec: Spec,
+  layers: Sequence[Params],
+  score: Params,
+  state: Mapping[str, Any],
+  x_TBE: Array,
+  valid_TB: Array | None,
+  position_TB: Array,
+  key: Array | None,
+  wanted: tuple[str, ...],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Runs the layers over the target.
+
+  Args:
+    spec: of what kind.
+    layers: parameters of each layer; the first one's input reads E and then what looking adds.
+    score: parameters of the score, and for 'after' the matrix 'combine' (H + D, D).
+    state: of `source`, with 'layers', the carries, and for 'after' 'attentional_BD', the h~ before.
+    x_TBE: inputs.
+    valid_TB: an invalid step leaves the state as it is. None: all are valid.
+    position_TB: the place of each step in its target.
+    key: randomness, None at evaluation.
+    wanted: of 'before' (the state before each step), 'state', 'context', 'attentional' (h~), 'alignment', 'choice' and
+      'layers' (the state of all).
+
+  Returns:
+    (what changed in the state, {name: (T, B, ..)} of what is wanted).
+  """
+  (T, B), E = x_TBE.shape[:2], x_TBE.shape[-1]
+  matrices, shared = _matrices(spec, layers, score, state, E)
+  first = layers[0]
+  x_TBG = jnp.matmul(x_TBE, first['input'][:E].astype(spec.dtype)) + first['bias'].astype(spec.dtype)[None, None]
+  now = {'position_B': position_TB} | ({} if valid_TB is None else {'valid_B': valid_TB})
+  constant = {'valid_BS': state['valid_BS'], 'mean_B': jnp.zeros(B, bool)}
+  if key is not None:
+    mean_key, draw_key, *between = jax.random.split(key, len(layers) + 2)
+    now |= {f'between_{i}': jax.random.split(k, T) for i, k in enumerate(between)}
+    if spec.reading == 'hard':
+      now['draw'] = jax.random.split(draw_key, T)
+      constant['mean_B'] = jax.random.bernoulli(mean_key, spec.expected, (B,))
+  carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
+  body = functools.partial(_body, spec, wanted)
+  return loop.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=spec.dtype)

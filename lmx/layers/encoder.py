@@ -1,0 +1,76 @@
+"""Recurrent encoder of a source text: layers in one direction or both, or from the end.
+
+A layer of both directions gives their outputs side by side, the forward one first, each at its own position. Padding
+is on the right, and stays there for the backward direction, which begins at the last word of each row.
+
+Axes: S source positions, which lead inside; E embedding; H width of an annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from lmx.layers import bilm, loop, recurrent
+from lmx.layers.regularize import dropout
+from lmx.types import Array, Params
+
+Ends = Mapping[str, recurrent.Carry]  # by direction
+
+
+@jax.custom_vjp
+def turned(x_SBE: Array, index_SB: Array) -> Array:
+  """Each row in the order of its index, which must be its own inverse (`bilm.reversal`); so is the derivative."""
+  return jnp.take_along_axis(x_SBE, index_SB[..., None], axis=0)
+
+
+turned.defvjp(lambda x, index: (turned(x, index), index), lambda index, g: (turned(g, index), None))
+
+
+def read(
+  cell: str,
+  layers: Sequence[Params],
+  x_BSE: Array,
+  valid_BS: Array,
+  keys: Sequence[Array | None],
+  *,
+  width: int,
+  reverse: bool = False,
+  rate: float = 0.0,
+  dtype: str = 'float32',
+  backend: str = 'auto',
+) -> tuple[Array, list[Ends]]:
+  """Reads each row.
+
+  Args:
+    cell: one of loop.CELLS.
+    layers: parameters of each layer, {'forward': ...} or {'forward': ..., 'backward': ...}.
+    x_BSE: embeddings.
+    valid_BS: bool; padding is on the right.
+    keys: randomness of the dropout of each layer's output.
+    width: of the state.
+    reverse: read from the end; what comes out is in the order of the text all the same.
+    rate: of that dropout.
+    dtype: type of the products.
+    backend: of `recurrent.layer`.
+
+  Returns:
+    (annotations (B, S, H), last carries of each layer by direction).
+  """
+  valid_SB, index_SB = valid_BS.T, bilm.reversal(valid_BS).T
+  zeros = loop.init_carry(cell, len(valid_BS), width)
+  x_SBH = x_BSE.swapaxes(0, 1)
+  x_SBH = turned(x_SBH, index_SB) if reverse else x_SBH
+  ends: list[Ends] = []
+  for layer, key in zip(layers, keys, strict=True):
+    outputs, end = [], {}
+    for direction, params in sorted(layer.items(), reverse=True):  # forward first
+      back = direction == 'backward'
+      inputs_SBH = turned(x_SBH, index_SB) if back else x_SBH
+      y_SBD, end[direction] = loop.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
+      outputs.append(turned(y_SBD, index_SB) if back else y_SBD)
+    x_SBH = dropout(jnp.concatenate(outputs, axis=-1), rate, key)
+    ends.append(end)
+  return (turned(x_SBH, index_SB) if reverse else x_SBH).swapaxes(0, 1), ends

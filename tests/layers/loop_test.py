@@ -1,0 +1,116 @@
+"""The loop with its matrices' gradients taken after it, the paper's GRU, and the encoder of both directions."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.layers import bilm, encoder, loop
+from tests.reference import seq2seq as reference
+
+T, B, D, S = 7, 3, 5, 4
+LENGTHS = (7, 2, 5)
+
+
+def body(dot, shared, constant, carry, x_BD, now):
+  """Uses every kind of input: a matrix, one for each row, small parameters, a mask and a constant."""
+  h_BD = jnp.tanh(dot('w', carry['h']) + x_BD + shared['b'][None])
+  a_BS = jax.nn.softmax(dot('look', h_BD) + constant)
+  read_BD = dot('values', a_BS)
+  new = loop.keep(now, {'h': h_BD + 0.5 * read_BD}, carry)
+  return new, (new['h'], a_BS)
+
+
+def inputs():
+  keys = iter(jax.random.split(jax.random.key(0), 9))
+  draw = lambda *shape: jax.random.normal(next(keys), shape)
+  matrices = {'w': draw(D, D), 'look': draw(D, S), 'values': draw(B, S, D)}
+  return matrices, {'b': draw(D)}, {'h': draw(B, D)}, draw(T, B, D)
+
+
+CONSTANT = jnp.array([0.0, 1.0, -1.0, 0.5])[None]
+VALID_TB = jnp.arange(T)[:, None] < jnp.array(LENGTHS)
+
+
+def plain(matrices, shared, carry, xs):
+  """The same with what JAX makes of it."""
+
+  def step(carry, inputs):
+    x, now = inputs
+    dot = lambda name, v: jnp.einsum('BX,BXY->BY' if matrices[name].ndim == 3 else 'BX,XY->BY', v, matrices[name])
+    return body(dot, shared, CONSTANT, carry, x, now)
+
+  return jax.lax.scan(step, carry, (xs, VALID_TB))
+
+
+def ours(matrices, shared, carry, xs):
+  return loop.scan(body, matrices, shared, carry, xs, fixed=(CONSTANT, VALID_TB))
+
+
+def test_outputs_and_gradients_are_those_of_the_scan():
+  def loss(run, *args):
+    carry, (h_TBD, a_TBS) = run(*args)
+    return jnp.sum(jnp.sin(h_TBD)) + jnp.sum(a_TBS**2) + jnp.sum(jnp.cos(carry['h']))
+
+  args = inputs()
+  expected, slopes = jax.jit(jax.value_and_grad(functools.partial(loss, plain), (0, 1, 2, 3)))(*args)
+  found, gradients = jax.jit(jax.value_and_grad(functools.partial(loss, ours), (0, 1, 2, 3)))(*args)
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), gradients, slopes)
+  assert all(np.abs(g).max() > 1e-3 for g in jax.tree.leaves(gradients))
+
+
+def layer_params(cell, width_in, key):
+  G = D * loop.gates(cell)
+  shapes = {'input': (width_in, G), 'recurrent': (D, G), 'bias': (G,)}
+  keys = jax.random.split(key, 3)
+  return {name: 0.6 * jax.random.normal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+
+
+def test_the_papers_gru_equals_its_equations():
+  params, x_TBE = layer_params('gru_paper', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
+  carry = (jax.random.normal(jax.random.key(3), (B, D)),)
+  run = jax.jit(functools.partial(loop.layer, 'gru_paper'))
+  h_TBD, (last_BD,) = run(params, x_TBE, carry, VALID_TB)
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, x_TBE, carry))
+  for b, length in enumerate(LENGTHS):
+    state = (exact[2][0][b],)
+    for t in range(length):
+      state = reference.step('gru_paper', exact[0], exact[1][t, b], state)
+      np.testing.assert_allclose(h_TBD[t, b], state[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(last_BD[b], state[0], rtol=1e-5, atol=1e-5)
+
+
+def test_the_two_grus_differ_in_where_the_reset_gate_is():
+  params, x_TBE = layer_params('gru', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
+  carry = (jax.random.normal(jax.random.key(3), (B, D)),)
+  run = jax.jit(loop.layer, static_argnums=0)
+  assert not np.allclose(run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], atol=1e-3)
+  # With a reset gate that is open always there is no difference.
+  params = {**params, 'bias': params['bias'].at[:D].add(100.0)}
+  np.testing.assert_allclose(
+    run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], rtol=1e-5, atol=1e-5
+  )
+
+
+def test_turning_is_its_own_inverse_and_derivative():
+  x_TBD = jax.random.normal(jax.random.key(0), (T, B, D))
+  index_TB = bilm.reversal(VALID_TB.T).T
+  turned = encoder.turned(x_TBD, index_TB)
+  for b, n in enumerate(LENGTHS):
+    np.testing.assert_array_equal(turned[:n, b], x_TBD[:n, b][::-1])
+    np.testing.assert_array_equal(turned[n:, b], x_TBD[n:, b])
+  np.testing.assert_array_equal(encoder.turned(turned, index_TB), x_TBD)
+  _, pull = jax.vjp(lambda x: jnp.take_along_axis(x, index_TB[..., None], axis=0), x_TBD)
+  _, ours = jax.vjp(lambda x: encoder.turned(x, index_TB), x_TBD)
+  np.testing.assert_array_equal(ours(turned)[0], pull(turned)[0])
+
+
+def test_an_unknown_cell_names_the_nearest():
+  with pytest.raises(InputError, match='did you mean "gru_paper"'):
+    loop.gates('gru_papers')
