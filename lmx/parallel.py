@@ -35,7 +35,11 @@ ROWS = PartitionSpec(('data', 'fsdp'))
 TENSOR_RULES: tuple[Rule, ...] = (
   (r'attention/qkv/kernel$', (None, None, 'tensor', None)),
   (r'attention/qkv/bias$', (None, 'tensor', None)),
-  (r'attention/out/kernel$', ('tensor', None, None)),
+  (r'(attention|cross)/q/kernel$', (None, 'tensor', None)),
+  (r'(attention|cross)/q/bias$', ('tensor', None)),
+  (r'(attention|cross)/kv/kernel$', (None, None, 'tensor', None)),
+  (r'(attention|cross)/kv/bias$', (None, 'tensor', None)),
+  (r'(attention|cross)/out/kernel$', ('tensor', None, None)),
   (r'mlp/in/kernel$', (None, 'tensor')),
   (r'mlp/in/bias$', ('tensor',)),
   (r'mlp/out/kernel$', ('tensor', None)),

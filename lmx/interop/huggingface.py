@@ -1,10 +1,13 @@
-"""Weights of Hugging Face's GPT-2 and BERT <-> parameters of lmx, by name, on NumPy arrays.
+"""Weights of Hugging Face's GPT-2, BERT and Marian <-> parameters of lmx, by name, on NumPy arrays.
 
 A file's tensors come in as a dict from name to array, as `safetensors.numpy.load_file` gives it. Read are the names of
 `GPT2LMHeadModel` (with or without the leading 'transformer.'; its Conv1D kernels are (in, out)) and of
 `BertForPreTraining` (with or without 'bert.'; torch.nn.Linear kernels are (out, in); old files call LayerNorm's tensors
 gamma and beta). Tied output matrices and buffers (causal masks, position ids) hold nothing new and are passed over.
 BERT's next-sentence head is the objective's: params['objective']['nsp'], label 0 = "is next" in both.
+
+`MarianMTModel` (activation_function 'relu', scale_embedding, one shared vocabulary) is models/transformer.py with
+norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids hold nothing new.
 """
 
 from __future__ import annotations
@@ -53,6 +56,25 @@ def _norm(path: str, name: str, D: int) -> list[_Entry]:
   return [_same(f'{path}/scale', f'{name}.weight', D), _same(f'{path}/bias', f'{name}.bias', D)]
 
 
+def _linear(path: str, name: str, outputs: int, inputs: int) -> list[_Entry]:
+  """A torch.nn.Linear."""
+  return [_flipped(f'{path}/kernel', f'{name}.weight', outputs, inputs), _same(f'{path}/bias', f'{name}.bias', outputs)]
+
+
+def _side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -> list[_Entry]:
+  """torch.nn.Linear of queries, keys or values, several of them in one kernel (D, C, H, K) with its bias (C, H, K)."""
+  D, place = H * K, tuple(path.split('/'))
+  kernels, biases = (tuple(f'{name}.{part}.{kind}' for part in parts) for kind in ('weight', 'bias'))
+  load = lambda *xs: np.stack([x.T.reshape(D, H, K) for x in xs], axis=1)
+  save = lambda x: tuple(x[:, c].reshape(D, D).T for c in range(len(parts)))
+  load_bias = lambda *xs: np.stack([x.reshape(H, K) for x in xs])
+  save_bias = lambda x: tuple(x[c].reshape(D) for c in range(len(parts)))
+  return [
+    _Entry((*place, 'kernel'), kernels, (D, D), load, save),
+    _Entry((*place, 'bias'), biases, (D,), load_bias, save_bias),
+  ]
+
+
 def _gpt2(cfg: Any) -> list[_Entry]:
   D, H, F = cfg.D, cfg.H, 4 * cfg.D
   K = D // H
@@ -82,26 +104,8 @@ def _bert_layer(cfg: Any, i: int) -> list[_Entry]:
   D, H, F = cfg.D, cfg.H, 4 * cfg.D
   K = D // H
   ours, theirs = f'model/layer_{i:02d}', f'bert.encoder.layer.{i}'
-  parts = [f'{theirs}.attention.self.{part}' for part in ('query', 'key', 'value')]
-
-  def fused(kind: str, shape: tuple[int, ...], load, save) -> _Entry:
-    path = (*ours.split('/'), 'attention', 'qkv', kind)
-    name = 'weight' if kind == 'kernel' else 'bias'
-    return _Entry(path, tuple(f'{part}.{name}' for part in parts), shape, load, save)
-
   return [
-    fused(
-      'kernel',
-      (D, D),
-      lambda *xs: np.stack([x.T.reshape(D, H, K) for x in xs], axis=1),
-      lambda x: tuple(x[:, c].reshape(D, D).T for c in range(3)),
-    ),
-    fused(
-      'bias',
-      (D,),
-      lambda *xs: np.stack([x.reshape(H, K) for x in xs]),
-      lambda x: tuple(x[c].reshape(D) for c in range(3)),
-    ),
+    *_side_by_side(f'{ours}/attention/qkv', f'{theirs}.attention.self', ('query', 'key', 'value'), H, K),
     _reshaped(f'{ours}/attention/out/kernel', f'{theirs}.attention.output.dense.weight', (D, D), (H, K, D), flip=True),
     _same(f'{ours}/attention/out/bias', f'{theirs}.attention.output.dense.bias', D),
     *_norm(f'{ours}/norm_1', f'{theirs}.attention.output.LayerNorm', D),
@@ -134,6 +138,43 @@ def _bert(cfg: Any) -> list[_Entry]:
   return entries
 
 
+def _marian(cfg: Any) -> list[_Entry]:
+  D, H, F = cfg.D, cfg.H, cfg.F
+  K = D // H
+  entries = [
+    _same('model/embed/tokens', 'model.shared.weight', cfg.V, D),
+    _reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,)),
+  ]
+  for i in range(cfg.N):
+    decoder, j = (0, i) if i < cfg.encoder_layers else (1, i - cfg.encoder_layers)
+    ours, theirs = f'model/layer_{i:02d}', f'model.{"decoder" if decoder else "encoder"}.layers.{j}'
+    attention = f'{theirs}.self_attn'
+    entries += [
+      *_side_by_side(f'{ours}/attention/qkv', attention, ('q_proj', 'k_proj', 'v_proj'), H, K),
+      _reshaped(f'{ours}/attention/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
+      _same(f'{ours}/attention/out/bias', f'{attention}.out_proj.bias', D),
+      *_norm(f'{ours}/norm_1', f'{theirs}.self_attn_layer_norm', D),
+      *_linear(f'{ours}/mlp/in', f'{theirs}.fc1', F, D),
+      *_linear(f'{ours}/mlp/out', f'{theirs}.fc2', D, F),
+      *_norm(f'{ours}/norm_2', f'{theirs}.final_layer_norm', D),
+    ]
+    if decoder:
+      entries += _marian_cross(ours, theirs, H, K)
+  return entries
+
+
+def _marian_cross(ours: str, theirs: str, H: int, K: int) -> list[_Entry]:
+  D, attention = H * K, f'{theirs}.encoder_attn'
+  return [
+    _reshaped(f'{ours}/cross/q/kernel', f'{attention}.q_proj.weight', (D, D), (D, H, K), flip=True),
+    _reshaped(f'{ours}/cross/q/bias', f'{attention}.q_proj.bias', (D,), (H, K)),
+    *_side_by_side(f'{ours}/cross/kv', attention, ('k_proj', 'v_proj'), H, K),
+    _reshaped(f'{ours}/cross/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
+    _same(f'{ours}/cross/out/bias', f'{attention}.out_proj.bias', D),
+    *_norm(f'{ours}/norm_cross', f'{theirs}.encoder_attn_layer_norm', D),
+  ]
+
+
 class _Family(NamedTuple):
   entries: Callable[[Any], list[_Entry]]
   prefix: str  # that files of the bare model leave out
@@ -159,6 +200,16 @@ _FAMILIES = {
       'cls.predictions.decoder.weight': 'bert.embeddings.word_embeddings.weight',
       'cls.predictions.decoder.bias': 'cls.predictions.bias',
     },
+  ),
+  'transformer': _Family(
+    _marian,
+    'model.',
+    r'(shared|encoder|decoder)\.',
+    r'lm_head\.weight|model\.(encoder|decoder)\.embed_(tokens|positions)\.weight',
+    dict.fromkeys(
+      ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight'),
+      'model.shared.weight',
+    ),
   ),
 }
 
@@ -204,7 +255,7 @@ def from_hf(name: str, cfg: Any, tensors: Tensors) -> dict[str, Any]:
   """Parameters of model `name` from Hugging Face's tensors.
 
   Args:
-    name: 'gpt2' or 'bert'.
+    name: 'gpt2', 'bert' or 'transformer' (Marian).
     cfg: the model's config, whose sizes the tensors must have.
     tensors: name -> array of any float type.
 

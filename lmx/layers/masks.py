@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from lmx.types import Array, Batch
 
 HIDDEN = -1e30  # score of a key that may not be looked at, set after the cast to float32
-_PADDING = -1  # group of invalid keys; documents are numbered from 0
+PADDING = -1  # group of invalid keys; documents are numbered from 0
 
 
 class Look(NamedTuple):
@@ -39,7 +39,7 @@ def from_batch(batch: Batch) -> Look:
     return Look(None, group_BT, group_BT)
   if group_BT is None:
     group_BT = jnp.zeros(valid_BT.shape, jnp.int32)
-  return Look(None, group_BT, jnp.where(valid_BT, group_BT, _PADDING))
+  return Look(None, group_BT, jnp.where(valid_BT, group_BT, PADDING))
 
 
 def row(look: Look, b: Array) -> Look:

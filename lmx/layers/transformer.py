@@ -1,9 +1,13 @@
 """Transformer blocks (Vaswani et al. 2017, section 3), pre-norm or post-norm, and the stack of them.
 
+A decoder's block has attention to a source between the other two parts. What it reads of the source is the encoder's
+output, or, computed once and kept, the keys and values that it makes of that (`source_keys`).
+
 A block is a Linen module whose parameters a model file draws and applies by `init_block` and `stack`; everything
 random comes from explicit keys, and a key/value cache goes in as an argument and comes back as a result.
-Initialisation: kernels are normal (or truncated normal) with deviation `std`, biases 0; the two projections that end
-on the residual path have their own deviation `residual_std`.
+Initialisation: kernels are normal (or truncated normal) with deviation `std`, biases 0; the projections that end on
+the residual path have their own deviation `residual_std`. With `glorot`, kernels are uniform with the variance
+2 / (inputs + outputs) of each matrix (Glorot & Bengio 2010, equation 16), queries, keys and values being one each.
 
 Layer normalisation (Ba et al. 2016, arXiv 1607.06450) has its statistics in float32 and the biased variance.
 """
@@ -11,23 +15,30 @@ Layer normalisation (Ba et al. 2016, arXiv 1607.06450) has its statistics in flo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import attention, regularize
+from lmx.layers import masks, regularize, scaled_dot
 from lmx.layers.masks import Look
 from lmx.types import Array, Params
 
 Cache = tuple[Array, Array]  # keys and values so far, each (B, S, H, K)
+WHOLE = Look()  # every key of one group
 
 
 def gelu(x: Array, form: str) -> Array:
   """GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415): 'erf' exactly, 'tanh' by their approximation."""
   return jax.nn.gelu(x, approximate=form == 'tanh')
+
+
+def activate(x: Array, name: str) -> Array:
+  """'relu' (Vaswani et al. 2017, equation 2), or 'gelu_tanh' or 'gelu_erf'."""
+  return jax.nn.relu(x) if name == 'relu' else gelu(x, name.removeprefix('gelu_'))
 
 
 class Norm(nn.Module):
@@ -60,6 +71,9 @@ class Projection(nn.Module):
     inputs: sizes of the axes of x that are summed over.
     outputs: sizes of the axes that take their place.
     idle: index of the first of these axes at which the bias gets no gradient, if any.
+    bias: have one.
+    glorot: draw the kernel uniformly (module docstring); `std` and `truncated` are not used then.
+    fused: matrices side by side in the kernel, along the first of the outputs.
   """
 
   inputs: tuple[int, ...]
@@ -68,33 +82,46 @@ class Projection(nn.Module):
   truncated: bool = False
   dtype: str = 'float32'
   idle: int | None = None
+  bias: bool = True
+  glorot: bool = False
+  fused: int = 1
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    draw = nn.initializers.truncated_normal if self.truncated else nn.initializers.normal
-    # Linen's truncated normal divides by the deviation lost in truncation when asked; here `std` is that of the
-    # normal before truncation, as in TensorFlow's truncated_normal_initializer.
-    kernel = self.param('kernel', draw(self.std), (*self.inputs, *self.outputs))
-    bias = self.param('bias', nn.initializers.zeros, self.outputs)
-    if self.idle is not None:
-      bias = jnp.asarray(bias).at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
+    kernel = self.param('kernel', self._draw, (*self.inputs, *self.outputs))
     n = len(self.inputs)
     axes = (tuple(range(x.ndim - n, x.ndim)), tuple(range(n)))
     y = jax.lax.dot_general(x, kernel.astype(self.dtype), (axes, ((), ())))
+    if not self.bias:
+      return y
+    bias = self.param('bias', nn.initializers.zeros, self.outputs)
+    if self.idle is not None:
+      bias = jnp.asarray(bias).at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
     return y + bias.astype(self.dtype).reshape((1,) * (x.ndim - n) + self.outputs)
+
+  def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+    if self.glorot:
+      limit = math.sqrt(6 / (math.prod(self.inputs) + math.prod(self.outputs) / self.fused))
+      return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+    # Linen's truncated normal divides by the deviation lost in truncation when asked; here `std` is that of the
+    # normal before truncation, as in TensorFlow's truncated_normal_initializer.
+    draw = nn.initializers.truncated_normal if self.truncated else nn.initializers.normal
+    return draw(self.std)(key, shape)
 
 
 class SelfAttention(nn.Module):
-  """Multi-head self-attention: one fused kernel (D, 3, H, K) for queries, keys and values, one (H, K, D) back."""
+  """Multi-head self-attention: one fused kernel (D, 3, H, K) for queries, keys and values, one (H, K, D) back.
+
+  `drawn` are further arguments of each `Projection`.
+  """
 
   heads: int
   causal: bool
   std: float
   residual_std: float
-  truncated: bool
   backend: str
   rate: float
-  dtype: str
+  drawn: Mapping[str, Any]
 
   @nn.compact
   def __call__(
@@ -104,15 +131,14 @@ class SelfAttention(nn.Module):
     H, K = self.heads, D // self.heads
     # A bias of the keys adds the same to all scores of a query, so its gradient is exactly 0. Back-propagation would
     # give rounding noise in its place, which Adam blows up to updates of full size.
-    qkv_BTCHK = Projection((D,), (3, H, K), self.std, self.truncated, self.dtype, idle=1, name='qkv')(x_BTD)
+    qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
     q_BTHK, k_BSHK, v_BSHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
       k_BSHK, v_BSHK = cache = write(cache, k_BSHK, v_BSHK, position_BT)
-    o_BTHK = attention.attend(
+    o_BTHK = scaled_dot.attend(
       q_BTHK, k_BSHK, v_BSHK, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key
     )
-    out = Projection((H, K), (D,), self.residual_std, self.truncated, self.dtype, name='out')
-    return out(o_BTHK), cache
+    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
 
 def write(cache: Cache, k_BTHK: Array, v_BTHK: Array, position_BT: Array) -> Cache:
@@ -122,32 +148,80 @@ def write(cache: Cache, k_BTHK: Array, v_BTHK: Array, position_BT: Array) -> Cac
   return put(cache[0], k_BTHK), put(cache[1], v_BTHK)
 
 
-class Mlp(nn.Module):
-  """Position-wise feed-forward network with GELU, kernels (D, F) and (F, D)."""
+class CrossAttention(nn.Module):
+  """Multi-head attention to a source: kernels (D, H, K) for queries, (D, 2, H, K) for keys and values, (H, K, D) back.
 
-  hidden: int
-  gelu: str
+  Where the collection 'alignment' is mutable, the probabilities (B, H, T, S) are put there.
+  """
+
+  heads: int
   std: float
   residual_std: float
-  truncated: bool
-  dtype: str
+  backend: str
+  rate: float
+  drawn: Mapping[str, Any]
 
   @nn.compact
-  def __call__(self, x_BTD: Array) -> Array:
+  def __call__(self, x_BTD: Array, source: Array | Cache, look: Look, key: Array | None) -> Array:
     D = x_BTD.shape[-1]
-    h_BTF = Projection((D,), (self.hidden,), self.std, self.truncated, self.dtype, name='in')(x_BTD)
-    out = Projection((self.hidden,), (D,), self.residual_std, self.truncated, self.dtype, name='out')
-    return out(gelu(h_BTF, self.gelu))
+    H, K = self.heads, D // self.heads
+    q_BTHK = Projection((D,), (H, K), self.std, **self.drawn, name='q')(x_BTD)
+    k_BSHK, v_BSHK = source if isinstance(source, tuple) else _pair(self.to_source(D, name='kv')(source))
+    if self.is_mutable_collection('alignment'):
+      self.sow('alignment', 'a_BHTS', probabilities(q_BTHK, k_BSHK, look))
+    o_BTHK = scaled_dot.attend(
+      q_BTHK, k_BSHK, v_BSHK, look, causal=False, backend=self.backend, rate=self.rate, key=key
+    )
+    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK)
+
+  def to_source(self, D: int, **name: Any) -> Projection:
+    """What makes keys and values from the source; as in self-attention, a bias of the keys gets no gradient."""
+    return Projection((D,), (2, self.heads, D // self.heads), self.std, idle=0, fused=2, **self.drawn, **name)
+
+
+def _pair(kv_BSCHK: Array) -> Cache:
+  return kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
+
+
+def probabilities(q_BTHK: Array, k_BSHK: Array, look: Look) -> Array:
+  """How much each query takes from each key that it may look at, (B, H, T, S) float32."""
+  T, S = q_BTHK.shape[1], k_BSHK.shape[1]
+  a_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * q_BTHK.shape[-1] ** -0.5, k_BSHK, preferred_element_type=jnp.float32)
+  mask_BTS = masks.allowed(look, False, (0, T), (0, S))
+  return jax.nn.softmax(a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, masks.HIDDEN), axis=-1)
+
+
+class Mlp(nn.Module):
+  """Position-wise feed-forward network, kernels (D, F) and (F, D); `rate` is the dropout of what is in between."""
+
+  hidden: int
+  activation: str
+  std: float
+  residual_std: float
+  rate: float
+  drawn: Mapping[str, Any]
+
+  @nn.compact
+  def __call__(self, x_BTD: Array, key: Array | None) -> Array:
+    D = x_BTD.shape[-1]
+    h_BTF = activate(Projection((D,), (self.hidden,), self.std, **self.drawn, name='in')(x_BTD), self.activation)
+    h_BTF = regularize.dropout(h_BTF, self.rate, key)
+    return Projection((self.hidden,), (D,), self.residual_std, **self.drawn, name='out')(h_BTF)
 
 
 class Block(nn.Module):
-  """Attention and feed-forward network, each with a residual connection.
+  """Attention and feed-forward network, each with a residual connection; in a decoder, attention to a source between.
 
   Attributes:
     norm: 'pre': x + f(norm(x)); 'post': norm(x + f(x)).
-    gelu: 'tanh' or 'erf'.
+    activation: 'gelu_tanh', 'gelu_erf' or 'relu'.
     attention_rate: dropout of attention probabilities.
     residual_rate: dropout of what is added to the residual path.
+    hidden_rate: dropout inside the feed-forward network.
+    bias: biases of the projections of attention.
+    glorot: how kernels are drawn, see the module's docstring.
+    cross: attend to a source.
+    attention: what takes the place of `SelfAttention`, called with the same arguments (lmx/layers/compressed.py).
   """
 
   heads: int
@@ -155,14 +229,19 @@ class Block(nn.Module):
   causal: bool
   norm: str
   eps: float
-  gelu: str
-  std: float
-  residual_std: float
+  activation: str
+  std: float = 0.0
+  residual_std: float = 0.0
   truncated: bool = False
   backend: str = 'auto'
   attention_rate: float = 0.0
   residual_rate: float = 0.0
   dtype: str = 'float32'
+  hidden_rate: float = 0.0
+  bias: bool = True
+  glorot: bool = False
+  cross: bool = False
+  attention: Callable[..., Any] = SelfAttention
 
   @nn.compact
   def __call__(
@@ -172,27 +251,61 @@ class Block(nn.Module):
     cache: Cache | None = None,
     position_BT: Array | None = None,
     key: Array | None = None,
+    source: Array | Cache | None = None,
+    source_look: Look = WHOLE,
   ) -> tuple[Array, Cache | None]:
-    probabilities, first, second = regularize.split(key, 3)
-    shared = (self.std, self.residual_std, self.truncated)
-    attend = SelfAttention(
-      self.heads, self.causal, *shared, self.backend, self.attention_rate, self.dtype, name='attention'
+    look_key, *add_keys = regularize.split(key, 3)
+    across_key, add_across_key, hidden_key = regularize.split(None if key is None else jax.random.fold_in(key, 1), 3)
+    stds, drawn = (self.std, self.residual_std), self._drawn()
+    attend = self.attention(self.heads, self.causal, *stds, self.backend, self.attention_rate, drawn, name='attention')
+    mlp = Mlp(self.hidden, self.activation, *stds, self.hidden_rate, {**drawn, 'bias': True}, name='mlp')
+
+    def add(x_BTD: Array, norm: str, part: Callable[[Array], Array], key: Array | None) -> Array:
+      """The residual connection around a part, with the normalisation before or after it."""
+      normalise = Norm(self.eps, self.dtype, name=norm)
+      if self.norm == 'pre':
+        return x_BTD + regularize.dropout(part(normalise(x_BTD)), self.residual_rate, key)
+      return normalise(x_BTD + regularize.dropout(part(x_BTD), self.residual_rate, key))
+
+    def itself(x_BTD: Array) -> Array:
+      nonlocal cache
+      y_BTD, cache = attend(x_BTD, look, cache, position_BT, look_key)
+      return y_BTD
+
+    x_BTD = add(x_BTD, 'norm_1', itself, add_keys[0])
+    if self.cross and source is not None:
+      across = self.across(name='cross')
+      x_BTD = add(x_BTD, 'norm_cross', lambda x_BTD: across(x_BTD, source, source_look, across_key), add_across_key)
+    return add(x_BTD, 'norm_2', lambda x_BTD: mlp(x_BTD, hidden_key), add_keys[1]), cache
+
+  def across(self, **name: Any) -> CrossAttention:
+    """Its attention to the source."""
+    return CrossAttention(
+      self.heads, self.std, self.residual_std, self.backend, self.attention_rate, self._drawn(), **name
     )
-    mlp = Mlp(self.hidden, self.gelu, *shared, self.dtype, name='mlp')
-    norm_1, norm_2 = (Norm(self.eps, self.dtype, name=f'norm_{i}') for i in (1, 2))
-    drop = functools.partial(regularize.dropout, rate=self.residual_rate)
-    if self.norm == 'pre':
-      y_BTD, cache = attend(norm_1(x_BTD), look, cache, position_BT, probabilities)
-      x_BTD = x_BTD + drop(y_BTD, key=first)
-      return x_BTD + drop(mlp(norm_2(x_BTD)), key=second), cache
-    y_BTD, cache = attend(x_BTD, look, cache, position_BT, probabilities)
-    x_BTD = norm_1(x_BTD + drop(y_BTD, key=first))
-    return norm_2(x_BTD + drop(mlp(x_BTD), key=second)), cache
+
+  def _drawn(self) -> dict[str, Any]:
+    return {'truncated': self.truncated, 'dtype': self.dtype, 'bias': self.bias, 'glorot': self.glorot}
 
 
 def init_block(block: Block, width: int, key: Array) -> Params:
-  """Draws the parameters of one block: attention, mlp, norm_1, norm_2."""
-  return block.init(key, jnp.zeros((1, 1, width), block.dtype), Look())['params']
+  """Draws the parameters of one block: attention, mlp, norm_1, norm_2; with a source also cross, norm_cross."""
+  x_BTD = jnp.zeros((1, 1, width), block.dtype)
+  return block.init(key, x_BTD, Look(), source=x_BTD if block.cross else None)['params']
+
+
+def source_keys(block: Block, params: Params, source_BSD: Array) -> Cache:
+  """Keys and values that a block makes of a source, each (B, S, H, K), to be given to it in the place of the source."""
+  make = block.across(parent=None).to_source(source_BSD.shape[-1], parent=None)
+  kv_BSCHK: Any = make.apply({'params': params['cross']['kv']}, source_BSD)
+  return _pair(kv_BSCHK)
+
+
+def alignment(block: Block, params: Params, x_BTD: Array, look: Look, source: Array, source_look: Look) -> Array:
+  """What a block's heads attend to in the source, the mean over heads: (B, T, S) float32."""
+  run = functools.partial(block.apply, source=source, source_look=source_look, mutable=['alignment'])
+  _, found = run({'params': params}, x_BTD, look)
+  return jnp.mean(found['alignment']['cross']['a_BHTS'][0], axis=1)
 
 
 def name(i: int) -> str:
@@ -216,6 +329,8 @@ def stack(
   caches: Sequence[Cache] | None = None,
   position_BT: Array | None = None,
   key: Array | None = None,
+  sources: Sequence[Array | Cache] | None = None,
+  source_look: Look = WHOLE,
   scan: bool = False,
   remat: bool = False,
 ) -> tuple[Array, tuple[Cache, ...] | None, tuple[Array, ...]]:
@@ -229,6 +344,8 @@ def stack(
     caches: of each layer, or None.
     position_BT: where in the caches the tokens belong.
     key: randomness of dropout, or None.
+    sources: for each layer of a decoder the encoder's output, or keys and values from `source_keys`; else None.
+    source_look: which of the source a query may look at.
     scan: compile one layer and loop over stacked parameters; shorter to compile, and copies the parameters.
     remat: compute a layer's activations again in the backward pass.
 
@@ -236,34 +353,34 @@ def stack(
     (output, caches, input and output of every layer: N + 1 arrays (B, T, D)).
   """
 
-  def layer(params: Params, x_BTD: Array, cache: Cache | None, key: Array | None):
-    return block.apply({'params': params}, x_BTD, look, cache, position_BT, key)
+  def layer(x_BTD: Array, params: Params, cache: Cache | None, key: Array | None, source: Array | Cache | None):
+    return block.apply({'params': params}, x_BTD, look, cache, position_BT, key, source, source_look)
 
   if remat:
     layer = jax.checkpoint(layer, prevent_cse=not scan)
-  keys = regularize.split(key, len(layers))
   run = _scanned if scan else _unrolled
-  return run(layer, layers, x_BTD, caches, keys)
+  return run(layer, x_BTD, layers, caches, regularize.split(key, len(layers)), sources)
 
 
-def _unrolled(layer: Callable, layers: Sequence[Params], x_BTD: Array, caches: Any, keys: Sequence[Any]):
+def _unrolled(layer: Callable, x_BTD: Array, layers: Sequence[Params], caches: Any, keys: Sequence[Any], sources: Any):
+  nothing = [None] * len(layers)
   seen, new = [x_BTD], []
-  for i, params in enumerate(layers):
-    x_BTD, cache = layer(params, x_BTD, None if caches is None else caches[i], keys[i])
+  for of_layer in zip(layers, caches or nothing, keys, sources or nothing, strict=True):
+    x_BTD, cache = layer(x_BTD, *of_layer)
     seen.append(x_BTD)
     new.append(cache)
   return x_BTD, None if caches is None else tuple(new), tuple(seen)
 
 
-def _scanned(layer: Callable, layers: Sequence[Params], x_BTD: Array, caches: Any, keys: Sequence[Any]):
-  pile = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-  xs = (pile(layers), None if caches is None else pile(caches), None if keys[0] is None else jnp.stack(keys))
+def _scanned(layer: Callable, x_BTD: Array, layers: Sequence[Params], caches: Any, keys: Sequence[Any], sources: Any):
+  pile = lambda trees: None if trees is None else jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+  keys_N = None if keys[0] is None else jnp.stack(keys)
 
-  def step(x_BTD, xs):
-    y_BTD, cache = layer(xs[0], x_BTD, xs[1], xs[2])
+  def step(x_BTD, of_layer):
+    y_BTD, cache = layer(x_BTD, *of_layer)
     return y_BTD, (cache, y_BTD)
 
-  last_BTD, (new, seen) = jax.lax.scan(step, x_BTD, xs)
+  last_BTD, (new, seen) = jax.lax.scan(step, x_BTD, (pile(layers), pile(caches), keys_N, pile(sources)))
   at = lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree)
   new = None if caches is None else tuple(at(new, i) for i in range(len(layers)))
   return last_BTD, new, (x_BTD, *(seen[i] for i in range(len(layers))))

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import attention, embed, heads, masks, regularize, transformer
+from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -49,7 +49,7 @@ class Config:
     dropout_hidden: after the embeddings and of what is added to the residual path.
     dropout_attention: of attention probabilities.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -72,7 +72,7 @@ class Config:
     if self.D % self.H:
       raise InputError(f'bert: width D = {self.D} is not divisible by H = {self.H} heads')
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
-    check_choice('model.attention', self.attention, attention.BACKENDS)
+    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -94,7 +94,7 @@ def _block(cfg: Config) -> transformer.Block:
     causal=False,
     norm='post',
     eps=EPS,
-    gelu=cfg.gelu,
+    activation=f'gelu_{cfg.gelu}',
     std=STD,
     residual_std=STD,
     truncated=True,

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import attention, embed, heads, masks, regularize, transformer
+from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -52,7 +52,7 @@ class Config:
     dropout_attention: of attention probabilities.
     dropout_residual: of what is added to the residual path.
     dtype: compute type.
-    attention: backend, one of lmx.layers.attention.BACKENDS.
+    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -75,7 +75,7 @@ class Config:
     if self.D % self.H:
       raise InputError(f'gpt2: width D = {self.D} is not divisible by H = {self.H} heads')
     check_choice('model.init', self.init, INITS)
-    check_choice('model.attention', self.attention, attention.BACKENDS)
+    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -97,7 +97,7 @@ def _block(cfg: Config) -> transformer.Block:
     causal=True,
     norm='pre',
     eps=EPS,
-    gelu='tanh',
+    activation='gelu_tanh',
     std=0.02,
     residual_std=0.02 * scale,
     backend=cfg.attention,

@@ -1,4 +1,4 @@
-"""GPT-2 and BERT of the papers, restated in NumPy float64 on one row of tokens, with lmx's parameters."""
+"""GPT-2, BERT and the Transformer of the papers, restated in NumPy float64 on one row, with lmx's parameters."""
 
 from __future__ import annotations
 
@@ -21,27 +21,57 @@ def gelu(x, form):
   return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(x_TD, params, causal, valid_T):
-  """Vaswani et al. 2017, section 3.2.2."""
-  T, D = x_TD.shape
-  _, _, H, K = params['qkv']['kernel'].shape
-  q, k, v = (x_TD @ params['qkv']['kernel'][:, c].reshape(D, D) + params['qkv']['bias'][c].reshape(D) for c in range(3))
-  heads = []
+def heads(q_TD, k_SD, v_SD, H, hidden_TS):
+  """Vaswani et al. 2017, equation 1 for each head, side by side: (T, D) and the mean probabilities (T, S)."""
+  K = q_TD.shape[1] // H
+  found, mean = [], 0
   for h in range(H):
     part = slice(h * K, (h + 1) * K)
-    scores = q[:, part] @ k[:, part].T / math.sqrt(K)
-    hidden = np.broadcast_to(~valid_T, (T, T)).copy()
-    if causal:
-      hidden |= np.arange(T)[None] > np.arange(T)[:, None]
-    scores[hidden] = -np.inf
+    scores = q_TD[:, part] @ k_SD[:, part].T / math.sqrt(K)
+    scores[hidden_TS] = -np.inf
     p = np.exp(scores - scores.max(-1, keepdims=True))
-    heads.append(p / p.sum(-1, keepdims=True) @ v[:, part])
-  return np.concatenate(heads, -1) @ params['out']['kernel'].reshape(D, D) + params['out']['bias']
+    p = p / p.sum(-1, keepdims=True)
+    found.append(p @ v_SD[:, part])
+    mean = mean + p / H
+  return np.concatenate(found, -1), mean
+
+
+def linear(x_TD, params, c=None):
+  """x W + b with the axes of heads put together; of several matrices side by side the one numbered c."""
+  D = x_TD.shape[1]
+  kernel, bias = params['kernel'], params['bias'] if 'bias' in params else np.zeros(1)
+  if c is not None:
+    kernel, bias = kernel[:, c], bias[c] if 'bias' in params else bias
+  return x_TD @ kernel.reshape(D, -1) + bias.reshape(-1)
+
+
+def attention(x_TD, params, causal, valid_T):
+  """Vaswani et al. 2017, section 3.2.2."""
+  T = len(x_TD)
+  H = params['qkv']['kernel'].shape[2]
+  hidden = np.broadcast_to(~valid_T, (T, T)).copy()
+  if causal:
+    hidden |= np.arange(T)[None] > np.arange(T)[:, None]
+  o_TD, _ = heads(*(linear(x_TD, params['qkv'], c) for c in range(3)), H, hidden)
+  return linear(o_TD, _flat(params['out']))
+
+
+def cross_attention(x_TD, source_SD, params, valid_S):
+  """The same with keys and values from the encoder: (T, D) and the mean probabilities (T, S)."""
+  q_TD, k_SD, v_SD = linear(x_TD, params['q']), linear(source_SD, params['kv'], 0), linear(source_SD, params['kv'], 1)
+  hidden = np.broadcast_to(~valid_S, (len(x_TD), len(source_SD)))
+  o_TD, p_TS = heads(q_TD, k_SD, v_SD, params['q']['kernel'].shape[1], hidden)
+  return linear(o_TD, _flat(params['out'])), p_TS
+
+
+def _flat(params):
+  return {**params, 'kernel': params['kernel'].reshape(-1, params['kernel'].shape[-1])}
 
 
 def mlp(x_TD, params, form):
-  """Vaswani et al. 2017, section 3.3, with GELU."""
-  hidden = gelu(x_TD @ params['in']['kernel'] + params['in']['bias'], form)
+  """Vaswani et al. 2017, section 3.3: equation 2 ('relu'), or with GELU."""
+  hidden = x_TD @ params['in']['kernel'] + params['in']['bias']
+  hidden = np.maximum(hidden, 0) if form == 'relu' else gelu(hidden, form)
   return hidden @ params['out']['kernel'] + params['out']['bias']
 
 
@@ -70,3 +100,45 @@ def bert(params, tokens_T, types_T, valid_T, form):
   head = params['mlm']
   h = layer_norm(gelu(x @ head['dense']['kernel'] + head['dense']['bias'], form), head['norm'], 1e-12)
   return h @ tables['tokens'].T + head['bias'], pooled
+
+
+def positions(T, D):
+  """Vaswani et al. 2017, section 3.5, equation by equation."""
+  table = np.zeros((T, D))
+  for t in range(T):
+    for i in range(D // 2):
+      table[t, 2 * i] = math.sin(t / 10000 ** (2 * i / D))
+      table[t, 2 * i + 1] = math.cos(t / 10000 ** (2 * i / D))
+  return table
+
+
+def transformer(params, source_S, source_valid_S, tokens_T, encoder_layers, norm, eps):
+  """Vaswani et al. 2017, section 3: logits (T, V), and for each layer of the decoder what it attends to, (T, S)."""
+  table = params['embed']['tokens']
+  D = table.shape[1]
+  embed = lambda ids: math.sqrt(D) * table[ids] + positions(len(ids), D)
+
+  def add(x, part, params):
+    normalise = lambda x: layer_norm(x, params, eps)
+    return x + part(normalise(x)) if norm == 'pre' else normalise(x + part(x))
+
+  layers = _layers(params)
+  x = embed(source_S)
+  for p in layers[:encoder_layers]:
+    x = add(x, lambda x, p=p: attention(x, p['attention'], False, source_valid_S), p['norm_1'])
+    x = add(x, lambda x, p=p: mlp(x, p['mlp'], 'relu'), p['norm_2'])
+  source = layer_norm(x, params['norm_encoder'], eps) if norm == 'pre' else x
+  x, seen, everything = embed(tokens_T), [], np.ones(len(tokens_T), bool)
+
+  def across(x, p):
+    y, p_TS = cross_attention(x, source, p['cross'], source_valid_S)
+    seen.append(p_TS)
+    return y
+
+  for p in layers[encoder_layers:]:
+    x = add(x, lambda x, p=p: attention(x, p['attention'], True, everything), p['norm_1'])
+    x = add(x, lambda x, p=p: across(x, p), p['norm_cross'])
+    x = add(x, lambda x, p=p: mlp(x, p['mlp'], 'relu'), p['norm_2'])
+  if norm == 'pre':
+    x = layer_norm(x, params['norm_decoder'], eps)
+  return x @ table.T + (params['output']['bias'] if 'output' in params else 0), seen

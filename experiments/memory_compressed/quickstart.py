@@ -1,0 +1,44 @@
+"""Memory-compressed attention (Liu et al. 2018) in miniature: windows of 1,024 subwords of the embedded English prose.
+
+  lmx train --config=experiments/memory_compressed/quickstart.py --workdir=runs/dmca       about 2 minutes on two cores
+  lmx train --config=experiments/memory_compressed/quickstart.py:full --workdir=runs/full  all attention full
+  lmx train --config=experiments/memory_compressed/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
+
+`fast` is L M L M with blocks of 64, `full` looks at the whole window in every layer. The corpus comes with Python
+itself, so no figure is published.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'full', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  base = {
+    'name': 'memory_compressed_quickstart',
+    'model': {
+      'name': 'memory_compressed', 'variant': 't_dmca', 'D': 128, 'F': 256, 'H': 4, 'norm': 'pre', 'dropout': 0.0,
+      'pattern': 'FFFF' if variant == 'full' else 'LMLM', 'window': 64,
+    },
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'bpe',
+      'vocab_size': 4096,
+      'batching': {'name': 'windows', 'stride': 512},
+      'batch_size': 2,
+      'length': 1024,
+    },
+    'optim': {**common.TRANSFORMER_ADAM, 'lr': 3e-3, 'warmup_steps': 50, 'clip_norm': 1.0},
+    'train': {'steps': 400, 'eval_every': 200},
+    'samples': {'count': 1},
+  }  # fmt: skip
+  tiny = {**common.tiny(pattern='LMF', window=8), 'data': {**common.tiny()['data'], 'batching': 'windows'}}
+  return common.config(base, tiny if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(model__window=[32, 64, 128], model__stride=[2, 3, 5])

@@ -1,0 +1,52 @@
+"""Transformer (Vaswani et al. 2017) on any pair of parallel text files.
+
+  lmx train --config=experiments/transformer/parallel.py:small --workdir=runs/mine --config.data.manual_dir=DIR \\
+    --config.data.source=xx --config.data.target=yy
+
+DIR holds train.xx and train.yy, a sentence a line, line i of one the translation of line i of the other; valid.* and
+test.* too, or else a share of train is held out. What figures to expect depends on the text.
+
+  variant   model                                  suits                              hardware
+  small     4 + 4 layers of 256, dropout 0.3       ten to two hundred thousand lines   one GPU, or hours on a CPU
+  base      the paper's base                       a million lines and more            one GPU or several
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments import common
+
+VARIANTS = ('small', 'base', 'tiny')
+TABLE: list[common.Row] = []  # texts of yours
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  base = {
+    'name': f'transformer_{variant}',
+    'model': {'name': 'transformer', 'variant': 'base'},
+    'objective': {'smoothing': 0.1},
+    'data': {
+      'dataset': 'parallel_files',
+      'tokenizer': 'unigram',
+      'vocab_size': 10_000,
+      'batching': {'name': 'translation', 'tokens': 4096, 'buckets': (16, 24, 32, 48)},
+      'length': 96,
+    },
+    'optim': {**common.TRANSFORMER_ADAM, 'lr': 1e-3, 'warmup_steps': 4000},
+    'train': {'steps': 50_000, 'eval_every': 1000, 'log_every': 100},
+    'checkpoint': {'every_steps': 1000, 'keep_last': 5},
+    'evaluation': {'which': 'average', 'average': 5, 'beam': 4, 'baselines': False},
+  }
+  small: dict[str, Any] = {
+    'model': {'D': 256, 'F': 1024, 'H': 4, 'encoder_layers': 4, 'decoder_layers': 4, 'norm': 'pre', 'dropout': 0.3},
+    'train': {'steps': 20_000},
+  }
+  large = {'data': {'vocab_size': 32_000}}
+  changes: dict[str, dict[str, Any]] = {'small': small, 'base': large, 'tiny': common.tiny_translator()}
+  return common.config(base, changes[variant])
+
+
+def sweep():
+  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3], model__dropout=[0.1, 0.3])

@@ -1,0 +1,82 @@
+"""Transformer (Vaswani et al. 2017, arXiv 1706.03762) on WMT 2014, English to German or French.
+
+  lmx train --config=experiments/transformer/wmt14.py:base --workdir=runs/wmt14
+  lmx train --config=experiments/transformer/wmt14.py:big,pair=en_fr --workdir=runs/wmt14_big
+
+The text comes through TFDS, or from --config.data.manual_dir=DIR; valid is newstest2013, test newstest2014.
+
+  variant   to expect, tokenised BLEU, En-De / En-Fr (table 2)    hardware and time
+  base      27.3 / 38.1                                            8 P100, 12 hours (100,000 updates)
+  big       28.4 / 41.8 (NeurIPS version: 41.0)                    8 P100, 3.5 days (300,000 updates)
+
+Those figures are BLEU of Moses tokens, compounds split at their hyphens (`bleu_tokenised`); sacreBLEU's own
+tokens (`bleu`) give about half a point to one point less.
+
+Options: `pair=en_fr`; and `fidelity=released` for tensor2tensor's later defaults (transformer_base since version 2, of
+which it says "about 28") in place of `paper`, which is also its transformer_base_v1:
+
+                               paper                     released
+  normalisation                after each part           before each part, and at the ends
+  positions                    sine, cosine in turn      all sines, then all cosines; other wavelengths
+  dropout                      of parts, embeddings      also of attention and ReLU, 0.1
+  Adam's b2, warm-up           0.98, 4,000               0.997, 8,000
+  rate                         the formula               twice the formula
+  label smoothing              over the vocabulary       over the other entries
+
+A batch has about 25,000 tokens of each side. Microbatches follow the memory at hand: --config.optim.accumulate=8 on one
+device.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('base', 'big', 'tiny')
+_NOTE = 'newstest2014, beam 4, length penalty 0.6'
+TABLE = [
+  common.Row('transformer/mt/base/bleu_ende', 'base', 'test', 'bleu_tokenised', 27.3, _NOTE),
+  common.Row('transformer/mt/big/bleu_ende', 'big', 'test', 'bleu_tokenised', 28.4, _NOTE),
+  common.Row('transformer/mt/base/bleu_enfr', 'base,pair=en_fr', 'test', 'bleu_tokenised', 38.1, _NOTE),
+  common.Row('transformer/mt/big/bleu_enfr', 'big,pair=en_fr', 'test', 'bleu_tokenised', 41.8, _NOTE),
+]
+_RELEASED = {
+  'model': {'norm': 'pre', 'positions': 'tensor2tensor', 'dropout_attention': 0.1, 'dropout_relu': 0.1},
+  'objective': {'smoothing_form': 'released'},
+  'optim': {'b2': 0.997, 'lr': 2.0, 'warmup_steps': 8000},
+}
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'))
+  size = 'base' if variant == 'tiny' else variant
+  big = size == 'big'
+  base = {
+    'name': f'transformer_{options.pair}_{variant}',
+    'model': {'name': 'transformer', 'variant': size, 'dtype': 'bfloat16', 'remat': big},
+    'objective': {'smoothing': 0.1},  # section 5.4
+    'data': {
+      'dataset': f'wmt14_{options.pair}',
+      'tokenizer': 'bpe' if options.pair == 'en_de' else 'unigram',
+      'vocab_size': 37_000 if options.pair == 'en_de' else 32_000,  # section 5.1
+      'batching': {'name': 'translation', 'tokens': 25_600, 'buckets': (16, 24, 32, 48, 64, 96)},
+      'length': 128,
+    },
+    'optim': {  # section 5.3
+      **common.TRANSFORMER_ADAM,
+      'lr': 1.0,
+      'width': 1024 if big else 512,
+      'warmup_steps': 4000,
+    },
+    'train': {'steps': 300_000 if big else 100_000, 'eval_every': 2000, 'log_every': 100},
+    'checkpoint': {'every_steps': 1500, 'keep_last': 20 if big else 5},  # every 10 minutes there
+    'evaluation': {  # section 6.1
+      'which': 'average', 'average': 20 if big else 5, 'beam': 4, 'alpha': 0.6, 'max_extra': 50, 'baselines': False,
+    },
+  }  # fmt: skip
+  dropout = {'model': {'dropout': 0.1}} if options.pair == 'en_fr' else {}
+  released = _RELEASED if options.fidelity == 'released' else {}
+  return common.config(base, dropout, released, common.tiny_translator() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(model__dropout=[0.1, 0.2, 0.3], objective__smoothing=[0.0, 0.1])

@@ -1,0 +1,144 @@
+"""Self-attention of a causal model over long texts (Liu et al. 2018, arXiv 1801.10198, section 4.2.3).
+
+Both are parts that a `transformer.Block` takes in the place of its own self-attention (`attention=...`), with the same
+arguments.
+
+- `LocalAttention`: the text is divided into blocks of `window` tokens, and a token looks at those before it in its own
+  block. Cost and memory grow with the length of the text, not with its square.
+- `CompressedAttention`: the keys and values of `stride` tokens at a time become one, by a convolution of that width and
+  stride. The first token is kept as it is besides, so that there is always something to look at. Token t looks at it
+  and at every block that ends before t (tensor2tensor: the last token of a block does not look at the block); a block
+  that is not complete does not exist yet.
+
+The convolution is linear, and so a cache of the blocks is a sum to which every token adds its part when it comes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lmx.layers import scaled_dot
+from lmx.layers.masks import Look
+from lmx.layers.transformer import Cache, Projection, write
+from lmx.types import Array
+
+
+class LocalAttention(nn.Module):
+  """Attention inside blocks of `window` tokens; the cache is (keys, values), each (B, length, H, K)."""
+
+  heads: int
+  causal: bool
+  std: float
+  residual_std: float
+  backend: str
+  rate: float
+  drawn: Mapping[str, Any]
+  window: int = 256
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+  ) -> tuple[Array, Cache | None]:
+    B, T, D = x_BTD.shape
+    H, K, W = self.heads, D // self.heads, self.window
+    qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
+    attend = functools.partial(scaled_dot.attend, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
+    if cache is not None and position_BT is not None:
+      cache = write(cache, qkv_BTCHK[:, :, 1], qkv_BTCHK[:, :, 2], position_BT)
+      block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
+      look = Look(position_BT, position_BT // W, block_BS)
+      o_BTHK = attend(qkv_BTCHK[:, :, 0], *cache, look)
+    else:  # padding is on the right, where no real token looks
+      blocks = -(-T // W)
+      width = T if blocks == 1 else W
+      padded = jnp.pad(qkv_BTCHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0), (0, 0)))
+      q, k, v = (padded[:, :, c].reshape(B * blocks, width, H, K) for c in range(3))
+      o_BTHK = attend(q, k, v, Look()).reshape(B, blocks * width, H, K)[:, :T]
+    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+
+
+class CompressedAttention(nn.Module):
+  """Attention to compressed keys and values; the cache is both, each (B, `slots(length, stride)`, H, K).
+
+  Attributes:
+    stride: tokens that become one.
+    of: 'keys' compresses keys and values, each with a kernel of its own (paper); 'input' what they are made from, with
+      one kernel for both (tensor2tensor).
+  """
+
+  heads: int
+  causal: bool
+  std: float
+  residual_std: float
+  backend: str
+  rate: float
+  drawn: Mapping[str, Any]
+  stride: int = 3
+  of: str = 'keys'
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+  ) -> tuple[Array, Cache | None]:
+    del look  # padding is on the right, where no real token looks
+    B, T, D = x_BTD.shape
+    H, K, R = self.heads, D // self.heads, self.stride
+    q_BTHK = Projection((D,), (H, K), self.std, **self.drawn, name='q')(x_BTD)
+    to_kv = Projection((D,), (2, H, K), self.std, fused=2, **self.drawn, name='kv')
+    parts = 2 if self.of == 'keys' else 1
+    kernel_CRDE = self.param('kernel', self._draw, (parts, R, D, D)).astype(x_BTD.dtype)
+    bias_CE = self.param('bias', nn.initializers.zeros, (parts, D)).astype(x_BTD.dtype)
+
+    def finish(y_BJCE: Array) -> Array:
+      """Keys and values (B, J, 2, H, K) from what the convolution gives."""
+      return y_BJCE.reshape(*y_BJCE.shape[:2], 2, H, K) if self.of == 'keys' else to_kv(y_BJCE[:, :, 0])
+
+    kv_BTCHK = to_kv(x_BTD)
+    in_BTCD = kv_BTCHK.reshape(B, T, 2, D) if self.of == 'keys' else x_BTD[:, :, None]
+    if cache is not None and position_BT is not None:
+      every_BTRCE = jnp.einsum('BTCD,CRDE->BTRCE', in_BTCD, kernel_CRDE)
+      place_BT111 = (position_BT % R)[..., None, None, None]
+      part_BTCE = jnp.take_along_axis(every_BTRCE, place_BT111, axis=2)[:, :, 0]
+      part_BTCHK = finish(part_BTCE) - finish(jnp.zeros_like(part_BTCE))  # without the biases
+      cache = _add(cache, part_BTCHK, position_BT // R + 1)
+      cache = _add(cache, kv_BTCHK, jnp.where(position_BT == 0, 0, cache[0].shape[1]))
+      constant_CHK = finish(bias_CE[None, None])[0, 0]  # of every block
+      is_block_1S11 = (jnp.arange(cache[0].shape[1]) > 0)[None, :, None, None]
+      k_BSHK, v_BSHK = (x + jnp.where(is_block_1S11, constant_CHK[c], 0) for c, x in enumerate(cache))
+      step_BT = position_BT // R
+    else:
+      whole = T // R  # an incomplete block is not looked at
+      in_BJRCD = in_BTCD[:, : whole * R].reshape(B, whole, R, parts, D)
+      y_BJCE = jnp.einsum('BJRCD,CRDE->BJCE', in_BJRCD, kernel_CRDE) + bias_CE[None, None]
+      kv_BSCHK = jnp.concatenate([kv_BTCHK[:, :1], finish(y_BJCE)], axis=1)
+      k_BSHK, v_BSHK = kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
+      step_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32) // R, (B, T))
+    # Block j - 1 is in slot j; it ends before t where j R <= t.
+    o_BTHK = scaled_dot.attend(
+      q_BTHK, k_BSHK, v_BSHK, Look(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
+    )
+    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+
+  def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+    """Glorot's uniform deviation over what a block sums up and what a token goes to."""
+    limit = math.sqrt(6 / (shape[1] * (shape[2] + shape[3])))
+    return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+
+
+def slots(length: int, stride: int) -> int:
+  """Places of a cache for `length` tokens: the first as it is, and a block for every `stride`, the last maybe begun."""
+  return 1 + -(-length // stride)
+
+
+def _add(cache: Cache, kv_BTCHK: Array, slot_BT: Array) -> Cache:
+  """Adds to keys and values in their places; those beyond the end are dropped."""
+  b_B1 = jnp.arange(slot_BT.shape[0])[:, None]
+  put = lambda old, new: old.at[b_B1, slot_BT].add(new.astype(old.dtype), mode='drop')
+  return put(cache[0], kv_BTCHK[:, :, 0]), put(cache[1], kv_BTCHK[:, :, 1])

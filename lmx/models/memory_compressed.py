@@ -1,0 +1,235 @@
+"""Decoder-only Transformer with memory-compressed attention: Liu, Saleh, Pot, Goodrich, Sepassi, Kaiser & Shazeer 2018.
+
+"Generating Wikipedia by Summarizing Long Sequences" (arXiv 1801.10198). Section 4.2.2: the decoder of the Transformer
+without a source, as a language model over input and output put together (T-D). Section 4.2.3: the same for long texts,
+layers of local attention in blocks of 256 tokens alternating with layers whose keys and values are compressed by a
+convolution of width 3 and stride 3 (T-DMCA), five of them in the order L M L M L. `pattern` gives the order: F looks at
+the whole text, L locally, M at the compressed text. Parts and sizes are those of models/transformer.py, base.
+
+Parameters at 32,000 entries, a vocabulary assumed here as the paper prints neither: 35,286,016 (t_d) and 35,283,456
+(t_dmca).
+
+Where paper and tensor2tensor differ: the paper compresses keys and values after their projection, each by a convolution
+of its own (`compress='keys'`); tensor2tensor compresses what they are projected from (`'input'`). That the first token
+is looked at uncompressed, and the last token of a block does not look at the block, is the released code's.
+
+Deviations: no mixture-of-experts layers (the paper's T-DMCA without them is the row "no MoE-layer"); packed documents
+are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import compressed, embed, heads, regularize, scaled_dot, transformer
+from lmx.layers.masks import Look
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'causal_lm'
+HEADS: tuple[str, ...] = ()
+VOCABULARY = ('embed/tokens',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size.
+    D: width.
+    F: width of the feed-forward networks.
+    H: heads.
+    pattern: a letter for each layer: F full, L local, M memory-compressed attention.
+    window: tokens in a block of local attention.
+    stride: tokens that memory-compressed attention makes one of.
+    compress: 'keys' (and values, paper) or 'input' (tensor2tensor).
+    norm: 'post' or 'pre', as in models/transformer.py.
+    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    dropout: of the sums of embeddings and positions, and of what is added to the residual path.
+    dropout_attention: of attention probabilities.
+    dropout_relu: inside the feed-forward networks.
+    dtype: compute type.
+    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  V: int = 32_000
+  D: int = 512
+  F: int = 2048
+  H: int = 8
+  pattern: str = 'LMLML'
+  window: int = 256
+  stride: int = 3
+  compress: str = 'keys'
+  norm: str = 'post'
+  positions: str = 'interleaved'
+  dropout: float = 0.1
+  dropout_attention: float = 0.0
+  dropout_relu: float = 0.0
+  dtype: str = 'float32'
+  attention: str = 'auto'
+  remat: bool = False
+
+  def __post_init__(self):
+    if self.D % self.H or self.D % 2:
+      raise InputError(f'memory_compressed: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    if not self.pattern or set(self.pattern) - set('FLM'):
+      raise InputError(f'model.pattern is "{self.pattern}"; it must be letters F, L and M, one for each layer')
+    check_choice('model.compress', self.compress, ('keys', 'input'))
+    check_choice('model.norm', self.norm, ('post', 'pre'))
+    check_choice('model.positions', self.positions, embed.SINUSOIDS)
+    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    for field in ('window', 'stride'):
+      check_range(f'model.{field}', getattr(self, field), 1)
+    for field in ('dropout', 'dropout_attention', 'dropout_relu'):
+      check_range(f'model.{field}', getattr(self, field), 0, 1)
+
+  @property
+  def N(self) -> int:  # noqa: N802, the number of layers in every model
+    """Layers."""
+    return len(self.pattern)
+
+
+VARIANTS = {
+  't_dmca': dict(),  # section 4.2.3
+  't_d': dict(pattern='FFFFFF'),  # section 4.2.2
+  'tiny': dict(V=97, D=32, F=48, H=4, pattern='LMF', window=4, norm='pre'),
+}
+EPS = 1e-6  # of layer normalisation, released code
+_NOWHERE = 2**30  # position of padding, beyond every cache
+
+
+def _block(cfg: Config, i: int) -> transformer.Block:
+  kinds: dict[str, Callable[..., Any]] = {
+    'F': transformer.SelfAttention,
+    'L': functools.partial(compressed.LocalAttention, window=cfg.window),
+    'M': functools.partial(compressed.CompressedAttention, stride=cfg.stride, of=cfg.compress),
+  }
+  return transformer.Block(
+    heads=cfg.H,
+    hidden=cfg.F,
+    causal=True,
+    norm=cfg.norm,
+    eps=EPS,
+    activation='relu',
+    backend=cfg.attention,
+    attention_rate=cfg.dropout_attention,
+    residual_rate=cfg.dropout,
+    hidden_rate=cfg.dropout_relu,
+    dtype=cfg.dtype,
+    bias=False,
+    glorot=True,
+    attention=kinds[cfg.pattern[i]],
+  )
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm."""
+  tokens_key, *keys = jax.random.split(key, cfg.N + 1)
+  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
+  for i, k in enumerate(keys):
+    params[transformer.name(i)] = transformer.init_block(_block(cfg, i), cfg.D, k)
+  if cfg.norm == 'pre':
+    params['norm'] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Keys and values for `length` positions, of a layer M those of its blocks; () if `length` is 0.
+
+  Returns:
+    {'position_B': tokens read so far, 'layers': for each layer (keys, values)}.
+  """
+  if not length:
+    return ()
+
+  def empty(kind: str) -> Array:
+    places = compressed.slots(length, cfg.stride) if kind == 'M' else length
+    return jnp.zeros((batch_size, places, cfg.H, cfg.D // cfg.H), cfg.dtype)
+
+  layers = tuple((empty(kind), empty(kind)) for kind in cfg.pattern)
+  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': layers}
+
+
+def _cached(cfg: Config, batch: Batch, state: State) -> tuple[State, Array, int]:
+  """(state with the rows that begin anew emptied, where each token belongs (B, T), positions there are)."""
+  if 'reset_B' in batch:
+    keep = lambda x: jnp.where(batch['reset_B'].reshape((-1,) + (1,) * (x.ndim - 1)), 0, x)
+    state = jax.tree.map(keep, state)
+  position_BT = state['position_B'][:, None] + jnp.arange(batch['tokens_BT'].shape[1], dtype=jnp.int32)[None]
+  if 'valid_BT' in batch:  # padding belongs nowhere
+    position_BT = jnp.where(batch['valid_BT'], position_BT, _NOWHERE)
+  places = [layer[0].shape[1] for layer in state['layers']]
+  length = max((n - 1) * cfg.stride if kind == 'M' else n for kind, n in zip(cfg.pattern, places, strict=True))
+  return state, position_BT, length
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`.
+
+  Args:
+    batch: tokens_BT; valid_BT (padding on the right) and reset_B, optional.
+    state: (), or from `init_state`: then every row goes on at its own position.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
+
+  Raises:
+    InputError: packed documents, whose blocks would mix.
+  """
+  if 'documents_BT' in batch:
+    raise InputError('memory_compressed: packed documents (documents_BT) would be mixed by the convolution; take '
+                     'another data.batching')  # fmt: skip
+  embed_key, *keys = regularize.split(key, cfg.N + 1)
+  position_BT, length = None, 0
+  if state:
+    state, position_BT, length = _cached(cfg, batch, state)
+  x_BTD = embed.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
+  x_BTD = regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key)
+  seen, caches = [x_BTD], list[transformer.Cache]()
+  for i in range(cfg.N):
+    x_BTD, cache, _ = transformer.stack(
+      _block(cfg, i),
+      [params[transformer.name(i)]],
+      x_BTD,
+      Look(query_position_BT=position_BT),
+      caches=[state['layers'][i]] if state else None,
+      position_BT=position_BT,
+      key=keys[i],
+      remat=cfg.remat,
+    )
+    seen.append(x_BTD)
+    caches += cache or ()
+  if cfg.norm == 'pre':
+    x_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS).astype(cfg.dtype)
+  features = Features(x_BTD, layers=tuple(seen) if all_layers else None)
+  if position_BT is None:
+    return features, ()
+  new_B = jnp.sum(position_BT < _NOWHERE, axis=1, dtype=jnp.int32)
+  return features, {'position_B': state['position_B'] + new_B, 'layers': tuple(caches)}
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  del cfg
+  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  del cfg
+  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: the table 0, layer i is i + 1, the last normalisation N + 1."""
+  return transformer.depth(path, cfg.N)

@@ -1,0 +1,306 @@
+"""Transformer: Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser & Polosukhin 2017 (arXiv 1706.03762).
+
+Encoder and decoder of section 3.1, multi-head attention of 3.2, ReLU networks of 3.3, one table for source, target and
+output with embeddings multiplied by sqrt(D) of 3.4, sinusoidal positions of 3.5, dropout of the sums of embeddings and
+positions and of every part's output of 5.4. The schedule of section 5.3 is optim.schedule 'inverse_sqrt' with a width,
+label smoothing the objective's.
+
+Paper and released code (tensor2tensor) differ; what the experiments call fidelity sets these fields:
+- `norm`: 'post' (figure 1: after each residual connection; transformer_base_v1) or 'pre' (before each part, and once
+  more after the encoder and the decoder; transformer_base since version 2).
+- `positions`: 'interleaved' sines and cosines as in the paper's equations, or 'tensor2tensor', see `embed.sinusoids`.
+- `dropout_attention`, `dropout_relu`: 0 in the paper, 0.1 in later versions of the released code.
+- Projections of attention have no bias in either; fairseq's have, and Marian's, whose output has one too (`biases`).
+Kernels are drawn uniformly with variance 2 / (inputs + outputs) and the table normally with deviation D^-0.5, both as
+released; layer normalisation's epsilon is the released 1e-6.
+
+Table 3 rounds numbers of parameters to millions and says of the vocabulary "about 37,000", which would be 63.0 and
+214.2 million. All of its base rows that change D, F or the layers agree with 41,004 to 41,208 entries and big's with
+35,368 to 36,344. So the variants say 41,100 (65,144,832 parameters) and 36,000 (213,147,648); a run takes its
+tokenizer's.
+
+Deviations: the decoder's first input is eos_id's embedding, where tensor2tensor has a vector of zeros; the dropout mask
+comes from a hash (lmx/layers/regularize.py).
+
+Axes: S tokens of the source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+READS = 'source'
+OBJECTIVE = 'translation'
+HEADS: tuple[str, ...] = ()
+VOCABULARY = ('embed/tokens', 'output/bias')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size, of source and target together.
+    D: width.
+    F: width of the feed-forward networks.
+    H: heads.
+    encoder_layers: layers of the encoder.
+    decoder_layers: layers of the decoder.
+    norm: 'post' (paper) or 'pre' (tensor2tensor later).
+    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
+    eps: of layer normalisation.
+    dropout: of the sums of embeddings and positions, and of what is added to the residual path.
+    dropout_attention: of attention probabilities.
+    dropout_relu: inside the feed-forward networks.
+    dtype: compute type.
+    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    scan: compile one layer of the encoder and one of the decoder and loop over them.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  V: int = 37_000
+  D: int = 512
+  F: int = 2048
+  H: int = 8
+  encoder_layers: int = 6
+  decoder_layers: int = 6
+  norm: str = 'post'
+  positions: str = 'interleaved'
+  biases: str = 'none'
+  eps: float = 1e-6
+  dropout: float = 0.1
+  dropout_attention: float = 0.0
+  dropout_relu: float = 0.0
+  dtype: str = 'float32'
+  attention: str = 'auto'
+  scan: bool = False
+  remat: bool = False
+
+  def __post_init__(self):
+    if self.D % self.H or self.D % 2:
+      raise InputError(f'transformer: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_choice('model.norm', self.norm, ('post', 'pre'))
+    check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
+    check_choice('model.positions', self.positions, embed.SINUSOIDS)
+    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    for field in ('encoder_layers', 'decoder_layers'):
+      check_range(f'model.{field}', getattr(self, field), 1)
+    for field in ('dropout', 'dropout_attention', 'dropout_relu'):
+      check_range(f'model.{field}', getattr(self, field), 0, 1)
+
+  @property
+  def N(self) -> int:  # noqa: N802, the number of layers in every model
+    """All layers: the encoder's 0 .. encoder_layers-1, then the decoder's."""
+    return self.encoder_layers + self.decoder_layers
+
+
+VARIANTS = {
+  'base': dict(V=41_100),  # table 3
+  'big': dict(V=36_000, D=1024, F=4096, H=16, dropout=0.3),
+  # Wu et al. 2021 (ACL), table 1's Transformer-Tiny, whose code is fairseq
+  'tiny_multi30k': dict(
+    D=128, F=256, H=4, encoder_layers=4, decoder_layers=4, positions='tensor2tensor', biases='attention', eps=1e-5,
+    dropout=0.3,
+  ),
+  'tiny': dict(V=97, D=32, F=48, H=4, encoder_layers=2, decoder_layers=2, biases='all'),
+}
+
+
+def _block(cfg: Config, decoder: bool) -> transformer.Block:
+  return transformer.Block(
+    heads=cfg.H,
+    hidden=cfg.F,
+    causal=decoder,
+    norm=cfg.norm,
+    eps=cfg.eps,
+    activation='relu',
+    backend=cfg.attention,
+    attention_rate=cfg.dropout_attention,
+    residual_rate=cfg.dropout,
+    hidden_rate=cfg.dropout_relu,
+    dtype=cfg.dtype,
+    bias=cfg.biases != 'none',
+    glorot=True,
+    cross=decoder,
+  )
+
+
+def _layers(cfg: Config, params: Params, decoder: bool) -> list[Params]:
+  numbers = range(cfg.encoder_layers, cfg.N) if decoder else range(cfg.encoder_layers)
+  return [params[transformer.name(i)] for i in numbers]
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens), layer_00 .., and where there are such norm_encoder, norm_decoder, output (bias)."""
+  tokens_key, *keys = jax.random.split(key, cfg.N + 1)
+  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
+  for i, k in enumerate(keys):
+    params[transformer.name(i)] = transformer.init_block(_block(cfg, i >= cfg.encoder_layers), cfg.D, k)
+  if cfg.norm == 'pre':
+    for name in ('norm_encoder', 'norm_decoder'):
+      params[name] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
+  if cfg.biases == 'all':
+    params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """(): a state needs a source, see `begin`."""
+  del cfg, batch_size, length
+  return ()
+
+
+def _embed(
+  cfg: Config, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
+) -> Array:
+  x_BTD = embed.with_sinusoids(params['embed']['tokens'], tokens_BT, cfg.positions, position_BT, length)
+  return regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, key)
+
+
+def _finish(cfg: Config, params: Params, name: str, x_BTD: Array) -> Array:
+  """The normalisation after the last layer, which only 'pre' has."""
+  if cfg.norm == 'post':
+    return x_BTD
+  return transformer.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], cfg.eps).astype(cfg.dtype)
+
+
+def encode(cfg: Config, params: Params, batch: Batch, key: Array | None = None) -> Array:
+  """The encoder's output for `source_BS`, padding on the right where `source_valid_BS` says so: (B, S, D)."""
+  embed_key, layers_key = regularize.split(key, 2)
+  x_BSD, _, _ = transformer.stack(
+    _block(cfg, False),
+    _layers(cfg, params, False),
+    _embed(cfg, params, batch['source_BS'], embed_key),
+    masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {}),
+    key=layers_key,
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  return _finish(cfg, params, 'norm_encoder', x_BSD)
+
+
+def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
+  """Encodes the source, for decoding.
+
+  Args:
+    batch: source_BS, source_valid_BS (optional).
+    length: tokens that the decoder's cache must hold.
+
+  Returns:
+    {'position_B': tokens read so far, 'layers': for each layer of the decoder (keys, values) of what it has read, each
+    (B, length, H, K), 'sources': (keys, values) of the source, each (B, S, H, K), 'source_valid_BS'}.
+  """
+  source_BSD = encode(cfg, params, batch)
+  B, S, D = source_BSD.shape
+  block = _block(cfg, True)
+  empty = lambda: jnp.zeros((B, length, cfg.H, D // cfg.H), cfg.dtype)
+  return {
+    'position_B': jnp.zeros(B, jnp.int32),
+    'layers': tuple((empty(), empty()) for _ in range(cfg.decoder_layers)),
+    'sources': tuple(transformer.source_keys(block, p, source_BSD) for p in _layers(cfg, params, True)),
+    'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
+  }
+
+
+def _source_look(source_valid_BS: Array | None, T: int) -> masks.Look:
+  if source_valid_BS is None:
+    return masks.Look()
+  B = source_valid_BS.shape[0]
+  return masks.Look(None, jnp.zeros((B, T), jnp.int32), jnp.where(source_valid_BS, 0, masks.PADDING))
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the decoder over `tokens_BT`, and with no state the encoder over the source before that.
+
+  Args:
+    batch: tokens_BT; valid_BT (padding on the right), optional; without a state source_BS and source_valid_BS
+      (optional).
+    state: (), or from `begin`: then every row goes on at its own position, as in models/gpt2.py.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the decoder's embeddings and the residual path after each of its layers (before the last
+      normalisation).
+
+  Returns:
+    (Features of the decoder; () or the state after these tokens).
+  """
+  encode_key, embed_key, layers_key = regularize.split(key, 3)
+  tokens_BT = batch['tokens_BT']
+  T = tokens_BT.shape[1]
+  caches, position_BT, length = None, None, 0
+  sources: Sequence[Array | transformer.Cache]
+  if state:
+    caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
+    position_BT = state['position_B'][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
+    look, length = masks.Look(query_position_BT=position_BT), caches[0][0].shape[1]
+  else:
+    sources = [encode(cfg, params, batch, encode_key)] * cfg.decoder_layers
+    look, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')
+  x_BTD, caches, seen = transformer.stack(
+    _block(cfg, True),
+    _layers(cfg, params, True),
+    _embed(cfg, params, tokens_BT, embed_key, position_BT, length),
+    look,
+    caches=caches,
+    position_BT=position_BT,
+    key=layers_key,
+    sources=sources,
+    source_look=_source_look(source_valid_BS, T),
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  features = Features(_finish(cfg, params, 'norm_decoder', x_BTD), layers=seen if all_layers else None)
+  if not state:
+    return features, ()
+  new_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else jnp.int32(T)
+  return features, {**state, 'position_B': state['position_B'] + new_B, 'layers': caches}
+
+
+def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> Array:
+  """How much each target token takes from each source token in one layer of the decoder, the mean over its heads.
+
+  Args:
+    batch: tokens_BT, source_BS, source_valid_BS (optional), as `apply` reads them without a state.
+    layer: of the decoder; -1 is the last.
+
+  Returns:
+    (B, T, S) float32; each row sums to 1 over the valid tokens of the source.
+  """
+  seen = apply(cfg, params, batch, all_layers=True)[0].layers or ()
+  layer = range(cfg.decoder_layers)[layer]
+  look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
+  run = functools.partial(transformer.alignment, _block(cfg, True), _layers(cfg, params, True)[layer])
+  return run(seen[layer], masks.from_batch(batch), encode(cfg, params, batch), look)
+
+
+def _bias(params: Params) -> Array | None:
+  return params['output']['bias'] if 'output' in params else None
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  del cfg
+  return heads.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params))
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  del cfg
+  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params))
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
+  return cfg.encoder_layers if path[0] == 'norm_encoder' else transformer.depth(path, cfg.N)

@@ -1,0 +1,210 @@
+"""The Transformer against the restatement; positions, parameter counts of table 3, padding, decoding, alignment."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.layers import embed
+from lmx.models import registry, transformer
+from tests.reference import transformer as reference
+
+B, S, T = 3, 9, 7
+SOURCES = np.array([9, 4, 1])
+
+
+def config(**changes) -> transformer.Config:
+  return registry.config('transformer', 'tiny', **({'dropout': 0.0} | changes))
+
+
+@functools.cache
+def params_of(cfg, seed=0):
+  leaves, tree = jax.tree.flatten(jax.jit(transformer.init, static_argnums=0)(cfg, jax.random.key(seed)))
+  keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
+def batch_of(cfg, seed=0):
+  rng = np.random.default_rng(seed)
+  ids = lambda *shape: rng.integers(0, cfg.V, shape).astype(np.int32)
+  return {'source_BS': ids(B, S), 'source_valid_BS': np.arange(S) < SOURCES[:, None], 'tokens_BT': ids(B, T)}
+
+
+def logits(cfg, params, batch, state=()):
+  @jax.jit
+  def run(params, batch, state):
+    features, state = transformer.apply(cfg, params, batch, state)
+    return transformer.logits(cfg, params, features), state
+
+  found, state = run(params, batch, state)
+  return np.asarray(found), state
+
+
+@pytest.mark.parametrize(
+  'norm,biases,attention', [('post', 'none', 'xla'), ('pre', 'attention', 'xla'), ('post', 'all', 'blocked')]
+)
+def test_equals_the_restatement_padded_rows_too(norm, biases, attention):
+  cfg = config(norm=norm, biases=biases, attention=attention)
+  params, batch = params_of(cfg), batch_of(cfg)
+  found, state = logits(cfg, params, batch)
+  assert state == ()
+  align = jax.jit(functools.partial(transformer.alignment, cfg), static_argnames='layer')
+  alignments = [align(params, batch, layer=i) for i in range(cfg.decoder_layers)]
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  for b in range(B):
+    row = (batch['source_BS'][b], batch['source_valid_BS'][b], batch['tokens_BT'][b])
+    expected, seen = reference.transformer(exact, *row, cfg.encoder_layers, norm, cfg.eps)
+    np.testing.assert_allclose(found[b], expected, rtol=1e-5, atol=2e-5)
+    for a_BTS, a_TS in zip(alignments, seen, strict=True):
+      np.testing.assert_allclose(a_BTS[b], a_TS, rtol=1e-5, atol=1e-5)
+
+
+def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_source():
+  cfg = config(decoder_layers=3)
+  params, batch = params_of(cfg), batch_of(cfg)
+  a_BTS = transformer.alignment(cfg, params, batch)
+  np.testing.assert_allclose(a_BTS, transformer.alignment(cfg, params, batch, layer=2), rtol=1e-6)
+  assert not np.allclose(a_BTS, transformer.alignment(cfg, params, batch, layer=0), atol=1e-3)
+  np.testing.assert_allclose(np.sum(a_BTS, -1), 1, rtol=1e-5)
+  assert not np.any(np.asarray(a_BTS) * ~batch['source_valid_BS'][:, None])
+
+
+def test_layouts_of_the_positions():
+  paper = reference.positions(40, 16)
+  np.testing.assert_allclose(embed.sinusoids(40, 16, 'interleaved'), paper, atol=1e-6)
+  halves = np.concatenate([paper[:, ::2], paper[:, 1::2]], 1)
+  np.testing.assert_allclose(embed.sinusoids(40, 16, 'halves'), halves, atol=1e-6)
+  released = embed.sinusoids(40, 16, 'tensor2tensor')
+  for i in range(8):  # timescales from 1 to 10,000, both included
+    angle = np.arange(40) * math.exp(-i * math.log(10000) / 7)
+    np.testing.assert_allclose(released[:, [i, 8 + i]], np.stack([np.sin(angle), np.cos(angle)], 1), atol=1e-6)
+
+
+def test_initialisation():
+  cfg = config(D=128, F=512, V=500)
+  params = transformer.init(cfg, jax.random.key(0))
+  assert abs(np.std(params['embed']['tokens']) / 128**-0.5 - 1) < 0.02
+  for name, kernel, inputs, outputs in (
+    ('layer_00', ('attention', 'qkv'), 128, 128),
+    ('layer_02', ('attention', 'out'), 128, 128),
+    ('layer_02', ('cross', 'kv'), 128, 128),
+    ('layer_03', ('cross', 'q'), 128, 128),
+    ('layer_01', ('mlp', 'in'), 128, 512),
+    ('layer_03', ('mlp', 'out'), 512, 128),
+  ):
+    x = np.asarray(functools.reduce(dict.__getitem__, kernel, params[name])['kernel'])
+    limit = math.sqrt(6 / (inputs + outputs))
+    assert 0.99 * limit < np.abs(x).max() <= limit and abs(np.std(x) / limit * 3**0.5 - 1) < 0.02, (name, kernel)
+  assert 'norm_encoder' not in params and 'output' in params
+  plain = transformer.init(config(biases='none', norm='pre'), jax.random.key(0))
+  assert set(plain['layer_02']['cross']['q']) == {'kernel'} and {'norm_encoder', 'norm_decoder'} < set(plain)
+  assert set(plain['layer_00']['mlp']['in']) == {'kernel', 'bias'}
+
+
+# Table 3 (d_k is D / H in these rows): fields, and the number of parameters in millions.
+TABLE_3 = [
+  (dict(), 65),
+  (dict(encoder_layers=2, decoder_layers=2), 36),
+  (dict(encoder_layers=4, decoder_layers=4), 50),
+  (dict(encoder_layers=8, decoder_layers=8), 80),
+  (dict(D=256), 28),
+  (dict(D=1024), 168),
+  (dict(F=1024), 53),
+  (dict(F=4096), 90),
+]
+
+
+def by_equations(cfg):
+  """Numbers of parameters of section 3, in words: matrices of attention, networks with biases, normalisations."""
+  D, F = cfg.D, cfg.F
+  attention, network, norm = 4 * D * D, 2 * D * F + F + D, 2 * D
+  encoder, decoder = attention + network + 2 * norm, 2 * attention + network + 3 * norm
+  return cfg.V * D + cfg.encoder_layers * encoder + cfg.decoder_layers * decoder
+
+
+def count(cfg):
+  return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: transformer.init(cfg, jax.random.key(0)))))
+
+
+@pytest.mark.parametrize('changes,millions', TABLE_3)
+def test_parameters_of_table_3(changes, millions):
+  """One vocabulary explains every row of the base model; the paper's "about 37,000" would not."""
+  cfg = registry.config('transformer', 'base', **changes)
+  for V in (41_004, cfg.V, 41_208):
+    assert round(by_equations(dataclasses.replace(cfg, V=V)) / 1e6) == millions
+  assert count(cfg) == by_equations(cfg)
+
+
+def test_printed_numbers_of_parameters():
+  for variant, vocabulary, exact, millions in (
+    ('base', 41_100, 65_144_832, 65),
+    ('big', 36_000, 213_147_648, 213),
+    ('base', 37_000, 63_045_632, 63),
+    ('big', 37_000, 214_171_648, 214),
+  ):
+    cfg = registry.config('transformer', variant, V=vocabulary)
+    assert by_equations(cfg) == exact and round(exact / 1e6) == millions
+  assert count(registry.config('transformer', 'big')) == 213_147_648
+  base, big = (registry.config('transformer', variant) for variant in ('base', 'big'))
+  fits = lambda cfg, fields, n, V: round(by_equations(dataclasses.replace(cfg, V=V, **fields)) / 1e6) == n
+  every = [V for V in range(30_000, 50_000) if all(fits(base, *row, V) for row in TABLE_3)]
+  assert (every[0], every[-1]) == (41_004, 41_208)
+  every = [V for V in range(30_000, 50_000) if fits(big, {}, 213, V)]
+  assert (every[0], every[-1]) == (35_368, 36_344)
+
+
+def test_more_padding_and_other_rows_change_nothing():
+  cfg = config(norm='pre')
+  params, batch = params_of(cfg), batch_of(cfg)
+  whole, _ = logits(cfg, params, batch)
+  for b, n in enumerate(SOURCES):
+    alone = {'source_BS': batch['source_BS'][b : b + 1, :n], 'tokens_BT': batch['tokens_BT'][b : b + 1]}
+    np.testing.assert_allclose(logits(cfg, params, alone)[0][0], whole[b], rtol=1e-6, atol=5e-6)
+  wider = {**batch, 'source_BS': np.pad(batch['source_BS'], ((0, 0), (0, 8)), constant_values=5),
+           'source_valid_BS': np.pad(batch['source_valid_BS'], ((0, 0), (0, 8)))}  # fmt: skip
+  np.testing.assert_allclose(logits(cfg, params, wider)[0], whole, rtol=1e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize('norm,scan', [('post', False), ('pre', True)])
+def test_decoding_in_parts_of_any_size_equals_teacher_forcing(norm, scan):
+  """Rows go on at positions of their own."""
+  cfg = config(norm=norm, scan=scan, positions='tensor2tensor')
+  params, batch = params_of(cfg), batch_of(cfg)
+  whole, _ = logits(cfg, params, batch)
+  state = jax.jit(functools.partial(transformer.begin, cfg, length=T + 3))(params, batch)
+  lengths = np.array([3, 1, 2])
+  prompt = {'tokens_BT': batch['tokens_BT'][:, :3], 'valid_BT': np.arange(3) < lengths[:, None]}
+  found, state = logits(cfg, params, prompt, state)
+  np.testing.assert_array_equal(state['position_B'], lengths)
+  for b, n in enumerate(lengths):
+    np.testing.assert_allclose(found[b, :n], whole[b, :n], rtol=1e-5, atol=1e-5)
+  for size in (1, 2, 1):
+    at = (np.arange(B)[:, None], lengths[:, None] + np.arange(size))
+    found, state = logits(cfg, params, {'tokens_BT': batch['tokens_BT'][at]}, state)
+    np.testing.assert_allclose(found, whole[at], rtol=1e-5, atol=1e-5)
+    lengths = lengths + size
+
+
+def test_state_holds_what_the_decoder_reads_in_the_compute_type():
+  cfg = config(dtype='bfloat16')
+  params, batch = params_of(cfg), batch_of(cfg)
+  state = jax.jit(functools.partial(transformer.begin, cfg, length=6))(params, batch)
+  assert state['sources'][1][0].shape == (B, S, 4, 8) and state['layers'][0][1].shape == (B, 6, 4, 8)
+  assert {x.dtype for x in jax.tree.leaves((state['sources'], state['layers']))} == {jnp.dtype('bfloat16')}
+  _, after = transformer.apply(cfg, params, {'tokens_BT': batch['tokens_BT'][:, :1]}, state)
+  assert after['sources'] is state['sources']  # so that a decoder need not copy it
+  assert transformer.init_state(cfg, 2, 5) == ()
+
+
+def test_errors_say_what_is_wrong():
+  for change in (dict(H=5), dict(D=9, H=3), dict(norm='both'), dict(positions='learned'), dict(biases='some'),
+                 dict(attention='flash'), dict(dropout_relu=1.0), dict(decoder_layers=0)):  # fmt: skip
+    with pytest.raises(InputError, match=next(iter(change))):
+      config(**change)
