@@ -67,6 +67,10 @@ class Config:
       )
 
 
+class AllDamaged(InputError):
+  """Checkpoints are there, and none of those asked for is intact."""
+
+
 def stderr_warn(message: str) -> None:
   """Prints a warning to standard error."""
   print(f'warning: {message}', file=sys.stderr, flush=True)
@@ -166,7 +170,7 @@ def _first_intact(
     damaged.append(entry)
     reasons.append(f'{path}: {reason}')
     warn(f'checkpoint {path} is damaged and is not used ({reason}); trying the one before')
-  raise InputError('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons))
+  raise AllDamaged('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons))
 
 
 def read_meta(

@@ -32,7 +32,7 @@ from flax.traverse_util import flatten_dict
 
 from lmx import checkpoint, objectives, parallel
 from lmx.data import batching, pipeline
-from lmx.errors import InputError, check_choice, check_range, check_share, nearest
+from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
 from lmx.metrics import cache
 from lmx.models import registry
 from lmx.optim import build
@@ -80,7 +80,13 @@ class Evaluation:
 
   Attributes:
     split: the split that `results.json` reports.
-    which: parameters measured: 'best' on the validation split, or 'last'.
+    which: parameters measured: 'best' on the validation split, 'last', or 'average': the mean of the newest checkpoints
+      (Vaswani et al. 2017, section 6.1).
+    average: how many checkpoints that mean is of; `checkpoint.keep_last` must be as many.
+    beam: hypotheses of the beam search that also translates the split (lmx/translated.py); 0 does not translate it.
+    alpha: exponent of its length penalty.
+    penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
+    max_extra: a translation has at most so many tokens more than its source.
     baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
     mixture: also measure the mean of the model's probabilities and those of an n-gram model on the same tokens:
@@ -92,6 +98,11 @@ class Evaluation:
 
   split: str = 'test'
   which: str = 'best'
+  average: int = 5
+  beam: int = 0
+  alpha: float = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
+  penalty: str = 'gnmt'
+  max_extra: int = 50  # Vaswani et al. 2017, section 6.1
   baselines: bool = True
   order: int = 5
   mixture: str = ''
@@ -104,8 +115,9 @@ class Evaluation:
     cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
-    if self.which not in ('best', 'last'):
-      raise InputError(f'evaluation.which is "{self.which}"; it must be "best" or "last"')
+    check_choice('evaluation.penalty', self.penalty, ('gnmt', 'power'))
+    check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
+    check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +234,7 @@ def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_coll
     'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
     'objective': _objective(module, given.get('objective', {})),
   }
-  if 'V' not in fields:
+  if 'V' in complete['model'] and 'V' not in fields:
     complete['model']['V'] = 0
   for name in _SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
@@ -242,7 +254,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
   plain = _plain(config)
   model = dict(plain['model'])
   name, variant = model.pop('name'), model.pop('variant')
-  if vocab_size is not None:
+  if vocab_size is not None and 'V' in model:
     model['V'] = model['V'] or vocab_size
     if model['V'] < vocab_size:
       raise InputError(
@@ -257,23 +269,53 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
   longest = max(sections['data'].length, sections['data'].eval_length)
   if longest > getattr(model_cfg, 'T', longest):
     raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
+  _check_measurement(name, sections)
   return Run(
     name=plain['name'], seed=plain['seed'], model_name=name, variant=variant, model=model_cfg,
     objective_name=objective_name, objective=objective_cls(**_typed('objective', objective_cls, objective)), **sections,
   )  # fmt: skip
 
 
+def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
+  """InputError where the checkpoints to average would not be there, or a model that reads no source is to translate."""
+  evaluation, optim = sections['evaluation'], sections['optim']
+  if evaluation.which == 'average':
+    if sections['checkpoint'].keep_last < evaluation.average:
+      raise InputError(
+        f'evaluation.average is {evaluation.average}, but only checkpoint.keep_last = '
+        f'{sections["checkpoint"].keep_last} checkpoints are kept; set checkpoint.keep_last={evaluation.average}'
+      )
+    if optim.ema or optim.asgd != 'off':
+      raise InputError('evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; '
+                       'choose one')  # fmt: skip
+  if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
+    raise InputError(f'evaluation.beam is {evaluation.beam}, but {model} reads no source to translate; set it to 0')
+
+
 def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, Run]:
   """The config and the run with what the data decides settled: model.V, and an objective's number of classes."""
   data = _section('data', _plain(config)['data'])
   run = to_run(config, pipeline.vocabulary(data, corpus.tokenizer))
+  _check_longest(run, corpus)
   settled = config.copy_and_resolve_references()
-  settled.model.V = run.model.V
+  if 'V' in settled.model:
+    settled.model.V = run.model.V
   objective = objectives.get(run.objective_name)
   if hasattr(objective, 'settle'):
     run = dataclasses.replace(run, objective=objective.settle(run.objective, corpus.manifest))
     settled.objective.update(dataclasses.asdict(run.objective))
   return settled.lock(), run
+
+
+def _check_longest(run: Run, corpus: Any) -> None:
+  """InputError where the data has rows of more positions than the model, which JAX would not notice."""
+  module = batching.get(run.data.batching.name)
+  bound = getattr(run.model, 'T', 0)
+  if bound and hasattr(module, 'longest') and (found := module.longest(run.data, corpus)) > bound:
+    raise InputError(
+      f'the longest row of the held-out splits has {found} positions but the model has only T={bound}: set model.T, or '
+      'cut what is longer off with data.eval_length'
+    )
 
 
 def digest(config: Mapping[str, Any]) -> str:

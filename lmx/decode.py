@@ -1,14 +1,9 @@
-"""Decoding: sample filters, and generation from any model whose state is carried in and out.
+"""Decoding: generation from any model whose state is carried in and out.
 
 One step serves every causal model, because a key/value cache (gpt2) and a recurrent carry
 (rnn_lm) are both the `State` of the contract: the prompt goes through `apply` once, then one
-token at a time.
-
-Filters, in the order OpenAI's GPT-2 sampler applies them: temperature, top-k (Fan et al. 2018,
-section 5.4), top-p (Holtzman et al. 2020, arXiv 1904.09751, section 3.1). For top-p the paper and
-Hugging Face keep the token that crosses p; OpenAI's released GPT-2 code drops it, but never the
-most probable one (`top_p_form='released'`). Deviation from all three: tokens tied with the last
-one kept are kept too.
+token at a time. An encoder-decoder is begun with its source (`begin`); its prompt is the start
+symbol. Beam search is in lmx/beam.py.
 
 Beyond the model's window: when a row has filled all `context` positions, its last `context // 2`
 tokens are read again as if they were the prompt, so a token is always conditioned on at least
@@ -29,98 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.types import Array, Features, Params, State
+from lmx.sampling import Sampler, sample
+from lmx.types import Array, Batch, Features, Params, State
 
 # Prompts are padded to a multiple of this, so that a new length seldom means a new compilation.
 _BUCKET = 32
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampler:
-  """How the next token is drawn.
-
-  Attributes:
-    temperature: logits are divided by it; 0 = greedy.
-    top_k: only the k most probable tokens; 0 = all.
-    top_p: only the most probable tokens that together reach this probability; 1 = all.
-    top_p_form: 'paper' keeps the token that crosses top_p (Holtzman, Hugging Face), 'released'
-      drops it (OpenAI).
-    greedy: the most probable token, whatever the fields above say.
-    forbidden: ids that are never drawn.
-
-  Raises:
-    InputError: a value outside its range.
-  """
-
-  temperature: float = 1.0
-  top_k: int = 0
-  top_p: float = 1.0
-  top_p_form: str = 'paper'
-  greedy: bool = False
-  forbidden: tuple[int, ...] = ()
-
-  def __post_init__(self):
-    if not 0 <= self.temperature < float('inf'):
-      raise InputError(f'temperature must be 0 (greedy) or more, got {self.temperature}')
-    if self.top_k < 0:
-      raise InputError(f'top_k must be 0 (all tokens) or more, got {self.top_k}')
-    if not 0 < self.top_p <= 1:
-      raise InputError(f'top_p must be above 0 and at most 1, got {self.top_p}')
-    if self.top_p_form not in ('paper', 'released'):
-      raise InputError(f"top_p_form must be 'paper' or 'released', got '{self.top_p_form}'")
-
-
-def forbid(logits_BV: Array, ids: Sequence[int]) -> Array:
-  """Returns the logits with `ids` at minus infinity."""
-  return logits_BV.at[:, np.asarray(ids, np.int32)].set(-jnp.inf) if len(ids) else logits_BV
-
-
-def top_k(logits_BV: Array, k: int) -> Array:
-  """Returns the logits with all but the k largest of each row (and ties) at minus infinity; k = 0
-  changes nothing."""
-  if k == 0 or k >= logits_BV.shape[-1]:
-    return logits_BV
-  least_B = jax.lax.top_k(logits_BV, k)[0][:, -1]
-  return jnp.where(logits_BV < least_B[:, None], -jnp.inf, logits_BV)
-
-
-def top_p(logits_BV: Array, p: float, form: str = 'paper') -> Array:
-  """Returns the logits with the tokens outside the nucleus of probability p at minus infinity.
-
-  Args:
-    logits_BV: logits, of which some may be minus infinity already; the probabilities are those of
-      the rest.
-    p: 0 < p <= 1; 1 changes nothing.
-    form: 'paper': the smallest set with probability >= p. 'released': the tokens whose cumulative
-      probability is
-      <= p, at least one (openai/gpt-2, src/sample.py).
-  """
-  if p >= 1:
-    return logits_BV
-  sorted_BV = -jnp.sort(-logits_BV, axis=-1)
-  p_BV = jax.nn.softmax(sorted_BV, axis=-1)
-  total_BV = jnp.cumsum(p_BV, axis=-1)
-  inside_BV = total_BV <= p if form == 'released' else total_BV - p_BV < p
-  last_B = jnp.maximum(jnp.sum(inside_BV, axis=-1) - 1, 0)
-  least_B1 = jnp.take_along_axis(sorted_BV, last_B[:, None], axis=-1)
-  return jnp.where(logits_BV < least_B1, -jnp.inf, logits_BV)
-
-
-def filtered(sampler: Sampler, logits_BV: Array) -> Array:
-  """Returns the logits from which `sampler` draws; what it never draws is at minus infinity."""
-  logits_BV = forbid(logits_BV.astype(jnp.float32), sampler.forbidden)
-  if sampler.greedy or sampler.temperature == 0:
-    return top_k(logits_BV, 1)
-  logits_BV = top_k(logits_BV / sampler.temperature, sampler.top_k)
-  return top_p(logits_BV, sampler.top_p, sampler.top_p_form)
-
-
-def sample(sampler: Sampler, logits_BV: Array, keys_B: Array) -> Array:
-  """Draws one token a row, each with its own key. Returns (B,) int32."""
-  logits_BV = filtered(sampler, logits_BV)
-  if sampler.greedy or sampler.temperature == 0:
-    return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
-  return jax.vmap(jax.random.categorical)(keys_B, logits_BV).astype(jnp.int32)
 
 
 class Generated(NamedTuple):
@@ -161,21 +69,32 @@ class _Setting:
   cache: int
 
 
-def _read(setting: _Setting, params: Params, tokens_BT: Array, lengths_B: Array) -> tuple[State, Array]:
-  """Runs right-padded rows from an empty state; returns the state and the logits after each row's
-  last token."""
-  B, T = tokens_BT.shape
-  state = setting.model.init_state(setting.cfg, B, setting.cache)
-  batch = {'tokens_BT': tokens_BT, 'valid_BT': jnp.arange(T)[None] < lengths_B[:, None]}
-  features, state = setting.model.apply(setting.cfg, params, batch, state)
+def read(
+  model: ModuleType, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
+) -> tuple[State, Array]:
+  """Runs right-padded prompts from an empty state, or from the one that a source begins.
+
+  Args:
+    cache: positions that the state must hold.
+    source: source_BS and source_valid_BS for an encoder-decoder, else None.
+
+  Returns:
+    (state, logits_BV after each row's last token).
+  """
+  B, T = prompt_BT.shape
+  state = model.init_state(cfg, B, cache) if source is None else model.begin(cfg, params, source, cache)
+  batch = {'tokens_BT': prompt_BT, 'valid_BT': jnp.arange(T)[None] < lengths_B[:, None]}
+  features, state = model.apply(cfg, params, batch, state)
   last_B1D = jnp.take_along_axis(features.last_BTD, (lengths_B - 1)[:, None, None], axis=1)
-  return state, setting.model.logits(setting.cfg, params, Features(last_B1D))[:, 0]
+  return state, model.logits(cfg, params, Features(last_B1D))[:, 0]
 
 
 @functools.partial(jax.jit, static_argnames=('setting', 'steps'))
-def _start(setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, steps: int) -> _Carry:
+def _start(
+  setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None, steps: int
+) -> _Carry:
   B = prompt_BT.shape[0]
-  state, logits_BV = _read(setting, params, prompt_BT, lengths_B)
+  state, logits_BV = read(setting.model, setting.cfg, params, prompt_BT, lengths_B, setting.cache, source)
   history_BL = jnp.pad(prompt_BT, ((0, 0), (0, steps)))
   # Distinct buffers: the carry is donated, and one buffer cannot be given away twice.
   return _Carry(
@@ -201,7 +120,7 @@ def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carr
   take = jax.vmap(lambda row_L, start: jax.lax.dynamic_slice(row_L, (start,), (half,)))
   tokens_BT = take(carry.history_BL, jnp.maximum(carry.length_B - half, 0))
   half_B = jnp.full_like(carry.used_B, half)
-  state, logits_BV = _read(setting, params, tokens_BT, half_B)
+  state, logits_BV = read(setting.model, setting.cfg, params, tokens_BT, half_B, setting.cache, None)
   state, logits_BV, used_B = _rows(full_B, (state, logits_BV, half_B), (carry.state, carry.logits_BV, carry.used_B))
   return carry._replace(state=state, logits_BV=logits_BV, used_B=used_B)
 
@@ -261,10 +180,21 @@ def window(cfg: Any) -> int | None:
   return cfg.T if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
 
 
-def _check(model: ModuleType, cfg: Any, prompt_BT: np.ndarray, lengths_B: np.ndarray, sampler: Sampler) -> None:
+def check(
+  model: ModuleType,
+  cfg: Any,
+  prompt_BT: np.ndarray,
+  lengths_B: np.ndarray,
+  forbidden: Sequence[int],
+  source: Batch | None = None,
+) -> None:
   """Raises InputError for what cannot be continued."""
+  name = model.__name__.rsplit('.', 1)[-1]
+  if (source is not None) != (getattr(model, 'READS', '') == 'source'):
+    raise InputError(f'model "{name}" ' + ('reads no source' if source is not None else 'needs a source to translate'))
+  if source is not None:
+    check_source(cfg, source, len(prompt_BT))
   if not model.CAUSAL:
-    name = model.__name__.rsplit('.', 1)[-1]
     raise InputError(
       f'model "{name}" reads in both directions (it sees the tokens to the right of the one it predicts), '
       'so it cannot write text from left to right; choose a causal model such as gpt2 or rnn_lm'
@@ -277,13 +207,28 @@ def _check(model: ModuleType, cfg: Any, prompt_BT: np.ndarray, lengths_B: np.nda
   wrong = prompt_BT[real_BT & ((prompt_BT < 0) | (prompt_BT >= cfg.V))]
   if wrong.size:
     raise InputError(f'prompt holds token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
-  ids = set(sampler.forbidden)
+  ids = set(forbidden)
   if any(not 0 <= i < cfg.V for i in ids) or len(ids) >= cfg.V:
     raise InputError(f'forbidden ids must lie in 0 to {cfg.V - 1} and leave at least one token, got {len(ids)} ids')
 
 
-def _prompt(prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None) -> tuple[np.ndarray, np.ndarray]:
-  """Cuts prompts to the window (their last part is kept) and pads them to a common length."""
+def check_source(cfg: Any, source: Batch, rows: int) -> None:
+  """Raises InputError unless `source` has `rows` rows of known tokens, no more than the model has positions."""
+  ids_BS, valid_BS = np.asarray(source['source_BS']), np.asarray(source['source_valid_BS'])
+  if ids_BS.shape != valid_BS.shape or ids_BS.ndim != 2 or len(ids_BS) != rows:
+    raise InputError(f'source_BS {ids_BS.shape} and source_valid_BS {valid_BS.shape} must both be ({rows}, S)')
+  wrong = ids_BS[valid_BS & ((ids_BS < 0) | (ids_BS >= cfg.V))]
+  if wrong.size:
+    raise InputError(f'the source holds token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
+  limit = window(cfg)
+  if limit is not None and ids_BS.shape[1] > limit:
+    raise InputError(f'a source of {ids_BS.shape[1]} positions, but the model has only T = {limit}')
+
+
+def _prompt(
+  prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None, multiple: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Cuts prompts to the window (their last part is kept) and pads them to a common length, a multiple of `multiple`."""
   rows = [row[:n] for row, n in zip(prompt_BT, lengths_B, strict=True)]
   if context is not None and lengths_B.max() > context:
     warnings.warn(
@@ -292,27 +237,29 @@ def _prompt(prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None) -
       stacklevel=4,
     )
     rows = [row[-context:] for row in rows]
-  length = -(-max(map(len, rows)) // _BUCKET) * _BUCKET
+  length = -(-max(map(len, rows)) // multiple) * multiple
   padded_BT = np.zeros((len(rows), length if context is None else min(length, context)), np.int32)
   for row_T, out_T in zip(rows, padded_BT, strict=True):
     out_T[: len(row_T)] = row_T
   return padded_BT, np.array([len(row) for row in rows], np.int32)
 
 
-def _prepare(model, cfg, params, prompt_BT, lengths_B, *, steps, key, sampler, eos_id, context):
+def _prepare(model, cfg, params, prompt_BT, lengths_B, *, steps, key, sampler, eos_id, context, source):
   """Checks the input and reads the prompt. Returns (setting, carry, keys_B)."""
   prompt_BT = np.asarray(prompt_BT)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
-  _check(model, cfg, prompt_BT, lengths_B, sampler)
+  check(model, cfg, prompt_BT, lengths_B, sampler.forbidden, source)
   if steps < 1:
     raise InputError(f'the number of tokens to generate must be at least 1, got {steps}')
   limit = window(cfg)
   if context is not None and (context < 2 or (limit is not None and context > limit)):
     raise InputError(f"context must lie between 2 and the model's window of {limit} positions, got {context}")
   context = limit if context is None else context
-  prompt_BT, lengths_B = _prompt(prompt_BT, lengths_B, context)
+  prompt_BT, lengths_B = _prompt(prompt_BT, lengths_B, context, _BUCKET if source is None else 1)
   reach = prompt_BT.shape[1] + steps
   overflows = context is not None and int(lengths_B.max()) + steps > context
+  if overflows and source is not None:
+    raise InputError(f'{steps} tokens after {lengths_B.max()} are more than the {context} positions of the model')
   setting = _Setting(
     model,
     cfg,
@@ -322,7 +269,7 @@ def _prepare(model, cfg, params, prompt_BT, lengths_B, *, steps, key, sampler, e
     context if overflows else None,
     reach if context is None else min(reach, context),
   )
-  carry = _start(setting, params, jnp.asarray(prompt_BT), jnp.asarray(lengths_B), steps)
+  carry = _start(setting, params, jnp.asarray(prompt_BT), jnp.asarray(lengths_B), source, steps)
   one_key = jnp.ndim(key) == 0
   keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT))) if one_key else key
   if keys_B.shape != lengths_B.shape:
@@ -342,12 +289,12 @@ def generate(
   sampler: Sampler,
   eos_id: int | None = None,
   context: int | None = None,
+  source: Batch | None = None,
 ) -> Generated:
   """Continues each prompt by up to `steps` tokens, in one compiled loop.
 
   A row's tokens depend on its own prompt and key alone. Beyond the model's window the last half of
-  it is read
-  again (see the module's docstring).
+  it is read again (see the module's docstring).
 
   Args:
     model: a causal model of the contract, with its config `cfg` and its parameters `params`
@@ -359,11 +306,13 @@ def generate(
     sampler: how tokens are drawn.
     eos_id: the row ends with this token and is padded with it; None = no row ends early.
     context: positions to see at most, 2 to the model's window; None = the whole window.
+    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts
+      are then the start symbol, and prompt and steps must fit its window.
 
   Raises:
     InputError: model that is not causal, ids outside the vocabulary, empty prompt.
   """
-  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context)
+  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
   tokens_BT, counts_B = _loop(setting, params, carry, keys_B, steps)
   return Generated(np.asarray(tokens_BT), np.asarray(counts_B))
@@ -381,10 +330,11 @@ def stream(
   sampler: Sampler,
   eos_id: int | None = None,
   context: int | None = None,
+  source: Batch | None = None,
 ) -> Iterator[np.ndarray]:
   """Yields the tokens that `generate` returns, one (B,) array at a time, and stops when every row
   has ended."""
-  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context)
+  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
   for _ in range(steps):
     carry, token_B = _step(setting, params, carry, keys_B)

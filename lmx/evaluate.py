@@ -38,6 +38,8 @@ def measure(eval_step, params, model_state, batches, engine: parallel.Engine, *,
     The sums and weights over the whole split, in float64.
   """
   totals: dict[str, np.ndarray] = {}
+  for count in batches.row_counts():
+    engine.check_batch(count)
   rows = engine.process_rows(batches.batch_size)
   waiting = None
   with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import checkpoint, objectives
+from lmx import checkpoint, commit, objectives
 from lmx import config as config_lib
 from lmx.data import tokenizers
 from lmx.errors import InputError
@@ -37,6 +37,7 @@ class Restored:
     run: the same as frozen dataclasses.
     step: updates made.
     workdir: where it was loaded from.
+    averaged: steps of the checkpoints whose mean `params` are; () where they are those of one.
   """
 
   model: ModuleType
@@ -47,6 +48,7 @@ class Restored:
   run: config_lib.Run
   step: int
   workdir: epath.Path
+  averaged: tuple[int, ...] = ()
 
   @property
   def objective(self) -> ModuleType:
@@ -156,7 +158,8 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
 
   Args:
     workdir: the run's work directory.
-    which: 'best' on the validation split (the last one where none was measured), 'last', or a step.
+    which: 'best' on the validation split (the last one where none was measured), 'last', a step, or 'average', the mean
+      of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
 
   Raises:
@@ -173,10 +176,53 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
   directory = workdir / 'checkpoints'
   shapes = jax.eval_shape(functools.partial(init_params, run), jax.random.key(0))
   wanted = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
-  if wanted is not None:
-    average, _, step = checkpoint.restore_params(directory, wanted, which, tree='ema')
-    params = averaging.value(average, average.mean)
+  averaged: tuple[int, ...] = ()
+  if which == 'average':
+    if wanted is not None:
+      raise InputError(f'{workdir} keeps a running average (optim.ema or optim.asgd), which is loaded in any case')
+    params, averaged = average(directory, shapes, run.evaluation.average)
+    step = averaged[-1]
+  elif wanted is not None:
+    running, _, step = checkpoint.restore_params(directory, wanted, which, tree='ema')
+    params = averaging.value(running, running.mean)
   else:
     params, _, step = checkpoint.restore_params(directory, shapes, which)
   tokenizer = tokenizers.load(str(workdir / 'tokenizer'))
-  return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir)
+  return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
+
+
+def average(
+  directory, wanted: Params, count: int, warn: checkpoint.Warn = checkpoint.stderr_warn
+) -> tuple[Params, tuple[int, ...]]:
+  """The mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
+
+  One checkpoint is held beside the sum, however many there are.
+
+  Args:
+    directory: of the checkpoints.
+    wanted: shapes of the parameters.
+    count: how many to average; where fewer are intact, those, with a warning.
+    warn: called with each warning.
+
+  Returns:
+    (the mean, steps of the checkpoints it is of, rising).
+
+  Raises:
+    InputError: there is no intact checkpoint.
+  """
+  total, steps = None, []
+  for step in sorted({step for step, _ in commit.entries(epath.Path(directory))}, reverse=True):
+    try:
+      params, _, _ = checkpoint.restore_params(directory, wanted, step, warn=warn)
+    except checkpoint.AllDamaged:
+      continue  # the warning has said so
+    params = jax.tree.map(lambda x: np.asarray(x, np.float32), params)
+    total = params if total is None else jax.tree.map(np.add, total, params)
+    steps.append(step)
+    if len(steps) == count:
+      break
+  if total is None:
+    raise InputError(f'no intact checkpoint in {directory}')
+  if len(steps) < count:
+    warn(f'{len(steps)} checkpoints are averaged instead of {count}: no more are in {directory}')
+  return jax.tree.map(lambda x: x / np.float32(len(steps)), total), tuple(sorted(steps))

@@ -8,10 +8,28 @@ from typing import Any
 import jax
 import numpy as np
 
-from lmx import config, decode, evaluate, log, mixture, objectives, parallel, pointer, step, wordvectors
+from lmx import (
+  config,
+  decode,
+  evaluate,
+  log,
+  mixture,
+  objectives,
+  parallel,
+  pictures,
+  pointer,
+  step,
+  translate,
+  translated,
+  wordvectors,
+)  # fmt: skip
 from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.models import registry
+
+_SHOWN = (
+  'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy'
+)  # fmt: skip
 
 
 def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> dict[str, Any]:
@@ -24,25 +42,32 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)
   found = evaluate.figures(run, corpus, split, session.evaluate(split, final=True)) | {'step': session.done} | about
+  found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
   found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
+  hypotheses = _translated(run, corpus, found, session.measured(), session.engine)
   logger.results(found)
   logger.plot()
+  if hypotheses and logger.primary:
+    translated.keep(logger.workdir, found, hypotheses)
   logger.note(summary(found))
   if run.samples.count and session.objective.SAMPLES != 'none':
-    parts = {'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours}[session.objective.SAMPLES](session)
+    write = {'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours, 'translations': _some_translations,
+             'memory': _pictures}  # fmt: skip
+    parts = write[session.objective.SAMPLES](session)
     text = '\n\n----\n\n'.join(parts)
     logger.samples(text)
     logger.note('\n' + text)
   return found
 
 
-def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]:
+def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any = None) -> dict[str, Any]:
   """Measures a run given back by `lmx.load` on a whole split; returns what `results.json` has.
 
   Args:
     loaded: the run.
     split: name of the split.
     with_baselines: also measure the n-gram models of `evaluation.baselines`, if the objective is compared with them.
+    translations: file that the translations of the split are written to, where `evaluation.beam` asks for them.
 
   Raises:
     InputError: the data is tokenised by another tokenizer than the run's, or there is no such split.
@@ -59,9 +84,14 @@ def of_run(loaded, split: str, *, with_baselines: bool = True) -> dict[str, Any]
   params = engine.build(lambda p: p, loaded.params)
   totals = evaluate.measure(eval_step, params, rows, batches, engine, title=split)
   found = evaluate.figures(run, corpus, split, totals) | {
-    'step': loaded.step, 'config_hash': config.digest(loaded.config)
+    'step': loaded.step, 'config_hash': config.digest(loaded.config),
+    **({'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}),
   }  # fmt: skip
-  return found | _beside(run, corpus, found, params, engine, with_baselines)
+  found |= _beside(run, corpus, found, params, engine, with_baselines)
+  hypotheses = _translated(run, corpus, found, params, engine)
+  if translations:
+    translated.write(translations, hypotheses)
+  return found
 
 
 def _beside(
@@ -79,6 +109,16 @@ def _beside(
   return more
 
 
+def _translated(run: config.Run, corpus, found: dict[str, Any], params, engine: parallel.Engine) -> list[str]:
+  """Translates the split where `evaluation.beam` says so: adds the figures to `found` and returns the translations."""
+  if not run.evaluation.beam:
+    return []
+  whole = engine.on_one(params)
+  figures, hypotheses = translated.measure(run, corpus, whole, found['split'], title=f'{found["split"]} by beam')
+  found |= figures
+  return hypotheses
+
+
 def summary(found: Mapping[str, Any]) -> str:
   """The figures a reader looks for first, one under another, the baselines beside them."""
   metric = found['metric']
@@ -92,11 +132,15 @@ def summary(found: Mapping[str, Any]) -> str:
   counted = f'{found["tokens_counted"]:,} {found["unit"]}'
   title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
   lines = [title, *(f'  {label:24} {value:12,.2f}' for label, value in rows)]
-  for name in ('perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy'):
+  for name in (*_SHOWN, *(name for name in found if '_per_sequence_at_' in name or name.startswith('optimal_'))):
     if name in found:
       text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'
       lines.append(f'  {name.replace("_", " "):24} {text}')
+  lines += translated.summary(found) if 'bleu' in found else []
   lines.append(f'  ({found["protocol"]})')
+  if 'averaged_steps' in found:
+    steps = found['averaged_steps']
+    lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')
   if 'mixture' in found:
     lines.append('  ' + mixture.label(found['mixture']))
   return '\n'.join(lines)
@@ -118,6 +162,17 @@ def _written(session) -> Iterator[str]:
     )  # fmt: skip
     for row_T, count in zip(*found, strict=True):
       yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
+
+
+def _some_translations(session) -> Iterator[str]:
+  """The first pairs of the evaluated split: source, translation, reference."""
+  run, corpus = session.run, session.corpus
+  lines, references = translated.texts(run, corpus, run.evaluation.split)
+  count, options = run.samples.count, translated.options(run)
+  translator = translate.of(run, session.host_params()['model'], corpus.tokenizer)
+  found = translate.translate(translator, lines[:count], options, truncate=True)
+  for line, hypotheses, reference in zip(lines, found, references, strict=False):
+    yield f'source       {line}\ntranslation  {hypotheses[0].text}\nreference    {reference}'
 
 
 def _filled_in(session) -> Iterator[str]:
@@ -144,3 +199,17 @@ def _neighbours(session) -> Iterator[str]:
   words = [word for word in options.prompts if word] or vectors.words[50 : 50 + 50 * options.count : 50]
   for word in words:
     yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))
+
+
+def _pictures(session) -> Iterator[str]:
+  """Draws what happens in episodes of the evaluated split, one of each length: memory_<length>.png."""
+  run = session.run
+  batches = pipeline.batches(evaluate.final_data(run), session.corpus, run.evaluation.split, evaluate.SEED, train=False)
+  params, trace = session.host_params()['model'], jax.jit(session.model.trace, static_argnums=0)
+  for episode in pictures.episodes(batches, run.samples.count):
+    seen = jax.device_get(trace(run.model, params, episode))
+    wrong = (seen['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
+    wrong, path = wrong[episode['weights_BT'] > 0], session.workdir / f'memory_{int(episode["size_B"][0])}.png'
+    if jax.process_index() == 0:
+      pictures.draw(path, episode, seen)
+    yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'

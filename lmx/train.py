@@ -91,7 +91,9 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   with checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
     session.restore(checkpoints, 'last')
-    notes = [session.begin_from(run.train.init_from)] if run.train.init_from and not session.done else []
+    notes = list(session.batches.notes)
+    if run.train.init_from and not session.done:
+      notes.append(session.begin_from(run.train.init_from))
     with log.Logger(
       workdir, session.total_steps, start_step=session.done, every=run.train.log_every,
       tokens_per_step=session.batches.positions() // session.batches.steps, primary=jax.process_index() == 0,
@@ -154,9 +156,11 @@ class Session:
     self.objective = objectives.get(run.objective_name)
     self.batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
     self.rows = engine.process_rows(self.batches.batch_size)
-    engine.check_batch(self.batches.batch_size, run.optim.accumulate)
+    for rows in self.batches.row_counts():
+      engine.check_batch(rows, run.optim.accumulate)
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     self.progress, self.done = Progress(), 0
+    self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
 
@@ -185,8 +189,15 @@ class Session:
     return self.engine.build_rows(lambda: self.model.init_state(self.run.model, batch_size), batch_size)
 
   def restore(self, checkpoints: checkpoint.Checkpoints, which: str) -> None:
-    """Takes up the newest ('last') or the best intact checkpoint, if there is any."""
+    """Takes up the newest ('last') or the best intact checkpoint, if there is any; 'average' is the newest with the
+    mean of the parameters of several."""
     if not checkpoints.steps():
+      return
+    if which == 'average':
+      self.restore(checkpoints, 'last')
+      directory, count = checkpoints.directory, self.run.evaluation.average
+      params, self.averaged = restored.average(directory, self.shapes, count)
+      self.state = self.state.replace(params=self.engine.build(lambda p: p, params))
       return
     shapes = self.engine.abstract(*self.engine.to_global(self.state, self.model_state))
     saved, meta, self.done = checkpoints.restore(shapes, which)

@@ -1,4 +1,4 @@
-"""Decoding: the filters by hand, and every model with a state against the model without one."""
+"""Decoding: every model with a state against the model without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from lmx.types import Features
 
 MODELS = ('gpt2', 'rnn_lm', 'nplm')
 KEY = jax.random.key(3)
-P = np.array([[0.4, 0.3, 0.2, 0.1]])
 PROMPT_BT = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)
 LENGTHS_B = np.array([9, 2, 5])
 
@@ -46,48 +45,6 @@ def _next_logits(name: str, ids: list[int]) -> np.ndarray:
   padded_BT = np.zeros((1, 64), np.int32)
   padded_BT[0, : len(ids)] = ids
   return np.asarray(_scorer(name)(padded_BT))[0, len(ids) - 1]
-
-
-def _kept(logits) -> list[int]:
-  return np.flatnonzero(np.isfinite(np.asarray(logits)[0])).tolist()
-
-
-def test_top_k_keeps_k():
-  logits = jnp.log(P)
-  assert _kept(decode.top_k(logits, 2)) == [0, 1]
-  assert _kept(decode.top_k(logits, 0)) == _kept(decode.top_k(logits, 9)) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-  ('p', 'paper', 'released'),
-  [
-    (0.75, [0, 1, 2], [0, 1]),  # 0.4 + 0.3 is below: the third token crosses
-    (0.35, [0], [0]),  # the most probable one is never dropped
-    (0.65, [0, 1], [0]),
-    (1.0, [0, 1, 2, 3], [0, 1, 2, 3]),
-  ],
-)
-def test_top_p_and_the_token_that_crosses(p, paper, released):
-  # In another order, so that sorting has to be undone.
-  order = np.array([2, 0, 3, 1])
-  logits = jnp.log(P[:, order])
-  assert sorted(order[_kept(decode.top_p(logits, p))]) == paper
-  assert sorted(order[_kept(decode.top_p(logits, p, 'released'))]) == released
-
-
-def test_filters_come_one_after_another():
-  # Top-p looks at what temperature and top-k left: 0.16 and 0.09 become 0.64 and 0.36.
-  sampler = decode.Sampler(temperature=0.5, top_k=2, top_p=0.6)
-  assert _kept(decode.filtered(sampler, jnp.log(P))) == [0]
-  assert _kept(decode.filtered(decode.Sampler(temperature=0.5, top_k=2, top_p=0.65), jnp.log(P))) == [0, 1]
-  assert _kept(decode.filtered(decode.Sampler(greedy=True, forbidden=(0,)), jnp.log(P))) == [1]
-
-
-def test_draws_have_the_right_frequencies():
-  keys = jax.random.split(KEY, 20_000)
-  drawn = decode.sample(decode.Sampler(forbidden=(3,)), jnp.log(jnp.broadcast_to(P, (20_000, 4))), keys)
-  found = np.bincount(np.asarray(drawn), minlength=4) / 20_000
-  np.testing.assert_allclose(found, [4 / 9, 3 / 9, 2 / 9, 0], atol=0.015)
 
 
 @pytest.mark.parametrize('name', MODELS)

@@ -1,5 +1,6 @@
-"""`lmx evaluate --workdir=DIR [--split=test] [--which=best|last|STEP] [--cache=500,0.1,1]
-[--mixture=trigram:0.5] [--output=FILE.json] [--config.evaluation.batch_size=1 ...]`."""
+"""`lmx evaluate --workdir=DIR [--split=test] [--which=best|last|average|STEP] [--cache=500,0.1,1]
+[--mixture=trigram:0.5] [--translations=FILE] [--by_length=FILE.png --beside=DIR,DIR] [--output=FILE.json]
+[--config.evaluation.batch_size=1 ...]`."""
 
 from __future__ import annotations
 
@@ -9,20 +10,23 @@ import json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a run')
-  parser.add_argument('--split', default='test', help='train, valid or test')
-  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
+  parser.add_argument('--split', default='test', help='train, valid, test or another of the data set')
+  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument('--no-baselines', action='store_true', help='leave the n-gram models out')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also measure with a continuous cache')
   parser.add_argument(
     '--mixture', metavar='NAME[:WEIGHT]', help="also measure it mixed with an n-gram model: 'trigram' or 'kneser_ney'"
   )  # fmt: skip
   parser.add_argument('--ensemble', default='', help='work directories of further classifiers, with commas between')
+  parser.add_argument('--translations', default='', help='file for the translations of the split (evaluation.beam)')
+  parser.add_argument('--by_length', default='', help='picture of BLEU by the words of the source (evaluation.beam)')
+  parser.add_argument('--beside', default='', help='work directories of runs to show in it too, with commas between')
   parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
   parser.add_argument('--json', action='store_true', help='print the figures as JSON')
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import log, predictions, restored, results
+  from lmx import log, predictions, restored, results, translated
   from lmx.errors import InputError
 
   which = int(args.which) if args.which.isdigit() else args.which
@@ -34,7 +38,13 @@ def run(args: argparse.Namespace) -> int:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
     figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], args.split, which)
   else:
-    figures = results.of_run(run, args.split, with_baselines=not args.no_baselines)
+    if (args.translations or args.by_length) and not run.run.evaluation.beam:
+      raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
+    figures = results.of_run(
+      run, args.split, with_baselines=not args.no_baselines, translations=args.translations or None
+    )  # fmt: skip
+  if args.by_length:
+    translated.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])
   if args.output:
     log.write_json(args.output, figures)
   print(json.dumps(figures, indent=1) if args.json else results.summary(figures))

@@ -18,6 +18,7 @@ COMMANDS = {
   'evaluate': 'measure a trained model exactly on a split',
   'ngrams': 'measure n-gram models on the data of a config',
   'generate': 'write text with a trained model',
+  'translate': 'translate lines of text with a trained encoder-decoder',
   'embed': 'write the vectors of all layers for the lines of a text file',
   'predict': 'label documents with a trained classifier',
   'pipeline': 'run the stages of an experiment one after another',

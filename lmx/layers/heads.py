@@ -8,6 +8,8 @@ than keeping them, though it costs a fourth matrix product on top of three, beca
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,12 +32,37 @@ def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
   return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-def tied_nll(
-  x_BTD: Array, table_VD: Array, targets_BT: Array, bias_V: Array | None = None, *, block: int | None = None
-) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32.
+def smoothed(logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper') -> tuple[Array, Array]:
+  """Cross-entropy with smoothed labels (Szegedy et al. 2016, arXiv 1512.00567, section 7), and without.
+
+  No log-probability is formed: with z the scores and L their log-sum-exp, the target costs L - z_target, and all
+  entries together V L - sum(z).
 
   Args:
+    logits_BTV: scores, float32.
+    targets_BT: the right entries.
+    eps: probability that is taken from the target.
+    form: 'paper' spreads it over all V entries, the target among them; 'released' (tensor2tensor) over the other V - 1.
+
+  Returns:
+    (smoothed cross-entropy, negative log-likelihood), each (B, T) float32 in nats.
+  """
+  V = logits_BTV.shape[-1]
+  norm_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
+  nll_BT = norm_BT - jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+  every_BT = norm_BT - jnp.mean(logits_BTV, axis=-1)  # mean over the vocabulary
+  if form == 'released':
+    return (1 - eps) * nll_BT + eps / (V - 1) * (V * every_BT - nll_BT), nll_BT
+  return (1 - eps) * nll_BT + eps * every_BT, nll_BT
+
+
+def in_blocks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, block: int | None = None) -> Any:
+  """`score(x_BMD, targets_BM)`, a tree of (B, M) arrays, of a block of time after another, joined to (B, T).
+
+  Args:
+    score: forms the scores of a block; they are formed again in the backward pass.
+    x_BTD: last hidden layer.
+    targets_BT: what each position predicts.
     block: tokens in a block, at most (but at least one time step of all rows); None: `CPU_BLOCK` or `BLOCK`. Fewer
       tokens than this are one block, and their scores are kept.
   """
@@ -44,7 +71,7 @@ def tied_nll(
   B, T = targets_BT.shape
   steps = -(-T // max(1, block // B))
   if steps == 1:
-    return cross_entropy(tied_logits(x_BTD, table_VD, bias_V), targets_BT)
+    return score(x_BTD, targets_BT)
   size = -(-T // steps)  # time steps in a block, evened out
   steps = -(-T // size)
   pad = ((0, 0), (0, steps * size - T))
@@ -54,8 +81,15 @@ def tied_nll(
 
   @functools.partial(jax.checkpoint, prevent_cse=False)
   def step(_, xs):
-    x_BMD, targets_BM = xs
-    return None, cross_entropy(tied_logits(x_BMD, table_VD, bias_V), targets_BM)
+    return None, score(*xs)
 
-  _, nll_NBM = jax.lax.scan(step, None, (x_NBMD, targets_NBM))
-  return nll_NBM.swapaxes(0, 1).reshape(B, -1)[:, :T]
+  _, found = jax.lax.scan(step, None, (x_NBMD, targets_NBM))
+  return jax.tree.map(lambda y_NBM: y_NBM.swapaxes(0, 1).reshape(B, -1)[:, :T], found)
+
+
+def tied_nll(
+  x_BTD: Array, table_VD: Array, targets_BT: Array, bias_V: Array | None = None, *, block: int | None = None
+) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32; `block` as in `in_blocks`."""
+  score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V), targets_BM)
+  return in_blocks(score, x_BTD, targets_BT, block)

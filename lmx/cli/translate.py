@@ -1,0 +1,232 @@
+"""`lmx translate --workdir=DIR < TEXT`: translates lines of a file or of standard input by beam search.
+
+A line is a sentence; its translation is a line of the output, in the same order. With --n_best or --scores a line has
+columns with tabs between: the number of the source line, the score and the log-probability (in nats), and the text.
+With --reference=FILE the scores of the translations (BLEU with sacreBLEU's signature, the tokenised BLEU of papers,
+chrF) are printed at the end, to standard error where the translations go to standard output. --plot=DIR draws where
+each word of the reference, or of the translation, looked in the source. --alignments=FILE holds gold alignments
+(`i-j`, possible ones `ipj`) between the words of source and reference, and prints the alignment error rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from lmx.errors import InputError
+
+_CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--workdir', required=True, help='work directory of a trained encoder-decoder')
+  parser.add_argument('--input', default='-', help='text, a sentence a line; - is standard input (default)')
+  parser.add_argument('--output', default='-', help='file for the translations; - is standard output (default)')
+  parser.add_argument('--beam', type=int, default=4, help='hypotheses of the search; 1 is greedy (default %(default)s)')
+  parser.add_argument('--alpha', type=float, default=0.6, help='exponent of the length penalty (default %(default)s)')
+  parser.add_argument('--penalty', choices=('gnmt', 'power'), default='gnmt', help='((5 + n) / 6)^alpha, or n^alpha')
+  parser.add_argument('--stop', choices=('bound', 'current', 'full'), default='bound', help='bound is exact')
+  parser.add_argument('--max_extra', type=int, default=50, help='most tokens beyond those of the source')
+  parser.add_argument('--n_best', type=int, default=1, help='translations of each line, with their scores')
+  parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
+  parser.add_argument('--sample', action='store_true', help='draw a translation instead of seeking the best')
+  parser.add_argument('--temperature', type=float, default=1.0, help='divides the scores of what is drawn')
+  parser.add_argument('--seed', type=int, default=0, help='same seed, same draws (default %(default)s)')
+  parser.add_argument('--allow_unk', action='store_true', help='also write the unknown word')
+  parser.add_argument('--truncate', action='store_true', help='cut lines longer than the model, with a warning')
+  parser.add_argument('--tokens', type=int, default=4096, help='source tokens of a batch (default %(default)s)')
+  parser.add_argument('--lines', type=int, default=0, help='lines read at a time: 1 answers each, 0 reads all')
+  parser.add_argument('--reference', default='', help='file with the right translation of each line')
+  parser.add_argument('--language', default='', help="of the references, for tokenised BLEU (default: the data set's)")
+  parser.add_argument('--plot', default='', help='directory for a picture of the alignment of each line')
+  parser.add_argument('--alignments', default='', help='file of gold alignments; needs --reference')
+  parser.add_argument('--first', type=int, default=0, choices=(0, 1), help='number of the first word in that file')
+  parser.add_argument('--which', default='best', help='checkpoint: best, last, average or a step (default %(default)s)')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import restored, translate
+
+  _check(args)
+  which = int(args.which) if args.which.isdecimal() else args.which
+  loaded = restored.load(args.workdir, which, args.overrides)
+  translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
+  options = translate.Options(
+    beam=args.beam, alpha=args.alpha, max_extra=args.max_extra, penalty=args.penalty, stop=args.stop,
+    tokens=args.tokens, allow_unk=args.allow_unk, sample=args.sample, temperature=args.temperature, seed=args.seed,
+  )  # fmt: skip
+  references = _lines(args.reference) if args.reference else None
+  gold = _gold(args, references)
+  lines: list[str] = []
+  best: list[Any] = []
+  with contextlib.ExitStack() as stack:
+    stream = stack.enter_context(_reading(args.input))
+    out = stack.enter_context(_writing(args.output))
+    for some in _parts(stream, args.input, args.lines):
+      found = _translated(translator, some, options, args, first=len(lines) + 1)
+      for number, hypotheses in enumerate(found, len(lines) + 1):
+        out.writelines(_rows(args, number, hypotheses))
+      out.flush()
+      lines += some
+      best += [hypotheses[0] for hypotheses in found]
+  _about(args, loaded, translator, lines, best, references, gold)
+  return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+  if min(args.n_best, args.beam) < 1 or args.lines < 0:
+    raise InputError('--beam and --n_best must be at least 1 and --lines at least 0, '
+                     f'got {args.beam}, {args.n_best} and {args.lines}')  # fmt: skip
+  if args.n_best > (1 if args.sample else args.beam):
+    most = 'the one sample' if args.sample else f'--beam={args.beam}'
+    raise InputError(f'--n_best={args.n_best} is more than {most}')
+  if args.alignments and not args.reference:
+    raise InputError('--alignments are between the source and the reference: give --reference too')
+
+
+def _translated(translator: Any, lines: Sequence[str], options: Any, args: argparse.Namespace, first: int) -> list[Any]:
+  from lmx import translate
+
+  if args.truncate:
+    limit = translate.decode.window(translator.cfg)
+    sizes = [len(ids) for ids in translator.tokenizer.encode_batch(lines)]
+    for number, size in enumerate(sizes, first):
+      if limit is not None and size >= limit:
+        print(f'lmx: warning: line {number} has {size} tokens and is cut to {limit - 1}', file=sys.stderr)
+  return translate.translate(translator, lines, options, truncate=args.truncate, first=first, title='translating')
+
+
+def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> Iterator[str]:
+  for one in hypotheses[: args.n_best]:
+    scored = args.scores or args.n_best > 1
+    yield (f'{number}\t{one.score:.4f}\t{one.log_p:.4f}\t' if scored else '') + one.text + '\n'
+
+
+def _about(args, loaded, translator, lines, best, references, gold) -> None:
+  """What is wanted beside the translations: scores, pictures, the alignment error rate."""
+  from lmx import translated
+
+  report = sys.stderr if args.output == '-' else sys.stdout
+  if references is not None:
+    if len(references) != len(lines):
+      raise InputError(f'{args.reference} has {len(references):,} lines for {len(lines):,} of the source')
+    language, lower = args.language or _language(args.workdir), loaded.run.data.lower_case
+    found = translated.scores([one.text for one in best], references, lines, language, lower)
+    print('\n'.join(translated.summary(found)), file=report)
+  if args.plot or args.alignments:
+    from lmx import translate
+
+    sources = translator.sources(lines, truncate=args.truncate)
+    texts = [np.asarray(one.tokens, np.int32) for one in best] if references is None else translator.targets(references)
+    seen = translate.alignments(translator, sources, texts, args.tokens)
+    if args.plot:
+      _draw(args.plot, translator.tokenizer, sources, texts, seen)
+      print(f'  wrote {sum(len(ids) > 0 for ids in sources):,} pictures to {args.plot}', file=report)
+    if args.alignments:
+      rate = _error_rate(translator.tokenizer, zip(lines, references, strict=True), sources, texts, seen, gold)
+      print(f'  {"alignment error rate":24} {rate:12.3f}', file=report)
+
+
+def _language(workdir: str) -> str:
+  """The language that the run translates into."""
+  import json
+
+  with open(os.path.join(workdir, 'data.json'), encoding='utf-8') as file:
+    return str((json.load(file).get('sides') or ('', ''))[1])
+
+
+def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any]) -> None:
+  from tqdm import tqdm
+
+  from lmx import translation_pictures
+
+  pairs = zip(sources, texts, seen, strict=True)
+  for number, (source, text, a_TS) in enumerate(tqdm(pairs, 'drawing', len(sources), leave=False, disable=None), 1):
+    if len(source):
+      path = os.path.join(folder, f'{number:04}.png')
+      translation_pictures.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer, text))
+
+
+def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
+  """What stands beside a row or column: the text of each id, after a dot where it goes on with a word."""
+  begins = np.append(True, tokenizer.starts_word(ids)[1:])
+  texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
+  return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]
+
+
+def _gold(args: argparse.Namespace, references: Sequence[str] | None) -> Any:
+  from lmx.metrics import translation as metrics
+
+  if not args.alignments:
+    return None
+  gold = metrics.read_alignments(args.alignments, first=args.first)
+  if references is not None and len(gold[0]) != len(references):
+    raise InputError(f'{args.alignments} has {len(gold[0]):,} lines for {len(references):,} references')
+  return gold
+
+
+def _error_rate(
+  tokenizer: Any, pairs: Iterable[tuple[str, str]], sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any],
+  gold: Any,
+) -> float:  # fmt: skip
+  """Of the links between words, end marks left out; words are what white space divides."""
+  from lmx import translate
+  from lmx.metrics import translation as metrics
+
+  found: list[set[tuple[int, int]]] = []
+  for pair, source, text, a_TS in zip(pairs, sources, texts, seen, strict=True):
+    if len(source) < 2 or len(text) < 2:
+      found.append(set())
+      continue
+    starts = [translate.word_starts(tokenizer, line, ids[:-1]) for line, ids in zip(pair, (source, text), strict=True)]
+    found.append(metrics.links(metrics.between_words(a_TS[:-1, :-1], *starts)))
+  return metrics.alignment_error_rate(found, *gold)
+
+
+def _lines(path: str) -> list[str]:
+  with _reading(path) as stream:
+    return [line.rstrip('\r\n') for line in stream]
+
+
+def _parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
+  """Lines of the input, `size` at a time, or all at once where it is 0."""
+  lines = (line.rstrip('\r\n') for line in stream)
+  try:
+    while some := list(itertools.islice(lines, size or None)):
+      yield some
+  except OSError as error:
+    raise InputError(f'{name}: cannot be read ({error.strerror})') from None
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[TextIO]:
+  if path == '-':
+    sys.stdin.reconfigure(encoding='utf-8', errors=_CHARACTERS)  # type: ignore[union-attr]
+    yield sys.stdin
+    return
+  try:
+    stream = open(path, encoding='utf-8', errors=_CHARACTERS, newline='\n')
+  except OSError as error:
+    raise InputError(f'{path}: cannot be read ({error.strerror})') from None
+  with stream:
+    yield stream
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[TextIO]:
+  if path == '-':
+    yield sys.stdout
+    return
+  try:
+    stream = open(path, 'w', encoding='utf-8', errors=_CHARACTERS, newline='\n')
+  except OSError as error:
+    raise InputError(f'{path}: cannot be written ({error.strerror})') from None
+  with stream:
+    yield stream

@@ -1,0 +1,194 @@
+"""Translation: log p(y_1 .. y_T | source) = sum_t log p(y_t | y_<t, source), with label smoothing in training.
+
+Label smoothing (Szegedy et al. 2016, arXiv 1512.00567, section 7; Vaswani et al. 2017, section 5.4) hurts perplexity,
+so what is reported is the likelihood without it, also in training. Stateless: every pair stands for itself.
+
+Hard attention draws source positions, through which no gradient flows. `reinforce` adds that of the expected likelihood
+(Xu et al. 2015, arXiv 1502.03044, section 4.1, by Williams' REINFORCE), with a moving average as the baseline and the
+entropy of the positions: - lambda_r (R - b) sum_t log p(s_t) - lambda_e sum_t H_t. Deviation: the reward R of a row is
+the mean of its tokens' log-probabilities, not their sum, so that one baseline suits rows of all lengths. The average is
+a statistic of the parameters, taken over the global batch, hence ACROSS_ROWS.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from lmx import objectives
+from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.layers import attention, heads
+from lmx.metrics import language
+from lmx.types import Array, Batch, Features, Output, Params, State
+
+SAMPLES = 'translations'
+ACROSS_ROWS = True  # the baseline of hard attention: `loss` takes `axis`
+FORMS = ('paper', 'released')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    smoothing: probability that label smoothing takes from the right token, 0.1 in Vaswani et al. 2017; 0 is none.
+    smoothing_form: 'paper' gives it to all entries of the vocabulary alike, 'released' (tensor2tensor) to the others.
+    reinforce: lambda_r, for models with hard attention; 0 leaves REINFORCE out.
+    entropy: lambda_e.
+    baseline_decay: of the moving average of the reward.
+  """
+
+  smoothing: float = 0.0
+  smoothing_form: str = 'paper'
+  reinforce: float = 0.0
+  entropy: float = 0.0
+  baseline_decay: float = 0.9  # arXiv 1502.03044, section 4.1
+
+  def __post_init__(self):
+    if not 0 <= self.smoothing < 1:
+      raise InputError(f'objective.smoothing is {self.smoothing}; it must be at least 0 and below 1')
+    check_choice('objective.smoothing_form', self.smoothing_form, FORMS)
+    check_least('objective', self, reinforce=0, entropy=0)
+    check_range('objective.baseline_decay', self.baseline_decay, 0, 1)
+
+  @property
+  def draws(self) -> bool:
+    """Whether the terms of hard attention are part of the loss."""
+    return self.reinforce > 0 or self.entropy > 0
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """No head of its own; the baseline of hard attention. InputError if the model does not read a source."""
+  del key
+  if getattr(model, 'READS', '') != 'source':
+    name = model.__name__.rsplit('.', 1)[-1]
+    raise InputError(f'model "{name}" reads no source text; the objective "translation" needs an encoder-decoder')
+  # What a model earns that knows nothing.
+  return {'baseline': jnp.full((), -math.log(model_cfg.V), jnp.float32)} if cfg.draws else {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """One term: ('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of target tokens, the end of the sentence among them}."""
+  del cfg
+  return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
+
+
+def loss(
+  cfg: Config,
+  model,
+  model_cfg,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None = None,
+  *,
+  axis: str | None = None,
+) -> Output:
+  """Cross-entropy in nats, smoothed in training (where there is a key).
+
+  Args:
+    params: {'model': ..., 'objective': what `init` returned}.
+    batch: source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, and whatever the model reads.
+    state: ().
+    key: randomness of dropout and of what is drawn, None at evaluation.
+    axis: devices among which the rows are divided, None where they are not.
+
+  Returns:
+    Output with sums {'nll': smoothed in training, with the terms of hard attention if they are asked for} and in
+    training the model's penalties, metrics {'nll': (sum without smoothing, tokens), 'accuracy': (tokens that are the
+    most probable, tokens)}, the penalties and 'entropy' (of the alignments, tokens) too, the state, and the baseline.
+  """
+  body = params['model']
+  features, _ = model.apply(model_cfg, body, batch, model.init_state(model_cfg, len(batch['tokens_BT'])), key)
+  cost_BT, nll_BT, right_BT = _scores(cfg, model, model_cfg, body, features, batch['targets_BT'], key is not None)
+  total = lambda x_BT: jnp.sum(x_BT * batch['weights_BT'], dtype=jnp.float32)
+  extra, measured = objectives.penalties(model, model_cfg, body, features, batch, key)
+  tokens = weights(cfg, batch)['nll']
+  metrics = {'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)} | measured
+  if not cfg.draws:
+    return Output({'nll': total(cost_BT)} | extra, metrics, state)
+  drawn_BT, entropy_BT, baseline = _drawn(cfg, features, nll_BT, batch['weights_BT'], params['objective'], axis)
+  metrics['entropy'] = (total(entropy_BT), tokens)
+  statistics = None if key is None else {'objective': {'baseline': baseline}}
+  return Output({'nll': total(cost_BT + drawn_BT)} | extra, metrics, state, statistics)
+
+
+def _drawn(
+  cfg: Config, features: Features, nll_BT: Array, weights_BT: Array, params: Params, axis: str | None
+) -> tuple[Array, Array, Array]:
+  """(terms of hard attention (B, T), entropy (B, T), the baseline after the batch)."""
+  if features.choice_BT is None or features.alignment_BTS is None:
+    raise InputError('objective.reinforce and objective.entropy are for hard attention, which this model lacks; set '
+                     'model.reading=hard (seq2seq), or both to 0')  # fmt: skip
+  count_B = jnp.sum(weights_BT, axis=1)
+  reward_B = jax.lax.stop_gradient(-jnp.sum(nll_BT * weights_BT, axis=1) / jnp.maximum(count_B, 1.0))
+  sums = jnp.stack([jnp.sum(reward_B), jnp.sum(count_B > 0, dtype=jnp.float32)])
+  rewards, rows = sums if axis is None else jax.lax.psum(sums, axis)
+  before = jax.lax.stop_gradient(params['baseline'])
+  after = jnp.where(
+    rows > 0, cfg.baseline_decay * before + (1 - cfg.baseline_decay) * rewards / jnp.maximum(rows, 1.0), before
+  )
+  entropy_BT = attention.entropy(features.alignment_BTS)
+  gain_BT = cfg.reinforce * (reward_B - before)[:, None] * features.choice_BT
+  return -gain_BT - cfg.entropy * entropy_BT, entropy_BT, after
+
+
+def _scores(
+  cfg: Config, model, model_cfg, params: Params, features: Features, targets_BT: Array, train: bool
+) -> tuple[Array, Array, Array]:
+  """(cost, negative log-likelihood, whether the target is the most probable), each (B, T) float32."""
+  smoothing = cfg.smoothing if train else 0.0
+
+  def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, Array, Array]:
+    logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
+    cost_BM, nll_BM = heads.smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
+    return cost_BM, nll_BM, (jnp.argmax(logits_BMV, axis=-1) == targets_BM).astype(jnp.float32)
+
+  found: tuple[Array, Array, Array] = heads.in_blocks(of_block, features.last_BTD, targets_BT)
+  return found
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """Scores of every next token, given those before it: ({'logits_BTV': (B, T, V) float32}, state)."""
+  begin = model.init_state(model_cfg, len(batch['tokens_BT']))
+  features, _ = model.apply(model_cfg, params['model'], batch, begin)
+  return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, state
+
+
+def headline(cfg: Config) -> str:
+  """'perplexity_per_token'."""
+  del cfg
+  return 'perplexity_per_token'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """Loss (nats a target token, without smoothing), perplexity per target token, and accuracy per target token."""
+  del cfg, counts  # the split's counts are of both sides
+  right, tokens = totals['accuracy']
+  return language.report(*totals['nll'], {}) | {'token_accuracy': right / tokens if tokens else math.nan}
+
+
+def protocol(cfg: Config, data, batches) -> list[str]:
+  """That each token was predicted from the reference before it."""
+  del cfg, data, batches
+  return ['each token of the reference predicted from those before it, the end of the sentence among them']
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, valid_BT; as many source as target positions."""
+  del cfg
+  types = {
+    'source_BS': jnp.int32, 'source_valid_BS': jnp.bool_, 'tokens_BT': jnp.int32, 'targets_BT': jnp.int32,
+    'weights_BT': jnp.float32, 'valid_BT': jnp.bool_,
+  }  # fmt: skip
+  return {name: jax.ShapeDtypeStruct((batch_size, length), dtype) for name, dtype in types.items()}

@@ -1,0 +1,165 @@
+"""`lmx translate`: files and pipes, columns, scores, pictures, alignments, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lmx import config, train, translate
+from lmx.cli import translate as cli
+from lmx.cli.main import main
+from lmx.data import tokenizers
+from lmx.errors import InputError
+
+QUICK = (
+  'parallel.data=1', 'train.steps=60', 'train.eval_every=60', 'samples.count=0', 'data.batch_size=64',
+  'optim.schedule=constant', 'optim.warmup_steps=0', 'evaluation.beam=0',
+)  # fmt: skip
+LINES = ['three hundred and twelve', '', 'five', 'sixty thousand and one']
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory):
+  """A run of few updates: what it writes is nonsense, and the same each time."""
+  directory = tmp_path_factory.mktemp('run')
+  assert train.train(config.load('experiments/transformer/quickstart.py:tiny', QUICK), directory) == 0
+  return directory
+
+
+@pytest.fixture
+def text(tmp_path):
+  path = tmp_path / 'in.txt'
+  path.write_text('\n'.join(LINES) + '\n')
+  return path
+
+
+def _write(capsys, workdir, *options: str) -> tuple[list[str], str]:
+  assert main(['translate', f'--workdir={workdir}', '--beam=2', '--max_extra=3', *options]) == 0
+  said = capsys.readouterr()
+  return said.out.splitlines(), said.err
+
+
+def test_a_line_is_a_line(workdir, text, capsys, tmp_path):
+  found, _ = _write(capsys, workdir, f'--input={text}')
+  assert len(found) == 4 and [bool(line) for line in found] == [True, False, True, True]
+  for lines in ('1', '3'):
+    assert _write(capsys, workdir, f'--input={text}', f'--lines={lines}')[0] == found
+  assert _write(capsys, workdir, f'--input={text}', f'--output={tmp_path / "out.txt"}')[0] == []
+  assert (tmp_path / 'out.txt').read_text().splitlines() == found
+
+
+def test_standard_input_is_a_stream(workdir, text, capsys):
+  expected, _ = _write(capsys, workdir, f'--input={text}')
+  command = [sys.executable, '-m', 'lmx.cli.main', 'translate', f'--workdir={workdir}', '--beam=2', '--max_extra=3',
+             '--lines=1']  # fmt: skip
+  with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    for line, wanted in zip(LINES, expected, strict=True):
+      process.stdin.write(line + '\n')
+      process.stdin.flush()
+      assert process.stdout.readline() == wanted + '\n'  # answered before the next line is there
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+def test_columns_of_several_translations_with_scores(workdir, text, capsys):
+  best, _ = _write(capsys, workdir, f'--input={text}')
+  rows = [line.split('\t') for line in _write(capsys, workdir, f'--input={text}', '--n_best=2')[0]]
+  assert [row[0] for row in rows] == ['1', '1', '2', '3', '3', '4', '4']
+  assert [row[3] for row in rows if row[0] == '1'][0] == best[0] and float(rows[0][1]) >= float(rows[1][1])
+  for number, score, log_p, _ in rows:
+    assert float(score) >= float(log_p) and (float(log_p) < 0) == (number != '2')
+  scored, _ = _write(capsys, workdir, f'--input={text}', '--scores')
+  assert [row.split('\t')[3] for row in scored] == best
+
+
+def test_draws_follow_the_seed(workdir, text, capsys):
+  options = (f'--input={text}', '--sample', '--temperature=2')
+  first, second = (_write(capsys, workdir, *options, f'--seed={seed}')[0] for seed in (1, 2))
+  assert first != second and first == _write(capsys, workdir, *options, '--seed=1', '--lines=1')[0]
+
+
+def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
+  reference, gold = tmp_path / 'reference.txt', tmp_path / 'gold.txt'
+  reference.write_text('3 1 2\n\n5\n6 0 0 0 1\n')
+  gold.write_text('0-0 1p1\n\n0-0\n0-0\n')
+  plots = tmp_path / 'plots'
+  out, err = _write(
+    capsys, workdir, f'--input={text}', f'--reference={reference}', f'--plot={plots}', f'--alignments={gold}'
+  )  # fmt: skip
+  assert len(out) == 4 and 'bleu ' in err and 'chrf' in err and 'tok:13a' in err and 'alignment error rate' in err
+  assert sorted(path.name for path in plots.iterdir()) == ['0001.png', '0003.png', '0004.png']
+  again, _ = _write(
+    capsys, workdir, f'--input={text}', f'--reference={reference}', f'--output={tmp_path / "o"}', '--language=de'
+  )  # fmt: skip
+  assert any('tok:moses-de' in line for line in again)  # to standard output, which holds no translations then
+  own, _ = _write(capsys, workdir, f'--input={text}', f'--output={tmp_path / "o"}', f'--plot={tmp_path / "own"}')
+  assert 'wrote 3 pictures' in own[0]
+
+
+@pytest.mark.parametrize('kind', ['bpe', 'unigram', 'words', 'characters'])
+def test_links_are_between_words(kind):
+  lines = ('ab bcd', 'efg hij ab')
+  tokenizer = tokenizers.train(kind, ['ab bcd efg hij ab'] * 9, vocab_size=500, rule='prose')
+  source, text = (np.append(tokenizer.encode(line), 0) for line in lines)
+  starts = [translate.word_starts(tokenizer, line, ids[:-1]) for line, ids in zip(lines, (source, text), strict=True)]
+  assert [int(start.sum()) for start in starts] == [2, 3] and all(start[0] for start in starts)
+  # The first word looks at the first one's last piece, the others at the last one's first.
+  last_S = np.flatnonzero(starts[0])[1]
+  word_of = np.append(np.cumsum(starts[1]) - 1, 99)
+  a_TS = np.zeros((len(text), len(source)))
+  a_TS[word_of == 0, last_S - 1] = 1
+  a_TS[word_of > 0, last_S] = 1
+  nothing = np.zeros(0, np.int32)
+  rate = lambda sure: cli._error_rate(
+    tokenizer, [lines, ('', '')], [source, nothing], [text, text[-1:]], [a_TS, np.zeros((0, 0))],
+    ([sure, set()], [set(), set()]),
+  )  # fmt: skip
+  assert rate({(0, 0), (1, 1), (1, 2)}) == 0
+  assert rate({(1, 0), (1, 1), (1, 2)}) == pytest.approx(1 / 3)
+
+
+def test_words_that_share_a_piece_cannot_be_aligned():
+  tokenizer = tokenizers.train('words', ['a b'], rule='prose')
+  with pytest.raises(InputError, match='words cannot be aligned'):
+    translate.word_starts(tokenizer, 'a b', tokenizer.encode('a b b'))
+
+
+def test_labels_show_where_words_go_on():
+  tokenizer = tokenizers.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
+  ids = np.append(tokenizer.encode('ab cd'), tokenizer.eos_id)
+  assert cli._words(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (['--beam=0'], '--beam and --n_best must be at least 1'),
+    (['--n_best=3'], 'more than --beam=2'),
+    (['--sample', '--n_best=2'], 'one sample'),
+    (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
+    (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
+    (['--alignments=gold'], 'give --reference too'),
+    (['--alpha=-1'], 'beam alpha'),
+    (['--reference=LINES3'], 'has 3 lines for 4'),
+    (['--workdir=/nowhere'], 'holds no run'),
+  ],
+)
+def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
+  (tmp_path / 'three').write_text('1\n2\n3\n')
+  options = [option.replace('LINES3', str(tmp_path / 'three')) for option in options]
+  given = [option for option in (f'--input={text}', '--beam=2') if option.split('=')[0] not in str(options)]
+  assert main(['translate', f'--workdir={workdir}', *given, *options]) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch):
+  monkeypatch.setattr(translate.decode, 'window', lambda cfg: 6)
+  for option, code in (('--lines=0', 2), ('--truncate', 0)):
+    stdin = io.TextIOWrapper(io.BytesIO(b'five\none two three four five six seven\n'))
+    monkeypatch.setattr(sys, 'stdin', stdin)
+    assert main(['translate', f'--workdir={workdir}', '--beam=1', option]) == code
+    assert 'line 2 has 7 tokens' in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""The translation objective: smoothing against its definition, and what is reported."""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.layers import heads
+from lmx.models import registry, seq2seq
+from lmx.objectives import translation
+from lmx.types import Features
+from tests import tiny_translator as tiny
+
+CFG = tiny.Config()
+RNG = np.random.default_rng(0)
+LENGTHS = np.array([[6], [3]])
+BATCH = {
+  'source_BS': RNG.integers(2, CFG.V, (2, 5)).astype(np.int32), 'source_valid_BS': np.ones((2, 5), bool),
+  'tokens_BT': RNG.integers(0, CFG.V, (2, 6)).astype(np.int32),
+  'targets_BT': RNG.integers(0, CFG.V, (2, 6)).astype(np.int32), 'valid_BT': np.arange(6) < LENGTHS,
+  'weights_BT': (np.arange(6) < LENGTHS).astype(np.float32),
+}  # fmt: skip
+PARAMS = {'model': tiny.init(CFG, jax.random.key(0)), 'objective': {}}
+
+
+def _log_p():
+  features, _ = tiny.apply(CFG, PARAMS['model'], BATCH)
+  return np.asarray(jax.nn.log_softmax(tiny.logits(CFG, PARAMS['model'], features)), np.float64)
+
+
+def _expected(eps: float, form: str) -> float:
+  """Cross-entropy with the whole smoothed distribution written out."""
+  right_BTV = np.asarray(BATCH['targets_BT'])[..., None] == np.arange(CFG.V)
+  wrong = eps / CFG.V if form == 'paper' else eps / (CFG.V - 1)
+  q_BTV = np.where(right_BTV, 1 - eps + (wrong if form == 'paper' else 0), wrong)
+  np.testing.assert_allclose(q_BTV.sum(-1), 1)
+  return float(-(q_BTV * _log_p()).sum(-1)[BATCH['valid_BT']].sum())
+
+
+def _loss(key=None, **options):
+  return translation.loss(translation.Config(**options), tiny, CFG, PARAMS, BATCH, (), key)
+
+
+@pytest.mark.parametrize('form', translation.FORMS)
+def test_smoothed_in_training_and_not_in_evaluation(form):
+  trained = _loss(jax.random.key(0), smoothing=0.1, smoothing_form=form)
+  measured = _loss(smoothing=0.1, smoothing_form=form)
+  assert float(trained.sums['nll']) == pytest.approx(_expected(0.1, form), rel=1e-5)
+  plain = _expected(0.0, form)
+  assert float(measured.sums['nll']) == pytest.approx(plain, rel=1e-5)
+  for out in (trained, measured):  # perplexity is that without smoothing, in training too
+    assert float(out.metrics['nll'][0]) == pytest.approx(plain, rel=1e-5) and float(out.metrics['nll'][1]) == 9
+
+
+def test_accuracy_counts_the_targets_that_are_most_probable():
+  right_BT = _log_p().argmax(-1) == BATCH['targets_BT']
+  BATCH_RIGHT = BATCH | {'targets_BT': np.where(np.arange(6) < 2, _log_p().argmax(-1), BATCH['targets_BT'])}
+  out = translation.loss(translation.Config(), tiny, CFG, PARAMS, BATCH_RIGHT, ())
+  expected = 4 + right_BT[:, 2:][BATCH['valid_BT'][:, 2:]].sum()
+  assert float(out.metrics['accuracy'][0]) == expected and float(out.metrics['accuracy'][1]) == 9
+
+
+def test_report():
+  totals = {'nll': (9 * math.log(8), 9.0), 'accuracy': (3.0, 9.0)}
+  found = translation.report(translation.Config(), totals, {'words': 100})
+  assert found == pytest.approx({'loss': math.log(8), 'perplexity_per_token': 8.0, 'token_accuracy': 1 / 3})
+  assert translation.headline(translation.Config()) in found
+
+
+@pytest.mark.parametrize('form', translation.FORMS)
+def test_blocks_change_neither_loss_nor_gradient(form):
+  features, _ = tiny.apply(CFG, PARAMS['model'], BATCH)
+
+  def loss(x_BTD, block):
+    score = lambda x, y: heads.smoothed(tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form)
+    smooth_BT, nll_BT = heads.in_blocks(score, x_BTD, jnp.asarray(BATCH['targets_BT']), block)
+    return jnp.sum(smooth_BT * BATCH['weights_BT']), nll_BT
+
+  run = jax.value_and_grad(loss, has_aux=True)
+  (whole, nll_BT), gradient = run(features.last_BTD, None)
+  for block in (2, 8):
+    (part, part_nll_BT), part_gradient = run(features.last_BTD, block)
+    np.testing.assert_allclose(part, whole, rtol=1e-6)
+    np.testing.assert_allclose(part_nll_BT, nll_BT, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(part_gradient, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_bad_input():
+  with pytest.raises(InputError, match='smoothing'):
+    translation.Config(smoothing=1.0)
+  with pytest.raises(InputError, match='smoothing_form'):
+    translation.Config(smoothing_form='other')
+  with pytest.raises(InputError, match='reads no source'):
+    translation.init(translation.Config(), types.SimpleNamespace(__name__='lmx.models.gpt2'), None, jax.random.key(0))
+
+
+HARD = registry.config('seq2seq', 'tiny', reading='hard', expected=0.0)
+
+
+def _hard(params, batch=BATCH, key=None, **options):
+  return translation.loss(translation.Config(**options), seq2seq, HARD, params, batch, (), key)
+
+
+def _hard_params(**options):
+  head = translation.init(translation.Config(**options), seq2seq, HARD, jax.random.key(1))
+  return {'model': seq2seq.init(HARD, jax.random.key(0)), 'objective': head}
+
+
+def test_reinforce_is_the_advantage_times_the_log_probability_of_what_was_drawn():
+  options, key = {'reinforce': 0.7, 'entropy': 0.2, 'baseline_decay': 0.8}, jax.random.key(3)
+  params = _hard_params(**options)
+  before = float(params['objective']['baseline'])
+  assert before == pytest.approx(-math.log(HARD.V))
+  features, _ = jax.jit(functools.partial(seq2seq.apply, HARD))(params['model'], BATCH, (), key)
+  nll_BT = np.asarray(seq2seq.nll(HARD, params['model'], features, BATCH['targets_BT'])) * BATCH['weights_BT']
+  reward_B = -nll_BT.sum(1) / BATCH['weights_BT'].sum(1)
+  a_BTS = np.asarray(features.alignment_BTS, np.float64)
+  entropy_BT = -(a_BTS * np.log(a_BTS)).sum(-1)
+  terms_BT = -0.7 * (reward_B - before)[:, None] * np.asarray(features.choice_BT) - 0.2 * entropy_BT
+  out = _hard(params, key=key, **options)
+  expected = float(nll_BT.sum() + (terms_BT * BATCH['weights_BT']).sum())
+  assert float(out.sums['nll']) == pytest.approx(expected, rel=1e-5)
+  assert float(out.metrics['nll'][0]) == pytest.approx(float(nll_BT.sum()), rel=1e-5)
+  after = float(out.statistics['objective']['baseline'])
+  assert after == pytest.approx(0.8 * before + 0.2 * float(reward_B.mean()), rel=1e-5)
+  assert _hard(params, **options).statistics is None  # evaluation moves nothing
+
+
+def test_reinforce_estimates_the_gradient_of_the_expected_likelihood():
+  """One target word: the mean of the estimates over many draws is the gradient of sum_s p(s) log p(y | s)."""
+  S, draws = 5, 6000
+  params, batch = _hard_params(reinforce=1.0), {key: x[:1, :1] for key, x in BATCH.items()}
+  batch |= {'source_BS': BATCH['source_BS'][:1], 'source_valid_BS': BATCH['source_valid_BS'][:1]}
+  many = {key: np.repeat(x, draws, 0) for key, x in batch.items()}
+  read = lambda p: jax.tree.map(lambda x: x, {**params, 'model': {**params['model'], 'attention': p}})
+  loss = lambda p: _hard(read(p), many, jax.random.key(5), reinforce=1.0).sums['nll'] / draws
+  estimate = jax.jit(jax.grad(loss))(params['model']['attention'])
+
+  each = np.zeros(S)  # log p(y | s): what a row that drew s earns
+  features, _ = jax.jit(functools.partial(seq2seq.apply, HARD))(params['model'], many, (), jax.random.key(5))
+  nll = np.asarray(seq2seq.nll(HARD, params['model'], features, many['targets_BT']))[:, 0]
+  chosen = np.abs(np.exp(features.choice_BT[:, 0])[:, None] - features.alignment_BTS[:, 0]).argmin(1)
+  for s in range(S):
+    each[s] = -nll[chosen == s].mean()
+
+  def expected_loss(p):
+    features, _ = seq2seq.apply(HARD, read(p)['model'], batch)
+    return -jnp.sum(features.alignment_BTS[0, 0] * each)
+
+  exact = jax.jit(jax.grad(expected_loss))(params['model']['attention'])
+  for name in exact:
+    scale = np.abs(exact[name]).max()
+    np.testing.assert_allclose(estimate[name], exact[name], atol=0.25 * scale, err_msg=name)
+
+
+def test_reinforce_needs_hard_attention():
+  with pytest.raises(InputError, match='set model.reading=hard'):
+    _loss(jax.random.key(0), reinforce=1.0)

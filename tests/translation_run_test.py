@@ -1,0 +1,40 @@
+"""A run on pairs in batches by tokens, whose rows differ: the same on one device and on two, and measured whole."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from lmx import config, log, restored, train
+from lmx.data import pipeline
+
+BASE = {
+  'model': {'name': 'transformer', 'variant': 'tiny', 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
+  'data': {
+    'dataset': 'embedded_numbers', 'tokenizer': 'words', 'fraction': 0.02, 'length': 12,
+    'batching': {'name': 'translation', 'tokens': 192, 'buckets': (8,)},
+  },
+  'optim': {'optimizer': 'sgd', 'lr': 0.5},
+  'train': {'steps': 6, 'eval_every': 6, 'log_every': 1},
+  'evaluation': {'split': 'valid'},
+  'samples': {'count': 0},
+}  # fmt: skip
+
+
+def test_rows_that_differ_are_divided_among_devices(tmp_path):
+  found, losses, figures = {}, {}, {}
+  for name, overrides in (('one', ['parallel.data=1']), ('two', ['parallel.mode=pmap', 'parallel.data=2'])):
+    assert train.train(config.resolve(BASE, overrides), tmp_path / name) == 0
+    run = restored.load(tmp_path / name, 'last')
+    found[name] = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.params)])
+    losses[name] = [r['loss'] for r in log.read_metrics(tmp_path / name) if r['split'] == 'train']
+    figures[name] = json.loads((tmp_path / name / 'results.json').read_text())
+  np.testing.assert_allclose(found['two'], found['one'], atol=1e-5)
+  assert losses['two'] == pytest.approx(losses['one'], rel=1e-4) and losses['one'][-1] < losses['one'][0]
+  assert figures['two']['loss'] == pytest.approx(figures['one']['loss'], rel=1e-5)
+  split = pipeline.load(run.run.data).splits['valid']
+  tokens = int(np.diff(split.offsets)[1::2].sum())  # of the targets, the end of each among them
+  assert figures['two']['tokens_counted'] == figures['one']['tokens_counted'] == tokens > 30
