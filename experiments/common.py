@@ -79,6 +79,10 @@ def elmo_task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
   }
 
 
+# Adam and the schedule of Vaswani et al. 2017, section 5.3. With `width` the rate is the paper's formula times `lr`.
+TRANSFORMER_ADAM = {'optimizer': 'adam', 'b1': 0.9, 'b2': 0.98, 'eps': 1e-9, 'schedule': 'inverse_sqrt'}
+
+
 class Row(NamedTuple):
   """A row of a paper's table that an experiment is to reproduce.
 
@@ -173,6 +177,21 @@ def grid(**values: Sequence[Any]) -> Iterator[dict[str, Any]]:
     yield dict(zip(keys, point, strict=True))
 
 
+def ntm_tiny() -> dict[str, Any]:
+  """Changes as of `tiny` for experiments of the Neural Turing Machine, whose data is generated."""
+  return {
+    'model': {'variant': 'tiny'},
+    'objective': {'lengths': (2, 4)},
+    'data': {
+      'batching': {'task': 'copy', 'bits': 4, 'min_length': 1, 'eval_sequences': 8, 'test_lengths': (2, 4)},
+      'batch_size': 4, 'eval_batch_size': 0, 'length': 3,
+    },
+    'train': {'steps': 20, 'eval_every': 10, 'log_every': 5},
+    'optim': {'warmup_steps': 0},
+    'samples': {'count': 2},
+  }  # fmt: skip
+
+
 def tiny(**model: Any) -> dict[str, Any]:
   """Changes that let any experiment run on a laptop in seconds: tiny model, embedded corpus, small batches.
 
@@ -188,6 +207,15 @@ def tiny(**model: Any) -> dict[str, Any]:
     'evaluation': {'baselines': False},
     'samples': {'count': 1, 'tokens': 20},
   }
+
+
+def tiny_translator(**model: Any) -> dict[str, Any]:
+  """`tiny` for translation: generated numbers, in words and in digits."""
+  data = {
+    'dataset': 'embedded_numbers', 'source': 'words', 'target': 'digits', 'tokenizer': 'words', 'vocab_size': 0,
+    'length': 24, 'manual_dir': '', 'batching': {'name': 'translation', 'tokens': 0, 'buckets': ()},
+  }  # fmt: skip
+  return config(tiny(**model), {'data': data}).to_dict()
 
 
 def ulmfit_size(size: str) -> dict[str, Any]:

@@ -149,7 +149,10 @@ class Task:
     """Shapes of (params, batch, state, key) of a training step."""
     state = jax.eval_shape(lambda: self.model.init_state(self.cfg, batch))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return self.shapes(), self.objective.shapes(self.objective_cfg, batch, length), state, key
+    rows = self.objective.shapes(self.objective_cfg, batch, length)
+    if hasattr(self.model, 'read_shapes'):  # where the width of what is read is the model's to say
+      rows = self.model.read_shapes(self.cfg, rows)
+    return self.shapes(), rows, state, key
 
 
 def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -161,7 +164,7 @@ def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str
       places = random.permuted(np.tile(np.arange(length), (batch, 1)), axis=1)[:, : leaf.shape[1]]
       found[name] = np.sort(places, axis=1).astype(np.int32)
     elif leaf.dtype == np.int32:
-      high = 2 if name in ('types_BT', 'next_B') else task.cfg.V
+      high = 2 if name in ('types_BT', 'next_B') else getattr(task.cfg, 'V', 2)
       found[name] = random.integers(high, size=leaf.shape, dtype=np.int32)
     else:
       found[name] = np.ones(leaf.shape, leaf.dtype)

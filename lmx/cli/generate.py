@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     raise InputError(f'--samples and --tokens must be at least 1, got {args.samples} and {args.tokens}')
   which: Any = int(args.which) if args.which.isdecimal() else args.which
   loaded = lmx.load(args.workdir, which)
+  if not getattr(loaded.model, 'WORDS', True):
+    raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
   warnings.showwarning = lambda message, *rest, **more: print(f'lmx: {message}', file=sys.stderr)
   prompt_T = decode.prompt_ids(loaded.tokenizer, _prompt(args))
   for i, parts in enumerate(_texts(args, loaded, prompt_T)):

@@ -1,9 +1,9 @@
 """The `optim` section of a config, and the optax transformation and rate that it stands for.
 
-The order inside one update: clip by the global norm, L2 into the gradient ('adam', 'sgd'), moments or momentum,
-decoupled decay ('adamw': Loshchilov and Hutter 2019, arXiv 1711.05101; 'bert_adam': released BERT, where the decay
-is inside the rate as well), factors of the groups, rate. Only `rate` counts updates; the transformation is told the
-number of the step, so a resumed or partly skipped run cannot drift from its schedule.
+The order inside one update: clip by the global norm, then by value, L2 into the gradient ('adam', 'sgd'), moments or
+momentum, decoupled decay ('adamw': Loshchilov and Hutter 2019, arXiv 1711.05101; 'bert_adam': released BERT, where the
+decay is inside the rate as well), factors of the groups, rate. Only `rate` counts updates; the transformation is told
+the number of the step, so a resumed or partly skipped run cannot drift from its schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lmx.optim import groups as groups_lib
 from lmx.optim.adam import scale_by_raw_adam
 from lmx.types import Array, Params
 
-OPTIMIZERS = ('adagrad', 'adam', 'adamw', 'bert_adam', 'sgd')
+OPTIMIZERS = ('adadelta', 'adagrad', 'adam', 'adamw', 'bert_adam', 'rmsprop_graves', 'sgd')
 SCHEDULES = (
   'constant',
   'linear',
@@ -35,7 +35,9 @@ SCHEDULES = (
 )
 ASGD = ('off', 'triggered', 'start')
 ORIGINS = ('after_warmup', 'from_zero', 'multiplied')
-EPS = {'bert_adam': 1e-6}  # google-research/bert, optimization.py; 1e-8 elsewhere (arXiv 1412.6980, algorithm 1)
+# google-research/bert, optimization.py; Graves 2013, arXiv 1308.0850, equation 45; Bahdanau et al. 2015, appendix B.2;
+# 1e-8 elsewhere (arXiv 1412.6980, algorithm 1)
+EPS = {'adadelta': 1e-6, 'bert_adam': 1e-6, 'rmsprop_graves': 1e-4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +46,23 @@ class Config:
 
   Attributes:
     optimizer: 'adam' (decay as L2 in the gradient), 'adamw' (decoupled), 'bert_adam' (no bias correction, decoupled),
-      'sgd' (L2 in the gradient), 'adagrad' (Duchi et al. 2011; L2 in the gradient).
+      'sgd' (L2 in the gradient), 'adagrad' (Duchi et al. 2011; L2 in the gradient), 'rmsprop_graves' (Graves 2013,
+      arXiv 1308.0850, equations 38 to 45: over the running standard deviation, then momentum; L2 in the gradient),
+      'adadelta' (Zeiler 2012, arXiv 1212.5701, algorithm 1; L2 in the gradient; `lr` 1 is the paper's).
     accumulator: Adagrad's sum of squares before the first update; 1 in ELMo's release, 0.1 in TensorFlow.
     lr: peak learning rate; for 'inverse_sqrt' with a width, the factor of the paper's formula.
     b1: Adam's decay of the mean.
     b2: Adam's decay of the mean square.
-    eps: Adam's epsilon; 0 means 1e-8, and 1e-6 for 'bert_adam'. Adagrad's, under its root, is 0 unless given.
+    eps: Adam's epsilon; 0 means 1e-8, 1e-6 for 'bert_adam' and, under their roots, 1e-4 for 'rmsprop_graves' and 1e-6
+      for 'adadelta'. Adagrad's, under its root, is 0 unless given.
     eps_form: 'corrected' adds eps to the bias-corrected root (paper, optax), 'uncorrected' to the raw one
       (TensorFlow, released GPT). 'bert_adam' has no correction, so both are the same there.
-    momentum: of 'sgd', 0 turns it off.
+    momentum: of 'sgd' and 'rmsprop_graves', 0 turns it off.
+    rms_decay: of the running mean and mean square of 'rmsprop_graves', and of the two mean squares of 'adadelta' (rho).
     nesterov: Nesterov's form of that momentum.
     weight_decay: times the factor of the parameter's group.
     clip_norm: global gradient norm above which the gradient is scaled down, 0 turns it off.
+    clip_value: bound of each entry of the gradient, 0 turns it off.
     schedule: see SCHEDULES.
     warmup_steps: updates of linear warm-up from 0.
     warmup_fraction: the same as a fraction of all updates; give one of the two.
@@ -96,9 +103,11 @@ class Config:
   eps_form: str = 'corrected'
   accumulator: float = 0.1
   momentum: float = 0.0
+  rms_decay: float = 0.95  # arXiv 1308.0850, equation 42; arXiv 1212.5701, table 1
   nesterov: bool = False
   weight_decay: float = 0.0
   clip_norm: float = 0.0
+  clip_value: float = 0.0
   schedule: str = 'constant'
   warmup_steps: int = 0
   warmup_fraction: float = 0.0
@@ -138,8 +147,10 @@ class Config:
       ('eps', 0, None),
       ('accumulator', 0, None),
       ('momentum', 0, 1),
+      ('rms_decay', 0, 1),
       ('weight_decay', 0, None),
       ('clip_norm', 0, None),
+      ('clip_value', 0, None),
       ('warmup_steps', 0, None),
       ('warmup_fraction', 0, 1),
       ('decay_after_epochs', 0, None),
@@ -263,8 +274,10 @@ def make(
   parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
   if cfg.clip_norm:
     parts.append(optax.clip_by_global_norm(cfg.clip_norm))
+  if cfg.clip_value:
+    parts.append(optax.clip(cfg.clip_value))
   decay = _add_decay(cfg.weight_decay, decays) if cfg.weight_decay else optax.identity()
-  if cfg.optimizer in ('adagrad', 'adam', 'sgd'):
+  if cfg.optimizer in ('adadelta', 'adagrad', 'adam', 'rmsprop_graves', 'sgd'):
     parts.append(decay)
   moments = _moments(cfg, eps)
   if moments is not None:
@@ -280,6 +293,11 @@ def make(
 def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:
   if cfg.optimizer == 'adagrad':
     return optax.scale_by_rss(cfg.accumulator, cfg.eps)
+  if cfg.optimizer == 'adadelta':
+    return optax.scale_by_adadelta(cfg.rms_decay, eps)
+  if cfg.optimizer == 'rmsprop_graves':
+    by_deviation = optax.scale_by_stddev(cfg.rms_decay, eps)
+    return optax.chain(by_deviation, optax.trace(cfg.momentum, cfg.nesterov)) if cfg.momentum else by_deviation
   if cfg.optimizer == 'bert_adam':
     return scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=False)
   if cfg.optimizer != 'sgd' and cfg.eps_form == 'uncorrected':

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.optim import build
+from tests.reference.ntm import rmsprop
 
 STEPS = 6
 
@@ -164,3 +165,38 @@ def test_lr_scale_multiplies_the_rate_and_the_step_drives_the_schedule():
   tx = build.make(cfg, params, lambda path: 0, 1, 10, 10)
   updates, _ = tx.update(params, tx.init(params), params, step=jnp.int32(4), lr_scale=0.5)
   np.testing.assert_allclose(updates['model']['w'], -0.6 * 0.5, rtol=1e-6)
+
+
+def test_rmsprop_of_graves():
+  """Over the running standard deviation, with momentum."""
+  for fields in ({}, {'momentum': 0.9}, {'momentum': 0.9, 'rms_decay': 0.8, 'eps': 1e-3}):
+    found = ours(optimizer='rmsprop_graves', **fields)
+    for name, value in start().items():
+      expected = rmsprop(
+        value, [g[name] for g in gradients()], 0.1, momentum=fields.get('momentum', 0.0),
+        decay=fields.get('rms_decay', 0.95), eps=fields.get('eps', 1e-4),
+      )  # fmt: skip
+      np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_entries_of_the_gradient_are_bounded():
+  found = ours(optimizer='sgd', clip_value=0.5)
+  for name, value in start().items():
+    expected = value - 0.1 * sum(np.clip(g[name], -0.5, 0.5) for g in gradients())
+    np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_adadelta():
+  """Zeiler 2012, algorithm 1, with Bahdanau's clipping (appendix B.2)."""
+  rho, eps, p = 0.95, 1e-6, start()
+  squares, changes = ({name: np.zeros_like(x) for name, x in p.items()} for _ in range(2))
+  for g in gradients():
+    g = clipped(g, 1.0)
+    for name in p:
+      squares[name] = rho * squares[name] + (1 - rho) * g[name] ** 2
+      change = -np.sqrt(changes[name] + eps) / np.sqrt(squares[name] + eps) * g[name]
+      changes[name] = rho * changes[name] + (1 - rho) * change**2
+      p[name] = p[name] + 0.1 * change  # 'ours' has a rate of 0.1
+  close(ours(optimizer='adadelta', clip_norm=1.0), p)
+  with pytest.raises(AssertionError):
+    close(ours(optimizer='adadelta', clip_norm=1.0, rms_decay=0.9), p)

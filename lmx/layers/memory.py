@@ -1,0 +1,102 @@
+"""The memory of the Neural Turing Machine: where its heads attend, and how they read and write.
+
+Graves, Wayne & Danihelka 2014 (arXiv 1410.5401), section 3, equations 2 to 9. A weighting moves by content
+(`by_content`), keeps a part of what it was before (`interpolate`), is shifted (`shift`) and sharpened (`sharpen`);
+`address` is the four in a row. All pure functions, in float32.
+
+Deviations: lengths in the cosine are sqrt(|u|^2 + eps^2), which has a derivative at zero; sharpening is the softmax of
+gamma log w with log w held above log(TINY), which is equation 9 without an overflow.
+
+Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lmx.types import Array
+
+TINY = 1e-30
+
+
+class Addressing(NamedTuple):
+  """What a head says of where it attends (section 3.3), in the ranges that the equations ask for.
+
+  Attributes:
+    key_BHW: k, any values.
+    strength_BH: beta, above 0.
+    gate_BH: g, between 0 and 1.
+    shift_BHK: s, sums to 1; entry j moves by j - (K - 1) / 2 rows.
+    gamma_BH: at least 1.
+  """
+
+  key_BHW: Array
+  strength_BH: Array
+  gate_BH: Array
+  shift_BHK: Array
+  gamma_BH: Array
+
+
+def sizes(width: int, shifts: int) -> tuple[int, ...]:
+  """How many numbers each field of Addressing takes for one head, for rows of `width` and K `shifts`."""
+  return width, 1, 1, shifts, 1
+
+
+def addressing(raw: tuple[Array, ...]) -> Addressing:
+  """From unbounded numbers, (B, H, sizes) each: softplus for beta and gamma - 1, a sigmoid for g, a softmax for s."""
+  key_BHW, strength_BH1, gate_BH1, shift_BHK, gamma_BH1 = raw
+  return Addressing(
+    key_BHW, jax.nn.softplus(strength_BH1[..., 0]), jax.nn.sigmoid(gate_BH1[..., 0]),
+    jax.nn.softmax(shift_BHK, axis=-1), 1.0 + jax.nn.softplus(gamma_BH1[..., 0]),
+  )  # fmt: skip
+
+
+def similarity(key_BHW: Array, memory_BSW: Array, eps: float) -> Array:
+  """Cosine of each key with each row, (B, H, S): equation 6."""
+  length = lambda x: jnp.sqrt(jnp.sum(x * x, axis=-1) + eps * eps)
+  product_BHS = jnp.einsum('BHW,BSW->BHS', key_BHW, memory_BSW)
+  return product_BHS / (length(key_BHW)[..., None] * length(memory_BSW)[:, None])
+
+
+def by_content(key_BHW: Array, strength_BH: Array, memory_BSW: Array, eps: float) -> Array:
+  """Weighting by content, (B, H, S): equation 5."""
+  return jax.nn.softmax(strength_BH[..., None] * similarity(key_BHW, memory_BSW, eps), axis=-1)
+
+
+def interpolate(content_BHS: Array, before_BHS: Array, gate_BH: Array) -> Array:
+  """The weighting by content where the gate is 1, the one of the step before where it is 0: equation 7."""
+  return before_BHS + gate_BH[..., None] * (content_BHS - before_BHS)
+
+
+def shift(weights_BHS: Array, shift_BHK: Array) -> Array:
+  """Circular convolution with the distribution over shifts: equation 8."""
+  K = shift_BHK.shape[-1]
+  moved = (jnp.roll(weights_BHS, j - (K - 1) // 2, axis=-1) * shift_BHK[..., j, None] for j in range(K))
+  return sum(moved, jnp.zeros_like(weights_BHS))
+
+
+def sharpen(weights_BHS: Array, gamma_BH: Array) -> Array:
+  """w^gamma, made to sum to 1: equation 9."""
+  return jax.nn.softmax(gamma_BH[..., None] * jnp.log(jnp.maximum(weights_BHS, TINY)), axis=-1)
+
+
+def address(head: Addressing, before_BHS: Array, memory_BSW: Array, eps: float) -> Array:
+  """The next weighting of each head, (B, H, S): equations 5 to 9, figure 2."""
+  content_BHS = by_content(head.key_BHW, head.strength_BH, memory_BSW, eps)
+  gated_BHS = interpolate(content_BHS, before_BHS, head.gate_BH)
+  return sharpen(shift(gated_BHS, head.shift_BHK), head.gamma_BH)
+
+
+def read(weights_BHS: Array, memory_BSW: Array) -> Array:
+  """What each head reads, (B, H, W): equation 2."""
+  return jnp.einsum('BHS,BSW->BHW', weights_BHS, memory_BSW)
+
+
+def write(weights_BHS: Array, erase_BHW: Array, add_BHW: Array, memory_BSW: Array) -> Array:
+  """The memory after every head has erased and then every head has added: equations 3 and 4."""
+  for h in range(weights_BHS.shape[1]):
+    memory_BSW = memory_BSW * (1.0 - weights_BHS[:, h, :, None] * erase_BHW[:, h, None, :])
+  return memory_BSW + jnp.einsum('BHS,BHW->BSW', weights_BHS, add_BHW)

@@ -1,0 +1,142 @@
+"""Answers in bits: each output of each step is 0 or 1, in the way of Graves et al. 2014 (arXiv 1410.5401, section 4).
+
+The loss is the cross-entropy of all bits of an answer, in nats, per sequence, so that `bits_per_sequence` is what the
+paper's learning curves show. Every episode begins anew. The weight counts sequences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import check_range
+from lmx.objectives import penalties
+from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'memory'
+UNIT = 'sequences'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective.
+
+  Attributes:
+    lengths: lengths of a sequence, in items, that an evaluation reports by themselves besides the mean over all.
+  """
+
+  lengths: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    for length in self.lengths:
+      check_range('objective.lengths: one', length, 1)
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """{}: the output layer is the model's."""
+  del cfg, model, model_cfg, key
+  return {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """One term: ('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of sequences}."""
+  del cfg
+  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Cross-entropy of the bits in nats.
+
+  Args:
+    params: {'model': ..., 'objective': {}}.
+    batch: inputs_BTI, target_bits_BTO, weights_BT, row_weights_B, valid_BT; optional optimal_B.
+    state: passed through; every episode begins anew.
+    key: randomness of the model; None at evaluation, when errors are counted.
+
+  Returns:
+    Output with sums {'nll'}; metrics 'nll', at evaluation also 'bit_errors' (of the bits), 'sequence_errors' (sequences
+    with a wrong bit), 'nll_at_<length>' and 'bit_errors_at_<length>', and 'optimal' in bits where the batch knows it.
+  """
+  begin = model.init_state(model_cfg, batch['inputs_BTI'].shape[0])
+  features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
+  targets_BTO, weights_BT = batch['target_bits_BTO'], batch['weights_BT']
+  nll_B = jnp.sum(model.nll(model_cfg, params['model'], features, targets_BTO) * weights_BT, axis=1)
+  count = weights(cfg, batch)['nll']
+  extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
+  metrics = {'nll': (jnp.sum(nll_B), count)} | measured
+  if key is None:
+    guess_BTO = model.logits(model_cfg, params['model'], features) > 0
+    wrong_B = jnp.sum((guess_BTO != (targets_BTO > 0.5)) * weights_BT[..., None], axis=(1, 2))
+    bits_B = jnp.sum(weights_BT, axis=1) * targets_BTO.shape[-1]
+    metrics['bit_errors'] = (jnp.sum(wrong_B), jnp.sum(bits_B))
+    metrics['sequence_errors'] = (jnp.sum(wrong_B > 0, dtype=jnp.float32), count)
+    for length in cfg.lengths:
+      of_B = (batch['size_B'] == length) * batch['row_weights_B']
+      metrics[f'nll_at_{length}'] = (jnp.sum(nll_B * of_B), jnp.sum(of_B))
+      metrics[f'bit_errors_at_{length}'] = (jnp.sum(wrong_B * of_B), jnp.sum(bits_B * of_B))
+    if 'optimal_B' in batch:
+      metrics['optimal'] = (jnp.sum(batch['optimal_B'] * batch['row_weights_B']), count)
+  return Output({'nll': metrics['nll'][0]} | extra, metrics, state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """({'bits_BTO': the likelier bits, int32, 'probability_BTO': of a 1}, state)."""
+  del cfg
+  begin = model.init_state(model_cfg, batch['inputs_BTI'].shape[0])
+  features, _ = model.apply(model_cfg, params['model'], batch, begin)
+  scores_BTO = model.logits(model_cfg, params['model'], features)
+  return {'bits_BTO': (scores_BTO > 0).astype(jnp.int32), 'probability_BTO': jax.nn.sigmoid(scores_BTO)}, state
+
+
+def headline(cfg: Config) -> str:
+  """'bits_per_sequence'."""
+  del cfg
+  return 'bits_per_sequence'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """{'loss', 'bits_per_sequence', 'bit_error_percent', 'sequence_error_percent'}; for each of `lengths` in the data the
+  first two errors at that length; 'optimal_bits_per_sequence' where it is known."""
+  del counts
+  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else float('nan')
+  found = {
+    'loss': mean('nll'), 'bits_per_sequence': mean('nll') / math.log(2), 'bit_error_percent': 100 * mean('bit_errors'),
+    'sequence_error_percent': 100 * mean('sequence_errors'),
+  }  # fmt: skip
+  for length in cfg.lengths:
+    if totals[f'nll_at_{length}'][1]:
+      found[f'bits_per_sequence_at_{length}'] = mean(f'nll_at_{length}') / math.log(2)
+      found[f'bit_error_percent_at_{length}'] = 100 * mean(f'bit_errors_at_{length}')
+  return found | ({'optimal_bits_per_sequence': mean('optimal')} if 'optimal' in totals else {})
+
+
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
+  """Which task, and how long its sequences are."""
+  del cfg
+  task, longest = data.batching.task, data.eval_length or data.length
+  tested = ', '.join(map(str, data.batching.test_lengths))
+  return [f'{task} of {data.batching.min_length or "few"} to {longest} items'] + [f'in test {tested}'] * bool(tested)
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of the copy task of the paper: 10 inputs, 9 outputs."""
+  del cfg
+  leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
+  return {
+    'inputs_BTI': leaf(jnp.float32, length, 10), 'target_bits_BTO': leaf(jnp.float32, length, 9),
+    'weights_BT': leaf(jnp.float32, length), 'valid_BT': leaf(jnp.bool_, length), 'size_B': leaf(jnp.int32),
+    'row_weights_B': leaf(jnp.float32),
+  }  # fmt: skip

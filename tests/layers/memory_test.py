@@ -1,0 +1,69 @@
+"""Addressing, reading and writing of a memory against the equations of the Neural Turing Machine."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.layers import memory
+from tests.reference import ntm as reference
+
+B, H, S, W = 2, 3, 11, 5
+
+
+def numbers(seed: int, K: int):
+  """Raw numbers of the heads, weightings and a memory, float64."""
+  rng = np.random.default_rng(seed)
+  raw = [rng.normal(size=(B, H, n)) * 1.5 for n in memory.sizes(W, K)]
+  before = rng.dirichlet(np.ones(S), (B, H))
+  return raw, before, rng.normal(size=(B, S, W))
+
+
+@pytest.mark.parametrize('K', [1, 3, 5])
+def test_one_step_of_addressing_is_equations_5_to_9(K):
+  raw, before_BHS, memory_BSW = numbers(K, K)
+  as_f32 = lambda x: jnp.asarray(x, jnp.float32)
+  head = memory.addressing(tuple(map(as_f32, raw)))
+  found = jax.jit(lambda *args: memory.address(*args, 1e-6))(head, as_f32(before_BHS), as_f32(memory_BSW))
+  np.testing.assert_allclose(jnp.sum(found, -1), 1.0, atol=1e-6)
+  key, beta, g, s, gamma = raw
+  for b in range(B):
+    for h in range(H):
+      expected = reference.address(
+        key[b, h], reference.softplus(beta[b, h, 0]), reference.sigmoid(g[b, h, 0]), reference.softmax(s[b, h]),
+        1 + reference.softplus(gamma[b, h, 0]), before_BHS[b, h], memory_BSW[b],
+      )  # fmt: skip
+      np.testing.assert_allclose(found[b, h], expected, atol=1e-6)
+
+
+def test_writing_is_equations_3_and_4_and_reading_is_2():
+  rng = np.random.default_rng(0)
+  weights, erase, add = rng.dirichlet(np.ones(S), (B, H)), rng.random((B, H, W)), rng.normal(size=(B, H, W))
+  memory_BSW = rng.normal(size=(B, S, W))
+  found = memory.write(*(jnp.asarray(x, jnp.float32) for x in (weights, erase, add, memory_BSW)))
+  read = memory.read(jnp.asarray(weights, jnp.float32), jnp.asarray(memory_BSW, jnp.float32))
+  for b in range(B):
+    np.testing.assert_allclose(found[b], reference.write(weights[b], erase[b], add[b], memory_BSW[b]), atol=1e-6)
+    np.testing.assert_allclose(read[b], weights[b] @ memory_BSW[b], atol=1e-6)
+
+
+def test_a_shift_moves_on_and_around():
+  weights = jnp.zeros((1, 1, 4)).at[0, 0, 3].set(1.0)
+  for s, row in (((1, 0, 0), 2), ((0, 1, 0), 3), ((0, 0, 1), 0)):
+    moved = memory.shift(weights, jnp.asarray([[s]], jnp.float32))
+    assert int(jnp.argmax(moved)) == row and float(moved.max()) == 1.0
+
+
+def test_equal_rows_and_sharp_weightings_have_finite_gradients():
+  """A memory that holds one small number in every place, a weighting that is 0 in all rows but one, and gamma large."""
+
+  def loss(raw, before_BHS, memory_BSW):
+    return jnp.sum(memory.address(memory.addressing(raw), before_BHS, memory_BSW, 1e-6)[..., 0])
+
+  raw = tuple(jnp.full((1, 1, n), 8.0) for n in memory.sizes(W, 3))
+  before_BHS = jnp.zeros((1, 1, S)).at[0, 0, 0].set(1.0)
+  for value in (0.0, 1e-6):
+    gradients = jax.grad(loss, (0, 1, 2))(raw, before_BHS, jnp.full((1, S, W), value))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))

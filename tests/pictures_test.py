@@ -1,0 +1,41 @@
+"""Pictures of a memory: one file for each length, whatever the number of heads, and without a memory too."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from lmx import pictures
+from lmx.data import pipeline
+from lmx.models import ntm, registry
+
+
+def made():
+  cfg = pipeline.Config(
+    dataset='generated', length=3, eval_batch_size=6,
+    batching={'name': 'algorithmic', 'bits': 4, 'eval_sequences': 5, 'test_lengths': (5, 2)},
+  )  # fmt: skip
+  return pipeline.batches(cfg, pipeline.load(cfg), 'test', 0, train=False)
+
+
+def test_one_episode_of_each_length_shortest_first():
+  found = pictures.episodes(made(), 9)
+  assert [int(row['size_B'][0]) for row in found] == [2, 5] and all(len(v) == 1 for v in found[0].values())
+  assert len(pictures.episodes(made(), 1)) == 1
+
+
+@pytest.mark.parametrize('H', [0, 1, 2])
+def test_a_picture_is_drawn(tmp_path, H):
+  from matplotlib import image
+
+  cfg = registry.config('ntm', 'tiny', H=H)
+  params = ntm.init(cfg, jax.random.key(0))
+  sizes = []
+  for episode in pictures.episodes(made(), 2):
+    path = tmp_path / f'{int(episode["size_B"][0])}.png'
+    pictures.draw(path, episode, jax.device_get(ntm.trace(cfg, params, episode)))
+    shown = image.imread(path)
+    assert np.unique(shown[..., :3]).size > 2
+    sizes.append(shown.shape)
+  assert sizes[1][1] > sizes[0][1] and sizes[0][0] == sizes[1][0]  # wider with more steps
