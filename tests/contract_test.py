@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from lmx.models import registry
 from lmx.types import Rows
 
-B, T, P = 3, 12, 4
+B, T, P, S = 3, 12, 4, 9
 SMALL = {'V': 61, 'T': 32}  # over the size for tests, where that is a size of a paper
 COUNTS = {  # without the names in HEADS; where a paper or its code prints the number or fixes it
   ('gpt2', '124m'): 124_439_808,
@@ -42,8 +42,15 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('nplm', 'mlp7'): 2_313_053,
   ('nplm', 'mlp9'): 2_158_273,
   ('nplm', 'ap'): 11_904_264,
+  # Graves et al. 2014, table 3 (of the fifth, sort, see tests/models/ntm_test.py)
+  ('ntm', 'copy_baseline'): 1_352_969,
+  ('ntm', 'repeat_baseline'): 5_312_007,
+  ('ntm', 'recall_baseline'): 1_344_518,
+  ('ntm', 'ngrams_baseline'): 331_905,
   ('awd_lstm', 'ptb'): 24_221_600,
   ('awd_lstm', 'wt2'): 33_556_078,
+  ('transformer', 'base'): 65_144_832,
+  ('transformer', 'big'): 213_147_648,
 }
 
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
@@ -55,6 +62,7 @@ every_sequence = pytest.mark.parametrize(
   'name', [name for name in MODELS if getattr(registry.get(name), 'READS', '') != 'windows']
 )
 causal_models = pytest.mark.parametrize('name', CAUSAL)
+every_encoder_decoder = pytest.mark.parametrize('name', [n for n in MODELS if hasattr(registry.get(n), 'begin')])
 
 
 def config(name: str, **changes):
@@ -79,9 +87,9 @@ def objective(name: str):
   return module, module.settle(module.Config(), LABELS) if hasattr(module, 'settle') else module.Config()
 
 
-def batch_of(V: int, seed: int = 0) -> dict[str, np.ndarray]:
+def batch_of(cfg, seed: int = 0) -> dict[str, np.ndarray]:
   """Every key that some objective or model reads; rows of full length."""
-  rng = np.random.default_rng(seed)
+  rng, V = np.random.default_rng(seed), words(cfg)
   return {
     'tokens_BT': rng.integers(0, V, (B, T)).astype(np.int32),
     'targets_BT': rng.integers(0, V, (B, T)).astype(np.int32),
@@ -92,13 +100,38 @@ def batch_of(V: int, seed: int = 0) -> dict[str, np.ndarray]:
     'weights_BP': np.ones((B, P), np.float32),
     'next_B': np.arange(B, dtype=np.int32) % 2,
     'row_weights_B': np.ones(B, np.float32),
+    'source_BS': rng.integers(0, V, (B, S)).astype(np.int32),
+    'source_valid_BS': np.ones((B, S), bool),
   }
 
 
+def words(cfg) -> int:
+  """Size of the vocabulary; of a model that reads no words, what its vectors are made from."""
+  return getattr(cfg, 'V', SMALL['V'])
+
+
+def part_of(batch, rows=slice(None), steps=slice(None)) -> dict[str, np.ndarray]:
+  """Some rows and steps of a batch, as evaluation needs it: tokens, types, and the whole source."""
+  found = {k: batch[k][rows, steps] for k in ('tokens_BT', 'types_BT')}
+  return found | {k: batch[k][rows] for k in ('source_BS', 'source_valid_BS')}
+
+
+def started(name: str, cfg, batch, length: int):
+  """The state that decoding begins with: of an encoder-decoder, after it has read the source."""
+  model = registry.get(name)
+  if hasattr(model, 'begin'):
+    return model.begin(cfg, params_of(name), batch, length)
+  return model.init_state(cfg, len(batch['tokens_BT']), length)
+
+
 def given(name: str, batch):
-  """The batch with what the model reads beside tokens: the letters of each, or the windows around some."""
+  """The batch with what the model reads beside tokens: the letters or bits of each, or the windows around some."""
   reads = getattr(registry.get(name), 'READS', '')
   tokens_BT = np.asarray(batch['tokens_BT'])
+  if reads == 'vectors':
+    bits = lambda x, width: ((np.asarray(x)[..., None] >> np.arange(width)) & 1).astype(np.float32)
+    found = {**batch, 'inputs_BTI': bits(tokens_BT, config(name).I)}
+    return found | ({'target_bits_BTO': bits(batch['targets_BT'], config(name).O)} if 'targets_BT' in batch else {})
   if reads == 'windows':  # 2 slots on either side of each centre, one update
     noise_BM = (5 * tokens_BT[:, :8] + 3) % config(name).V
     window_BT = np.full((len(tokens_BT), tokens_BT.shape[1] - 4), 2, np.int32)
@@ -148,7 +181,7 @@ def all_params(name: str):
 @every_model
 def test_shapes_and_types(name):
   model, cfg = registry.get(name), config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   features, state = model.apply(cfg, params_of(name), given(name, batch), model.init_state(cfg, B), all_layers=True)
   assert features.last_BTD.shape[:2] == (B, T)
   assert len(features.layers) >= 2
@@ -161,7 +194,7 @@ def test_shapes_and_types(name):
 @pytest.mark.parametrize('name', [name for name in MODELS if getattr(registry.get(name), 'WORDS', True)])
 def test_scores_and_losses_of_words_agree(name):
   model, cfg = registry.get(name), config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   features, _ = model.apply(cfg, params_of(name), given(name, batch), model.init_state(cfg, B))
   logits = model.logits(cfg, params_of(name), features)
   assert logits.shape == (B, T, cfg.V) and logits.dtype == jnp.float32
@@ -183,14 +216,14 @@ def test_every_leaf_of_the_state_leads_with_the_batch(name):
 @every_model
 def test_layers_are_returned_only_on_request(name):
   model, cfg = registry.get(name), config(name)
-  batch, state = batch_of(cfg.V), model.init_state(cfg, B)
+  batch, state = batch_of(cfg), model.init_state(cfg, B)
   assert model.apply(cfg, params_of(name), given(name, batch), state)[0].layers is None
 
 
 @every_model
 def test_jit_equals_eager(name):
   model, cfg = registry.get(name), config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   eager, _ = model.apply(cfg, params_of(name), given(name, batch), model.init_state(cfg, B))
   np.testing.assert_allclose(last(name, batch), eager.last_BTD, rtol=1e-5, atol=1e-5)
 
@@ -198,7 +231,7 @@ def test_jit_equals_eager(name):
 @every_model
 def test_every_parameter_gets_a_gradient(name):
   cfg = config(name)
-  gradients = jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch_of(cfg.V))))(all_params(name))
+  gradients = jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch_of(cfg))))(all_params(name))
   for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
     assert np.abs(leaf).max() > 1e-7, jax.tree_util.keystr(path)
 
@@ -206,10 +239,11 @@ def test_every_parameter_gets_a_gradient(name):
 @every_model
 def test_a_row_does_not_depend_on_its_neighbours(name):
   cfg = config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   before = last(name, batch)
   batch['tokens_BT'] = batch['tokens_BT'].copy()
-  batch['tokens_BT'][1:] = (batch['tokens_BT'][1:] + 7) % cfg.V
+  batch['tokens_BT'][1:] = (batch['tokens_BT'][1:] + 7) % words(cfg)
+  batch['source_BS'] = np.concatenate([batch['source_BS'][:1], (batch['source_BS'][1:] + 7) % words(cfg)])
   after = last(name, batch)
   np.testing.assert_array_equal(after[0], before[0])
   assert not np.allclose(after[1], before[1])
@@ -219,10 +253,10 @@ def test_a_row_does_not_depend_on_its_neighbours(name):
 def test_what_a_change_of_a_token_reaches(name):
   """A causal model's earlier outputs stay bit-equal and later ones change; the others' outputs all change."""
   cfg = config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   before, t = last(name, batch), 5
   batch['tokens_BT'] = batch['tokens_BT'].copy()
-  batch['tokens_BT'][:, t] = (batch['tokens_BT'][:, t] + 1) % cfg.V
+  batch['tokens_BT'][:, t] = (batch['tokens_BT'][:, t] + 1) % words(cfg)
   after = last(name, batch)
   changed_BT = np.abs(after - before).max(-1) > 1e-7
   assert changed_BT[:, t:].all()
@@ -236,7 +270,7 @@ def test_what_a_change_of_a_token_reaches(name):
 def test_padding_on_the_right_changes_nothing(name):
   """What stands in invalid places reaches no valid output, and a padded row is the short row."""
   cfg = config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   lengths = np.array([T, 7, 1])
   batch['valid_BT'] = np.arange(T) < lengths[:, None]
   before = last(name, batch)
@@ -244,18 +278,18 @@ def test_padding_on_the_right_changes_nothing(name):
   after = last(name, batch)
   np.testing.assert_array_equal(after[batch['valid_BT']], before[batch['valid_BT']])
   for b, n in enumerate(lengths):
-    short = {k: v[b : b + 1, :n] for k, v in batch.items() if k in ('tokens_BT', 'types_BT')}
+    short = part_of(batch, slice(b, b + 1), slice(n))
     np.testing.assert_allclose(last(name, short)[0], before[b, :n], rtol=1e-5, atol=1e-5)
 
 
 @causal_models
 def test_state_carried_over_two_parts_equals_one_pass(name):
   model, cfg = registry.get(name), config(name)
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   whole = last(name, batch)
-  state, parts = model.init_state(cfg, B, T), []
+  state, parts = started(name, cfg, batch, T), []
   for t in (slice(0, 5), slice(5, T)):
-    part = {'tokens_BT': batch['tokens_BT'][:, t]}
+    part = given(name, {'tokens_BT': batch['tokens_BT'][:, t]})
     features, state = model.apply(cfg, params_of(name), part, state)
     parts.append(features.last_BTD)
   np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-5)
@@ -265,26 +299,62 @@ def test_state_carried_over_two_parts_equals_one_pass(name):
 def test_decoding_by_token_equals_teacher_forcing(name):
   """Prompts of different lengths, padded on the right with tokens that must not matter, then one token at a time."""
   model, cfg = registry.get(name), config(name)
-  tokens_BT = batch_of(cfg.V)['tokens_BT']
-  whole = last(name, {'tokens_BT': tokens_BT})
+  batch = batch_of(cfg)
+  tokens_BT = batch['tokens_BT']
+  whole = last(name, part_of(batch))
   lengths, longest = np.array([3, 6, 1]), 6
   prompt = {
     'tokens_BT': tokens_BT[:, :longest], 'valid_BT': np.arange(longest) < lengths[:, None]
   }  # fmt: skip
   apply = jax.jit(functools.partial(model.apply, cfg))
-  features, state = apply(params_of(name), prompt, model.init_state(cfg, B, T))
+  features, state = apply(params_of(name), given(name, prompt), started(name, cfg, batch, T))
   for b, n in enumerate(lengths):
     np.testing.assert_allclose(features.last_BTD[b, :n], whole[b, :n], rtol=1e-5, atol=1e-5)
   for i in range(5):
     at = (np.arange(B), lengths + i)
-    features, state = apply(params_of(name), {'tokens_BT': tokens_BT[at][:, None]}, state)
+    features, state = apply(params_of(name), given(name, {'tokens_BT': tokens_BT[at][:, None]}), state)
     np.testing.assert_allclose(features.last_BTD[:, 0], whole[at], rtol=1e-5, atol=1e-5)
+
+
+@every_encoder_decoder
+def test_padding_of_the_source_changes_nothing(name):
+  """Nor does what stands there, in one pass and in the state that decoding begins with."""
+  model, cfg = registry.get(name), config(name)
+  batch = batch_of(cfg)
+  lengths = np.array([S, 5, 1])
+  batch['source_valid_BS'] = np.arange(S) < lengths[:, None]
+  before = last(name, batch)
+  batch['source_BS'] = np.where(batch['source_valid_BS'], batch['source_BS'], 3).astype(np.int32)
+  np.testing.assert_array_equal(last(name, batch), before)
+  start = {'tokens_BT': batch['tokens_BT'][:, :1]}
+  features, _ = model.apply(cfg, params_of(name), start, model.begin(cfg, params_of(name), batch, T))
+  np.testing.assert_allclose(features.last_BTD[:, 0], before[:, 0], rtol=1e-5, atol=1e-5)
+  for b, n in enumerate(lengths):
+    short = {k: v[:, :n] if k.startswith('source') else v for k, v in part_of(batch, slice(b, b + 1)).items()}
+    np.testing.assert_allclose(last(name, short)[0], before[b], rtol=1e-5, atol=1e-5)
+
+
+@every_encoder_decoder
+def test_the_source_reaches_every_output(name):
+  cfg = config(name)
+  batch = batch_of(cfg)
+  before = last(name, batch)
+  for s in (0, S - 1):
+    other = batch['source_BS'].copy()
+    other[:, s] = (other[:, s] + 1) % words(cfg)
+    assert (np.abs(last(name, {**batch, 'source_BS': other}) - before).max(-1) > 1e-7).all()
+
+
+@every_encoder_decoder
+def test_every_leaf_of_the_state_after_the_source_leads_with_the_batch(name):
+  state = started(name, config(name), batch_of(config(name)), 8)
+  assert jax.tree.leaves(state) and all(leaf.shape[0] == B for leaf in jax.tree.leaves(state))
 
 
 @every_model
 def test_bfloat16_is_finite_and_near(name):
   cfg, half = config(name), config(name, dtype='bfloat16')
-  batch = batch_of(cfg.V)
+  batch = batch_of(cfg)
   run = lambda cfg: jax.jit(jax.value_and_grad(lambda p: loss_of(name, cfg, p, batch)))(all_params(name))
   (exact, _), (value, gradients) = run(cfg), run(half)
   assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
@@ -296,7 +366,7 @@ def test_bfloat16_is_finite_and_near(name):
 @every_model
 def test_overfits_one_batch(name):
   cfg = config(name)
-  batch, optimizer = batch_of(cfg.V), optax.adam(3e-3)
+  batch, optimizer = batch_of(cfg), optax.adam(3e-3)
   params = all_params(name)
 
   @jax.jit
@@ -317,7 +387,7 @@ def test_overfits_one_batch(name):
 def test_switches_of_the_engine_change_no_gradient(name):
   fields = registry.get(name).Config.__dataclass_fields__
   switches = [{f: True} for f in ('scan', 'remat') if f in fields]
-  batch = batch_of(config(name).V)
+  batch = batch_of(config(name))
   grad = lambda cfg: jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch)))(all_params(name))
   plain = grad(config(name))
   for switch in switches:
@@ -330,7 +400,7 @@ def test_dropout_needs_a_key(name):
   """key=None is evaluation; a key changes the output, and the same key changes it alike."""
   model = registry.get(name)
   rates = [f for f in model.Config.__dataclass_fields__ if f.startswith('dropout')]
-  batch = batch_of(config(name).V)
+  batch = batch_of(config(name))
   for rate in rates:
     cfg = dataclasses.replace(config(name), **{rate: 0.5})
     run = lambda key, cfg=cfg: np.asarray(
@@ -377,7 +447,7 @@ def test_every_printed_count_belongs_to_a_variant():
 def test_a_model_with_rows_reads_those_and_no_others(name):
   """The loss from `Rows` is the loss from the tables, and the gradient of every other row is zero."""
   model, cfg = registry.get(name), config(name)
-  batch = given(name, batch_of(cfg.V))
+  batch = given(name, batch_of(cfg))
   flat = flatten_dict(params_of(name), sep='/')
   rows = model.rows(cfg, batch)
   read = {k: Rows(jax.tree.map(lambda ids, table=flat[k]: table[ids], ids)) for k, ids in rows.items()}

@@ -30,12 +30,22 @@ SIZES = {
   'awd_lstm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, **{f'dropout_{where}': 0.0 for where in AWD_LSTM_DROPOUTS}},
   'ulmfit': {'V': 64, 'E': 32, 'D': 32, 'N': 1, **{f'dropout_{where}': 0.0 for where in AWD_LSTM_DROPOUTS}},
   'nplm': {'V': 64, 'n': 4, 'm': 8, 'h': 16},
+  'ntm': {'D': 32, 'H': 2, 'rows': 8, 'width': 8},
   'elmo': {'V': 64, 'filters': ((1, 16), (2, 16)), 'cells': 16, 'projection': 32, 'N': 1, 'dropout': 0.0},
   'bilstm': {'V': 64, 'E': 32, 'D': 16, 'N': 1, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
+  # Reads the mean, as layouts draw positions of their own; what hard attention adds to the loss is all the same there.
+  'seq2seq': {'V': 64, 'E': 32, 'D': 32, 'A': 16, 'maxout': 16, 'reading': 'hard', 'expected': 1.0,
+              'doubly_stochastic': 0.1},
   'bert': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
+  'transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
+  'memory_compressed': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'pattern': 'LM', 'dropout': 0.0},
 }
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
-OPTIONS = {'bilstm': {'labels': ('B-x', 'I-x', 'O')}}  # of a model's own objective
+OPTIONS = {  # of a model's own objective
+  'bilstm': {'labels': ('B-x', 'I-x', 'O')},
+  'seq2seq': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
+  'transformer': {'smoothing': 0.1},
+}
 FINE_TUNED = {  # model, objective other than its own, options of that objective
   'ulmfit': (
     'awd_lstm', 'classify', {'classes': 3, 'head': (8,), 'bptt': 5, 'dropout_pooled': 0.0, 'dropout_head': 0.0}
@@ -47,9 +57,15 @@ OPTIMIZERS = {
   'awd_lstm': {'optimizer': 'sgd', 'lr': 1.0, 'clip_norm': 0.25, 'momentum': 0.5, **AVERAGED},
   'ulmfit': {'optimizer': 'adam', 'lr': 0.01, 'b1': 0.7, 'layer_decay': 1 / 2.6, 'unfreeze_every': 0.3},
   'nplm': {'optimizer': 'sgd', 'lr': 0.5, 'momentum': 0.5, 'schedule': 'inverse_time', 'decrease': 0.01},
+  'ntm': {'optimizer': 'rmsprop_graves', 'lr': 1e-3, 'momentum': 0.9, 'clip_value': 10.0},
   'elmo': {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0},
   'bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
+  'seq2seq': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
+  'transformer': {
+    'optimizer': 'adam', 'lr': 0.1, 'b2': 0.98, 'eps': 1e-9, 'schedule': 'inverse_sqrt', 'width': 32, 'warmup_steps': 4,
+  },
+  'memory_compressed': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
 }
 
 
@@ -61,6 +77,13 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
   valid_BT = np.arange(LENGTH) < lengths_B[:, None]
   tokens = np.where(np.arange(LENGTH + 1) <= lengths_B[:, None], rng.integers(1, 64, (ROWS, LENGTH + 1)), 0)
   found = {'tokens_BT': tokens[:, :-1].astype(np.int32), 'valid_BT': valid_BT}
+  if name == 'ntm':
+    bits = lambda x, width: ((x[..., None] >> np.arange(width)) & 1).astype(np.float32)
+    return {
+      'inputs_BTI': bits(tokens[:, :-1], 6), 'target_bits_BTO': bits(tokens[:, 1:], 5), 'valid_BT': valid_BT,
+      'weights_BT': (valid_BT & (np.arange(LENGTH) >= lengths_B[:, None] - 2)).astype(np.float32),
+      'row_weights_B': (lengths_B > 0).astype(np.float32), 'size_B': lengths_B.astype(np.int32),
+    }  # fmt: skip
   if name in ('elmo', 'bilstm'):
     letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 261 + 0 * x], -1).astype(np.int32)
     found |= {'characters_BTC': letters(tokens[:, :-1]), 'weights_BT': valid_BT.astype(np.float32)}
@@ -85,6 +108,10 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': real_B.astype(np.float32),
     }
   found |= {'targets_BT': tokens[:, 1:].astype(np.int32), 'weights_BT': valid_BT.astype(np.float32)}
+  if name in ('seq2seq', 'transformer'):
+    other = np.roll(np.arange(ROWS), 2)  # the row of another, so that some rows have only one of the two sides
+    source_valid_BS = np.arange(LENGTH + 1) < lengths_B[other][:, None]
+    return found | {'source_BS': tokens[other].astype(np.int32), 'source_valid_BS': source_valid_BS}
   if name == 'awd_lstm':
     found['rate_B'] = np.full(ROWS, 0.5 + 0.1 * step, np.float32)
   return found | {'reset_B': np.arange(ROWS) % 4 == step % 4}

@@ -21,7 +21,7 @@ import pytest
 
 from experiments import common
 from lmx import config, objectives, state, step
-from lmx.data import batching, pipeline, tokenizers
+from lmx.data import batching, pipeline, sources, tokenizers
 from lmx.data import corpus as corpora
 from lmx.errors import InputError
 from lmx.models import registry
@@ -56,11 +56,14 @@ def small_corpus(batching: str, spelled: bool = False):
   if spelled:
     tokenizer = tokenizers.with_all_words(tokenizer, ['omega'])
   texts = {'train': documents, 'valid': documents[:2], 'test': documents[2:4]}
+  if batching == 'translation':
+    texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
   if batching in ('documents', 'tagged'):
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:40])] for name in texts}
   made = corpora.Corpus.from_texts(
-    texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()}
-  )
+    texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
+    sides=('xx', 'yy') if batching == 'translation' else (),
+  )  # fmt: skip
   if batching not in ('pairs', 'both_ways', 'tagged'):
     return made
   splits = {}
@@ -79,6 +82,8 @@ def one_batch(data: pipeline.Config, rows: int):
   data = dataclasses.replace(data, batch_size=rows, eval_batch_size=0)
   if data.batching.name == 'pairs':
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, dupe_factor=1))
+  if data.batching.name == 'translation':
+    data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, tokens=0))
   return pipeline.batches(data, small_corpus(data.batching.name, data.characters > 0), 'train', 0, train=True)(0)
 
 
@@ -117,7 +122,7 @@ def build_abstractly(run: config.Run):
 
 def to_run(path_and_arg: str, overrides=()) -> config.Run:
   loaded = config.load(path_and_arg, overrides)
-  return settled(config.to_run(loaded, vocab_size=None if loaded.model.V else loaded.data.vocab_size or 8000))
+  return settled(config.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else loaded.data.vocab_size or 8000))
 
 
 def settled(run: config.Run) -> config.Run:
@@ -146,7 +151,7 @@ def test_default_is_the_first_variant(path):
 @pytest.mark.parametrize('path', FILES)
 def test_tiny_needs_nothing_but_a_laptop(path):
   run = to_run(f'{path}:tiny')
-  assert run.variant == 'tiny' and run.data.dataset.startswith('embedded') and not run.data.manual_dir
+  assert run.variant == 'tiny' and run.data.dataset.startswith(('embedded', 'generated')) and not run.data.manual_dir
   assert 0 < run.train.steps <= 50 and run.data.batch_size * run.data.length <= 1024
 
 
@@ -172,9 +177,9 @@ def test_table_rows_name_a_run(path):
   assert len(set(ids)) == len(ids)
   for row in module(path).TABLE:
     to_run(f'{path}:{row.arg}')
-    assert row.split in ('train', 'valid', 'test') and math.isfinite(row.value)
+    assert row.split in sources.SPLITS and math.isfinite(row.value)
     assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc', 'error_percent', 'analogies_percent', 'accuracy',
-                          'perplexity_average')
+                          'perplexity_average', 'bleu_tokenised', 'bleu_tokenised_lower')
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -194,8 +199,23 @@ def test_every_option_is_honoured():
     ('experiments/nplm/brown.py', 'mlp9', 'rate=4e-3'),
     ('experiments/nplm/brown.py', 'mlp9', 'epochs=6'),
     ('experiments/nplm/quickstart.py', 'fast', 'direct=true'),
+    ('experiments/transformer/multi30k.py', 'en_de', 'cased'),
+    *(('experiments/seq2seq/quickstart.py', 'luong', option) for option in ('reads=digits', 'reading=hard')),
+    *(('experiments/seq2seq/multi30k.py', variant, 'recipe=paper') for variant in ('rnnsearch', 'luong')),
+    ('experiments/seq2seq/wmt14.py', 'rnnsearch', 'length=30'),
+    *(
+      ('experiments/seq2seq/wmt14.py', 'luong', option)
+      for option in ('score=dot', 'window=local_m', 'feed=false', 'attention=false', 'dropout=false', 'reverse=false')
+    ),
+    ('experiments/memory_compressed/documents.py', 't_dmca', 'length=2000'),
+    ('experiments/memory_compressed/documents.py', 't_dmca', 'fidelity=released'),
+    *(('experiments/transformer/wmt14.py', 'big', option) for option in ('pair=en_fr', 'fidelity=released')),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
+    *(
+      ('experiments/ntm/tasks.py', 'copy', option)
+      for option in ('network=ff', 'network=baseline', 'recipe=paper', 'sequences=160', 'rate=2e-3')
+    ),
     *(('experiments/elmo/text.py', 'mini', option) for option in ('epochs=2', 'optimizer=adam')),
     *(('experiments/elmo/wnut17.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune')),
     *(('experiments/elmo/sst.py', 'elmo', option) for option in ('place=both', 'bilm=small', 'fine_tune', 'phrases')),
@@ -269,7 +289,7 @@ def test_every_field_of_every_section_is_read():
 
 @functools.cache
 def traced(run: config.Run) -> str:
-  """Digest of the traced initialisation and gradient of the loss, literals and shapes included."""
+  """Digest of the traced initialisation and gradient of the loss; literals, constants and shapes included."""
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   batch = one_batch(run.data, 2)
 
@@ -284,8 +304,9 @@ def traced(run: config.Run) -> str:
     measured = objective.loss(run.objective, model, run.model, params, batch, start)
     return jax.value_and_grad(loss)(params, batch, start, key), measured.metrics
 
-  text = str(jax.make_jaxpr(everything)(jax.random.key(0), batch))
-  return hashlib.sha256(text.encode()).hexdigest()
+  made = jax.make_jaxpr(everything)(jax.random.key(0), batch)
+  constants = b''.join(np.asarray(x).tobytes() for x in made.consts)
+  return hashlib.sha256(str(made).encode() + constants).hexdigest()
 
 
 # What a field is changed to, where adding to a number or turning a switch would not do, and what must hold for it to
@@ -298,6 +319,20 @@ MODEL_CHANGES: dict = {
   ('gpt2', 'init'): ({}, 'released'),
   'attention': ({'attention': 'xla'}, 'blocked'),
   ('rnn_lm', 'cell'): ({}, 'gru'),
+  ('seq2seq', 'design'): ({}, 'cho'),
+  ('seq2seq', 'cell'): ({}, 'gru'),
+  ('seq2seq', 'reverse'): ({'bidirectional': False}, True),
+  ('seq2seq', 'score'): ({}, 'general'),
+  ('seq2seq', 'S'): ({'score': 'location', 'S': 50}, 60),
+  ('seq2seq', 'window'): ({}, 'local_m'),
+  ('seq2seq', 'reach'): ({'window': 'local_p'}, 4),
+  ('seq2seq', 'reading'): ({}, 'hard'),
+  ('seq2seq', 'expected'): ({'reading': 'hard'}, 0.25),
+  ('seq2seq', 'input_feeding'): ({'design': 'luong', 'bidirectional': False}, False),
+  ('seq2seq', 'readout'): ({}, 'current'),
+  ('seq2seq', 'tied'): ({'E': 8}, True),
+  ('seq2seq', 'init'): ({}, 'paper'),
+  ('seq2seq', 'backend'): ({'cell': 'gru', 'backend': 'scan'}, 'custom'),
   ('rnn_lm', 'bias'): ({}, 'double'),
   ('rnn_lm', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('awd_lstm', 'E'): ({}, 20),
@@ -310,17 +345,32 @@ MODEL_CHANGES: dict = {
   ('elmo', 'filters'): ({}, ((1, 4), (2, 8))),
   ('elmo', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('bilstm', 'char_filters'): ({}, ((2, 6),)),
+  ('ntm', 'I'): None,
+  ('ntm', 'O'): None,
+  ('ntm', 'controller'): ({}, 'feedforward'),
+  ('ntm', 'memory'): ({}, 'constant'),
   ('bilstm', 'bilm_filters'): ({}, ((1, 4), (2, 8))),
   ('bilstm', 'elmo'): ({}, 'input'),
   ('bilstm', 'backend'): ({'backend': 'scan'}, 'custom'),
+  ('transformer', 'norm'): ({}, 'pre'),
+  ('memory_compressed', 'norm'): ({}, 'post'),
+  ('memory_compressed', 'positions'): ({}, 'halves'),
+  ('memory_compressed', 'pattern'): ({}, 'ML'),
+  ('memory_compressed', 'compress'): ({}, 'input'),
+  ('memory_compressed', 'window'): ({}, 3),
+  ('transformer', 'positions'): ({}, 'halves'),
+  ('transformer', 'biases'): ({}, 'none'),
 }
-SPELLED = {'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}}  # what they need besides
-CHUNKS = {'skipgrams': {'chunk': 8}}
+SPELLED = {  # what they need besides
+  'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}, 'algorithmic': {'dataset': 'generated'},
+}  # fmt: skip
+CHUNKS = {'skipgrams': {'chunk': 8}, 'algorithmic': {'bits': 4}}
 
 
 @pytest.mark.parametrize('name', registry.names())
 def test_every_field_of_a_model_changes_what_is_computed(name):
-  kinds = {'masked_lm': 'pairs', 'skipgram': 'skipgrams', 'bidirectional_lm': 'both_ways', 'tag': 'tagged'}
+  kinds = {'masked_lm': 'pairs', 'skipgram': 'skipgrams', 'bidirectional_lm': 'both_ways', 'tag': 'tagged',
+           'translation': 'translation', 'bits': 'algorithmic'}  # fmt: skip
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   base = {
     'model': {'name': name, 'variant': 'tiny'},
@@ -334,7 +384,10 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
 
   for field in dataclasses.fields(registry.get(name).Config):
     default = getattr(run_with().model, field.name)
-    context, value = MODEL_CHANGES.get((name, field.name), MODEL_CHANGES.get(field.name, ({}, None)))
+    change = MODEL_CHANGES.get((name, field.name), MODEL_CHANGES.get(field.name, ({}, None)))
+    if change is None:
+      continue  # follows from the data; the model's own tests refuse another value
+    context, value = change
     if value is None and isinstance(default, bool):
       value = not default
     elif value is None and isinstance(default, int):
@@ -349,13 +402,21 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
 # Objective -> (a model, a batching) that it goes with, where these are not the LSTM and streams.
 OBJECTIVE_SETTINGS = {
   'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'bidirectional_lm': ('elmo', 'both_ways'),
-  'tag': ('bilstm', 'tagged'),
+  'tag': ('bilstm', 'tagged'), 'translation': ('seq2seq', 'translation'), 'bits': ('ntm', 'algorithmic'),
 }  # fmt: skip
+# What the model must be for all fields to matter.
+OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
 # As MODEL_CHANGES, for objectives; None where the data decides the field.
 OBJECTIVE_CHANGES: dict = {
   ('bidirectional_lm', 'samples'): ({'samples': 5}, 7),
   ('bidirectional_lm', 'correct_target'): ({'samples': 5}, False),
+  ('bits', 'lengths'): ({}, (2, 3)),
   ('tag', 'labels'): None,
+  ('translation', 'smoothing'): ({}, 0.2),
+  ('translation', 'smoothing_form'): ({'smoothing': 0.1}, 'released'),
+  ('translation', 'reinforce'): ({}, 1.0),
+  ('translation', 'entropy'): ({}, 0.1),
+  ('translation', 'baseline_decay'): ({'reinforce': 1.0}, 0.5),
   ('classify', 'classes'): None,
   ('classify', 'pooling'): ({}, 'last'),
   ('classify', 'head'): ({}, (9, 8)),
@@ -369,7 +430,7 @@ OBJECTIVE_CHANGES: dict = {
 def test_every_field_of_an_objective_changes_what_is_computed(name):
   model, batching = OBJECTIVE_SETTINGS.get(name, ('rnn_lm', 'streams'))
   base = {
-    'model': {'name': model, 'variant': 'tiny'},
+    'model': {'name': model, 'variant': 'tiny', **OBJECTIVE_MODELS.get(name, {})},
     'data': {'batching': batching, 'length': 16, **SPELLED.get(batching, {})},
     'train': {'steps': 1},
   }
@@ -392,6 +453,8 @@ def test_every_field_of_an_objective_changes_what_is_computed(name):
 OPTIM_CHANGES: dict = {
   'optimizer': ({}, 'sgd'),
   'accumulator': ({'optimizer': 'adagrad'}, 1.0),
+  'rms_decay': ({'optimizer': 'rmsprop_graves'}, 0.5),
+  'clip_value': ({'optimizer': 'sgd'}, 0.01),
   'lr': ({}, 0.5),
   'b1': ({}, 0.5),
   'b2': ({}, 0.9),
@@ -471,6 +534,8 @@ DATA_CHANGES: dict = {
   'cache_dir': None,
   'check_sizes': None,
   'split_fraction': None,
+  'source': None,
+  'target': None,
   'vocabulary_splits': None,
   'reverse': None,
   'train_splits': None,
@@ -498,6 +563,19 @@ _TREE = {'chunk': 16, 'negative': 0, 'top_nodes': 1}
 BATCHING_CHANGES: dict = {
   ('documents', 'buckets'): ({}, (8, 16)),
   ('tagged', 'buckets'): ({}, (8, 32)),
+  ('translation', 'tokens'): ({}, 128),
+  ('translation', 'rows_multiple'): ({'tokens': 128}, 3),
+  ('translation', 'buckets'): ({}, (8, 12)),
+  ('algorithmic', 'task'): ({}, 'recall'),
+  ('algorithmic', 'bits'): ({}, 5),
+  ('algorithmic', 'min_length'): ({}, 7),
+  ('algorithmic', 'repeats'): ({'task': 'repeat_copy'}, 4),
+  ('algorithmic', 'returned'): ({'task': 'sort'}, 4),
+  ('algorithmic', 'context'): ({'task': 'ngrams', 'min_length': 12}, 3),
+  ('algorithmic', 'sequences'): ({}, 8),
+  ('algorithmic', 'eval_sequences'): ({}, 10),
+  ('algorithmic', 'test_lengths'): ({}, (3, 30)),
+  ('algorithmic', 'test_repeats'): ({'task': 'repeat_copy'}, 3),
   ('streams', 'random_length'): ({}, True),
   ('streams', 'length_multiple'): ({'random_length': True}, 8),
   ('windows', 'stride'): ({}, 8),
@@ -523,11 +601,11 @@ BATCHING_CHANGES: dict = {
 
 
 def first_batches(cfg: pipeline.Config) -> str:
-  """Digest of a few batches of two epochs of training and of the evaluation."""
+  """Digest of a few batches of two epochs of training and of the evaluations."""
   found = hashlib.sha256()
-  for train in (True, False):
-    corpus = small_corpus(cfg.batching.name, cfg.characters > 0)
-    made = pipeline.batches(cfg, corpus, 'train' if train else 'valid', 0, train=train)
+  for split in ('train', 'valid', 'test'):
+    corpus, train = small_corpus(cfg.batching.name, cfg.characters > 0), split == 'train'
+    made = pipeline.batches(cfg, corpus, split, 0, train=train)
     for at in (0, 1, 2, made.steps, made.steps + 1) if train else (0, 1, 2):
       for key, array in sorted(made(at).items()):
         found.update(f'{key}{array.shape}{array.dtype}'.encode() + np.ascontiguousarray(array).tobytes())

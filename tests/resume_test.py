@@ -16,7 +16,10 @@ import pytest
 
 from lmx import checkpoint
 
-EXPERIMENTS = ('rnn_lm', 'gpt2', 'bert', 'awd_lstm', 'nplm', 'ulmfit', 'elmo', 'word2vec')
+EXPERIMENTS = (
+  'rnn_lm', 'gpt2', 'bert', 'awd_lstm', 'nplm', 'ulmfit', 'elmo', 'word2vec', 'ntm', 'seq2seq', 'transformer',
+  'memory_compressed',
+)  # fmt: skip
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 

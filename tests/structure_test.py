@@ -34,17 +34,21 @@ LEAVES = {
   'state': {'types', 'errors'},
   'step': {'types', 'errors', 'optim', 'state'},
   'sparse_step': {'types', 'errors', 'optim', 'state', 'step'},
-  'decode': {'types', 'errors'},
+  'sampling': {'types', 'errors'},
+  'decode': {'types', 'errors', 'sampling'},
+  'beam': {'types', 'errors', 'decode'},
   'cost': {'types', 'errors'},
   'log': {'errors'},
+  'pictures': {'errors'},
+  'translation_pictures': {'errors'},
   'checksum': {'errors'},
   'commit': {'errors', 'checksum'},
   'checkpoint': {'errors', 'checksum', 'commit'},
 }
 # Parts that put the others together: only they may import one another, and only the last two import train.
 TOGETHER = {
-  'config', 'restored', 'evaluate', 'predictions', 'pointer', 'mixture', 'wordvectors', 'results', 'train', 'cli',
-  '__init__',
+  'config', 'restored', 'evaluate', 'predictions', 'translate', 'translated', 'pointer', 'mixture', 'wordvectors',
+  'results', 'train', 'cli', '__init__',
 }  # fmt: skip
 JAX = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 PICKLES = {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'shelve', 'marshal'}
@@ -71,7 +75,7 @@ def tops(path: pathlib.Path) -> set[str]:
 
 
 def part(path: pathlib.Path) -> str:
-  """'layers' for lmx/layers/attention.py, 'state' for lmx/state.py."""
+  """'layers' for lmx/layers/scaled_dot.py, 'state' for lmx/state.py."""
   return path.relative_to(ROOT / 'lmx').parts[0].removesuffix('.py')
 
 
