@@ -51,6 +51,10 @@ PRESETS = {
   'bert_base': Preset('bert:base', (), 4, 128),
   'lstm650': Preset('rnn_lm:medium', (), 20, 35, 'sgd', 5.0),  # arXiv 1409.2329, section 4.1
   'awd_lstm': Preset('awd_lstm:ptb', (), 20, 70, 'sgd', 0.25),  # arXiv 1708.02182, section 5; batch as released
+  'transformer': Preset(
+    'transformer:tiny', ('V=8000', 'D=256', 'F=1024', 'encoder_layers=3', 'decoder_layers=3'), 32, 32, 'adam'
+  ),
+  'rnnsearch': Preset('seq2seq:rnnsearch_small', ('V=10000',), 64, 16, 'adam'),
   'lstm1150': Preset('rnn_lm:medium', ('E=1150', 'D=1150'), 40, 70, 'sgd', 0.25),  # width of arXiv 1708.02182
 }
 
@@ -222,8 +226,13 @@ def peer_spec(subject: Subject) -> dict[str, Any]:
   cfg, name = subject.task.cfg, subject.task.model.__name__.rsplit('.', 1)[-1]
   if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied:
     return _awd_lstm_spec(subject)
+  if name == 'transformer' and cfg.norm == 'post' and cfg.encoder_layers == cfg.decoder_layers:
+    return _translator_spec(subject, 'marian', cfg.dropout) | {'N': cfg.encoder_layers, 'H': cfg.H, 'F': cfg.F}
+  if name == 'seq2seq' and (cfg.design, cfg.cell, cfg.score, cfg.N) == ('bahdanau', 'gru', 'additive', 2):
+    return _translator_spec(subject, 'rnnsearch', 0.0) | {field: getattr(cfg, field) for field in ('E', 'A', 'maxout')}
   if name not in _DROPOUT:
-    raise InputError(f'the peer has no model "{name}"; it has {", ".join([*_DROPOUT, "awd_lstm (LSTM, tied)"])}')
+    others = ('awd_lstm (LSTM, tied)', 'transformer (post-norm)', 'seq2seq (rnnsearch with the cell gru)')
+    raise InputError(f'the peer has no model "{name}" like this one; it has {", ".join([*_DROPOUT, *others])}')
   rates = {getattr(cfg, field) for field in _DROPOUT[name]}
   optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
   if len(rates) > 1:
@@ -239,6 +248,14 @@ def peer_spec(subject: Subject) -> dict[str, Any]:
     'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
     'threads': _cores(),
   }
+
+
+def _translator_spec(subject: Subject, kind: str, dropout: float) -> dict[str, Any]:
+  cfg = subject.task.cfg
+  return {
+    'kind': kind, 'V': cfg.V, 'D': cfg.D, 'dropout': dropout, 'batch': subject.batch, 'length': subject.length,
+    'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
+  }  # fmt: skip
 
 
 def _awd_lstm_spec(subject: Subject) -> dict[str, Any]:

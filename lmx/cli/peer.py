@@ -1,6 +1,6 @@
 """The same training step in PyTorch, run by another interpreter, for `lmx bench --peer=/path/to/python`.
 
-It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2 and bert:
+It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2, bert and marian:
   /path/to/python peer.py < requests.jsonl
 
 Protocol: one JSON object per line on standard input, one answer per line on standard output. The end of the input
@@ -9,12 +9,15 @@ ends the program; what libraries print goes to standard error.
 1. A model, which may be sent again to start over:
    {"kind": "lstm", "V": 10000, "E": 650, "D": 650, "N": 2, "batch": 20, "length": 35, "threads": 2}
    kind        "gpt2" (transformers GPT2LMHeadModel), "bert" (transformers BertForPreTraining), "lstm", "gru",
-               "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias), or "awd_lstm" (PyTorch's
-               LSTM kernel layer by layer, the last of width E, with the dropouts and penalties of Merity et al. 2018)
-   V, D, N     vocabulary, width, layers
+               "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias), "awd_lstm" (PyTorch's
+               LSTM kernel layer by layer, the last of width E, with the dropouts and penalties of Merity et al. 2018),
+               "marian" (transformers MarianMTModel, a Transformer) or "rnnsearch" (torch.nn's GRU in both directions,
+               then a GRU cell that looks at it, Bahdanau et al. 2015); these two read as many source tokens
+   V, D, N     vocabulary, width, layers; marian: N of the encoder and as many of the decoder
+   A, maxout   rnnsearch: widths of the alignment and of the deep output
    E           embedding width of the recurrent kinds (D)
    tied        recurrent kinds: the output matrix is the embedding (false)
-   H, F        gpt2, bert: heads; width of the feed-forward layer (4 D)
+   H, F        gpt2, bert, marian: heads; width of the feed-forward layer (4 D)
    predictions bert: positions predicted per row (15% of the length)
    dropout     rate, of every kind that the model has (0); awd_lstm: the five rates as {"input": 0.4, ...}
    alpha, beta awd_lstm: factors of the two activation penalties
@@ -40,7 +43,7 @@ import sys
 import time
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
-KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm')
+KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch')
 
 
 def _recurrent(spec, torch):
@@ -152,6 +155,62 @@ def _bert(spec, torch):
   return model, loss
 
 
+def _marian(spec, torch):
+  """Builds (model, loss function) of a Transformer for translation."""
+  import transformers
+
+  V, D, N, H, F = spec['V'], spec['D'], spec['N'], spec['H'], spec.get('F', 4 * spec['D'])
+  model = transformers.MarianMTModel(
+    transformers.MarianConfig(
+      vocab_size=V, decoder_vocab_size=V, d_model=D, encoder_layers=N, decoder_layers=N, encoder_attention_heads=H,
+      decoder_attention_heads=H, encoder_ffn_dim=F, decoder_ffn_dim=F, activation_function='relu', scale_embedding=True,
+      max_position_embeddings=spec['length'], dropout=spec['dropout'], share_encoder_decoder_embeddings=True,
+      pad_token_id=V - 1, eos_token_id=0, decoder_start_token_id=0, forced_eos_token_id=None, use_cache=False,
+      attn_implementation='sdpa',
+    )
+  )  # fmt: skip
+  mask_BT = torch.ones(spec['batch'], spec['length'], dtype=torch.long)
+
+  def loss():
+    source_BS = torch.randint(V, mask_BT.shape)
+    tokens_BT = torch.randint(V, (spec['batch'], spec['length'] + 1))
+    scores = model(input_ids=source_BS, attention_mask=mask_BT, decoder_input_ids=tokens_BT[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(scores.view(-1, V), tokens_BT[:, 1:].reshape(-1))
+
+  return model, loss
+
+
+def _rnnsearch(spec, torch):
+  """Builds (modules, loss function) of the encoder-decoder with additive attention."""
+  nn = torch.nn
+  V, E, D, A, W = (spec[name] for name in ('V', 'E', 'D', 'A', 'maxout'))
+  modules = nn.ModuleDict({
+    'source': nn.Embedding(V, E), 'target': nn.Embedding(V, E), 'start': nn.Linear(D, D),
+    'encoder': nn.GRU(E, D, bidirectional=True, batch_first=True), 'cell': nn.GRUCell(E + 2 * D, D),
+    'query': nn.Linear(D, A, bias=False), 'key': nn.Linear(2 * D, A), 'score': nn.Linear(A, 1, bias=False),
+    'deep': nn.Linear(3 * D + E, 2 * W), 'output': nn.Linear(W, V),
+  })  # fmt: skip
+
+  def loss():
+    shape = (spec['batch'], spec['length'])
+    tokens_BT = torch.randint(V, (shape[0], shape[1] + 1))
+    h_BSH, last = modules['encoder'](modules['source'](torch.randint(V, shape)))
+    s_BD, key_BSA = torch.tanh(modules['start'](last[1])), modules['key'](h_BSH)
+    e_BTE = modules['target'](tokens_BT[:, :-1])
+    states, contexts = [], []
+    for t in range(shape[1]):
+      a_BS1 = modules['score'](torch.tanh(modules['query'](s_BD)[:, None] + key_BSA)).softmax(1)
+      c_BH = (a_BS1 * h_BSH).sum(1)
+      states.append(s_BD)
+      contexts.append(c_BH)
+      s_BD = modules['cell'](torch.cat([e_BTE[:, t], c_BH], -1), s_BD)
+    deep = modules['deep'](torch.cat([torch.stack(states, 1), e_BTE, torch.stack(contexts, 1)], -1))
+    scores = modules['output'](deep.unflatten(-1, (W, 2)).amax(-1))
+    return nn.functional.cross_entropy(scores.view(-1, V), tokens_BT[:, 1:].reshape(-1))
+
+  return modules, loss
+
+
 def build(spec):
   """Returns (parameters, function that runs one training step and returns its loss, answer to the request)."""
   import torch
@@ -160,7 +219,8 @@ def build(spec):
   if spec['kind'] not in KINDS:
     raise ValueError(f'unknown kind "{spec["kind"]}"; known: {", ".join(KINDS)}')
   torch.set_num_threads(spec['threads'])
-  model, loss_of = {'gpt2': _gpt2, 'bert': _bert, 'awd_lstm': _awd_lstm}.get(spec['kind'], _recurrent)(spec, torch)
+  special = {'gpt2': _gpt2, 'bert': _bert, 'awd_lstm': _awd_lstm, 'marian': _marian, 'rnnsearch': _rnnsearch}
+  model, loss_of = special.get(spec['kind'], _recurrent)(spec, torch)
   model.train()
   weights = list(model.parameters())
   make = {'adamw': torch.optim.AdamW, 'adam': torch.optim.Adam, 'sgd': torch.optim.SGD}[spec['optimizer']]

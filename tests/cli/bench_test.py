@@ -37,7 +37,10 @@ def test_presets_exist(name):
   subject = bench.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, 0.0, None, None)
   spec = bench.peer_spec(subject)
   assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
-  kinds = {'gpt2': 'gpt2', 'bert': 'bert', 'rnn_lm': 'lstm', 'awd_lstm': 'awd_lstm'}
+  kinds = {
+    'gpt2': 'gpt2', 'bert': 'bert', 'rnn_lm': 'lstm', 'awd_lstm': 'awd_lstm', 'transformer': 'marian',
+    'seq2seq': 'rnnsearch',
+  }  # fmt: skip
   assert spec['kind'] == kinds[preset.model.split(':')[0]]
 
 
