@@ -44,7 +44,8 @@ def get_config(arg: str = ''):
       'length': 16,
     },
     'optim': {'optimizer': 'adam', 'lr': 4e-3, 'schedule': 'cosine', 'warmup_steps': 100, 'clip_norm': 1.0},
-    'train': {'steps': 1500, 'eval_every': 500},
+    'train': {'steps': 3000 if kind == 'luong' else 1500, 'eval_every': 500},
+    'evaluation': {'beam': 4, 'baselines': False},
   }
   hard = {'model': {'reading': 'hard'}, 'objective': {'reinforce': 1.0, 'entropy': 0.01}}
   tiny = common.tiny_translator(E=12, D=16, A=10, maxout=8, init_scale=0.3)
