@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -26,20 +24,13 @@ import jax.numpy as jnp
 
 from lmx.layers import scaled_dot
 from lmx.layers.masks import Look
-from lmx.layers.transformer import Cache, Projection, write
+from lmx.layers.transformer import Cache, Projection, SelfAttention, write
 from lmx.types import Array
 
 
-class LocalAttention(nn.Module):
+class LocalAttention(SelfAttention):
   """Attention inside blocks of `window` tokens; the cache is (keys, values), each (B, length, H, K)."""
 
-  heads: int
-  causal: bool
-  std: float
-  residual_std: float
-  backend: str
-  rate: float
-  drawn: Mapping[str, Any]
   window: int = 256
 
   @nn.compact
@@ -64,7 +55,7 @@ class LocalAttention(nn.Module):
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
 
-class CompressedAttention(nn.Module):
+class CompressedAttention(SelfAttention):
   """Attention to compressed keys and values; the cache is both, each (B, `slots(length, stride)`, H, K).
 
   Attributes:
@@ -73,13 +64,6 @@ class CompressedAttention(nn.Module):
       one kernel for both (tensor2tensor).
   """
 
-  heads: int
-  causal: bool
-  std: float
-  residual_std: float
-  backend: str
-  rate: float
-  drawn: Mapping[str, Any]
   stride: int = 3
   of: str = 'keys'
 
