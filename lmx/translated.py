@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -63,14 +62,9 @@ def scores(
   """
   lengths = [max(len(line.split()), 1) for line in lines]
   language = language if len(language) == 2 else ''
-  found = dict(metrics.figures(hypotheses, references, language=language, source_lengths=lengths))
-  if lower_case:
-    bleu = functools.partial(metrics.bleu, lower_case=True)
-    whole = bleu(hypotheses, references)
-    found |= {'bleu': whole.score, 'bleu_signature': whole.signature, 'brevity_penalty': whole.brevity_penalty,
-              'length_ratio': whole.ratio, 'precisions': list(whole.precisions)}  # fmt: skip
-    if lengths:
-      found['bleu_by_length'] = metrics.bleu_by_length(hypotheses, references, lengths, score=bleu)
+  found = metrics.figures(
+    hypotheses, references, language=language, source_lengths=lengths, lower_case=lower_case
+  )  # fmt: skip
   same = sum(a.strip() == b.strip() for a, b in zip(hypotheses, references, strict=True))
   return found | {'exact_match': same / len(references), 'sentences': len(references)}
 

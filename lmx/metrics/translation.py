@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -263,8 +263,13 @@ def links(a_TS: np.ndarray) -> Links:
 
 
 def figures(
-  hypotheses: Sequence[str], references: Sequence[str], *, language: str = '', source_lengths: Sequence[int] = ()
-) -> Mapping[str, Any]:
+  hypotheses: Sequence[str],
+  references: Sequence[str],
+  *,
+  language: str = '',
+  source_lengths: Sequence[int] = (),
+  lower_case: bool = False,
+) -> dict[str, Any]:
   """Every score of a translated corpus as `results.json` has them: each with its signature.
 
   'bleu_lower' and 'bleu_tokenised_lower' (Multi30k's convention) are those to read where a run lowers its text.
@@ -274,13 +279,15 @@ def figures(
     references: the reference of each.
     language: of the references, for the tokenizer of the tokenised scores; '' leaves those out.
     source_lengths: words of each source, for BLEU by length; () leaves that out.
+    lower_case: 'bleu' too, also by length, is without case, as its signature says.
   """
-  plain, lower_case = bleu(hypotheses, references), bleu(hypotheses, references, lower_case=True)
+  lowered = bleu(hypotheses, references, lower_case=True)
+  main = lowered if lower_case else bleu(hypotheses, references)
   score, signature = chrf(hypotheses, references)
   found: dict[str, Any] = {
-    'bleu': plain.score, 'bleu_signature': plain.signature, 'brevity_penalty': plain.brevity_penalty,
-    'length_ratio': plain.ratio, 'precisions': list(plain.precisions), 'bleu_lower': lower_case.score,
-    'bleu_lower_signature': lower_case.signature, 'chrf': score, 'chrf_signature': signature,
+    'bleu': main.score, 'bleu_signature': main.signature, 'brevity_penalty': main.brevity_penalty,
+    'length_ratio': main.ratio, 'precisions': list(main.precisions), 'bleu_lower': lowered.score,
+    'bleu_lower_signature': lowered.signature, 'chrf': score, 'chrf_signature': signature,
   }  # fmt: skip
   if language:
     lower = {'split_compounds': False, 'lower_case': True, 'normalise': True}
@@ -288,5 +295,6 @@ def figures(
       made = tokenised_bleu(hypotheses, references, language=language, **options)
       found |= {f'bleu_{name}': made.score, f'bleu_{name}_signature': made.signature}
   if len(source_lengths):
-    found['bleu_by_length'] = bleu_by_length(hypotheses, references, source_lengths)
+    measured = functools.partial(bleu, lower_case=lower_case)
+    found['bleu_by_length'] = bleu_by_length(hypotheses, references, source_lengths, score=measured)
   return found
