@@ -95,7 +95,10 @@ def run(
 
 def _pump(lines: IO[bytes], number: int) -> None:
   for line in lines:
-    print(f'[{number}] {line.decode(errors="replace").rstrip()}', flush=True)
+    # One write for the whole line: where output is not buffered (PYTHONUNBUFFERED), print would write its end apart,
+    # and another process's line could come between.
+    sys.stdout.write(f'[{number}] {line.decode(errors="replace").rstrip()}\n')
+    sys.stdout.flush()
 
 
 def _signal(child: subprocess.Popen, number: int) -> None:

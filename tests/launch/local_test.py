@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -37,6 +38,13 @@ def test_every_process_runs_with_its_number(capfd):
   assert sorted(capfd.readouterr().out.splitlines()) == ['0 2 16', '[1] 1 2 16']
 
 
+def test_a_line_is_one_write(monkeypatch):
+  written = []
+  monkeypatch.setattr(sys, 'stdout', types.SimpleNamespace(write=written.append, flush=lambda: None))
+  local._pump([b'loss 1\n', b'loss 2'], 3)
+  assert written == ['[3] loss 1\n', '[3] loss 2\n']
+
+
 def test_a_failure_stops_the_others_and_its_code_is_returned():
   code = 'import os, sys, time; sys.exit(7) if os.environ["LMX_PROCESS_ID"] == "1" else time.sleep(60)'
   start = time.monotonic()
@@ -62,15 +70,19 @@ def test_death_by_a_signal_has_the_shells_code():
 
 def test_sigterm_goes_on_to_every_process_and_their_code_comes_back(root):
   child = (
-    'import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(75)))\n'
-    'print("ready", flush=True); time.sleep(60)'
+    'import os, signal, sys, time\n'
+    'signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"saved\\n"), sys.exit(75)))\n'
+    'os.write(1, b"ready\\n"); time.sleep(60)'
   )
   parent = (
     'import sys; from launch import local\n'
     f'sys.exit(local.run([sys.executable, "-c", {child!r}], [local.environment(i, 2, 4, 1) for i in range(2)]))'
   )
   process = subprocess.Popen(
-    [sys.executable, '-c', parent], stdout=subprocess.PIPE, text=True, env={**os.environ, 'PYTHONPATH': str(root)}
+    [sys.executable, '-c', parent],
+    stdout=subprocess.PIPE,
+    text=True,
+    env={**os.environ, 'PYTHONPATH': str(root), 'PYTHONUNBUFFERED': '1'},
   )
   ready = {process.stdout.readline().strip() for _ in range(2)}
   assert ready == {'ready', '[1] ready'}
