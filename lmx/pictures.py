@@ -1,14 +1,14 @@
-"""Pictures of a memory at work, as figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
-
-One file an episode: inputs, targets and answers on top, then what the write and the read heads attend to, and the
-memory at the end. Time runs from left to right.
-"""
+"""Pictures that runs leave: a memory at work, where each word of a translation looked, the score by length."""
 
 from __future__ import annotations
 
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from lmx.errors import InputError
 
 
 def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
@@ -20,15 +20,18 @@ def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
   return [{k: v[b : b + 1] for k, v in batch.items()} for _, b in sorted(rows.items())][:count]
 
 
-def draw(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> None:
-  """Writes one picture.
+def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> None:
+  """Draws one episode as figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
+
+  On top stand inputs, targets and answers, then what the write and the read heads attend to, and the memory at the end.
+  Time runs from left to right.
 
   Args:
-    path: of the PNG file, a pathlib.Path or one of a bucket.
+    path: image file to write, of this machine or a bucket.
     episode: one row of a batch.
     seen: of the model's `trace` of it, B = 1; without a memory 'logits_BTO' alone.
   """
-  from matplotlib.figure import Figure  # half a second that nothing else need pay
+  from matplotlib.figure import Figure  # half a second that other commands need not pay
 
   T = int(episode['valid_BT'].sum())
   answered_T = episode['weights_BT'][0, :T, None]
@@ -44,7 +47,7 @@ def draw(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray])
       titles = [title] if len(heads_HTS) == 1 else [f'{title}, head {h + 1}' for h in range(len(heads_HTS))]
       panels += [(title, weights_TS, 'gray') for title, weights_TS in zip(titles, heads_HTS, strict=True)]
   heights = [1.0, 1.0, 1.0] + [2.2] * (len(panels) - 3) + [2.2] * ('memory_BTSW' in seen)
-  figure = Figure(figsize=(6 + T / 12, 1.3 * sum(heights)), dpi=100, layout='constrained')
+  figure = Figure(figsize=(6 + T / 12, 1.3 * sum(heights)), layout='constrained')
   all_axes = np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights))
   for axes, (title, values_TX, colours) in zip(all_axes, panels, strict=False):
     low, high = min(0.0, float(values_TX.min())), max(1.0, float(values_TX.max()))
@@ -61,5 +64,62 @@ def draw(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray])
     axes.set_title('memory after the last step', loc='left', fontsize=9)
     axes.set_xlabel('row')
     figure.colorbar(shown, ax=axes, pad=0.01, extend='both')
-  with path.open('wb') as file:
-    figure.savefig(file)
+  _save(figure, path)
+
+
+def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> None:
+  """Draws the weights of one pair of sentences as figure 3 of Bahdanau et al. 2015: black 0, white 1.
+
+  Args:
+    path: image file to write.
+    a_TS: weights, a row for each word of the target.
+    source: its words, along the top.
+    target: its words, down the side.
+  """
+  from matplotlib.figure import Figure
+
+  T, S = a_TS.shape
+  figure = Figure(figsize=(2 + 0.28 * S, 1.6 + 0.28 * T), layout='constrained')
+  axes = figure.add_subplot()
+  axes.imshow(a_TS, cmap='gray', vmin=0, vmax=1, aspect='equal', interpolation='nearest')
+  axes.set_xticks(np.arange(S), [_plain(word) for word in source], rotation=90)
+  axes.set_yticks(np.arange(T), [_plain(word) for word in target])
+  axes.xaxis.tick_top()
+  axes.tick_params(length=0)
+  _save(figure, path)
+
+
+def by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+  """Draws BLEU by the words of the source, a line for each model, as figure 2 of Bahdanau et al. 2015.
+
+  Args:
+    path: image file to write.
+    rows: name of the model -> what `lmx.metrics.translation.bleu_by_length` found.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(6, 4), layout='constrained')
+  axes = figure.add_subplot()
+  labels = {(row['above'], row['up_to'] or np.inf): row['words'] for found in rows.values() for row in found}
+  places = {key: x for x, key in enumerate(sorted(labels))}
+  for name, found in rows.items():
+    x = [places[row['above'], row['up_to'] or np.inf] for row in found]
+    axes.plot(x, [row['bleu'] for row in found], marker='o', label=_plain(name), clip_on=False)
+  axes.set_xticks(list(places.values()), [labels[key] for key in places])
+  axes.set(xlabel='words of the source', ylabel='BLEU', ylim=(0, None))
+  axes.legend(frameon=False)
+  _save(figure, path)
+
+
+def _plain(text: str) -> str:
+  return text.replace('$', r'\$')  # else a formula begins there
+
+
+def _save(figure: Any, path: Any) -> None:
+  path = path if hasattr(path, 'open') else pathlib.Path(path)
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open('wb') as file:
+      figure.savefig(file, format=path.suffix[1:] or 'png', dpi=120)
+  except (OSError, ValueError) as error:
+    raise InputError(f'cannot write {path}: {error}') from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +20,6 @@ from lmx import (
   pictures,
   pointer,
   step,
-  translate,
   translated,
   wordvectors,
 )  # fmt: skip
@@ -44,15 +44,17 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   found = evaluate.figures(run, corpus, split, session.evaluate(split, final=True)) | {'step': session.done} | about
   found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
   found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
-  hypotheses = _translated(run, corpus, found, session.measured(), session.engine)
+  translations = _translated(run, corpus, found, session.measured(), session.engine)
   logger.results(found)
   logger.plot()
-  if hypotheses and logger.primary:
-    translated.keep(logger.workdir, found, hypotheses)
+  if translations and logger.primary:
+    translated.keep(logger.workdir, found, translations)
   logger.note(summary(found))
   if run.samples.count and session.objective.SAMPLES != 'none':
-    write = {'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours, 'translations': _some_translations,
-             'memory': _pictures}  # fmt: skip
+    write: dict[str, Callable[..., Iterator[str]]] = {
+      'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours, 'memory': _pictures,
+      'translations': functools.partial(_some_translations, translations),
+    }  # fmt: skip
     parts = write[session.objective.SAMPLES](session)
     text = '\n\n----\n\n'.join(parts)
     logger.samples(text)
@@ -88,9 +90,9 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
     **({'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}),
   }  # fmt: skip
   found |= _beside(run, corpus, found, params, engine, with_baselines)
-  hypotheses = _translated(run, corpus, found, params, engine)
+  made = _translated(run, corpus, found, params, engine)
   if translations:
-    translated.write(translations, hypotheses)
+    translated.write(translations, made)
   return found
 
 
@@ -109,14 +111,15 @@ def _beside(
   return more
 
 
-def _translated(run: config.Run, corpus, found: dict[str, Any], params, engine: parallel.Engine) -> list[str]:
+def _translated(
+  run: config.Run, corpus, found: dict[str, Any], params, engine: parallel.Engine
+) -> list[translated.Translated]:
   """Translates the split where `evaluation.beam` says so: adds the figures to `found` and returns the translations."""
   if not run.evaluation.beam:
     return []
-  whole = engine.on_one(params)
-  figures, hypotheses = translated.measure(run, corpus, whole, found['split'], title=f'{found["split"]} by beam')
-  found |= figures
-  return hypotheses
+  made = translated.pairs(run, corpus, engine.on_one(params), found['split'], title=f'{found["split"]} by beam')
+  found |= translated.figures(run, corpus, made)
+  return made
 
 
 def summary(found: Mapping[str, Any]) -> str:
@@ -164,15 +167,12 @@ def _written(session) -> Iterator[str]:
       yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
 
 
-def _some_translations(session) -> Iterator[str]:
-  """The first pairs of the evaluated split: source, translation, reference."""
-  run, corpus = session.run, session.corpus
-  lines, references = translated.texts(run, corpus, run.evaluation.split)
-  count, options = run.samples.count, translated.options(run)
-  translator = translate.of(run, session.host_params()['model'], corpus.tokenizer)
-  found = translate.translate(translator, lines[:count], options, truncate=True)
-  for line, hypotheses, reference in zip(lines, found, references, strict=False):
-    yield f'source       {line}\ntranslation  {hypotheses[0].text}\nreference    {reference}'
+def _some_translations(made: Sequence[translated.Translated], session) -> Iterator[str]:
+  """The first pairs of the evaluated split, of those that are translated already where there are any."""
+  run = session.run
+  count, split = run.samples.count, run.evaluation.split
+  for one in made[:count] or translated.pairs(run, session.corpus, session.host_params(), split, count):
+    yield f'source       {one.source}\ntranslation  {one.translation}\nreference    {one.reference}'
 
 
 def _filled_in(session) -> Iterator[str]:
@@ -211,5 +211,5 @@ def _pictures(session) -> Iterator[str]:
     wrong = (seen['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
     wrong, path = wrong[episode['weights_BT'] > 0], session.workdir / f'memory_{int(episode["size_B"][0])}.png'
     if jax.process_index() == 0:
-      pictures.draw(path, episode, seen)
+      pictures.memory(path, episode, seen)
     yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx import config, decode, translate, translation_pictures
+from lmx import config, decode, pictures, translate
 from lmx.data import corpus as corpora
 from lmx.data import sources, views
 from lmx.errors import InputError, nearest
@@ -69,59 +69,70 @@ def scores(
   return found | {'exact_match': same / len(references), 'sentences': len(references)}
 
 
-def measure(
-  run: config.Run, corpus: corpora.Corpus, params: Params, split: str, title: str = ''
-) -> tuple[dict[str, Any], list[str]]:
-  """Translates a split as `evaluation` says.
+class Translated(NamedTuple):
+  """A pair of the data and what a model made of its source."""
+
+  source: str
+  translation: str
+  reference: str
+
+
+def pairs(
+  run: config.Run, corpus: corpora.Corpus, params: Params, split: str, count: int | None = None, title: str = ''
+) -> list[Translated]:
+  """The first pairs of a split (None: all), translated as `evaluation` says.
 
   Args:
     run: the run.
     corpus: its data.
     params: {'model': ..., 'objective': ...}, whole on one device.
     split: name of the split.
+    count: how many.
     title: of the progress bar, none if empty.
-
-  Returns:
-    (figures for results.json, the translations in the order of the split).
   """
-  translator, chosen = translate.of(run, params['model'], corpus.tokenizer), options(run)
-  lines, references = texts(run, corpus, split)
-  found = translate.translate(translator, lines, chosen, truncate=True, title=title)
-  hypotheses = [each[0].text for each in found]
+  lines, references = (side[:count] for side in texts(run, corpus, split))
+  translator = translate.of(run, params['model'], corpus.tokenizer)
+  found = translate.translate(translator, lines, options(run), truncate=True, title=title)
+  return [Translated(*each) for each in zip(lines, (best[0].text for best in found), references, strict=True)]
+
+
+def figures(run: config.Run, corpus: corpora.Corpus, found: Sequence[Translated]) -> dict[str, Any]:
+  """What results.json has of the translations of a split, as `pairs` gives them."""
+  chosen, (lines, hypotheses, references) = options(run), zip(*found, strict=True)
   limit = decode.window(run.model)
   cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   how = f'beam {chosen.beam}, {chosen.penalty} length penalty {chosen.alpha:g}, up to {chosen.max_extra} tokens more'
-  figures = scores(hypotheses, references, lines, corpus.manifest['sides'][1], run.data.lower_case)
-  return figures | {'metric': 'bleu', 'decoding': how} | ({'sources_cut': cut} if cut else {}), hypotheses
+  scored = scores(hypotheses, references, lines, corpus.manifest['sides'][1], run.data.lower_case)
+  return scored | {'metric': 'bleu', 'decoding': how} | ({'sources_cut': cut} if cut else {})
 
 
-def write(path: Any, hypotheses: Sequence[str]) -> None:
+def write(path: Any, found: Sequence[Translated]) -> None:
   """Writes translations, one a line. Raises InputError."""
   try:
     with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
-      file.writelines(f'{text}\n' for text in hypotheses)
+      file.writelines(f'{each.translation}\n' for each in found)
   except OSError as error:
     raise InputError(f'{path}: cannot be written ({error.strerror})') from None
 
 
-def keep(workdir: Any, found: Mapping[str, Any], hypotheses: Sequence[str]) -> None:
+def keep(workdir: Any, results: Mapping[str, Any], found: Sequence[Translated]) -> None:
   """Leaves translations.txt and bleu_by_length.png in a work directory."""
-  write(workdir / 'translations.txt', hypotheses)
-  draw(workdir / 'bleu_by_length.png', found)
+  write(workdir / 'translations.txt', found)
+  draw(workdir / 'bleu_by_length.png', results)
 
 
-def draw(path: Any, found: Mapping[str, Any], workdirs: Sequence[Any] = ()) -> None:
+def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) -> None:
   """Draws BLEU by the length of the source, of one measurement and of the runs that are to stand beside it.
 
   Args:
     path: picture to write.
-    found: figures of `measure`, with the names of `evaluate.figures`.
+    results: `figures`, with those of `evaluate.figures`.
     workdirs: of the other runs; their results.json is read.
 
   Raises:
     InputError: one of them has no such figures, or those of another split.
   """
-  rows = {found['name']: found['bleu_by_length']}
+  rows = {results['name']: results['bleu_by_length']}
   for workdir in workdirs:
     try:
       other = json.loads((pathlib.Path(workdir) / 'results.json').read_text())
@@ -129,12 +140,12 @@ def draw(path: Any, found: Mapping[str, Any], workdirs: Sequence[Any] = ()) -> N
       raise InputError(f'{workdir}: results.json cannot be read ({error})') from None
     if 'bleu_by_length' not in other:
       raise InputError(f'{workdir}: its results have no BLEU by length; it was measured without evaluation.beam')
-    if (other['dataset'], other['split']) != (found['dataset'], found['split']):
+    if (other['dataset'], other['split']) != (results['dataset'], results['split']):
       raise InputError(f'{workdir} was measured on {other["dataset"]}/{other["split"]}, not on '
-                       f'{found["dataset"]}/{found["split"]}')  # fmt: skip
+                       f'{results["dataset"]}/{results["split"]}')  # fmt: skip
     name = other['name'] if other['name'] not in rows else f'{other["name"]} ({workdir})'
     rows[name] = other['bleu_by_length']
-  translation_pictures.by_length(path, rows)
+  pictures.by_length(path, rows)
 
 
 def summary(found: Mapping[str, Any]) -> list[str]:
@@ -145,6 +156,5 @@ def summary(found: Mapping[str, Any]) -> list[str]:
       lines.append(f'  {name.replace("_", " "):24} {found[name]:12.2f}   {found[f"{name}_signature"]}')
   lines.append(f'  {"exact match":24} {found["exact_match"]:12.1%}')
   for row in found.get('bleu_by_length', ()):
-    reach = f'over {row["above"]}' if row['up_to'] is None else f'{row["above"] + 1} to {row["up_to"]}'
-    lines.append(f'  {"bleu, " + reach + " words":24} {row["bleu"]:12.2f}   {row["sentences"]:,} sentences')
+    lines.append(f'  {"bleu, " + row["words"] + " words":24} {row["bleu"]:12.2f}   {row["sentences"]:,} sentences')
   return lines

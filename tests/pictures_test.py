@@ -34,7 +34,7 @@ def test_a_picture_is_drawn(tmp_path, H):
   sizes = []
   for episode in pictures.episodes(made(), 2):
     path = tmp_path / f'{int(episode["size_B"][0])}.png'
-    pictures.draw(path, episode, jax.device_get(ntm.trace(cfg, params, episode)))
+    pictures.memory(path, episode, jax.device_get(ntm.trace(cfg, params, episode)))
     shown = image.imread(path)
     assert np.unique(shown[..., :3]).size > 2
     sizes.append(shown.shape)

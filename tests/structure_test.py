@@ -40,7 +40,6 @@ LEAVES = {
   'cost': {'types', 'errors'},
   'log': {'errors'},
   'pictures': {'errors'},
-  'translation_pictures': {'errors'},
   'checksum': {'errors'},
   'commit': {'errors', 'checksum'},
   'checkpoint': {'errors', 'checksum', 'commit'},

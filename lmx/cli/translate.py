@@ -128,7 +128,8 @@ def _about(args, loaded, translator, lines, best, references, gold) -> None:
     seen = translate.alignments(translator, sources, texts, args.tokens)
     if args.plot:
       _draw(args.plot, translator.tokenizer, sources, texts, seen)
-      print(f'  wrote {sum(len(ids) > 0 for ids in sources):,} pictures to {args.plot}', file=report)
+      count = sum(len(ids) > 0 for ids in sources)
+      print(f'  wrote {count:,} picture{"s" * (count != 1)} to {args.plot}', file=report)
     if args.alignments:
       rate = _error_rate(translator.tokenizer, zip(lines, references, strict=True), sources, texts, seen, gold)
       print(f'  {"alignment error rate":24} {rate:12.3f}', file=report)
@@ -145,13 +146,13 @@ def _language(workdir: str) -> str:
 def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any]) -> None:
   from tqdm import tqdm
 
-  from lmx import translation_pictures
+  from lmx import pictures
 
   pairs = zip(sources, texts, seen, strict=True)
   for number, (source, text, a_TS) in enumerate(tqdm(pairs, 'drawing', len(sources), leave=False, disable=None), 1):
     if len(source):
       path = os.path.join(folder, f'{number:04}.png')
-      translation_pictures.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer, text))
+      pictures.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer, text))
 
 
 def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:

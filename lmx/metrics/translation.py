@@ -144,7 +144,8 @@ def bleu_by_length(
     score: computes the score of a part.
 
   Returns:
-    For each range that has sentences {'above', 'up_to' (None: no limit), 'sentences', 'bleu'}.
+    For each range that has sentences {'words' (the range in words), 'above', 'up_to' (None: no limit), 'sentences',
+    'bleu'}.
 
   Raises:
     InputError: as `bleu`, another number of lengths, or edges that do not rise.
@@ -160,7 +161,8 @@ def bleu_by_length(
     chosen = np.flatnonzero(range_I == number).tolist()
     if len(chosen):
       part = score([hypotheses[i] for i in chosen], [references[i] for i in chosen])
-      found.append({'above': above, 'up_to': up_to, 'sentences': len(chosen), 'bleu': part.score})
+      words = f'over {above}' if up_to is None else f'{above + 1} to {up_to}'
+      found.append({'words': words, 'above': above, 'up_to': up_to, 'sentences': len(chosen), 'bleu': part.score})
   return found
 
 

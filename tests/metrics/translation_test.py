@@ -118,11 +118,13 @@ def test_bleu_by_length_is_the_bleu_of_each_part():
   hypotheses, references = GERMAN * 2, OTHERS * 2
   lengths = [4, 10, 11, 30, 31, 99]
   found = translation.bleu_by_length(hypotheses, references, lengths, edges=(10, 20, 30))
-  parts = [(0, 10, [0, 1]), (10, 20, [2]), (20, 30, [3]), (30, None, [4, 5])]
+  parts = [
+    ('1 to 10', 0, 10, [0, 1]), ('11 to 20', 10, 20, [2]), ('21 to 30', 20, 30, [3]), ('over 30', 30, None, [4, 5])
+  ]  # fmt: skip
   assert found == [
-    {'above': low, 'up_to': high, 'sentences': len(chosen),
+    {'words': words, 'above': low, 'up_to': high, 'sentences': len(chosen),
      'bleu': translation.bleu([hypotheses[i] for i in chosen], [references[i] for i in chosen]).score}
-    for low, high, chosen in parts
+    for words, low, high, chosen in parts
   ]  # fmt: skip
   assert [part['above'] for part in translation.bleu_by_length(CATS, MATS, [25, 26], edges=(10, 20))] == [20]
   scored = translation.bleu_by_length(GERMAN, OTHERS, [1, 1, 1], (5,), score=translation.tokenised_bleu)
