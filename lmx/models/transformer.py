@@ -12,7 +12,8 @@ Paper and released code (tensor2tensor) differ; what the experiments call fideli
 - `dropout_attention`, `dropout_relu`: 0 in the paper, 0.1 in later versions of the released code.
 - Projections of attention have no bias in either; fairseq's have, and Marian's, whose output has one too (`biases`).
 Kernels are drawn uniformly with variance 2 / (inputs + outputs) and the table normally with deviation D^-0.5, both as
-released; layer normalisation's epsilon is the released 1e-6.
+released; fairseq draws those of queries, keys and values 2^-0.5 times as wide (`gain_qkv`), as if they were one matrix.
+Layer normalisation's epsilon is the released 1e-6.
 
 Table 3 rounds numbers of parameters to millions and says of the vocabulary "about 37,000", which would be 63.0 and
 214.2 million. All of its base rows that change D, F or the layers agree with 41,004 to 41,208 entries and big's with
@@ -59,6 +60,7 @@ class Config:
     norm: 'post' (paper) or 'pre' (tensor2tensor later).
     positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
     biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
+    gain_qkv: factor of the initial kernels of queries, keys and values.
     eps: of layer normalisation.
     dropout: of the sums of embeddings and positions, and of what is added to the residual path.
     dropout_attention: of attention probabilities.
@@ -78,6 +80,7 @@ class Config:
   norm: str = 'post'
   positions: str = 'interleaved'
   biases: str = 'none'
+  gain_qkv: float = 1.0
   eps: float = 1e-6
   dropout: float = 0.1
   dropout_attention: float = 0.0
@@ -94,6 +97,7 @@ class Config:
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
     check_choice('model.positions', self.positions, embed.SINUSOIDS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_range('model.gain_qkv', self.gain_qkv, 0)
     for field in ('encoder_layers', 'decoder_layers'):
       check_range(f'model.{field}', getattr(self, field), 1)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
@@ -110,8 +114,8 @@ VARIANTS = {
   'big': dict(V=36_000, D=1024, F=4096, H=16, dropout=0.3),
   # Wu et al. 2021 (ACL), table 1's Transformer-Tiny, whose code is fairseq
   'tiny_multi30k': dict(
-    D=128, F=256, H=4, encoder_layers=4, decoder_layers=4, positions='tensor2tensor', biases='attention', eps=1e-5,
-    dropout=0.3,
+    D=128, F=256, H=4, encoder_layers=4, decoder_layers=4, positions='tensor2tensor', biases='attention',
+    gain_qkv=0.5**0.5, eps=1e-5, dropout=0.3,
   ),
   'tiny': dict(V=97, D=32, F=48, H=4, encoder_layers=2, decoder_layers=2, biases='all'),
 }
@@ -146,13 +150,19 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
   params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg, i >= cfg.encoder_layers), cfg.D, k)
+    layer = transformer.init_block(_block(cfg, i >= cfg.encoder_layers), cfg.D, k)
+    params[transformer.name(i)] = jax.tree_util.tree_map_with_path(functools.partial(_widen, cfg), layer)
   if cfg.norm == 'pre':
     for name in ('norm_encoder', 'norm_decoder'):
       params[name] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
   if cfg.biases == 'all':
     params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
   return params
+
+
+def _widen(cfg: Config, path: tuple[jax.tree_util.DictKey, ...], x: Array) -> Array:
+  """An initial parameter of a layer, times `gain_qkv` where it makes queries, keys or values."""
+  return cfg.gain_qkv * x if path[-2].key in ('qkv', 'q', 'kv') else x
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:

@@ -103,6 +103,16 @@ def test_initialisation():
     limit = math.sqrt(6 / (inputs + outputs))
     assert 0.99 * limit < np.abs(x).max() <= limit and abs(np.std(x) / limit * 3**0.5 - 1) < 0.02, (name, kernel)
   assert 'norm_encoder' not in params and 'output' in params
+  narrow = transformer.init(dataclasses.replace(cfg, gain_qkv=0.5), jax.random.key(0))
+  for name, kernel, factor in (
+    ('layer_00', ('attention', 'qkv'), 0.5),
+    ('layer_02', ('cross', 'kv'), 0.5),
+    ('layer_03', ('cross', 'q'), 0.5),
+    ('layer_03', ('cross', 'out'), 1),
+    ('layer_01', ('mlp', 'in'), 1),
+  ):
+    wide, x = (functools.reduce(dict.__getitem__, kernel, p[name])['kernel'] for p in (params, narrow))
+    np.testing.assert_array_equal(factor * wide, x)
   plain = transformer.init(config(biases='none', norm='pre'), jax.random.key(0))
   assert set(plain['layer_02']['cross']['q']) == {'kernel'} and {'norm_encoder', 'norm_decoder'} < set(plain)
   assert set(plain['layer_00']['mlp']['in']) == {'kernel', 'bias'}
