@@ -13,8 +13,9 @@ Deviations and choices where the paper is silent: tanh on the controller's layer
 and heads read the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every place, is of
 Collier & Beel 2018 (arXiv 1807.08518), who find it to learn fastest; the paper's is 'learned'; 'random' draws a memory
 for every episode, in evaluation always the same. The machines have not as many parameters as tables 1 and 2 of the
-paper print, from which their layout could not be told: with a learned memory 16,317 and 65,817 for copying, where the
-paper has 17,162 and 67,561. The networks without memory have those of table 3.
+paper print: with a learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. What those
+numbers tell of its layout, and what they do not, is in docs/results.md. The networks without memory have those of table
+3.
 
 Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts, I inputs, O outputs.
 """
