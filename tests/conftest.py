@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -26,6 +27,7 @@ if 'LMX_CACHE' not in os.environ:
   os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', os.path.join(_MADE, 'compiled'))
   os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.1')
 
+MOST_MAPS = 20_000
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -33,6 +35,19 @@ def pytest_unconfigure(config):
   """Removes the cache, in the process that made it."""
   if _MADE:
     shutil.rmtree(_MADE, ignore_errors=True)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def few_programs():
+  """Forgets compiled programs after a file of tests, once there are many.
+
+  Each holds several memory mappings, of which Linux allows a process 65,530; where it gets no more, XLA ends with a
+  segmentation fault.
+  """
+  yield
+  maps = pathlib.Path('/proc/self/maps')
+  if 'jax' in sys.modules and maps.exists() and maps.read_bytes().count(b'\n') > MOST_MAPS:
+    sys.modules['jax'].clear_caches()
 
 
 @pytest.fixture(scope='session')
