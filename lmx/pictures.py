@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -116,10 +117,11 @@ def _plain(text: str) -> str:
 
 
 def _save(figure: Any, path: Any) -> None:
-  path = path if hasattr(path, 'open') else pathlib.Path(path)
+  path = path if hasattr(path, 'write_bytes') else pathlib.Path(path)
   try:
+    drawn = io.BytesIO()  # whole before the file is touched
+    figure.savefig(drawn, format=path.suffix[1:] or 'png', dpi=120)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open('wb') as file:
-      figure.savefig(file, format=path.suffix[1:] or 'png', dpi=120)
+    path.write_bytes(drawn.getvalue())
   except (OSError, ValueError) as error:
     raise InputError(f'cannot write {path}: {error}') from None

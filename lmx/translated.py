@@ -98,10 +98,11 @@ def pairs(
 
 def figures(run: config.Run, corpus: corpora.Corpus, found: Sequence[Translated]) -> dict[str, Any]:
   """What results.json has of the translations of a split, as `pairs` gives them."""
-  chosen, (lines, hypotheses, references) = options(run), zip(*found, strict=True)
+  chosen, lines = options(run), [each.source for each in found]
   limit = decode.window(run.model)
   cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   how = f'beam {chosen.beam}, {chosen.penalty} length penalty {chosen.alpha:g}, up to {chosen.max_extra} tokens more'
+  hypotheses, references = [each.translation for each in found], [each.reference for each in found]
   scored = scores(hypotheses, references, lines, corpus.manifest['sides'][1], run.data.lower_case)
   return scored | {'metric': 'bleu', 'decoding': how} | ({'sources_cut': cut} if cut else {})
 

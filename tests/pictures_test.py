@@ -8,6 +8,7 @@ import pytest
 
 from lmx import pictures
 from lmx.data import pipeline
+from lmx.errors import InputError
 from lmx.models import ntm, registry
 
 
@@ -39,3 +40,11 @@ def test_a_picture_is_drawn(tmp_path, H):
     assert np.unique(shown[..., :3]).size > 2
     sizes.append(shown.shape)
   assert sizes[1][1] > sizes[0][1] and sizes[0][0] == sizes[1][0]  # wider with more steps
+
+
+def test_an_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
+  path = tmp_path / 'scores.xyz'
+  path.write_text('kept')
+  with pytest.raises(InputError, match='scores.xyz'):
+    pictures.by_length(path, {'a': [{'words': 'over 0', 'above': 0, 'up_to': None, 'bleu': 1.0}]})
+  assert path.read_text() == 'kept'
