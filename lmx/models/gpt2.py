@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -123,28 +123,8 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A key/value cache for `length` positions, or () if `length` is 0.
-
-  Returns:
-    {'position_B': tokens read so far, 'layers': for each layer (keys, values), each (B, length, H, K)}.
-  """
-  if not length:
-    return ()
-  shape = (batch_size, length, cfg.H, cfg.D // cfg.H)
-  layers = tuple((jnp.zeros(shape, cfg.dtype), jnp.zeros(shape, cfg.dtype)) for _ in range(cfg.N))
-  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': layers}
-
-
-def _cached(batch: Batch, state: State) -> tuple[Array, Array]:
-  """Where in the cache each token belongs, (B, T), and the tokens read after this batch, (B,)."""
-  if 'documents_BT' in batch or 'position_BT' in batch:
-    raise InputError('gpt2: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
-  B, T = batch['tokens_BT'].shape
-  start_B = state['position_B']
-  if 'reset_B' in batch:
-    start_B = jnp.where(batch['reset_B'], 0, start_B)
-  new = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else jnp.int32(T)
-  return start_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None], start_B + new
+  """A key/value cache for `length` positions, see `cache.empty`."""
+  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def apply(
@@ -175,7 +155,9 @@ def apply(
   embed_key, layers_key = regularize.split(key, 2)
   look, caches, position_BT, read_B = masks.from_batch(batch), None, batch.get('position_BT'), None
   if state:
-    position_BT, read_B = _cached(batch, state)
+    if 'documents_BT' in batch or 'position_BT' in batch:
+      raise InputError('gpt2: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
+    position_BT, read_B = cache.places(batch, state)
     look, caches = masks.Look(query_position_BT=position_BT), state['layers']
   x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   x_BTD = x_BTD + embed.positions(params['embed']['positions'], position_BT, T, cfg.dtype)

@@ -36,7 +36,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -214,10 +214,8 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
   source_BSD = encode(cfg, params, batch)
   B, S, D = source_BSD.shape
   block = _block(cfg, True)
-  empty = lambda: jnp.zeros((B, length, cfg.H, D // cfg.H), cfg.dtype)
   return {
-    'position_B': jnp.zeros(B, jnp.int32),
-    'layers': tuple((empty(), empty()) for _ in range(cfg.decoder_layers)),
+    **cache.empty(B, length, cfg.decoder_layers, cfg.H, D // cfg.H, cfg.dtype),
     'sources': tuple(transformer.source_keys(block, p, source_BSD) for p in _layers(cfg, params, True)),
     'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
   }
@@ -249,11 +247,11 @@ def apply(
   encode_key, embed_key, layers_key = regularize.split(key, 3)
   tokens_BT = batch['tokens_BT']
   T = tokens_BT.shape[1]
-  caches, position_BT, length = None, None, 0
+  caches, position_BT, read_B, length = None, None, None, 0
   sources: Sequence[Array | transformer.Cache]
   if state:
     caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
-    position_BT = state['position_B'][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
+    position_BT, read_B = cache.places(batch, state)
     look, length = masks.Look(query_position_BT=position_BT), caches[0][0].shape[1]
   else:
     sources = [encode(cfg, params, batch, encode_key)] * cfg.decoder_layers
@@ -272,10 +270,7 @@ def apply(
     remat=cfg.remat,
   )
   features = Features(_finish(cfg, params, 'norm_decoder', x_BTD), layers=seen if all_layers else None)
-  if not state:
-    return features, ()
-  new_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else jnp.int32(T)
-  return features, {**state, 'position_B': state['position_B'] + new_B, 'layers': caches}
+  return features, {**state, 'position_B': read_B, 'layers': caches} if state else ()
 
 
 def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> Array:

@@ -1,0 +1,37 @@
+"""Keys and values of a causal Transformer's layers, kept while a text is read on.
+
+Each row is at its own position, so rows may differ in length and begin anew by themselves. Padding is on the right; its
+keys lie behind every real token's position, where the next tokens overwrite them.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from lmx.types import Array, Batch, State
+
+
+def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dtype: str) -> State:
+  """A cache for `length` positions, or () if `length` is 0.
+
+  Returns:
+    {'position_B': tokens read so far, 'layers': for each layer (keys, values), each (B, length, H, K)}, H being `heads`
+    and K `width`.
+  """
+  if not length:
+    return ()
+  place = lambda: jnp.zeros((batch_size, length, heads, width), dtype)
+  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': tuple((place(), place()) for _ in range(layers))}
+
+
+def places(batch: Batch, state: State) -> tuple[Array, Array]:
+  """Where in the cache each token of a batch belongs, (B, T), and the tokens read after it, (B,).
+
+  Rows of `reset_B` begin at 0; of a row with padding (`valid_BT`) the real tokens count.
+  """
+  T = batch['tokens_BT'].shape[1]
+  start_B = state['position_B']
+  if 'reset_B' in batch:
+    start_B = jnp.where(batch['reset_B'], 0, start_B)
+  new = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else jnp.int32(T)
+  return start_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None], start_B + new
