@@ -19,8 +19,8 @@ DECAY_MATRICES_ONLY = ((r'/(bias|scale)$', 1.0, 0.0), ('.*', 1.0, 1.0))
 
 
 
-def gpt2_dropout(rate: float) -> dict[str, float]:
-  """The three rates of gpt2's Config, all alike."""
+def gpt_dropout(rate: float) -> dict[str, float]:
+  """The three rates of the Config of gpt and gpt2, all alike."""
   return {'dropout_embedding': rate, 'dropout_attention': rate, 'dropout_residual': rate}
 
 

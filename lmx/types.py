@@ -28,6 +28,7 @@ class Features(NamedTuple):
     raw_BTD: last hidden layer before the dropout of the output, where a model has such a dropout; else None.
     alignment_BTS: weights with which the target looked at the source, where a term of the loss needs them; else None.
     choice_BT: hard attention: log-probability of the source position that was drawn, 0 where none was; else None.
+    table_VD: the output matrix after a dropout of its entries that the input shares with it; else None.
   """
 
   last_BTD: Array
@@ -36,6 +37,7 @@ class Features(NamedTuple):
   raw_BTD: Array | None = None
   alignment_BTS: Array | None = None
   choice_BT: Array | None = None
+  table_VD: Array | None = None
 
 
 class Rows(NamedTuple):

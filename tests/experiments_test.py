@@ -345,6 +345,7 @@ MODEL_CHANGES: dict = {
   ('elmo', 'filters'): ({}, ((1, 4), (2, 8))),
   ('elmo', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('bilstm', 'char_filters'): ({}, ((2, 6),)),
+  ('gpt', 'fidelity'): ({}, 'released'),
   ('ntm', 'I'): None,
   ('ntm', 'O'): None,
   ('ntm', 'controller'): ({}, 'feedforward'),

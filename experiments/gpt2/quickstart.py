@@ -45,11 +45,11 @@ def get_config(arg: str = ''):
   }
   changes: dict[str, dict] = {
     'fast': {
-      'model': {'D': 192, 'H': 6, 'N': 4, **common.gpt2_dropout(0.0)},
+      'model': {'D': 192, 'H': 6, 'N': 4, **common.gpt_dropout(0.0)},
       'train': {'steps': 900, 'eval_every': 300},
     },
     'full': {
-      'model': {'D': 256, 'H': 8, 'N': 6, **common.gpt2_dropout(0.2)},
+      'model': {'D': 256, 'H': 8, 'N': 6, **common.gpt_dropout(0.2)},
       'train': {'steps': 6000, 'eval_every': 500},
     },
     'tiny': common.config(common.tiny(), {'data': {'batching': 'windows'}}).to_dict(),

@@ -69,11 +69,11 @@ def get_config(arg: str = ''):
   }
   recipe = {
     'nanogpt': {
-      'model': {'init': 'nanogpt', **common.gpt2_dropout(0.0)},
+      'model': {'init': 'nanogpt', **common.gpt_dropout(0.0)},
       'data': {'batch_size': 480},  # 491,520 tokens
     },
     'paper': {
-      'model': {'init': 'paper', **common.gpt2_dropout(0.1)},
+      'model': {'init': 'paper', **common.gpt_dropout(0.1)},
       'data': {'batch_size': 512},  # section 2.3
       'optim': {'accumulate': 4},
     },

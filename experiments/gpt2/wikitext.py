@@ -42,13 +42,13 @@ def get_config(arg: str = ''):
   }
   changes = {
     'wikitext2': {
-      'model': {'D': 384, 'H': 6, 'N': 6, 'T': 256, **common.gpt2_dropout(0.3)},
+      'model': {'D': 384, 'H': 6, 'N': 6, 'T': 256, **common.gpt_dropout(0.3)},
       'data': {'vocab_size': 8192, 'batch_size': 32, 'length': 256, 'batching': {'stride': 128}},
       'optim': {'lr': 1e-3, 'warmup_steps': 200},
       'train': {'epochs': 20},
     },
     'wikitext103': {
-      'model': {'T': 512, **common.gpt2_dropout(0.1), 'dtype': 'bfloat16'},
+      'model': {'T': 512, **common.gpt_dropout(0.1), 'dtype': 'bfloat16'},
       'data': {'vocab_size': 32768, 'batch_size': 256, 'length': 512, 'batching': {'stride': 256}},
       'optim': {'lr': 6e-4, 'warmup_steps': 2000},
       'train': {'epochs': 20, 'eval_every': 1000},

@@ -27,6 +27,7 @@ from lmx.cli import describe
 from lmx.errors import InputError, nearest
 
 _DROPOUT = {  # the fields that peer's one rate stands for
+  'gpt': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
   'gpt2': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
   'bert': ('dropout_hidden', 'dropout_attention'),
   'rnn_lm': ('dropout',),

@@ -1,7 +1,8 @@
-"""Weights of Hugging Face's GPT-2, BERT and Marian <-> parameters of lmx, by name, on NumPy arrays.
+"""Weights of Hugging Face's GPT, GPT-2, BERT and Marian <-> parameters of lmx, by name, on NumPy arrays.
 
 A file's tensors come in as a dict from name to array, as `safetensors.numpy.load_file` gives it. Read are the names of
-`GPT2LMHeadModel` (with or without the leading 'transformer.'; its Conv1D kernels are (in, out)) and of
+`OpenAIGPTLMHeadModel` and `GPT2LMHeadModel` (with or without the leading 'transformer.'; their Conv1D kernels are (in,
+out)) and of
 `BertForPreTraining` (with or without 'bert.'; torch.nn.Linear kernels are (out, in); old files call LayerNorm's tensors
 gamma and beta). Tied output matrices and buffers (causal masks, position ids) hold nothing new and are passed over.
 BERT's next-sentence head is the objective's: params['objective']['nsp'], label 0 = "is next" in both.
@@ -75,29 +76,40 @@ def _side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) 
   ]
 
 
-def _gpt2(cfg: Any) -> list[_Entry]:
+def _gpt_layer(cfg: Any, i: int) -> list[_Entry]:
+  """What a layer of GPT and one of GPT-2 have, under the same names."""
   D, H, F = cfg.D, cfg.H, 4 * cfg.D
   K = D // H
-  entries = [
-    _same('model/embed/tokens', 'transformer.wte.weight', cfg.V, D),
-    _same('model/embed/positions', 'transformer.wpe.weight', cfg.T, D),
-    *_norm('model/norm', 'transformer.ln_f', D),
+  ours, theirs = f'model/layer_{i:02d}', f'transformer.h.{i}'
+  return [
+    *_norm(f'{ours}/norm_1', f'{theirs}.ln_1', D),
+    _reshaped(f'{ours}/attention/qkv/kernel', f'{theirs}.attn.c_attn.weight', (D, 3 * D), (D, 3, H, K)),
+    _reshaped(f'{ours}/attention/qkv/bias', f'{theirs}.attn.c_attn.bias', (3 * D,), (3, H, K)),
+    _reshaped(f'{ours}/attention/out/kernel', f'{theirs}.attn.c_proj.weight', (D, D), (H, K, D)),
+    _same(f'{ours}/attention/out/bias', f'{theirs}.attn.c_proj.bias', D),
+    *_norm(f'{ours}/norm_2', f'{theirs}.ln_2', D),
+    _same(f'{ours}/mlp/in/kernel', f'{theirs}.mlp.c_fc.weight', D, F),
+    _same(f'{ours}/mlp/in/bias', f'{theirs}.mlp.c_fc.bias', F),
+    _same(f'{ours}/mlp/out/kernel', f'{theirs}.mlp.c_proj.weight', F, D),
+    _same(f'{ours}/mlp/out/bias', f'{theirs}.mlp.c_proj.bias', D),
   ]
-  for i in range(cfg.N):
-    ours, theirs = f'model/layer_{i:02d}', f'transformer.h.{i}'
-    entries += [
-      *_norm(f'{ours}/norm_1', f'{theirs}.ln_1', D),
-      _reshaped(f'{ours}/attention/qkv/kernel', f'{theirs}.attn.c_attn.weight', (D, 3 * D), (D, 3, H, K)),
-      _reshaped(f'{ours}/attention/qkv/bias', f'{theirs}.attn.c_attn.bias', (3 * D,), (3, H, K)),
-      _reshaped(f'{ours}/attention/out/kernel', f'{theirs}.attn.c_proj.weight', (D, D), (H, K, D)),
-      _same(f'{ours}/attention/out/bias', f'{theirs}.attn.c_proj.bias', D),
-      *_norm(f'{ours}/norm_2', f'{theirs}.ln_2', D),
-      _same(f'{ours}/mlp/in/kernel', f'{theirs}.mlp.c_fc.weight', D, F),
-      _same(f'{ours}/mlp/in/bias', f'{theirs}.mlp.c_fc.bias', F),
-      _same(f'{ours}/mlp/out/kernel', f'{theirs}.mlp.c_proj.weight', F, D),
-      _same(f'{ours}/mlp/out/bias', f'{theirs}.mlp.c_proj.bias', D),
-    ]
-  return entries
+
+
+def _gpt(cfg: Any) -> list[_Entry]:
+  entries = [
+    _same('model/embed/tokens', 'transformer.tokens_embed.weight', cfg.V, cfg.D),
+    _same('model/embed/positions', 'transformer.positions_embed.weight', cfg.T, cfg.D),
+  ]
+  return sum((_gpt_layer(cfg, i) for i in range(cfg.N)), entries)
+
+
+def _gpt2(cfg: Any) -> list[_Entry]:
+  entries = [
+    _same('model/embed/tokens', 'transformer.wte.weight', cfg.V, cfg.D),
+    _same('model/embed/positions', 'transformer.wpe.weight', cfg.T, cfg.D),
+    *_norm('model/norm', 'transformer.ln_f', cfg.D),
+  ]
+  return sum((_gpt_layer(cfg, i) for i in range(cfg.N)), entries)
 
 
 def _bert_layer(cfg: Any, i: int) -> list[_Entry]:
@@ -184,6 +196,13 @@ class _Family(NamedTuple):
 
 
 _FAMILIES = {
+  'gpt': _Family(
+    _gpt,
+    'transformer.',
+    r'(tokens_embed|positions_embed|h)\.',
+    r'lm_head\.weight|transformer\.position_ids|transformer\.h\.\d+\.attn\.bias',
+    {'lm_head.weight': 'transformer.tokens_embed.weight'},
+  ),
   'gpt2': _Family(
     _gpt2,
     'transformer.',
@@ -255,7 +274,7 @@ def from_hf(name: str, cfg: Any, tensors: Tensors) -> dict[str, Any]:
   """Parameters of model `name` from Hugging Face's tensors.
 
   Args:
-    name: 'gpt2', 'bert' or 'transformer' (Marian).
+    name: 'gpt', 'gpt2', 'bert' or 'transformer' (Marian).
     cfg: the model's config, whose sizes the tensors must have.
     tensors: name -> array of any float type.
 

@@ -11,6 +11,7 @@ from lmx.interop import huggingface
 from lmx.models import registry
 
 SIZES = {
+  'gpt': dict(V=11, T=8, D=8, H=2, N=2),
   'gpt2': dict(V=11, T=8, D=8, H=2, N=2),
   'bert': dict(V=11, T=8, D=8, H=2, N=2),
 }
@@ -43,14 +44,14 @@ def test_every_parameter_of_the_model_has_its_tensor():
     assert jax.tree.map(np.shape, found) == jax.tree.map(lambda x: x.shape, expected)
 
 
-@pytest.mark.parametrize('name,prefix', [('gpt2', 'transformer.'), ('bert', 'bert.')])
+@pytest.mark.parametrize('name,prefix', [('gpt', 'transformer.'), ('gpt2', 'transformer.'), ('bert', 'bert.')])
 def test_files_of_the_bare_model_and_old_names(name, prefix):
   cfg, params = make(name)
   tensors = {}
   for key, value in huggingface.to_hf(name, cfg, params).items():
     key = key.removeprefix(prefix)
     tensors[key.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')] = value
-  tensors |= {'h.0.attn.bias': np.ones((1, 1, 8, 8))} if name == 'gpt2' else {'embeddings.position_ids': np.ones(8)}
+  tensors |= {'h.0.attn.bias': np.ones((1, 1, 8, 8))} if name != 'bert' else {'embeddings.position_ids': np.ones(8)}
   jax.tree.map(np.testing.assert_array_equal, huggingface.from_hf(name, cfg, tensors), params)
 
 
@@ -96,4 +97,4 @@ def test_wrong_parameters_are_named():
 
 def test_other_models_have_no_such_form():
   with pytest.raises(InputError, match='did you mean "gpt2"'):
-    huggingface.from_hf('gpt', None, {})
+    huggingface.from_hf('gpt2x', None, {})

@@ -1,4 +1,4 @@
-"""GPT-2 and BERT against `transformers` on random weights: scores, loss and every gradient, padded rows included."""
+"""GPT, GPT-2 and BERT against `transformers`, random weights: scores, loss, every gradient; padded rows included."""
 
 from __future__ import annotations
 
@@ -54,20 +54,25 @@ def _assert_tree_close(ours, theirs):
 
 
 @pytest.mark.parametrize('attention', ['xla', 'blocked'])
-def test_gpt2_equals_transformers(attention):
-  config = transformers.GPT2Config(
-    vocab_size=V, n_positions=32, n_embd=D, n_layer=N, n_head=H, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0,
-    bos_token_id=0, eos_token_id=0, attn_implementation='eager',
-  )  # fmt: skip
-  module = _randomise(transformers.GPT2LMHeadModel(config)).train()
+@pytest.mark.parametrize('name', ['gpt', 'gpt2'])
+def test_gpt_equals_transformers(name, attention):
+  sizes = dict(vocab_size=V, n_positions=32, n_embd=D, n_layer=N, n_head=H, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0)
+  module = {
+    'gpt': lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes)),
+    'gpt2': lambda: transformers.GPT2LMHeadModel(
+      transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation='eager')
+    ),
+  }[name]()
+  module = _randomise(module).train()
   tokens_BT, valid_BT = _tokens()
   labels_BT = torch.tensor(np.where(valid_BT, tokens_BT, -100)).long()
   theirs = module(torch.tensor(tokens_BT).long(), attention_mask=torch.tensor(valid_BT).long(), labels=labels_BT)
   theirs.loss.backward()
 
-  model = registry.get('gpt2')
-  cfg = model.Config(V=V, T=32, D=D, H=H, N=N, attention=attention)
-  params = huggingface.from_hf('gpt2', cfg, _tensors(module))
+  model = registry.get(name)
+  still = dict(dropout_embedding=0.0, dropout_attention=0.0, dropout_residual=0.0)
+  cfg = model.Config(V=V, T=32, D=D, H=H, N=N, attention=attention, **still)
+  params = huggingface.from_hf(name, cfg, _tensors(module))
   weights_BT = np.zeros((B, T), np.float32)
   weights_BT[:, :-1] = valid_BT[:, 1:]
   batch = dict(tokens_BT=tokens_BT, targets_BT=np.roll(tokens_BT, -1, 1), weights_BT=weights_BT, valid_BT=valid_BT)
@@ -83,7 +88,7 @@ def test_gpt2_equals_transformers(attention):
     logits_BTV[valid_BT], theirs.logits.detach().numpy()[valid_BT], rtol=TOLERANCE, atol=TOLERANCE
   )
   np.testing.assert_allclose(value, theirs.loss.item(), rtol=TOLERANCE)
-  expected = huggingface.from_hf('gpt2', cfg, _gradients(module))
+  expected = huggingface.from_hf(name, cfg, _gradients(module))
   _assert_tree_close(gradients, expected)
 
 
@@ -137,12 +142,14 @@ def test_bert_equals_transformers(gelu, activation, attention):
   _assert_tree_close(gradients, huggingface.from_hf('bert', cfg, _gradients(module)))
 
 
-@pytest.mark.parametrize('name', ['gpt2', 'bert'])
+@pytest.mark.parametrize('name', ['gpt', 'gpt2', 'bert'])
 def test_export_is_read_by_transformers(name):
   """to_hf gives back every tensor of the file, bit for bit."""
-  if name == 'gpt2':
-    config = transformers.GPT2Config(vocab_size=V, n_positions=32, n_embd=D, n_layer=2, n_head=H)
-    module = _randomise(transformers.GPT2LMHeadModel(config))
+  sizes = dict(vocab_size=V, n_positions=32, n_embd=D, n_layer=2, n_head=H)
+  if name == 'gpt':
+    module = _randomise(transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes)))
+  elif name == 'gpt2':
+    module = _randomise(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)))
   else:
     config = transformers.BertConfig(
       vocab_size=V, hidden_size=D, num_hidden_layers=2, num_attention_heads=H, intermediate_size=4 * D,
@@ -155,4 +162,4 @@ def test_export_is_read_by_transformers(name):
   module.load_state_dict({n: torch.tensor(x) for n, x in back.items()}, strict=True)
   for n, x in _tensors(module).items():
     np.testing.assert_array_equal(x, tensors[n])
-  assert jnp.asarray(back['lm_head.weight' if name == 'gpt2' else 'cls.predictions.bias']).size
+  assert jnp.asarray(back['lm_head.weight' if name != 'bert' else 'cls.predictions.bias']).size

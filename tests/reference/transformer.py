@@ -1,4 +1,4 @@
-"""GPT-2, BERT and the Transformer of the papers, restated in NumPy float64 on one row, with lmx's parameters."""
+"""GPT, GPT-2, BERT and the Transformer of the papers, restated in NumPy float64 on one row, with lmx's parameters."""
 
 from __future__ import annotations
 
@@ -77,6 +77,16 @@ def mlp(x_TD, params, form):
 
 def _layers(params):
   return [params[name] for name in sorted(params) if name.startswith('layer_')]
+
+
+def gpt(params, tokens_T, valid_T):
+  """Radford et al. 2018, equation 2: scores of tokens and, behind them, of positions, (T, V + positions)."""
+  table = np.concatenate([params['embed']['tokens'], params['embed']['positions']])
+  x = table[tokens_T] + table[len(params['embed']['tokens']) + np.arange(len(tokens_T))]
+  for layer in _layers(params):
+    x = layer_norm(x + attention(x, layer['attention'], True, valid_T), layer['norm_1'], 1e-5)
+    x = layer_norm(x + mlp(x, layer['mlp'], 'tanh'), layer['norm_2'], 1e-5)
+  return x @ table.T
 
 
 def gpt2(params, tokens_T, valid_T):

@@ -1,0 +1,54 @@
+"""GPT (Radford et al. 2018) in miniature on the embedded English prose, with its own byte-level BPE.
+
+  lmx train --config=experiments/gpt/quickstart.py --workdir=runs/gpt            about 4 minutes on two cores
+  lmx train --config=experiments/gpt/quickstart.py:tiny --workdir=runs/tiny      seconds: does it run at all
+
+The corpus comes with Python itself, so no figure is published; what to expect is in docs/results.md. For text of your
+own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('fast', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
+  base = {
+    'name': 'gpt_quickstart',
+    'model': {'name': 'gpt', 'variant': 'base', 'T': 128, 'fidelity': options.fidelity},
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'bpe',
+      'vocab_size': 4096,
+      'batching': {'name': 'windows', 'stride': 64},
+      'batch_size': 16,
+      'length': 128,
+      'eval_length': 128,
+    },
+    'optim': {
+      'optimizer': 'adamw',
+      'lr': 1e-3,
+      'weight_decay': 0.01,
+      'clip_norm': 1.0,
+      'schedule': 'cosine',
+      'warmup_steps': 100,
+      'groups': common.DECAY_MATRICES_ONLY,
+    },
+    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+  }
+  changes: dict[str, dict] = {
+    'fast': {
+      'model': {'D': 192, 'H': 6, 'N': 4, **common.gpt_dropout(0.0)},
+      'train': {'steps': 900, 'eval_every': 300},
+    },
+    'tiny': common.config(common.tiny(), {'data': {'batching': 'windows'}}).to_dict(),
+  }
+  return common.config(base, changes[variant])
+
+
+def sweep():
+  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3])

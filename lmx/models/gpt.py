@@ -1,0 +1,207 @@
+"""GPT: Radford, Narasimhan, Salimans & Sutskever 2018, "Improving Language Understanding by Generative Pre-Training".
+
+The decoder-only Transformer of sections 3.1 and 4.1: 12 layers of 768 with 12 heads, layer normalisation after each
+residual connection and none at the end, learned positions, tanh-GELU, the output matrix tied to the embedding without a
+bias (equation 2). With V = 40,478 entries (478 characters, each also at the end of a word, and 40,000 merges) and 512
+positions that is 116,534,784 parameters; tokens added for fine-tuning are rows more.
+
+The released code (openai/finetune-transformer-lm) keeps tokens and positions in one table; `embed/tokens` and
+`embed/positions` are its rows. `fidelity` says what follows from that:
+- 'paper': "residual, embedding, and attention dropouts with a rate of 0.1" (section 4.1): the embedding's dropout is of
+  the sum of token and position, and equation 2 is a softmax over tokens.
+- 'released': the dropout is of the entries of the table, so that it reaches the output matrix too, and an entry that is
+  dropped is so for every position of the batch; `nll` is a softmax over tokens and positions. `logits` are of tokens.
+
+Kernels and tables are drawn from N(0, 0.02) (section 4.1).
+
+Deviations: the width of the feed-forward network is always 4 D; the dropout mask comes from a hash
+(lmx/layers/regularize.py).
+
+Axes: C queries, keys and values of the fused kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'causal_lm'
+HEADS: tuple[str, ...] = ()
+VOCABULARY = ('embed/tokens',)
+EPS = 1e-5  # of layer normalisation, released code
+STD = 0.02  # section 4.1
+FIDELITY = ('paper', 'released')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size.
+    T: positions, the longest window.
+    D: width.
+    H: heads.
+    N: layers.
+    fidelity: 'paper' or 'released', see the module's docstring.
+    dropout_embedding: after tokens + positions, or of the table's entries.
+    dropout_attention: of attention probabilities.
+    dropout_residual: of what is added to the residual path.
+    dtype: compute type.
+    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    scan: compile one layer and loop over it.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  V: int = 40_478
+  T: int = 512  # section 4.1
+  D: int = 768
+  H: int = 12
+  N: int = 12
+  fidelity: str = 'paper'
+  dropout_embedding: float = 0.1  # section 4.1
+  dropout_attention: float = 0.1
+  dropout_residual: float = 0.1
+  dtype: str = 'float32'
+  attention: str = 'auto'
+  scan: bool = False
+  remat: bool = False
+
+  def __post_init__(self):
+    if self.D % self.H:
+      raise InputError(f'gpt: width D = {self.D} is not divisible by H = {self.H} heads')
+    check_choice('model.fidelity', self.fidelity, FIDELITY)
+    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
+      check_range(f'model.{field}', getattr(self, field), 0, 1)
+
+
+VARIANTS = {
+  'base': dict(N=12, D=768, H=12),  # section 4.1
+  'tiny': dict(V=97, T=64, N=2, D=32, H=4),
+}
+
+
+def _block(cfg: Config) -> transformer.Block:
+  return transformer.Block(
+    heads=cfg.H,
+    hidden=4 * cfg.D,
+    causal=True,
+    norm='post',
+    eps=EPS,
+    activation='gelu_tanh',
+    std=STD,
+    residual_std=STD,
+    backend=cfg.attention,
+    attention_rate=cfg.dropout_attention,
+    residual_rate=cfg.dropout_residual,
+    dtype=cfg.dtype,
+  )
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens, positions), layer_00 .. ."""
+  tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
+  params: dict[str, Params] = {
+    'embed': {
+      'tokens': embed.table(tokens_key, cfg.V, cfg.D, STD),
+      'positions': embed.table(positions_key, cfg.T, cfg.D, STD),
+    }
+  }
+  for i, k in enumerate(keys):
+    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """A key/value cache for `length` positions, see `cache.empty`."""
+  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+
+
+def _table(params: Params) -> Array:
+  """Tokens and positions in one table, (V + T, D)."""
+  return jnp.concatenate([params['embed']['tokens'], params['embed']['positions']])
+
+
+def _embed(
+  cfg: Config, params: Params, batch: Batch, position_BT: Array | None, key: Array | None
+) -> tuple[Array, Array | None]:
+  """(tokens + positions after their dropout (B, T, D); the table after its dropout, where it has one)."""
+  tables, dropped = params['embed'], None
+  if cfg.fidelity == 'released' and key is not None and cfg.dropout_embedding:
+    dropped = regularize.dropout(_table(params), cfg.dropout_embedding, key)
+    tables = {'tokens': dropped[: cfg.V], 'positions': dropped[cfg.V :]}
+  tokens_BT = batch['tokens_BT']
+  x_BTD = embed.lookup(tables['tokens'], tokens_BT, cfg.dtype)
+  x_BTD = x_BTD + embed.positions(tables['positions'], position_BT, tokens_BT.shape[1], cfg.dtype)
+  return x_BTD if dropped is not None else regularize.dropout(x_BTD, cfg.dropout_embedding, key), dropped
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`.
+
+  Args:
+    batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
+      optional. Without position_BT positions are 0 .. T-1, or go on from the cache.
+    state: () or a cache of `init_state`, which is used as models/gpt2.py says.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embeddings and each layer's output.
+
+  Returns:
+    (Features with last_BTD and, where its dropout reaches the output, the table; state).
+
+  Raises:
+    InputError: more tokens than positions; packed documents together with a cache.
+  """
+  T = batch['tokens_BT'].shape[1]
+  if T > cfg.T:
+    raise InputError(f'gpt: {T} tokens in a row, but the model has T = {cfg.T} positions')
+  embed_key, layers_key = regularize.split(key, 2)
+  look, caches, position_BT, read_B = masks.from_batch(batch), None, batch.get('position_BT'), None
+  if state:
+    if 'documents_BT' in batch or 'position_BT' in batch:
+      raise InputError('gpt: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
+    position_BT, read_B = cache.places(batch, state)
+    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+  x_BTD, dropped = _embed(cfg, params, batch, position_BT, embed_key)
+  last_BTD, caches, seen = transformer.stack(
+    _block(cfg),
+    [params[transformer.name(i)] for i in range(cfg.N)],
+    x_BTD,
+    look,
+    caches=caches,
+    position_BT=position_BT,
+    key=layers_key,
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  features = Features(last_BTD, layers=seen if all_layers else None, table_VD=dropped)
+  return features, {'position_B': read_B, 'layers': caches} if state else ()
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  table_VD = params['embed']['tokens'] if features.table_VD is None else features.table_VD[: cfg.V]
+  return heads.tied_logits(features.last_BTD, table_VD)
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32; as released among tokens and positions."""
+  if features.table_VD is not None:
+    return heads.tied_nll(features.last_BTD, features.table_VD, targets_BT)
+  table_VD = _table(params) if cfg.fidelity == 'released' else params['embed']['tokens']
+  return heads.tied_nll(features.last_BTD, table_VD, targets_BT)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: embeddings 0, layer i is i + 1."""
+  return transformer.depth(path, cfg.N)

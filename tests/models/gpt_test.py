@@ -1,0 +1,97 @@
+"""GPT against the restatement; its two readings of the paper, and errors. The cache is tested with GPT-2's."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.layers import regularize
+from lmx.models import gpt, registry
+from tests.reference import transformer as reference
+
+B, T = 2, 11
+STILL = dict(dropout_embedding=0.0, dropout_attention=0.0, dropout_residual=0.0)
+
+
+def config(**changes) -> gpt.Config:
+  return registry.config('gpt', 'tiny', **changes)
+
+
+def params_of(cfg):
+  leaves, tree = jax.tree.flatten(gpt.init(cfg, jax.random.key(0)))
+  keys = jax.random.split(jax.random.key(1), len(leaves))
+  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
+def tokens(cfg, shape=(B, T), seed=0):
+  return np.random.default_rng(seed).integers(0, cfg.V, shape).astype(np.int32)
+
+
+@pytest.mark.parametrize('fidelity', gpt.FIDELITY)
+def test_equals_the_restatement_padded_rows_too(fidelity):
+  cfg = config(fidelity=fidelity)
+  params, tokens_BT, targets_BT = params_of(cfg), tokens(cfg), tokens(cfg, seed=1)
+  valid_BT = np.arange(T) < np.array([[T], [6]])
+
+  @jax.jit
+  def run(params, batch):
+    features, _ = gpt.apply(cfg, params, batch, ())
+    return gpt.logits(cfg, params, features), gpt.nll(cfg, params, features, targets_BT)
+
+  logits_BTV, nll_BT = run(params, {'tokens_BT': tokens_BT, 'valid_BT': valid_BT})
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  for b in range(B):
+    expected = reference.gpt(exact, tokens_BT[b], valid_BT[b])
+    np.testing.assert_allclose(logits_BTV[b], expected[:, : cfg.V], rtol=1e-5, atol=1e-5)
+    among = expected if fidelity == 'released' else expected[:, : cfg.V]
+    loss = np.log(np.exp(among).sum(-1)) - expected[np.arange(T), targets_BT[b]]
+    np.testing.assert_allclose(nll_BT[b], loss, rtol=1e-5, atol=1e-5)
+
+
+def test_as_released_the_dropout_of_the_table_reaches_the_output():
+  cfg = config(**STILL | {'dropout_embedding': 0.5}, fidelity='released')
+  params, tokens_BT, key = params_of(cfg), tokens(cfg), jax.random.key(3)
+  features, _ = gpt.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key)
+  table = regularize.dropout(
+    jnp.concatenate([params['embed']['tokens'], params['embed']['positions']]), 0.5, jax.random.split(key)[0]
+  )
+  assert 0.4 < np.mean(np.asarray(table) == 0) < 0.6
+  dropped = params | {'embed': {'tokens': table[: cfg.V], 'positions': table[cfg.V :]}}
+  expected, _ = gpt.apply(cfg, dropped, {'tokens_BT': tokens_BT}, ())
+  np.testing.assert_allclose(features.last_BTD, expected.last_BTD, rtol=1e-5, atol=1e-5)
+  for head in (gpt.logits, lambda *args: gpt.nll(*args, tokens_BT)):
+    np.testing.assert_allclose(head(cfg, params, features), head(cfg, dropped, expected), rtol=1e-5, atol=1e-5)
+
+
+def test_in_the_paper_the_dropout_is_of_the_sum():
+  cfg = config(**STILL | {'dropout_embedding': 0.5})
+  params, tokens_BT = params_of(cfg), np.zeros((1, 8), np.int32)
+  features, _ = gpt.apply(cfg, params, {'tokens_BT': tokens_BT}, (), jax.random.key(3), all_layers=True)
+  embedded_TD = np.asarray(features.layers[0])[0]
+  assert features.table_VD is None
+  assert len({tuple(row == 0) for row in embedded_TD}) == 8  # each position of the same token has a mask of its own
+
+
+def test_initial_deviations():
+  params = gpt.init(config(D=128, N=2, T=256, V=1000), jax.random.key(0))
+  kernels = [params['embed']['tokens'], params['embed']['positions']]
+  for layer in (params['layer_00'], params['layer_01']):
+    kernels += [layer['attention'][part]['kernel'] for part in ('qkv', 'out')]
+    kernels += [layer['mlp'][part]['kernel'] for part in ('in', 'out')]
+  for kernel in kernels:
+    assert abs(np.std(kernel) / 0.02 - 1) < 0.03
+
+
+def test_errors_say_what_is_wrong():
+  cfg = config()
+  with pytest.raises(InputError, match='65 tokens .* T = 64'):
+    gpt.apply(cfg, params_of(cfg), {'tokens_BT': tokens(cfg, (1, 65))}, ())
+  with pytest.raises(InputError, match='cache'):
+    batch = {'tokens_BT': tokens(cfg), 'documents_BT': np.zeros((B, T), np.int32)}
+    gpt.apply(cfg, params_of(cfg), batch, gpt.init_state(cfg, B, T))
+  for change in (dict(H=5), dict(fidelity='papers'), dict(attention='flash'), dict(dropout_residual=1.0)):
+    with pytest.raises(InputError, match=next(iter(change))):
+      config(**change)
