@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
+from types import ModuleType
 
 from lmx.errors import InputError, NonFiniteLoss, nearest
 
@@ -21,6 +23,8 @@ COMMANDS = {
   'translate': 'translate lines of text with a trained encoder-decoder',
   'embed': 'write the vectors of all layers for the lines of a text file',
   'predict': 'label documents with a trained classifier',
+  'import': 'make a work directory of weights that others trained',
+  'export': 'write the weights of a run as Hugging Face has them',
   'pipeline': 'run the stages of an experiment one after another',
   'describe': 'show the parameters, operations and memory of a model',
   'list': 'list the models and the experiments',
@@ -37,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     args = parse(argv)
-    return importlib.import_module(f'lmx.cli.{args.command}').run(args)
+    return _module(args.command).run(args)
   except InputError as error:
     print(f'lmx: {error}', file=sys.stderr)
     return 2
@@ -69,7 +73,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     # Only the command that runs is imported: the others would cost a second of start-up.
     command = commands.add_parser(name, help=text, description=text)
     if argv and argv[0] == name:
-      importlib.import_module(f'lmx.cli.{name}').add_arguments(command)
+      _module(name).add_arguments(command)
   if argv and not argv[0].startswith('-') and argv[0] not in COMMANDS:
     raise InputError(f'unknown command "{argv[0]}"{nearest(argv[0], COMMANDS)}')
   rest, overrides = _split(argv)
@@ -82,6 +86,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
   args.overrides = overrides
   return args
+
+
+def _module(command: str) -> ModuleType:
+  """The module of a command; one that is named as a word of Python has an underscore behind."""
+  return importlib.import_module(f'lmx.cli.{command}{"_" if keyword.iskeyword(command) else ""}')
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

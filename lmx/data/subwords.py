@@ -1,5 +1,5 @@
-"""Models of the `tokenizers` library, made the same each time: byte-level BPE (GPT-2's), WordPiece (BERT's) and Unigram
-(SentencePiece's)."""
+"""Models of the `tokenizers` library, made the same each time: byte-level BPE (GPT-2's), BPE within words (GPT's),
+WordPiece (BERT's) and Unigram (SentencePiece's)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import tokenizers as hf
 from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'
+WORD_END = '</w>'  # GPT's mark
 SPACE = '▁'  # U+2581, SentencePiece's sign for a space
 _NEVER = -10_000.0  # a logarithm of a probability
 _ASCII = [chr(code) for code in range(33, 127)]
@@ -47,6 +48,49 @@ def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_case:
   )
   tokenizer.train_from_iterator(texts, trainer)
   return tokenizer
+
+
+def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
+  """Puts GPT's cleaning and splitting around a model; the authors split with spaCy, here it is BERT's rule."""
+  tokenizer = hf.Tokenizer(model)
+  tokenizer.normalizer = hf.normalizers.BertNormalizer(lowercase=True)
+  tokenizer.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()
+  tokenizer.decoder = hf.decoders.BPEDecoder(suffix=WORD_END)
+  return tokenizer
+
+
+def read_bpe(vocabulary: str, merges: str, kind: str) -> hf.models.BPE:
+  """A model from vocab.json and merges.txt."""
+  if kind == 'bpe':
+    return hf.models.BPE.from_file(vocabulary, merges)
+  return hf.models.BPE.from_file(vocabulary, merges, unk_token='<unk>', end_of_word_suffix=WORD_END)
+
+
+def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Tokenizer:
+  """Learns merges; id 0 is `<unk>`, then come the characters, each by itself and at the end of a word.
+
+  The library numbers the latter in hash order, so all are given first, as if they were special tokens, and the model is
+  rebuilt from what results, as for WordPiece.
+  """
+  texts = list(texts)
+  tokenizer = gpt_bpe(hf.models.BPE(unk_token='<unk>', end_of_word_suffix=WORD_END))
+  alphabet, _ = _alphabet(texts, tokenizer.normalizer)
+  first = ['<unk>', *alphabet, *(c + WORD_END for c in alphabet)]
+  if vocab_size < len(first):
+    raise InputError(f'vocab_size {vocab_size}: the {len(alphabet)} characters of the text need {len(first)} entries')
+  trainer = hf.trainers.BpeTrainer(
+    vocab_size=vocab_size,
+    min_frequency=max(min_count, 2),
+    special_tokens=first,
+    show_progress=False,
+    initial_alphabet=alphabet,
+    limit_alphabet=len(alphabet),
+    end_of_word_suffix=WORD_END,
+  )
+  tokenizer.train_from_iterator(texts, trainer)
+  merges = [tuple(pair) for pair in json.loads(tokenizer.to_str())['model']['merges']]
+  model = hf.models.BPE(tokenizer.get_vocab(), merges, unk_token='<unk>', end_of_word_suffix=WORD_END)
+  return gpt_bpe(model)
 
 
 def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:

@@ -1,18 +1,16 @@
-"""Tokenizers: bytes, characters, words, byte-level BPE, WordPiece and Unigram.
+"""Tokenizers: bytes, characters, words, byte-level BPE, GPT's BPE, WordPiece and Unigram.
 
 Words follow the rules of the data set: Penn Treebank, WikiText, Brown and 1B words are split at white space and each
 line ends with a counted `<eos>` (Mikolov's rule); text8 is split at white space; plain prose is split into words,
 punctuation and line ends. Vocabularies are sorted by falling frequency, as adaptive and hierarchical softmaxes need.
 Byte-level BPE (GPT-2's, Radford et al. 2019, section 2.2), WordPiece (BERT's, Devlin et al. 2018) and Unigram (Kudo
-2018) are the `tokenizers` library's. Special tokens written out in a text are ordinary text.
+2018) are the `tokenizers` library's. GPT's BPE (Radford et al. 2018) is of
+characters in words. Special tokens written out in a text are ordinary text.
 """
 
 from __future__ import annotations
 
-import abc
 import collections
-import functools
-import hashlib
 import json
 import os
 import re
@@ -24,92 +22,11 @@ import tokenizers as hf
 
 from lmx.data import subwords
 from lmx.data import words as word_rules
+from lmx.data.subword_tokenizers import Bpe, GptBpe, Unigram, WordPiece
+from lmx.data.tokenizer import FILE, Tokenizer
 from lmx.errors import InputError, nearest
 
-KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece', 'unigram')
-FILE = 'vocabulary.json'
-
-
-class Tokenizer(abc.ABC):
-  """Text to ids and back.
-
-  Attributes:
-    kind: one of KINDS.
-    vocab_size: ids are 0 .. vocab_size - 1.
-    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id: ids of the special tokens, None where
-      there is none.
-  """
-
-  kind: str
-  vocab_size: int
-  pad_id: int | None = None
-  unk_id: int | None = None
-  eos_id: int | None = None
-  bos_id: int | None = None
-  cls_id: int | None = None
-  sep_id: int | None = None
-  mask_id: int | None = None
-
-  @abc.abstractmethod
-  def encode(self, text: str) -> np.ndarray:
-    """Ids of `text`, int32, without special tokens, except `<eos>` at line ends under that rule."""
-
-  @abc.abstractmethod
-  def decode(self, ids: Iterable[int]) -> str:
-    """Text of `ids`. Raises InputError for an id outside the vocabulary."""
-
-  @abc.abstractmethod
-  def id_to_token(self, index: int) -> str:
-    """The printable piece of one id."""
-
-  @abc.abstractmethod
-  def _content(self) -> dict[str, Any]:
-    """Everything that decides encode and decode, JSON-able."""
-
-  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    """`encode` of each text."""
-    return [self.encode(text) for text in texts]
-
-  def pieces(self, ids: Iterable[int]) -> list[str]:
-    """`id_to_token` of each id."""
-    return [self.id_to_token(i) for i in self._checked(ids)]
-
-  def starts_word(self, ids: np.ndarray) -> np.ndarray:
-    """bool of the shape of `ids` (1-D): does the piece begin a word? A special token is a word."""
-    row = np.asarray(self._checked(ids), np.int64)
-    begins, ends = self._word_tables
-    starts = begins[row]
-    starts[1:] |= ends[row[:-1]]
-    starts[:1] = True
-    return starts
-
-  @functools.cached_property
-  def hash(self) -> str:
-    """Digest of everything that decides encode and decode."""
-    return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
-
-  def save(self, directory: str) -> list[str]:
-    """Writes the tokenizer's files and returns their names."""
-    os.makedirs(directory, exist_ok=True)
-    with open(os.path.join(directory, FILE), 'w', encoding='utf-8') as file:
-      json.dump(self._content(), file, sort_keys=True)
-    return [FILE]
-
-  @functools.cached_property
-  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    """bool tables by id: the piece begins a word; the piece after it begins a word."""
-    special = {i for i in (self.unk_id, self.eos_id) if i is not None}
-    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
-    begins = [i in special or text[:1].isspace() for i, text in enumerate(texts)]
-    ends = [i in special or text[-1:].isspace() for i, text in enumerate(texts)]
-    return np.asarray(begins), np.asarray(ends)
-
-  def _checked(self, ids: Iterable[int]) -> list[int]:
-    ids = [int(i) for i in ids]
-    for i in ids:
-      if not 0 <= i < self.vocab_size:
-        raise InputError(f'token id {i} is outside the vocabulary of {self.vocab_size} {self.kind}')
-    return ids
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'gpt_bpe', 'wordpiece', 'unigram')
 
 
 class Bytes(Tokenizer):
@@ -132,7 +49,7 @@ class Bytes(Tokenizer):
   def id_to_token(self, index: int) -> str:
     return '<eos>' if index == self.eos_id else chr(index) if index < 128 else f'<0x{index:02x}>'
 
-  def _content(self) -> dict[str, Any]:
+  def content(self) -> dict[str, Any]:
     return {'kind': self.kind, 'eos': self.eos_id is not None}
 
 
@@ -164,7 +81,7 @@ class Characters(Tokenizer):
   def id_to_token(self, index: int) -> str:
     return self.tokens[index]
 
-  def _content(self) -> dict[str, Any]:
+  def content(self) -> dict[str, Any]:
     return {'kind': self.kind, 'tokens': self.tokens}
 
 
@@ -207,7 +124,7 @@ class Words(Tokenizer):
   def starts_word(self, ids: np.ndarray) -> np.ndarray:
     return np.ones(len(self._checked(ids)), bool)
 
-  def _content(self) -> dict[str, Any]:
+  def content(self) -> dict[str, Any]:
     content = {'kind': self.kind, 'rule': self.rule, 'lower_case': self.lower_case, 'tokens': self.tokens}
     return content if self.known == self.vocab_size else content | {'known': self.known}
 
@@ -222,91 +139,6 @@ def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
   known = set(tokenizer.tokens)
   others = [word for word in _ranked(counts) if word not in known]
   return Words(tokenizer.tokens + others, tokenizer.rule, lower_case=tokenizer.lower_case, known=tokenizer.known)
-
-
-class _Subwords(Tokenizer):
-  """A tokenizer of the `tokenizers` library."""
-
-  def __init__(self, model: hf.Tokenizer):
-    self._model = model
-    self._model.encode_special_tokens = True
-    self._model.no_padding()
-    self._model.no_truncation()
-    self.vocab_size = model.get_vocab_size(with_added_tokens=True)
-
-  def encode(self, text: str) -> np.ndarray:
-    return np.asarray(self._model.encode(text, add_special_tokens=False).ids, np.int32)
-
-  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.asarray(e.ids, np.int32) for e in self._model.encode_batch_fast(list(texts), add_special_tokens=False)]
-
-  def decode(self, ids: Iterable[int]) -> str:
-    return self._model.decode(self._checked(ids), skip_special_tokens=False)
-
-  def id_to_token(self, index: int) -> str:
-    return self._model.id_to_token(index) or ''  # an id that a vocabulary left out
-
-  def _content(self) -> dict[str, Any]:
-    return {'kind': self.kind, 'model': json.loads(self._model.to_str())}
-
-
-class Bpe(_Subwords):
-  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate."""
-
-  kind = 'bpe'
-
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
-    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
-    if self.eos_id is None:
-      raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
-
-  @functools.cached_property
-  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    spaces = {*'ĠĊĉč'}  # GPT-2's printable forms of space, line feed, tab, carriage return
-    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
-    begins = [i == self.eos_id or text[:1] in spaces for i, text in enumerate(texts)]
-    ends = [i == self.eos_id or text[-1:] in spaces for i, text in enumerate(texts)]
-    return np.asarray(begins), np.asarray(ends)
-
-
-class Unigram(_Subwords):
-  """SentencePiece's Unigram model; decoding gives the text back, but for U+2581, which stands for a space."""
-
-  kind = 'unigram'
-
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
-    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
-    self.unk_id = model.token_to_id('<unk>')
-    if self.eos_id is None or self.unk_id is None:
-      raise InputError(f'the Unigram vocabulary has no {subwords.END_OF_TEXT} or no <unk>')
-
-  @functools.cached_property
-  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    alone = {subwords.END_OF_TEXT, '<unk>', '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
-    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
-    ends = np.asarray([text in alone for text in texts])
-    return ends | [text[:1] == subwords.SPACE for text in texts], ends
-
-
-class WordPiece(_Subwords):
-  """BERT's WordPiece with [PAD] [UNK] [CLS] [SEP] [MASK]."""
-
-  kind = 'wordpiece'
-
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
-    ids = [model.token_to_id(name) for name in subwords.BERT_SPECIALS]
-    missing = [name for name, i in zip(subwords.BERT_SPECIALS, ids, strict=True) if i is None]
-    if missing:
-      raise InputError(f'the WordPiece vocabulary has no {", ".join(missing)}')
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
-
-  @functools.cached_property
-  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
-    return np.asarray([not t.startswith('##') for t in texts]), np.zeros(self.vocab_size, bool)
 
 
 def train(
@@ -340,6 +172,8 @@ def train(
     return _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos)
   if kind == 'bpe':
     return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count, lower_case))
+  if kind == 'gpt_bpe':
+    return GptBpe(subwords.train_gpt_bpe(texts, vocab_size or 8192, min_count))
   if kind == 'unigram':
     return Unigram(subwords.train_unigram(texts, vocab_size or 8192, lower_case))
   if kind == 'wordpiece':
@@ -392,11 +226,14 @@ def _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos) -
   return Words(tokens, rule, lower_case=lower_case)
 
 
+_READ = {'bpe': Bpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece}  # kinds whose files others write
+
+
 def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
   """Reads a tokenizer that others made.
 
   Args:
-    kind: 'bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt; 'wordpiece': a
+    kind: 'bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt; 'wordpiece': a
       tokenizer.json, a vocab.txt, or a directory with either; other kinds: a directory written by `save`.
     path: file or directory.
     lower_case: for a vocab.txt.
@@ -409,23 +246,25 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       if tokenizer.kind != kind:
         raise InputError(f'{path} holds a tokenizer of kind {tokenizer.kind}, not {kind}')
       return tokenizer
-    names = ('tokenizer.json', 'vocab.json' if kind == 'bpe' else 'vocab.txt')
+    names = ('tokenizer.json', 'vocab.txt' if kind == 'wordpiece' else 'vocab.json')
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
-  if kind not in ('bpe', 'wordpiece') or not os.path.isfile(path):
+  if kind not in _READ or not os.path.isfile(path):
     raise InputError(f'{path}: no tokenizer of kind {kind} there')
   try:
     if os.path.basename(path) == 'tokenizer.json':
       model = hf.Tokenizer.from_file(path)
-    elif kind == 'bpe':
-      model = subwords.bpe(hf.models.BPE.from_file(path, os.path.join(os.path.dirname(path), 'merges.txt')))
-      model.add_special_tokens([subwords.END_OF_TEXT])
-    else:
+    elif kind == 'wordpiece':
       model = subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token='[UNK]'), lower_case)
+    else:
+      merges = os.path.join(os.path.dirname(path), 'merges.txt')
+      model = (subwords.bpe if kind == 'bpe' else subwords.gpt_bpe)(subwords.read_bpe(path, merges, kind))
+      if kind == 'bpe':
+        model.add_special_tokens([subwords.END_OF_TEXT])
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
     raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
-  return Bpe(model) if kind == 'bpe' else WordPiece(model)
+  return _READ[kind](model)
 
 
 def load(directory: str) -> Tokenizer:
@@ -443,7 +282,7 @@ def load(directory: str) -> Tokenizer:
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
-    return {'bpe': Bpe, 'wordpiece': WordPiece, 'unigram': Unigram}[kind](model)
+    return (_READ | {'unigram': Unigram})[kind](model)
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file

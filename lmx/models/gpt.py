@@ -2,8 +2,8 @@
 
 The decoder-only Transformer of sections 3.1 and 4.1: 12 layers of 768 with 12 heads, layer normalisation after each
 residual connection and none at the end, learned positions, tanh-GELU, the output matrix tied to the embedding without a
-bias (equation 2). With V = 40,478 entries (478 characters, each also at the end of a word, and 40,000 merges) and 512
-positions that is 116,534,784 parameters; tokens added for fine-tuning are rows more.
+bias (equation 2). With V = 40,478 entries (40,000 merges of 478 characters and marks) and 512 positions that is
+116,534,784 parameters; tokens added for fine-tuning are rows more.
 
 The released code (openai/finetune-transformer-lm) keeps tokens and positions in one table; `embed/tokens` and
 `embed/positions` are its rows. `fidelity` says what follows from that:

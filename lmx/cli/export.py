@@ -1,0 +1,20 @@
+"""`lmx export --workdir=DIR --to=OUT`: a folder that Hugging Face's transformers loads."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--workdir', required=True, help='work directory of a run of BERT, GPT or GPT-2')
+  parser.add_argument('--to', required=True, help='folder to write')
+  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import exchanged
+
+  which = int(args.which) if args.which.isdigit() else args.which
+  for line in exchanged.export_run(args.workdir, args.to, which):
+    print(line)
+  return 0

@@ -1,0 +1,22 @@
+"""`lmx import --from=DIR --workdir=OUT`: a work directory from weights that others trained."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument(
+    '--from', dest='source', required=True,
+    help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2), or hub:NAME to fetch one",
+  )  # fmt: skip
+  parser.add_argument('--workdir', required=True, help='work directory to make')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import exchanged
+
+  for line in exchanged.import_run(args.source, args.workdir, args.overrides):
+    print(line)
+  print(f'{args.workdir} can be named in --workdir of other commands, and in --config.train.init_from')
+  return 0

@@ -1,0 +1,126 @@
+"""Tokenizers of pieces of words, around models of the `tokenizers` library (lmx/data/subwords.py)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tokenizers as hf
+
+from lmx.data import subwords
+from lmx.data.tokenizer import Tokenizer
+from lmx.errors import InputError
+
+
+class _Subwords(Tokenizer):
+  """A tokenizer of the `tokenizers` library."""
+
+  def __init__(self, model: hf.Tokenizer):
+    self._model = model
+    self._model.encode_special_tokens = True
+    self._model.no_padding()
+    self._model.no_truncation()
+    self.vocab_size = model.get_vocab_size(with_added_tokens=True)
+
+  def encode(self, text: str) -> np.ndarray:
+    return np.asarray(self._model.encode(text, add_special_tokens=False).ids, np.int32)
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    return [np.asarray(e.ids, np.int32) for e in self._model.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of `text`, and from where to where in it each piece comes: int32 (T,) and (T, 2), in code points."""
+    found = self._model.encode(text, add_special_tokens=False)
+    return np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int32).reshape(-1, 2)
+
+  def decode(self, ids: Iterable[int]) -> str:
+    return self._model.decode(self._checked(ids), skip_special_tokens=False)
+
+  def id_to_token(self, index: int) -> str:
+    return self._model.id_to_token(index) or ''  # an id that a vocabulary left out
+
+  def content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+
+
+class Bpe(_Subwords):
+  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate."""
+
+  kind = 'bpe'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
+    if self.eos_id is None:
+      raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    spaces = {*'ĠĊĉč'}  # GPT-2's printable forms of space, line feed, tab, carriage return
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    begins = [i == self.eos_id or text[:1] in spaces for i, text in enumerate(texts)]
+    ends = [i == self.eos_id or text[-1:] in spaces for i, text in enumerate(texts)]
+    return np.asarray(begins), np.asarray(ends)
+
+
+class GptBpe(_Subwords):
+  """GPT's BPE (Radford et al. 2018, section 4.1): characters merged within words, whose last piece ends with `</w>`.
+
+  Text is lowered and split at white space and punctuation, so decoding gives words with spaces between them. What no
+  piece holds is `<unk>`. There is no end-of-text.
+  """
+
+  kind = 'gpt_bpe'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    self.unk_id = model.token_to_id('<unk>')
+    if self.unk_id is None:
+      raise InputError('the vocabulary of GPT\'s BPE has no <unk>')
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    return np.zeros(self.vocab_size, bool), np.asarray([text.endswith(subwords.WORD_END) for text in texts])
+
+
+class Unigram(_Subwords):
+  """SentencePiece's Unigram model; decoding gives the text back, but for U+2581, which stands for a space."""
+
+  kind = 'unigram'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
+    self.unk_id = model.token_to_id('<unk>')
+    if self.eos_id is None or self.unk_id is None:
+      raise InputError(f'the Unigram vocabulary has no {subwords.END_OF_TEXT} or no <unk>')
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    alone = {subwords.END_OF_TEXT, '<unk>', '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    ends = np.asarray([text in alone for text in texts])
+    return ends | [text[:1] == subwords.SPACE for text in texts], ends
+
+
+class WordPiece(_Subwords):
+  """BERT's WordPiece with [PAD] [UNK] [CLS] [SEP] [MASK]."""
+
+  kind = 'wordpiece'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    ids = [model.token_to_id(name) for name in subwords.BERT_SPECIALS]
+    missing = [name for name, i in zip(subwords.BERT_SPECIALS, ids, strict=True) if i is None]
+    if missing:
+      raise InputError(f'the WordPiece vocabulary has no {", ".join(missing)}')
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    return np.asarray([not t.startswith('##') for t in texts]), np.zeros(self.vocab_size, bool)

@@ -1,0 +1,99 @@
+"""What every tokenizer is: text to ids and back."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+
+FILE = 'vocabulary.json'
+
+
+class Tokenizer(abc.ABC):
+  """Text to ids and back.
+
+  Attributes:
+    kind: one of KINDS.
+    vocab_size: ids are 0 .. vocab_size - 1.
+    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id: ids of the special tokens, None where
+      there is none.
+  """
+
+  kind: str
+  vocab_size: int
+  pad_id: int | None = None
+  unk_id: int | None = None
+  eos_id: int | None = None
+  bos_id: int | None = None
+  cls_id: int | None = None
+  sep_id: int | None = None
+  mask_id: int | None = None
+
+  @abc.abstractmethod
+  def encode(self, text: str) -> np.ndarray:
+    """Ids of `text`, int32, without special tokens, except `<eos>` at line ends under that rule."""
+
+  @abc.abstractmethod
+  def decode(self, ids: Iterable[int]) -> str:
+    """Text of `ids`. Raises InputError for an id outside the vocabulary."""
+
+  @abc.abstractmethod
+  def id_to_token(self, index: int) -> str:
+    """The printable piece of one id."""
+
+  @abc.abstractmethod
+  def content(self) -> dict[str, Any]:
+    """Everything that decides encode and decode, JSON-able."""
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    """`encode` of each text."""
+    return [self.encode(text) for text in texts]
+
+  def pieces(self, ids: Iterable[int]) -> list[str]:
+    """`id_to_token` of each id."""
+    return [self.id_to_token(i) for i in self._checked(ids)]
+
+  def starts_word(self, ids: np.ndarray) -> np.ndarray:
+    """bool of the shape of `ids` (1-D): does the piece begin a word? A special token is a word."""
+    row = np.asarray(self._checked(ids), np.int64)
+    begins, ends = self._word_tables
+    starts = begins[row]
+    starts[1:] |= ends[row[:-1]]
+    starts[:1] = True
+    return starts
+
+  @functools.cached_property
+  def hash(self) -> str:
+    """Digest of everything that decides encode and decode."""
+    return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+  def save(self, directory: str) -> list[str]:
+    """Writes the tokenizer's files and returns their names."""
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, FILE), 'w', encoding='utf-8') as file:
+      json.dump(self.content(), file, sort_keys=True)
+    return [FILE]
+
+  @functools.cached_property
+  def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
+    """bool tables by id: the piece begins a word; the piece after it begins a word."""
+    special = {i for i in (self.unk_id, self.eos_id) if i is not None}
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    begins = [i in special or text[:1].isspace() for i, text in enumerate(texts)]
+    ends = [i in special or text[-1:].isspace() for i, text in enumerate(texts)]
+    return np.asarray(begins), np.asarray(ends)
+
+  def _checked(self, ids: Iterable[int]) -> list[int]:
+    ids = [int(i) for i in ids]
+    for i in ids:
+      if not 0 <= i < self.vocab_size:
+        raise InputError(f'token id {i} is outside the vocabulary of {self.vocab_size} {self.kind}')
+    return ids

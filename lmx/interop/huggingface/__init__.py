@@ -1,0 +1,127 @@
+"""Weights of Hugging Face's models <-> parameters of lmx, by name, on NumPy arrays.
+
+A file's tensors come in as a dict from name to array, as `safetensors.numpy.load_file` gives it. One file is one
+family, named as the model of lmx is. It exports
+  entries(cfg) -> the parameters and what each is made of;
+  PREFIX, BARE: what files of the bare model leave out, and the beginnings of the names that it is left out of;
+  SKIPPED: tensors that hold nothing new, such as tied output matrices and buffers (causal masks, position ids);
+  TIED: tensors written for those who load a file without tying weights;
+and, where folders are read and written (folder.py),
+  TYPE, ARCHITECTURE, TOKENIZER: its model_type and class there, and the kind of its tokenizer here;
+  fields(config), config(cfg): the sizes in its config.json <-> the fields of the model's Config.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError, nearest
+from lmx.interop.huggingface import bert, gpt, gpt2, transformer
+from lmx.interop.huggingface.entry import Entry, Tensors
+
+FAMILIES: dict[str, ModuleType] = {'bert': bert, 'gpt': gpt, 'gpt2': gpt2, 'transformer': transformer}
+
+
+def family(name: str) -> ModuleType:
+  """The family of a model; InputError with the nearest name if it has none."""
+  if name not in FAMILIES:
+    raise InputError(f'model "{name}" has no Hugging Face form{nearest(name, FAMILIES)}')
+  return FAMILIES[name]
+
+
+def _canonical(of: ModuleType, tensors: Tensors) -> dict[str, np.ndarray]:
+  """Tensors under the full names of today's files, without those that hold nothing new."""
+  found = {}
+  for name, tensor in tensors.items():
+    if re.match(of.BARE, name):
+      name = of.PREFIX + name
+    name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
+    if not re.fullmatch(of.SKIPPED, name):
+      found[name] = tensor
+  return found
+
+
+def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
+  """Raises InputError with every tensor that is missing, unknown or of another shape."""
+  entries = list(entries)
+  shapes = {n: e.shape for e in entries for n in e.names}
+  problems = []
+  missing = [n for n in shapes if n not in tensors]
+  extra = [n for n in tensors if n not in shapes]
+  wrong = [
+    f'{n} is {tuple(tensors[n].shape)}, not {shape}'
+    for n, shape in shapes.items()
+    if n in tensors and tuple(tensors[n].shape) != shape
+  ]
+  for label, names in (('missing', missing), ('unknown', extra), ('of another shape', wrong)):
+    if names:
+      problems.append(f'{len(names)} tensors {label}: {", ".join(names)}')
+  if problems:
+    raise InputError(f'these weights are not those of {name} with this config. ' + '; '.join(problems))
+
+
+def from_hf(name: str, cfg: Any, tensors: Tensors) -> dict[str, Any]:
+  """Parameters of model `name` from Hugging Face's tensors.
+
+  Args:
+    name: one of this folder's families.
+    cfg: the model's config, whose sizes the tensors must have.
+    tensors: name -> array of any float type.
+
+  Returns:
+    {'model': ..., 'objective': ...}, float32. What a file may lack (`Entry.group`) is left out where it does: the
+    objective's part is {} without a next-sentence head.
+
+  Raises:
+    InputError: tensors missing, unknown or of another shape; all of them are listed.
+  """
+  of = family(name)
+  tensors = _canonical(of, tensors)
+  entries: list[Entry] = of.entries(cfg)
+  there = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
+  entries = [entry for entry in entries if not entry.group or entry.group in there]
+  _check(name, entries, tensors)
+  params: dict[str, Any] = {'model': {}, 'objective': {}}
+  for entry in entries:
+    node = params
+    for part in entry.path[:-1]:
+      node = node.setdefault(part, {})
+    value = entry.load(*(np.asarray(tensors[n], np.float32) for n in entry.names))
+    node[entry.path[-1]] = np.ascontiguousarray(value)
+  return params
+
+
+def to_hf(name: str, cfg: Any, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """The inverse of `from_hf`: Hugging Face's tensors, float32, the tied ones among them.
+
+  Args:
+    params: {'model': ...}, and 'objective' with 'nsp' if BERT's next-sentence head is to be written. What a file may
+      lack is left out where it is not there.
+
+  Raises:
+    InputError: a parameter missing or of another shape.
+  """
+  of = family(name)
+  tensors: dict[str, np.ndarray] = {}
+  for entry in of.entries(cfg):
+    node: Any = params
+    for part in entry.path:
+      node = node.get(part) if isinstance(node, Mapping) else None
+    if node is None and entry.group:
+      continue
+    if node is None:
+      raise InputError(f'{name}: parameter {"/".join(entry.path)} is missing')
+    try:
+      values = entry.save(np.asarray(node, np.float32))
+    except (ValueError, IndexError):
+      values = ()
+    if [v.shape for v in values] != [entry.shape] * len(entry.names):
+      where = f'{name}: parameter {"/".join(entry.path)}'
+      raise InputError(f'{where} has shape {np.shape(node)}, which does not fit the config')
+    tensors |= {n: np.ascontiguousarray(v) for n, v in zip(entry.names, values, strict=True)}
+  return tensors | {new: tensors[old] for new, old in of.TIED.items() if old in tensors}

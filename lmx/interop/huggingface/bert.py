@@ -1,0 +1,85 @@
+"""BERT: `BertForPreTraining`, with or without 'bert.'; torch.nn.Linear kernels are (out, in).
+
+Old files call LayerNorm's tensors gamma and beta. The next-sentence head is the objective's:
+params['objective']['nsp'], label 0 = "is next" in both. A file may lack it, the masked-LM head, or the pooler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmx.interop.huggingface.entry import Entry, demand, flipped, norm, reshaped, same, side_by_side, sizes
+
+TYPE = 'bert'
+ARCHITECTURE = 'BertForPreTraining'
+TOKENIZER = 'wordpiece'
+PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
+SKIPPED = r'cls\.predictions\.decoder\.(weight|bias)|bert\.embeddings\.position_ids'
+TIED = {
+  'cls.predictions.decoder.weight': 'bert.embeddings.word_embeddings.weight',
+  'cls.predictions.decoder.bias': 'cls.predictions.bias',
+}
+_SIZES = {
+  'V': 'vocab_size', 'T': 'max_position_embeddings', 'E': 'type_vocab_size', 'D': 'hidden_size',
+  'H': 'num_attention_heads', 'N': 'num_hidden_layers',
+}  # fmt: skip
+_RATES = {'dropout_hidden': 'hidden_dropout_prob', 'dropout_attention': 'attention_probs_dropout_prob'}
+_GELU = {'gelu': 'erf', 'gelu_new': 'tanh', 'gelu_pytorch_tanh': 'tanh'}
+
+
+def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """Fields of models/bert.py's Config; InputError where it cannot be so."""
+  found = sizes(theirs, _SIZES, _RATES)
+  demand(theirs, 'hidden_act', *_GELU)
+  demand(theirs, 'layer_norm_eps', 1e-12)
+  demand(theirs, 'intermediate_size', 4 * found['D'])
+  demand(theirs, 'position_embedding_type', 'absolute')
+  demand(theirs, 'is_decoder', False)
+  return found | {'gelu': _GELU[theirs.get('hidden_act', 'gelu')]}
+
+
+def config(cfg: Any) -> dict[str, Any]:
+  """The inverse."""
+  found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
+  act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
+  return found | {'hidden_act': act, 'intermediate_size': 4 * cfg.D, 'layer_norm_eps': 1e-12}
+
+
+def _layer(cfg: Any, i: int) -> list[Entry]:
+  D, H, F = cfg.D, cfg.H, 4 * cfg.D
+  K = D // H
+  ours, theirs = f'model/layer_{i:02d}', f'bert.encoder.layer.{i}'
+  return [
+    *side_by_side(f'{ours}/attention/qkv', f'{theirs}.attention.self', ('query', 'key', 'value'), H, K),
+    reshaped(f'{ours}/attention/out/kernel', f'{theirs}.attention.output.dense.weight', (D, D), (H, K, D), flip=True),
+    same(f'{ours}/attention/out/bias', f'{theirs}.attention.output.dense.bias', D),
+    *norm(f'{ours}/norm_1', f'{theirs}.attention.output.LayerNorm', D),
+    flipped(f'{ours}/mlp/in/kernel', f'{theirs}.intermediate.dense.weight', F, D),
+    same(f'{ours}/mlp/in/bias', f'{theirs}.intermediate.dense.bias', F),
+    flipped(f'{ours}/mlp/out/kernel', f'{theirs}.output.dense.weight', D, F),
+    same(f'{ours}/mlp/out/bias', f'{theirs}.output.dense.bias', D),
+    *norm(f'{ours}/norm_2', f'{theirs}.output.LayerNorm', D),
+  ]
+
+
+def entries(cfg: Any) -> list[Entry]:
+  """Every parameter, by the model's config."""
+  D = cfg.D
+  found = [
+    same('model/embed/tokens', 'bert.embeddings.word_embeddings.weight', cfg.V, D),
+    same('model/embed/positions', 'bert.embeddings.position_embeddings.weight', cfg.T, D),
+    same('model/embed/types', 'bert.embeddings.token_type_embeddings.weight', cfg.E, D),
+    *norm('model/embed/norm', 'bert.embeddings.LayerNorm', D),
+    flipped('model/pooler/kernel', 'bert.pooler.dense.weight', D, D, group='pooler'),
+    same('model/pooler/bias', 'bert.pooler.dense.bias', D, group='pooler'),
+    flipped('model/mlm/dense/kernel', 'cls.predictions.transform.dense.weight', D, D, group='mlm'),
+    same('model/mlm/dense/bias', 'cls.predictions.transform.dense.bias', D, group='mlm'),
+    *norm('model/mlm/norm', 'cls.predictions.transform.LayerNorm', D, group='mlm'),
+    same('model/mlm/bias', 'cls.predictions.bias', cfg.V, group='mlm'),
+    flipped('objective/nsp/kernel', 'cls.seq_relationship.weight', 2, D, group='nsp'),
+    same('objective/nsp/bias', 'cls.seq_relationship.bias', 2, group='nsp'),
+  ]
+  for i in range(cfg.N):
+    found += _layer(cfg, i)
+  return found

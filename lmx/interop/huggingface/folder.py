@@ -1,0 +1,180 @@
+"""Folders as `save_pretrained` of transformers leaves them: config.json, safetensors and the files of a tokenizer.
+
+Weights in pickles (pytorch_model.bin) are never read: loading one can run any code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.flax
+import safetensors.numpy
+import tokenizers as hf
+
+from lmx.errors import InputError, nearest
+from lmx.interop import huggingface
+from lmx.interop.huggingface.entry import Tensors
+
+CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
+NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'vocab.txt', 'vocab.json',
+          'merges.txt')  # fmt: skip
+_FAST = {'wordpiece': 'BertTokenizerFast', 'bpe': 'GPT2TokenizerFast', 'gpt_bpe': 'OpenAIGPTTokenizerFast'}
+
+
+class Folder(NamedTuple):
+  """What a folder holds.
+
+  Attributes:
+    name: the model of lmx.
+    fields: of its Config.
+    tensors: name -> array, under the names of the files.
+    tokenizer: kind of its tokenizer.
+    lower_case: whether a vocab.txt is of lowered text.
+  """
+
+  name: str
+  fields: dict[str, Any]
+  tensors: Tensors
+  tokenizer: str
+  lower_case: bool
+
+
+def read(directory) -> Folder:
+  """Reads a folder.
+
+  Raises:
+    InputError: a file is missing, cut short or not what it should be; or the model is of another kind, or has something
+      that lmx does not compute.
+  """
+  directory = pathlib.Path(directory)
+  if not directory.is_dir():
+    raise InputError(f'{directory} is not a directory')
+  config = _json(directory / CONFIG)
+  name = _name(directory, config)
+  of = huggingface.family(name)
+  try:
+    fields = of.fields(config)
+  except InputError as error:
+    raise InputError(f'{directory}: {error}') from None
+  settings = directory / 'tokenizer_config.json'
+  lower_case = bool(_json(settings).get('do_lower_case', True)) if settings.exists() else True
+  return Folder(name, fields, _tensors(directory), of.TOKENIZER, lower_case)
+
+
+def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
+  types = {of.TYPE: name for name, of in huggingface.FAMILIES.items() if hasattr(of, 'TYPE')}
+  kind = str(config['model_type']) if 'model_type' in config else ''
+  if kind not in types:
+    raise InputError(f'{directory / CONFIG}: model_type is "{kind}"{nearest(kind, types)}; read are {", ".join(types)}')
+  return types[kind]
+
+
+def _json(path: pathlib.Path) -> dict[str, Any]:
+  try:
+    found = json.loads(path.read_text(encoding='utf-8'))
+  except FileNotFoundError:
+    raise InputError(f'there is no {path}') from None
+  except (OSError, ValueError) as error:
+    raise InputError(f'{path} cannot be read: {error}') from None
+  if not isinstance(found, dict):
+    raise InputError(f'{path} holds no JSON object')
+  return found
+
+
+def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
+  names = [WEIGHTS]
+  if not (directory / WEIGHTS).exists() and (directory / INDEX).exists():
+    names = sorted(set(_json(directory / INDEX).get('weight_map', {}).values()))
+  elif not (directory / WEIGHTS).exists():
+    pickles = sorted(path.name for path in directory.iterdir() if path.suffix in ('.bin', '.pt', '.pth', '.ckpt'))
+    raise InputError(
+      f'{directory} holds no {WEIGHTS}'
+      + (f'; {", ".join(pickles)} is a pickle, which can run any code and is not read. Load it where you trust it and '
+         'save it with save_pretrained(..., safe_serialization=True)' if pickles else '')
+    )  # fmt: skip
+  found: dict[str, np.ndarray] = {}
+  for name in names:
+    path = directory / name
+    try:
+      with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader knows no bfloat16
+        found |= {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
+    except FileNotFoundError:
+      raise InputError(f'there is no {path}, which {INDEX} names') from None
+    except (safetensors.SafetensorError, OSError) as error:
+      raise InputError(f'{path} is damaged or cut short: {error}') from None
+  return found
+
+
+def write(
+  directory, name: str, cfg: Any, params: Mapping[str, Any], tokenizer: Mapping[str, Any], lower_case: bool = True
+) -> list[str]:
+  """Writes a folder that `from_pretrained` of transformers loads.
+
+  Args:
+    directory: where; it must not be there, or be empty. It appears whole or not at all.
+    name: model of lmx.
+    cfg: its Config.
+    params: {'model': ..., 'objective': ...}.
+    tokenizer: what the tokenizer's own file has: 'kind' and, of pieces of words, 'model'.
+    lower_case: whether it lowers.
+
+  Returns:
+    The names of the files. There is none of the tokenizer where Hugging Face has no such kind.
+
+  Raises:
+    InputError: the model has no such form, a parameter is missing, or the directory cannot be written.
+  """
+  of = huggingface.family(name)
+  if not hasattr(of, 'TYPE'):
+    raise InputError(f'model "{name}" is not written as a folder; those that are: '
+                     + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE')))  # fmt: skip
+  tensors = huggingface.to_hf(name, cfg, params)
+  directory = pathlib.Path(directory)
+  if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    raise InputError(f'{directory} is there already; choose another place')
+  part = directory.with_name(f'{directory.name}.part{os.getpid()}')
+  try:
+    part.mkdir(parents=True)
+    settings = {'architectures': [of.ARCHITECTURE], 'model_type': of.TYPE, **of.config(cfg), 'dtype': 'float32'}
+    (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
+    safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
+    _write_tokenizer(part, tokenizer, cfg.T, lower_case)
+    if directory.exists():
+      directory.rmdir()
+    part.rename(directory)
+  except (OSError, safetensors.SafetensorError) as error:
+    for path in part.glob('*'):
+      path.unlink()
+    if part.exists():
+      part.rmdir()
+    raise InputError(f'{directory} cannot be written: {error}') from None
+  return sorted(path.name for path in directory.iterdir())
+
+
+def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool) -> None:
+  kind = tokenizer['kind']
+  if kind not in _FAST:
+    return
+  model = hf.Tokenizer.from_str(json.dumps(tokenizer['model']))
+  settings: dict[str, Any] = {'tokenizer_class': _FAST[kind], 'model_max_length': length}
+  if kind == 'wordpiece':
+    names = ('pad', 'unk', 'cls', 'sep', 'mask')
+    settings |= {f'{name}_token': f'[{name.upper()}]' for name in names} | {'do_lower_case': lower_case}
+    model.add_special_tokens([f'[{name.upper()}]' for name in names])
+    model.post_processor = hf.processors.TemplateProcessing(
+      single='[CLS] $A [SEP]', pair='[CLS] $A [SEP] $B:1 [SEP]:1',
+      special_tokens=[(mark, model.token_to_id(mark)) for mark in ('[CLS]', '[SEP]')],
+    )  # fmt: skip
+  elif kind == 'bpe':
+    settings |= dict.fromkeys(('bos_token', 'eos_token', 'unk_token'), '<|endoftext|>')
+  else:
+    settings |= {'unk_token': '<unk>'}
+  model.save(str(directory / 'tokenizer.json'))
+  (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')

@@ -1,0 +1,58 @@
+"""GPT: `OpenAIGPTLMHeadModel`, with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmx.interop.huggingface.entry import Entry, demand, norm, reshaped, same, sizes
+
+TYPE = 'openai-gpt'
+ARCHITECTURE = 'OpenAIGPTLMHeadModel'
+TOKENIZER = 'gpt_bpe'
+PREFIX, BARE = 'transformer.', r'(tokens_embed|positions_embed|h)\.'
+SKIPPED = r'lm_head\.weight|transformer\.position_ids|transformer\.h\.\d+\.attn\.bias'
+TIED = {'lm_head.weight': 'transformer.tokens_embed.weight'}
+_SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
+_RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
+
+
+def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """Fields of models/gpt.py's Config; InputError where it cannot be so."""
+  found = sizes(theirs, _SIZES, _RATES)
+  demand(theirs, 'afn', 'gelu', 'gelu_new')  # both are the tanh form there
+  demand(theirs, 'layer_norm_epsilon', 1e-5)
+  return found
+
+
+def config(cfg: Any) -> dict[str, Any]:
+  """The inverse."""
+  return {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()} | {'afn': 'gelu'}
+
+
+def layer(cfg: Any, i: int) -> list[Entry]:
+  """What a layer of GPT and one of GPT-2 have, under the same names."""
+  D, H, F = cfg.D, cfg.H, 4 * cfg.D
+  K = D // H
+  ours, theirs = f'model/layer_{i:02d}', f'transformer.h.{i}'
+  return [
+    *norm(f'{ours}/norm_1', f'{theirs}.ln_1', D),
+    reshaped(f'{ours}/attention/qkv/kernel', f'{theirs}.attn.c_attn.weight', (D, 3 * D), (D, 3, H, K)),
+    reshaped(f'{ours}/attention/qkv/bias', f'{theirs}.attn.c_attn.bias', (3 * D,), (3, H, K)),
+    reshaped(f'{ours}/attention/out/kernel', f'{theirs}.attn.c_proj.weight', (D, D), (H, K, D)),
+    same(f'{ours}/attention/out/bias', f'{theirs}.attn.c_proj.bias', D),
+    *norm(f'{ours}/norm_2', f'{theirs}.ln_2', D),
+    same(f'{ours}/mlp/in/kernel', f'{theirs}.mlp.c_fc.weight', D, F),
+    same(f'{ours}/mlp/in/bias', f'{theirs}.mlp.c_fc.bias', F),
+    same(f'{ours}/mlp/out/kernel', f'{theirs}.mlp.c_proj.weight', F, D),
+    same(f'{ours}/mlp/out/bias', f'{theirs}.mlp.c_proj.bias', D),
+  ]
+
+
+def entries(cfg: Any) -> list[Entry]:
+  """Every parameter, by the model's config."""
+  found = [
+    same('model/embed/tokens', 'transformer.tokens_embed.weight', cfg.V, cfg.D),
+    same('model/embed/positions', 'transformer.positions_embed.weight', cfg.T, cfg.D),
+  ]
+  return sum((layer(cfg, i) for i in range(cfg.N)), found)

@@ -1,0 +1,55 @@
+"""Marian: `MarianMTModel` (activation_function 'relu', scale_embedding, one shared vocabulary).
+
+It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids
+hold nothing new.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmx.interop.huggingface.entry import Entry, linear, norm, reshaped, same, side_by_side
+
+PREFIX, BARE = 'model.', r'(shared|encoder|decoder)\.'
+SKIPPED = r'lm_head\.weight|model\.(encoder|decoder)\.embed_(tokens|positions)\.weight'
+TIED = dict.fromkeys(
+  ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight'), 'model.shared.weight'
+)
+
+
+def entries(cfg: Any) -> list[Entry]:
+  """Every parameter, by the model's config."""
+  D, H, F = cfg.D, cfg.H, cfg.F
+  K = D // H
+  found = [
+    same('model/embed/tokens', 'model.shared.weight', cfg.V, D),
+    reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,)),
+  ]
+  for i in range(cfg.N):
+    decoder, j = (0, i) if i < cfg.encoder_layers else (1, i - cfg.encoder_layers)
+    ours, theirs = f'model/layer_{i:02d}', f'model.{"decoder" if decoder else "encoder"}.layers.{j}'
+    attention = f'{theirs}.self_attn'
+    found += [
+      *side_by_side(f'{ours}/attention/qkv', attention, ('q_proj', 'k_proj', 'v_proj'), H, K),
+      reshaped(f'{ours}/attention/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
+      same(f'{ours}/attention/out/bias', f'{attention}.out_proj.bias', D),
+      *norm(f'{ours}/norm_1', f'{theirs}.self_attn_layer_norm', D),
+      *linear(f'{ours}/mlp/in', f'{theirs}.fc1', F, D),
+      *linear(f'{ours}/mlp/out', f'{theirs}.fc2', D, F),
+      *norm(f'{ours}/norm_2', f'{theirs}.final_layer_norm', D),
+    ]
+    if decoder:
+      found += _cross(ours, theirs, H, K)
+  return found
+
+
+def _cross(ours: str, theirs: str, H: int, K: int) -> list[Entry]:
+  D, attention = H * K, f'{theirs}.encoder_attn'
+  return [
+    reshaped(f'{ours}/cross/q/kernel', f'{attention}.q_proj.weight', (D, D), (D, H, K), flip=True),
+    reshaped(f'{ours}/cross/q/bias', f'{attention}.q_proj.bias', (D,), (H, K)),
+    *side_by_side(f'{ours}/cross/kv', attention, ('k_proj', 'v_proj'), H, K),
+    reshaped(f'{ours}/cross/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
+    same(f'{ours}/cross/out/bias', f'{attention}.out_proj.bias', D),
+    *norm(f'{ours}/norm_cross', f'{theirs}.encoder_attn_layer_norm', D),
+  ]

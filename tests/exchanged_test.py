@@ -1,0 +1,205 @@
+"""Folders of Hugging Face's become runs and runs folders; tests/interop/transformers_test.py compares numbers."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.flax
+import safetensors.numpy
+
+import lmx
+from lmx import exchanged
+from lmx.cli import main
+from lmx.data import tokenizers
+from lmx.errors import InputError
+from lmx.interop import huggingface
+from lmx.models import registry
+
+TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
+KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
+SIZES = {'T': 16, 'D': 8, 'H': 2, 'N': 2}
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+  """name -> (folder as others leave it, Config, parameters, tokenizer)."""
+  found = {}
+  for name, kind in KINDS.items():
+    model, tokenizer = registry.get(name), tokenizers.train(kind, TEXTS, vocab_size=300)
+    cfg = model.Config(V=tokenizer.vocab_size, **SIZES)
+    params = {'model': jax.device_get(model.init(cfg, jax.random.key(0))), 'objective': {}}
+    if name == 'bert':
+      params['objective'] = {'nsp': {'kernel': np.ones((8, 2), np.float32), 'bias': np.zeros(2, np.float32)}}
+    folder = tmp_path_factory.mktemp(name)
+    of = huggingface.family(name)
+    (folder / 'config.json').write_text(json.dumps({'model_type': of.TYPE, **of.config(cfg)}))
+    safetensors.numpy.save_file(huggingface.to_hf(name, cfg, params), folder / 'model.safetensors')
+    tokenizer._model.save(str(folder / 'tokenizer.json'))
+    found[name] = folder, cfg, params, tokenizer
+  return found
+
+
+def copy(folder, to):
+  to.mkdir()
+  for path in folder.iterdir():
+    (to / path.name).write_bytes(path.read_bytes())
+  return to
+
+
+@pytest.mark.parametrize('name', KINDS)
+def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path, capsys):
+  folder, cfg, params, tokenizer = made[name]
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg and run.step == 0
+  assert run.tokenizer.hash == tokenizers.read(KINDS[name], str(folder)).hash
+  np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
+  before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (folder, tmp_path / 'out'))
+  assert before.keys() == after.keys()
+  for key in before:
+    np.testing.assert_array_equal(before[key], after[key])
+  assert main.main(['import', f'--from={tmp_path}/out', f'--workdir={tmp_path}/again']) == 0
+  again = lmx.load(tmp_path / 'again')
+  assert again.cfg == cfg
+  np.testing.assert_array_equal(again.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  assert 'drawn anew' not in capsys.readouterr().out
+
+
+def test_an_imported_model_is_measured(made, tmp_path):
+  folder, *_ = made['gpt2']
+  exchanged.import_run(str(folder), tmp_path / 'run')
+  arguments = ['evaluate', f'--workdir={tmp_path}/run', '--split=valid', '--no-baselines', '--config.data.length=16']
+  assert main.main([*arguments, f'--output={tmp_path}/found.json']) == 0
+  found = json.loads((tmp_path / 'found.json').read_text())
+  assert abs(found['loss'] - np.log(registry.get('gpt2').Config(V=300).V)) < 0.3  # it knows nothing yet
+
+
+def test_without_heads_they_are_drawn_and_named(made, tmp_path):
+  folder, _, params, _ = made['bert']
+  bare = copy(folder, tmp_path / 'bare')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  kept = {n.removeprefix('bert.'): x for n, x in tensors.items() if 'cls.' not in n and 'pooler' not in n}
+  safetensors.numpy.save_file(kept, bare / 'model.safetensors')
+  lines = exchanged.import_run(str(bare), tmp_path / 'run')
+  assert lines[1] == 'not in the files, so drawn anew: model/mlm, model/pooler'
+  run = lmx.load(tmp_path / 'run')
+  assert not run.run.objective.next_sentence and not run.params['objective']
+  np.testing.assert_array_equal(run.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
+  assert np.std(run.params['model']['pooler']['kernel']) > 0.01
+
+
+def test_shards_and_half_precision_are_read(made, tmp_path):
+  folder, _, params, _ = made['gpt2']
+  parts = copy(folder, tmp_path / 'parts')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  (parts / 'model.safetensors').unlink()
+  shards: dict = {'a.safetensors': {}, 'b.safetensors': {}}
+  for i, (name, x) in enumerate(tensors.items()):
+    shards['ab'[i % 2] + '.safetensors'][name] = jnp.asarray(x, jnp.bfloat16)
+  for shard, some in shards.items():
+    safetensors.flax.save_file(some, parts / shard)
+  index = {'weight_map': {name: shard for shard, some in shards.items() for name in some}}
+  (parts / 'model.safetensors.index.json').write_text(json.dumps(index))
+  exchanged.import_run(str(parts), tmp_path / 'run')
+  found = lmx.load(tmp_path / 'run').params['model']
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2**-8), dict(found), params['model'])
+  (parts / 'b.safetensors').unlink()
+  with pytest.raises(InputError, match='no .*b.safetensors, which .* names'):
+    exchanged.import_run(str(parts), tmp_path / 'again')
+
+
+def _without(name):
+  return lambda folder: (folder / name).unlink()
+
+
+def _config(**changes):
+  def change(folder):
+    config = json.loads((folder / 'config.json').read_text())
+    (folder / 'config.json').write_text(json.dumps(config | changes))
+
+  return change
+
+
+def _cut(folder):
+  path = folder / 'model.safetensors'
+  path.write_bytes(path.read_bytes()[:-7])
+
+
+def _pickle(folder):
+  (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin')
+
+
+def _other_tensors(folder):
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  tensors['transformer.ln_f.weight'] = np.zeros(9, np.float32)
+  tensors['transformer.more'] = tensors.pop('transformer.h.1.ln_1.bias')
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+
+
+@pytest.mark.parametrize(
+  'break_it,words',
+  [
+    (_without('config.json'), ['there is no .*config.json']),
+    (lambda folder: (folder / 'config.json').write_text('{'), ['config.json cannot be read']),
+    (_config(model_type='gpt3'), ['model_type is "gpt3"', 'did you mean "gpt2"', 'openai-gpt']),
+    (_config(activation_function='relu'), ["activation_function = 'relu'", 'gelu_new']),
+    (_config(n_embd='8'), ['lacks n_embd']),
+    (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),
+    (_cut, ['damaged or cut short']),
+    (_pickle, ['pytorch_model.bin is a pickle', 'is not read']),
+    (_without('model.safetensors'), ['holds no model.safetensors']),
+    (_without('tokenizer.json'), ['no tokenizer of kind bpe']),
+    (_config(vocab_size=200), ['outside the vocabulary|of another shape']),
+    (_other_tensors, [r'ln_f\.weight is \(9,\), not \(8,\)', r'missing: transformer\.h\.1\.ln_1\.bias', r'\.more']),
+  ],
+)  # fmt: skip
+def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, made, tmp_path):
+  folder = copy(made['gpt2'][0], tmp_path / 'folder')
+  break_it(folder)
+  for word in words:
+    with pytest.raises(InputError, match=word):
+      exchanged.import_run(str(folder), tmp_path / 'run')
+  assert [path.name for path in tmp_path.iterdir()] == ['folder']
+
+
+def test_nothing_is_overwritten(made, tmp_path):
+  (tmp_path / 'note').write_text('mine')
+  with pytest.raises(InputError, match='is there already'):
+    exchanged.import_run(str(made['gpt'][0]), tmp_path)
+  exchanged.import_run(str(made['gpt'][0]), tmp_path / 'run')
+  with pytest.raises(InputError, match='is there already'):
+    exchanged.export_run(tmp_path / 'run', tmp_path)
+  assert (tmp_path / 'note').read_text() == 'mine'
+
+
+def test_models_without_such_a_form(tmp_path):
+  with pytest.raises(InputError, match='is not written as a folder; those that are: bert, gpt, gpt2'):
+    huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, {})
+
+
+def test_the_hub_is_asked_for_what_is_needed(made, tmp_path, monkeypatch):
+  import huggingface_hub
+
+  asked = []
+  give = lambda *args, **options: asked.append((args, options)) or made['gpt2'][0]
+  monkeypatch.setattr(huggingface_hub, 'snapshot_download', give)
+  exchanged.import_run('hub:some/model', tmp_path / 'run')
+  assert asked[0][0] == ('some/model',) and '*.bin' not in asked[0][1]['allow_patterns']
+  assert 'model.safetensors' not in asked[0][1]['allow_patterns'] and '*.safetensors' in asked[0][1]['allow_patterns']
+
+
+def test_without_a_network_the_hub_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+  import huggingface_hub
+
+  def fail(*_, **__):
+    raise huggingface_hub.errors.LocalEntryNotFoundError('cannot reach it')
+
+  monkeypatch.setattr(huggingface_hub, 'snapshot_download', fail)
+  with pytest.raises(InputError, match='cannot reach it.*give a folder'):
+    exchanged.import_run('hub:some/model', tmp_path / 'run')
