@@ -18,10 +18,51 @@ import ml_collections
 DECAY_MATRICES_ONLY = ((r'/(bias|scale)$', 1.0, 0.0), ('.*', 1.0, 1.0))
 
 
-
 def gpt_dropout(rate: float) -> dict[str, float]:
   """The three rates of the Config of gpt and gpt2, all alike."""
   return {'dropout_embedding': rate, 'dropout_attention': rate, 'dropout_residual': rate}
+
+
+# The tasks of GLUE (Wang et al. 2019, arXiv 1804.07461): what is found, and the figure that the benchmark reports.
+GLUE: dict[str, dict[str, Any]] = {
+  'cola': {'metric': 'matthews', 'positive': 'acceptable'},
+  'sst2': {'metric': 'accuracy'},
+  'mrpc': {'metric': 'f1', 'positive': 'equivalent'},
+  'qqp': {'metric': 'f1', 'positive': 'duplicate'},
+  'stsb': {'name': 'regress', 'metric': 'pearson'},
+  'mnli': {'metric': 'accuracy'},
+  'qnli': {'metric': 'accuracy'},
+  'rte': {'metric': 'accuracy'},
+  'wnli': {'metric': 'accuracy'},
+}
+LINEAR_HEAD = {'head': (), 'normalize': False, 'bptt': 0, 'init_std': 0.02, 'dropout_pooled': 0.1}  # BERT's and GPT's
+
+
+def task(name: str) -> dict[str, Any]:
+  """The `objective` and `data` sections of a task: one of GLUE, 'snli', 'scitail', or 'own' for a table of the user's,
+  and 'own_scores' for one with numbers in the column of the label."""
+  if name.startswith('own'):
+    scored = name == 'own_scores'
+    objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}
+    return {'objective': objective, 'data': {'dataset': 'table_files', 'scores': scored}}
+  return {
+    'objective': {'name': 'classify', **GLUE.get(name, {'metric': 'accuracy'})},
+    'data': {'dataset': f'glue/{name}' if name in GLUE else name},
+  }
+
+
+def tiny_task(**model: Any) -> dict[str, Any]:
+  """`tiny` for the classification of rows: topics of the embedded corpus, one text a row."""
+  changes = {
+    'objective': {'name': 'classify', 'metric': 'accuracy', 'positive': ''},
+    'data': {
+      'dataset': 'embedded_topics', 'vocab_size': 500, 'batching': {'buckets': (), 'both_orders': False},
+    },
+    'optim': {'warmup_fraction': 0.0},
+    'train': {'epochs': 0.0},
+    'evaluation': {'split': 'test'},
+  }
+  return config(tiny(**model), changes).to_dict()  # fmt: skip
 
 
 # What the recipes of Merity et al. 2018 (arXiv 1708.02182, sections 4.1 and 5) share: NT-ASGD over windows of random

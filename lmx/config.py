@@ -23,7 +23,6 @@ import importlib.util
 import json
 import pathlib
 import types
-import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,6 +30,7 @@ import ml_collections
 from flax.traverse_util import flatten_dict
 
 from lmx import checkpoint, objectives, parallel
+from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
 from lmx.metrics import cache
@@ -52,6 +52,8 @@ class Train:
     init_from: work directory of a finished run whose best parameters are the start; '' draws them anew.
     init_parts: the parts of its parameters that are taken, such as 'model' (and not the objective's head) or
       'model=model/encoder' (there=here); () takes all, and the two must then be alike.
+    like_init: take the sizes of the model and the tokenizer from init_from too, where the config does not name them;
+      without init_from nothing is taken.
     patience: stop after this many looks at the validation split without a better loss; 0 never does.
   """
 
@@ -63,6 +65,7 @@ class Train:
   max_skips: int = 100
   init_from: str = ''
   init_parts: tuple[str, ...] = ()
+  like_init: bool = False
   patience: int = 0
 
   def __post_init__(self):
@@ -223,14 +226,15 @@ def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_coll
   model = given.get('model', {})
   if 'name' not in model:
     raise InputError('the config names no model: set model.name')
+  _take_sizes(given)
   variant = model.get('variant', 'tiny')
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
   _known('model.', fields, ['name', 'variant', *_names(module.Config)])
-  sized = registry.config(model['name'], variant, **_typed('model', module.Config, fields))
+  sized = registry.config(model['name'], variant, **fields_lib.typed('model', module.Config, fields))
   complete = {
     'name': str(given.get('name', model['name'])),
-    'seed': _cast('seed', int, given.get('seed', 0)),
+    'seed': fields_lib.cast('seed', int, given.get('seed', 0)),
     'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
     'objective': _objective(module, given.get('objective', {})),
   }
@@ -239,6 +243,28 @@ def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_coll
   for name in _SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
   return ml_collections.ConfigDict(complete, convert_dict=True).lock()
+
+
+def _take_sizes(given: dict[str, Any]) -> None:
+  """Fills in what `train.like_init` takes from another run; a config that is complete takes nothing."""
+  train, model, data = (given.setdefault(name, {}) for name in ('train', 'model', 'data'))
+  fields = [name for name in _names(registry.get(model['name']).Config) if name != 'V']
+  wanted = [name for name in fields if name not in model]
+  chosen = _section('train', train) if wanted and 'like_init' in train else Train(steps=1)
+  if not chosen.like_init or not chosen.init_from:
+    return
+  path = pathlib.Path(chosen.init_from) / 'config.json'
+  try:
+    other = json.loads(path.read_text())
+  except (OSError, json.JSONDecodeError) as error:
+    raise InputError(f'train.init_from: {path} cannot be read ({error})') from None
+  if other['model']['name'] != model['name']:
+    raise InputError(f'train.init_from: {path.parent} is a run of {other["model"]["name"]}, not of {model["name"]}')
+  model['variant'] = other['model']['variant']
+  model |= {name: other['model'][name] for name in wanted if name in other['model']}
+  if 'tokenizer_path' not in data:
+    data |= {name: other['data'][name] for name in ('tokenizer', 'lower_case')}
+    data['tokenizer_path'] = str(path.parent / 'tokenizer')
 
 
 def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
@@ -264,7 +290,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
   objective = dict(plain['objective'])
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
-  model_cfg = registry.get(name).Config(**_typed('model', registry.get(name).Config, model))
+  model_cfg = registry.get(name).Config(**fields_lib.typed('model', registry.get(name).Config, model))
   sections = {name: _section(name, plain[name]) for name in _SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
   if longest > getattr(model_cfg, 'T', longest):
@@ -272,7 +298,8 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
   _check_measurement(name, sections)
   return Run(
     name=plain['name'], seed=plain['seed'], model_name=name, variant=variant, model=model_cfg,
-    objective_name=objective_name, objective=objective_cls(**_typed('objective', objective_cls, objective)), **sections,
+    objective_name=objective_name,
+    objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)), **sections,
   )  # fmt: skip
 
 
@@ -380,25 +407,20 @@ def _known(prefix: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
       raise InputError(f'unknown config key "{prefix}{key}"{nearest(key, names)}')
 
 
-def _typed(section: str, cls, given: Mapping[str, Any]) -> dict[str, Any]:
-  hints = typing.get_type_hints(cls)
-  return {k: _cast(f'{section}.{k}', hints[k], v) for k, v in given.items()}
-
-
 def _section(name: str, given: Mapping[str, Any]) -> Any:
   """The Config of a section, from what is given of it."""
   cls = _SECTIONS[name]
   _known(f'{name}.', given, _names(cls))
   if name == 'data':
     given = {**given, 'batching': _batching(given.get('batching', pipeline.Config.batching))}
-  return cls(**_typed(name, cls, given))
+  return cls(**fields_lib.typed(name, cls, given))
 
 
 def _batching(given: Any) -> Any:
   fields = batching.fields(given)
   cls = batching.get(fields['name']).Config
   _known('data.batching.', fields, _names(cls))
-  return cls(**_typed('data.batching', cls, fields))
+  return cls(**fields_lib.typed('data.batching', cls, fields))
 
 
 def _objective(model, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -406,33 +428,4 @@ def _objective(model, given: Mapping[str, Any]) -> dict[str, Any]:
   cls = objectives.get(name).Config
   fields = {k: v for k, v in given.items() if k != 'name'}
   _known('objective.', fields, ['name', *_names(cls)])
-  return {'name': name, **dataclasses.asdict(cls(**_typed('objective', cls, fields)))}
-
-
-def _cast(key: str, hint, value: Any) -> Any:
-  """`value` as the type of its field, or InputError; whole floats become ints, ints become floats, lists tuples."""
-  origin, args = typing.get_origin(hint), typing.get_args(hint)
-  if origin in (typing.Union, types.UnionType):
-    if value is None and type(None) in args:
-      return None
-    return _cast(key, next(a for a in args if a is not type(None)), value)
-  if (origin or hint) is tuple and isinstance(value, (list, tuple)):
-    inner = args[0] if len(args) == 2 and args[1] is Ellipsis else None
-    return tuple(_cast(key, inner, v) if inner else _freeze(v) for v in value)
-  if hint is typing.Any:
-    return value
-  if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-    return float(value)
-  if hint is int and isinstance(value, float) and value == int(value):
-    return int(value)
-  if hint is str and isinstance(value, (int, float)) and not isinstance(value, bool):
-    return str(value)
-  fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
-  if fits:
-    return value
-  wanted = getattr(hint, '__name__', str(hint))
-  raise InputError(f'config key "{key}" is {value!r}, a {type(value).__name__}; it must be of type {wanted}')
-
-
-def _freeze(value: Any) -> Any:
-  return tuple(_freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
+  return {'name': name, **dataclasses.asdict(cls(**fields_lib.typed('objective', cls, fields)))}

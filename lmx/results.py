@@ -134,7 +134,8 @@ def summary(found: Mapping[str, Any]) -> str:
       rows.append((label.format(**other), other[metric]))
   counted = f'{found["tokens_counted"]:,} {found["unit"]}'
   title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
-  lines = [title, *(f'  {label:24} {value:12,.2f}' for label, value in rows)]
+  form = '12.2%' if metric == 'accuracy' else '12,.2f'
+  lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
   for name in (*_SHOWN, *(name for name in found if '_per_sequence_at_' in name or name.startswith('optimal_'))):
     if name in found:
       text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'

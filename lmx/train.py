@@ -123,7 +123,8 @@ def open_workdir(workdir, config, corpus) -> None:
   try:
     workdir.mkdir(parents=True, exist_ok=True)
     if saved.exists():
-      config_lib.check_same(json.loads(saved.read_text()), config, workdir)
+      # Resolved, so that a run goes on under a later lmx whose configs have more fields.
+      config_lib.check_same(config_lib.resolve(json.loads(saved.read_text())), config, workdir)
       manifest = json.loads((workdir / 'data.json').read_text())
       if manifest['hash'] != corpus.hash:
         raise InputError(f'{workdir} was trained on other data (hash {manifest["hash"]}, now {corpus.hash})')

@@ -36,7 +36,7 @@ def test_resolving_twice_changes_nothing():
     ('optim.lr=fast', 'must be of type float'),
     ('train.on_nan=ignore', '"stop" or "skip"'),
     ('model.variant=huge', 'no variant "huge"'),
-    ('model.name=gpt3', 'did you mean "gpt2"'),
+    ('model.name=gpt2x', 'did you mean "gpt2"'),
     ('objective.name=causal', 'did you mean "causal_lm"'),
     ('seed', 'has no value'),
   ],

@@ -21,7 +21,7 @@ import pytest
 
 from experiments import common
 from lmx import config, objectives, state, step
-from lmx.data import batching, pipeline, sources, tokenizers
+from lmx.data import batching, pipeline, sources, subword_tokenizers, tokenizers
 from lmx.data import corpus as corpora
 from lmx.errors import InputError
 from lmx.models import registry
@@ -51,19 +51,25 @@ def small_corpus(batching: str, spelled: bool = False):
   words = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
   lines = [' '.join(rng.choice(words, 8)).capitalize() + '.' for _ in range(4000)]
   documents = ['\n'.join(lines[i::10]) + '\n' for i in range(10)]
-  kind = 'words' if spelled else {'pairs': 'wordpiece', 'skipgrams': 'words'}.get(batching, 'bytes')
+  kind = 'words' if spelled else {'pairs': 'wordpiece', 'texts': 'wordpiece', 'skipgrams': 'words'}.get(
+    batching, 'bytes'
+  )
   tokenizer = tokenizers.train(kind, documents, vocab_size=200)
   if spelled:
     tokenizer = tokenizers.with_all_words(tokenizer, ['omega'])
   texts = {'train': documents, 'valid': documents[:2], 'test': documents[2:4]}
   if batching == 'translation':
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
-  if batching in ('documents', 'tagged'):
+  if batching == 'texts':
+    tokenizer = subword_tokenizers.with_special(tokenizer, ('_start_', '_delimiter_', '_classify_'))
+  if batching in ('documents', 'tagged', 'texts'):
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:40])] for name in texts}
   made = corpora.Corpus.from_texts(
     texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
     sides=('xx', 'yy') if batching == 'translation' else (),
   )  # fmt: skip
+  if batching == 'texts':
+    return dataclasses.replace(made, manifest={**made.manifest, 'texts': 2})
   if batching not in ('pairs', 'both_ways', 'tagged'):
     return made
   splits = {}
@@ -84,7 +90,8 @@ def one_batch(data: pipeline.Config, rows: int):
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, dupe_factor=1))
   if data.batching.name == 'translation':
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, tokens=0))
-  return pipeline.batches(data, small_corpus(data.batching.name, data.characters > 0), 'train', 0, train=True)(0)
+  batch = pipeline.batches(data, small_corpus(data.batching.name, data.characters > 0), 'train', 0, train=True)(0)
+  return batch | ({'scores_B': batch['labels_B'].astype(np.float32)} if 'labels_B' in batch else {})
 
 
 def build_abstractly(run: config.Run):
@@ -130,7 +137,10 @@ def settled(run: config.Run) -> config.Run:
   objective = objectives.get(run.objective_name)
   if not hasattr(objective, 'settle'):
     return run
-  return dataclasses.replace(run, objective=objective.settle(run.objective, LABELS))
+  positive = getattr(run.objective, 'positive', '')
+  two = positive or getattr(run.objective, 'metric', '') in ('f1', 'matthews')
+  manifest = LABELS | {'scores': True} | ({'label_names': ['a', positive or 'b']} if two else {})
+  return dataclasses.replace(run, objective=objective.settle(run.objective, manifest))
 
 
 @pytest.mark.parametrize('path,variant', variants())
@@ -212,6 +222,12 @@ def test_every_option_is_honoured():
     *(('experiments/transformer/wmt14.py', 'big', option) for option in ('pair=en_fr', 'fidelity=released')),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
+    *(('experiments/bert/tasks.py', 'rte', option) for option in ('adam=corrected', 'epochs=4', 'lr=5e-5')),
+    *(
+      ('experiments/gpt/tasks.py', 'rte', option)
+      for option in ('fidelity=paper', 'lm=false', 'epochs=4', 'lr=5e-5')
+    ),
+    ('experiments/gpt/books.py', 'base', 'fidelity=released'),
     *(
       ('experiments/ntm/tasks.py', 'copy', option)
       for option in ('network=ff', 'network=baseline', 'recipe=paper', 'sequences=160', 'rate=2e-3')
@@ -402,8 +418,9 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
 
 # Objective -> (a model, a batching) that it goes with, where these are not the LSTM and streams.
 OBJECTIVE_SETTINGS = {
-  'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'bidirectional_lm': ('elmo', 'both_ways'),
-  'tag': ('bilstm', 'tagged'), 'translation': ('seq2seq', 'translation'), 'bits': ('ntm', 'algorithmic'),
+  'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'regress': ('rnn_lm', 'documents'),
+  'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'bits': ('ntm', 'algorithmic'),
+  'translation': ('seq2seq', 'translation'),
 }  # fmt: skip
 # What the model must be for all fields to matter.
 OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
@@ -419,11 +436,22 @@ OBJECTIVE_CHANGES: dict = {
   ('translation', 'entropy'): ({}, 0.1),
   ('translation', 'baseline_decay'): ({'reinforce': 1.0}, 0.5),
   ('classify', 'classes'): None,
+  ('classify', 'metric'): None,  # what is shown, not what is computed
+  ('classify', 'positive'): None,
+  ('classify', 'positive_index'): None,
+  ('regress', 'metric'): None,
+  **{(name, 'init_std'): ({}, 0.5) for name in ('classify', 'regress')},
+  **{(name, 'lm_weight'): ({'bptt': 0}, 0.5) for name in ('classify', 'regress')},
   ('classify', 'pooling'): ({}, 'last'),
+  ('regress', 'pooling'): ({}, 'last'),
   ('classify', 'head'): ({}, (9, 8)),
+  ('regress', 'head'): ({}, (9, 8)),
   ('classify', 'bptt'): ({}, 8),
+  ('regress', 'bptt'): ({}, 8),
   ('classify', 'pooled_length'): ({'bptt': 8}, 8),
+  ('regress', 'pooled_length'): ({'bptt': 8}, 8),
   ('classify', 'remat'): ({'bptt': 8}, True),
+  ('regress', 'remat'): ({'bptt': 8}, True),
 }
 
 

@@ -41,6 +41,7 @@ LEAVES = {
   'log': {'errors'},
   'pictures': {'errors'},
   'checksum': {'errors'},
+  'fields': {'errors'},
   'commit': {'errors', 'checksum'},
   'checkpoint': {'errors', 'checksum', 'commit'},
 }

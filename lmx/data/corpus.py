@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from lmx.data import cache, sources, tokenizers
+from lmx.data import cache, sources, subword_tokenizers, tokenizers
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
 from lmx.errors import InputError
@@ -116,9 +116,11 @@ class Spec:
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: text_files: share held out for validation, and for test, where no file is.
+    special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
     source: language of the source of a data set of translations; '': the first that the data set has.
     target: language of the target; '': the second one.
+    texts, label, scores: columns of table_files, see `lmx.data.sources.Source`.
   """
 
   dataset: str = 'embedded'
@@ -132,9 +134,13 @@ class Spec:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  special_tokens: tuple[str, ...] = ()
   all_words: bool = False
   source: str = ''
   target: str = ''
+  texts: tuple[str, ...] = ('text',)
+  label: str = 'label'
+  scores: bool = False
 
   def __post_init__(self):
     if self.tokenizer not in tokenizers.KINDS:
@@ -145,8 +151,9 @@ class Spec:
   def data_set(self) -> sources.Source:
     """The data set with its options."""
     return sources.Source(
-      self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction, self.source, self.target
-    )
+      self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction, self.source, self.target,
+      self.texts, self.label, self.scores,
+    )  # fmt: skip
 
 
 def load(
@@ -184,10 +191,12 @@ def prepare(spec: Spec, cache_dir: str = '') -> str:
     request |= {name: getattr(spec, name) for name in names}
   if spec.all_words:
     request['all_words'] = True
+  if spec.special_tokens:
+    request['special_tokens'] = list(spec.special_tokens)
   if spec.lower_case and spec.tokenizer == 'bpe':
     request['lowered'] = True  # caches of before bpe did so are other ones
   key = manifest_hash(request)[:16]
-  name = f'{spec.dataset}-{spec.tokenizer}-{key}'
+  name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
   cache.build(directory, lambda temporary: _build(temporary, spec, source, given, cache_dir))
   return directory
@@ -272,6 +281,8 @@ def _build(
   """Tokenises into `directory`, the manifest last."""
   splits = sources.open_splits(source, cache_dir)
   tokenizer = tokenizer or _train(spec, source.rules, splits)
+  if spec.special_tokens:
+    tokenizer = subword_tokenizers.with_special(tokenizer, spec.special_tokens)
   if spec.all_words:
     tokenizer = tokenizers.with_all_words(tokenizer, _texts(splits, splits, 'spelling'))
   written = list(tokenizer.save(directory))
@@ -287,7 +298,9 @@ def _build(
       writer = Writer(name, file, tokenizer, bool(mode), line_words=lines, token_labels=source.rules.token_labels)
       _write_split(writer, examples, tokenizer, mode, source.rules.stream, name)
     writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
-  label_names, labels = _numbered({name: writer.labels for name, writer in writers.items()})
+  given = {name: writer.labels for name, writer in writers.items()}
+  scores = source.rules.scores or source.scores
+  label_names, labels = ([], _scored(given)) if scores else _numbered(given)
   token_names, token_labels = _numbered({name: writer.token_labels or [] for name, writer in writers.items()})
   records = {}
   for name, writer in writers.items():
@@ -309,6 +322,7 @@ def _build(
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
     **({'sides': list(source.sides)} if source.sides else {}),
+    **({'texts': source.documents_together, 'scores': scores} if source.rules.table else {}),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -326,6 +340,12 @@ def _numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str,
   ids = {label: i for i, label in enumerate(names)}
   number = lambda found: np.asarray([ids.get(label, -1) for label in found], np.int32)
   return names, {split: number(found) for split, found in labels.items()} if names else {}
+
+
+def _scored(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
+  """Split -> the score of each document, float32, NaN for none."""
+  number = lambda found: np.asarray([float(label) if label else np.nan for label in found], np.float32)
+  return {split: number(found) for split, found in labels.items()}
 
 
 def _write_split(

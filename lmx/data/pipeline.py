@@ -40,17 +40,22 @@ class Config:
     split_fraction: share of the user's text held out for validation, and for test, where no file is named for them.
     source: language to translate from, in data sets of translations; '' is the data set's own choice.
     target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
-    tokenizer: kind of tokenizer: bytes, characters, words, bpe, wordpiece or unigram.
+    texts: columns of the text, or of the two texts, of data set table_files.
+    label: its column of the label.
+    scores: whether that column has numbers on a scale.
+    tokenizer: kind of tokenizer: bytes, characters, words, bpe, gpt_bpe, wordpiece or unigram.
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
     min_count: rarer words and characters are unknown ones.
     lower_case: whether words and subwords are lowered.
+    special_tokens: entries added to a vocabulary of pieces of words, for marks that no text has (GPT's start, delimiter
+      and classify).
     vocabulary_splits: splits that a vocabulary is learned from; the papers on Penn Treebank count all three.
     batching: how rows are made of the text: a section with the `name` and the fields of lmx/data/batching/<name>.py, or
       the name alone. 'streams' (contiguous, for recurrent models), 'windows', 'packed' (documents), 'pairs' (of
       sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a label a word), 'both_ways'
       (two streams of sentences, forward and backward), 'skipgrams' (words with their windows), 'translation' (a
-      sentence and its translation) or 'algorithmic' (generated tasks).
+      sentence and its translation), 'texts' (rows of tables) or 'algorithmic' (generated tasks).
     characters: most characters of a word, the marks of its ends included (ELMo's release: 50); 0 spells no words.
       Words then have ids of their own numbering (lmx/data/spelling.py).
     reverse: read each document from its end to its beginning, for backward language models.
@@ -73,11 +78,15 @@ class Config:
   split_fraction: float = 0.05
   source: str = ''
   target: str = ''
+  texts: tuple[str, ...] = ('text',)
+  label: str = 'label'
+  scores: bool = False
   tokenizer: str = 'words'
   tokenizer_path: str = ''
   vocab_size: int = 0
   min_count: int = 1
   lower_case: bool = False
+  special_tokens: tuple[str, ...] = ()
   vocabulary_splits: tuple[str, ...] = ('train',)
   batching: Any = 'streams'
   characters: int = 0

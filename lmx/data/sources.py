@@ -21,76 +21,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmx.data import cache
-from lmx.data.builders import files, parallel
+from lmx.data.builders import files, parallel, tables
+from lmx.data.rules import RULES, TFDS, Rules
 from lmx.errors import InputError, nearest
 
-# Data sets that TFDS's own builders prepare -> name and version there.
-TFDS = {
-  'lm1b': ('lm1b', '1.1.0'),
-  'wmt14_en_de': ('wmt14_translate/de-en', '1.0.0'),
-  'wmt14_en_fr': ('wmt14_translate/fr-en', '1.0.0'),
-}
-SPLITS = ('train', 'valid', 'test', 'test_2017', 'test_coco', 'unsupervised')
+SPLITS = (
+  'train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised'
+)  # fmt: skip
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
 _SIZES = 'sizes.json'  # in a prepared directory: size of each file
 _BATCH = 256  # records asked of ArrayRecord at once
 _LM1B_VALID = 0.02  # 1B words: share of the held-out part that is used for validation, the rest is test
 
 
-@dataclasses.dataclass(frozen=True)
-class Rules:
-  """How a data set is to be tokenised.
-
-  Attributes:
-    words: rule of the `words` tokenizer, see `lmx.data.tokenizers.Words`.
-    stream: a split is one document, in several examples.
-    sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
-    version: version of the builder.
-    token_labels: a document's label is the labels of its words, with spaces between them.
-    pair: document 2i is the source of a translation and document 2i + 1 its target.
-    sides: the languages there are, that of the source first and that of the target second unless others are asked for;
-      () takes any.
-  """
-
-  words: str
-  stream: bool
-  sentences: str
-  version: str = files.VERSION
-  token_labels: bool = False
-  pair: bool = False
-  sides: tuple[str, ...] = ()
-
-  @property
-  def document_eos(self) -> bool:
-    """Do bytes, characters and words of prose end a document with `<eos>`?"""
-    return self.words == 'prose' and not self.stream or self.pair
-
-
-RULES = {
-  'embedded': Rules('prose', False, 'prose'),
-  'embedded_topics': Rules('prose', False, ''),
-  'text_files': Rules('prose', False, 'auto'),
-  'ptb': Rules('lines', True, 'lines'),
-  'ptb_characters': Rules('lines', True, 'lines'),
-  'wikitext2': Rules('lines', False, 'prose'),
-  'wikitext103': Rules('lines', False, 'prose'),
-  'text8': Rules('space', True, ''),
-  'enwik8': Rules('prose', True, ''),
-  'brown': Rules('lines', False, 'lines'),
-  'brown_stream': Rules('space', True, ''),
-  'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1]),
-  'trec': Rules('prose', False, ''),
-  'imdb': Rules('prose', False, ''),
-  'embedded_tags': Rules('space', False, '', token_labels=True),
-  'sst2': Rules('space', False, ''),
-  'sst2_phrases': Rules('space', False, ''),
-  'wnut17': Rules('space', False, '', token_labels=True),
-  'embedded_numbers': Rules('prose', False, '', pair=True, sides=('words', 'digits')),
-  'multi30k': Rules('prose', False, '', pair=True, sides=('en', 'de', 'fr', 'cs')),
-  'parallel_files': Rules('prose', False, '', pair=True),
-  'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
-  'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
-}
+OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,10 +48,18 @@ class Source:
   split_fraction: float = 0.05
   source: str = ''
   target: str = ''
+  texts: tuple[str, ...] = ('text',)
+  label: str = 'label'
+  scores: bool = False
 
   def __post_init__(self):
     if self.name not in RULES:
       raise InputError(f'unknown data set "{self.name}"{nearest(self.name, RULES)}')
+    changed = [f.name for f in dataclasses.fields(self) if f.name in OWN_TABLE and getattr(self, f.name) != f.default]
+    if changed and self.name != 'table_files':
+      raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.name} has its own')
+    if not 1 <= len(self.texts) <= 2:
+      raise InputError(f'data.texts names {len(self.texts)} columns; it must be one or two')
     if self.documents not in DOCUMENTS:
       raise InputError(f'data.documents is "{self.documents}"{nearest(self.documents, DOCUMENTS)}')
     if not 0 <= self.split_fraction < 0.5:
@@ -118,6 +70,13 @@ class Source:
   def rules(self) -> Rules:
     """The data set's rules."""
     return RULES[self.name]
+
+  @property
+  def documents_together(self) -> int:
+    """Documents of an example: the two sides of a translation, the texts of a row, else one."""
+    if self.rules.table:
+      return len(tables.TABLES[self.name].texts if self.name in tables.TABLES else self.texts)
+    return 2 if self.rules.pair else 1
 
   @property
   def sides(self) -> tuple[str, str] | None:
@@ -153,6 +112,8 @@ class Source:
       found = files.find_texts(self.manual_dir)
       identity |= {'documents': self._documents, 'split_fraction': self.split_fraction}
       return identity | {'files': {split: [_digest(p) for p in paths] for split, paths in sorted(found.items())}}
+    if self.rules.table:
+      return identity | self._table_identity()
     if self.name == 'lm1b':
       return identity
     identity['check_sizes'] = self.check_sizes
@@ -170,6 +131,22 @@ class Source:
   def by_tfds(self) -> bool:
     """Is it a data set of pairs that TFDS prepares, rather than read from the user's text files?"""
     return self.name in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
+
+  def _table_identity(self) -> dict[str, Any]:
+    if self.name == 'table_files':
+      found = tables.find_own(self.manual_dir)
+      digests = {split: [_digest(p) for p in paths] for split, paths in sorted(found.items())}
+      identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
+      return identity | {'split_fraction': self.split_fraction, 'files': digests}
+    paths = tables.find(self.name, self._manual_table_dir())
+    return {'check_sizes': self.check_sizes, 'files': {split: _digest(path) for split, path in sorted(paths.items())}}
+
+  def _manual_table_dir(self) -> str:
+    if not self.manual_dir:
+      raise InputError(
+        f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir'
+      )
+    return self.manual_dir
 
   def _pair_identity(self) -> dict[str, Any]:
     sides = self.sides or ('', '')
@@ -203,7 +180,7 @@ def open_splits(source: Source, cache_dir: str = '') -> dict[str, Examples]:
       return _open_pairs(source, root)
     identity = source.identity()
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    directory = os.path.join(root, 'datasets', f'{source.name}-{key}')
+    directory = os.path.join(root, 'datasets', f'{source.name.replace("/", "_")}-{key}')
     cache.build(directory, lambda temporary: _prepare(source, temporary, root))
     _check_sizes(directory)
     builder = _builder(source, directory)
@@ -261,8 +238,15 @@ class Pairs(Examples):
 
 
 def _builder(source: Source, directory: str) -> Any:
-  module = importlib.import_module(f'lmx.data.builders.{source.name}.{source.name}_dataset_builder')
-  if source.sides:
+  package = source.name.partition('/')[0]
+  module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
+  if source.rules.table:
+    config = module.table_builder.TableConfig(
+      name='rows', table=source.name if source.name in tables.TABLES else '',
+      pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=source.split_fraction,
+      **{name: getattr(source, name) for name in OWN_TABLE},
+    )  # fmt: skip
+  elif source.sides:
     config = module.pairs.PairConfig(
       name='-'.join(source.sides), source=source.sides[0], target=source.sides[1], pattern=source.manual_dir,
       check_sizes=source.check_sizes, split_fraction=source.split_fraction,
@@ -280,7 +264,7 @@ def _prepare(source: Source, directory: str, root: str) -> None:
   import tensorflow_datasets as tfds  # seconds to import, and needless when the data is ready
 
   config = tfds.download.DownloadConfig()
-  if source.manual_dir and source.name not in ('text_files', 'parallel_files'):
+  if source.manual_dir and source.name not in ('text_files', 'parallel_files', 'table_files'):
     config.manual_dir = os.path.abspath(source.manual_dir)
   try:
     with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints what it is going to do

@@ -42,8 +42,28 @@ class _Subwords(Tokenizer):
   def id_to_token(self, index: int) -> str:
     return self._model.id_to_token(index) or ''  # an id that a vocabulary left out
 
+  def token_id(self, name: str) -> int | None:
+    """Id of an entry, None if it is not in the vocabulary."""
+    return self._model.token_to_id(name)
+
   def content(self) -> dict[str, Any]:
     return {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+
+
+def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
+  """The tokenizer with further special tokens behind its own entries.
+
+  Raises:
+    InputError: the tokenizer is not of pieces of words, or a name is an entry of its already.
+  """
+  if not isinstance(tokenizer, _Subwords):
+    raise InputError(f'data.special_tokens needs a tokenizer of pieces of words, not "{tokenizer.kind}"')
+  model = hf.Tokenizer.from_str(tokenizer._model.to_str())
+  taken = [name for name in names if model.token_to_id(name) is not None]
+  if taken or len(set(names)) < len(names):
+    raise InputError(f'data.special_tokens: {", ".join(taken or names)} in the vocabulary already')
+  model.add_special_tokens(list(names))
+  return type(tokenizer)(model)
 
 
 class Bpe(_Subwords):

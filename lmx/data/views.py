@@ -35,7 +35,7 @@ def view(
       raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
   splits = {**corpus.splits, 'train': _joined([corpus.splits[name] for name in train_splits])}
   if fraction < 1:
-    together = 2 if corpus.manifest.get('sides') else 1
+    together = corpus.manifest.get('texts', 2 if corpus.manifest.get('sides') else 1)
     splits = {name: _part(split, fraction, together) for name, split in splits.items()}
   if reverse:
     splits = {name: _reversed(split, corpus.tokenizer.eos_id) for name, split in splits.items()}

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from lmx.parts import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
-_parts = Parts(__name__, 'objective')
+_parts = Parts(__name__, 'objective', apart=('rows',))
 names, get = _parts.names, _parts.get
 
 

@@ -43,6 +43,7 @@ EMBEDDED = {
   'algorithmic': {'dataset': 'generated'},
   'documents': {'dataset': 'embedded_topics'},
   'tagged': {'dataset': 'embedded_tags', 'length': 64},
+  'texts': {'dataset': 'embedded_topics', 'tokenizer': 'wordpiece', 'vocab_size': 500},
   'both_ways': {'dataset': 'embedded', 'characters': 12},
   'skipgrams': {'dataset': 'embedded'},
 }

@@ -20,7 +20,7 @@ from typing import Any
 from lmx.errors import InputError
 from lmx.parts import Parts
 
-_parts = Parts(__name__, 'data.batching', apart=('base',))
+_parts = Parts(__name__, 'data.batching', apart=('base', 'bucketed'))
 names, get = _parts.names, _parts.get
 
 

@@ -1,29 +1,22 @@
 """Labelled documents, one a row, in batches of documents of like length.
 
 A row is the start symbol (the tokenizer's end-of-text id, which a language model trained on `streams` has read before
-each document) and the document without its own end-of-text; without such an id, the document alone. Rows are padded on
-the right to the shortest bucket that holds the longest row of their global batch, so that every host makes the same
-shape, and a program is compiled for each bucket. In training an epoch's order is drawn, cut into pools of POOL batches,
-sorted by length within each pool (in the way of the sampler in ULMFiT's released code) and the batches are dealt out in
-a drawn order; in evaluation the whole split is sorted by length, and `index_B` says which document a row is.
+each document) and the document without its own end-of-text; without such an id, the document alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from lmx.data import noise
-from lmx.data.batching.base import Batches, sizes
+from lmx.data.batching.base import sizes
+from lmx.data.batching.bucketed import Bucketed
 from lmx.errors import InputError, check_range
 
 CHARACTERS = 'may'
-
-POOL = 50  # batches sorted together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +42,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documen
     shuffle=data.shuffle, buckets=data.batching.buckets, start_id=corpus.tokenizer.eos_id)
 
 
-class Documents(Batches):
+class Documents(Bucketed):
   """Batches with tokens_BT, valid_BT, labels_B, row_weights_B and index_B.
 
   Args:
@@ -74,47 +67,7 @@ class Documents(Batches):
       self._end = self._end - (self._tokens[np.maximum(self._end - 1, 0)] == start_id)
     self._sizes = np.minimum(self._end - self._begin + (start_id is not None), length)
     self._labels = _labels(split)
-    self._buckets = np.unique([*(b for b in buckets if b < length), length])
-    self._ordered = functools.lru_cache(maxsize=2)(self._order)
-    if train and len(self._begin) < batch_size:
-      raise InputError(
-        f'split {split.name} is too small for one batch of {batch_size} rows: it has {len(self._begin)} documents')
-    self._set(len(self._begin), int(self._sizes.sum()), '1')
-
-  def positions(self) -> int:
-    """Positions of an epoch, padding included."""
-    order = self._ordered(0)
-    batches = order[: self.steps * self.batch_size]
-    longest = [self._sizes[batches[i : i + self.batch_size]].max() for i in range(0, len(batches), self.batch_size)]
-    return int(sum(self._padded(size) for size in longest)) * self.batch_size
-
-  def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Returns the given rows of the batch of `step`."""
-    epoch, local = self.epoch_of(step)
-    if step < 0 or (epoch and not self._train):
-      raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
-    place_B = local * self.batch_size + np.arange(self.batch_size)
-    live_B = place_B < self.examples
-    document_B = self._ordered(epoch)[np.minimum(place_B, self.examples - 1)]
-    batch = self._make(epoch, document_B, live_B)  # of all hosts, as the longest row decides the shape
-    batch['index_B'] = np.where(live_B, document_B, -1).astype(np.int32)
-    return {key: array[rows] for key, array in batch.items()}
-
-  def _padded(self, size: int) -> int:
-    return int(self._buckets[np.searchsorted(self._buckets, max(size, 1))])
-
-  def _order(self, epoch: int) -> np.ndarray:
-    """The documents of an epoch in the order they are used."""
-    if not self._train:
-      return np.argsort(self._sizes, kind='stable')
-    if not self._shuffle:
-      return np.arange(self.examples)
-    draw = noise.generator(self._seed, 'documents', epoch)
-    drawn = draw.permutation(self.examples)[: self.steps * self.batch_size]  # fewer than a batch are left out
-    pool = POOL * self.batch_size
-    parts = [drawn[i : i + pool] for i in range(0, len(drawn), pool)]
-    ranked = np.concatenate([part[np.argsort(self._sizes[part], kind='stable')] for part in parts])
-    return ranked.reshape(-1, self.batch_size)[draw.permutation(self.steps)].ravel()
+    self._arrange(buckets, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     document_B, size_B1 = example_B, self._sizes[example_B][:, None]

@@ -1,0 +1,175 @@
+"""Rows of tables, a text or two with a label or a score, put together as a pre-trained model reads them.
+
+  form   one text              two texts
+  bert   [CLS] a [SEP]         [CLS] a [SEP] b [SEP], of token types 0 0 0 1 1     (Devlin et al. 2019, figure 4)
+  gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
+
+What stands for the row is the first token of `bert` and the last of `gpt`, whose three marks are
+`data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
+(section 3.3), a row is made both ways around and the keys have an axis G of 2 after the rows: `tokens_BGT`,
+`valid_BGT`, `types_BGT`. Labelled documents that are no table are rows of one text.
+
+A row that is too long loses tokens at the end of whichever text is the longer, one after another (google-research/bert,
+`_truncate_seq_pair`); how many rows do is said before a run begins. Order and buckets are those of `bucketed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+
+from lmx.data.batching.base import sizes
+from lmx.data.batching.bucketed import POOL, Bucketed
+from lmx.errors import InputError, check_choice, check_least, check_range
+
+FORMS = ('bert', 'gpt')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Rows of one text or two.
+
+  Attributes:
+    form: 'bert' or 'gpt', see the module's docstring.
+    both_orders: make a row of two texts both ways around.
+    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
+    pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
+  """
+
+  name: str = 'texts'
+  form: str = 'bert'
+  both_orders: bool = False
+  buckets: tuple[int, ...] = ()
+  pool: int = POOL
+
+  def __post_init__(self):
+    check_choice('data.batching.form', self.form, FORMS)
+    check_least('data.batching', self, pool=0)
+    for bucket in self.buckets:
+      check_range('data.batching.buckets: one', bucket, 1)
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  cfg = data.batching
+  if cfg.form == 'bert' and data.tokenizer != 'wordpiece':
+    raise InputError(f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not '
+                     f'"{data.tokenizer}"')  # fmt: skip
+  if cfg.form == 'gpt' and len(data.special_tokens) != 3:
+    raise InputError('data.batching.form "gpt" needs three data.special_tokens: start, delimiter and classify, such as '
+                     '_start_, _delimiter_ and _classify_')  # fmt: skip
+  if data.reverse:
+    raise InputError('data.reverse cannot be had with data.batching "texts"')
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
+  """The batches of a split by the `data` section."""
+  texts = corpus.manifest.get('texts', 1)
+  if data.batching.both_orders and texts != 2:
+    raise InputError('data.batching.both_orders needs rows of two texts; these have one')
+  tokenizer = corpus.tokenizer
+  marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
+  if data.batching.form == 'gpt':
+    marks = tuple(tokenizer.token_id(name) for name in data.special_tokens)
+  return Texts(
+    corpus.splits[split], *sizes(data, train), texts=texts, marks=marks, end_id=tokenizer.eos_id, cfg=data.batching,
+    vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
+
+
+class Texts(Bucketed):
+  """Batches with tokens_BT, valid_BT, types_BT, row_weights_B, index_B and labels_B or scores_B.
+
+  Rows without a label (as in a published test set) have label -1, or score NaN; training and measuring refuse them.
+
+  Args:
+    split: a Split of which so many documents after one another, `texts`, are an example and the first has the label.
+    batch_size: rows of the global batch.
+    length: most tokens of a row.
+    texts: 1 or 2.
+    marks: ids of [CLS], [SEP] and [SEP], or of GPT's start, delimiter and classify.
+    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    cfg: the `batching` section.
+    vocab_size: of the tokenizer.
+    seed: of the order.
+    train: epochs without end, in drawn order; else one pass.
+    shuffle: whether the order is drawn; else rows come as they are in the table.
+  """
+
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, texts: int, marks: tuple[int, ...], end_id: int | None,
+    cfg: Config, vocab_size: int, seed: int, train: bool, shuffle: bool = True,
+  ):  # fmt: skip
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    self._cfg, self._marks = cfg, marks
+    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
+    if end_id is not None:
+      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    self._begin_IN, full_IN = begin.reshape(-1, texts), (end - begin).reshape(-1, texts)
+    extra = 1 + texts  # marks
+    if length < extra + texts:
+      raise InputError(f'data.length is {length}, which has no room for {texts} texts and {extra} marks')
+    self._kept_IN = cut(full_IN, length - extra)
+    self._sizes = self._kept_IN.sum(axis=1) + extra
+    self._labels = None if split.labels is None else np.asarray(split.labels)[::texts]
+    short = int((self._kept_IN < full_IN).any(axis=1).sum())
+    if short:
+      note = f'{short:,} of {len(full_IN):,} rows of split {split.name} are longer than {length} and cut'
+      self.notes = (note,) if train else ()
+      if not train:
+        warnings.warn(note, stacklevel=3)
+    if train and (self._labels is None or not _known(self._labels).all()):
+      raise InputError(
+        f'split {split.name} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
+        'such as glue/sst2 or table_files')
+    self._arrange(cfg.buckets, 'rows', cfg.pool)
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    T, texts = self._padded(self._sizes[example_B].max()), self._begin_IN.shape[1]
+    orders = [list(range(texts))] + ([list(range(texts))[::-1]] if self._cfg.both_orders else [])
+    ways = [self._one_way(example_B, live_B, order, T) for order in orders]
+    batch = ways[0]
+    if self._cfg.both_orders:
+      batch = {key.replace('_B', '_BG', 1): np.stack([way[key] for way in ways], axis=1) for key in ways[0]}
+    batch['row_weights_B'] = live_B.astype(np.float32)
+    if self._labels is not None:
+      labels_B = np.where(live_B, self._labels[example_B], 0)
+      batch['scores_B' if labels_B.dtype.kind == 'f' else 'labels_B'] = labels_B
+    return batch
+
+  def _one_way(self, example_B: np.ndarray, live_B: np.ndarray, order: list[int], T: int) -> dict[str, np.ndarray]:
+    """The rows with their texts in the given order."""
+    B = len(example_B)
+    tokens_BT, types_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32)
+    size_B = np.zeros(B, np.int64)
+    for b, i in enumerate(example_B):
+      parts = [np.asarray([self._marks[0]])]
+      for n, text in enumerate(order):
+        begin, last = self._begin_IN[i, text], n == len(order) - 1
+        parts += [self._read(begin + np.arange(self._kept_IN[i, text])), np.asarray([self._marks[2 if last else 1]])]
+      row = np.concatenate(parts)
+      size_B[b] = len(row)
+      tokens_BT[b, : len(row)] = row
+      if self._cfg.form == 'bert' and len(order) == 2:
+        types_BT[b, len(parts[1]) + 2 : len(row)] = 1
+    valid_BT = (np.arange(T) < size_B[:, None]) & live_B[:, None]
+    zero = lambda x_BT: np.where(valid_BT, x_BT, 0)
+    return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))
+
+
+def cut(size_IN: np.ndarray, most: int) -> np.ndarray:
+  """Tokens of each text that are kept where those of a row are to be `most`: the longer text loses its last token, of
+  two alike the second, until they fit."""
+  if size_IN.shape[1] == 1:
+    return np.minimum(size_IN, most)
+  first_I, second_I = size_IN.T
+  over_I = first_I + second_I > most
+  kept_I = np.where(over_I, np.minimum(second_I, np.maximum(most - first_I, most // 2)), second_I)
+  return np.stack([np.where(over_I, most - kept_I, first_I), kept_I], axis=1)
+
+
+def _known(labels: np.ndarray) -> np.ndarray:
+  """Which labels or scores there are."""
+  return ~np.isnan(labels) if labels.dtype.kind == 'f' else labels >= 0

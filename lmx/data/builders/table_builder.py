@@ -1,0 +1,120 @@
+"""What the builders of tables share: an example is one document for each of its texts, the first with the label."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow_datasets.public_api as tfds
+
+from lmx.data.builders import base, files, tables
+from lmx.errors import InputError
+
+
+@dataclasses.dataclass
+class TableConfig(base.TextConfig):
+  """Options of a data set of rows.
+
+  Attributes:
+    table: its name in `tables.TABLES`; '' for the user's own, which the other fields describe.
+    pattern: table_files: directory or files.
+    texts: table_files: columns of the texts.
+    label: table_files: column of the label.
+    scores: table_files: whether labels are numbers on a scale.
+    split_fraction: table_files: share of the training rows to hold out for each part that no file is named for.
+  """
+
+  table: str = ''
+  pattern: str = ''
+  texts: tuple[str, ...] = ('text',)
+  label: str = 'label'
+  scores: bool = False
+  split_fraction: float = 0.05
+
+
+def configs(*names: str) -> list[TableConfig]:
+  """The configs that TFDS lists: of each table with published sizes checked, and without."""
+  config = lambda name, checked: TableConfig(
+    name=f'{name.rpartition("/")[2]}{"" if checked else "_unchecked"}', table=name, check_sizes=checked
+  )
+  return [config(name, checked) for name in names for checked in (True, False)]
+
+
+class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """A data set of rows. Where there is no file for validation, every tenth training row is for it."""
+
+  @property
+  def table(self) -> tables.Table:
+    """How its rows are read."""
+    config = self.builder_config
+    if config.table:
+      return tables.TABLES[config.table]
+    return tables.Table(tuple((name,) for name in config.texts), (config.label,), scores=config.scores)
+
+  def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
+    """The rows of a split, in order."""
+    hold_out = 'valid' not in paths
+    if not hold_out or split not in ('train', 'valid'):
+      yield from tables.read(self.table, paths[split], split)
+      return
+    for index, row in enumerate(tables.read(self.table, paths['train'], 'train')):
+      if (index % tables.EVERY == tables.EVERY - 1) == (split == 'valid'):
+        yield row
+
+  def documents(self, split: str, paths: Any) -> Iterator[base.Document]:
+    count = 0
+    for name, texts, label in self.rows(split, paths):
+      for index, text in enumerate(texts):
+        yield f'{name}.{index}', text, '' if index else label
+      count += 1
+    if not count:
+      raise InputError(f'data set {self.name}: split {split} holds no rows')
+    published = self.table.rows.get(split, count) if 'valid' in paths or split not in ('train', 'valid') else count
+    if self.builder_config.check_sizes and count != published:
+      raise InputError(
+        f'data set {self.builder_config.table}, split {split}: expected {published:,} rows, found {count:,} in '
+        f'{paths[split]}; check the files, or set data.check_sizes=False'
+      )
+
+  def sizes(self, text: Any) -> dict[str, int]:
+    del text
+    return {}
+
+  def urls(self) -> dict[str, str]:
+    return {}
+
+  def downloaded(self, paths: dict[str, str]) -> Any:
+    del paths
+    name = self.builder_config.table or self.name
+    raise InputError(f'data set {name} is not downloaded: name the directory of its files with data.manual_dir')
+
+  def found(self, directory: str) -> Any:
+    return tables.find(self.builder_config.table, directory)
+
+  def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
+    paths = self._paths(dl_manager)
+    return {split: self._generate_examples(split, paths) for split in {**paths, 'valid': ''}}
+
+
+class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """The user's own tables; parts without a file are cut from the training rows, chosen by a hash of their texts."""
+
+  def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
+    missing = [part for part in ('valid', 'test') if part not in paths]
+    source = 'train' if split in missing else split
+    for path in paths[source]:
+      for name, texts, label in tables.read(self.table, path, source):
+        if source == 'train' and missing:
+          if files.hashed_split('\n'.join(texts), missing, self.builder_config.split_fraction) != split:
+            continue
+        yield f'{os.path.basename(path)}:{name}', texts, label
+
+  def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
+    return tables.find_own(self.builder_config.pattern or os.fspath(dl_manager.manual_dir))
+
+  def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
+    paths = self._paths(dl_manager)
+    cut = [part for part in ('valid', 'test') if part not in paths and self.builder_config.split_fraction]
+    return {split: self._generate_examples(split, paths) for split in [*paths, *cut]}

@@ -1,0 +1,245 @@
+"""Tables of examples: a row has a text or two, and the label or score that is to be found.
+
+Read are .tsv (no quoting), .csv (RFC 4180) and .jsonl, each also as .gz. GLUE (Wang et al. 2019, arXiv 1804.07461) in
+the layout of its archives, SNLI (Bowman et al. 2015) and SciTail (Khot et al. 2018) in that of theirs, and the user's
+own.
+No TFDS here, so a token cache that is complete can be found without importing it.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import glob
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lmx.data.builders import files
+from lmx.errors import InputError, nearest
+
+Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
+ENDINGS = ('.tsv', '.csv', '.jsonl')
+EVERY = 10  # rows 9, 19, ... of the training rows are for validation, where no file is
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A data set of rows.
+
+  Attributes:
+    texts: for each text of a row the names that its column may have, tried in order.
+    label: the same for the label; a file without it has no labels (GLUE's test files).
+    classes: what stands in the label's column -> name of the label; {} takes the cells as names.
+    scores: whether labels are numbers on a scale.
+    folders: folders below the user's directory, tried in order.
+    files: split -> names of its file, tried in order, without the ending .gz. Only 'train' must be there.
+    plain: names of the columns of a file that does not name them, known by the number of its cells.
+    skipped: cells of the label's column whose rows are left out.
+    rows: split -> published number of rows that are not left out.
+  """
+
+  texts: tuple[tuple[str, ...], ...]
+  label: tuple[str, ...] = ('label',)
+  classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  scores: bool = False
+  folders: tuple[str, ...] = ('',)
+  files: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  plain: tuple[str, ...] = ()
+  skipped: tuple[str, ...] = ()
+  rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+_PAIR = (('sentence1',), ('sentence2',))
+_NLI = ('entailment', 'neutral', 'contradiction')
+
+
+def _glue(
+  folder: str,
+  texts: tuple[tuple[str, ...], ...],
+  rows: tuple[int, ...],
+  *,
+  also: Mapping[str, tuple[str, ...]] | None = None,
+  **options: Any,
+) -> Table:
+  """A task of GLUE; `also` are files that take the place of, or stand beside, train.tsv, dev.tsv and test.tsv."""
+  split_files = {'train': ('train.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',), **(also or {})}
+  below = ('', folder, f'glue/{folder}', f'glue/{folder.lower().replace("-", "")}')
+  return Table(texts, folders=below, files=split_files, rows=dict(zip(split_files, rows, strict=False)), **options)
+
+
+TABLES = {
+  'glue/cola': _glue(
+    'CoLA', (('sentence',),), (8_551, 1_043, 1_063), classes={'0': 'unacceptable', '1': 'acceptable'},
+    plain=('source', 'label', 'star', 'sentence'),
+  ),
+  'glue/sst2': _glue(
+    'SST-2', (('sentence',),), (67_349, 872, 1_821), classes={'0': 'negative', '1': 'positive'}
+  ),
+  'glue/mrpc': _glue(
+    'MRPC', (('sentence1', '#1 String'), ('sentence2', '#2 String')), (3_668, 408, 1_725),
+    label=('label', 'Quality'), classes={'0': 'not_equivalent', '1': 'equivalent'},
+    also={'train': ('train.tsv', 'msr_paraphrase_train.txt'), 'test': ('test.tsv', 'msr_paraphrase_test.txt')},
+  ),
+  'glue/qqp': _glue(
+    'QQP', (('question1',), ('question2',)), (363_846, 40_430, 390_965), label=('is_duplicate',),
+    classes={'0': 'not_duplicate', '1': 'duplicate'},
+  ),
+  'glue/stsb': _glue('STS-B', _PAIR, (5_749, 1_500, 1_379), label=('score',), scores=True),
+  'glue/mnli': _glue(
+    'MNLI', _PAIR, (392_702, 9_815, 9_796, 9_832, 9_847), label=('gold_label', 'label'),
+    classes={name: name for name in _NLI},
+    also={'valid': ('dev_matched.tsv',), 'test': ('test_matched.tsv',),
+          'valid_mismatched': ('dev_mismatched.tsv',), 'test_mismatched': ('test_mismatched.tsv',)},
+  ),
+  'glue/qnli': _glue(
+    'QNLI', (('question',), ('sentence',)), (104_743, 5_463, 5_463),
+    classes={name: name for name in ('entailment', 'not_entailment')},
+  ),
+  'glue/rte': _glue(  # the test file is GLUE's of 3,000 rows without labels, or that of RTE-1 to 3 with them
+    'RTE', _PAIR, (2_490, 277), classes={name: name for name in ('entailment', 'not_entailment')},
+    also={'test': ('test.tsv', 'test_rte123.tsv')},
+  ),
+  'glue/wnli': _glue('WNLI', _PAIR, (635, 71, 146), classes={'0': 'not_entailment', '1': 'entailment'}),
+  'snli': Table(
+    _PAIR, label=('gold_label',), classes={name: name for name in _NLI}, folders=('', 'snli_1.0', 'snli'),
+    skipped=('-',),
+    files={split: (f'snli_1.0_{name}.jsonl', f'snli_1.0_{name}.txt', f'{name}.tsv')
+           for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
+    rows={'train': 549_367, 'valid': 9_842, 'test': 9_824},
+  ),
+  'scitail': Table(
+    (('premise', 'sentence1'), ('hypothesis', 'sentence2')), label=('label', 'gold_label'),
+    classes={'entails': 'entails', 'neutral': 'neutral', 'entailment': 'entails'},
+    folders=('', 'tsv_format', 'SciTailV1.1/tsv_format', 'scitail'), plain=('premise', 'hypothesis', 'label'),
+    files={split: (f'scitail_1.0_{name}.tsv', f'{name}.tsv')
+           for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
+    rows={'train': 23_596, 'valid': 1_304, 'test': 2_126},
+  ),
+}  # fmt: skip
+
+
+def find(name: str, directory: str) -> dict[str, str]:
+  """Split -> file of a data set of TABLES in `directory`. Raises InputError that says what was looked for."""
+  table = TABLES[name]
+  if not os.path.isdir(directory):
+    raise InputError(f'data set {name}: {directory} is not a directory')
+  for folder in table.folders:
+    found = {split: _first(os.path.join(directory, folder), names) for split, names in table.files.items()}
+    if found['train']:
+      return {split: path for split, path in found.items() if path}
+  wanted = ' or '.join(os.path.join(folder, table.files['train'][0]) for folder in table.folders)
+  raise InputError(f'data set {name}: {directory} does not hold {wanted} (each also as .gz)')
+
+
+def _first(folder: str, names: tuple[str, ...]) -> str | None:
+  paths = (os.path.join(folder, name + suffix) for name in names for suffix in ('', '.gz'))
+  return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def find_own(pattern: str) -> dict[str, list[str]]:
+  """Split -> the user's own tables: `pattern` is a directory, a file, a glob, or several with commas between.
+
+  Files are put into splits by name (train*, valid*/dev*/val*, test*); the others are training rows.
+  """
+  ends = tuple(end + suffix for end in ENDINGS for suffix in ('', '.gz'))
+  paths: list[str] = []
+  for part in filter(None, (part.strip() for part in pattern.split(','))):
+    below = os.path.join(glob.escape(part), '*') if os.path.isdir(part) else part
+    found = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(below) if p.endswith(ends))
+    if not found:
+      raise InputError(f'{part}: no table there (looked for {", ".join("*" + end for end in ends)})')
+    paths += [path for path in found if path not in paths]
+  if not paths:
+    raise InputError('data set table_files: name a directory or tables (data.manual_dir)')
+  splits: dict[str, list[str]] = {}
+  for path in paths:
+    if not path.endswith(ends):
+      raise InputError(f'{path}: not one of {", ".join("*" + end for end in ends)}')
+    splits.setdefault(files.split_of(path), []).append(path)
+  if 'train' not in splits:
+    raise InputError(f'{pattern}: every file is named as validation or test rows; nothing is left to train on')
+  return splits
+
+
+def read(table: Table, path: str, split: str) -> Iterator[Row]:
+  """The rows of a file, in order.
+
+  Raises:
+    InputError: a column is missing, a text is empty, a label is none of the classes or no number; the line is named.
+  """
+  columns: list[str] = []
+  label = ''
+  for number, cells in _rows(table, path):
+    if not columns:
+      columns = [_column(names, cells, path) for names in table.texts]
+      label = next((name for name in table.label if name in cells), '')
+      if not label and split == 'train':
+        raise InputError(f'{path}: no column {" or ".join(table.label)}; it has {", ".join(cells)}')
+    where = f'{path}, line {number}'
+    answer = cells.get(label) or '' if label else ''
+    if answer in table.skipped:
+      continue
+    texts = tuple((cells.get(column) or '').strip() for column in columns)
+    if not all(texts):
+      raise InputError(f'{where}: column {columns[texts.index("")]} is empty')
+    yield f'{split}-{number}', texts, _answer(table, answer, where)
+
+
+def _column(names: tuple[str, ...], cells: Mapping[str, str], path: str) -> str:
+  found = next((name for name in names if name in cells), None)
+  if found is None:
+    raise InputError(f'{path}: no column {" or ".join(names)}{nearest(names[0], cells)}; it has {", ".join(cells)}')
+  return found
+
+
+def _answer(table: Table, cell: str, where: str) -> str:
+  if table.scores and cell:
+    try:
+      return repr(float(cell))
+    except ValueError:
+      raise InputError(f'{where}: the score is "{cell}", which is no number') from None
+  if table.classes and cell and cell not in table.classes:
+    raise InputError(f'{where}: label "{cell}" is not one of {", ".join(table.classes)}')
+  return table.classes.get(cell, cell)
+
+
+def _rows(table: Table, path: str) -> Iterator[tuple[int, dict[str, str]]]:
+  """(number of the line, column -> cell)."""
+  kind = path.removesuffix('.gz').rpartition('.')[2]
+  if kind == 'jsonl':
+    yield from _json_rows(path)
+    return
+  lines = files.read_lines(path)
+  if kind == 'csv':
+    reader = csv.DictReader(lines)
+    for row in reader:
+      if None in row or None in row.values():
+        raise InputError(f'{path}, line {reader.line_num}: has another number of cells than the first line')
+      yield reader.line_num, row
+    return
+  names: list[str] = []
+  for number, line in enumerate(lines, 1):
+    cells = line.rstrip('\n').split('\t')
+    if not names:
+      plain = len(cells) == len(table.plain) and not any(name in cells for name in table.plain)
+      names = list(table.plain) if plain else [cell.lstrip('\ufeff') for cell in cells]
+      if not plain:
+        continue
+    if len(cells) != len(names):
+      raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}')
+    yield number, dict(zip(names, cells, strict=True))
+
+
+def _json_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+  for number, line in enumerate(files.read_lines(path), 1):
+    if not line.strip():
+      continue
+    try:
+      row = json.loads(line)
+    except json.JSONDecodeError as error:
+      raise InputError(f'{path}, line {number}: not JSON ({error.msg} at column {error.colno})') from error
+    if not isinstance(row, dict):
+      raise InputError(f'{path}, line {number}: no JSON object')
+    yield number, {key: value if isinstance(value, str) else json.dumps(value) for key, value in row.items()}

@@ -1,0 +1,76 @@
+"""The data sets that lmx knows, and how each is to be tokenised."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lmx.data.builders import files, tables
+
+# Data sets that TFDS's own builders prepare -> name and version there.
+TFDS = {
+  'lm1b': ('lm1b', '1.1.0'),
+  'wmt14_en_de': ('wmt14_translate/de-en', '1.0.0'),
+  'wmt14_en_fr': ('wmt14_translate/fr-en', '1.0.0'),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+  """How a data set is to be tokenised.
+
+  Attributes:
+    words: rule of the `words` tokenizer, see `lmx.data.tokenizers.Words`.
+    stream: a split is one document, in several examples.
+    sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
+    version: version of the builder.
+    token_labels: a document's label is the labels of its words, with spaces between them.
+    table: an example is a row of a table, a document for each of its texts, of which the first has the label.
+    scores: labels are numbers on a scale.
+    pair: document 2i is the source of a translation and document 2i + 1 its target.
+    sides: the languages there are, that of the source first and that of the target second unless others are asked for;
+      () takes any.
+  """
+
+  words: str
+  stream: bool
+  sentences: str
+  version: str = files.VERSION
+  token_labels: bool = False
+  table: bool = False
+  scores: bool = False
+  pair: bool = False
+  sides: tuple[str, ...] = ()
+
+  @property
+  def document_eos(self) -> bool:
+    """Do bytes, characters and words of prose end a document with `<eos>`?"""
+    return self.words == 'prose' and not self.stream or self.pair
+
+
+RULES = {
+  'embedded': Rules('prose', False, 'prose'),
+  'embedded_topics': Rules('prose', False, ''),
+  'text_files': Rules('prose', False, 'auto'),
+  'ptb': Rules('lines', True, 'lines'),
+  'ptb_characters': Rules('lines', True, 'lines'),
+  'wikitext2': Rules('lines', False, 'prose'),
+  'wikitext103': Rules('lines', False, 'prose'),
+  'text8': Rules('space', True, ''),
+  'enwik8': Rules('prose', True, ''),
+  'brown': Rules('lines', False, 'lines'),
+  'brown_stream': Rules('space', True, ''),
+  'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1]),
+  'trec': Rules('prose', False, ''),
+  'imdb': Rules('prose', False, ''),
+  'embedded_tags': Rules('space', False, '', token_labels=True),
+  'sst2': Rules('space', False, ''),
+  'sst2_phrases': Rules('space', False, ''),
+  'wnut17': Rules('space', False, '', token_labels=True),
+  'embedded_numbers': Rules('prose', False, '', pair=True, sides=('words', 'digits')),
+  'multi30k': Rules('prose', False, '', pair=True, sides=('en', 'de', 'fr', 'cs')),
+  'parallel_files': Rules('prose', False, '', pair=True),
+  'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
+  'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
+  'table_files': Rules('prose', False, '', table=True),
+  **{name: Rules('prose', False, '', table=True, scores=table.scores) for name, table in tables.TABLES.items()},
+}

@@ -1,0 +1,126 @@
+"""A score of rows, one text or two, on top of any model: see lmx/objectives/rows.py for how it is read.
+
+One linear output and the mean squared error, as for STS-B in the fine-tuning of BERT (Devlin et al. 2019, section 4.1).
+Pearson's correlation is counted over the whole split; Spearman's, which needs all ranks, at the end of a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice
+from lmx.objectives import rows
+from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'none'
+UNIT = 'rows'  # what the weight of the loss counts
+ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
+METRICS = ('pearson', 'rmse')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(rows.Config):
+  """Options of the objective, beside those of `rows.Config`.
+
+  Attributes:
+    metric: the figure shown first: 'pearson' or 'rmse'.
+  """
+
+  metric: str = 'pearson'
+
+  def __post_init__(self):
+    super().__post_init__()
+    check_choice('objective.metric', self.metric, METRICS)
+
+
+def settle(cfg: Config, manifest: Any) -> Config:
+  """The config as it is; InputError if the data set has no scores."""
+  if not manifest.get('scores'):
+    raise InputError(f'data set {manifest["dataset"]["name"]} has no scores; objective "regress" needs a set such as '
+                     'glue/stsb, or table_files with data.scores=true')  # fmt: skip
+  return cfg
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """The head, see `rows.init`."""
+  return rows.init(cfg, 1, model, model_cfg, key)
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """('squared_error',), and 'lm' where the auxiliary loss has a weight."""
+  return rows.terms(cfg, 'squared_error')
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'squared_error': number of rows}, and 'lm' that of sequences."""
+  return rows.weights(cfg, 'squared_error', batch)
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None,
+  *, axis: str | None = None,
+) -> Output:  # fmt: skip
+  """Squared error of the scores.
+
+  Args:
+    params: {'model': ..., 'objective': the head}.
+    batch: as `rows.read` has it, and scores_B.
+    state: passed through; every row begins anew.
+    key: randomness of dropout; None at evaluation.
+    axis: see `lmx.layers.normalize.batch_norm`.
+
+  Returns:
+    Output with sums {'squared_error'} and, with `lm_weight`, 'lm'; metrics of the same and, at evaluation, the sums of
+    both scores, of their squares and of their product.
+  """
+  found = rows.read(cfg, model, model_cfg, params, batch, key, axis)
+  x_B, y_B, weights_B = found.scores_BGC[:, 0, 0], batch['scores_B'], batch['row_weights_B']
+  y_B = jnp.where(weights_B > 0, y_B, 0)
+  total, count = jnp.sum(jnp.square(x_B - y_B) * weights_B), weights(cfg, batch)['squared_error']
+  extra, measured = rows.auxiliary(cfg, found, batch)
+  metrics = {'squared_error': (total, count), **measured}
+  if key is None:
+    for name, of_B in (('x', x_B), ('y', y_B), ('xx', x_B * x_B), ('yy', y_B * y_B), ('xy', x_B * y_B)):
+      metrics[f'sum_{name}'] = (jnp.sum(of_B * weights_B), count)
+  return Output({'squared_error': total, **extra}, metrics, state, found.statistics)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """({'scores_B': float32}, state)."""
+  return {'scores_B': rows.read(cfg, model, model_cfg, params, batch, None).scores_BGC[:, 0, 0]}, state
+
+
+def headline(cfg: Config) -> str:
+  """The metric shown first."""
+  return cfg.metric
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
+  """{'loss', 'rmse', 'pearson'}, and with an auxiliary loss 'lm_nll'; Pearson's is 0 where scores are all the same."""
+  del counts
+  means = {name: total / weight for name, (total, weight) in totals.items() if weight}
+  squared = means.pop('squared_error', float('nan'))
+  found = {'loss': squared + means.pop('lm', 0.0), 'rmse': math.sqrt(squared)}
+  if 'sum_x' in means:
+    x, y, xx, yy, xy = (means.pop(f'sum_{name}') for name in ('x', 'y', 'xx', 'yy', 'xy'))
+    scale = max(xx - x * x, 0.0) * max(yy - y * y, 0.0)
+    found['pearson'] = (xy - x * y) / math.sqrt(scale) if scale else 0.0
+  return found | means
+
+
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
+  """Words on how rows were read, and how many."""
+  del batches
+  return rows.protocol(cfg, data)
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of rows."""
+  del cfg
+  return rows.shapes(batch_size, length) | {'scores_B': jax.ShapeDtypeStruct((batch_size,), jnp.float32)}

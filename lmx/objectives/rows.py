@@ -1,0 +1,302 @@
+"""What the objectives of whole rows share: a row becomes a vector, and that some scores, on top of any model.
+
+Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT), section 3.3: concat pooling [h_T; max; mean] over the document, two
+blocks of batch normalisation, dropout and a linear layer with ReLU between them; and BPTT for text classification: a
+document is read in windows of `bptt` tokens with the state carried over, and the gradient goes back into the windows
+whose hidden states are pooled, each by itself, as the state is passed on without a gradient. Its head is fastai's
+`PoolingLinearClassifier`, whose linear layers today have no bias (`head_bias=False`), while those of the released code
+have one.
+
+Devlin et al. 2019, arXiv 1810.04805, section 4.1 (BERT): the pooler's vector, dropout and one linear layer:
+pooling='pooled', head=(), normalize=False, init_std=0.02, bptt=0. Radford et al. 2018, equations 3 to 5 (GPT): the last
+token's state, dropout and one linear layer: the same with pooling='last', and `lm_weight` lambda = 0.5 of a language
+model's loss on the rows beside the task's.
+
+A row may be several sequences, keys with an axis G after the rows (`tokens_BGT`): both orders of two texts, whose
+vectors are added, or the choices of a question, which are scored each by itself.
+
+Batch normalisation makes rows depend on one another, so these objectives have ACROSS_ROWS and are told by `axis` among
+which devices a batch is divided; a microbatch (`optim.accumulate`) is normalised by itself. The running statistics are
+leaves of params['objective'], see lmx/layers/normalize.py.
+
+Deviation: PyTorch draws dropout from another generator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.layers.normalize import batch_norm, init_batch_norm
+from lmx.layers.pooling import POOLINGS, pool
+from lmx.layers.regularize import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """How rows are read and scored.
+
+  Attributes:
+    pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
+    head: widths of the head's hidden layers; () is one linear layer.
+    normalize: batch normalisation before each linear layer.
+    head_bias: whether linear layers have a bias.
+    init_std: deviation of the head's kernels (normal), its biases being 0; 0 draws both as PyTorch does.
+    dropout_pooled: rate on the pooled features.
+    dropout_head: rate before each later linear layer.
+    bptt: tokens of a window; 0 reads a row in one.
+    pooled_length: only windows that begin at most so many tokens before the row's end are pooled, and get a gradient; 0
+      pools all.
+    remat: recompute a window's activations in the backward pass.
+    lm_weight: weight of the auxiliary loss: the mean over a row's tokens of what a causal model predicts them with.
+  """
+
+  pooling: str = 'concat'
+  head: tuple[int, ...] = (50,)  # arXiv 1801.06146, section 4.1
+  normalize: bool = True
+  head_bias: bool = True
+  init_std: float = 0.0
+  dropout_pooled: float = 0.4  # arXiv 1801.06146, section 4.1, "0.4 to layers"
+  dropout_head: float = 0.1  # released code, train_clas.py
+  bptt: int = 70  # arXiv 1801.06146, section 4.1
+  pooled_length: int = 0
+  remat: bool = False
+  lm_weight: float = 0.0
+
+  def __post_init__(self):
+    check_choice('objective.pooling', self.pooling, (*POOLINGS, 'pooled'))
+    for name in ('dropout_pooled', 'dropout_head'):
+      check_range(f'objective.{name}', getattr(self, name), 0, 1)
+    check_least('objective', self, bptt=0, pooled_length=0, init_std=0, lm_weight=0)
+    for width in self.head:
+      check_range('objective.head', width, 1)
+    if self.lm_weight and self.bptt:
+      raise InputError('objective.lm_weight needs rows that are read in one: set objective.bptt=0')
+
+
+class Read(NamedTuple):
+  """What came of a batch.
+
+  Attributes:
+    scores_BGC: float32, G being 1 unless rows are several sequences.
+    statistics: of batch normalisation, see `Output`; None at evaluation.
+    lm_BG: the language model's loss on each sequence, nats a token; None without `lm_weight`.
+  """
+
+  scores_BGC: Array
+  statistics: Params | None
+  lm_BG: Array | None
+
+
+def _width(cfg: Config, model, model_cfg) -> int:
+  """Width of the pooled features, found by tracing one token."""
+
+  def one_token(key):
+    token = jnp.zeros((1, 1), jnp.int32)
+    batch = {'tokens_BT': token, 'valid_BT': jnp.ones((1, 1), bool), 'characters_BTC': jnp.zeros((1, 1, 50), jnp.int32)}
+    return pooled(cfg, model, model_cfg, model.init(model_cfg, key), batch, None)[0]
+
+  return jax.eval_shape(one_token, jax.random.key(0)).shape[-1]
+
+
+def init(cfg: Config, outputs: int, model, model_cfg, key: Array) -> Params:
+  """The head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(width in) as PyTorch draws it, or
+  normal where `init_std` is given."""
+  widths = [_width(cfg, model, model_cfg), *cfg.head, outputs]
+  params: dict[str, Any] = {}
+  for i, block_key in enumerate(jax.random.split(key, len(widths) - 1)):
+    width_in, width = widths[i : i + 2]
+    kernel_key, bias_key = jax.random.split(block_key)
+    draw = lambda k, *shape, s=width_in**-0.5: jax.random.uniform(k, shape, jnp.float32, -s, s)
+    block: dict[str, Any] = {'kernel': draw(kernel_key, width_in, width)}
+    if cfg.head_bias:
+      block['bias'] = draw(bias_key, width)
+    if cfg.init_std:
+      block = {name: jnp.zeros_like(x) for name, x in block.items()}
+      block['kernel'] = cfg.init_std * jax.random.normal(kernel_key, (width_in, width), jnp.float32)
+    if cfg.normalize:
+      block['norm'] = init_batch_norm(width_in)
+    params[f'block_{i}'] = block
+  return params
+
+
+def sequences(batch: Batch) -> tuple[Batch, int]:
+  """(the batch with one sequence a row, sequences of a row): keys whose axes begin with BG lose the G."""
+  grouped = {key: x for key, x in batch.items() if key.rpartition('_')[2].startswith('BG')}
+  if not grouped:
+    return batch, 1
+  G = next(iter(grouped.values())).shape[1]
+  flat = {key.replace('_BG', '_B', 1): x.reshape((-1,) + x.shape[2:]) for key, x in grouped.items()}
+  return {**{key: x for key, x in batch.items() if key not in grouped}, **flat}, G
+
+
+def _windows(cfg: Config, batch: Batch) -> tuple[Batch, int]:
+  """The batch padded on the right to whole windows, and their number."""
+  T = batch['tokens_BT'].shape[1]
+  size = cfg.bptt or T
+  count = -(-T // size)
+  if count == 1:
+    return batch, 1
+  pad = lambda x: jnp.pad(x, ((0, 0), (0, count * size - T), *((0, 0),) * (x.ndim - 2)))
+  return {k: pad(x) if _over_time(k) else x for k, x in batch.items()}, count
+
+
+def _over_time(key: str) -> bool:
+  """Whether a key of a batch has positions as its second axis: tokens_BT, characters_BTC."""
+  return key.rpartition('_')[2].startswith('BT')
+
+
+def encode(cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None):
+  """Runs the model over rows from a fresh state, window by window.
+
+  Args:
+    params: the model's.
+    batch: tokens_BT, valid_BT and whatever the model reads of each position.
+    key: randomness of dropout, drawn anew for each window; None at evaluation.
+
+  Returns:
+    (features of the output before its dropout (B, T', D), the model's summary or None, which of the T' positions are
+    tokens of the row, Features where the row was read in one), T' being T rounded up to whole windows.
+  """
+  padded, count = _windows(cfg, batch)
+  B = padded['tokens_BT'].shape[0]
+  state = model.init_state(model_cfg, B)
+  if count > 1 and not jax.tree.leaves(state):
+    raise InputError('objective.bptt divides the rows, but the model carries no state; set objective.bptt=0')
+  whole = lambda x: x.last_BTD if x.raw_BTD is None else x.raw_BTD
+
+  def window(rows: Batch, state: State, key: Array | None):
+    features, state = model.apply(model_cfg, params, rows, jax.lax.stop_gradient(state), key)
+    return whole(features), state
+
+  if count == 1:
+    features, _ = model.apply(model_cfg, params, padded, state, key)
+    return whole(features), features.pooled_BD, padded['valid_BT'], features
+  cut = lambda x: jnp.moveaxis(x.reshape((B, count, -1) + x.shape[2:]), 1, 0)
+  rows = {k: cut(x) for k, x in padded.items() if _over_time(k)}
+  keys = None if key is None else jax.random.split(key, count)
+  read = jax.checkpoint(window) if cfg.remat else window
+
+  def body(state, at):
+    return read(at[0], state, at[1])[::-1]
+
+  _, x_NBTD = jax.lax.scan(body, state, (rows, keys))
+  x_BTD = jnp.moveaxis(x_NBTD, 0, 1).reshape((B, -1) + x_NBTD.shape[3:])
+  return x_BTD, None, padded['valid_BT'], None
+
+
+def pooled(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None
+) -> tuple[Array, Features | None]:
+  """(a vector of each row, (B, D) or (B, 3D) float32; Features where it was read in one)."""
+  x_BTD, pooled_BD, valid_BT, features = encode(cfg, model, model_cfg, params, batch, key)
+  if cfg.pooling == 'pooled':
+    if pooled_BD is None:
+      raise InputError('objective.pooling is "pooled", but the model has no summary of the row (or bptt divides it)')
+    return pooled_BD.astype(jnp.float32), features
+  kept_BT = valid_BT
+  if cfg.pooled_length:
+    position_T = jnp.arange(valid_BT.shape[1])
+    begin_T = position_T // cfg.bptt * cfg.bptt if cfg.bptt else jnp.zeros_like(position_T)
+    length_B1 = jnp.sum(valid_BT, axis=1, keepdims=True)
+    last_T = length_B1 - 1 - (length_B1 - 1) % (cfg.bptt or valid_BT.shape[1])  # the last window always counts
+    kept_BT = valid_BT & ((length_B1 - begin_T <= cfg.pooled_length) | (begin_T == last_T))
+  return pool(cfg.pooling, x_BTD, kept_BT), features
+
+
+def _head(cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None):
+  """(scores, running statistics of each block, or None)."""
+  found: dict[str, Any] = {}
+  for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
+    block = params[f'block_{i}']
+    if i:
+      x_BD = jax.nn.relu(x_BD)
+    if cfg.normalize:
+      x_BD, statistics = batch_norm(block['norm'], x_BD, weights_B, training=key is not None, axis=axis)
+      found[f'block_{i}'] = {'norm': statistics}
+    x_BD = dropout(x_BD, cfg.dropout_head if i else cfg.dropout_pooled, block_key) @ block['kernel']
+    if cfg.head_bias:
+      x_BD = x_BD + block['bias']
+  return x_BD, None if key is None or not found else {'objective': found}
+
+
+def read(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None, axis: str | None = None,
+  *, together: bool = True,
+) -> Read:  # fmt: skip
+  """Scores of every row.
+
+  Args:
+    params: {'model': ..., 'objective': the head}.
+    batch: tokens_BT, valid_BT, row_weights_B (0 is a row of padding) and whatever the model reads; or the keys with G.
+    key: randomness of dropout; None at evaluation, when batch normalisation uses the running statistics.
+    axis: see `lmx.layers.normalize.batch_norm`.
+    together: add up the vectors of a row's sequences (G is then 1 again); else each is scored by itself.
+  """
+  body_key, head_key = split(key, 2)
+  flat, G = sequences(batch)
+  x_BD, features = pooled(cfg, model, model_cfg, params['model'], flat, body_key)
+  lm_BG = _lm(model, model_cfg, params['model'], features, flat).reshape(-1, G) if cfg.lm_weight else None
+  weights_B = batch['row_weights_B']
+  if G > 1 and together:
+    x_BD, G = jnp.sum(x_BD.reshape(-1, G, x_BD.shape[-1]), axis=1), 1
+  elif G > 1:
+    weights_B = jnp.repeat(weights_B, G)
+  scores_BC, statistics = _head(cfg, params['objective'], x_BD, weights_B, head_key, axis)
+  return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG)
+
+
+def _lm(model, model_cfg, params: Params, features: Features | None, batch: Batch) -> Array:
+  """Mean over each sequence of its tokens' negative log-likelihood given those before them, (B,) float32 nats."""
+  if features is None or not model.CAUSAL:
+    raise InputError('objective.lm_weight needs a model that predicts each token from those before it')
+  targets_BT = jnp.roll(batch['tokens_BT'], -1, axis=1)
+  later_BT = batch['valid_BT'] & (jnp.arange(targets_BT.shape[1]) > 0)[None]  # every token but the first is a target
+  counts_BT = jnp.roll(later_BT, -1, axis=1).astype(jnp.float32)
+  nll_BT = model.nll(model_cfg, params, features, targets_BT)
+  return jnp.sum(nll_BT * counts_BT, axis=1) / jnp.maximum(jnp.sum(counts_BT, axis=1), 1)
+
+
+def terms(cfg: Config, own: str) -> tuple[str, ...]:
+  """The term of the task, and 'lm' where the auxiliary loss has a weight."""
+  return (own, 'lm') if cfg.lm_weight else (own,)
+
+
+def weights(cfg: Config, own: str, batch: Batch) -> dict[str, Array]:
+  """The number of rows for the task; of sequences for the auxiliary loss."""
+  count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
+  found = {own: count}
+  if cfg.lm_weight:
+    found['lm'] = count * (batch['tokens_BGT'].shape[1] if 'tokens_BGT' in batch else 1)
+  return found
+
+
+def auxiliary(cfg: Config, found: Read, batch: Batch) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
+  """({'lm': the weighted sum}, metrics 'lm' and, unweighted, 'lm_nll'); nothing without `lm_weight`."""
+  if found.lm_BG is None:
+    return {}, {}
+  total = jnp.sum(found.lm_BG * batch['row_weights_B'][:, None])
+  count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32) * found.lm_BG.shape[1]
+  return {'lm': cfg.lm_weight * total}, {'lm': (cfg.lm_weight * total, count), 'lm_nll': (total, count)}
+
+
+def protocol(cfg: Config, data: Any) -> list[str]:
+  """Words on how rows were read, and how many."""
+  read = f'in windows of {cfg.bptt} with the state carried over' if cfg.bptt else 'whole'
+  words = [f'documents read {read}, {cfg.pooling} pooling']
+  if cfg.pooled_length:
+    words.append(f'windows from {cfg.pooled_length} tokens before the end on pooled')
+  if data.fraction < 1:
+    words.append(f'only {data.fraction:.0%} of the documents')
+  return words
+
+
+def shapes(batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of rows, without what is to be found."""
+  leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
+  return {'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'row_weights_B': leaf(jnp.float32)}

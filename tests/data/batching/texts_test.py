@@ -1,0 +1,188 @@
+"""Rows of tables as BERT and GPT read them: marks, types, cutting, both orders, labels, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from lmx.data import corpus as corpora
+from lmx.data import pipeline
+from lmx.data.batching import texts
+from lmx.errors import InputError
+
+WORDS = [f'{a}{b}' for a, b in itertools.product('bcdfg', 'aeiou')]
+MARKS = ('_start_', '_delimiter_', '_classify_')
+
+
+def rows(count=30):
+  for i in range(count):
+    first = ' '.join(WORDS[(i + j) % 25] for j in range(1 + i * 3 % 11))
+    second = ' '.join(WORDS[(i * 2 + j) % 25] for j in range(1 + i * 5 % 7))
+    yield {'one': first, 'two': second, 'label': 'yes' if i % 3 else 'no', 'score': str(i / 4)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+  for split in ('train', 'valid', 'test'):
+    (tmp_path / f'{split}.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows()))
+  return tmp_path
+
+
+def load(folder, form='bert', columns=('one', 'two'), train=True, split='train', **changes):
+  own = dict(tokenizer='wordpiece') if form == 'bert' else dict(tokenizer='bpe', special_tokens=MARKS, vocab_size=300)
+  batching = {'name': 'texts', 'form': form, 'buckets': (8, 16), **changes.pop('batching', {})}
+  given = {'dataset': 'table_files', 'manual_dir': str(folder), 'cache_dir': str(folder / 'cache'), 'texts': columns,
+           'batch_size': 4, 'length': 32, **own, **changes}  # fmt: skip
+  cfg = pipeline.Config(**given, batching=batching)
+  corpus = pipeline.load(cfg)
+  return corpus, pipeline.batches(cfg, corpus, split, 0, train=train)
+
+
+def by_index(batches):
+  """index -> {key: row} of an evaluation."""
+  found = {}
+  for step in range(batches.steps):
+    batch = batches(step)
+    for b, index in enumerate(batch['index_B']):
+      if index >= 0:
+        found[int(index)] = {key: x[b] for key, x in batch.items()}
+      else:
+        assert batch['row_weights_B'][b] == 0
+  return found
+
+
+def pieces(corpus, row):
+  return [corpus.tokenizer.id_to_token(int(i)) for i in row['tokens_BT'][row['valid_BT']]]
+
+
+def test_bert_reads_pairs_between_its_marks_with_types(folder):
+  corpus, batches = load(folder, train=False)
+  found = by_index(batches)
+  assert sorted(found) == list(range(30))
+  for i, row in enumerate(rows()):
+    a, b = (list(map(corpus.tokenizer.id_to_token, corpus.tokenizer.encode(row[key]))) for key in ('one', 'two'))
+    assert pieces(corpus, found[i]) == ['[CLS]', *a, '[SEP]', *b, '[SEP]']
+    types = found[i]['types_BT'][found[i]['valid_BT']].tolist()
+    assert types == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    assert corpus.manifest['label_names'][found[i]['labels_B']] == row['label']
+    assert not found[i]['tokens_BT'][~found[i]['valid_BT']].any()
+
+
+def test_bert_reads_one_text(folder):
+  corpus, batches = load(folder, columns=('one',), train=False)
+  row = by_index(batches)[1]
+  assert pieces(corpus, row)[0] == '[CLS]' and pieces(corpus, row)[-1] == '[SEP]' and not row['types_BT'].any()
+
+
+def test_gpt_reads_start_delimiter_classify(folder):
+  corpus, batches = load(folder, 'gpt', train=False)
+  size = corpus.tokenizer.vocab_size
+  assert [corpus.tokenizer.token_id(name) for name in MARKS] == [size - 3, size - 2, size - 1]
+  found, first = by_index(batches), next(rows())
+  a, b = (corpus.tokenizer.encode(first[key]).tolist() for key in ('one', 'two'))
+  assert found[0]['tokens_BT'][found[0]['valid_BT']].tolist() == [size - 3, *a, size - 2, *b, size - 1]
+  assert all('<|endoftext|>' not in pieces(corpus, row) for row in found.values())
+  assert size - 3 not in corpus.tokenizer.encode('_start_')  # written in a text it is text
+
+
+def test_both_orders(folder):
+  _, one = load(folder, 'gpt', train=False)
+  _, two = load(folder, 'gpt', train=False, batching={'both_orders': True})
+  batch, alone = two(0), one(0)
+  assert batch['tokens_BGT'].shape[:2] == (4, 2) and 'tokens_BT' not in batch
+  np.testing.assert_array_equal(batch['tokens_BGT'][:, 0], alone['tokens_BT'])
+  size = alone['valid_BT'].sum(1)
+  np.testing.assert_array_equal(batch['valid_BGT'].sum(2), np.stack([size, size], 1))
+  for b in range(4):
+    forth, back = (batch['tokens_BGT'][b, g, : size[b]].tolist() for g in (0, 1))
+    middle = forth.index(forth[-1] - 1)  # the delimiter
+    assert back == [forth[0], *forth[middle + 1 : -1], forth[middle], *forth[1:middle], forth[-1]]
+
+
+@pytest.mark.parametrize('most', [3, 4, 7, 12])
+def test_the_longer_text_loses_its_end_as_in_the_released_code(most):
+  for a, b in itertools.product(range(1, 15), range(1, 15)):
+    first, second = ['a'] * a, ['b'] * b
+    while len(first) + len(second) > most:  # create_pretraining_data.py and run_classifier.py
+      (first if len(first) > len(second) else second).pop()
+    np.testing.assert_array_equal(texts.cut(np.array([[a, b]]), most), [[len(first), len(second)]])
+  np.testing.assert_array_equal(texts.cut(np.array([[2], [9]]), 5), [[2], [5]])
+
+
+def test_rows_that_are_cut_are_counted_and_said(folder):
+  corpus, batches = load(folder, length=9)
+  full = [len(corpus.tokenizer.encode(r['one'])) + len(corpus.tokenizer.encode(r['two'])) + 3 for r in rows()]
+  short = sum(n > 9 for n in full)
+  assert batches.notes == (f'{short} of 30 rows of split train are longer than 9 and cut',) and 0 < short < 30
+  with pytest.warns(UserWarning, match=f'{short} of 30 rows of split valid'):
+    _, held_out = load(folder, length=9, train=False, split='valid')
+  row = by_index(held_out)[3]
+  assert row['valid_BT'].sum() == min(full[3], 9) and pieces(corpus, row)[-1] == '[SEP]'
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    assert load(folder)[1].notes == ()
+
+
+def test_scores(folder):
+  corpus, batches = load(folder, label='score', scores=True, train=False)
+  assert corpus.manifest['scores'] and corpus.manifest['label_names'] == []
+  found = by_index(batches)
+  np.testing.assert_allclose([found[i]['scores_B'] for i in range(30)], np.arange(30) / 4)
+  assert 'labels_B' not in found[0]
+
+
+def test_rows_of_any_length_meet_where_none_are_sorted(folder):
+  _, together = load(folder)
+  _, mixed = load(folder, batching={'pool': 0})
+  sizes = lambda batches: [batches(s)['valid_BT'].sum(1) for s in range(batches.steps)]
+  spread = lambda found: np.mean([np.ptp(size) for size in found])
+  assert spread(sizes(mixed)) > 2 * spread(sizes(together))
+  seen = np.concatenate([mixed(s)['index_B'] for s in range(mixed.steps)])
+  assert len(set(seen.tolist())) == len(seen) == 28
+
+
+def test_a_share_keeps_both_texts_of_a_row(folder):
+  corpus, batches = load(folder, train=False, fraction=0.5)
+  some = by_index(batches)
+  assert 5 < len(some) < 25
+  whole = {tuple(pieces(corpus, row)) for row in by_index(load(folder, train=False)[1]).values()}
+  assert {tuple(pieces(corpus, row)) for row in some.values()} < whole
+
+
+def test_what_does_not_suit_is_refused(folder):
+  with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
+    load(folder, tokenizer='bpe')
+  with pytest.raises(InputError, match='three data.special_tokens'):
+    load(folder, 'gpt', special_tokens=('a', 'b'))
+  with pytest.raises(InputError, match='no room for 2 texts and 3 marks'):
+    load(folder, length=4)
+  with pytest.raises(InputError, match='both_orders needs rows of two texts'):
+    load(folder, columns=('one',), batching={'both_orders': True})
+  with pytest.raises(InputError, match='rows without a label.*such as glue/sst2'):
+    (folder / 'plain').mkdir()
+    (folder / 'plain/train.txt').write_text('ba be bi\n\n' * 30)
+    load(folder, dataset='text_files', manual_dir=str(folder / 'plain'), columns=('text',))
+  with pytest.raises(InputError, match='data.texts describes the tables of data set table_files'):
+    load(folder, dataset='embedded', manual_dir='')
+  (folder / 'train.jsonl').write_text('{"one": "ba", "two": "be"}\n' * 9)
+  with pytest.raises(InputError, match='no column label'):
+    load(folder)
+
+
+def test_rows_without_labels_are_read_but_not_trained_on(folder):
+  lines = [json.dumps({**row, 'label': '' if i == 4 else row['label']}) for i, row in enumerate(rows())]
+  (folder / 'train.jsonl').write_text('\n'.join(lines))
+  with pytest.raises(InputError, match='rows without a label'):
+    load(folder)
+  assert by_index(load(folder, train=False)[1])[4]['labels_B'] == -1
+
+
+def test_corpora_say_how_many_texts_a_row_has(folder):
+  corpus, _ = load(folder)
+  assert corpus.manifest['texts'] == 2
+  assert len(corpora.load('table_files', 'words', manual_dir=str(folder), cache_dir=str(folder / 'cache'),
+                          texts=('one',)).splits['train'].offsets) == 31  # fmt: skip

@@ -1,0 +1,184 @@
+"""GLUE in the layout of its archives, SNLI, SciTail, and the user's own tables; errors name file, line and column."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from lmx.data import corpus as corpora
+from lmx.data import sources
+from lmx.data.builders import tables
+from lmx.errors import InputError
+
+GLUE = {  # task -> (first line of train.tsv or '', a row, what is read, first line of test.tsv, a row)
+  'cola': ('', 'gj04\t1\t\tThey "left".', (('They "left".',), 'acceptable'), 'index\tsentence', '0\tIt is.'),
+  'sst2': ('sentence\tlabel', 'so good \t1', (('so good',), 'positive'), 'index\tsentence', '0\tbad'),
+  'mrpc': ('Quality\t#1 ID\t#2 ID\t#1 String\t#2 String', '1\t7\t8\tOne.\tTwo.', (('One.', 'Two.'), 'equivalent'),
+           'index\t#1 ID\t#2 ID\t#1 String\t#2 String', '0\t1\t2\tA.\tB.'),
+  'qqp': ('id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate', '1\t2\t3\tWho?\tWhom?\t0',
+          (('Who?', 'Whom?'), 'not_duplicate'), 'id\tquestion1\tquestion2', '0\tA?\tB?'),
+  'stsb': ('index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore',
+           '0\tg\tf\t2012\t1\tnone\tnone\tA plane.\tA train.\t3.800', (('A plane.', 'A train.'), '3.8'),
+           'index\tgenre\tsentence1\tsentence2', '0\tg\tA.\tB.'),
+  'mnli': (
+    'index\tpairID\tsentence1\tsentence2\tlabel1\tgold_label', '0\tx\tIt is.\tIt is not.\tneutral\tcontradiction',
+    (('It is.', 'It is not.'), 'contradiction'), 'index\tsentence1\tsentence2', '0\tA.\tB.',
+  ),
+  'qnli': ('index\tquestion\tsentence\tlabel', '0\tWho?\tShe.\tentailment', (('Who?', 'She.'), 'entailment'),
+           'index\tquestion\tsentence', '0\tA?\tB.'),
+  'rte': ('index\tsentence1\tsentence2\tlabel', '0\tAll.\tSome.\tnot_entailment', (('All.', 'Some.'), 'not_entailment'),
+          'index\tsentence1\tsentence2', '0\tA.\tB.'),
+  'wnli': ('index\tsentence1\tsentence2\tlabel', '0\tIt fell.\tHe fell.\t0',
+           (('It fell.', 'He fell.'), 'not_entailment'), 'index\tsentence1\tsentence2', '0\tA.\tB.'),
+}  # fmt: skip
+FOLDERS = {'cola': 'CoLA', 'sst2': 'SST-2', 'stsb': 'STS-B'}
+
+
+def write(path, *lines):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  text = ''.join(line + '\n' for line in lines if line)
+  path.write_bytes(gzip.compress(text.encode()) if path.suffix == '.gz' else text.encode())
+
+
+def put(name, folder):
+  head, row, _, test_head, test_row = GLUE[name]
+  below = folder / FOLDERS.get(name, name.upper())
+  kinds = ('_matched', '_mismatched') if name == 'mnli' else ('',)
+  write(below / 'train.tsv', head, row, row)
+  for kind in kinds:
+    write(below / f'dev{kind}.tsv', head, row)
+    write(below / f'test{kind}.tsv', test_head, test_row)
+
+
+def read(name, folder, **changes):
+  source = sources.Source(name, str(folder), **{'check_sizes': False} | changes)
+  found = sources.open_splits(source, str(folder / 'cache'))
+  return {split: [(text, label) for _, text, label in examples] for split, examples in found.items()}
+
+
+@pytest.mark.parametrize('name', GLUE)
+def test_glue_as_its_archives_have_it(name, tmp_path):
+  put(name, tmp_path)
+  found = read(f'glue/{name}', tmp_path)
+  texts, label = GLUE[name][2]
+  rows = [(text, '' if i else label) for i, text in enumerate(texts)]
+  splits = ['train', 'valid', 'test'] + ['valid_mismatched', 'test_mismatched'] * (name == 'mnli')
+  assert {*found} == {*splits}
+  assert found['train'] == rows * 2 and found['valid'] == rows
+  assert [text for text, _ in found['test']] == GLUE[name][4].split('\t')[-len(texts):]
+  assert {label for _, label in found['test']} == {''}
+  with pytest.raises(InputError, match=rf'glue/{name}, split train: expected [\d,]+ rows, found 2'):
+    read(f'glue/{name}', tmp_path, check_sizes=True)
+
+
+def test_builders_are_tfds_builders_without_tensorflow(tmp_path):
+  put('rte', tmp_path)
+  for package in ('glue', 'snli', 'scitail', 'table_files'):
+    builder = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder').Builder
+    assert builder.name == package
+  glue = importlib.import_module('lmx.data.builders.glue.glue_dataset_builder')
+  assert {f'glue/{config}' for config in glue.NAMES} == {name for name in tables.TABLES if name.startswith('glue/')}
+  made = glue.Builder(data_dir=tmp_path / 'out', config='rte_unchecked')
+  config = tfds.download.DownloadConfig(manual_dir=tmp_path)
+  made.download_and_prepare(download_config=config, file_format='array_record')
+  rows = tfds.builder_from_directory(made.data_dir).as_data_source('train')
+  assert rows[0]['text'] == b'All.' and rows[0]['label'] == b'not_entailment' and rows[1]['text'] == b'Some.'
+  assert 'tensorflow' not in sys.modules
+
+
+def test_without_a_file_every_tenth_training_row_is_for_validation(tmp_path):
+  head, row, *_ = GLUE['mrpc']
+  write(tmp_path / 'train.tsv.gz', head, *(row.replace('One.', f'{i}.') for i in range(25)))
+  found = read('glue/mrpc', tmp_path)
+  assert [text for text, _ in found['valid'][::2]] == ['9.', '19.']
+  assert len(found['train']) == 2 * 23 and 'test' not in found
+
+
+def test_snli_and_scitail(tmp_path):
+  rows = [('entailment', 'A.', 'B.'), ('-', 'C.', 'D.'), ('neutral', 'E.', 'F.')]
+  write(tmp_path / 'snli_1.0/snli_1.0_train.jsonl', *(
+    json.dumps({'gold_label': label, 'sentence1': a, 'sentence2': b, 'annotator_labels': []}) for label, a, b in rows
+  ))  # fmt: skip
+  write(tmp_path / 'snli_1.0/snli_1.0_dev.txt', 'gold_label\tsentence1\tsentence2', 'contradiction\tG.\tH.')
+  assert read('snli', tmp_path)['valid'] == [('G.', 'contradiction'), ('H.', '')]
+  assert read('snli', tmp_path)['train'] == [('A.', 'entailment'), ('B.', ''), ('E.', 'neutral'), ('F.', '')]
+  write(tmp_path / 'tsv_format/scitail_1.0_dev.tsv', 'A b.\tB a.\tentails')
+  write(tmp_path / 'tsv_format/scitail_1.0_train.tsv', 'Ice melts.\tIce is cold.\tneutral', 'A b.\tB a.\tentails')
+  assert read('scitail', tmp_path)['train'][:2] == [('Ice melts.', 'neutral'), ('Ice is cold.', '')]
+
+
+def test_own_tables_in_three_forms(tmp_path):
+  write(tmp_path / 'train.tsv', 'premise\tof\thypothesis', 'A "b\tno\tC')
+  write(tmp_path / 'more.csv.gz', 'premise,of,hypothesis', '"A, b",no,"C ""d"""')
+  write(tmp_path / 'valid.jsonl', json.dumps({'premise': 'A', 'hypothesis': 'B', 'of': 'yes'}))
+  write(tmp_path / 'test.jsonl', json.dumps({'premise': 'A', 'hypothesis': 'B'}))
+  found = read('table_files', tmp_path, texts=('premise', 'hypothesis'), label='of')
+  assert found['train'] == [('A, b', 'no'), ('C "d"', ''), ('A "b', 'no'), ('C', '')]
+  assert found['valid'] == [('A', 'yes'), ('B', '')] and found['test'] == [('A', ''), ('B', '')]
+
+
+def test_parts_without_a_file_are_cut_by_a_hash_of_the_texts(tmp_path):
+  lines = [json.dumps({'text': f'row {i}', 'label': 'ab'[i % 2]}) for i in range(400)]
+  write(tmp_path / 'rows.jsonl', *lines)
+  found = read('table_files', tmp_path, split_fraction=0.1)
+  texts = {split: {text for text, _ in rows} for split, rows in found.items()}
+  assert sum(map(len, texts.values())) == 400 and len(set.union(*texts.values())) == 400
+  assert 20 < len(texts['valid']) < 60 and 20 < len(texts['test']) < 60
+  write(tmp_path / 'rows.jsonl', *reversed(lines))
+  again = read('table_files', tmp_path, split_fraction=0.1)
+  assert {text for text, _ in again['valid']} == texts['valid']
+
+
+@pytest.mark.parametrize(
+  'lines,words',
+  [
+    (['text\tlabel', 'a'], r'line 2: 1 cells instead of 2'),
+    (['words\tlabel', 'a\tb'], r'no column text.*it has words, label'),
+    (['text\tlabels', 'a\tb'], r'no column label; it has text, labels'),
+    (['text\tlabel', ' \tb'], r'line 2: column text is empty'),
+    (['text\tlabel'], r'split train holds no rows'),
+  ],
+)
+def test_bad_rows_are_named(lines, words, tmp_path):
+  write(tmp_path / 'train.tsv', *lines)
+  with pytest.raises(InputError, match=words):
+    read('table_files', tmp_path, split_fraction=0)
+  assert not list((tmp_path / 'cache').rglob('dataset_info.json'))
+
+
+def test_bad_files_and_labels(tmp_path):
+  write(tmp_path / 'CoLA/train.tsv', '', 'gj04\t7\t\tIt is.')
+  with pytest.raises(InputError, match=r'CoLA/train.tsv, line 1: label "7" is not one of 0, 1'):
+    read('glue/cola', tmp_path)
+  write(tmp_path / 'STS-B/train.tsv', 'sentence1\tsentence2\tscore', 'A.\tB.\thigh')
+  with pytest.raises(InputError, match='line 2: the score is "high"'):
+    read('glue/stsb', tmp_path)
+  with pytest.raises(InputError, match='does not hold train.tsv or QNLI/train.tsv'):
+    read('glue/qnli', tmp_path)
+  write(tmp_path / 'own/train.jsonl', '{"text": "a", "label": "b"}', '{"text": ')
+  with pytest.raises(InputError, match='train.jsonl, line 2: not JSON'):
+    read('table_files', tmp_path / 'own')
+  with pytest.raises(InputError, match='not downloaded: name the directory'):
+    sources.Source('glue/rte').identity()
+  with pytest.raises(InputError, match='no table there'):
+    sources.Source('table_files', str(tmp_path / 'none')).identity()
+  with pytest.raises(InputError, match='unknown data set "glue/colo"; did you mean "glue/cola"'):
+    sources.Source('glue/colo')
+
+
+@pytest.mark.real_data
+def test_the_published_rows_of_glue(data_dir, tmp_path):
+  counts = {'cola': (8_551, 1_043), 'sst2': (67_349, 872), 'rte': (2_490, 277), 'stsb': (5_749, 1_500)}
+  for name, (train, valid) in counts.items():
+    found = sources.open_splits(sources.Source(f'glue/{name}', str(data_dir)), str(tmp_path))
+    texts = len(tables.TABLES[f'glue/{name}'].texts)
+    assert (len(found['train']), len(found['valid'])) == (texts * train, texts * valid)
+  made = corpora.load('glue/stsb', 'words', manual_dir=str(data_dir), cache_dir=str(tmp_path))
+  scores = made.splits['valid'].labels[::2]
+  assert len(scores) == 1_500 and scores.min() == 0 and scores.max() == 5 and abs(np.mean(scores) - 2.36) < 0.02

@@ -1,0 +1,151 @@
+"""Heads of BERT's and GPT's fine-tuning: the auxiliary loss, rows of several sequences, regression, figures of GLUE."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from lmx.errors import InputError
+from lmx.models import registry
+from lmx.objectives import classify, regress, rows
+from tests.reference import transformer as reference
+
+B, T, C = 4, 9, 2
+LENGTHS = np.array([9, 5, 7, 3])
+LINEAR = dict(head=(), normalize=False, bptt=0, dropout_pooled=0.0)
+
+
+@functools.cache
+def model_of(name):
+  model = registry.get(name)
+  quiet = {f.name: 0.0 for f in dataclasses.fields(model.Config) if f.name.startswith('dropout')}
+  cfg = registry.config(name, 'tiny', V=61, **quiet)
+  leaves, tree = jax.tree.flatten(model.init(cfg, jax.random.key(0)))
+  keys = jax.random.split(jax.random.key(1), len(leaves))
+  moved = [x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+  return model, cfg, tree.unflatten(moved)
+
+
+def batch_of(seed=0, **more):
+  tokens_BT = np.random.default_rng(seed).integers(0, 61, (B, T)).astype(np.int32)
+  valid_BT = np.arange(T) < LENGTHS[:, None]
+  return {
+    'tokens_BT': np.where(valid_BT, tokens_BT, 0), 'valid_BT': valid_BT, 'row_weights_B': np.array([1, 1, 1, 0.0]),
+    'labels_B': np.array([0, 1, 1, 0]), 'scores_B': np.array([0.5, 4.0, 2.5, np.nan], np.float32), **more,
+  }  # fmt: skip
+
+
+def run(objective, cfg, name, batch, key=None):
+  model, model_cfg, params = model_of(name)
+  whole = {'model': params, 'objective': objective.init(cfg, model, model_cfg, jax.random.key(2))}
+  return objective.loss(cfg, model, model_cfg, whole, batch, (), key), whole
+
+
+def gpt_rows():
+  """Of GPT alone, by the restatement: the state after the last token of each row, and its mean loss in nats."""
+  _, cfg, params = model_of('gpt')
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  batch, losses = batch_of(), []
+  for b, n in enumerate(LENGTHS):
+    tokens_T = batch['tokens_BT'][b, :n]
+    z = reference.gpt(exact, tokens_T, np.ones(n, bool))[:, : cfg.V]
+    log_p = z - np.log(np.exp(z).sum(-1, keepdims=True))
+    losses.append(-np.mean(log_p[np.arange(n - 1), tokens_T[1:]]))
+  return np.array(losses)
+
+
+def test_gpt_adds_half_of_the_language_models_loss():
+  """Radford et al. 2018, equation 5, the mean of each row's mean as released."""
+  plain, _ = run(classify, classify.Config(classes=C, pooling='last', **LINEAR), 'gpt', batch_of())
+  both, _ = run(classify, classify.Config(classes=C, pooling='last', lm_weight=0.5, **LINEAR), 'gpt', batch_of())
+  np.testing.assert_allclose(both.sums['nll'], plain.sums['nll'], rtol=1e-5)
+  losses_B = gpt_rows()
+  np.testing.assert_allclose(both.sums['lm'], 0.5 * losses_B[:3].sum(), rtol=1e-5)
+  np.testing.assert_allclose(both.metrics['lm_nll'], (losses_B[:3].sum(), 3), rtol=1e-5)
+  cfg = classify.Config(classes=C, lm_weight=0.5, **LINEAR)
+  assert classify.terms(cfg) == ('nll', 'lm') and classify.weights(cfg, batch_of()) == {'nll': 3.0, 'lm': 3.0}
+  report = classify.report(cfg, {'nll': (6.0, 3.0), 'lm': (3.0, 3.0), 'lm_nll': (6.0, 3.0), 'accuracy': (2, 3)}, {})
+  assert report['loss'] == 3.0 and report['lm_nll'] == 2.0
+
+
+def test_vectors_of_both_orders_are_added():
+  cfg = classify.Config(classes=C, pooling='last', lm_weight=0.5, **LINEAR)
+  forth, back = batch_of(0), batch_of(1)
+  two = {key.replace('_BT', '_BGT'): np.stack([forth[key], back[key]], 1) for key in ('tokens_BT', 'valid_BT')}
+  batch = {**two, **{key: forth[key] for key in ('row_weights_B', 'labels_B')}}
+  model, model_cfg, params = model_of('gpt')
+  out, whole = run(classify, cfg, 'gpt', batch)
+  alone = [rows.pooled(cfg, model, model_cfg, params, part, None)[0] for part in (forth, back)]
+  scores = (alone[0] + alone[1]) @ whole['objective']['block_0']['kernel'] + whole['objective']['block_0']['bias']
+  found, _ = classify.predict(cfg, model, model_cfg, whole, batch, ())
+  np.testing.assert_allclose(found['logits_BC'], scores, rtol=1e-5, atol=1e-5)
+  assert classify.weights(cfg, batch) == {'nll': 3.0, 'lm': 6.0} and out.metrics['lm'][1] == 6
+  each = rows.read(cfg, model, model_cfg, whole, batch, None, together=False)
+  assert each.scores_BGC.shape == (B, 2, C)
+  np.testing.assert_allclose(
+    each.scores_BGC.sum(1) - whole['objective']['block_0']['bias'], scores, rtol=1e-5, atol=1e-5
+  )
+
+
+def test_bert_scores_the_poolers_vector():
+  cfg = classify.Config(classes=C, pooling='pooled', init_std=0.02, **LINEAR)
+  model, model_cfg, params = model_of('bert')
+  _, whole = run(classify, cfg, 'bert', batch_of())
+  head = whole['objective']['block_0']
+  assert set(head) == {'kernel', 'bias'} and not head['bias'].any() and 0.01 < np.std(head['kernel']) < 0.03
+  pooled_BD = model.apply(model_cfg, params, batch_of(), ())[0].pooled_BD
+  found, _ = classify.predict(cfg, model, model_cfg, whole, batch_of(), ())
+  np.testing.assert_allclose(found['logits_BC'], pooled_BD @ head['kernel'], rtol=1e-5, atol=1e-6)
+
+
+def test_regression_is_the_mean_square_over_real_rows():
+  cfg = regress.Config(pooling='pooled', **LINEAR)
+  model, model_cfg, _ = model_of('bert')
+  out, whole = run(regress, cfg, 'bert', batch_of())
+  x_B = np.asarray(regress.predict(cfg, model, model_cfg, whole, batch_of(), ())[0]['scores_B'])
+  y_B = batch_of()['scores_B']
+  np.testing.assert_allclose(out.sums['squared_error'], np.square(x_B - y_B)[:3].sum(), rtol=1e-5)
+  report = regress.report(cfg, {name: (float(a), float(b)) for name, (a, b) in out.metrics.items()}, {})
+  assert report['pearson'] == pytest.approx(scipy.stats.pearsonr(x_B[:3], y_B[:3])[0], abs=1e-4)
+  assert report['rmse'] == pytest.approx(np.sqrt(np.mean(np.square(x_B - y_B)[:3])), rel=1e-5)
+  gradients = jax.grad(
+    lambda p: regress.loss(cfg, model, model_cfg, p, batch_of(), (), jax.random.key(0)).sums['squared_error']
+  )(whole)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))  # NaN of a row of padding reaches nothing
+
+
+def test_f1_and_matthews_are_those_of_the_counts():
+  draw = np.random.default_rng(0)
+  truth, said = draw.random(200) < 0.3, draw.random(200) < 0.4
+  found = classify.binary(np.mean(truth & said), np.mean(said), np.mean(truth))
+  precision, recall = np.sum(truth & said) / said.sum(), np.sum(truth & said) / truth.sum()
+  assert found['f1'] == pytest.approx(2 * precision * recall / (precision + recall))
+  assert found['matthews'] == pytest.approx(np.corrcoef(truth, said)[0, 1])
+  assert classify.binary(0.0, 0.0, 0.3) == {'f1': 0.0, 'matthews': 0.0}
+
+
+def test_the_positive_class_is_named():
+  names = {'dataset': {'name': 'x'}, 'label_names': ['equivalent', 'not_equivalent']}
+  cfg = classify.settle(classify.Config(positive='equivalent', metric='f1'), names)
+  assert cfg.positive_index == 0 and classify.headline(cfg) == 'f1'
+  assert classify.settle(classify.Config(), names).positive_index == 1
+  out, _ = run(classify, dataclasses.replace(cfg, pooling='pooled', **LINEAR), 'bert', batch_of())
+  assert out.metrics['is_positive'] == (1.0, 3.0)  # of three real rows, one has label 0
+  with pytest.raises(InputError, match='no label "equal"; did you mean "equivalent"|no label "equal"'):
+    classify.settle(classify.Config(positive='equal'), names)
+  with pytest.raises(InputError, match='f1.*of two classes; there are 3'):
+    classify.settle(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
+
+
+def test_what_cannot_be_is_refused():
+  with pytest.raises(InputError, match='set objective.bptt=0'):
+    classify.Config(lm_weight=0.5)
+  with pytest.raises(InputError, match='predicts each token from those before'):
+    run(classify, classify.Config(classes=C, pooling='first', lm_weight=0.5, **LINEAR), 'bert', batch_of())
+  with pytest.raises(InputError, match='no scores.*glue/stsb'):
+    regress.settle(regress.Config(), {'dataset': {'name': 'x'}})
