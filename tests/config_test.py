@@ -97,3 +97,25 @@ def test_an_experiment_file_that_is_missing_or_has_no_config(tmp_path):
   (tmp_path / 'empty.py').write_text('x = 1\n')
   with pytest.raises(InputError, match='no function get_config'):
     config.load(str(tmp_path / 'empty.py'))
+
+
+def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
+  tuned = {'model': {'name': 'bert', 'variant': 'base'}, 'train': {'epochs': 1, 'like_init': True},
+           'data': {'tokenizer': 'wordpiece', 'batching': 'texts'}}  # fmt: skip
+  assert config.resolve(tuned).model.D == 768  # with nothing to begin from, its own
+  start = config.resolve({
+    'model': {'name': 'bert', 'variant': 'mini', 'gelu': 'erf', 'T': 64, 'V': 99}, 'train': {'steps': 1},
+    'data': {'tokenizer': 'wordpiece', 'lower_case': False, 'length': 8},
+  })  # fmt: skip
+  (tmp_path / 'config.json').write_text(json.dumps(start.to_dict()))
+  full = config.resolve(tuned, [f'train.init_from={tmp_path}', 'model.dropout_hidden=0.2', 'data.length=32'])
+  assert (full.model.variant, full.model.D, full.model.N, full.model.T, full.model.gelu) == ('mini', 256, 4, 64, 'erf')
+  assert full.model.dropout_hidden == 0.2 and full.model.V == 0  # what is given stays; V follows from the tokenizer
+  assert full.data.tokenizer_path == str(tmp_path / 'tokenizer') and not full.data.lower_case
+  (tmp_path / 'config.json').unlink()
+  assert config.resolve(full.to_dict()).to_dict() == full.to_dict()  # the run itself needs it no more
+  with pytest.raises(InputError, match='config.json cannot be read'):
+    config.resolve(tuned, [f'train.init_from={tmp_path}'])
+  (tmp_path / 'config.json').write_text(json.dumps(config.resolve(SMALL).to_dict()))
+  with pytest.raises(InputError, match='is a run of .*, not of bert'):
+    config.resolve(tuned, [f'train.init_from={tmp_path}'])

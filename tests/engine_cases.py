@@ -25,6 +25,8 @@ from lmx.optim import averaging, build
 ROWS, LENGTH, PREDICTED, STEPS = 16, 12, 4, 10
 AWD_LSTM_DROPOUTS = ('input', 'hidden', 'output', 'embedding', 'weight')
 SIZES = {
+  'gpt': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'fidelity': 'released', 'dropout_embedding': 0.0,
+          'dropout_attention': 0.0, 'dropout_residual': 0.0},
   'gpt2': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 2},
   'rnn_lm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, 'dropout': 0.0},
   'awd_lstm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, **{f'dropout_{where}': 0.0 for where in AWD_LSTM_DROPOUTS}},
@@ -47,11 +49,16 @@ OPTIONS = {  # of a model's own objective
   'transformer': {'smoothing': 0.1},
 }
 FINE_TUNED = {  # model, objective other than its own, options of that objective
+  'gpt': (
+    'gpt', 'regress',
+    {'pooling': 'last', 'head': (), 'normalize': False, 'bptt': 0, 'dropout_pooled': 0.0, 'lm_weight': 0.5},
+  ),
   'ulmfit': (
     'awd_lstm', 'classify', {'classes': 3, 'head': (8,), 'bptt': 5, 'dropout_pooled': 0.0, 'dropout_head': 0.0}
   ),
 }
 OPTIMIZERS = {
+  'gpt': {'optimizer': 'adamw', 'lr': 1e-3, 'eps_form': 'uncorrected', 'schedule': 'linear', 'layer_decay': 0.9},
   'gpt2': {'optimizer': 'adamw', 'lr': 1e-3, 'weight_decay': 0.1, 'schedule': 'cosine', 'warmup_steps': 2},
   'rnn_lm': {'optimizer': 'sgd', 'lr': 1.0, 'clip_norm': 0.25, 'momentum': 0.5},
   'awd_lstm': {'optimizer': 'sgd', 'lr': 1.0, 'clip_norm': 0.25, 'momentum': 0.5, **AVERAGED},
@@ -92,6 +99,9 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
     back = {'backward_characters_BTC': letters(tokens[:, :0:-1])}
     back['backward_targets_BT'] = tokens[:, -2::-1].astype(np.int32)
     return found | back | {'targets_BT': tokens[:, 1:].astype(np.int32), 'reset_B': np.arange(ROWS) % 4 == step % 4}
+  if name == 'gpt':  # both orders of two texts, the second order here the row of another
+    two = {key.replace('_BT', '_BGT'): np.stack([x, np.roll(x, 1, 0)], 1) for key, x in found.items()}
+    return two | {'scores_B': tokens[:, 0] / 10, 'row_weights_B': (lengths_B > 0).astype(np.float32)}
   if name == 'ulmfit':
     real_B = lengths_B > 0
     return found | {'labels_B': tokens[:, 0].astype(np.int32) % 3, 'row_weights_B': real_B.astype(np.float32)}

@@ -147,7 +147,7 @@ def _other_tensors(folder):
   [
     (_without('config.json'), ['there is no .*config.json']),
     (lambda folder: (folder / 'config.json').write_text('{'), ['config.json cannot be read']),
-    (_config(model_type='gpt3'), ['model_type is "gpt3"', 'did you mean "gpt2"', 'openai-gpt']),
+    (_config(model_type='gpt2x'), ['model_type is "gpt2x"', 'did you mean "gpt2"', 'openai-gpt']),
     (_config(activation_function='relu'), ["activation_function = 'relu'", 'gelu_new']),
     (_config(n_embd='8'), ['lacks n_embd']),
     (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),

@@ -25,7 +25,7 @@ nothing, which is only good for a comparison.
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 Labels of the benchmark's test files are not public, so the figures here are of the validation split; those of the test
-server stand in no TABLE. Of MNLI the mismatched part is `lmx evaluate --split=valid_mismatched`.
+server stand in no TABLE. Of MNLI the mismatched part is `lmx evaluate --workdir=runs/mnli --split=valid_mismatched`.
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation
 split), a tenth of the updates warm-up, linear decay, dropout 0.1, weight decay 0.01 except on LayerNorm and biases,

@@ -64,7 +64,7 @@ def test_only_equal_neighbours_are_joined():
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (['gpt3'], 'did you mean "gpt2"'),
+    (['gpt2x'], 'did you mean "gpt2"'),
     (['gpt2:125m'], 'did you mean "124m"'),
     (['gpt2:tiny', '--set', 'DD=3'], 'did you mean "D"'),
     (['gpt2:tiny', '--set', 'D=wide'], 'type int'),
