@@ -36,8 +36,15 @@ def measure(eval_step, params, model_state, batches, engine: parallel.Engine, *,
 
   Returns:
     The sums and weights over the whole split, in float64.
+
+  Raises:
+    InputError: rows have no label.
   """
   totals: dict[str, np.ndarray] = {}
+  if batches.unlabelled:
+    raise InputError(
+      f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
+    )
   for count in batches.row_counts():
     engine.check_batch(count)
   rows = engine.process_rows(batches.batch_size)

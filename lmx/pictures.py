@@ -1,4 +1,4 @@
-"""Pictures that runs leave: a memory at work, where each word of a translation looked, the score by length."""
+"""Pictures that runs leave: a memory at work, where each word of a translation looked, scores by length, confusions."""
 
 from __future__ import annotations
 
@@ -65,6 +65,32 @@ def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray
     axes.set_title('memory after the last step', loc='left', fontsize=9)
     axes.set_xlabel('row')
     figure.colorbar(shown, ax=axes, pad=0.01, extend='both')
+  _save(figure, path)
+
+
+def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) -> None:
+  """Draws how many rows of each class are said to be of each: the true ones down, those said across.
+
+  Args:
+    path: image file to write.
+    counts: a row for each true class.
+    names: of the classes.
+  """
+  from matplotlib.figure import Figure
+
+  counts_CC = np.asarray(counts)
+  share_CC = counts_CC / np.maximum(counts_CC.sum(axis=1, keepdims=True), 1)
+  size = len(names)
+  figure = Figure(figsize=(2.5 + 0.45 * size, 2 + 0.45 * size), layout='constrained')
+  axes = figure.subplots()
+  axes.imshow(share_CC, cmap='Blues', vmin=0, vmax=1)
+  for row, column in np.ndindex(size, size):
+    colour = 'white' if share_CC[row, column] > 0.5 else 'black'
+    axes.text(column, row, f'{counts_CC[row, column]:,}', ha='center', va='center', fontsize=7, color=colour)
+  axes.set_xticks(range(size), names, rotation=90, fontsize=8)
+  axes.set_yticks(range(size), names, fontsize=8)
+  axes.set_xlabel('said')
+  axes.set_ylabel('true')
   _save(figure, path)
 
 

@@ -1,22 +1,27 @@
-"""What a trained classifier says of documents: of a split, alone or averaged with others, and of new text."""
+"""What a trained classifier or regression says of rows: of a split, alone or averaged with others, and of new ones."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from lmx import evaluate
+from lmx import config, evaluate, objectives
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, views
+from lmx.data import pipeline, sources, views
+from lmx.data.builders import tables
 from lmx.errors import InputError, nearest
+from lmx.models import registry
 from lmx.restored import Restored
+from lmx.types import Params
+
+OBJECTIVES = ('classify', 'regress')
 
 
 def label_names(loaded: Restored) -> list[str]:
@@ -28,30 +33,45 @@ def label_names(loaded: Restored) -> list[str]:
   return list(json.loads((loaded.workdir / 'data.json').read_text())['label_names'])
 
 
-def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
-  """Probabilities of the classes of every document of a split.
+def outputs(run: config.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
+  """What the objective predicts of every row of a split, in the order of the rows.
 
   Args:
-    loaded: the classifier.
-    corpus: tokenised by the classifier's tokenizer, in its direction of reading.
+    run: the run.
+    corpus: tokenised by the run's tokenizer, in its direction of reading.
+    params: {'model': ..., 'objective': ...}, whole on one device.
     split: name of the split.
 
   Returns:
-    (p_IC float64 in the order of the documents, their labels (I,)).
+    Name -> (I, ...), such as 'logits_BC'; and 'truth', labels or scores (I,), where the split has some.
   """
-  run = loaded.run
   batches = pipeline.batches(run.data, corpus, split, evaluate.SEED, train=False)
-  predict = jax.jit(functools.partial(loaded.objective.predict, run.objective, loaded.model, run.model))
-  labels = corpus.splits[split].labels
-  p_IC = np.zeros((batches.examples, run.objective.classes))
+  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
+  predict = jax.jit(functools.partial(objective.predict, run.objective, model, run.model))
+  found: dict[str, np.ndarray] = {}
   for step in range(batches.steps):
     batch = batches(step)
-    found, _ = predict(loaded.params, batch, ())
+    made, _ = predict(params, {key: x for key, x in batch.items() if key not in ('labels_B', 'scores_B')}, ())
+    truth = [batch[key] for key in ('labels_B', 'scores_B') if key in batch]
     live_B = batch['index_B'] >= 0
-    logits_BC = np.asarray(found['logits_BC'], np.float64)[live_B]
-    p_BC = np.exp(logits_BC - logits_BC.max(axis=1, keepdims=True))
-    p_IC[batch['index_B'][live_B]] = p_BC / p_BC.sum(axis=1, keepdims=True)
-  return p_IC, np.asarray(labels)
+    for name, values in [*made.items(), *(('truth', x_B) for x_B in truth)]:
+      rows = np.asarray(values)
+      found.setdefault(name, np.zeros((batches.examples, *rows.shape[1:]), rows.dtype))
+      found[name][batch['index_B'][live_B]] = rows[live_B]
+  return found
+
+
+def softmax(logits_IC: np.ndarray) -> np.ndarray:
+  """Probabilities of the classes, float64."""
+  logits_IC = np.asarray(logits_IC, np.float64)
+  p_IC = np.exp(logits_IC - logits_IC.max(axis=1, keepdims=True))
+  return p_IC / p_IC.sum(axis=1, keepdims=True)
+
+
+def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
+  """(probabilities of the classes of every row of a split (I, C) float64, their labels (I,)); see `outputs`."""
+  found = outputs(loaded.run, corpus, loaded.params, split)
+  return softmax(found['logits_BC']), found['truth']
 
 
 def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> dict[str, Any]:
@@ -97,20 +117,46 @@ def _error(p_IC: np.ndarray, labels_I: np.ndarray) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Document:
-  """A document of a user's file: its text, the label that the file gives ('' for none), and its line number."""
+class Row:
+  """A row of a user's file: its texts, the label that the file gives ('' for none), and its line number."""
 
-  text: str
+  texts: tuple[str, ...]
   label: str
   line: int
 
 
-def read(path: str, names: Sequence[str]) -> list[Document]:
-  """Documents of a file: one a line, for .jsonl {"text": ..., "label": ... (optional)}.
+def fields(loaded: Restored) -> tuple[str, ...]:
+  """Names of the texts of a row, as the run's data set has them; ('text',) where it is no table."""
+  name = loaded.run.data.dataset
+  if not sources.RULES[name].table:
+    return ('text',)
+  return tuple(names[0] for names in tables.TABLES[name].texts) if name in tables.TABLES else loaded.run.data.texts
+
+
+def read(path: str, loaded: Restored) -> list[Row]:
+  """Rows of a file: .txt, a text a line; .jsonl, {"text": ..., "label": ... (optional)}, with the names of `fields`;
+  .tsv and .csv with the same names in the first line.
 
   Raises:
     InputError: the file cannot be read or holds nothing, a line is empty or not as it should be, a label is unknown.
   """
+  names = label_names(loaded) if loaded.run.objective_name == 'classify' else []
+  columns = fields(loaded)
+  if path.endswith(('.tsv', '.csv')):
+    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,))
+    parsed = [(int(name.rpartition('-')[2]), texts, label) for name, texts, label in tables.read(table, path, 'test')]
+  else:
+    parsed = [(number, *found) for number, found in enumerate(_lines(path, columns), 1)]
+  for number, texts, label in parsed:
+    if not all(text.strip() for text in texts):
+      raise InputError(f'{path}, line {number}: there is no text to classify')
+    if names and label and label not in names:
+      raise InputError(f'{path}, line {number}: the classifier has no label "{label}"{nearest(label, names)}')
+  return [Row(texts, label, number) for number, texts, label in parsed]
+
+
+def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+  """(texts, label) of each line of a .txt or .jsonl file."""
   try:
     with open(path, encoding='utf-8') as file:
       lines = file.read().splitlines()
@@ -118,33 +164,56 @@ def read(path: str, names: Sequence[str]) -> list[Document]:
     raise InputError(f'{path}: cannot be read ({error})') from None
   if not lines:
     raise InputError(f'{path}: the file is empty')
-  found = []
+  if not path.endswith('.jsonl') and len(columns) > 1:
+    names = ' and '.join(columns)
+    raise InputError(f'{path}: rows have {len(columns)} texts, {names}; give a .jsonl, .tsv or .csv file')
   for number, line in enumerate(lines, 1):
-    text, label = _parsed(line, f'{path}, line {number}') if path.endswith('.jsonl') else (line, '')
-    if not text.strip():
-      raise InputError(f'{path}, line {number}: there is no text to classify')
-    if label and label not in names:
-      raise InputError(f'{path}, line {number}: the classifier has no label "{label}"{nearest(label, names)}')
-    found.append(Document(text, label, number))
-  return found
+    yield _parsed(line, f'{path}, line {number}', columns) if path.endswith('.jsonl') else ((line,), '')
 
 
-def _parsed(line: str, where: str) -> tuple[str, str]:
+def _parsed(line: str, where: str, columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
   try:
-    row = json.loads(line) if line.strip() else {'text': ''}
+    row = json.loads(line) if line.strip() else dict.fromkeys(columns, '')
   except json.JSONDecodeError as error:
     raise InputError(f'{where}: not JSON ({error.msg} at column {error.colno})') from None
-  if not isinstance(row, dict) or not isinstance(row.get('text'), str):
-    raise InputError(f'{where}: has no field "text" with a string in it')
-  return row['text'], str(row['label']) if 'label' in row else ''
+  for column in columns:
+    if not isinstance(row, dict) or not isinstance(row.get(column), str):
+      raise InputError(f'{where}: has no field "{column}" with a string in it')
+  return tuple(row[column] for column in columns), str(row['label']) if 'label' in row else ''
 
 
-def of_texts(loaded: Restored, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
-  """{'label', 'probabilities': {label: p}} of each text, in order."""
-  names = label_names(loaded)
+def of_rows(loaded: Restored, rows: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
+  """What is said of each row of texts, in order; see `said`."""
+  texts = [text for row in rows for text in row]
   no_labels = {'train': [0] * len(texts)}  # batches of documents have some
   made = corpora.Corpus.from_texts({'train': texts}, loaded.tokenizer, labels=no_labels)
-  corpus = views.view(made, reverse=loaded.run.data.reverse)
-  p_IC, _ = probabilities(loaded, corpus, 'train')
-  for p_C in p_IC:
-    yield {'label': names[int(np.argmax(p_C))], 'probabilities': dict(zip(names, p_C.round(6).tolist(), strict=True))}
+  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0])})
+  return said(loaded, views.view(made, reverse=loaded.run.data.reverse), 'train')
+
+
+def said(loaded: Restored, corpus: corpora.Corpus, split: str) -> list[dict[str, Any]]:
+  """{'label', 'probabilities': {label: p}} of each row of a split in order, or {'score'} of a regression."""
+  if loaded.run.objective_name not in OBJECTIVES:
+    label_names(loaded)  # raises
+  found = outputs(loaded.run, corpus, loaded.params, split)
+  if loaded.run.objective_name == 'regress':
+    return [{'score': round(float(score), 6)} for score in found['scores_B']]
+  names, p_IC = label_names(loaded), softmax(found['logits_BC'])
+  return [
+    {'label': names[int(np.argmax(p_C))], 'probabilities': dict(zip(names, p_C.round(6).tolist(), strict=True))}
+    for p_C in p_IC
+  ]
+
+
+def submission(loaded: Restored, found: Sequence[Mapping[str, Any]]) -> str:
+  """The file that GLUE's test server takes for a task: index and prediction, labels as its files write them.
+
+  Raises:
+    InputError: the run is of no task of GLUE.
+  """
+  name = loaded.run.data.dataset
+  if not name.startswith('glue/'):
+    raise InputError(f'{loaded.workdir} was trained on {name}, which is no task of GLUE')
+  cells = {label: cell for cell, label in tables.TABLES[name].classes.items()}
+  said_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else cells[row['label']]
+  return 'index\tprediction\n' + ''.join(f'{i}\t{said_of(row)}\n' for i, row in enumerate(found))

@@ -19,6 +19,7 @@ from lmx import (
   parallel,
   pictures,
   pointer,
+  predictions,
   step,
   translated,
   wordvectors,
@@ -27,8 +28,10 @@ from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.models import registry
 
+_CORRELATIONS = ('f1', 'matthews', 'pearson')  # figures of at most 1
 _SHOWN = (
-  'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy'
+  'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy',
+  'accuracy', 'f1', 'matthews', 'pearson', 'spearman',
 )  # fmt: skip
 
 
@@ -47,6 +50,8 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   translations = _translated(run, corpus, found, session.measured(), session.engine)
   logger.results(found)
   logger.plot()
+  if 'confusion' in found and logger.primary:
+    pictures.confusion(logger.workdir / 'confusion.png', found['confusion'], corpus.manifest['label_names'])
   if translations and logger.primary:
     translated.keep(logger.workdir, found, translations)
   logger.note(summary(found))
@@ -108,6 +113,9 @@ def _beside(
     more['cache'] = pointer.measure(run, corpus, params, split, engine)
   if run.evaluation.mixture:
     more['mixture'] = mixture.measure(run, corpus, engine.on_one(params), split)
+  objective = objectives.get(run.objective_name)
+  if hasattr(objective, 'judge'):
+    more |= objective.judge(run.objective, predictions.outputs(run, corpus, engine.on_one(params), split))
   return more
 
 
@@ -134,10 +142,10 @@ def summary(found: Mapping[str, Any]) -> str:
       rows.append((label.format(**other), other[metric]))
   counted = f'{found["tokens_counted"]:,} {found["unit"]}'
   title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
-  form = '12.2%' if metric == 'accuracy' else '12,.2f'
+  form = '12.2%' if metric == 'accuracy' else '12,.3f' if metric in _CORRELATIONS else '12,.2f'
   lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
   for name in (*_SHOWN, *(name for name in found if '_per_sequence_at_' in name or name.startswith('optimal_'))):
-    if name in found:
+    if name in found and name != metric:
       text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'
       lines.append(f'  {name.replace("_", " "):24} {text}')
   lines += translated.summary(found) if 'bleu' in found else []

@@ -12,6 +12,8 @@ An objective exports
   headline(cfg) -> the name of the figure that is shown first;
   protocol(cfg, data, batches) -> words that say how it was measured beyond the batches;
   shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch as the data side makes it;
+  judge(cfg, found) -> {name: figure} (optional): figures that need what is predicted of all rows at once, from the
+    arrays of `predict` with 'truth' beside them;
   UNIT (optional): what the weight of its first term counts, 'tokens' unless named;
   SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
 A model may add terms of its own in training, such as the activation penalties of the AWD-LSTM: it exports

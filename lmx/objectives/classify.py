@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lmx.errors import InputError, check_choice, check_least, nearest
 from lmx.objectives import rows
@@ -153,6 +154,19 @@ def binary(right: float, said: float, truly: float) -> dict[str, float]:
     'f1': 2 * right / (said + truly) if said + truly else 0.0,
     'matthews': (right - said * truly) / scale if scale else 0.0,
   }
+
+
+def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, list[list[int]]]:
+  """{'confusion'}: how many rows of each class (down) are said to be of each (across); {} with over 50 classes.
+
+  Args:
+    found: 'logits_BC' as `predict` gives them and 'truth', of all rows.
+  """
+  if cfg.classes > MOST_BY_CLASS:
+    return {}
+  counts = np.zeros((cfg.classes, cfg.classes), np.int64)
+  np.add.at(counts, (found['truth'], np.argmax(found['logits_BC'], axis=1)), 1)
+  return {'confusion': counts.tolist()}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

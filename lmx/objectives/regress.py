@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lmx.errors import InputError, check_choice
 from lmx.objectives import rows
@@ -112,6 +113,19 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) 
     scale = max(xx - x * x, 0.0) * max(yy - y * y, 0.0)
     found['pearson'] = (xy - x * y) / math.sqrt(scale) if scale else 0.0
   return found | means
+
+
+def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, float]:
+  """{'spearman'}: the correlation of the ranks, 0 where scores are all the same.
+
+  Args:
+    found: 'scores_B' as `predict` gives them and 'truth', of all rows.
+  """
+  from scipy import stats  # a second that other objectives need not pay
+
+  del cfg
+  value = float(stats.spearmanr(found['scores_B'], found['truth']).statistic)
+  return {'spearman': 0.0 if math.isnan(value) else value}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -35,10 +35,12 @@ class Batches(abc.ABC):
     examples: number of windows, packed rows or pairs in an epoch.
     tokens_per_epoch: positions that hold a token and not padding, over an epoch's examples.
     notes: lines that a run shows before it begins, such as what is left out.
+    unlabelled: rows without a label, which can be predicted but not measured.
   """
 
   stateful = False
   notes: tuple[str, ...] = ()
+  unlabelled = 0
   examples: int
   tokens_per_epoch: int
 

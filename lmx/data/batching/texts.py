@@ -82,7 +82,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
 class Texts(Bucketed):
   """Batches with tokens_BT, valid_BT, types_BT, row_weights_B, index_B and labels_B or scores_B.
 
-  Rows without a label (as in a published test set) have label -1, or score NaN; training and measuring refuse them.
+  Rows without a label (as in a published test set) have label -1, or score NaN; they can be predicted alone.
 
   Args:
     split: a Split of which so many documents after one another, `texts`, are an example and the first has the label.
@@ -120,7 +120,8 @@ class Texts(Bucketed):
       self.notes = (note,) if train else ()
       if not train:
         warnings.warn(note, stacklevel=3)
-    if train and (self._labels is None or not _known(self._labels).all()):
+    self.unlabelled = int(len(full_IN) if self._labels is None else (~_known(self._labels)).sum())
+    if train and self.unlabelled:
       raise InputError(
         f'split {split.name} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
         'such as glue/sst2 or table_files')

@@ -1,0 +1,141 @@
+"""A table fine-tuned on from the command line: what the run leaves, what it says of new rows, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from lmx import predictions, restored
+from lmx.cli import main
+from lmx.data import pipeline
+from lmx.errors import InputError
+
+WORDS = 'ba be bi bo bu da de di do du fa fe fi fo fu'.split()
+
+
+def rows(count, seed):
+  draw = np.random.default_rng(seed)
+  for _ in range(count):
+    one, two = (' '.join(draw.choice(WORDS, draw.integers(1, 6))) for _ in range(2))
+    yield {'one': one, 'two': two, 'label': 'same' if one[0] == two[0] else 'other', 'score': float(len(one))}
+
+
+def write(path, found, *, without=()):
+  path.write_text(''.join(json.dumps({k: v for k, v in row.items() if k not in without}) + '\n' for row in found))
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('tables')
+  for seed, (split, count) in enumerate((('train', 64), ('valid', 30), ('test', 11))):
+    write(folder / f'{split}.jsonl', rows(count, seed), without=('label', 'score') if split == 'test' else ())
+  return folder
+
+
+def train(folder, kind, variant, **changes):
+  tiny = {'model.variant': 'tiny', 'model.V': 0, 'data.texts': "('one','two')", 'data.manual_dir': folder,
+          'data.vocab_size': 300, 'data.batch_size': 8, 'data.length': 24, 'data.batching.buckets': '(12,)',
+          'train.epochs': 2, 'train.eval_every': 8, 'optim.lr': 1e-3, **changes}  # fmt: skip
+  if kind == 'bert':
+    tiny |= {'model.N': 1, 'model.D': 32}
+  command = ['train', f'--config=experiments/{kind}/tasks.py:{variant}', f'--workdir={folder}/{kind}_{variant}']
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
+  return folder / f'{kind}_{variant}'
+
+
+@pytest.fixture(scope='module')
+def classifier(folder):
+  return train(folder, 'bert', 'own', **{'objective.positive': 'same', 'objective.metric': 'f1'})
+
+
+@pytest.fixture(scope='module')
+def regression(folder):
+  return train(folder, 'gpt', 'own_scores', **{'data.label': 'score', 'data.batching.both_orders': True})
+
+
+def said(command, capsys):
+  capsys.readouterr()
+  assert main.main(['predict', *command]) == 0
+  out, err = capsys.readouterr()
+  return [json.loads(line) for line in out.splitlines()], err
+
+
+def test_a_classifier_leaves_its_figures_and_confusions(classifier):
+  found = json.loads((classifier / 'results.json').read_text())
+  counts = np.array(found['confusion'])  # label 0 is "other", 1 "same"
+  assert counts.sum() == 30 == found['tokens_counted'] and found['metric'] == 'f1'
+  right, of_said, truly = counts[1, 1], counts[:, 1].sum(), counts[1].sum()
+  assert found['f1'] == pytest.approx(2 * right / (of_said + truly))
+  assert found['accuracy'] == pytest.approx(np.trace(counts) / 30)
+  assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_regression_leaves_both_correlations(regression):
+  found = json.loads((regression / 'results.json').read_text())
+  loaded = restored.load(regression)
+  made = predictions.outputs(loaded.run, pipeline.load(loaded.run.data), loaded.params, 'valid')
+  np.testing.assert_allclose(made['truth'], [row['score'] for row in rows(30, 1)])
+  assert found['pearson'] == pytest.approx(scipy.stats.pearsonr(made['scores_B'], made['truth'])[0], abs=1e-3)
+  assert found['spearman'] == pytest.approx(scipy.stats.spearmanr(made['scores_B'], made['truth'])[0])
+  assert found['lm_nll'] > 0
+
+
+def test_new_rows_are_said_as_those_of_the_split(classifier, folder, tmp_path, capsys):
+  by_split, _ = said([f'--workdir={classifier}', '--split=valid'], capsys)
+  by_file, err = said([f'--workdir={classifier}', f'--input={folder}/valid.jsonl'], capsys)
+  assert len(by_split) == 30 and [row['label'] for row in by_file] == [row['label'] for row in by_split]
+  for a, b in zip(by_file, by_split, strict=True):
+    assert a['probabilities'] == pytest.approx(b['probabilities'], abs=1e-5)
+  accuracy = json.loads((classifier / 'results.json').read_text())['accuracy']
+  assert f'({accuracy:.1%})' in err
+  lines = ['two\tone', *(f'{row["two"]}\t{row["one"]}' for row in rows(30, 1))]
+  (tmp_path / 'in.tsv').write_text('\n'.join(lines))
+  assert [row['label'] for row in said([f'--workdir={classifier}', f'--input={tmp_path}/in.tsv'], capsys)[0]] == [
+    row['label'] for row in by_split
+  ]
+
+
+def test_rows_without_labels_are_predicted_and_not_measured(classifier, regression, tmp_path, capsys):
+  for run, key in ((classifier, 'label'), (regression, 'score')):
+    output = tmp_path / f'{key}.jsonl'
+    assert main.main(['predict', f'--workdir={run}', '--split=test', f'--output={output}']) == 0
+    assert len([json.loads(line)[key] for line in output.read_text().splitlines()]) == 11
+    assert main.main(['evaluate', f'--workdir={run}', '--split=test']) == 2
+    assert '11 rows without a label' in capsys.readouterr().err
+
+
+def test_what_cannot_be_predicted(classifier, tmp_path, capsys):
+  for name, content, message in (
+    ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),
+    ('a.jsonl', '{"one": "ba"}\n', 'line 1: has no field "two"'),
+    ('a.jsonl', '{"one": "ba", "two": " "}\n', 'line 1: there is no text'),
+    ('a.jsonl', '{"one": "ba", "two": "be", "label": "some"}\n', 'no label "some"; did you mean "same"'),
+    ('a.tsv', 'one\tthree\nba\tbe\n', 'no column two'),
+  ):
+    (tmp_path / name).write_text(content)
+    assert main.main(['predict', f'--workdir={classifier}', f'--input={tmp_path / name}']) == 2
+    assert message in capsys.readouterr().err
+  assert main.main(['predict', f'--workdir={classifier}', '--split=valid', '--glue']) == 2
+  assert 'is no task of GLUE' in capsys.readouterr().err
+
+
+def test_submissions_have_the_labels_of_glues_files():
+  class Loaded:
+    workdir = 'DIR'
+
+    class run:  # noqa: N801
+      class data:  # noqa: N801
+        dataset = 'glue/cola'
+
+  said_of = [{'label': 'acceptable'}, {'label': 'unacceptable'}]
+  assert predictions.submission(Loaded, said_of) == 'index\tprediction\n0\t1\n1\t0\n'
+  Loaded.run.data.dataset = 'glue/stsb'
+  assert predictions.submission(Loaded, [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
+  Loaded.run.data.dataset = 'glue/qnli'
+  assert predictions.submission(Loaded, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
+  Loaded.run.data.dataset = 'table_files'
+  with pytest.raises(InputError, match='no task of GLUE'):
+    predictions.submission(Loaded, [])
