@@ -35,12 +35,16 @@ GLUE: dict[str, dict[str, Any]] = {
   'rte': {'metric': 'accuracy'},
   'wnli': {'metric': 'accuracy'},
 }
+CHOICES = ('swag', 'race', 'story_cloze')  # questions with choices
+TESTED = ('snli', 'scitail', 'race', 'story_cloze')  # tasks whose test files have labels
 LINEAR_HEAD = {'head': (), 'normalize': False, 'bptt': 0, 'init_std': 0.02, 'dropout_pooled': 0.1}  # BERT's and GPT's
 
 
 def task(name: str) -> dict[str, Any]:
-  """The `objective` and `data` sections of a task: one of GLUE, 'snli', 'scitail', or 'own' for a table of the user's,
-  and 'own_scores' for one with numbers in the column of the label."""
+  """The `objective` and `data` sections of a task: one of GLUE, 'snli', 'scitail', of CHOICES, or 'own' for a table of
+  the user's, and 'own_scores' for one with numbers in the column of the label."""
+  if name in CHOICES:
+    return {'objective': {'name': 'multiple_choice'}, 'data': {'dataset': name}}
   if name.startswith('own'):
     scored = name == 'own_scores'
     objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}

@@ -21,11 +21,14 @@ from lmx.models import registry
 from lmx.restored import Restored
 from lmx.types import Params
 
-OBJECTIVES = ('classify', 'regress')
+OBJECTIVES = ('classify', 'multiple_choice', 'regress')
 
 
 def label_names(loaded: Restored) -> list[str]:
-  """The labels of a classifier, in the order of its probabilities. InputError if the run is no classifier."""
+  """The labels of a classifier (numbers of choices), in the order of its probabilities. InputError if the run is no
+  classifier."""
+  if loaded.run.objective_name == 'multiple_choice':
+    return [str(choice) for choice in range(loaded.run.objective.choices)]
   if loaded.run.objective_name != 'classify':
     raise InputError(
       f'{loaded.workdir} was trained with objective "{loaded.run.objective_name}"; predictions need "classify"'
@@ -140,15 +143,17 @@ def read(path: str, loaded: Restored) -> list[Row]:
   Raises:
     InputError: the file cannot be read or holds nothing, a line is empty or not as it should be, a label is unknown.
   """
-  names = label_names(loaded) if loaded.run.objective_name == 'classify' else []
+  names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
+  empty = 1 if loaded.run.objective_name == 'multiple_choice' else -1  # the question
   columns = fields(loaded)
   if path.endswith(('.tsv', '.csv')):
-    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,))
+    choices = getattr(loaded.run.objective, 'choices', 0)
+    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
     parsed = [(int(name.rpartition('-')[2]), texts, label) for name, texts, label in tables.read(table, path, 'test')]
   else:
     parsed = [(number, *found) for number, found in enumerate(_lines(path, columns), 1)]
   for number, texts, label in parsed:
-    if not all(text.strip() for text in texts):
+    if not all(text.strip() for i, text in enumerate(texts) if i != empty):
       raise InputError(f'{path}, line {number}: there is no text to classify')
     if names and label and label not in names:
       raise InputError(f'{path}, line {number}: the classifier has no label "{label}"{nearest(label, names)}')
@@ -187,7 +192,8 @@ def of_rows(loaded: Restored, rows: Sequence[tuple[str, ...]]) -> list[dict[str,
   texts = [text for row in rows for text in row]
   no_labels = {'train': [0] * len(texts)}  # batches of documents have some
   made = corpora.Corpus.from_texts({'train': texts}, loaded.tokenizer, labels=no_labels)
-  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0])})
+  choices = getattr(loaded.run.objective, 'choices', 0)
+  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0]), 'choices': choices})
   return said(loaded, views.view(made, reverse=loaded.run.data.reverse), 'train')
 
 

@@ -63,7 +63,7 @@ def small_corpus(batching: str, spelled: bool = False):
   if batching == 'texts':
     tokenizer = subword_tokenizers.with_special(tokenizer, ('_start_', '_delimiter_', '_classify_'))
   if batching in ('documents', 'tagged', 'texts'):
-    texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:40])] for name in texts}
+    texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:42])] for name in texts}
   made = corpora.Corpus.from_texts(
     texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
     sides=('xx', 'yy') if batching == 'translation' else (),
@@ -90,7 +90,10 @@ def one_batch(data: pipeline.Config, rows: int):
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, dupe_factor=1))
   if data.batching.name == 'translation':
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, tokens=0))
-  batch = pipeline.batches(data, small_corpus(data.batching.name, data.characters > 0), 'train', 0, train=True)(0)
+  made = small_corpus(data.batching.name, data.characters > 0)
+  if data.dataset in ('swag', 'race', 'story_cloze'):
+    made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 6, 'choices': 4})
+  batch = pipeline.batches(data, made, 'train', 0, train=True)(0)
   return batch | ({'scores_B': batch['labels_B'].astype(np.float32)} if 'labels_B' in batch else {})
 
 
@@ -139,7 +142,7 @@ def settled(run: config.Run) -> config.Run:
     return run
   positive = getattr(run.objective, 'positive', '')
   two = positive or getattr(run.objective, 'metric', '') in ('f1', 'matthews')
-  manifest = LABELS | {'scores': True} | ({'label_names': ['a', positive or 'b']} if two else {})
+  manifest = LABELS | {'scores': True, 'choices': 4} | ({'label_names': ['a', positive or 'b']} if two else {})
   return dataclasses.replace(run, objective=objective.settle(run.objective, manifest))
 
 
@@ -419,12 +422,14 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
 # Objective -> (a model, a batching) that it goes with, where these are not the LSTM and streams.
 OBJECTIVE_SETTINGS = {
   'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'regress': ('rnn_lm', 'documents'),
+  'multiple_choice': ('rnn_lm', 'documents'),
   'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'bits': ('ntm', 'algorithmic'),
   'translation': ('seq2seq', 'translation'),
 }  # fmt: skip
 # What the model must be for all fields to matter.
 OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
 # As MODEL_CHANGES, for objectives; None where the data decides the field.
+ROWS = ('classify', 'regress', 'multiple_choice')
 OBJECTIVE_CHANGES: dict = {
   ('bidirectional_lm', 'samples'): ({'samples': 5}, 7),
   ('bidirectional_lm', 'correct_target'): ({'samples': 5}, False),
@@ -436,22 +441,18 @@ OBJECTIVE_CHANGES: dict = {
   ('translation', 'entropy'): ({}, 0.1),
   ('translation', 'baseline_decay'): ({'reinforce': 1.0}, 0.5),
   ('classify', 'classes'): None,
+  ('multiple_choice', 'choices'): None,
   ('classify', 'metric'): None,  # what is shown, not what is computed
   ('classify', 'positive'): None,
   ('classify', 'positive_index'): None,
   ('regress', 'metric'): None,
-  **{(name, 'init_std'): ({}, 0.5) for name in ('classify', 'regress')},
-  **{(name, 'lm_weight'): ({'bptt': 0}, 0.5) for name in ('classify', 'regress')},
-  ('classify', 'pooling'): ({}, 'last'),
-  ('regress', 'pooling'): ({}, 'last'),
-  ('classify', 'head'): ({}, (9, 8)),
-  ('regress', 'head'): ({}, (9, 8)),
-  ('classify', 'bptt'): ({}, 8),
-  ('regress', 'bptt'): ({}, 8),
-  ('classify', 'pooled_length'): ({'bptt': 8}, 8),
-  ('regress', 'pooled_length'): ({'bptt': 8}, 8),
-  ('classify', 'remat'): ({'bptt': 8}, True),
-  ('regress', 'remat'): ({'bptt': 8}, True),
+  **{(name, 'init_std'): ({}, 0.5) for name in ROWS},
+  **{(name, 'pooling'): ({}, 'last') for name in ROWS},
+  **{(name, 'head'): ({}, (9, 8)) for name in ROWS},
+  **{(name, 'bptt'): ({}, 8) for name in ROWS},
+  **{(name, 'pooled_length'): ({'bptt': 8}, 8) for name in ROWS},
+  **{(name, 'remat'): ({'bptt': 8}, True) for name in ROWS},
+  **{(name, 'lm_weight'): ({'bptt': 0}, 0.5) for name in ROWS},
 }
 
 

@@ -122,6 +122,21 @@ def test_what_cannot_be_predicted(classifier, tmp_path, capsys):
   assert 'is no task of GLUE' in capsys.readouterr().err
 
 
+def test_choices_are_learned_and_said(tmp_path, capsys):
+  draw, lines = np.random.default_rng(0), ['sent1,sent2,ending0,ending1,ending2,ending3,label']
+  for i in range(32):
+    lines.append(','.join([*(' '.join(draw.choice(WORDS, 3)) for _ in range(6)), str(i % 4)]))
+  for name in ('train', 'val', 'test'):
+    (tmp_path / f'{name}.csv').write_text('\n'.join(lines) + '\n')
+  run = train(tmp_path, 'bert', 'swag', **{'data.texts': "('text',)", 'data.check_sizes': False})
+  found = json.loads((run / 'results.json').read_text())
+  assert found['metric'] == 'accuracy' and found['tokens_counted'] == 32
+  by_split, _ = said([f'--workdir={run}', '--split=valid'], capsys)
+  by_file, err = said([f'--workdir={run}', f'--input={tmp_path}/val.csv'], capsys)
+  assert [row['label'] for row in by_split] == [row['label'] for row in by_file]
+  assert set(by_split[0]['probabilities']) == set('0123') and f'({found["accuracy"]:.1%})' in err
+
+
 def test_submissions_have_the_labels_of_glues_files():
   class Loaded:
     workdir = 'DIR'

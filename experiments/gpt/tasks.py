@@ -1,4 +1,4 @@
-"""GPT (Radford et al. 2018) fine-tuned on GLUE, SNLI, SciTail, or a table of yours: sections 3.2, 3.3 and 4.2.
+"""GPT (Radford et al. 2018) fine-tuned on GLUE, SNLI, SciTail, RACE, the Story Cloze Test, or a table of yours.
 
   lmx train --config=experiments/gpt/tasks.py:rte --workdir=runs/rte --config.train.init_from=runs/gpt
     --config.data.manual_dir=GLUE
@@ -6,7 +6,7 @@
 runs/gpt is a run of GPT, pre-trained here (experiments/gpt/books.py) or imported; sizes and tokenizer are taken from
 it, and three entries are added: start, delimiter and classify. A single text is read between start and classify, a pair
 with the delimiter between its texts; where it does not matter which text comes first (mrpc, qqp, stsb), both orders are
-read and the states at their ends are added.
+read and the states at their ends are added (sections 3.2, 3.3 and 4.2). A question with choices is read once with each.
 
   variant     the figure that is shown first                 published (tables 2 and 4)
   cola        Matthews' correlation                          45.4
@@ -20,12 +20,15 @@ read and the states at their ends are added.
   wnli        accuracy                                       none
   snli        accuracy                                       89.9
   scitail     accuracy                                       88.3
+  race        accuracy                                       59.0
+  story_cloze accuracy                                       86.5, of one run; the authors' README has a median of 85.8
+  swag        accuracy                                       none; 78.0 in table 4 of Devlin et al. 2019
   own         accuracy on a table of yours: --config.data.texts="('premise','hypothesis')" --config.data.label=label
   own_scores  Pearson's correlation on one whose column of the label has numbers
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 GLUE's figures are of its test server; the labels of its test files are not public, so those here are of the validation
-split, and none stands in TABLE but that of SNLI, whose test labels are.
+split, and none stands in TABLE; those of the other sets do.
 
 Batch 32, 3 epochs, rate 6.25e-5, warm-up over 0.2% of the updates, linear decay, dropout 0.1 before the linear layer,
 auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 on matrices alone and epsilon 1e-8
@@ -40,10 +43,15 @@ from __future__ import annotations
 
 from experiments import common
 
-VARIANTS = (*common.GLUE, 'snli', 'scitail', 'own', 'own_scores', 'tiny')
+VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'own', 'own_scores', 'tiny')
 SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 MARKS = ('_start_', '_delimiter_', '_classify_')
-TABLE = [common.Row('gpt/nli/gpt/snli', 'snli', 'test', 'accuracy', 89.9, 'one model')]
+TABLE = [
+  common.Row('gpt/nli/gpt/snli', 'snli', 'test', 'accuracy', 89.9, 'one model'),
+  common.Row('gpt/nli/gpt/scitail', 'scitail', 'test', 'accuracy', 88.3, 'one model'),
+  common.Row('gpt/qa/gpt/story_cloze', 'story_cloze', 'test', 'accuracy', 86.5, 'one model'),
+  common.Row('gpt/qa/gpt/race', 'race', 'test', 'accuracy', 59.0, 'one model, middle and high'),
+]
 
 
 def get_config(arg: str = ''):
@@ -58,10 +66,10 @@ def get_config(arg: str = ''):
       'tokenizer': 'bpe',
       'special_tokens': MARKS,
       'batching': {
-        'name': 'texts', 'form': 'gpt', 'both_orders': variant in SYMMETRIC, 'buckets': (16, 32, 48, 64, 96),
+        'name': 'texts', 'form': 'gpt', 'both_orders': variant in SYMMETRIC, 'buckets': (16, 32, 48, 64, 96, 256),
       },
       'batch_size': 32,
-      'length': 128,
+      'length': 512 if variant == 'race' else 128,
     },
     'optim': {
       'optimizer': 'adamw',
@@ -76,7 +84,7 @@ def get_config(arg: str = ''):
       'groups': common.DECAY_MATRICES_ONLY,
     },
     'train': {'epochs': options.epochs, 'init_parts': ('model',), 'like_init': True},
-    'evaluation': {'split': 'test' if variant in ('snli', 'scitail') else 'valid', 'which': 'last', 'baselines': False},
+    'evaluation': {'split': 'test' if variant in common.TESTED else 'valid', 'which': 'last', 'baselines': False},
   }  # fmt: skip
   task = common.task('own' if variant == 'tiny' else variant)
   return common.config(base, task, common.tiny_task() if variant == 'tiny' else {})

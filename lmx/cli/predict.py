@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
   except OSError as error:
     raise InputError(f'{args.output}: cannot be written ({error.strerror})') from None
   given = sum(map(bool, labels))
-  if given and loaded.run.objective_name == 'classify':
+  if given and loaded.run.objective_name != 'regress':
     right = sum(row['label'] == label for row, label in zip(found, labels, strict=True) if label)
     print(f'{right} of {given} documents with a label are right ({right / given:.1%})', file=sys.stderr)
   return 0

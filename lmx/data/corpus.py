@@ -322,7 +322,10 @@ def _build(
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
     **({'sides': list(source.sides)} if source.sides else {}),
-    **({'texts': source.documents_together, 'scores': scores} if source.rules.table else {}),
+    **(
+      {'texts': source.documents_together, 'scores': scores, 'choices': source.rules.choices}
+      if source.rules.table else {}
+    ),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {

@@ -26,6 +26,7 @@ class Rules:
     token_labels: a document's label is the labels of its words, with spaces between them.
     table: an example is a row of a table, a document for each of its texts, of which the first has the label.
     scores: labels are numbers on a scale.
+    choices: the last texts of a row that are choices of which one is right; 0 for none.
     pair: document 2i is the source of a translation and document 2i + 1 its target.
     sides: the languages there are, that of the source first and that of the target second unless others are asked for;
       () takes any.
@@ -38,6 +39,7 @@ class Rules:
   token_labels: bool = False
   table: bool = False
   scores: bool = False
+  choices: int = 0
   pair: bool = False
   sides: tuple[str, ...] = ()
 
@@ -72,5 +74,6 @@ RULES = {
   'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
   'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
   'table_files': Rules('prose', False, '', table=True),
-  **{name: Rules('prose', False, '', table=True, scores=table.scores) for name, table in tables.TABLES.items()},
+  **{name: Rules('prose', False, '', table=True, scores=table.scores, choices=table.choices)
+     for name, table in tables.TABLES.items()},
 }

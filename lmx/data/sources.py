@@ -139,7 +139,8 @@ class Source:
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'split_fraction': self.split_fraction, 'files': digests}
     paths = tables.find(self.name, self._manual_table_dir())
-    return {'check_sizes': self.check_sizes, 'files': {split: _digest(path) for split, path in sorted(paths.items())}}
+    digest = lambda path: _listing(path) if os.path.isdir(path) else _digest(path)
+    return {'check_sizes': self.check_sizes, 'files': {split: digest(path) for split, path in sorted(paths.items())}}
 
   def _manual_table_dir(self) -> str:
     if not self.manual_dir:

@@ -79,7 +79,7 @@ def test_glue_as_its_archives_have_it(name, tmp_path):
 
 def test_builders_are_tfds_builders_without_tensorflow(tmp_path):
   put('rte', tmp_path)
-  for package in ('glue', 'snli', 'scitail', 'table_files'):
+  for package in ('glue', 'snli', 'scitail', 'swag', 'race', 'story_cloze', 'table_files'):
     builder = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder').Builder
     assert builder.name == package
   glue = importlib.import_module('lmx.data.builders.glue.glue_dataset_builder')
@@ -111,6 +111,27 @@ def test_snli_and_scitail(tmp_path):
   write(tmp_path / 'tsv_format/scitail_1.0_dev.tsv', 'A b.\tB a.\tentails')
   write(tmp_path / 'tsv_format/scitail_1.0_train.tsv', 'Ice melts.\tIce is cold.\tneutral', 'A b.\tB a.\tentails')
   assert read('scitail', tmp_path)['train'][:2] == [('Ice melts.', 'neutral'), ('Ice is cold.', '')]
+
+
+def test_race_and_the_story_cloze_test(tmp_path):
+  passage = {'article': 'It rained.', 'questions': ['What fell?', '_ fell.'], 'options': [list('wxyz'), list('abcd')],
+             'answers': ['B', 'D'], 'id': 'h1'}  # fmt: skip
+  for split in ('train', 'dev', 'test'):
+    for level in ('middle', 'high'):
+      write(tmp_path / f'RACE/{split}/{level}/1.txt', json.dumps(passage))
+  found = read('race', tmp_path)
+  row = [('It rained.', '1'), ('What fell?', ''), ('w', ''), ('x', ''), ('y', ''), ('z', '')]
+  assert found['train'][:6] == row and found['train'][6:8] == [('It rained.', '3'), ('_ fell.', '')]
+  assert {split: len(rows) for split, rows in found.items()} == {'train': 24, 'valid': 24, 'test': 24}
+  (tmp_path / 'RACE/dev/high/1.txt').write_text('{}')
+  with pytest.raises(InputError, match='dev/high/1.txt: no passage of RACE'):
+    read('race', tmp_path)
+  head = 'InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,' \
+         'RandomFifthSentenceQuiz2,AnswerRightEnding'  # fmt: skip
+  write(tmp_path / 'val.csv', head, *(f'{i},"A, b.",C.,D.,E.,Bad {i}.,Good.,2' for i in range(10)))
+  found = read('story_cloze', tmp_path)
+  assert found['train'][:4] == [('A, b. C. D. E.', '1'), ('', ''), ('Bad 0.', ''), ('Good.', '')]
+  assert found['valid'][2] == ('Bad 9.', '') and len(found['train']) == 36
 
 
 def test_own_tables_in_three_forms(tmp_path):

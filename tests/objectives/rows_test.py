@@ -12,7 +12,7 @@ import scipy.stats
 
 from lmx.errors import InputError
 from lmx.models import registry
-from lmx.objectives import classify, regress, rows
+from lmx.objectives import classify, multiple_choice, regress, rows
 from tests.reference import transformer as reference
 
 B, T, C = 4, 9, 2
@@ -140,6 +140,30 @@ def test_the_positive_class_is_named():
     classify.settle(classify.Config(positive='equal'), names)
   with pytest.raises(InputError, match='f1.*of two classes; there are 3'):
     classify.settle(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
+
+
+def test_choices_are_scored_each_by_itself_and_compared():
+  cfg = multiple_choice.Config(choices=3, pooling='last', lm_weight=0.5, **LINEAR)
+  parts = [batch_of(seed) for seed in range(3)]
+  three = {key.replace('_BT', '_BGT'): np.stack([p[key] for p in parts], 1) for key in ('tokens_BT', 'valid_BT')}
+  batch = {**three, 'row_weights_B': parts[0]['row_weights_B'], 'labels_B': np.array([2, 0, 1, 0])}
+  model, model_cfg, params = model_of('gpt')
+  out, whole = run(multiple_choice, cfg, 'gpt', batch)
+  head = whole['objective']['block_0']
+  alone = [rows.pooled(cfg, model, model_cfg, params, part, None)[0] @ head['kernel'] for part in parts]
+  scores_BG = np.concatenate(alone, axis=1)
+  found, _ = multiple_choice.predict(cfg, model, model_cfg, whole, batch, ())
+  np.testing.assert_allclose(found['logits_BC'] - head['bias'], scores_BG, rtol=1e-4, atol=1e-5)
+  log_p = scores_BG - np.log(np.exp(scores_BG).sum(1, keepdims=True))
+  np.testing.assert_allclose(out.sums['nll'], -log_p[np.arange(3), [2, 0, 1]].sum(), rtol=1e-5)
+  assert out.metrics['accuracy'][0] == (scores_BG[:3].argmax(1) == [2, 0, 1]).sum() and out.metrics['lm'][1] == 9
+  assert multiple_choice.report(cfg, {'nll': (3.0, 3.0), 'accuracy': (1.0, 3.0)}, {})['loss'] == 1.0
+  names = {'dataset': {'name': 'x'}, 'choices': 4}
+  assert multiple_choice.settle(multiple_choice.Config(), names).choices == 4
+  with pytest.raises(InputError, match='choices is 3, but the data set has 4'):
+    multiple_choice.settle(cfg, names)
+  with pytest.raises(InputError, match='no choices.*swag'):
+    multiple_choice.settle(cfg, {'dataset': {'name': 'x'}})
 
 
 def test_what_cannot_be_is_refused():

@@ -4,13 +4,18 @@
   bert   [CLS] a [SEP]         [CLS] a [SEP] b [SEP], of token types 0 0 0 1 1     (Devlin et al. 2019, figure 4)
   gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
 
+A row of a question with choices is as many sequences: for `bert` a is the context and b the question with a choice
+(Devlin et al. 2019, section 4.4), for `gpt` a is the context with the question and b a choice (Radford et al. 2018,
+section 3.3).
+
 What stands for the row is the first token of `bert` and the last of `gpt`, whose three marks are
 `data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
-(section 3.3), a row is made both ways around and the keys have an axis G of 2 after the rows: `tokens_BGT`,
-`valid_BGT`, `types_BGT`. Labelled documents that are no table are rows of one text.
+(section 3.3), a row is made both ways around. Where a row is several sequences the keys have an axis G after the rows:
+`tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are no table are rows of one text.
 
-A row that is too long loses tokens at the end of whichever text is the longer, one after another (google-research/bert,
-`_truncate_seq_pair`); how many rows do is said before a run begins. Order and buckets are those of `bucketed`.
+A sequence that is too long loses tokens at the end of whichever text is the longer, one after another
+(google-research/bert, `_truncate_seq_pair`), or at the end of the first of the parts that a text is put together from;
+how many rows do is said before a run begins. Order and buckets are those of `bucketed`.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from lmx.data.batching.bucketed import POOL, Bucketed
 from lmx.errors import InputError, check_choice, check_least, check_range
 
 FORMS = ('bert', 'gpt')
+Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +73,33 @@ def check(data: Any) -> None:
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
   """The batches of a split by the `data` section."""
-  texts = corpus.manifest.get('texts', 1)
-  if data.batching.both_orders and texts != 2:
-    raise InputError('data.batching.both_orders needs rows of two texts; these have one')
-  tokenizer = corpus.tokenizer
+  cfg, tokenizer = data.batching, corpus.tokenizer
+  documents, choices = corpus.manifest.get('texts', 1), corpus.manifest.get('choices', 0)
+  if cfg.both_orders and (documents != 2 or choices):
+    raise InputError('data.batching.both_orders needs rows of two texts; these have '
+                     + ('choices' if choices else f'{documents}'))  # fmt: skip
   marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
-  if data.batching.form == 'gpt':
+  if cfg.form == 'gpt':
     marks = tuple(tokenizer.token_id(name) for name in data.special_tokens)
   return Texts(
-    corpus.splits[split], *sizes(data, train), texts=texts, marks=marks, end_id=tokenizer.eos_id, cfg=data.batching,
-    vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
+    corpus.splits[split], *sizes(data, train), sequences=sequences(cfg, documents, choices), documents=documents,
+    marks=marks, end_id=tokenizer.eos_id, cfg=cfg, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle)
+
+
+def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ...]:
+  """What each sequence of a row is put together from: for its texts, the numbers of the documents of the row.
+
+  Args:
+    cfg: the `batching` section.
+    documents: of a row.
+    choices: that a row has; its documents then are the context, the question and the choices.
+  """
+  if choices:
+    parts = ((0,), (1,)) if cfg.form == 'bert' else ((0, 1), ())
+    return tuple((parts[0], (*parts[1], 2 + choice)) for choice in range(choices))
+  forth = tuple((document,) for document in range(documents))
+  return (forth, forth[::-1]) if cfg.both_orders else (forth,)
 
 
 class Texts(Bucketed):
@@ -85,10 +108,11 @@ class Texts(Bucketed):
   Rows without a label (as in a published test set) have label -1, or score NaN; they can be predicted alone.
 
   Args:
-    split: a Split of which so many documents after one another, `texts`, are an example and the first has the label.
+    split: a Split of which so many documents after one another are a row, and the first has the label.
     batch_size: rows of the global batch.
-    length: most tokens of a row.
-    texts: 1 or 2.
+    length: most tokens of a sequence.
+    sequences: of a row, see `sequences`.
+    documents: of a row.
     marks: ids of [CLS], [SEP] and [SEP], or of GPT's start, delimiter and classify.
     end_id: what ends a document in the corpus and is left away here; None for nothing.
     cfg: the `batching` section.
@@ -99,22 +123,25 @@ class Texts(Bucketed):
   """
 
   def __init__(
-    self, split: Any, batch_size: int, length: int, *, texts: int, marks: tuple[int, ...], end_id: int | None,
-    cfg: Config, vocab_size: int, seed: int, train: bool, shuffle: bool = True,
+    self, split: Any, batch_size: int, length: int, *, sequences: tuple[Layout, ...], documents: int,
+    marks: tuple[int, ...], end_id: int | None, cfg: Config, vocab_size: int, seed: int, train: bool,
+    shuffle: bool = True,
   ):  # fmt: skip
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._cfg, self._marks = cfg, marks
+    self._cfg, self._marks, self._sequences = cfg, marks, sequences
     begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
     if end_id is not None:
       end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
-    self._begin_IN, full_IN = begin.reshape(-1, texts), (end - begin).reshape(-1, texts)
-    extra = 1 + texts  # marks
-    if length < extra + texts:
-      raise InputError(f'data.length is {length}, which has no room for {texts} texts and {extra} marks')
-    self._kept_IN = cut(full_IN, length - extra)
-    self._sizes = self._kept_IN.sum(axis=1) + extra
-    self._labels = None if split.labels is None else np.asarray(split.labels)[::texts]
-    short = int((self._kept_IN < full_IN).any(axis=1).sum())
+    self._begin_IN, full_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
+    texts = len(sequences[0])
+    if length < 1 + 2 * texts:
+      raise InputError(f'data.length is {length}, which has no room for {texts} texts and {1 + texts} marks')
+    self._kept = [_kept(full_IN, sequence, length - 1 - texts) for sequence in sequences]
+    totals = [np.sum([kept_I for text in kept for kept_I in text], axis=0) for kept in self._kept]
+    self._sizes = np.max(totals, axis=0) + 1 + texts
+    self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
+    wanted = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
+    short = int((np.stack(wanted) > np.stack(totals)).any(axis=0).sum())
     if short:
       note = f'{short:,} of {len(full_IN):,} rows of split {split.name} are longer than {length} and cut'
       self.notes = (note,) if train else ()
@@ -128,36 +155,50 @@ class Texts(Bucketed):
     self._arrange(cfg.buckets, 'rows', cfg.pool)
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    T, texts = self._padded(self._sizes[example_B].max()), self._begin_IN.shape[1]
-    orders = [list(range(texts))] + ([list(range(texts))[::-1]] if self._cfg.both_orders else [])
-    ways = [self._one_way(example_B, live_B, order, T) for order in orders]
-    batch = ways[0]
-    if self._cfg.both_orders:
-      batch = {key.replace('_B', '_BG', 1): np.stack([way[key] for way in ways], axis=1) for key in ways[0]}
+    T = self._padded(self._sizes[example_B].max())
+    made = [self._one(g, example_B, live_B, T) for g in range(len(self._sequences))]
+    batch = made[0]
+    if len(made) > 1:
+      batch = {key.replace('_B', '_BG', 1): np.stack([one[key] for one in made], axis=1) for key in batch}
     batch['row_weights_B'] = live_B.astype(np.float32)
     if self._labels is not None:
       labels_B = np.where(live_B, self._labels[example_B], 0)
       batch['scores_B' if labels_B.dtype.kind == 'f' else 'labels_B'] = labels_B
     return batch
 
-  def _one_way(self, example_B: np.ndarray, live_B: np.ndarray, order: list[int], T: int) -> dict[str, np.ndarray]:
-    """The rows with their texts in the given order."""
-    B = len(example_B)
-    tokens_BT, types_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32)
-    size_B = np.zeros(B, np.int64)
+  def _one(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
+    """Sequence g of each row."""
+    tokens_BT, types_BT = np.zeros((len(example_B), T), np.int32), np.zeros((len(example_B), T), np.int32)
+    size_B = np.zeros(len(example_B), np.int64)
+    texts = len(self._sequences[g])
     for b, i in enumerate(example_B):
-      parts = [np.asarray([self._marks[0]])]
-      for n, text in enumerate(order):
-        begin, last = self._begin_IN[i, text], n == len(order) - 1
-        parts += [self._read(begin + np.arange(self._kept_IN[i, text])), np.asarray([self._marks[2 if last else 1]])]
-      row = np.concatenate(parts)
-      size_B[b] = len(row)
-      tokens_BT[b, : len(row)] = row
-      if self._cfg.form == 'bert' and len(order) == 2:
-        types_BT[b, len(parts[1]) + 2 : len(row)] = 1
+      row, first = [np.asarray(self._marks[:1])], 0
+      for n, (text, kept) in enumerate(zip(self._sequences[g], self._kept[g], strict=True)):
+        for part, kept_I in zip(text, kept, strict=True):
+          row.append(self._read(self._begin_IN[i, part] + np.arange(kept_I[i])))
+        row.append(np.asarray([self._marks[2 if n == texts - 1 else 1]]))
+        first = first or sum(map(len, row))  # where the second text begins
+      tokens = np.concatenate(row)
+      size_B[b] = len(tokens)
+      tokens_BT[b, : len(tokens)] = tokens
+      if self._cfg.form == 'bert' and texts == 2:
+        types_BT[b, first : len(tokens)] = 1
     valid_BT = (np.arange(T) < size_B[:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, 0)
     return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))
+
+
+def _kept(full_IN: np.ndarray, sequence: Layout, most: int) -> list[list[np.ndarray]]:
+  """For each text of a sequence and each of its parts, how many tokens of it every row keeps (I,)."""
+  text_IN = cut(np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1), most)
+  found = []
+  for n, text in enumerate(sequence):
+    left_I, parts = text_IN[:, n], []
+    for part in reversed(text):
+      parts.append(np.minimum(full_IN[:, part], left_I))
+      left_I = left_I - parts[-1]
+    found.append(parts[::-1])
+  return found
 
 
 def cut(size_IN: np.ndarray, most: int) -> np.ndarray:

@@ -1,8 +1,10 @@
 """Tables of examples: a row has a text or two, and the label or score that is to be found.
 
 Read are .tsv (no quoting), .csv (RFC 4180) and .jsonl, each also as .gz. GLUE (Wang et al. 2019, arXiv 1804.07461) in
-the layout of its archives, SNLI (Bowman et al. 2015) and SciTail (Khot et al. 2018) in that of theirs, and the user's
-own.
+the layout of its archives, SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai
+et al. 2017) and the Story Cloze Test (Mostafazadeh et al. 2016) in that of theirs, and the user's own. A row with
+choices has as its texts a context, a question (or the beginning of what follows), which may be empty, and the choices;
+its label is the number of the right one.
 No TFDS here, so a token cache that is complete can be found without importing it.
 """
 
@@ -13,7 +15,7 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lmx.data.builders import files
@@ -38,6 +40,8 @@ class Table:
     plain: names of the columns of a file that does not name them, known by the number of its cells.
     skipped: cells of the label's column whose rows are left out.
     rows: split -> published number of rows that are not left out.
+    choices: how many texts, the last ones, are choices of which one is right.
+    cells: reads a file into (number of the line, column -> cell) where its form is one of its own.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -49,6 +53,39 @@ class Table:
   plain: tuple[str, ...] = ()
   skipped: tuple[str, ...] = ()
   rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  choices: int = 0
+  cells: Callable[[str], Iterator[tuple[int, dict[str, str]]]] | None = None
+
+
+def _story_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+  """Rows of the Story Cloze Test: four sentences and two endings, numbered from 1."""
+  for number, row in _csv_rows(path):
+    try:
+      cells = {'context': ' '.join(row[f'InputSentence{i}'] for i in range(1, 5)), 'question': ''}
+      cells |= {f'choice_{i}': row[f'RandomFifthSentenceQuiz{i + 1}'] for i in range(2)}
+      yield number, cells | ({'label': str(int(row['AnswerRightEnding']) - 1)} if row.get('AnswerRightEnding') else {})
+    except (KeyError, ValueError) as error:
+      raise InputError(f'{path}, line {number}: no row of the Story Cloze Test ({error})') from None
+
+
+def _race_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+  """Questions of RACE: a file of JSON for each passage, in the folders middle and high."""
+  names = [os.path.join(path, level, name) for level in ('middle', 'high') if os.path.isdir(os.path.join(path, level))
+           for name in sorted(os.listdir(os.path.join(path, level)))]  # fmt: skip
+  number = 0
+  for name in names:
+    try:
+      passage = json.loads(b''.join(files.read_bytes(name)))
+      for question, options, answer in zip(*(passage[key] for key in ('questions', 'options', 'answers')), strict=True):
+        number += 1
+        cells = {'context': passage['article'], 'question': question, 'label': str('ABCD'.index(answer))}
+        yield number, cells | {f'choice_{i}': option or '-' for i, option in enumerate(options)}
+    except (ValueError, KeyError, TypeError) as error:
+      raise InputError(f'{name}: no passage of RACE ({error})') from None
+
+
+def _choices(count: int) -> tuple[tuple[str, ...], ...]:
+  return (('context',), ('question',), *((f'choice_{i}',) for i in range(count)))
 
 
 _PAIR = (('sentence1',), ('sentence2',))
@@ -117,6 +154,22 @@ TABLES = {
            for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
     rows={'train': 23_596, 'valid': 1_304, 'test': 2_126},
   ),
+  'swag': Table(
+    (('sent1',), ('sent2',), *((f'ending{i}',) for i in range(4))), choices=4, folders=('', 'data', 'swag'),
+    files={'train': ('train.csv',), 'valid': ('val.csv',), 'test': ('test.csv',)},
+    rows={'train': 73_546, 'valid': 20_006, 'test': 20_005},
+  ),
+  'race': Table(
+    _choices(4), choices=4, cells=_race_cells, folders=('', 'RACE', 'race'),
+    files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
+    rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
+  ),
+  'story_cloze': Table(  # its training stories have one ending, so the validation file is trained on, as GPT does
+    _choices(2), choices=2, cells=_story_cells, folders=('', 'story_cloze'),
+    files={'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
+           'test': ('cloze_test_test__spring2016 - cloze_test_ALL_test.csv', 'test.csv')},
+    rows={'train': 1_871, 'test': 1_871},
+  ),
 }  # fmt: skip
 
 
@@ -135,7 +188,7 @@ def find(name: str, directory: str) -> dict[str, str]:
 
 def _first(folder: str, names: tuple[str, ...]) -> str | None:
   paths = (os.path.join(folder, name + suffix) for name in names for suffix in ('', '.gz'))
-  return next((path for path in paths if os.path.isfile(path)), None)
+  return next((path for path in paths if os.path.exists(path)), None)
 
 
 def find_own(pattern: str) -> dict[str, list[str]]:
@@ -182,7 +235,7 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     if answer in table.skipped:
       continue
     texts = tuple((cells.get(column) or '').strip() for column in columns)
-    if not all(texts):
+    if '' in (texts[:1] + texts[2:] if table.choices else texts):
       raise InputError(f'{where}: column {columns[texts.index("")]} is empty')
     yield f'{split}-{number}', texts, _answer(table, answer, where)
 
@@ -208,17 +261,11 @@ def _answer(table: Table, cell: str, where: str) -> str:
 def _rows(table: Table, path: str) -> Iterator[tuple[int, dict[str, str]]]:
   """(number of the line, column -> cell)."""
   kind = path.removesuffix('.gz').rpartition('.')[2]
-  if kind == 'jsonl':
-    yield from _json_rows(path)
+  own = table.cells or {'jsonl': _json_rows, 'csv': _csv_rows}.get(kind)
+  if own:
+    yield from own(path)
     return
   lines = files.read_lines(path)
-  if kind == 'csv':
-    reader = csv.DictReader(lines)
-    for row in reader:
-      if None in row or None in row.values():
-        raise InputError(f'{path}, line {reader.line_num}: has another number of cells than the first line')
-      yield reader.line_num, row
-    return
   names: list[str] = []
   for number, line in enumerate(lines, 1):
     cells = line.rstrip('\n').split('\t')
@@ -230,6 +277,14 @@ def _rows(table: Table, path: str) -> Iterator[tuple[int, dict[str, str]]]:
     if len(cells) != len(names):
       raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}')
     yield number, dict(zip(names, cells, strict=True))
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+  reader = csv.DictReader(files.read_lines(path))
+  for row in reader:
+    if None in row or None in row.values():
+      raise InputError(f'{path}, line {reader.line_num}: has another number of cells than the first line')
+    yield reader.line_num, row
 
 
 def _json_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:

@@ -113,6 +113,50 @@ def test_the_longer_text_loses_its_end_as_in_the_released_code(most):
   np.testing.assert_array_equal(texts.cut(np.array([[2], [9]]), 5), [[2], [5]])
 
 
+def choices(folder, form, **changes):
+  """A table of SWAG's form: a sentence, the beginning of the next, four endings."""
+  (folder / 'swag').mkdir(exist_ok=True)
+  lines = ['sent1,sent2,ending0,ending1,ending2,ending3,label']
+  for i in range(20):
+    words = lambda n, i=i: ' '.join(WORDS[(i + n + j) % 25] for j in range(1 + (i + n) % 4))
+    lines.append(','.join([words(0), words(1) if i % 5 else '', *(words(n) for n in range(2, 6)), str(i % 4)]))
+  for name in ('train', 'val', 'test'):
+    (folder / f'swag/{name}.csv').write_text('\n'.join(lines) + '\n')
+  corpus, batches = load(folder, form, columns=('text',), dataset='swag', check_sizes=False, train=False, **changes)
+  assert corpus.manifest['choices'] == 4 and corpus.manifest['texts'] == 6
+  return corpus, batches, [line.split(',') for line in lines[1:]]
+
+
+@pytest.mark.parametrize('form', ['bert', 'gpt'])
+def test_a_question_is_read_once_with_each_choice(form, folder):
+  corpus, batches, table = choices(folder, form)
+  found = by_index(batches)
+  encode = lambda text: [corpus.tokenizer.id_to_token(int(i)) for i in corpus.tokenizer.encode(text)]
+  for i, (context, question, *endings, label) in enumerate(table):
+    assert int(corpus.manifest['label_names'][found[i]['labels_B']]) == int(label)
+    for g, ending in enumerate(endings):
+      tokens, valid = found[i]['tokens_BGT'][g], found[i]['valid_BGT'][g]
+      read = [corpus.tokenizer.id_to_token(int(t)) for t in tokens[valid]]
+      if form == 'bert':
+        assert read == ['[CLS]', *encode(context), '[SEP]', *encode(question), *encode(ending), '[SEP]']
+        assert found[i]['types_BGT'][g][valid].sum() == len(encode(question)) + len(encode(ending)) + 1
+      else:
+        assert read == [MARKS[0], *encode(context), *encode(question), MARKS[1], *encode(ending), MARKS[2]]
+
+
+def test_of_a_text_put_together_the_first_part_is_cut(folder):
+  with pytest.warns(UserWarning, match='rows of split train are longer than 9 and cut'):
+    corpus, batches, table = choices(folder, 'gpt', length=9)
+  row = by_index(batches)[3]
+  context, question, *endings, _ = table[3]
+  sizes = [len(corpus.tokenizer.encode(text)) for text in (context, question, endings[0])]
+  kept = texts.cut(np.array([[sizes[0] + sizes[1], sizes[2]]]), 6)[0]
+  tokens = row['tokens_BGT'][0][row['valid_BGT'][0]].tolist()
+  a, b = corpus.tokenizer.encode(context).tolist(), corpus.tokenizer.encode(question).tolist()
+  assert tokens[1 : 1 + kept[0]] == (a[: max(kept[0] - len(b), 0)] + b[: kept[0]])
+  assert len(tokens) == kept.sum() + 3
+
+
 def test_rows_that_are_cut_are_counted_and_said(folder):
   corpus, batches = load(folder, length=9)
   full = [len(corpus.tokenizer.encode(r['one'])) + len(corpus.tokenizer.encode(r['two'])) + 3 for r in rows()]
