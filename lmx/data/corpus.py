@@ -29,6 +29,7 @@ from lmx.errors import InputError
 
 FORMAT = 1  # of the cache; raise it when the same request gives other tokens
 _CHARACTERS = 1_000_000  # of text encoded at once
+_WORDS = 'words'  # mode that encodes word by word, as text is whose words have labels
 _PARTS = ('offsets', 'sentences', 'labels', 'token_labels')
 
 
@@ -262,9 +263,16 @@ def _encode_held(held, tokenizer) -> Iterator[tuple[str, str, list[np.ndarray]]]
     yield text, label, [next(encoded) for _ in pieces]
 
 
+def _some(pieces: Sequence[np.ndarray], tokenizer: tokenizers.Tokenizer) -> list[np.ndarray]:
+  """The ids of words, `unk_id` for a word that nothing is left of."""
+  return [ids if ids.size else np.asarray([tokenizer.unk_id], np.int32) for ids in pieces]
+
+
 def _sentences(text: str, mode: str, tokenizer: tokenizers.Tokenizer) -> list[str]:
   if not mode:
     return [text]
+  if mode == _WORDS:  # pieces of byte-level BPE begin with their space
+    return [' ' * (i > 0 and tokenizer.kind != 'wordpiece') + word for i, word in enumerate(text.split())]
   if mode.startswith('auto'):
     mode = sentence_rules.mode_of(text, lines=mode == 'auto_lines')
   # Pieces of byte-level BPE begin with their space; a cut before it gives the tokens of the whole.
@@ -291,11 +299,14 @@ def _build(
     mode = 'auto_lines'  # one sentence a line is the usual form of such files
   if tokenizer.kind == 'unigram':
     mode = ''  # every text begins with a space there, so a document cannot be encoded by the sentence
+  if source.rules.token_labels and tokenizer.kind != 'words':
+    mode = _WORDS
   writers, digests = {}, {}
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
       lines = source.rules.words == 'lines'
-      writer = Writer(name, file, tokenizer, bool(mode), line_words=lines, token_labels=source.rules.token_labels)
+      labelled, sentences = source.rules.token_labels, mode not in ('', _WORDS)
+      writer = Writer(name, file, tokenizer, sentences, line_words=lines, token_labels=labelled)
       _write_split(writer, examples, tokenizer, mode, source.rules.stream, name)
     writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
   given = {name: writer.labels for name, writer in writers.items()}
@@ -361,7 +372,7 @@ def _write_split(
 ) -> None:
   rows = _progress(examples, f'tokenising {name}')
   for text, label, pieces in _encoded(rows, tokenizer, mode):
-    writer.add(text, pieces)
+    writer.add(text, _some(pieces, tokenizer) if mode == _WORDS else pieces)
     if not stream:
       writer.end_document(label)
   if stream:

@@ -68,6 +68,8 @@ RULES = {
   'sst2': Rules('space', False, ''),
   'sst2_phrases': Rules('space', False, ''),
   'wnut17': Rules('space', False, '', token_labels=True),
+  'conll2003': Rules('space', False, '', token_labels=True),
+  'ud_ewt': Rules('space', False, '', token_labels=True),
   'embedded_numbers': Rules('prose', False, '', pair=True, sides=('words', 'digits')),
   'multi30k': Rules('prose', False, '', pair=True, sides=('en', 'de', 'fr', 'cs')),
   'parallel_files': Rules('prose', False, '', pair=True),

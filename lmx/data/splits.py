@@ -30,7 +30,8 @@ class Split:
     labels: int32, one a document, indices of manifest['label_names'], -1 for none; of scores float32, NaN for none; or
       None where no document has one.
     counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
-    token_labels: int32, one a token, indices of manifest['token_label_names'], or None where words have no labels.
+    token_labels: int32, one a token, indices of manifest['token_label_names'], -1 for pieces that do not begin a word
+      and for the end of a text; or None where words have no labels.
   """
 
   name: str
@@ -59,6 +60,7 @@ class Writer:
     self.digest = hashlib.sha256()
     self.labels: list[str] = []
     self.token_labels: list[str] | None = [] if token_labels else None
+    self._lengths: list[int] = []  # tokens of each word of the document, where words have labels and are in pieces
     self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
     self._offsets = array.array('q', [0])
     self._sentences = array.array('q') if sentences else None
@@ -67,6 +69,7 @@ class Writer:
 
   def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
     """Takes a document, or a part of one: its text and the ids of its sentences."""
+    self._lengths = [ids.size for ids in pieces]
     for ids in pieces:
       if ids.size:
         if self._sentences is not None:
@@ -83,18 +86,21 @@ class Writer:
       label: the document's; where words have labels, those of its words with spaces between them.
     """
     if self.token_labels is not None:
-      self.token_labels += label.split()
-      if len(self.token_labels) != self._size:
-        raise InputError(
-          f'split {self._name}, document {len(self.labels)}: {len(label.split())} labels for '
-          f'{self._size - self._offsets[-1]} words'
-        )
+      words = label.split()
+      count = self._size - self._offsets[-1] if self._tokenizer.kind == 'words' else len(self._lengths)
+      if len(words) != count:
+        raise InputError(f'split {self._name}, document {len(self.labels)}: {len(words)} labels for {count} words')
+      if self._tokenizer.kind != 'words':  # the first piece has the label of its word
+        words = [piece for word, n in zip(words, self._lengths, strict=True) for piece in (word, *[''] * (n - 1))]
+      self.token_labels += words
       label = ''
     eos = self._tokenizer.eos_id
     if eos is not None and (self._last != eos or self._offsets[-1] == self._size):
       if self._sentences is not None and self._offsets[-1] == self._size:
         self._sentences.append(self._size)
       self._write(np.asarray([eos]))
+      if self.token_labels is not None:
+        self.token_labels.append('')
     self._offsets.append(self._size)
     self.labels.append(label)
 

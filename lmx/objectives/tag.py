@@ -4,7 +4,9 @@ As in the named-entity models of Peters et al. 2018 (arXiv 1802.05365, appendix 
 1603.01360): linear-chain CRF in training, Viterbi in decoding. Where the labels mark spans (O, B-, I-), spans are
 counted as CoNLL's evaluation does, and decoding may be held to sequences in which an I follows its own type.
 
-The loss is per word: a row's negative log-likelihood is not divided by its length but all of them by all words.
+The loss is per word: a row's negative log-likelihood is not divided by its length but all of them by all words. Where
+words are in pieces, the first piece of each stands for it, and the CRF and the spans are over these alone (Devlin et
+al. 2019, arXiv 1810.04805, section 5.3, where there is a softmax and dropout of 0.1 before the linear layer).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
-from lmx.layers import charcnn, crf
+from lmx.layers import charcnn, crf, regularize
 from lmx.metrics import spans
 from lmx.objectives import penalties
 from lmx.types import Array, Batch, Features, Output, Params, State
@@ -34,15 +36,18 @@ class Config:
     crf: a CRF over the row; else each word by itself.
     constrained: decode only sequences in which an I follows a B or I of its own type; for labels of spans.
     init_std: standard deviation of the linear layer's kernel.
+    dropout: of what the linear layer reads.
   """
 
   labels: tuple[str, ...] = ()
   crf: bool = True
   constrained: bool = True
   init_std: float = 0.05
+  dropout: float = 0.0
 
   def __post_init__(self):
     check_range('objective.init_std', self.init_std, 0)
+    check_range('objective.dropout', self.dropout, 0, 1)
     if self.labels and len(self.labels) < 2:
       raise InputError(f'objective.labels has one name, {self.labels[0]}; a tagger needs at least 2')
 
@@ -93,10 +98,17 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
-def _scores(params: Params, features: Features) -> Array:
+def _scores(cfg: Config, params: Params, features: Features, key: Array | None = None) -> Array:
   """Scores of the labels, (B, T, L) float32."""
   head = params['objective']
-  return features.last_BTD.astype(jnp.float32) @ head['kernel'] + head['bias']
+  return regularize.dropout(features.last_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
+
+
+def _words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
+  """The positions that stand for words first in their rows, in their order: which of them do, and the arrays so."""
+  order_BT = jnp.argsort(~counted_BT, axis=1, stable=True)
+  pick = lambda x: jnp.take_along_axis(x, order_BT.reshape(order_BT.shape + (1,) * (x.ndim - 2)), axis=1)
+  return (pick(counted_BT), *(pick(x) for x in arrays))
 
 
 def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Array:
@@ -128,20 +140,23 @@ def loss(
     spans, 'spans_right', 'spans_predicted' and 'spans_true' with weight 1.
   """
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
-  features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
-  x_BTL, labels_BT = _scores(params, features), batch['labels_BT']
-  counted_BT = batch['weights_BT'] > 0  # a row of padding is no sentence
+  body_key, head_key = (key, None) if not cfg.dropout else regularize.split(key, 2)
+  features, _ = model.apply(model_cfg, params['model'], batch, begin, body_key)
+  counted_BT, x_BTL, labels_BT = _words(  # a row of padding is no sentence
+    batch['weights_BT'] > 0, _scores(cfg, params, features, head_key), batch['labels_BT']
+  )
+  weights_BT = counted_BT.astype(jnp.float32)
   if cfg.crf:
     total = jnp.sum(crf.nll(params['objective']['crf'], x_BTL, labels_BT, counted_BT))
   else:
     log_p_BT = jnp.take_along_axis(jax.nn.log_softmax(x_BTL), labels_BT[..., None], axis=-1)[..., 0]
-    total = -jnp.sum(log_p_BT * batch['weights_BT'])
+    total = -jnp.sum(log_p_BT * weights_BT)
   count = weights(cfg, batch)['nll']
   extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
   metrics = {'nll': (total, count)} | measured
   if key is None:
     found_BT = _decoded(cfg, params, x_BTL, counted_BT)
-    metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * batch['weights_BT']), count)
+    metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * weights_BT), count)
     if spans.is_scheme(cfg.labels):
       numbers = spans.counts(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
       for name, number in zip(('right', 'predicted', 'true'), numbers, strict=True):
@@ -150,11 +165,13 @@ def loss(
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
-  """({'labels_BT': best labels, int32, 'scores_BTL'}, state)."""
+  """({'labels_BT': best labels, int32, 'scores_BTL', 'words_BT': which of them there are}, state): of words alone,
+  which are first in their rows; without weights_BT every valid position is one."""
   begin = model.init_state(model_cfg, batch['valid_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
-  x_BTL = _scores(params, features)
-  return {'labels_BT': _decoded(cfg, params, x_BTL, batch['valid_BT']), 'scores_BTL': x_BTL}, state
+  counted_BT = batch['weights_BT'] > 0 if 'weights_BT' in batch else batch['valid_BT']
+  words_BT, x_BTL = _words(counted_BT, _scores(cfg, params, features))
+  return {'labels_BT': _decoded(cfg, params, x_BTL, words_BT), 'scores_BTL': x_BTL, 'words_BT': words_BT}, state
 
 
 def headline(cfg: Config) -> str:

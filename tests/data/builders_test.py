@@ -54,6 +54,11 @@ def put_files(name, folder):
   elif name == 'wnut17':
     write_three(folder, '{}.conll.gz', 'One\tO\nTwo\tB-x\n\nThree\tO\n')
     write(folder / 'dev.conll', 'One\tO\n')
+  elif name == 'conll2003':
+    write_three(folder, '{}.txt', 'One NN O O\nTwo NN O I-PER\n\nThree NN O O\n')
+  elif name == 'ud_ewt':
+    for file in ('train', 'dev', 'test'):
+      write(folder / f'{file}.conllu.gz', '1\tOne\tone\tNUM\n2\tTwo\ttwo\tNUM\n\n1\tThree\tthree\tNUM\n')
   elif name == 'trec':
     lines = 'NUM:date When ?\nHUM:ind Who ?\n' * 10
     write(folder / 'train_5500.label', lines)

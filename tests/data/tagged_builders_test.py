@@ -16,8 +16,8 @@ def put(directory, names, texts):
     path.write_text(text)
 
 
-def read(directory, name, **options):
-  return corpus.load(name, 'words', manual_dir=str(directory), cache_dir=str(directory / 'cache'), check_sizes=False,
+def read(directory, name, tokenizer='words', **options):
+  return corpus.load(name, tokenizer, manual_dir=str(directory), cache_dir=str(directory / 'cache'), check_sizes=False,
                      **options)  # fmt: skip
 
 
@@ -75,3 +75,47 @@ def test_published_sizes(data_dir, tmp_path):
     cfg = pipeline.Config(dataset=name, manual_dir=str(data_dir), cache_dir=str(tmp_path), characters=50)
     made = pipeline.load(cfg)
     assert tuple(made.splits[s].counts['documents'] for s in ('train', 'valid', 'test')) == sizes
+
+
+def test_conll_2003_has_bio_whatever_its_files_have(tmp_path):
+  text = '-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nUN NNP I-NP B-ORG\nsays VBZ I-VP O\nPeter NNP I-NP I-PER\n' \
+         'Black NNP I-NP I-PER\nBonn NNP I-NP I-LOC\n\nBIO NN O B-MISC\nis VB O I-MISC\n'  # fmt: skip
+  put(tmp_path, ('eng.train', 'eng.testa', 'eng.testb'), [text] * 3)
+  made = read(tmp_path, 'conll2003')
+  names = made.manifest['token_label_names']
+  found = [names[i] for i in made.splits['train'].token_labels]
+  assert found == ['B-ORG', 'B-ORG', 'O', 'B-PER', 'I-PER', 'B-LOC', 'B-MISC', 'I-MISC']
+  assert made.splits['train'].offsets.tolist() == [0, 6, 8]
+  with pytest.raises(InputError, match='not downloaded'):
+    corpus.load('conll2003', 'words', cache_dir=str(tmp_path))
+
+
+def test_parts_of_speech_of_syntactic_words(tmp_path):
+  text = '# sent_id = 1\n1-2\tDon\'t\t_\t_\n1\tDo\tdo\tAUX\n2\tn\'t\tnot\tPART\n2.1\tgo\tgo\tVERB\n3\t# b\t#\tSYM\n\n'
+  put(tmp_path, ('train.conllu', 'dev.conllu', 'test.conllu'), [text] * 3)
+  made = read(tmp_path, 'ud_ewt')
+  assert made.tokenizer.pieces(made.splits['train'].tokens) == ['Do', "n't", '#_b']
+  names = made.manifest['token_label_names']
+  assert [names[i] for i in made.splits['train'].token_labels] == ['AUX', 'PART', 'SYM']
+  put(tmp_path, ('train.conllu',), ['1\tDo\tdo\n'])
+  with pytest.raises(InputError, match='train.conllu, line 1: has no column 4'):
+    read(tmp_path, 'ud_ewt')
+
+
+@pytest.mark.parametrize('kind', ['wordpiece', 'bpe', 'characters'])
+def test_the_first_piece_of_a_word_has_its_label(kind, tmp_path):
+  text = 'unbelievable\tB-x\nU.S.\tI-x\nnews\tO\n\nnews\tO\n'
+  put(tmp_path, TABLES, [text] * 3)
+  size = {'wordpiece': 40, 'bpe': 300}.get(kind, 0)
+  made = read(tmp_path, 'wnut17', tokenizer=kind, vocab_size=size)
+  split, names = made.splits['train'], made.manifest['token_label_names']
+  assert names == ['B-x', 'I-x', 'O']
+  labels, tokens = split.token_labels, split.tokens
+  words, at = ['unbelievable', 'U.S.', 'news'], 0
+  for i, (word, label) in enumerate(zip(words, names, strict=True)):
+    ids = made.tokenizer.encode(' ' * (i > 0 and kind != 'wordpiece') + word)
+    assert tokens[at : at + len(ids)].tolist() == ids.tolist() and len(ids) > (word != 'news')
+    assert labels[at : at + len(ids)].tolist() == [names.index(label)] + [-1] * (len(ids) - 1)
+    at += len(ids)
+  end = made.tokenizer.eos_id is not None
+  assert split.offsets[1] == at + end and (not end or labels[at] == -1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx.layers import crf as crf_lib
 from lmx.objectives import tag
 from lmx.types import Features
 
@@ -48,7 +50,7 @@ def test_decoding_keeps_to_the_scheme_only_if_asked():
   x = np.zeros((1, 3, 3), np.float32)
   x[0, 1] = [2.0, 5.0, 0.0]  # an I after O would be best
   x[0, 0, 2] = x[0, 2, 2] = 9.0
-  batch = {**BATCH, 'x': x, 'valid_BT': np.ones((1, 3), bool)}
+  batch = {'x': x, 'valid_BT': np.ones((1, 3), bool)}
   free = tag.predict(tag.Config(labels=NAMES, constrained=False), MODEL, None, params(True), batch, ())[0]
   held = tag.predict(tag.Config(labels=NAMES), MODEL, None, params(True), batch, ())[0]
   assert free['labels_BT'].tolist() == [[2, 1, 2]] and held['labels_BT'].tolist() == [[2, 0, 2]]
@@ -67,6 +69,36 @@ def test_spans_are_counted_over_batches_and_padding_is_none():
   found = tag.report(cfg, totals, {})
   assert found['span_f1'] == pytest.approx(50.0) and found['accuracy'] == pytest.approx(5 / 6)
   assert tag.headline(cfg) == 'span_f1' and tag.headline(tag.Config(labels=('NOUN', 'VERB'))) == 'error_percent'
+
+
+@pytest.mark.parametrize('crf', [True, False])
+def test_pieces_that_begin_no_word_and_marks_count_nothing(crf):
+  """[CLS], a word in two pieces, a word, [SEP]: the same as the two words alone."""
+  cfg = tag.Config(labels=NAMES, crf=crf)
+  x = np.random.default_rng(0).normal(size=(1, 5, 3)).astype(np.float32)
+  weights_BT = np.array([[0, 1, 0, 1, 0]], np.float32)
+  labels_BT = np.array([[0, 0, 0, 1, 0]], np.int32)
+  pieces = {'x': x, 'valid_BT': np.ones((1, 5), bool), 'labels_BT': labels_BT, 'weights_BT': weights_BT}
+  words = {'x': x[:, [1, 3]], 'valid_BT': np.ones((1, 2), bool), 'labels_BT': labels_BT[:, [1, 3]],
+           'weights_BT': np.ones((1, 2), np.float32)}  # fmt: skip
+  head = params(crf)
+  if crf:
+    head['objective'] |= {'crf': crf_lib.init(jax.random.key(0), 3)}
+  found, expected = (tag.loss(cfg, MODEL, None, head, batch, ()) for batch in (pieces, words))
+  for name, (total, weight) in expected.metrics.items():
+    np.testing.assert_allclose(found.metrics[name], (total, weight), rtol=1e-5, err_msg=name)
+  said, alone = (tag.predict(cfg, MODEL, None, head, batch, ())[0] for batch in (pieces, words))
+  np.testing.assert_array_equal(said['labels_BT'][:, :2], alone['labels_BT'])
+  assert said['words_BT'].tolist() == [[True, True, False, False, False]]
+
+
+def test_dropout_of_the_head_needs_a_key():
+  cfg = tag.Config(labels=NAMES, crf=False, dropout=0.5)
+  still = tag.loss(cfg, MODEL, None, params(False), BATCH, ()).sums['nll']
+  drawn = tag.loss(cfg, MODEL, None, params(False), BATCH, (), jax.random.key(0)).sums['nll']
+  plain = tag.loss(tag.Config(labels=NAMES, crf=False), MODEL, None, params(False), BATCH, ()).sums['nll']
+  assert float(still) == float(plain)
+  assert float(drawn) != float(still)
 
 
 def test_labels_that_mark_no_spans_are_counted_by_word():

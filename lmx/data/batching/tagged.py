@@ -1,4 +1,8 @@
-"""Sentences with a label for every word, one a row, in batches of sentences of like length (see `documents`)."""
+"""Sentences with a label for every word, one a row, in batches of sentences of like length (see `bucketed`).
+
+Where words are in pieces, the first piece has the label of its word and the others count nothing (Devlin et al. 2019,
+section 5.3). With form 'bert' a row is [CLS] sentence [SEP].
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import numpy as np
 
 from lmx.data.batching import documents
 from lmx.data.batching.base import sizes
-from lmx.errors import InputError
+from lmx.data.batching.bucketed import Bucketed
+from lmx.errors import InputError, check_choice
 
 CHARACTERS = 'may'
 SENTENCES = True
@@ -17,39 +22,81 @@ SENTENCES = True
 
 @dataclasses.dataclass(frozen=True)
 class Config(documents.Config):
-  """Sentences with a label for every word; the attributes are those of `documents.Config`."""
+  """Sentences with a label for every word; the attributes are those of `documents.Config`, and
+
+  Attributes:
+    form: 'plain' is the sentence alone, 'bert' puts it between [CLS] and [SEP].
+  """
 
   name: str = 'tagged'
+  form: str = 'plain'
+
+  def __post_init__(self):
+    super().__post_init__()
+    check_choice('data.batching.form', self.form, ('plain', 'bert'))
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
+    raise InputError(
+      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"')
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
   """The batches of a split by the `data` section."""
+  tokenizer = corpus.tokenizer
+  marks = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
   return Tagged(
-    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle, buckets=data.batching.buckets)
+    corpus.splits[split], *sizes(data, train), marks=marks, end_id=tokenizer.eos_id, buckets=data.batching.buckets,
+    vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
 
 
-class Tagged(documents.Documents):
+class Tagged(Bucketed):
   """Batches with tokens_BT, valid_BT, labels_BT, weights_BT, row_weights_B and index_B.
 
-  Args as of `Documents`; every sentence must fit into `length`, so that every word counts.
+  `weights_BT` is 1 where a word begins, and there alone `labels_BT` says something.
+
+  Args:
+    split: a Split with labels of tokens.
+    batch_size: rows of the global batch.
+    length: most positions of a row; every sentence must fit, so that every word counts.
+    marks: ids of [CLS] and [SEP], or ().
+    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    buckets: lengths that rows are padded to, besides `length`.
+    vocab_size: of the tokenizer.
+    seed: of the order.
+    train: epochs without end, in drawn order; else one pass.
+    shuffle: whether the order is drawn; else sentences come as they are in the corpus.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, **options: Any):
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, marks: tuple[int, ...], end_id: int | None,
+    buckets: tuple[int, ...], vocab_size: int, seed: int, train: bool, shuffle: bool = True,
+  ):  # fmt: skip
     if split.token_labels is None:
       raise InputError(f'split {split.name} has no labels of words; data.batching "tagged" needs a set such as wnut17')
-    unlabelled = dataclasses.replace(split, labels=np.zeros(len(split.offsets) - 1, np.int32))
-    super().__init__(unlabelled, batch_size, length, start_id=None, **options)
-    self._token_labels = np.asarray(split.token_labels)
-    longest = int(np.diff(split.offsets).max())
-    if longest > length:
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    self._marks, self._token_labels = marks, np.asarray(split.token_labels)
+    self._begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
+    if end_id is not None:
+      end = end - ((end > self._begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    self._sizes = end - self._begin + len(marks)
+    if (longest := int(self._sizes.max())) > length:
       raise InputError(f'split {split.name} has a sentence of {longest} words; set data.length to that at least')
+    self._arrange(buckets, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    batch = super()._make(epoch, example_B, live_B)
-    valid_BT = batch['valid_BT']
-    del batch['labels_B']  # of documents
-    at_BT = self._begin[example_B][:, None] + np.arange(valid_BT.shape[1])
-    labels_BT = self._token_labels[np.minimum(at_BT, self._token_labels.size - 1)]
-    labels_BT = np.where(valid_BT, labels_BT, 0).astype(np.int32)
-    return batch | dict(labels_BT=labels_BT, weights_BT=valid_BT.astype(np.float32))
+    size_B1, before = self._sizes[example_B][:, None], len(self._marks) // 2
+    column_T = np.arange(self._padded(size_B1.max()))
+    valid_BT = (column_T < size_B1) & live_B[:, None]
+    inside_BT = valid_BT & (column_T >= before) & (column_T < size_B1 - before)
+    at_BT = np.where(inside_BT, self._begin[example_B][:, None] + column_T - before, 0)
+    tokens_BT, labels_BT = self._read(at_BT), self._token_labels[at_BT]
+    if self._marks:
+      tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._marks))
+    counts_BT = inside_BT & (labels_BT >= 0)
+    return dict(
+      tokens_BT=np.where(valid_BT, tokens_BT, 0).astype(np.int32), valid_BT=valid_BT,
+      labels_BT=np.where(counts_BT, labels_BT, 0).astype(np.int32), weights_BT=counts_BT.astype(np.float32),
+      row_weights_B=live_B.astype(np.float32))

@@ -75,6 +75,17 @@ LAYOUTS['wnut17'] = Layout(
     'test': ('emerging.test.annotated', 'test.conll'),
   },
 )
+LAYOUTS['conll2003'] = Layout(
+  ('', 'conll2003', 'tagging/conll2003'),
+  {'train': ('eng.train', 'train.txt'), 'valid': ('eng.testa', 'valid.txt'), 'test': ('eng.testb', 'test.txt')},
+)
+LAYOUTS['ud_ewt'] = Layout(
+  ('', 'UD_English-EWT', 'tagging/ud_ewt'),
+  {
+    split: (f'en_ewt-ud-{name}.conllu', f'{name}.conllu')
+    for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
+  },
+)
 LAYOUTS['brown_stream'] = Layout(('', 'brown'), LAYOUTS['brown'].names | {'index': ('index.tsv',)})
 TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as NLTK unpacks it
 

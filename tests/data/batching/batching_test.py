@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import noise
+from lmx.data import noise, pipeline
 from lmx.data.batching import packed, pairs, streams, windows
 from lmx.data.corpus import Split
 from lmx.errors import InputError
@@ -372,3 +372,27 @@ def test_memory_maps_are_not_read_when_batches_are_made(tmp_path):
     batches = make(kind, split(n, ids=tokens), 32, 128, train=True)
     assert np.shares_memory(batches._tokens, tokens)
     assert batches(10**9)['tokens_BT'].shape == (32, 128)  # any step at once
+
+
+def test_tagged_sentences_stand_between_berts_marks(tmp_path):
+  text = 'unbelievable\tB-x\nU.S.\tI-x\nnews\tO\n\nnews\tO\n'
+  for name in ('train', 'dev', 'test'):
+    (tmp_path / f'{name}.conll').write_text(text)
+  given = dict(dataset='wnut17', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'), check_sizes=False,
+               tokenizer='wordpiece', vocab_size=40, batch_size=2, length=40)  # fmt: skip
+  cfg = pipeline.Config(**given, batching={'name': 'tagged', 'form': 'bert'})
+  made = pipeline.load(cfg)
+  batch = pipeline.batches(cfg, made, 'valid', 0, train=False)(0)
+  long = int(np.flatnonzero(batch['index_B'] == 0)[0])
+  words = [made.tokenizer.encode(word) for word in ('unbelievable', 'U.S.', 'news')]
+  row = [made.tokenizer.cls_id, *np.concatenate(words), made.tokenizer.sep_id]
+  assert batch['tokens_BT'][long][batch['valid_BT'][long]].tolist() == row
+  first = 1 + np.cumsum([0, *map(len, words)])[:-1]
+  assert np.flatnonzero(batch['weights_BT'][long]).tolist() == first.tolist()
+  names = made.manifest['token_label_names']
+  assert [names[i] for i in batch['labels_BT'][long][first]] == ['B-x', 'I-x', 'O']
+  assert batch['weights_BT'].sum() == 4 and batch['labels_BT'].sum() == 1 + 2 + 2
+  with pytest.raises(InputError, match='sentence of .* words; set data.length'):
+    pipeline.batches(pipeline.Config(**{**given, 'length': 5}, batching=cfg.batching), made, 'valid', 0, train=False)
+  with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
+    pipeline.Config(**{**given, 'tokenizer': 'words'}, batching=cfg.batching)

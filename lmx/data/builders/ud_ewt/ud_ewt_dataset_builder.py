@@ -1,0 +1,29 @@
+"""Universal Dependencies, English Web Treebank (Silveira et al. 2014): the universal part of speech of each word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lmx.data.builders import base, columns
+
+UPOS = 3  # column of CoNLL-U
+
+
+class Builder(columns.ColumnBuilder):
+  """One example is one sentence: its syntactic words, and as its label their parts of speech.
+
+  Lines of words that stand for several ("3-4") and of words left out in the text ("8.1") are passed over.
+  """
+
+  BUILDER_CONFIGS = base.CHECKED
+  EXPECTED = {  # version 2.15
+    'train': {'sentences': 12_544, 'tokens': 204_577},
+    'valid': {'sentences': 2_001, 'tokens': 25_147},
+    'test': {'sentences': 2_077, 'tokens': 25_094},
+  }
+
+  def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
+    for number, lines in enumerate(columns.sentences(paths[split], '\t')):
+      words = [word for word in lines if word[1][0].isdigit()]
+      texts, labels = (columns.column(paths[split], words, index) for index in (1, UPOS))
+      yield f'{split}-{number}', ' '.join(texts), ' '.join(labels)
