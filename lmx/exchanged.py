@@ -21,7 +21,7 @@ from lmx import checkpoint, log, restored
 from lmx import config as config_lib
 from lmx.data import tokenizers
 from lmx.errors import InputError
-from lmx.interop import huggingface
+from lmx.interop import huggingface, openai
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 
@@ -29,7 +29,7 @@ HUB = 'hub:'
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list[str]:
-  """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py).
+  """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of GPT's release.
 
   Args:
     source: the folder, or 'hub:NAME' to fetch one from huggingface.co.
@@ -46,7 +46,8 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'{workdir} is there already; choose another --workdir')
   directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
-  folder = folders.read(directory)
+  released = (epath.Path(directory) / openai.SHAPES).exists()
+  folder = openai.read(directory) if released else folders.read(directory)
   tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=folder.lower_case)
   config = config_lib.resolve(_config(folder, str(workdir / 'tokenizer')), overrides)
   run = config_lib.to_run(config, tokenizer.vocab_size)

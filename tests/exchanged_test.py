@@ -203,3 +203,43 @@ def test_without_a_network_the_hub_is_an_error_that_says_what_to_do(tmp_path, mo
   monkeypatch.setattr(huggingface_hub, 'snapshot_download', fail)
   with pytest.raises(InputError, match='cannot reach it.*give a folder'):
     exchanged.import_run('hub:some/model', tmp_path / 'run')
+
+
+def release(made, folder):
+  """GPT's parameters as the release has them: all in one row, cut into files anywhere."""
+  _, cfg, params, tokenizer = made['gpt']
+  tensors = {n.removeprefix('transformer.'): x for n, x in huggingface.to_hf('gpt', cfg, params).items()}
+  names = ['positions_embed.weight', 'tokens_embed.weight']
+  for i in range(cfg.N):
+    parts = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
+    names += [f'h.{i}.{part}.{kind}' for part in parts for kind in ('weight', 'bias')]
+  arrays = [tensors[name] if 'c_' not in name or 'bias' in name else tensors[name][None] for name in names]
+  folder.mkdir()
+  (folder / 'params_shapes.json').write_text(json.dumps([x.shape for x in arrays]))
+  for i, part in enumerate(np.array_split(np.concatenate([x.ravel() for x in arrays]), 11)):
+    np.save(folder / f'params_{i}.npy', part)
+  tokenizer._model.model.save(str(folder))
+  (folder / 'vocab.json').rename(folder / 'encoder_bpe_40000.json')
+  (folder / 'merges.txt').rename(folder / 'vocab_40000.bpe')
+  return folder
+
+
+def test_gpt_as_released(made, tmp_path):
+  _, cfg, params, tokenizer = made['gpt']
+  folder = release(made, tmp_path / 'model')
+  exchanged.import_run(str(folder), tmp_path / 'run', ['model.H=2'])  # the files do not say, and heads of 64 are wider
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  (folder / 'params_3.npy').unlink()
+  with pytest.raises(InputError, match='10 files params_.* hold .* numbers, but params_shapes.json asks for'):
+    exchanged.import_run(str(folder), tmp_path / 'again')
+  (folder / 'params_shapes.json').write_text('[[16, 8], [300, 9]]')
+  with pytest.raises(InputError, match='not the shapes of a GPT'):
+    exchanged.import_run(str(folder), tmp_path / 'again')
+  release(made, tmp_path / 'other')
+  np.save(tmp_path / 'other/params_0.npy', np.array([{}]), allow_pickle=True)
+  with pytest.raises(InputError, match='cannot be read'):
+    exchanged.import_run(str(tmp_path / 'other'), tmp_path / 'again')
+  assert not (tmp_path / 'again').exists()

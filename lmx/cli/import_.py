@@ -8,7 +8,8 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--from', dest='source', required=True,
-    help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2), or hub:NAME to fetch one",
+    help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2), hub:NAME to fetch one, or "
+    'the folder model of finetune-transformer-lm (GPT as released)',
   )  # fmt: skip
   parser.add_argument('--workdir', required=True, help='work directory to make')
 

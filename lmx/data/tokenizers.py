@@ -226,6 +226,8 @@ def _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos) -
   return Words(tokens, rule, lower_case=lower_case)
 
 
+# Files of a vocabulary -> of its merges: as Hugging Face has them, GPT-2's and GPT's as released.
+_MERGES = {'vocab.json': 'merges.txt', 'encoder.json': 'vocab.bpe', 'encoder_bpe_40000.json': 'vocab_40000.bpe'}
 _READ = {'bpe': Bpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece}  # kinds whose files others write
 
 
@@ -233,8 +235,9 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
   """Reads a tokenizer that others made.
 
   Args:
-    kind: 'bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt; 'wordpiece': a
-      tokenizer.json, a vocab.txt, or a directory with either; other kinds: a directory written by `save`.
+    kind: 'bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or the same
+      under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with either;
+      other kinds: a directory written by `save`.
     path: file or directory.
     lower_case: for a vocab.txt.
   """
@@ -246,7 +249,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       if tokenizer.kind != kind:
         raise InputError(f'{path} holds a tokenizer of kind {tokenizer.kind}, not {kind}')
       return tokenizer
-    names = ('tokenizer.json', 'vocab.txt' if kind == 'wordpiece' else 'vocab.json')
+    names = ('tokenizer.json', 'vocab.txt') if kind == 'wordpiece' else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
   if kind not in _READ or not os.path.isfile(path):
     raise InputError(f'{path}: no tokenizer of kind {kind} there')
@@ -256,7 +259,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
     elif kind == 'wordpiece':
       model = subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token='[UNK]'), lower_case)
     else:
-      merges = os.path.join(os.path.dirname(path), 'merges.txt')
+      merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
       model = (subwords.bpe if kind == 'bpe' else subwords.gpt_bpe)(subwords.read_bpe(path, merges, kind))
       if kind == 'bpe':
         model.add_special_tokens([subwords.END_OF_TEXT])

@@ -1,0 +1,62 @@
+"""GPT as released (openai/finetune-transformer-lm, folder model): params_shapes.json, params_0.npy .. params_9.npy.
+
+The parameters stand one after another in the files, in the order of train.py: positions, tokens, and for each layer
+attn/c_attn, attn/c_proj, ln_1, mlp/c_fc, mlp/c_proj and ln_2, kernel (1, in, out) or gain before bias. They come back
+under Hugging Face's names (lmx/interop/huggingface/gpt.py). encoder_bpe_40000.json and vocab_40000.bpe are the
+tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+from lmx.interop.huggingface.folder import Folder
+
+SHAPES = 'params_shapes.json'
+HEAD_WIDTH = 64  # 768 / 12; the files do not say
+_LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
+
+
+def read(directory) -> Folder:
+  """Reads the release.
+
+  Raises:
+    InputError: a file is missing or damaged, or the shapes are not those of a GPT.
+  """
+  directory = pathlib.Path(directory)
+  shapes = _shapes(directory / SHAPES)
+  sizes = [int(np.prod(shape)) for shape in shapes]
+  paths = sorted(directory.glob('params_*.npy'), key=lambda path: int(path.stem.rpartition('_')[2]))
+  try:
+    parts = [np.load(path, allow_pickle=False).ravel() for path in paths]
+  except (OSError, ValueError) as error:
+    raise InputError(f'{directory}: params_*.npy cannot be read ({error})') from None
+  found = sum(part.size for part in parts)
+  if found != sum(sizes):
+    raise InputError(f'{directory}: {len(paths)} files params_*.npy hold {found:,} numbers, but {SHAPES} asks for '
+                     f'{sum(sizes):,}')  # fmt: skip
+  arrays = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
+  arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
+  (T, D), (V, _) = shapes[0], shapes[1]
+  tensors = {'positions_embed.weight': arrays[0], 'tokens_embed.weight': arrays[1]}
+  layers = range((len(shapes) - 2) // 12)
+  names = [f'h.{i}.{part}.{kind}' for i in layers for part in _LAYER for kind in ('weight', 'bias')]
+  for name, array in zip(names, arrays[2:], strict=True):
+    tensors[name] = array[0] if array.ndim == 3 else array
+  fields = {'V': V, 'T': T, 'D': D, 'H': max(D // HEAD_WIDTH, 1), 'N': len(layers)}
+  return Folder('gpt', fields, tensors, 'gpt_bpe', True)
+
+
+def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
+  try:
+    found: Any = [tuple(map(int, shape)) for shape in json.loads(path.read_text())]
+  except (OSError, ValueError, TypeError) as error:
+    raise InputError(f'{path} cannot be read ({error})') from None
+  if len(found) < 14 or (len(found) - 2) % 12 or len(found[0]) != 2 or len(found[1]) != 2 or found[0][1] != found[1][1]:
+    raise InputError(f'{path}: these are not the shapes of a GPT: positions, tokens and 12 for each layer')
+  return found
