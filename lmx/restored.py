@@ -74,7 +74,8 @@ def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple
 
   Rows that belong to words (the leaves that the other run's model names in VOCABULARY) are matched by word where the
   two tokenizers differ; a word that the other run does not know gets the mean of its rows (Howard and Ruder 2018,
-  released code).
+  released code). Learned positions (POSITIONS) are cut where this run has fewer; where it has more, they are repeated
+  from the first on (Beltagy et al. 2020, arXiv 2004.05150, section 5).
 
   Args:
     workdir: the finished run; its best parameters are taken.
@@ -93,18 +94,23 @@ def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple
   ours = {'/'.join(path): x for path, x in flatten_dict(wanted).items()}
   source = _sources(workdir, parts, ours, theirs)
   by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
+  by_place = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
   rows = None if loaded.tokenizer.hash == tokenizer.hash else _rows(loaded.tokenizer, tokenizer)
   taken, wrong = {}, []
   for here, there in source.items():
     x = np.asarray(theirs[there])
     if there in by_word and (rows is not None or x.shape[0] != ours[here].shape[0]):
       x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[here].shape[0])
+    if there in by_place and x.shape[1:] == ours[here].shape[1:]:
+      x = x[np.arange(ours[here].shape[0]) % x.shape[0]]
     if x.shape != ours[here].shape:
       wrong.append(f'{there} {x.shape} there, {here} {ours[here].shape} here')
     taken[tuple(here.split('/'))] = x
   if wrong:
     raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {"; ".join(wrong[:5])}')
   note = f'began from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
+  places = [(len(theirs[there]), ours[here].shape[0]) for here, there in source.items() if there in by_place]
+  note += ''.join(f'; {new} positions of {old}' for old, new in places if old != new)
   if rows is not None and by_word & set(source.values()):
     known = int((rows >= 0).sum())
     if not known:

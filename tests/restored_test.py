@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 from lmx import checkpoint, config, restored, train
 from lmx.data import tokenizers
 from lmx.errors import InputError
+from lmx.models import gpt, registry
 
 LM = 'experiments/ulmfit/lm.py:tiny'
 CLASSIFIER = 'experiments/ulmfit/classifier.py:tiny'
@@ -115,3 +117,17 @@ def test_a_resumed_run_does_not_begin_anew(first, tmp_path, capsys):
   assert train.train(config.load(LM, more), tmp_path / 'run') == 0
   assert 'began from step' not in capsys.readouterr().err
   assert json.loads((tmp_path / 'run' / 'results.json').read_text())['steps'] == 2
+
+
+def test_positions_are_cut_or_repeated(monkeypatch):
+  small = lambda T: registry.config('gpt', 'tiny', V=11, T=T, N=1)
+  params = gpt.init(small(8), jax.random.key(0))
+  tokenizer = types.SimpleNamespace(hash='one', vocab_size=11)
+  loaded = types.SimpleNamespace(params={'model': params}, model=gpt, tokenizer=tokenizer, step=3)
+  monkeypatch.setattr(restored, 'load', lambda workdir: loaded)
+  old = np.asarray(params['embed']['positions'])
+  for T in (5, 8, 20):
+    wanted = jax.eval_shape(lambda T=T: gpt.init(small(T), jax.random.key(0)))
+    taken, note = restored.take('DIR', {'model': wanted}, ('model',), tokenizer)
+    np.testing.assert_array_equal(taken['model']['embed']['positions'], np.concatenate([old] * 3)[:T])
+    assert (f'{T} positions of 8' in note) == (T != 8)

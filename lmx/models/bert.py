@@ -30,6 +30,8 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = False
 OBJECTIVE = 'masked_lm'
 HEADS = ('mlm',)
+VOCABULARY = ('embed/tokens', 'mlm/bias')
+POSITIONS = ('embed/positions',)
 EPS = 1e-12  # of layer normalisation, released code
 STD = 0.02  # released configuration's initializer_range
 

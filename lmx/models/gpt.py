@@ -35,6 +35,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens',)
+POSITIONS = ('embed/positions',)
 EPS = 1e-5  # of layer normalisation, released code
 STD = 0.02  # section 4.1
 FIDELITY = ('paper', 'released')

@@ -33,6 +33,8 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
+VOCABULARY = ('embed/tokens',)
+POSITIONS = ('embed/positions',)
 EPS = 1e-5  # of layer normalisation, released code
 INITS = ('paper', 'released', 'nanogpt')
 
