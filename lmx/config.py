@@ -90,6 +90,9 @@ class Evaluation:
     alpha: exponent of its length penalty.
     penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
     max_extra: a translation has at most so many tokens more than its source.
+    n_best: answers to questions: best beginnings, endings and spans that are kept (lmx/answers.py).
+    answer_length: most tokens of an answer.
+    null_threshold: score of there being no answer over the best one's above which none is given.
     baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
     mixture: also measure the mean of the model's probabilities and those of an n-gram model on the same tokens:
@@ -106,6 +109,9 @@ class Evaluation:
   alpha: float = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
   penalty: str = 'gnmt'
   max_extra: int = 50  # Vaswani et al. 2017, section 6.1
+  n_best: int = 20  # run_squad.py
+  answer_length: int = 30  # run_squad.py
+  null_threshold: float = 0.0  # run_squad.py
   baselines: bool = True
   order: int = 5
   mixture: str = ''
@@ -120,7 +126,7 @@ class Evaluation:
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, ('gnmt', 'power'))
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
-    check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0)
+    check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from lmx import (
+  answers,
   config,
   decode,
   evaluate,
@@ -29,6 +30,7 @@ from lmx.errors import InputError
 from lmx.models import registry
 
 _CORRELATIONS = ('f1', 'matthews', 'pearson')  # figures of at most 1
+_ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
 _SHOWN = (
   'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy',
   'accuracy', 'f1', 'matthews', 'pearson', 'spearman',
@@ -48,8 +50,11 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
   found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
   translations = _translated(run, corpus, found, session.measured(), session.engine)
+  given = _answered(run, corpus, found, session.measured(), session.engine)
   logger.results(found)
   logger.plot()
+  if given and logger.primary:
+    answers.keep(logger.workdir, given)
   if 'confusion' in found and logger.primary:
     pictures.confusion(logger.workdir / 'confusion.png', found['confusion'], corpus.manifest['label_names'])
   if translations and logger.primary:
@@ -96,6 +101,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   }  # fmt: skip
   found |= _beside(run, corpus, found, params, engine, with_baselines)
   made = _translated(run, corpus, found, params, engine)
+  _answered(run, corpus, found, params, engine)
   if translations:
     translated.write(translations, made)
   return found
@@ -130,6 +136,15 @@ def _translated(
   return made
 
 
+def _answered(run: config.Run, corpus, found: dict[str, Any], params, engine: parallel.Engine) -> list[answers.Answer]:
+  """Answers the questions of the split where the run does so: adds the figures to `found` and returns the answers."""
+  if run.objective_name != 'span':
+    return []
+  given = answers.answer(run, corpus, engine.on_one(params), found['split'])
+  found |= answers.figures(run, given)
+  return given
+
+
 def summary(found: Mapping[str, Any]) -> str:
   """The figures a reader looks for first, one under another, the baselines beside them."""
   metric = found['metric']
@@ -142,13 +157,16 @@ def summary(found: Mapping[str, Any]) -> str:
       rows.append((label.format(**other), other[metric]))
   counted = f'{found["tokens_counted"]:,} {found["unit"]}'
   title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
-  form = '12.2%' if metric == 'accuracy' else '12,.3f' if metric in _CORRELATIONS else '12,.2f'
+  fraction = metric in _CORRELATIONS and 'questions' not in found
+  form = '12.2%' if metric == 'accuracy' else '12,.3f' if fraction else '12,.2f'
   lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
   for name in (*_SHOWN, *(name for name in found if '_per_sequence_at_' in name or name.startswith('optimal_'))):
     if name in found and name != metric:
       text = f'{found[name]:12.1%}' if name.endswith('accuracy') else f'{found[name]:12,.3f}'
       lines.append(f'  {name.replace("_", " "):24} {text}')
   lines += translated.summary(found) if 'bleu' in found else []
+  answered = [name for name in _ANSWERS if name in found and 'questions' in found]
+  lines += [f'  {name.replace("_", " "):24} {found[name]:12.2f}' for name in answered]
   lines.append(f'  ({found["protocol"]})')
   if 'averaged_steps' in found:
     steps = found['averaged_steps']

@@ -51,7 +51,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   words = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
   lines = [' '.join(rng.choice(words, 8)).capitalize() + '.' for _ in range(4000)]
   documents = ['\n'.join(lines[i::10]) + '\n' for i in range(10)]
-  kinds = {'pairs': 'wordpiece', 'texts': 'wordpiece', 'skipgrams': 'words'}
+  kinds = {**dict.fromkeys(('pairs', 'texts', 'questions'), 'wordpiece'), 'skipgrams': 'words'}
   kind = 'words' if spelled else 'wordpiece' if pieces else kinds.get(batching, 'bytes')
   tokenizer = tokenizers.train(kind, documents, vocab_size=200)
   if spelled:
@@ -61,7 +61,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
   if batching == 'texts':
     tokenizer = subword_tokenizers.with_special(tokenizer, MARKS)
-  if batching in ('documents', 'tagged', 'texts'):
+  if batching in ('documents', 'tagged', 'texts', 'questions'):
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:42])] for name in texts}
   made = corpora.Corpus.from_texts(
     texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
@@ -69,6 +69,8 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   )  # fmt: skip
   if batching == 'texts':
     return dataclasses.replace(made, manifest={**made.manifest, 'texts': 2})
+  if batching == 'questions':
+    return dataclasses.replace(made, manifest={**made.manifest, 'spans': True})
   if batching not in ('pairs', 'both_ways', 'tagged'):
     return made
   splits = {}
@@ -142,7 +144,8 @@ def settled(run: config.Run) -> config.Run:
     return run
   positive = getattr(run.objective, 'positive', '')
   two = positive or getattr(run.objective, 'metric', '') in ('f1', 'matthews')
-  manifest = LABELS | {'scores': True, 'choices': 4} | ({'label_names': ['a', positive or 'b']} if two else {})
+  manifest = LABELS | {'scores': True, 'choices': 4, 'spans': True}
+  manifest |= {'label_names': ['a', positive or 'b']} if two else {}
   return dataclasses.replace(run, objective=objective.settle(run.objective, manifest))
 
 
@@ -192,7 +195,8 @@ def test_table_rows_name_a_run(path):
     to_run(f'{path}:{row.arg}')
     assert row.split in sources.SPLITS and math.isfinite(row.value)
     assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc', 'error_percent', 'analogies_percent', 'accuracy',
-                          'perplexity_average', 'bleu_tokenised', 'bleu_tokenised_lower', 'span_f1')
+                          'perplexity_average', 'bleu_tokenised', 'bleu_tokenised_lower', 'span_f1', 'f1',
+                          'exact_match')
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -225,6 +229,7 @@ def test_every_option_is_honoured():
     *(('experiments/transformer/wmt14.py', 'big', option) for option in ('pair=en_fr', 'fidelity=released')),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
+    *(('experiments/bert/squad.py', 'squad', option) for option in ('adam=corrected', 'epochs=4', 'lr=3e-5')),
     *(('experiments/bert/tagging.py', 'wnut17', option) for option in ('adam=corrected', 'crf', 'epochs=4', 'lr=2e-5')),
     *(('experiments/bert/tasks.py', 'rte', option) for option in ('adam=corrected', 'epochs=4', 'lr=5e-5')),
     *(
@@ -385,6 +390,7 @@ MODEL_CHANGES: dict = {
 SPELLED = {  # what they need besides
   'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}, 'algorithmic': {'dataset': 'generated'},
 }  # fmt: skip
+PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
 MARKS = ('_start_', '_delimiter_', '_classify_')
 CHUNKS = {'skipgrams': {'chunk': 8}, 'algorithmic': {'bits': 4}}
 
@@ -425,7 +431,8 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
 OBJECTIVE_SETTINGS = {
   'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'regress': ('rnn_lm', 'documents'),
   'multiple_choice': ('rnn_lm', 'documents'),
-  'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'bits': ('ntm', 'algorithmic'),
+  'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'span': ('bert', 'questions'),
+  'bits': ('ntm', 'algorithmic'),
   'translation': ('seq2seq', 'translation'),
 }  # fmt: skip
 # What the model must be for all fields to matter.
@@ -464,7 +471,7 @@ def test_every_field_of_an_objective_changes_what_is_computed(name):
   model, batching = OBJECTIVE_SETTINGS.get(name, ('rnn_lm', 'streams'))
   base = {
     'model': {'name': model, 'variant': 'tiny', **OBJECTIVE_MODELS.get(name, {})},
-    'data': {'batching': batching, 'length': 16, **SPELLED.get(batching, {})},
+    'data': {'batching': batching, 'length': 16, **SPELLED.get(batching, {}), **PIECES.get(batching, {})},
     'train': {'steps': 1},
   }
   vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
@@ -601,6 +608,10 @@ BATCHING_CHANGES: dict = {
   ('documents', 'buckets'): ({}, (8, 16)),
   ('tagged', 'buckets'): ({}, (8, 32)),
   ('tagged', 'form'): None,
+  ('questions', 'stride'): ({'question_length': 8}, 3),
+  ('questions', 'question_length'): ({'question_length': 8}, 5),
+  ('questions', 'buckets'): ({'question_length': 8}, (16,)),
+  ('questions', 'pool'): ({'question_length': 8}, 0),
   ('texts', 'form'): ({}, 'gpt'),
   ('texts', 'both_orders'): ({}, True),
   ('texts', 'buckets'): ({}, (24, 48)),
@@ -678,6 +689,7 @@ def test_every_field_of_a_batching_changes_a_batch(name, field):
   def batches_with(**options):
     data = {'batch_size': 4, 'length': 32 if name == 'documents' else 16} | SPELLED.get(name, {})
     data |= {'tokenizer': 'wordpiece', 'special_tokens': MARKS, 'length': 64} if name == 'texts' else {}
+    data |= {'tokenizer': 'wordpiece', 'length': 20} if name == 'questions' else {}
     return first_batches(pipeline.Config(batching={'name': name, **options}, **data))
 
   assert batches_with(**context) != batches_with(**{**context, field: value}), f'data.batching.{field} changes nothing'

@@ -23,6 +23,7 @@ import numpy as np
 import tqdm
 
 from lmx.data import cache, sources, subword_tokenizers, tokenizers
+from lmx.data import labels as label_rules
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
 from lmx.errors import InputError
@@ -307,12 +308,14 @@ def _build(
       lines = source.rules.words == 'lines'
       labelled, sentences = source.rules.token_labels, mode not in ('', _WORDS)
       writer = Writer(name, file, tokenizer, sentences, line_words=lines, token_labels=labelled)
-      _write_split(writer, examples, tokenizer, mode, source.rules.stream, name)
+      rows = label_rules.AtTokens(examples, tokenizer) if source.rules.spans else examples
+      _write_split(writer, rows, tokenizer, mode, source.rules.stream, name)
     writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
   given = {name: writer.labels for name, writer in writers.items()}
   scores = source.rules.scores or source.scores
-  label_names, labels = ([], _scored(given)) if scores else _numbered(given)
-  token_names, token_labels = _numbered({name: writer.token_labels or [] for name, writer in writers.items()})
+  label_names, labels = label_rules.arrays(given, spans=source.rules.spans, scores=scores)
+  of_words = {name: writer.token_labels or [] for name, writer in writers.items()}
+  token_names, token_labels = label_rules.numbered(of_words)
   records = {}
   for name, writer in writers.items():
     split = writer.split(np.zeros(0), labels.get(name), token_labels.get(name))
@@ -337,6 +340,7 @@ def _build(
       {'texts': source.documents_together, 'scores': scores, 'choices': source.rules.choices}
       if source.rules.table else {}
     ),
+    **({'spans': True} if source.rules.spans else {}),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -348,23 +352,9 @@ def _build(
     json.dump(manifest, file, indent=1)
 
 
-def _numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
-  """(names of the labels in order, split -> their numbers, -1 for none; without splits where there are no labels)."""
-  names = sorted({label for found in labels.values() for label in found} - {''})
-  ids = {label: i for i, label in enumerate(names)}
-  number = lambda found: np.asarray([ids.get(label, -1) for label in found], np.int32)
-  return names, {split: number(found) for split, found in labels.items()} if names else {}
-
-
-def _scored(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-  """Split -> the score of each document, float32, NaN for none."""
-  number = lambda found: np.asarray([float(label) if label else np.nan for label in found], np.float32)
-  return {split: number(found) for split, found in labels.items()}
-
-
 def _write_split(
   writer: Writer,
-  examples: sources.Examples,
+  examples: Any,
   tokenizer: tokenizers.Tokenizer,
   mode: str,
   stream: bool,

@@ -27,6 +27,7 @@ class Rules:
     table: an example is a row of a table, a document for each of its texts, of which the first has the label.
     scores: labels are numbers on a scale.
     choices: the last texts of a row that are choices of which one is right; 0 for none.
+    spans: document 2i is a passage and document 2i + 1 a question on it, whose answer is a span of the passage.
     pair: document 2i is the source of a translation and document 2i + 1 its target.
     sides: the languages there are, that of the source first and that of the target second unless others are asked for;
       () takes any.
@@ -40,6 +41,7 @@ class Rules:
   table: bool = False
   scores: bool = False
   choices: int = 0
+  spans: bool = False
   pair: bool = False
   sides: tuple[str, ...] = ()
 
@@ -75,6 +77,7 @@ RULES = {
   'parallel_files': Rules('prose', False, '', pair=True),
   'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
   'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
+  **{name: Rules('prose', False, '', spans=True) for name in ('squad', 'squad2', 'squad_files', 'embedded_questions')},
   'table_files': Rules('prose', False, '', table=True),
   **{name: Rules('prose', False, '', table=True, scores=table.scores, choices=table.choices)
      for name, table in tables.TABLES.items()},

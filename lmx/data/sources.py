@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmx.data import cache
-from lmx.data.builders import files, parallel, tables
+from lmx.data.builders import files, parallel, questions, tables
 from lmx.data.rules import RULES, TFDS, Rules
 from lmx.errors import InputError, nearest
 
@@ -73,10 +73,10 @@ class Source:
 
   @property
   def documents_together(self) -> int:
-    """Documents of an example: the two sides of a translation, the texts of a row, else one."""
+    """Documents of an example: the two sides of a translation, a passage and a question, texts of a row, else one."""
     if self.rules.table:
       return len(tables.TABLES[self.name].texts if self.name in tables.TABLES else self.texts)
-    return 2 if self.rules.pair else 1
+    return 2 if self.rules.pair or self.rules.spans else 1
 
   @property
   def sides(self) -> tuple[str, str] | None:
@@ -112,8 +112,8 @@ class Source:
       found = files.find_texts(self.manual_dir)
       identity |= {'documents': self._documents, 'split_fraction': self.split_fraction}
       return identity | {'files': {split: [_digest(p) for p in paths] for split, paths in sorted(found.items())}}
-    if self.rules.table:
-      return identity | self._table_identity()
+    if (self.rules.table or self.rules.spans) and not self.name.startswith('embedded'):
+      return identity | self._own_identity()
     if self.name == 'lm1b':
       return identity
     identity['check_sizes'] = self.check_sizes
@@ -132,17 +132,22 @@ class Source:
     """Is it a data set of pairs that TFDS prepares, rather than read from the user's text files?"""
     return self.name in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
 
-  def _table_identity(self) -> dict[str, Any]:
+  def _own_identity(self) -> dict[str, Any]:
+    """Of a table or of questions, which are read from the user's files alone."""
+    if self.rules.spans:
+      found = questions.find(self.name, self._directory())
+      files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(found.items())}
+      return {'check_sizes': self.check_sizes, 'files': files_of}
     if self.name == 'table_files':
       found = tables.find_own(self.manual_dir)
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(found.items())}
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'split_fraction': self.split_fraction, 'files': digests}
-    paths = tables.find(self.name, self._manual_table_dir())
+    paths = tables.find(self.name, self._directory())
     digest = lambda path: _listing(path) if os.path.isdir(path) else _digest(path)
     return {'check_sizes': self.check_sizes, 'files': {split: digest(path) for split, path in sorted(paths.items())}}
 
-  def _manual_table_dir(self) -> str:
+  def _directory(self) -> str:
     if not self.manual_dir:
       raise InputError(
         f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir'
@@ -247,6 +252,10 @@ def _builder(source: Source, directory: str) -> Any:
       pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=source.split_fraction,
       **{name: getattr(source, name) for name in OWN_TABLE},
     )  # fmt: skip
+  elif source.rules.spans and not source.name.startswith('embedded'):
+    config = module.question_builder.QuestionConfig(
+      name='questions', pattern=source.manual_dir, check_sizes=source.check_sizes
+    )
   elif source.sides:
     config = module.pairs.PairConfig(
       name='-'.join(source.sides), source=source.sides[0], target=source.sides[1], pattern=source.manual_dir,

@@ -27,8 +27,9 @@ class Split:
     sentences: int64 starts of the sentences and the end of the last one, or None where the data set
       has none. Every document that is not empty starts a sentence; a document's last sentence holds
       its end-of-text id.
-    labels: int32, one a document, indices of manifest['label_names'], -1 for none; of scores float32, NaN for none; or
-      None where no document has one.
+    labels: int32, one a document, indices of manifest['label_names'], -1 for none; of scores float32, NaN for none; of
+      passages the first and of their questions the last token of the answer in the passage, -1 for none; or None where
+      no document has one.
     counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
     token_labels: int32, one a token, indices of manifest['token_label_names'], -1 for pieces that do not begin a word
       and for the end of a text; or None where words have no labels.

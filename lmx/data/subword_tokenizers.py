@@ -32,7 +32,6 @@ class _Subwords(Tokenizer):
     return [np.asarray(e.ids, np.int32) for e in self._model.encode_batch_fast(list(texts), add_special_tokens=False)]
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of `text`, and from where to where in it each piece comes: int32 (T,) and (T, 2), in code points."""
     found = self._model.encode(text, add_special_tokens=False)
     return np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int32).reshape(-1, 2)
 

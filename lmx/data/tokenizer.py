@@ -53,6 +53,14 @@ class Tokenizer(abc.ABC):
   def content(self) -> dict[str, Any]:
     """Everything that decides encode and decode, JSON-able."""
 
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of `text`, and from where to where in it each piece comes: int32 (T,) and (T, 2), in code points.
+
+    Raises:
+      InputError: tokenizers of this kind do not say.
+    """
+    raise InputError(f'tokenizer "{self.kind}" does not say where its pieces come from; take "wordpiece" or "bpe"')
+
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """`encode` of each text."""
     return [self.encode(text) for text in texts]

@@ -44,6 +44,7 @@ EMBEDDED = {
   'documents': {'dataset': 'embedded_topics'},
   'tagged': {'dataset': 'embedded_tags', 'length': 64},
   'texts': {'dataset': 'embedded_topics', 'tokenizer': 'wordpiece', 'vocab_size': 500},
+  'questions': {'dataset': 'embedded_questions', 'tokenizer': 'wordpiece', 'vocab_size': 500, 'length': 160},
   'both_ways': {'dataset': 'embedded', 'characters': 12},
   'skipgrams': {'dataset': 'embedded'},
 }

@@ -1,0 +1,73 @@
+"""BERT (Devlin et al. 2019, arXiv 1810.04805) answering questions with spans of a passage: sections 4.2 and 4.3.
+
+  lmx train --config=experiments/bert/squad.py:squad --workdir=runs/squad --config.train.init_from=runs/bert
+    --config.data.manual_dir=DIR
+
+runs/bert is a run of BERT, pre-trained here or imported; sizes and tokenizer are taken from it. DIR holds
+train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
+
+  variant  figures of the validation split                        published, BERT base / large
+  squad    exact match and F1                                     80.8, 88.5 / 84.1, 90.9 (table 2, one model)
+  squad2   the same, '' being an answer; and the best thresholds  - / 78.7, 81.9 (table 3)
+  own      questions of yours: train*.json(l), dev*.json(l)
+  tiny     made-up questions on the embedded corpus: seconds on a CPU
+
+The work directory then holds predictions.json, nbest_predictions.json and, with questions without an answer,
+null_odds.json as the official evaluation reads them. The threshold of version 2.0 is chosen on the validation split:
+`best_f1_threshold` of results.json, to be given as --config.evaluation.null_threshold.
+
+Batch 32, rate 5e-5, 3 epochs (2.0: 48, 5e-5, 2 epochs), windows of 384 tokens 128 apart, questions of at most 64,
+answers of at most 30 (run_squad.py), a tenth of the updates warm-up, linear decay, weight decay 0.01 except on
+LayerNorm and biases, clipping at 1. Option `adam=corrected`: see experiments/bert/tasks.py; `epochs`, `lr`.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('squad', 'squad2', 'own', 'tiny')
+TABLE = [
+  common.Row('bert/squad1.1/base/dev_em', 'squad', 'valid', 'exact_match', 80.8, 'one model'),
+  common.Row('bert/squad1.1/base/dev_f1', 'squad', 'valid', 'f1', 88.5, 'one model'),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=0.0, lr=5e-5)
+  second = variant == 'squad2'
+  base = {
+    'name': f'bert_{variant}',
+    'model': {'name': 'bert', 'variant': 'base'},
+    'objective': {'name': 'span'},
+    'data': {
+      'dataset': 'squad_files' if variant == 'own' else variant,
+      'tokenizer': 'wordpiece',
+      'lower_case': True,
+      'batching': {'name': 'questions', 'buckets': (128, 192, 256)},
+      'batch_size': 48 if second else 32,
+      'length': 384,
+    },
+    'optim': {
+      'optimizer': 'bert_adam' if options.adam == 'released' else 'adamw',
+      'eps': 1e-6,
+      'lr': options.lr,
+      'weight_decay': 0.01,
+      'clip_norm': 1.0,
+      'schedule': 'linear',
+      'schedule_origin': 'from_zero' if options.adam == 'released' else 'after_warmup',
+      'warmup_fraction': 0.1,
+      'groups': common.DECAY_MATRICES_ONLY,
+    },
+    'train': {'epochs': options.epochs or (2.0 if second else 3.0), 'init_parts': ('model',), 'like_init': True},
+    'evaluation': {'split': 'valid', 'which': 'last', 'baselines': False},
+  }
+  made_up = {
+    'data': {'dataset': 'embedded_questions', 'vocab_size': 500, 'length': 192, 'batching': {'buckets': (96,)}},
+    'optim': {'warmup_fraction': 0.0},
+    'train': {'epochs': 0.0},
+  }
+  return common.config(base, common.config(common.tiny(), made_up).to_dict() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(optim__lr=[5e-5, 3e-5], seed=[0, 1])

@@ -1,0 +1,181 @@
+"""Questions on passages, one window of a passage a row: [CLS] question [SEP] window [SEP] (Devlin et al. 2019, sections
+4.2 and 4.3).
+
+A passage that is too long is read in windows that begin `stride` tokens apart (google-research/bert, run_squad.py),
+each a row of its own; a question keeps its first `question_length` tokens. In training the answer of a window that does
+not hold all of it is [CLS], as that of a question without an answer. `starts_B` and `ends_B` are places in the row.
+`best_BT` marks the tokens of the passage for which this window is the one with the most context around them, and
+`passage_BT` all that are of the passage. In evaluation `index_B` is the number of the row; `windows` says which
+question each is of and where it begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmx.data.batching.base import sizes
+from lmx.data.batching.bucketed import POOL, Bucketed
+from lmx.errors import InputError, check_least, check_range
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Questions on passages.
+
+  Attributes:
+    stride: tokens from the beginning of a window to that of the next.
+    question_length: most tokens of a question.
+    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
+    pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
+  """
+
+  name: str = 'questions'
+  stride: int = 128  # run_squad.py
+  question_length: int = 64  # run_squad.py
+  buckets: tuple[int, ...] = ()
+  pool: int = POOL
+
+  def __post_init__(self):
+    check_least('data.batching', self, stride=1, question_length=1, pool=0)
+    for bucket in self.buckets:
+      check_range('data.batching.buckets: one', bucket, 1)
+
+
+class Windows(NamedTuple):
+  """The rows of a split.
+
+  Attributes:
+    question_F: number of the question of each.
+    begin_F: the token of the passage that its window begins with.
+    size_F: tokens of the passage in it.
+    place_F: place in the row where the passage begins.
+  """
+
+  question_F: np.ndarray
+  begin_F: np.ndarray
+  size_F: np.ndarray
+  place_F: np.ndarray
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  if data.tokenizer != 'wordpiece':
+    raise InputError(
+      f'data.batching "questions" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"')
+  if data.reverse:
+    raise InputError('data.reverse cannot be had with data.batching "questions"')
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questions:
+  """The batches of a split by the `data` section."""
+  if not corpus.manifest.get('spans'):
+    raise InputError(f'data set {corpus.manifest["dataset"]["name"]} has no questions on passages; data.batching '
+                     '"questions" needs one, such as squad or squad_files')  # fmt: skip
+  tokenizer = corpus.tokenizer
+  return Questions(
+    corpus.splits[split], *sizes(data, train), marks=(tokenizer.cls_id, tokenizer.sep_id), end_id=tokenizer.eos_id,
+    cfg=data.batching, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
+
+
+def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: int) -> Windows:
+  """Cuts passages into windows.
+
+  Args:
+    passage_I: tokens of each passage.
+    question_I: tokens of each question, as they are read.
+    length: of a row, three marks and the question included.
+    stride: from window to window.
+  """
+  found: list[tuple[int, int, int, int]] = []
+  for i, (passage, question) in enumerate(zip(passage_I.tolist(), question_I.tolist(), strict=True)):
+    room, begin = length - question - 3, 0
+    while True:
+      size = min(passage - begin, room)
+      found.append((i, begin, size, question + 2))
+      if begin + size >= passage:
+        break
+      begin += min(size, stride)
+  return Windows(*np.asarray(found, np.int64).reshape(-1, 4).T)
+
+
+class Questions(Bucketed):
+  """Batches with tokens_BT, valid_BT, types_BT, passage_BT, best_BT, starts_B, ends_B, row_weights_B and index_B.
+
+  Args:
+    split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
+    batch_size: rows of the global batch.
+    length: most tokens of a row.
+    marks: ids of [CLS] and [SEP].
+    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    cfg: the `batching` section.
+    vocab_size: of the tokenizer.
+    seed: of the order.
+    train: epochs without end, in drawn order; else one pass.
+    shuffle: whether the order is drawn; else rows come as questions do in the corpus.
+  """
+
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, marks: tuple[int, int], end_id: int | None, cfg: Config,
+    vocab_size: int, seed: int, train: bool, shuffle: bool = True,
+  ):  # fmt: skip
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    if length < cfg.question_length + 3 + 1:
+      raise InputError(f'data.length is {length}, which has no room for a question of data.batching.question_length '
+                       f'{cfg.question_length} tokens, three marks and a passage')  # fmt: skip
+    self._marks = marks
+    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
+    if end_id is not None:
+      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
+    self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
+    self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride)
+    self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
+    self._best_F = _best(self.windows, full_I2[:, 0])
+    self._sizes = self.windows.place_F + self.windows.size_F + 1
+    if train:
+      cut = int((full_I2[:, 1] > cfg.question_length).sum())
+      more = len(self.windows.begin_F) - len(full_I2)
+      self.notes = (f'{len(full_I2):,} questions of split {split.name} in {len(self._sizes):,} windows '
+                    f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',)  # fmt: skip
+    self._arrange(cfg.buckets, 'windows', cfg.pool)
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    B, T = len(example_B), self._padded(self._sizes[example_B].max())
+    tokens_BT, types_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32)
+    passage_BT, best_BT, span_B2 = np.zeros((B, T), bool), np.zeros((B, T), bool), np.zeros((B, 2), np.int32)
+    cls, sep = (np.asarray([mark]) for mark in self._marks)
+    for b, f in enumerate(example_B):
+      i, begin, size, place = (int(x[f]) for x in self.windows)
+      question = self._read(self._begin_I2[i, 1] + np.arange(self._question_I[i]))
+      passage = self._read(self._begin_I2[i, 0] + begin + np.arange(size))
+      tokens_BT[b, : place + size + 1] = np.concatenate([cls, question, sep, passage, sep])
+      types_BT[b, place : place + size + 1] = 1
+      passage_BT[b, place : place + size] = True
+      best_BT[b, place : place + size] = self._best_F[f]
+      first, last = self._answer_I2[i]
+      if first >= begin and last < begin + size:
+        span_B2[b] = first - begin + place, last - begin + place
+    valid_BT = (np.arange(T) < self._sizes[example_B][:, None]) & live_B[:, None]
+    zero = lambda x_BT: np.where(valid_BT, x_BT, np.zeros((), x_BT.dtype))
+    return dict(
+      tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT), passage_BT=zero(passage_BT),
+      best_BT=zero(best_BT), starts_B=np.where(live_B, span_B2[:, 0], 0), ends_B=np.where(live_B, span_B2[:, 1], 0),
+      row_weights_B=live_B.astype(np.float32))
+
+
+def _best(found: Windows, passage_I: np.ndarray) -> list[np.ndarray]:
+  """For each window which of its tokens it has the most context of: the least of what is on either side, and a
+  hundredth of the window's size, as run_squad.py has it; of two alike the first."""
+  score_I = [np.full(size, -np.inf) for size in passage_I]
+  winner_I = [np.zeros(size, np.int64) for size in passage_I]
+  for f, (i, begin, size, _) in enumerate(zip(*found, strict=True)):
+    at = np.arange(size)
+    score = np.minimum(at, size - 1 - at) + 0.01 * size
+    part = slice(begin, begin + size)
+    better = score > score_I[i][part]
+    score_I[i][part] = np.where(better, score, score_I[i][part])
+    winner_I[i][part] = np.where(better, f, winner_I[i][part])
+  return [winner_I[i][begin : begin + size] == f for f, (i, begin, size, _) in enumerate(zip(*found, strict=True))]

@@ -1,0 +1,59 @@
+"""What the builders of questions share: an example is two documents, the passage and then the question."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow_datasets.public_api as tfds
+
+from lmx.data.builders import base, questions
+from lmx.errors import InputError
+
+
+@dataclasses.dataclass
+class QuestionConfig(base.TextConfig):
+  """Options of a data set of questions.
+
+  Attributes:
+    pattern: squad_files: directory with the user's files.
+  """
+
+  pattern: str = ''
+
+
+class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
+  """The label of the passage is where the first answer stands, that of the question all answers and the id."""
+
+  BUILDER_CONFIGS = [QuestionConfig(name='default'), QuestionConfig(name='unchecked', check_sizes=False)]
+
+  def documents(self, split: str, paths: Any) -> Iterator[base.Document]:
+    count = 0
+    for path in paths[split]:
+      for question in questions.read(path):
+        yield f'{question.id}.0', question.context, question.span
+        yield f'{question.id}.1', question.question, question.label
+        count += 1
+    published = questions.PUBLISHED.get(self.name, {}).get(split, count)
+    if self.builder_config.check_sizes and count != published:
+      raise InputError(f'data set {self.name}, split {split}: expected {published:,} questions, found {count:,} in '
+                       f'{", ".join(paths[split])}; check the files, or set data.check_sizes=False')  # fmt: skip
+
+  def sizes(self, text: Any) -> dict[str, int]:
+    del text
+    return {}
+
+  def urls(self) -> dict[str, str]:
+    return {}
+
+  def downloaded(self, paths: dict[str, str]) -> Any:
+    del paths
+    raise InputError(f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir')
+
+  def found(self, directory: str) -> Any:
+    return questions.find(self.name, self.builder_config.pattern or directory)
+
+  def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
+    paths = self._paths(dl_manager)
+    return {split: self._generate_examples(split, paths) for split in paths}

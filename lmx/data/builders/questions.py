@@ -1,0 +1,125 @@
+"""Questions on passages whose answers are spans of the passage: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
+
+Read are the published JSON ({"data": [{"title", "paragraphs": [...]}]}) and JSON lines, a paragraph a line, each also
+as .gz. A paragraph is {"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}], "is_impossible"}]}.
+No TFDS here, so a token cache that is complete can be found without importing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from lmx.data.builders import files
+from lmx.errors import InputError
+
+LAYOUTS = {
+  'squad': files.Layout(('', 'squad'), {'train': ('train-v1.1.json',), 'valid': ('dev-v1.1.json',)}),
+  'squad2': files.Layout(('', 'squad2', 'squad'), {'train': ('train-v2.0.json',), 'valid': ('dev-v2.0.json',)}),
+}
+ENDINGS = ('.json', '.jsonl', '.json.gz', '.jsonl.gz')
+PUBLISHED = {'squad': {'train': 87_599, 'valid': 10_570}, 'squad2': {'train': 130_319, 'valid': 11_873}}
+
+
+class Question(NamedTuple):
+  """A question on a passage.
+
+  Attributes:
+    id: as the file has it.
+    context: the passage.
+    question: what is asked.
+    answers: texts and where each begins in the passage, in code points; () where the passage has no answer.
+  """
+
+  id: str
+  context: str
+  question: str
+  answers: tuple[tuple[str, int], ...]
+
+  @property
+  def label(self) -> str:
+    """The answers and the id as JSON, as they are kept beside the texts."""
+    return json.dumps({'id': self.id, 'answers': self.answers}, ensure_ascii=False)
+
+  @property
+  def span(self) -> str:
+    """'begin:end' of the first answer, 'none' where there is none."""
+    if not self.answers:
+      return 'none'
+    text, begin = self.answers[0]
+    return f'{begin}:{begin + len(text)}'
+
+
+def read(path: str) -> Iterator[Question]:
+  """The questions of a file, in order.
+
+  Raises:
+    InputError: no file of this form, a question twice, or an answer that does not stand where it is said to.
+  """
+  seen: set[str] = set()
+  for where, paragraph in _paragraphs(path):
+    try:
+      context, asked = paragraph['context'], paragraph['qas']
+      for qa in asked:
+        given = [] if qa.get('is_impossible') else [(a['text'], int(a['answer_start'])) for a in qa['answers']]
+        question = Question(str(qa['id']), context, qa['question'].strip(), tuple(dict.fromkeys(given)))
+        _check(question, f'{path}, {where}', seen)
+        yield question
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+      if isinstance(error, InputError):
+        raise
+      raise InputError(f'{path}, {where}: no paragraph of SQuAD ({type(error).__name__}: {error})') from None
+
+
+def _check(question: Question, where: str, seen: set[str]) -> None:
+  if question.id in seen:
+    raise InputError(f'{where}: question {question.id} is there twice')
+  seen.add(question.id)
+  if not question.question or not question.context.strip():
+    raise InputError(f'{where}: question {question.id} or its passage is empty')
+  for text, begin in question.answers:
+    if not text or question.context[begin : begin + len(text)] != text:
+      raise InputError(
+        f'{where}: question {question.id}: the answer "{text}" does not stand at {begin} of the passage, which has '
+        f'{len(question.context)} characters'
+      )
+
+
+def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
+  if path.removesuffix('.gz').endswith('.jsonl'):
+    for number, line in enumerate(files.read_lines(path), 1):
+      if line.strip():
+        try:
+          yield f'line {number}', json.loads(line)
+        except json.JSONDecodeError as error:
+          raise InputError(f'{path}, line {number}: not JSON ({error.msg})') from None
+    return
+  try:
+    articles = json.loads(b''.join(files.read_bytes(path)))['data']
+    paragraphs = [(i, j, p) for i, article in enumerate(articles) for j, p in enumerate(article['paragraphs'])]
+  except (ValueError, KeyError, TypeError) as error:
+    raise InputError(f'{path}: no file of SQuAD ({error})') from None
+  for i, j, paragraph in paragraphs:
+    yield f'article {i + 1}, paragraph {j + 1}', paragraph
+
+
+def find(name: str, directory: str) -> dict[str, list[str]]:
+  """Split -> files: of 'squad' and 'squad2' as published, of 'squad_files' those in the directory, by their names."""
+  if not os.path.isdir(directory):
+    raise InputError(f'data set {name}: {directory} is not a directory')
+  if name in LAYOUTS:
+    layout = LAYOUTS[name]
+    for folder in layout.folders:
+      found = {part: files._first(os.path.join(directory, folder), names) for part, names in layout.names.items()}
+      if found['train']:
+        return {part: [path] for part, path in found.items() if path}
+    raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
+  splits: dict[str, list[str]] = {}
+  for base in sorted(os.listdir(directory)):
+    if base.endswith(ENDINGS):
+      splits.setdefault(files.split_of(base), []).append(os.path.join(directory, base))
+  if 'train' not in splits:
+    raise InputError(f'data set {name}: {directory} holds no training file ({", ".join("*" + end for end in ENDINGS)})')
+  return splits

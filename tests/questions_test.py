@@ -1,0 +1,168 @@
+"""Questions on passages from files to answers: places of answers, windows, what a run leaves, and bad files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lmx import answers, restored
+from lmx.cli import main
+from lmx.data import corpus as corpora
+from lmx.data import pipeline
+from lmx.data.batching import questions as batching
+from lmx.data.builders import questions
+from lmx.errors import InputError
+
+PASSAGE = 'Zoë Brown-Lee wrote the first parser in 1987. It was 12,000 lines long; nobody read them all, she said.'
+ASKED = [
+  ('q1', 'Who wrote the first parser?', ['Zoë Brown-Lee', 'Brown-Lee']),
+  ('q2', 'How long was it?', ['12,000 lines']),
+  ('q3', 'What colour was it?', []),
+  ('q4', 'When?', ['1987']),
+]
+
+
+def paragraph(asked=ASKED, passage=PASSAGE, tag=''):
+  qas = [
+    {'id': f'{tag}{name}', 'question': question, 'is_impossible': not texts,
+     'answers': [{'text': text, 'answer_start': passage.index(text)} for text in texts]}
+    for name, question, texts in asked
+  ]  # fmt: skip
+  return {'context': passage, 'qas': qas}
+
+
+def put(folder, *, lines=True):
+  for split in ('train', 'dev'):
+    paragraphs = [paragraph(tag=f'{split}{i}') for i in range(4)]
+    if lines:
+      (folder / f'{split}.jsonl').write_text(''.join(json.dumps(p) + '\n' for p in paragraphs))
+    else:
+      (folder / f'{split}.json').write_text(json.dumps({'data': [{'title': 'x', 'paragraphs': paragraphs}]}))
+  return folder
+
+
+def load(folder, split='valid', train=False, **changes):
+  given = {'dataset': 'squad_files', 'manual_dir': str(folder), 'cache_dir': str(folder / 'cache'), 'batch_size': 4,
+           'tokenizer': 'wordpiece', 'vocab_size': 150, 'length': 96, **changes}  # fmt: skip
+  options = {'name': 'questions', 'question_length': 20, **given.pop('batching', {})}
+  cfg = pipeline.Config(**given, batching=options)
+  corpus = pipeline.load(cfg)
+  return corpus, pipeline.batches(cfg, corpus, split, 0, train=train)
+
+
+@pytest.mark.parametrize('lines', [True, False])
+def test_answers_stand_at_their_tokens(lines, tmp_path):
+  corpus, batches = load(put(tmp_path, lines=lines), length=200)
+  assert batches.examples == 16 and corpus.manifest['spans']
+  rows = {}
+  for step in range(batches.steps):
+    batch = batches(step)
+    for b, index in enumerate(batch['index_B']):
+      rows[int(index)] = {key: x[b] for key, x in batch.items()}
+  for i, (_, question, texts) in enumerate(ASKED):
+    row = rows[i]
+    tokens = row['tokens_BT'][row['valid_BT']].tolist()
+    asked, passage = (corpus.tokenizer.encode(text).tolist() for text in (question, PASSAGE))
+    cls, sep = corpus.tokenizer.cls_id, corpus.tokenizer.sep_id
+    assert tokens == [cls, *asked, sep, *passage, sep]
+    assert row['types_BT'].sum() == len(passage) + 1 and row['passage_BT'].sum() == row['best_BT'].sum() == len(passage)
+    start, end = row['starts_B'], row['ends_B']
+    if not texts:
+      assert start == end == 0
+    else:
+      assert tokens[start : end + 1] == corpus.tokenizer.encode(texts[0]).tolist()
+
+
+def test_long_passages_are_read_in_windows(tmp_path):
+  corpus, whole = load(put(tmp_path), length=200)
+  _, batches = load(tmp_path, batching={'stride': 6, 'question_length': 12}, length=30)
+  found, size = batches.windows, len(corpus.tokenizer.encode(PASSAGE))
+  best: dict = {}
+  for f in range(len(found.begin_F)):
+    i, begin, count, place = (int(x[f]) for x in found)
+    assert count <= 30 - place - 1 and place == len(corpus.tokenizer.encode(ASKED[i % 4][1])) + 2
+    for t in range(count):
+      best.setdefault((i, begin + t), []).append((bool(batches._best_F[f][t]), min(t, count - 1 - t) + 0.01 * count))
+  assert set(best) == {(i, t) for i in range(16) for t in range(size)}  # every token is in a window
+  assert all(sum(flag for flag, _ in seen) == 1 for seen in best.values())  # and has the most context in one
+  assert all(next(s for flag, s in seen if flag) == max(s for _, s in seen) for seen in best.values())
+  assert max(map(len, best.values())) > 1
+  begins = found.begin_F[found.question_F == 0]
+  assert np.diff(begins).tolist() == [6] * (len(begins) - 1)
+  batch = {key: np.concatenate([batches(s)[key] for s in range(batches.steps)]) for key in ('starts_B', 'index_B')}
+  starts = zip(batch['index_B'], batch['starts_B'], strict=True)
+  answered = {int(found.question_F[f]) % 4 for f, start in starts if start}
+  assert answered == {0, 1, 3}
+  assert 'windows' in load(tmp_path, 'train', train=True, length=30)[1].notes[0]
+  with pytest.raises(InputError, match='no room for a question'):
+    load(tmp_path, length=20)
+  assert batching.windows(np.array([5]), np.array([2]), 10, 3).begin_F.tolist() == [0]
+  assert whole.examples == 16
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  folder = put(tmp_path_factory.mktemp('questions'))
+  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'model.D': 32, 'data.manual_dir': folder,
+          'data.vocab_size': 150, 'data.length': 64, 'data.batching.buckets': '()', 'data.batching.stride': 20,
+          'data.batching.question_length': 20, 'data.batch_size': 8, 'train.epochs': 150, 'train.eval_every': 500,
+          'optim.lr': 3e-3, 'model.dropout_hidden': 0, 'model.dropout_attention': 0}  # fmt: skip
+  command = ['train', '--config=experiments/bert/squad.py:own', f'--workdir={folder}/run']
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
+  return folder / 'run'
+
+
+def test_a_run_learns_the_answers_and_leaves_them(run):
+  found = json.loads((run / 'results.json').read_text())
+  said = json.loads((run / 'predictions.json').read_text())
+  assert len(said) == found['questions'] == 16 and found['metric'] == 'f1'
+  for i in range(4):  # it was trained on the same questions
+    assert said[f'dev{i}q2'] == '12,000 lines' and said[f'dev{i}q3'] == '' and said[f'dev{i}q1'] in ASKED[0][2]
+  assert found['f1'] > 90 and found['unanswered_f1'] == 100 and found['best_f1'] >= found['f1']
+  odds = json.loads((run / 'null_odds.json').read_text())
+  assert odds['dev0q3'] > 0 > odds['dev0q2']
+  first = json.loads((run / 'nbest_predictions.json').read_text())['dev0q2']
+  assert first[0]['text'] == '12,000 lines' and sum(row['probability'] for row in first) == pytest.approx(1)
+  assert all(a['score'] >= b['score'] for a, b in zip(first, first[1:], strict=False))
+
+
+def test_thresholds_and_lengths_are_obeyed(run, capsys):
+  loaded = restored.load(run, overrides=['evaluation.null_threshold=-1e9'])
+  corpus = pipeline.load(loaded.run.data)
+  assert all(one.text == '' for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'))
+  loaded = restored.load(run, overrides=['evaluation.null_threshold=1e9', 'evaluation.answer_length=1'])
+  for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'):
+    assert one.text and len(corpus.tokenizer.encode(one.text)) == 1
+  assert main.main(['evaluate', f'--workdir={run}', '--split=valid', '--json']) == 0
+  assert json.loads(capsys.readouterr().out)['f1'] == json.loads((run / 'results.json').read_text())['f1']
+
+
+@pytest.mark.parametrize(
+  'content,message',
+  [
+    ('{', 'line 1: not JSON'),
+    (json.dumps({'context': 'x'}), 'line 1: no paragraph of SQuAD'),
+    (json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'the answer "she" does not stand at'),
+    (json.dumps(paragraph([('a', 'Who?', []), ('a', 'Who?', [])])), 'question a is there twice'),
+    (json.dumps(paragraph([('a', ' ', [])])), 'question a or its passage is empty'),
+  ],
+)
+def test_bad_files_are_named(content, message, tmp_path):
+  (tmp_path / 'train.jsonl').write_text(content + '\n')
+  with pytest.raises(InputError, match=message):
+    list(questions.read(str(tmp_path / 'train.jsonl')))
+
+
+def test_what_does_not_suit(tmp_path):
+  put(tmp_path)
+  with pytest.raises(InputError, match='does not say where its pieces come from'):
+    corpora.load('squad_files', 'words', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'))
+  with pytest.raises(InputError, match='"questions" needs .CLS. and .SEP.'):
+    load(tmp_path, tokenizer='bpe')
+  with pytest.raises(InputError, match='does not hold train-v2.0.json'):
+    questions.find('squad2', str(tmp_path))
+  (tmp_path / 'train-v1.1.json').write_text((put(tmp_path, lines=False) / 'train.json').read_text())
+  with pytest.raises(InputError, match=r'data set squad, split train: expected 87,599 questions, found 16'):
+    corpora.load('squad', 'wordpiece', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'))
