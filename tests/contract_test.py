@@ -378,10 +378,10 @@ def test_overfits_one_batch(name):
       updates, moments = optimizer.update(gradients, moments)
       return (optax.apply_updates(params, updates), moments), value
 
-    return jax.lax.scan(step, (params, optimizer.init(params)), None, length=300)[1]
+    return jax.lax.scan(step, (params, optimizer.init(params)), None, length=600)[1]
 
   losses = np.asarray(train(params))
-  assert losses[-1] < 0.25 * losses[0]
+  assert losses[-1] < 0.2 * losses[0]  # the machine with a memory has left its plateau after some 250 to 400
 
 
 @every_model
