@@ -229,6 +229,7 @@ def test_every_option_is_honoured():
     *(('experiments/transformer/wmt14.py', 'big', option) for option in ('pair=en_fr', 'fidelity=released')),
     ('experiments/bert/pretrain.py', 'base', 'fidelity=paper'),
     ('experiments/bert/pretrain.py', 'base', 'length=512'),
+    ('experiments/bert/pretrain.py', 'base', 'whole_word'),
     *(('experiments/bert/squad.py', 'squad', option) for option in ('adam=corrected', 'epochs=4', 'lr=3e-5')),
     *(('experiments/bert/tagging.py', 'wnut17', option) for option in ('adam=corrected', 'crf', 'epochs=4', 'lr=2e-5')),
     *(('experiments/bert/tasks.py', 'rte', option) for option in ('adam=corrected', 'epochs=4', 'lr=5e-5')),
@@ -263,6 +264,21 @@ def test_every_option_is_honoured():
     plain, changed = config.load(f'{path}:{variant}'), config.load(f'{path}:{variant},{option}')
     assert config.digest(plain) != config.digest(changed), f'{path}: {option}'
     config.to_run(changed, vocab_size=changed.data.vocab_size)
+
+
+@pytest.mark.parametrize(('fidelity', 'start'), [('released', 0), ('paper', 10_000)])
+def test_berts_two_phases_are_one_schedule(fidelity, start):
+  first, second = (
+    config.to_run(config.load(f'experiments/bert/pretrain.py:base,fidelity={fidelity},length={length}'), 1000)
+    for length in (128, 512)
+  )
+  rate, later = (build.rate(run.optim, run.train.steps, 1) for run in (first, second))
+  wanted = lambda update: pytest.approx(1e-4 * (1_000_000 - update) / (1_000_000 - start), rel=1e-4, abs=1e-12)
+  assert first.train.steps + second.train.steps == 1_000_000
+  for update in (10_000, 500_000, 900_000):
+    assert float(rate(update)) == wanted(update)
+  for update in (900_000, 950_000, 1_000_000):
+    assert float(later(update - 900_000)) == wanted(update)
 
 
 def test_arguments_are_checked():

@@ -14,7 +14,7 @@ is the first 900,000 steps, and `length=512` the last 100,000, begun from the fi
   lmx train --config=experiments/bert/pretrain.py:base,length=512 --workdir=runs/bert512 --config.data.manual_dir=DIR
     --config.train.init_from=runs/bert --config.data.tokenizer_path=runs/bert/tokenizer
 
-Each run has a schedule of its own, so the second warms up again where the paper's rate goes on falling.
+Together their rates are one line that falls to 0 at update 1,000,000; Adam's means begin anew in the second.
 
   variant    layers / width  held-out masked-LM perplexity                            hardware and time
   turc_tiny  2 / 128         none printed (GLUE score 64.2, Turc et al. 1908.08962)   one GPU, hours
@@ -26,7 +26,8 @@ Each run has a schedule of its own, so the second warms up again where the paper
   tiny       2 / 128 on the embedded corpus: seconds on a CPU
 
 Option `fidelity`: 'released' (default) counts the linear decay from step 0, as google-research/bert does, so the rate
-jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up.
+jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: all pieces
+of a word are masked together, as in the large models that google-research/bert released in May 2019.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from experiments import common
 
 VARIANTS = ('base', 'large', 'medium', 'small', 'mini', 'turc_tiny', 'tiny')
 ORIGIN = {'released': 'from_zero', 'paper': 'after_warmup'}
+WARMUP, RATE = 10_000, 1e-4
 MAX_PREDICTIONS = {128: 20, 512: 77}  # README of the released code: about 0.15 of the length
+PHASES = {128: 900_000, 512: 100_000}  # updates of each length, appendix A.2
 _NOTE = 'held-out training data; Books and Wikipedia as of 2018'
 TABLE = [
   common.Row('bert/ablation_size/l12_h768_a12/mlm_ppl', 'base', 'valid', 'ppl', 3.99, _NOTE),
@@ -43,9 +46,18 @@ TABLE = [
 ]
 
 
+def _line(length: int, fidelity: str) -> dict[str, float]:
+  """The part of the schedule of both phases that falls to updates of this length."""
+  warm = WARMUP if fidelity == 'paper' else 0
+  left = PHASES[512] / (sum(PHASES.values()) - warm)
+  if length == 128:
+    return {'lr': RATE, 'warmup_steps': WARMUP, 'end_fraction': left}
+  return {'lr': RATE * left, 'warmup_steps': 0, 'end_fraction': 0.0}
+
+
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
-    arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512')
+    arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False
   )
   length = int(options.length)
   large = variant == 'large'
@@ -62,23 +74,24 @@ def get_config(arg: str = ''):
       'tokenizer': 'wordpiece',
       'lower_case': True,
       'vocab_size': 30522,
-      'batching': {'name': 'pairs', 'max_predictions': MAX_PREDICTIONS[length]},
+      'batching': {
+        'name': 'pairs', 'max_predictions': MAX_PREDICTIONS[length], 'whole_word': options.whole_word,
+      },
       'batch_size': 256,
       'length': length,
     },
     'optim': {
       'optimizer': 'bert_adam',
-      'lr': 1e-4,
       'weight_decay': 0.01,
       'clip_norm': 1.0,
       'schedule': 'linear',
       'schedule_origin': ORIGIN[options.fidelity],
-      'warmup_steps': 10_000,
+      **_line(length, options.fidelity),
       'groups': common.DECAY_MATRICES_ONLY,
       'accumulate': 4 if large else 1,
     },
     'train': {
-      'steps': 900_000 if length == 128 else 100_000,
+      'steps': PHASES[length],
       'eval_every': 10_000,
       'log_every': 100,
     },
