@@ -14,6 +14,8 @@ import pytest
 # cores and XLA aborts after 40 s.
 os.environ.setdefault('NPROC', '16')
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+# lmx leaves memory as it is where one of these is set: many programs one after the other would hold on to too much.
+os.environ.setdefault('MALLOC_TRIM_THRESHOLD_', str(128 * 1024))
 if '--xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
   # Most of a test's time is compiling, so XLA is told not to optimise, and to write its loops by the older of its two
   # emitters, which takes less than half as long.

@@ -23,6 +23,7 @@ LEAVES = {
   'errors': set(),
   'types': set(),
   'parts': {'errors'},
+  'memory': set(),
   'layers': {'types', 'errors'},
   'models': {'types', 'errors', 'parts', 'layers'},
   'objectives': {'types', 'errors', 'parts', 'layers', 'metrics'},

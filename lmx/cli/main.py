@@ -13,6 +13,7 @@ import os
 import sys
 from types import ModuleType
 
+from lmx import memory
 from lmx.errors import InputError, NonFiniteLoss, nearest
 
 COMMANDS = {
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     args = parse(argv)
+    memory.keep()
     return _module(args.command).run(args)
   except InputError as error:
     print(f'lmx: {error}', file=sys.stderr)
