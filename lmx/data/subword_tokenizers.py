@@ -50,15 +50,16 @@ class _Subwords(Tokenizer):
 
 
 def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
-  """The tokenizer with further special tokens behind its own entries.
+  """The tokenizer with further special tokens behind its own entries; those that it has already stay where they are.
 
   Raises:
-    InputError: the tokenizer is not of pieces of words, or a name is an entry of its already.
+    InputError: the tokenizer is not of pieces of words, or a name is an ordinary entry of its already.
   """
   if not isinstance(tokenizer, _Subwords):
     raise InputError(f'data.special_tokens needs a tokenizer of pieces of words, not "{tokenizer.kind}"')
   model = hf.Tokenizer.from_str(tokenizer._model.to_str())
-  taken = [name for name in names if model.token_to_id(name) is not None]
+  special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
+  taken = [name for name in names if model.token_to_id(name) is not None and name not in special]
   if taken or len(set(names)) < len(names):
     raise InputError(f'data.special_tokens: {", ".join(taken or names)} in the vocabulary already')
   model.add_special_tokens(list(names))

@@ -3,12 +3,13 @@
   form   one text              two texts
   bert   [CLS] a [SEP]         [CLS] a [SEP] b [SEP], of token types 0 0 0 1 1     (Devlin et al. 2019, figure 4)
   gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
+  plain  a                     a b                                                 (classes of transformers on GPT-2)
 
 A row of a question with choices is as many sequences: for `bert` a is the context and b the question with a choice
-(Devlin et al. 2019, section 4.4), for `gpt` a is the context with the question and b a choice (Radford et al. 2018,
-section 3.3).
+(Devlin et al. 2019, section 4.4), else a is the context with the question and b a choice (Radford et al. 2018, section
+3.3).
 
-What stands for the row is the first token of `bert` and the last of `gpt`, whose three marks are
+What stands for the row is the first token of `bert` and the last of the others; the three marks of `gpt` are
 `data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
 (section 3.3), a row is made both ways around. Where a row is several sequences the keys have an axis G after the rows:
 `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are no table are rows of one text.
@@ -30,7 +31,7 @@ from lmx.data.batching.base import sizes
 from lmx.data.batching.bucketed import POOL, Bucketed
 from lmx.errors import InputError, check_choice, check_least, check_range
 
-FORMS = ('bert', 'gpt')
+FORMS = ('bert', 'gpt', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
 
 
@@ -39,7 +40,7 @@ class Config:
   """Rows of one text or two.
 
   Attributes:
-    form: 'bert' or 'gpt', see the module's docstring.
+    form: 'bert', 'gpt' or 'plain', see the module's docstring.
     both_orders: make a row of two texts both ways around.
     buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
     pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
@@ -78,8 +79,10 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
   if cfg.both_orders and (documents != 2 or choices):
     raise InputError('data.batching.both_orders needs rows of two texts; these have '
                      + ('choices' if choices else f'{documents}'))  # fmt: skip
-  marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
-  if cfg.form == 'gpt':
+  marks: tuple[int, ...] = ()
+  if cfg.form == 'bert':
+    marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
+  elif cfg.form == 'gpt':
     marks = tuple(tokenizer.token_id(name) for name in data.special_tokens)
   return Texts(
     corpus.splits[split], *sizes(data, train), sequences=sequences(cfg, documents, choices), documents=documents,
@@ -113,7 +116,7 @@ class Texts(Bucketed):
     length: most tokens of a sequence.
     sequences: of a row, see `sequences`.
     documents: of a row.
-    marks: ids of [CLS], [SEP] and [SEP], or of GPT's start, delimiter and classify.
+    marks: ids of [CLS], [SEP] and [SEP], or of GPT's start, delimiter and classify; () for none.
     end_id: what ends a document in the corpus and is left away here; None for nothing.
     cfg: the `batching` section.
     vocab_size: of the tokenizer.
@@ -128,17 +131,18 @@ class Texts(Bucketed):
     shuffle: bool = True,
   ):  # fmt: skip
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._cfg, self._marks, self._sequences = cfg, marks, sequences
+    self._cfg, self._marks, self._sequences = cfg, np.asarray(marks, np.int64), sequences
     begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
     if end_id is not None:
       end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
     self._begin_IN, full_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     texts = len(sequences[0])
-    if length < 1 + 2 * texts:
-      raise InputError(f'data.length is {length}, which has no room for {texts} texts and {1 + texts} marks')
-    self._kept = [_kept(full_IN, sequence, length - 1 - texts) for sequence in sequences]
+    around = 1 + texts if marks else 0
+    if length < texts + around:
+      raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
+    self._kept = [_kept(full_IN, sequence, length - around) for sequence in sequences]
     totals = [np.sum([kept_I for text in kept for kept_I in text], axis=0) for kept in self._kept]
-    self._sizes = np.max(totals, axis=0) + 1 + texts
+    self._sizes = np.max(totals, axis=0) + around
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
     wanted = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
     short = int((np.stack(wanted) > np.stack(totals)).any(axis=0).sum())
@@ -172,11 +176,11 @@ class Texts(Bucketed):
     size_B = np.zeros(len(example_B), np.int64)
     texts = len(self._sequences[g])
     for b, i in enumerate(example_B):
-      row, first = [np.asarray(self._marks[:1])], 0
+      row, first = [self._marks[:1]], 0
       for n, (text, kept) in enumerate(zip(self._sequences[g], self._kept[g], strict=True)):
         for part, kept_I in zip(text, kept, strict=True):
           row.append(self._read(self._begin_IN[i, part] + np.arange(kept_I[i])))
-        row.append(np.asarray([self._marks[2 if n == texts - 1 else 1]]))
+        row.append(self._marks[2:] if n == texts - 1 else self._marks[1:2])
         first = first or sum(map(len, row))  # where the second text begins
       tokens = np.concatenate(row)
       size_B[b] = len(tokens)

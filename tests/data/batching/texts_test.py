@@ -89,6 +89,23 @@ def test_gpt_reads_start_delimiter_classify(folder):
   assert size - 3 not in corpus.tokenizer.encode('_start_')  # written in a text it is text
 
 
+def test_plain_rows_have_no_marks(folder):
+  corpus, batches = load(folder, 'plain', train=False)
+  for i, row in enumerate(rows()):
+    a, b = (corpus.tokenizer.encode(row[key]).tolist() for key in ('one', 'two'))
+    found = by_index(batches)[i]
+    assert found['tokens_BT'][found['valid_BT']].tolist() == a + b and found['tokens_BT'].dtype == np.int32
+
+
+def test_marks_that_a_tokenizer_has_already_stay_where_they_are(folder):
+  corpus, _ = load(folder, 'gpt', train=False)
+  corpus.tokenizer.save(str(folder / 'tokenizer'))
+  again, _ = load(folder, 'gpt', train=False, tokenizer_path=str(folder / 'tokenizer'))
+  assert again.tokenizer.hash == corpus.tokenizer.hash
+  with pytest.raises(InputError, match='in the vocabulary already'):
+    load(folder, 'gpt', train=False, tokenizer_path=str(folder / 'tokenizer'), special_tokens=('_start_', 'b', 'x'))
+
+
 def test_both_orders(folder):
   _, one = load(folder, 'gpt', train=False)
   _, two = load(folder, 'gpt', train=False, batching={'both_orders': True})
