@@ -1,7 +1,7 @@
 """Weights that others trained become a run, and a run becomes a folder that others load.
 
-An imported run is a work directory like any other: it is loaded, measured, written with, and named in
-`train.init_from`. It has made no updates.
+An imported run is a work directory like any other: it is loaded, measured, written with, says what it was trained to
+say of new rows, and is named in `train.init_from`. It has made no updates.
 """
 
 from __future__ import annotations
@@ -17,15 +17,25 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from lmx import checkpoint, log, restored
+from lmx import checkpoint, log, objectives, predictions, restored
 from lmx import config as config_lib
 from lmx.data import tokenizers
+from lmx.data.rules import RULES
 from lmx.errors import InputError
 from lmx.interop import huggingface, openai
+from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 
 HUB = 'hub:'
+# Objective -> section `data`: a data set whose rows have such a form; its files are only needed to measure on it.
+_ROWS: dict[str, dict[str, Any]] = {
+  'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
+  'regress': {'dataset': 'table_files', 'scores': True, 'batching': {'name': 'texts'}},
+  'multiple_choice': {'dataset': 'swag', 'batching': {'name': 'texts'}},
+  'tag': {'dataset': 'conll2003', 'batching': {'name': 'tagged', 'form': 'bert'}},
+  'span': {'dataset': 'squad_files', 'batching': {'name': 'questions'}},
+}
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list[str]:
@@ -49,20 +59,32 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   released = (epath.Path(directory) / openai.SHAPES).exists()
   folder = openai.read(directory) if released else folders.read(directory)
   tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=folder.lower_case)
-  config = config_lib.resolve(_config(folder, str(workdir / 'tokenizer')), overrides)
-  run = config_lib.to_run(config, tokenizer.vocab_size)
-  found = huggingface.from_hf(folder.name, run.model, folder.tensors)
+  config = config_lib.resolve(_config(folder, tokenizer, str(workdir / 'tokenizer')), overrides)
+  config, run = _settled(config, folder, tokenizer.vocab_size)
+  found = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
   if not found['objective'] and 'next_sentence' in config.objective:
     config.unlock()
     config.objective.next_sentence = False
     run = config_lib.to_run(config.lock(), tokenizer.vocab_size)
   params, drawn = _complete(run, found)
+  names = list(folder.labels) if run.objective_name == 'classify' else []
+  record = {'hash': '', 'imported_from': source, 'label_names': names}
+  _write(workdir, params, tokenizer, config, record)
+  sizes = [np.size(x) for x in jax.tree.leaves(params)]
+  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {tokenizer.vocab_size:,} entries of '
+           f'{tokenizer.kind}']  # fmt: skip
+  lines += _said(folder, run)
+  return lines + ([f'not in the files, so drawn anew: {", ".join(drawn)}'] if drawn else [])
+
+
+def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record: dict[str, Any]) -> None:
+  """The work directory, whole or not at all."""
   part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
+  extra = {'versions': log.versions(), 'imported_from': record['imported_from']}
   try:
     tokenizer.save(str(part / 'tokenizer'))
     with checkpoint.Checkpoints(part / 'checkpoints') as checkpoints:
-      checkpoints.save(0, {'params': params}, {'versions': log.versions(), 'imported_from': source}, block=True)
-    record = {'hash': '', 'imported_from': source, 'label_names': []}
+      checkpoints.save(0, {'params': params}, extra, block=True)
     (part / 'data.json').write_text(json.dumps(record, indent=1) + '\n')
     (part / 'config.json').write_text(json.dumps(config.to_dict(), indent=1) + '\n')
     if workdir.exists():
@@ -73,13 +95,9 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   finally:
     if part.exists():
       part.rmtree()
-  sizes = [np.size(x) for x in jax.tree.leaves(params)]
-  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {tokenizer.vocab_size:,} entries of '
-           f'{tokenizer.kind}']  # fmt: skip
-  return lines + ([f'not in the files, so drawn anew: {", ".join(drawn)}'] if drawn else [])
 
 
-def _config(folder: folders.Folder, tokenizer: str) -> dict[str, Any]:
+def _config(folder: folders.Folder, tokenizer: Any, path: str) -> dict[str, Any]:
   """What an imported run is configured as; nothing is trained, and data is named when it is measured."""
   variants = registry.get(folder.name).VARIANTS
   named = (name for name, sizes in variants.items() if all(folder.fields.get(k) == v for k, v in sizes.items()))
@@ -87,12 +105,56 @@ def _config(folder: folders.Folder, tokenizer: str) -> dict[str, Any]:
   return {
     'name': f'{folder.name}_imported',
     'model': {'name': folder.name, 'variant': next(named, next(iter(variants))), **folder.fields},
+    'objective': dict(folder.objective),
     'data': {
-      'tokenizer': folder.tokenizer, 'tokenizer_path': tokenizer, 'lower_case': folder.lower_case,
-      'batching': 'windows' if registry.get(folder.name).CAUSAL else 'pairs', 'length': length, 'batch_size': 8,
+      'tokenizer': folder.tokenizer, 'tokenizer_path': path, 'lower_case': folder.lower_case,
+      'length': length, 'batch_size': 8, **_rows(folder, tokenizer),
     },
     'train': {'steps': 1},
   }  # fmt: skip
+
+
+def _rows(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
+  """What section `data` says of rows: as the objective reads them, and as the model does."""
+  if not folder.objective:
+    return {'batching': 'windows' if registry.get(folder.name).CAUSAL else 'pairs'}
+  data = _ROWS[folder.objective['name']]
+  if data['batching']['name'] != 'texts':
+    return data
+  if folder.tokenizer == 'wordpiece':
+    return data | {'batching': {'name': 'texts', 'form': 'bert'}}
+  if any(tokenizer.token_id(mark) is None for mark in folder.marks):
+    return data | {'batching': {'name': 'texts', 'form': 'plain'}}
+  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': folder.marks}
+
+
+def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, config_lib.Run]:
+  """(the config, the run) with what the labels and the form of the rows decide; see `config.with_corpus`."""
+  run = config_lib.to_run(config, vocab_size)
+  objective, rules = objectives.get(run.objective_name), RULES[run.data.dataset]
+  if not folder.objective or not hasattr(objective, 'settle'):
+    return config, run
+  manifest = {
+    'dataset': {'name': run.data.dataset}, 'label_names': list(folder.labels), 'token_label_names': folder.labels,
+    'scores': run.data.scores or rules.scores, 'choices': rules.choices, 'spans': rules.spans,
+  }  # fmt: skip
+  settled = config.copy_and_resolve_references().unlock()
+  settled.objective.update(dataclasses.asdict(objective.settle(run.objective, manifest)))
+  return settled.lock(), config_lib.to_run(settled, vocab_size)
+
+
+def _said(folder: folders.Folder, run: config_lib.Run) -> list[str]:
+  """Lines on what a fine-tuned model says, and of what rows."""
+  if not folder.objective:
+    return []
+  words = f'read as {folder.architecture}, objective "{run.objective_name}"'
+  lines = [words + (f', labels {", ".join(folder.labels)}' if run.objective_name in ('classify', 'tag') else '')]
+  if run.data.dataset == 'table_files':
+    lines.append(f'rows have texts {", ".join(run.data.texts)}; others are named with '
+                 '--config.data.texts="(\'premise\',\'hypothesis\')"')  # fmt: skip
+  if run.objective_name == 'multiple_choice':
+    lines.append(f'rows have the columns of {run.data.dataset}; others are named with --config.data.dataset')
+  return lines
 
 
 def _complete(run: config_lib.Run, found: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -128,15 +190,26 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     Lines that say what was written.
 
   Raises:
-    InputError: no run is there, or its model has no such form.
+    InputError: no run is there, or no class of transformers computes the same.
   """
   loaded = restored.load(workdir, which)
+  run, data = loaded.run, loaded.run.data
   cfg = loaded.cfg if loaded.cfg.V else dataclasses.replace(loaded.cfg, V=loaded.tokenizer.vocab_size)
+  if getattr(data.batching, 'both_orders', False):
+    raise InputError(f'{workdir} reads rows both ways around and adds the two (data.batching.both_orders), which no '
+                     'class of transformers does')  # fmt: skip
   names = folders.write(
-    to, loaded.run.model_name, cfg, loaded.params, loaded.tokenizer.content(), loaded.run.data.lower_case
-  )
+    to, run.model_name, cfg, loaded.params, architectures.Task(run.objective_name, run.objective, _labels(loaded)),
+    loaded.tokenizer.content(), data.lower_case, data.special_tokens,
+  )  # fmt: skip
   lines = [f'wrote {", ".join(names)} to {to}']
   if 'tokenizer.json' not in names:
     lines.append(f'a tokenizer of kind {loaded.tokenizer.kind} has no form there and was left out')
   return lines
 
+
+def _labels(loaded: restored.Restored) -> list[str]:
+  """Names of the labels of a run, [] where it has none."""
+  if loaded.run.objective_name == 'tag':
+    return list(loaded.run.objective.labels)
+  return predictions.label_names(loaded) if loaded.run.objective_name == 'classify' else []

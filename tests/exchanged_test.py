@@ -180,7 +180,7 @@ def test_nothing_is_overwritten(made, tmp_path):
 
 def test_models_without_such_a_form(tmp_path):
   with pytest.raises(InputError, match='is not written as a folder; those that are: bert, gpt, gpt2'):
-    huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, {})
+    huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, None, {})
 
 
 def test_the_hub_is_asked_for_what_is_needed(made, tmp_path, monkeypatch):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import lmx
-from lmx import decode, exchanged
+from lmx import decode, exchanged, predictions
+from lmx.cli import main
 from lmx.data import tokenizers
 
 torch = pytest.importorskip('torch')
@@ -150,3 +151,191 @@ def test_exported_pairs_have_the_marks_of_bert(folders, tmp_path):
   a, b = ours.encode('one name').tolist(), ours.encode('a list').tolist()
   assert pair['input_ids'] == [ours.cls_id, *a, ours.sep_id, *b, ours.sep_id]
   assert pair['token_type_ids'] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+
+
+LABELS = ('up', 'down', 'strange')
+NAMED = dict(id2label=dict(enumerate(LABELS)), label2id={label: i for i, label in enumerate(LABELS)})
+# What is tested -> class of transformers, model, further fields of its config.
+HEADS = {
+  'classification': ('BertForSequenceClassification', 'bert', NAMED),
+  'regression': ('BertForSequenceClassification', 'bert', dict(num_labels=1, problem_type='regression')),
+  'tagging': ('BertForTokenClassification', 'bert', NAMED | dict(classifier_dropout=0.25)),
+  'questions': ('BertForQuestionAnswering', 'bert', {}),
+  'choices': ('BertForMultipleChoice', 'bert', {}),
+  'masked': ('BertForMaskedLM', 'bert', {}),
+  'gpt_double': ('OpenAIGPTDoubleHeadsModel', 'gpt', {}),
+  'gpt2_double': ('GPT2DoubleHeadsModel', 'gpt2', {}),
+  'gpt_classification': ('OpenAIGPTForSequenceClassification', 'gpt', NAMED | dict(pad_token_id=0)),
+  'gpt2_classification': ('GPT2ForSequenceClassification', 'gpt2', NAMED | dict(pad_token_id=0)),
+  'gpt2_regression': ('GPT2ForSequenceClassification', 'gpt2', dict(num_labels=1, pad_token_id=0)),
+}
+OBJECTIVES = {
+  'classification': 'classify', 'regression': 'regress', 'tagging': 'tag', 'questions': 'span',
+  'choices': 'multiple_choice', 'masked': 'masked_lm', 'double': 'multiple_choice',
+}  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def heads(folders, tmp_path_factory):
+  """What is tested -> a folder that transformers has saved, weights far from their initial values."""
+  found = {}
+  for case, (kind, name, given) in HEADS.items():
+    folder = tmp_path_factory.mktemp(case)
+    for path in folders[name].iterdir():
+      if path.suffix != '.safetensors':
+        (folder / path.name).write_bytes(path.read_bytes())
+    size = json.loads((folders[name] / 'config.json').read_text())['vocab_size']
+    module = getattr(transformers, kind)(config(name, vocab_size=size, **given))
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+      for p in module.parameters():
+        p.add_(0.1 * torch.randn(p.shape, generator=generator))
+    module.save_pretrained(folder)
+    found[case] = folder
+  return found
+
+
+def rows(V, choices=0):
+  """A batch of rows of different lengths, of which the last places are padding."""
+  rng, shape = np.random.default_rng(3), (3, choices, T) if choices else (3, T)
+  size = rng.integers(3, T + 1, shape[:-1])
+  valid = np.arange(T) < size[..., None]
+  tokens = np.where(valid, rng.integers(1, V, shape), 0).astype(np.int32)
+  types = np.where(valid & (np.arange(T) > 4), 1, 0).astype(np.int32)
+  letters = 'BGT' if choices else 'BT'
+  batch = {f'tokens_{letters}': tokens, f'valid_{letters}': valid, f'types_{letters}': types}
+  return batch | {'row_weights_B': np.ones(3, np.float32)}
+
+
+def theirs_of(case, module, batch):
+  """What transformers computes of the rows: arrays by the names of lmx."""
+  tokens, valid, types = (torch.tensor(np.asarray(batch[key])).long() for key in list(batch)[:3])
+  inputs = {'input_ids': tokens}
+  if 'gpt' not in case:  # GPT sees nothing of padding on the right; transformers' GPT takes no mask of choices
+    inputs |= {'attention_mask': valid, 'token_type_ids': types}
+  if 'double' in case:
+    inputs['mc_token_ids'] = valid.sum(-1) - 1
+  with torch.no_grad():
+    out = module.eval()(**inputs)
+  if case == 'questions':
+    found = np.stack([out.start_logits.numpy(), out.end_logits.numpy()], -1)
+    return {'scores_BT2': np.where(batch['valid_BT'][..., None], found, -1e9)}
+  if 'double' in case:
+    return {'logits_BC': out.mc_logits.numpy(), 'lm': out.logits.numpy()}
+  logits = out.logits.numpy()
+  if 'regression' in case:
+    return {'scores_B': logits[:, 0]}
+  if case == 'tagging':
+    return {'scores_BTL': logits}
+  return {'lm': logits} if case == 'masked' else {'logits_BC': logits}
+
+
+def ours_of(run, batch):
+  """The same by lmx, with the language model's scores of valid places as 'lm' where the class has them."""
+  found = {}
+  if run.run.objective_name != 'masked_lm':
+    found = dict(run.objective.predict(run.run.objective, run.model, run.cfg, run.params, batch, ())[0])
+  shape = next(iter(batch.values())).shape
+  flat = {f'{key.partition("_")[0]}_BT': batch[key].reshape(-1, T) for key in list(batch)[:3]}
+  features, _ = run.model.apply(run.cfg, run.params['model'], flat, ())
+  found['lm'] = np.asarray(run.model.logits(run.cfg, run.params['model'], features)).reshape(*shape, -1)
+  return {name: np.asarray(x) for name, x in found.items()}
+
+
+@pytest.mark.parametrize('case', HEADS)
+def test_heads_give_the_same_numbers_here_and_back_there(case, heads, tmp_path):
+  kind, name, _ = HEADS[case]
+  lines = exchanged.import_run(str(heads[case]), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run')
+  assert run.run.objective_name == OBJECTIVES[case.removeprefix('gpt_').removeprefix('gpt2_')], lines
+  batch = rows(run.cfg.V, 4 if run.run.objective_name == 'multiple_choice' else 0)
+  valid = next(x for key, x in batch.items() if key.startswith('valid'))
+  expected = theirs_of(case, getattr(transformers, kind).from_pretrained(heads[case]), batch)
+  found = ours_of(run, batch)
+  for key, values in expected.items():
+    at = valid if key in ('lm', 'scores_BTL') else slice(None)
+    assert np.std(values[at]) > 0.01
+    np.testing.assert_allclose(found[key][at], values[at], rtol=TOLERANCE, atol=TOLERANCE, err_msg=key)
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  back, info = getattr(transformers, kind).from_pretrained(tmp_path / 'out', output_loading_info=True)
+  assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
+  for field in ('id2label', 'label2id', 'problem_type', 'classifier_dropout'):
+    if field in HEADS[case][2]:
+      assert getattr(back.config, field) == HEADS[case][2][field]
+  if case == 'gpt_classification':
+    back.config.pad_token_id = 0  # GPT's tokenizer has no padding, so an export names none
+  for key, values in theirs_of(case, back, batch).items():
+    np.testing.assert_allclose(values, expected[key], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize('case', ['classification', 'regression', 'gpt_classification', 'gpt2_classification'])
+def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
+  """Texts and pairs of texts, by the tokenizer and the class of transformers."""
+  kind, name, _ = HEADS[case]
+  columns = ('one', 'two') if name == 'bert' else ('one',)
+  exchanged.import_run(str(heads[case]), tmp_path / 'run', [f'data.texts={columns}'])
+  texts = [('The method', 'returns a list of names'), ('a string', 'of names'), ('it', 'is: returned')]
+  said = predictions.of_rows(lmx.load(tmp_path / 'run'), [row[: len(columns)] for row in texts])
+  tokenizer = transformers.AutoTokenizer.from_pretrained(heads[case])
+  module = getattr(transformers, kind).from_pretrained(heads[case]).eval()
+  for row, found in zip(texts, said, strict=True):
+    with torch.no_grad():
+      logits = module(**tokenizer(*row[: len(columns)], return_tensors='pt')).logits[0]
+    if case == 'regression':
+      assert found['score'] == pytest.approx(logits.item(), abs=TOLERANCE)
+    else:
+      expected = torch.softmax(logits, -1).tolist()
+      assert found['probabilities'] == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=TOLERANCE)
+
+
+TRAINED = {  # experiment -> class, further settings
+  'bert/tasks.py:tiny': ('BertForSequenceClassification', ()),
+  'bert/tagging.py:tiny': ('BertForTokenClassification', ('data.length=500',)),
+  'bert/squad.py:tiny': ('BertForQuestionAnswering', ()),
+  'gpt/tasks.py:tiny': ('OpenAIGPTForSequenceClassification', ('objective.head_bias=false', 'data.tokenizer=gpt_bpe')),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('experiment', TRAINED)
+def test_what_lmx_trained_is_what_transformers_loads(experiment, tmp_path):
+  kind, settings = TRAINED[experiment]
+  settings = ('train.steps=4', 'train.eval_every=4', 'data.batch_size=8', *settings)
+  command = ['train', f'--config=experiments/{experiment}', f'--workdir={tmp_path}/run']
+  assert main.main([*command, *(f'--config.{setting}' for setting in settings)]) == 0
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  run = lmx.load(tmp_path / 'run')
+  module, info = getattr(transformers, kind).from_pretrained(tmp_path / 'out', output_loading_info=True)
+  assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
+  case = {'tag': 'tagging', 'span': 'questions'}.get(run.run.objective_name, run.run.model_name)
+  if module.config.pad_token_id:  # places of padding, which transformers looks for
+    batch = {key: np.where(rows(run.cfg.V)['valid_BT'], x, module.config.pad_token_id) if key == 'tokens_BT' else x
+             for key, x in rows(run.cfg.V - 3).items()}  # fmt: skip
+  else:
+    batch = rows(run.cfg.V)
+  found = ours_of(run, batch)
+  for key, values in theirs_of(case, module, batch).items():
+    at = batch['valid_BT'] if key == 'scores_BTL' else slice(None)
+    np.testing.assert_allclose(found[key][at], values[at], rtol=TOLERANCE, atol=TOLERANCE, err_msg=key)
+  labels = list(run.run.objective.labels) if case == 'tagging' else None
+  if run.run.objective_name == 'classify':
+    labels = json.loads((tmp_path / 'run/data.json').read_text())['label_names']
+  if labels:
+    assert [module.config.id2label[i] for i in range(len(labels))] == labels
+
+
+def test_cached_decoding_is_that_of_transformers_step_by_step(folders, tmp_path):
+  """GPT-2's scores after a prompt and each token after it, past_key_values there and lmx's cache here."""
+  exchanged.import_run(str(folders['gpt2']), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run')
+  tokens_BT = np.random.default_rng(4).integers(0, run.cfg.V, (3, T)).astype(np.int32)
+  module = transformers.GPT2LMHeadModel.from_pretrained(folders['gpt2']).eval()
+  state, past = run.model.init_state(run.cfg, 3, T), None
+  for begin, end in ((0, 5), *((t, t + 1) for t in range(5, T))):
+    part = tokens_BT[:, begin:end]
+    with torch.no_grad():
+      out = module(torch.tensor(part).long(), past_key_values=past, use_cache=True)
+    past = out.past_key_values
+    features, state = run.model.apply(run.cfg, run.params['model'], {'tokens_BT': part}, state)
+    ours = run.model.logits(run.cfg, run.params['model'], features)
+    np.testing.assert_allclose(ours, out.logits.numpy(), rtol=TOLERANCE, atol=TOLERANCE, err_msg=f'from {begin}')

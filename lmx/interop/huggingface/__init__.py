@@ -7,8 +7,9 @@ family, named as the model of lmx is. It exports
   SKIPPED: tensors that hold nothing new, such as tied output matrices and buffers (causal masks, position ids);
   TIED: tensors written for those who load a file without tying weights;
 and, where folders are read and written (folder.py),
-  TYPE, ARCHITECTURE, TOKENIZER: its model_type and class there, and the kind of its tokenizer here;
+  TYPE, TOKENIZER: its model_type there, and the kind of its tokenizer here;
   fields(config), config(cfg): the sizes in its config.json <-> the fields of the model's Config.
+The classes of transformers, each a model with a head, are those of architectures.py.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface import bert, gpt, gpt2, transformer
+from lmx.interop.huggingface import architectures, bert, gpt, gpt2, transformer
 from lmx.interop.huggingface.entry import Entry, Tensors
 
 FAMILIES: dict[str, ModuleType] = {'bert': bert, 'gpt': gpt, 'gpt2': gpt2, 'transformer': transformer}
@@ -41,9 +42,11 @@ def _canonical(of: ModuleType, tensors: Tensors) -> dict[str, np.ndarray]:
     if re.match(of.BARE, name):
       name = of.PREFIX + name
     name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
-    if not re.fullmatch(of.SKIPPED, name):
-      found[name] = tensor
-  return found
+    found[name] = tensor
+  for tied, name in of.TIED.items():
+    if tied in found and name not in found:  # a tensor that two names share stands in a file under one of them
+      found[name] = found[tied]
+  return {name: tensor for name, tensor in found.items() if not re.fullmatch(of.SKIPPED, name)}
 
 
 def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
@@ -65,13 +68,19 @@ def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
     raise InputError(f'these weights are not those of {name} with this config. ' + '; '.join(problems))
 
 
-def from_hf(name: str, cfg: Any, tensors: Tensors) -> dict[str, Any]:
+def _entries(of: ModuleType, cfg: Any, architecture: str, outputs: int) -> list[Entry]:
+  return architectures.entries(architecture, of.entries(cfg), cfg.D, outputs) if architecture else of.entries(cfg)
+
+
+def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outputs: int = 0) -> dict[str, Any]:
   """Parameters of model `name` from Hugging Face's tensors.
 
   Args:
     name: one of this folder's families.
     cfg: the model's config, whose sizes the tensors must have.
     tensors: name -> array of any float type.
+    architecture: a class of architectures.py; '' is the pre-trained model.
+    outputs: number of labels, for a class that has some.
 
   Returns:
     {'model': ..., 'objective': ...}, float32. What a file may lack (`Entry.group`) is left out where it does: the
@@ -82,10 +91,10 @@ def from_hf(name: str, cfg: Any, tensors: Tensors) -> dict[str, Any]:
   """
   of = family(name)
   tensors = _canonical(of, tensors)
-  entries: list[Entry] = of.entries(cfg)
+  entries = _entries(of, cfg, architecture, outputs)
   there = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
   entries = [entry for entry in entries if not entry.group or entry.group in there]
-  _check(name, entries, tensors)
+  _check(architecture or name, entries, tensors)
   params: dict[str, Any] = {'model': {}, 'objective': {}}
   for entry in entries:
     node = params
@@ -96,19 +105,26 @@ def from_hf(name: str, cfg: Any, tensors: Tensors) -> dict[str, Any]:
   return params
 
 
-def to_hf(name: str, cfg: Any, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def to_hf(
+  name: str, cfg: Any, params: Mapping[str, Any], architecture: str = '', outputs: int = 0
+) -> dict[str, np.ndarray]:
   """The inverse of `from_hf`: Hugging Face's tensors, float32, the tied ones among them.
 
   Args:
-    params: {'model': ...}, and 'objective' with 'nsp' if BERT's next-sentence head is to be written. What a file may
-      lack is left out where it is not there.
+    name: see `from_hf`.
+    cfg: see `from_hf`.
+    params: {'model': ...}, and 'objective' with 'nsp' if BERT's next-sentence head is to be written, or with the layer
+      of the class. What a file may lack is left out where it is not there.
+    architecture: see `from_hf`; parts of the model that the class does not have are left out.
+    outputs: see `from_hf`.
 
   Raises:
     InputError: a parameter missing or of another shape.
   """
   of = family(name)
   tensors: dict[str, np.ndarray] = {}
-  for entry in of.entries(cfg):
+  entries = _entries(of, cfg, architecture, outputs)
+  for entry in architectures.written(architecture, entries) if architecture else entries:
     node: Any = params
     for part in entry.path:
       node = node.get(part) if isinstance(node, Mapping) else None
@@ -124,4 +140,6 @@ def to_hf(name: str, cfg: Any, params: Mapping[str, Any]) -> dict[str, np.ndarra
       where = f'{name}: parameter {"/".join(entry.path)}'
       raise InputError(f'{where} has shape {np.shape(node)}, which does not fit the config')
     tensors |= {n: np.ascontiguousarray(v) for n, v in zip(entry.names, values, strict=True)}
+  if architecture and not architectures.HEADS[architecture].tied:
+    return tensors
   return tensors | {new: tensors[old] for new, old in of.TIED.items() if old in tensors}

@@ -1,4 +1,4 @@
-"""BERT: `BertForPreTraining`, with or without 'bert.'; torch.nn.Linear kernels are (out, in).
+"""BERT, its names with or without the leading 'bert.'; torch.nn.Linear kernels are (out, in).
 
 Old files call LayerNorm's tensors gamma and beta. The next-sentence head is the objective's:
 params['objective']['nsp'], label 0 = "is next" in both. A file may lack it, the masked-LM head, or the pooler.
@@ -12,7 +12,6 @@ from typing import Any
 from lmx.interop.huggingface.entry import Entry, demand, flipped, norm, reshaped, same, side_by_side, sizes
 
 TYPE = 'bert'
-ARCHITECTURE = 'BertForPreTraining'
 TOKENIZER = 'wordpiece'
 PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
 SKIPPED = r'cls\.predictions\.decoder\.(weight|bias)|bert\.embeddings\.position_ids'

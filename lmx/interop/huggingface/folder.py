@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,12 +20,15 @@ import tokenizers as hf
 
 from lmx.errors import InputError, nearest
 from lmx.interop import huggingface
+from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface.entry import Tensors
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
 NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'vocab.txt', 'vocab.json',
           'merges.txt')  # fmt: skip
 _FAST = {'wordpiece': 'BertTokenizerFast', 'bpe': 'GPT2TokenizerFast', 'gpt_bpe': 'OpenAIGPTTokenizerFast'}
+_END = '<|endoftext|>'  # GPT-2's only mark
+_MARKS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 
 
 class Folder(NamedTuple):
@@ -37,6 +40,10 @@ class Folder(NamedTuple):
     tensors: name -> array, under the names of the files.
     tokenizer: kind of its tokenizer.
     lower_case: whether a vocab.txt is of lowered text.
+    architecture: a class of architectures.py; '' is the pre-trained model.
+    objective: section of lmx's config; {} leaves it to the model.
+    labels: names of the labels, () where there are none.
+    marks: what GPT's start, delimiter and classify may be called.
   """
 
   name: str
@@ -44,6 +51,10 @@ class Folder(NamedTuple):
   tensors: Tensors
   tokenizer: str
   lower_case: bool
+  architecture: str = ''
+  objective: Mapping[str, Any] = {}
+  labels: tuple[str, ...] = ()
+  marks: tuple[str, ...] = _MARKS
 
 
 def read(directory) -> Folder:
@@ -57,15 +68,28 @@ def read(directory) -> Folder:
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
   config = _json(directory / CONFIG)
-  name = _name(directory, config)
+  name, tensors = _name(directory, config), {}
   of = huggingface.family(name)
   try:
-    fields = of.fields(config)
+    fields, tensors = of.fields(config), _tensors(directory)
+    architecture = architectures.recognise(name, config, tensors)
+    objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
-  settings = directory / 'tokenizer_config.json'
-  lower_case = bool(_json(settings).get('do_lower_case', True)) if settings.exists() else True
-  return Folder(name, fields, _tensors(directory), of.TOKENIZER, lower_case)
+  found = directory / 'tokenizer_config.json'
+  settings = _json(found) if found.exists() else {}
+  lower_case = bool(settings.get('do_lower_case', True))
+  return Folder(name, fields, tensors, of.TOKENIZER, lower_case, architecture, objective, labels, _marks(settings))
+
+
+def _marks(settings: Mapping[str, Any]) -> tuple[str, ...]:
+  """Three special tokens that a tokenizer has beside its usual ones, else the names of the released code."""
+  for key in ('additional_special_tokens', 'extra_special_tokens'):
+    given = settings.get(key)
+    found = tuple(x['content'] if isinstance(x, Mapping) else x for x in given) if isinstance(given, list) else ()
+    if len(found) == len(_MARKS):
+      return found
+  return _MARKS
 
 
 def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
@@ -113,8 +137,9 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def write(
-  directory, name: str, cfg: Any, params: Mapping[str, Any], tokenizer: Mapping[str, Any], lower_case: bool = True
-) -> list[str]:
+  directory, name: str, cfg: Any, params: Mapping[str, Any], task: architectures.Task, tokenizer: Mapping[str, Any],
+  lower_case: bool = True, marks: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
   """Writes a folder that `from_pretrained` of transformers loads.
 
   Args:
@@ -122,30 +147,33 @@ def write(
     name: model of lmx.
     cfg: its Config.
     params: {'model': ..., 'objective': ...}.
+    task: what the run was trained to do, which says what class the folder is of.
     tokenizer: what the tokenizer's own file has: 'kind' and, of pieces of words, 'model'.
     lower_case: whether it lowers.
+    marks: special tokens that were added to it: GPT's start, delimiter and classify.
 
   Returns:
     The names of the files. There is none of the tokenizer where Hugging Face has no such kind.
 
   Raises:
-    InputError: the model has no such form, a parameter is missing, or the directory cannot be written.
+    InputError: no class of transformers computes the same, a parameter is missing, or the directory cannot be written.
   """
   of = huggingface.family(name)
   if not hasattr(of, 'TYPE'):
     raise InputError(f'model "{name}" is not written as a folder; those that are: '
                      + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE')))  # fmt: skip
-  tensors = huggingface.to_hf(name, cfg, params)
+  architecture = architectures.choose(name, task)
+  tensors = huggingface.to_hf(name, cfg, params, architecture, len(task.labels) or 1)
   directory = pathlib.Path(directory)
   if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
     raise InputError(f'{directory} is there already; choose another place')
   part = directory.with_name(f'{directory.name}.part{os.getpid()}')
   try:
     part.mkdir(parents=True)
-    settings = {'architectures': [of.ARCHITECTURE], 'model_type': of.TYPE, **of.config(cfg), 'dtype': 'float32'}
+    settings = {'architectures': [architecture], 'model_type': of.TYPE, **of.config(cfg), 'dtype': 'float32'}
+    settings |= architectures.config(architecture, task) | _write_tokenizer(part, tokenizer, cfg.T, lower_case, marks)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
-    _write_tokenizer(part, tokenizer, cfg.T, lower_case)
     if directory.exists():
       directory.rmdir()
     part.rename(directory)
@@ -158,12 +186,16 @@ def write(
   return sorted(path.name for path in directory.iterdir())
 
 
-def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool) -> None:
+def _write_tokenizer(
+  directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool, marks: Sequence[str]
+) -> dict[str, int | None]:
+  """Writes the tokenizer's files; the ids of its marks that config.json has."""
   kind = tokenizer['kind']
   if kind not in _FAST:
-    return
+    return {}
   model = hf.Tokenizer.from_str(json.dumps(tokenizer['model']))
   settings: dict[str, Any] = {'tokenizer_class': _FAST[kind], 'model_max_length': length}
+  ids: dict[str, str] = {}
   if kind == 'wordpiece':
     names = ('pad', 'unk', 'cls', 'sep', 'mask')
     settings |= {f'{name}_token': f'[{name.upper()}]' for name in names} | {'do_lower_case': lower_case}
@@ -172,9 +204,15 @@ def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any], leng
       single='[CLS] $A [SEP]', pair='[CLS] $A [SEP] $B:1 [SEP]:1',
       special_tokens=[(mark, model.token_to_id(mark)) for mark in ('[CLS]', '[SEP]')],
     )  # fmt: skip
+    ids = {'pad': '[PAD]'}
   elif kind == 'bpe':
-    settings |= dict.fromkeys(('bos_token', 'eos_token', 'unk_token'), '<|endoftext|>')
+    settings |= dict.fromkeys(('bos_token', 'eos_token', 'unk_token', 'pad_token'), _END)
+    ids = dict.fromkeys(('bos', 'eos', 'pad'), _END)
   else:
     settings |= {'unk_token': '<unk>'}
+  if marks:
+    settings |= {'additional_special_tokens': list(marks)} | ({} if ids else {'pad_token': marks[0]})
+    ids = ids or {'pad': marks[0]}  # no row ends with it, so transformers finds where rows end
   model.save(str(directory / 'tokenizer.json'))
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
+  return {f'{name}_token_id': model.token_to_id(mark) for name, mark in ids.items()}

@@ -1,4 +1,4 @@
-"""GPT: `OpenAIGPTLMHeadModel`, with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
+"""GPT, its names with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from lmx.interop.huggingface.entry import Entry, demand, norm, reshaped, same, sizes
 
 TYPE = 'openai-gpt'
-ARCHITECTURE = 'OpenAIGPTLMHeadModel'
 TOKENIZER = 'gpt_bpe'
 PREFIX, BARE = 'transformer.', r'(tokens_embed|positions_embed|h)\.'
 SKIPPED = r'lm_head\.weight|transformer\.position_ids|transformer\.h\.\d+\.attn\.bias'

@@ -1,4 +1,4 @@
-"""GPT-2: `GPT2LMHeadModel`, with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
+"""GPT-2, its names with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from lmx.interop.huggingface import gpt
 from lmx.interop.huggingface.entry import Entry, demand, norm, same, sizes
 
 TYPE = 'gpt2'
-ARCHITECTURE = 'GPT2LMHeadModel'
 TOKENIZER = 'bpe'
 PREFIX, BARE = 'transformer.', r'(wte|wpe|h|ln_f)\.'
 SKIPPED = r'lm_head\.weight|transformer\.h\.\d+\.attn\.(bias|masked_bias)'

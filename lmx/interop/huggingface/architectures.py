@@ -1,0 +1,267 @@
+"""The classes of transformers that are read and written: a model of lmx with an objective, and a linear layer on top.
+
+Each computes what lmx does where the objective's config is as `Head.alike` says. What else the class has no word for
+concerns training or decoding alone: deviations of initial weights, an auxiliary language model, dropout that a class
+does not have, and labels of words that are held to a scheme (`objective.constrained`).
+
+  class                                             objective             linear layer reads
+  BertForSequenceClassification                     classify, regress     the pooler's vector
+  BertForMultipleChoice                             multiple_choice       the pooler's vector, of each choice by itself
+  BertForTokenClassification                        tag                   each piece
+  BertForQuestionAnswering                          span                  each piece, scores of begin and end
+  OpenAIGPT-, GPT2ForSequenceClassification         classify, regress     the last token; it has no bias
+  OpenAIGPT-, GPT2DoubleHeadsModel                  multiple_choice       the last token, of each choice by itself
+
+A model of GPT read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
+the files do not say. BertForMaskedLM is BERT without a next-sentence head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lmx.errors import InputError, nearest
+from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, same
+
+PROBLEMS = {'classify': 'single_label_classification', 'regress': 'regression'}
+LM_WEIGHT = 0.5  # Radford et al. 2018, section 4.1
+
+
+class Head(NamedTuple):
+  """A class of transformers.
+
+  Attributes:
+    model: of lmx.
+    objectives: that it computes; of several the first is for classes, the second for a score.
+    layer: name of the linear layer's tensors, '' where the class has none.
+    path: where the layer is among the parameters of lmx.
+    bias: whether it has a bias.
+    outputs: of the layer; 0 is one for each label.
+    groups: of what a file of the model may lack (`Entry.group`), those that the class has.
+    tied: whether the class has the output matrix of the language model.
+    dropout: field of the objective -> the same in config.json.
+    alike: field of the objective -> what it must be for both to compute the same.
+    demands: field of config.json -> the same of that side; it is the default there.
+    given: further fields of the objective where it is read.
+  """
+
+  model: str
+  objectives: tuple[str, ...]
+  layer: str = ''
+  path: str = 'objective/block_0'
+  bias: bool = True
+  outputs: int = 0
+  groups: tuple[str, ...] = ()
+  tied: bool = False
+  dropout: Mapping[str, str] = {}
+  alike: Mapping[str, Any] = {}
+  demands: Mapping[str, Any] = {}
+  given: Mapping[str, Any] = {}
+
+
+_LINEAR = {'head': (), 'normalize': False, 'head_bias': True}
+_POOLED = _LINEAR | {'pooling': 'pooled'}
+_LAST = _LINEAR | {'pooling': 'last'}
+_ROW = {'bptt': 0, 'init_std': 0.02}
+_SUMMARY = {
+  'summary_type': 'cls_index', 'summary_use_proj': True, 'summary_activation': None, 'summary_proj_to_labels': True
+}  # fmt: skip
+_PIECES = {'crf': False}
+
+
+def _scored(model: str) -> Head:
+  return Head(
+    model, ('classify', 'regress'), 'score', bias=False, alike=_LAST | {'head_bias': False},
+    given=_ROW | {'dropout_pooled': 0.0},
+  )  # fmt: skip
+
+
+def _double(model: str) -> Head:
+  return Head(
+    model, ('multiple_choice',), 'multiple_choice_head.summary', outputs=1, tied=True,
+    dropout={'dropout_pooled': 'summary_first_dropout'}, alike=_LAST, demands=_SUMMARY,
+    given=_ROW | {'lm_weight': LM_WEIGHT},
+  )  # fmt: skip
+
+
+HEADS = {
+  'BertForPreTraining': Head(
+    'bert', ('masked_lm',), groups=('pooler', 'mlm', 'nsp'), tied=True, alike={'next_sentence': True}
+  ),
+  'BertForMaskedLM': Head('bert', ('masked_lm',), groups=('mlm',), tied=True, alike={'next_sentence': False}),
+  'BertForSequenceClassification': Head(
+    'bert', ('classify', 'regress'), 'classifier', groups=('pooler',), dropout={'dropout_pooled': 'classifier_dropout'},
+    alike=_POOLED, given=_ROW,
+  ),
+  'BertForMultipleChoice': Head(
+    'bert', ('multiple_choice',), 'classifier', outputs=1, groups=('pooler',),
+    dropout={'dropout_pooled': 'classifier_dropout'}, alike=_POOLED, given=_ROW,
+  ),
+  'BertForTokenClassification': Head(
+    'bert', ('tag',), 'classifier', 'objective', dropout={'dropout': 'classifier_dropout'}, alike=_PIECES,
+    given={'constrained': False, 'init_std': 0.02},
+  ),
+  'BertForQuestionAnswering': Head('bert', ('span',), 'qa_outputs', 'objective', outputs=2),
+  'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), tied=True),
+  'OpenAIGPTDoubleHeadsModel': _double('gpt'),
+  'OpenAIGPTForSequenceClassification': _scored('gpt'),
+  'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), tied=True),
+  'GPT2DoubleHeadsModel': _double('gpt2'),
+  'GPT2ForSequenceClassification': _scored('gpt2'),
+}  # fmt: skip
+# Files of these may lack, or hold besides, what the class on the right has.
+_READ_AS = {
+  'BertModel': 'BertForPreTraining',
+  'BertForMaskedLM': 'BertForPreTraining',
+  'BertForNextSentencePrediction': 'BertForPreTraining',
+  'OpenAIGPTModel': 'OpenAIGPTLMHeadModel',
+  'GPT2Model': 'GPT2LMHeadModel',
+}
+
+
+def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
+  """The class that a file is of: the one that config.json names, else the one whose layer is among the tensors.
+
+  Args:
+    model: of lmx.
+    theirs: what config.json holds.
+    tensors: under the names of the file.
+
+  Raises:
+    InputError: the class is not read, or none is named and several have these tensors.
+  """
+  own = [name for name, head in HEADS.items() if head.model == model]
+  named = theirs['architectures'] if theirs.get('architectures') else []
+  for name in named:
+    if _READ_AS.get(name, name) in own:
+      return _READ_AS.get(name, name)
+  if named:
+    known = sorted({*own, *(name for name, read in _READ_AS.items() if read in own)})
+    raise InputError(f'config.json has architectures = {", ".join(map(str, named))}, which is not read'
+                     f'{nearest(str(named[0]), known)}')  # fmt: skip
+  fits = [name for name in own if HEADS[name].layer and _fits(HEADS[name], tensors)]
+  if len(fits) > 1:
+    raise InputError(f'config.json names no architectures, and {HEADS[fits[0]].layer}.weight can be of '
+                     f'{" or ".join(fits)}; write into it which, such as "architectures": ["{fits[0]}"]')  # fmt: skip
+  return fits[0] if fits else own[0]
+
+
+def _fits(head: Head, tensors: Tensors) -> bool:
+  """Whether the layer is there with as many outputs as the class can have, and what it reads."""
+  weight = f'{head.layer}.weight'
+  pooler = any('pooler.' in name for name in tensors)
+  right = weight in tensors and head.outputs in (0, tensors[weight].shape[0])
+  return right and (pooler or 'pooler' not in head.groups)
+
+
+def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
+  """Names of the labels of a class by config.json, in their order; () where the class has none.
+
+  Raises:
+    InputError: numbers of labels are not 0, 1, 2, ..., or two have the same name.
+  """
+  if not HEADS[name].layer or HEADS[name].outputs:
+    return ()
+  named = theirs['id2label'] if theirs.get('id2label') else {}
+  if not named:
+    return tuple(f'LABEL_{i}' for i in range(theirs.get('num_labels', 2)))  # transformers' names, and number
+  found = {str(key): str(label) for key, label in dict(named).items()}
+  wanted = [str(i) for i in range(len(found))]
+  if sorted(found) != sorted(wanted) or len(set(found.values())) < len(found):
+    raise InputError(f'config.json has id2label = {named}; it must name labels 0 to {len(found) - 1}, each its own way')
+  return tuple(found[key] for key in wanted)
+
+
+def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
+  """The `objective` section of a class by config.json, but the number of labels; {} leaves it to the model.
+
+  Raises:
+    InputError: the class is used in a way that lmx does not have, such as for several labels of a row at once.
+  """
+  head, names = HEADS[name], labels(name, theirs)
+  if not head.layer:
+    return {}
+  for field, value in head.demands.items():
+    demand(theirs, field, value)
+  chosen = head.objectives[0]
+  if head.objectives == tuple(PROBLEMS):
+    chosen = 'regress' if len(names) == 1 else 'classify'
+    demand(theirs, 'problem_type', None, PROBLEMS[chosen])
+  found = {'name': chosen, **head.given, **head.alike}
+  for ours, field in head.dropout.items():
+    rate = theirs.get(field)
+    found[ours] = float(theirs.get('hidden_dropout_prob', 0.1) if rate is None else rate)
+  return found | ({'metric': 'accuracy'} if chosen == 'classify' else {})
+
+
+class Task(NamedTuple):
+  """What a run of lmx was trained to do.
+
+  Attributes:
+    objective: its name.
+    cfg: its Config.
+    labels: names of the labels, () where there are none.
+  """
+
+  objective: str
+  cfg: Any
+  labels: Sequence[str] = ()
+
+
+def choose(model: str, task: Task) -> str:
+  """The class that computes what a model of lmx does; InputError if there is none, saying what is otherwise."""
+  own = {name: head for name, head in HEADS.items() if head.model == model}
+  fits = [name for name, head in own.items() if task.objective in head.objectives]
+  if not fits:
+    can = sorted({of for head in own.values() for of in head.objectives})
+    raise InputError(f'{model} with objective "{task.objective}" has no class in transformers; those that have: '
+                     f'{", ".join(can)}')  # fmt: skip
+  differ = {name: _differences(own[name].alike, task.cfg) for name in fits}
+  for name, differences in differ.items():
+    if not differences:
+      return name
+  name, differences = next(iter(differ.items()))
+  raise InputError(f'{name} of transformers computes something else: {"; ".join(differences)}')
+
+
+def _differences(alike: Mapping[str, Any], cfg: Any) -> list[str]:
+  return [f'objective.{field} is {getattr(cfg, field)!r}, there it is {value!r}'
+          for field, value in alike.items() if getattr(cfg, field) != value]  # fmt: skip
+
+
+def config(name: str, task: Task) -> dict[str, Any]:
+  """Fields of config.json that a class has beside those of its model."""
+  head = HEADS[name]
+  found: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in head.dropout.items()} | dict(head.demands)
+  if task.objective in PROBLEMS:
+    found['problem_type'] = PROBLEMS[task.objective]
+  if head.layer and not head.outputs:
+    names = list(task.labels) or ['LABEL_0']
+    found['id2label'] = {str(i): label for i, label in enumerate(names)}
+    found['label2id'] = {label: i for i, label in enumerate(names)}
+  return found
+
+
+def entries(name: str, body: Iterable[Entry], width: int, outputs: int) -> list[Entry]:
+  """What files of a class are made of; parts of the model that it has no use for may be there or not.
+
+  Args:
+    name: of the class.
+    body: the model's entries.
+    width: D of the model.
+    outputs: number of labels, for a class that has some.
+  """
+  head = HEADS[name]
+  if not head.layer:
+    return list(body)
+  found = [entry for entry in body if entry.path[0] == 'model']
+  found = [entry._replace(group='') if entry.group in head.groups else entry for entry in found]
+  rows = head.outputs or outputs
+  found.append(flipped(f'{head.path}/kernel', f'{head.layer}.weight', rows, width))
+  return found + ([same(f'{head.path}/bias', f'{head.layer}.bias', rows)] if head.bias else [])
+
+
+def written(name: str, found: Iterable[Entry]) -> list[Entry]:
+  """Those entries of `entries` that the class has."""
+  return [entry for entry in found if not entry.group or entry.group in HEADS[name].groups]

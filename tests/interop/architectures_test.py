@@ -1,0 +1,297 @@
+"""Classes of fine-tuned models: which one a folder is of, what it becomes here, and what is written and refused.
+
+tests/interop/transformers_test.py compares the numbers with transformers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import lmx
+from lmx import config as config_lib
+from lmx import exchanged, objectives
+from lmx.cli import main
+from lmx.data import tokenizers
+from lmx.data.subword_tokenizers import with_special
+from lmx.errors import InputError
+from lmx.interop import huggingface
+from lmx.interop.huggingface import architectures, folder
+from lmx.models import registry
+
+TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
+KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
+SIZES = {'T': 64, 'D': 8, 'H': 2, 'N': 1}
+LABELS = ('up', 'down', 'strange')
+WITH_LAYER = [name for name, head in architectures.HEADS.items() if head.layer]
+
+
+def outputs(name):
+  return architectures.HEADS[name].outputs or len(LABELS)
+
+
+def random_like(name, cfg):
+  """Parameters of a class, all of them random."""
+  head, model = architectures.HEADS[name], registry.get(architectures.HEADS[name].model)
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: rng.normal(size=x.shape).astype(np.float32), jax.eval_shape(lambda: model.init(cfg, jax.random.key(0)))
+  )
+  layer = {'kernel': rng.normal(size=(cfg.D, outputs(name))).astype(np.float32)}
+  layer |= {'bias': rng.normal(size=outputs(name)).astype(np.float32)} if head.bias else {}
+  return {'model': params, 'objective': {'block_0': layer} if head.path.endswith('block_0') else layer}
+
+
+@pytest.fixture(scope='module')
+def vocabularies():
+  return {name: tokenizers.train(kind, TEXTS, vocab_size=300) for name, kind in KINDS.items()}
+
+
+@pytest.fixture
+def make(vocabularies, tmp_path):
+  """Writes a folder of a class as others leave it: (folder, Config, parameters)."""
+
+  def write(name, marks=(), **changes):
+    head = architectures.HEADS[name]
+    tokenizer = with_special(vocabularies[head.model], marks) if marks else vocabularies[head.model]
+    of, cfg = huggingface.family(head.model), registry.get(head.model).Config(V=tokenizer.vocab_size, **SIZES)
+    params, to = random_like(name, cfg), tmp_path / 'folder'
+    to.mkdir()
+    settings = {'architectures': [name], 'model_type': of.TYPE, **of.config(cfg)}
+    settings |= {'id2label': {str(i): label for i, label in enumerate(LABELS)}} | changes
+    (to / 'config.json').write_text(json.dumps({k: v for k, v in settings.items() if v != 'left out'}))
+    tensors = huggingface.to_hf(head.model, cfg, params, name, outputs(name))
+    safetensors.numpy.save_file(tensors, to / 'model.safetensors')
+    tokenizer._model.save(str(to / 'tokenizer.json'))
+    return to, cfg, params
+
+  return write
+
+
+def change(to, **tensors):
+  """Other tensors in a folder; None takes one away."""
+  found = safetensors.numpy.load_file(to / 'model.safetensors') | tensors
+  safetensors.numpy.save_file({n: x for n, x in found.items() if x is not None}, to / 'model.safetensors')
+
+
+@pytest.mark.parametrize('name', WITH_LAYER)
+def test_there_and_back(name):
+  model = architectures.HEADS[name].model
+  cfg = registry.get(model).Config(V=11, **SIZES)
+  params = random_like(name, cfg)
+  tensors = huggingface.to_hf(model, cfg, params, name, outputs(name))
+  assert any('lm_head' in n for n in tensors) == ('DoubleHeads' in name) and not any('cls.' in n for n in tensors)
+  back = huggingface.from_hf(model, cfg, tensors, name, outputs(name))
+  jax.tree.map(np.testing.assert_array_equal, back['objective'], params['objective'])
+  for part, x in back['model'].items():  # what the class has no use for is left out
+    jax.tree.map(np.testing.assert_array_equal, x, params['model'][part])
+  assert ('pooler' in back['model']) == ('pooler' in architectures.HEADS[name].groups)
+
+
+@pytest.mark.parametrize(
+  'name,marks,objective',
+  [
+    ('BertForSequenceClassification', (), 'classify'),
+    ('BertForTokenClassification', (), 'tag'),
+    ('BertForQuestionAnswering', (), 'span'),
+    ('OpenAIGPTDoubleHeadsModel', ('_start_', '_delimiter_', '_classify_'), 'multiple_choice'),
+  ],
+)
+def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objective, make, tmp_path, capsys):
+  made, cfg, params = make(name, marks)
+  assert main.main(['import', f'--from={made}', f'--workdir={tmp_path}/run']) == 0
+  out = capsys.readouterr().out
+  assert f'read as {name}, objective "{objective}"' in out
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg and run.run.objective_name == objective
+  jax.tree.map(np.testing.assert_array_equal, run.params['objective'], params['objective'])
+  assert ('drawn anew: model/mlm' in out) == (run.run.model_name == 'bert')
+  assert run.run.data.special_tokens == marks
+  assert exchanged._labels(run) == (list(LABELS) if objective in ('classify', 'tag') else [])
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (made, tmp_path / 'out'))
+  assert before.keys() == after.keys()
+  for key in before:
+    np.testing.assert_array_equal(before[key], after[key])
+  written = json.loads((tmp_path / 'out/config.json').read_text())
+  assert written['architectures'] == [name]
+  if objective in ('classify', 'tag'):
+    assert written['id2label'] == {'0': 'up', '1': 'down', '2': 'strange'} and written['label2id']['strange'] == 2
+  again = folder.read(tmp_path / 'out')
+  assert again.architecture == name and again.objective['name'] == objective
+  if marks:
+    assert again.marks == marks and written['pad_token_id'] == run.tokenizer.token_id('_start_')
+
+
+def test_which_class_a_folder_is_of():
+  ones = lambda *shape: np.ones(shape, np.float32)
+  pooler = {'bert.pooler.dense.weight': ones(8, 8)}
+  for named, tensors, found in (
+    (['BertForTokenClassification'], {}, 'BertForTokenClassification'),
+    (['BertForMaskedLM'], {}, 'BertForPreTraining'),
+    (['BertModel'], {}, 'BertForPreTraining'),
+    (None, {'cls.predictions.bias': ones(9)}, 'BertForPreTraining'),
+    (None, {'qa_outputs.weight': ones(2, 8)}, 'BertForQuestionAnswering'),
+    (None, {'classifier.weight': ones(3, 8)}, 'BertForTokenClassification'),
+    (None, {'classifier.weight': ones(3, 8), **pooler}, 'could be'),
+  ):
+    theirs = {'architectures': named} if named else {}
+    if found == 'could be':
+      with pytest.raises(InputError, match='BertForSequenceClassification or BertForTokenClassification; write into'):
+        architectures.recognise('bert', theirs, tensors)
+    else:
+      assert architectures.recognise('bert', theirs, tensors) == found
+  with pytest.raises(InputError, match='which is not read; did you mean "BertForTokenClassification"'):
+    architectures.recognise('bert', {'architectures': ['BertForTokenClassifier']}, {})
+  with pytest.raises(InputError, match='OpenAIGPTLMHeadModel, which is not read'):
+    architectures.recognise('gpt2', {'architectures': ['OpenAIGPTLMHeadModel']}, {})
+
+
+def test_labels_and_objectives_of_a_config():
+  labels = lambda **theirs: architectures.labels('BertForSequenceClassification', theirs)
+  assert labels() == ('LABEL_0', 'LABEL_1') and labels(num_labels=1) == ('LABEL_0',)
+  assert labels(id2label={'10': 'k', **{str(i): f'x{i}' for i in range(10)}})[10] == 'k'
+  for wrong in ({'0': 'a', '2': 'b'}, {'0': 'a', '1': 'a'}):
+    with pytest.raises(InputError, match='must name labels 0 to 1'):
+      labels(id2label=wrong)
+  section = lambda **theirs: architectures.objective('BertForSequenceClassification', theirs)
+  assert section(num_labels=1)['name'] == 'regress' and section()['name'] == 'classify'
+  assert section(hidden_dropout_prob=0.3)['dropout_pooled'] == 0.3
+  assert section(hidden_dropout_prob=0.3, classifier_dropout=0.0)['dropout_pooled'] == 0.0
+  for theirs in (dict(problem_type='multi_label_classification'), dict(problem_type='regression', num_labels=2)):
+    with pytest.raises(InputError, match='config.json has problem_type'):
+      section(**theirs)
+  with pytest.raises(InputError, match="summary_activation = 'tanh'"):
+    architectures.objective('GPT2DoubleHeadsModel', {'summary_activation': 'tanh'})
+
+
+@pytest.mark.parametrize(
+  'changes,tensors,words',
+  [
+    ({}, {'classifier.bias': None}, ['1 tensors missing: classifier.bias']),
+    ({}, {'bert.pooler.dense.bias': None}, ['missing: bert.pooler.dense.bias']),
+    ({}, {'cls.seq_relationship.bias': np.zeros(2, np.float32)}, ['1 tensors unknown: cls.seq_relationship.bias']),
+    ({'id2label': {'0': 'a', '1': 'b'}}, {}, [r'classifier.weight is \(3, 8\), not \(2, 8\)', r'classifier.bias is']),
+    ({'architectures': ['BertForQuestionAnswering']}, {}, ['missing: qa_outputs.weight, qa_', 'unknown: classifier']),
+    ({'architectures': ['BertForX']}, {}, ['folder: config.json has architectures = BertForX']),
+    ({'architectures': 'left out'}, {}, ['BertForSequenceClassification or BertForTokenClassification; write into it']),
+  ],
+)
+def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):
+  made, *_ = make('BertForSequenceClassification', **changes)
+  change(made, **tensors)
+  for word in words:
+    with pytest.raises(InputError, match=word):
+      exchanged.import_run(str(made), tmp_path / 'run')
+  assert [path.name for path in tmp_path.iterdir()] == ['folder']
+
+
+def said(tmp_path, name, content, capsys, *options):
+  (tmp_path / name).write_text(content)
+  capsys.readouterr()
+  assert main.main(['predict', f'--workdir={tmp_path}/run', f'--input={tmp_path / name}', *options]) == 0
+  return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_an_imported_classifier_labels_texts_and_pairs_and_is_trained_on(make, tmp_path, capsys):
+  made, *_ = make('BertForSequenceClassification')
+  exchanged.import_run(str(made), tmp_path / 'run')
+  found = said(tmp_path, 'in.txt', 'a name\nthe method\n', capsys)
+  assert [tuple(row['probabilities']) for row in found] == [LABELS] * 2
+  names, pairs = '--config.data.texts=("one","two")', '{"one": "a name", "two": "the method"}\n'
+  assert said(tmp_path, 'in.jsonl', pairs, capsys, names)[0]['probabilities'] != found[0]['probabilities']
+  rows = [{'text': text, 'label': LABELS[i % 3]} for i, text in enumerate(TEXTS[:24])]
+  data = tmp_path / 'data'
+  data.mkdir()
+  for split in ('train', 'valid', 'test'):
+    (data / f'{split}.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  settings = {'data.manual_dir': data, 'data.batch_size': 8, 'data.length': 32, 'train.epochs': 1, 'optim.lr': 0.0,
+              'train.init_from': tmp_path / 'run', 'train.init_parts': '()'}  # fmt: skip
+  command = ['train', '--config=experiments/bert/tasks.py:own', f'--workdir={tmp_path}/more']
+  labels = json.loads((tmp_path / 'run/data.json').read_text())['label_names']
+  assert labels == list(LABELS)
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in settings.items())]) == 0
+  before, after = (lmx.load(tmp_path / name) for name in ('run', 'more'))
+  jax.tree.map(np.testing.assert_array_equal, after.params, before.params)  # the rate was 0
+
+
+def test_an_imported_model_of_choices_chooses(make, tmp_path, capsys):
+  made, *_ = make('GPT2DoubleHeadsModel')
+  exchanged.import_run(str(made), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run').run
+  assert run.objective.lm_weight == 0.5 and run.data.batching.form == 'plain' and run.objective.choices == 4
+  lines = 'sent1,sent2,ending0,ending1,ending2,ending3\na name,is,a string,a list,a method,them\n'
+  assert set(said(tmp_path, 'in.csv', lines, capsys)[0]['probabilities']) == set('0123')
+  settings = ['data.dataset=story_cloze', 'data.batching.form=gpt', 'data.special_tokens=("a","b","c")']
+  exchanged.import_run(str(made), tmp_path / 'two', settings)
+  assert lmx.load(tmp_path / 'two').run.objective.choices == 2
+  with pytest.raises(InputError, match='data set table_files has no choices'):
+    exchanged.import_run(str(made), tmp_path / 'three', ['data.dataset=table_files'])
+
+
+def task(name, **fields):
+  cls = objectives.get(name).Config
+  return architectures.Task(name, cls(**fields), LABELS)
+
+
+LINEAR = dict(head=(), normalize=False, pooling='pooled')
+
+
+@pytest.mark.parametrize(
+  'model,given,words',
+  [
+    ('bert', task('classify', **LINEAR | {'pooling': 'mean'}), "objective.pooling is 'mean', there it is 'pooled'$"),
+    ('bert', task('regress', **LINEAR | {'head': (50,)}), r'objective.head is \(50,\), there it is \(\)'),
+    ('bert', task('multiple_choice', **LINEAR | {'normalize': True}), 'objective.normalize is True'),
+    ('bert', task('tag', labels=LABELS), 'objective.crf is True, there it is False'),
+    ('bert', task('causal_lm'), 'no class in transformers; those that have: classify, masked_lm'),
+    ('gpt', task('classify', **LINEAR | {'pooling': 'last'}), 'OpenAIGPTForSequenceClassification .*head_bias is True'),
+    ('gpt2', task('span'), 'gpt2 with objective "span" has no class'),
+  ],
+)
+def test_what_no_class_computes_is_not_written(model, given, words):
+  with pytest.raises(InputError, match=words):
+    architectures.choose(model, given)
+
+
+def test_rows_read_both_ways_around_are_not_written(make, tmp_path):
+  made, *_ = make('GPT2DoubleHeadsModel')
+  exchanged.import_run(str(made), tmp_path / 'run')
+  path = tmp_path / 'run/config.json'
+  config = json.loads(path.read_text())
+  config['data']['batching']['both_orders'] = True
+  path.write_text(json.dumps(config))
+  with pytest.raises(InputError, match='both_orders.*no class of transformers does'):
+    exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(
+  'experiment,name',
+  [
+    ('bert/pretrain.py:base', 'BertForPreTraining'),
+    ('bert/tasks.py:mnli', 'BertForSequenceClassification'),
+    ('bert/tasks.py:stsb', 'BertForSequenceClassification'),
+    ('bert/tasks.py:swag', 'BertForMultipleChoice'),
+    ('bert/tagging.py:wnut17', 'BertForTokenClassification'),
+    ('bert/squad.py:squad', 'BertForQuestionAnswering'),
+    ('gpt/books.py:base', 'OpenAIGPTLMHeadModel'),
+    ('gpt/tasks.py:race', 'OpenAIGPTDoubleHeadsModel'),
+    ('gpt2/webtext.py:124m', 'GPT2LMHeadModel'),
+  ],
+)
+def test_what_lmx_fine_tunes_has_a_class(experiment, name):
+  run = config_lib.to_run(config_lib.load(f'experiments/{experiment}'))
+  assert architectures.choose(run.model_name, architectures.Task(run.objective_name, run.objective)) == name
+
+
+def test_without_a_next_sentence_head_it_is_a_masked_language_model():
+  cfg = objectives.get('masked_lm').Config()
+  chosen = [architectures.choose('bert', architectures.Task('masked_lm', c))
+            for c in (cfg, dataclasses.replace(cfg, next_sentence=False))]  # fmt: skip
+  assert chosen == ['BertForPreTraining', 'BertForMaskedLM']
