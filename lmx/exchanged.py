@@ -22,12 +22,13 @@ from lmx import config as config_lib
 from lmx.data import tokenizers
 from lmx.data.rules import RULES
 from lmx.errors import InputError
-from lmx.interop import huggingface, openai
+from lmx.interop import huggingface, openai, tensorflow
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 
 HUB = 'hub:'
+_RELEASES = (openai, tensorflow)  # what is no folder of transformers
 # Objective -> section `data`: a data set whose rows have such a form; its files are only needed to measure on it.
 _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
@@ -39,7 +40,7 @@ _ROWS: dict[str, dict[str, Any]] = {
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list[str]:
-  """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of GPT's release.
+  """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
 
   Args:
     source: the folder, or 'hub:NAME' to fetch one from huggingface.co.
@@ -56,8 +57,8 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'{workdir} is there already; choose another --workdir')
   directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
-  released = (epath.Path(directory) / openai.SHAPES).exists()
-  folder = openai.read(directory) if released else folders.read(directory)
+  release = next((one for one in _RELEASES if one.there(directory)), folders)
+  folder = release.read(directory)
   tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=folder.lower_case)
   config = config_lib.resolve(_config(folder, tokenizer, str(workdir / 'tokenizer')), overrides)
   config, run = _settled(config, folder, tokenizer.vocab_size)

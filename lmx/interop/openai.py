@@ -22,6 +22,11 @@ HEAD_WIDTH = 64  # 768 / 12; the files do not say
 _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
 
 
+def there(directory) -> bool:
+  """Whether a folder holds the release."""
+  return (pathlib.Path(directory) / SHAPES).exists()
+
+
 def read(directory) -> Folder:
   """Reads the release.
 

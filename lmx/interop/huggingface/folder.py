@@ -67,7 +67,7 @@ def read(directory) -> Folder:
   directory = pathlib.Path(directory)
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
-  config = _json(directory / CONFIG)
+  config = read_json(directory / CONFIG)
   name, tensors = _name(directory, config), {}
   of = huggingface.family(name)
   try:
@@ -77,8 +77,8 @@ def read(directory) -> Folder:
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
   found = directory / 'tokenizer_config.json'
-  settings = _json(found) if found.exists() else {}
-  lower_case = bool(settings.get('do_lower_case', True))
+  settings = read_json(found) if found.exists() else {}
+  lower_case = bool(settings.get('do_lower_case', of.TOKENIZER != 'bpe'))  # GPT-2's never lowers
   return Folder(name, fields, tensors, of.TOKENIZER, lower_case, architecture, objective, labels, _marks(settings))
 
 
@@ -100,7 +100,8 @@ def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
   return types[kind]
 
 
-def _json(path: pathlib.Path) -> dict[str, Any]:
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """An object from a file; InputError where there is none."""
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
   except FileNotFoundError:
@@ -115,7 +116,7 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
 def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
   names = [WEIGHTS]
   if not (directory / WEIGHTS).exists() and (directory / INDEX).exists():
-    names = sorted(set(_json(directory / INDEX).get('weight_map', {}).values()))
+    names = sorted(set(read_json(directory / INDEX).get('weight_map', {}).values()))
   elif not (directory / WEIGHTS).exists():
     pickles = sorted(path.name for path in directory.iterdir() if path.suffix in ('.bin', '.pt', '.pth', '.ckpt'))
     raise InputError(

@@ -1,0 +1,136 @@
+"""TensorFlow's checkpoints of BERT and GPT-2 as their authors released them.
+
+google-research/bert: bert_config.json, vocab.txt and bert_model.ckpt.{index,data-*}; or what its run_classifier.py and
+run_squad.py leave, model.ckpt-*. Kernels are (in, out), transformers' (out, in). Its hidden_act "gelu" is the tanh form
+(modeling.py), where that word is the exact one in transformers; `--config.model.gelu=erf` takes that one. Its
+classifiers name no labels.
+
+openai/gpt-2, folder models/124M and so on: hparams.json, encoder.json, vocab.bpe and model.ckpt.{index,data-*}.
+Kernels have a leading axis of 1.
+
+Variables come back under the names of transformers (lmx/interop/huggingface/), by which messages call them too. The
+optimizer's are left out. Only TensorFlow reads these files: `pip install 'lmx[tf]'`.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+from lmx.interop.huggingface import architectures, bert, gpt2
+from lmx.interop.huggingface.entry import Tensors
+from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
+
+BERT, GPT2 = 'bert_config.json', 'hparams.json'
+_OPTIMIZER = r'.*/adam_[mv]|global_step'
+# What stands in the name of a variable -> in that of the tensor, one after another.
+_BERT_NAMES = (
+  ('^cls/squad/', 'qa_outputs/'), ('^(?=output_(weights|bias)$)', 'classifier/'), ('output_weights$', 'weight'),
+  ('output_bias$', 'bias'), ('_embeddings$', '_embeddings/weight'), ('/kernel$', '/weight'), ('/layer_', '/layer/'),
+  ('/', '.'),
+)  # fmt: skip
+_GPT2_NAMES = (
+  ('^model/', 'transformer/'), (r'/h(\d+)/', r'/h/\1/'), ('/(wte|wpe)$', r'/\1/weight'), ('/[gw]$', '/weight'),
+  ('/b$', '/bias'), ('/', '.'),
+)  # fmt: skip
+_HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the others have one name in both
+_NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  # the released code has none
+
+
+def there(directory) -> bool:
+  """Whether a folder holds such a checkpoint, and no weights that are read without TensorFlow."""
+  directory = pathlib.Path(directory)
+  named = any((directory / name).exists() for name in (BERT, GPT2))
+  return named and not any((directory / name).exists() for name in (WEIGHTS, INDEX))
+
+
+def read(directory) -> Folder:
+  """Reads a release.
+
+  Raises:
+    InputError: TensorFlow is not installed, a file is missing or damaged, or the variables are not those of the model.
+  """
+  directory = pathlib.Path(directory)
+  name = BERT if (directory / BERT).exists() else GPT2
+  theirs = read_json(directory / name)
+  try:
+    return (_bert if name == BERT else _gpt2)(directory, theirs)
+  except InputError as error:
+    raise InputError(str(error).replace(CONFIG, str(directory / name))) from None
+
+
+def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
+  fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
+  tensors = {_renamed(name, _GPT2_NAMES): x[0] if name.endswith('/w') else x
+             for name, x in _variables(directory).items()}  # fmt: skip
+  return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False)
+
+
+def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
+  if theirs.get('hidden_act') == 'gelu':
+    theirs = {**theirs, 'hidden_act': 'gelu_new'}
+  fields, lower_case = bert.fields(theirs), _lowered(directory / 'vocab.txt')
+  tensors = {_renamed(name, _BERT_NAMES): x.T if name.endswith('/kernel') else x
+             for name, x in _variables(directory).items()}  # fmt: skip
+  if 'classifier.weight' in tensors:  # run_classifier.py's
+    number = len(tensors['classifier.weight'])
+    theirs = {**theirs, 'architectures': ['BertForSequenceClassification'], 'num_labels': number}
+  name = architectures.recognise('bert', theirs, tensors)
+  objective, labels = architectures.objective(name, theirs), architectures.labels(name, theirs)
+  return Folder('bert', fields, tensors, bert.TOKENIZER, lower_case, name, objective, labels)
+
+
+def _renamed(name: str, rules: Sequence[tuple[str, str]]) -> str:
+  for pattern, tensor in rules:
+    name = re.sub(pattern, tensor, name)
+  return name
+
+
+def _lowered(vocabulary: pathlib.Path) -> bool:
+  """Whether a vocabulary is of lowered text: its pieces have no capitals."""
+  try:
+    pieces = vocabulary.read_text(encoding='utf-8').splitlines()
+  except (OSError, UnicodeDecodeError) as error:
+    raise InputError(f'{vocabulary} cannot be read ({error})') from None
+  return not any(re.search('[A-Z]', piece) for piece in pieces if not re.fullmatch(r'\[\w+\]', piece))
+
+
+def _variables(directory: pathlib.Path) -> Tensors:
+  """Name -> array of a checkpoint, without the optimizer's; names end without ':0'."""
+  prefix, tf = _prefix(directory), _tensorflow()
+  try:
+    reader = tf.train.load_checkpoint(str(prefix))
+    names = [name for name in reader.get_variable_to_shape_map() if not re.fullmatch(_OPTIMIZER, name)]
+    return {name: np.asarray(reader.get_tensor(name)) for name in sorted(names)}
+  except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError where a file is cut short
+    short = str(error).strip().splitlines()[0]
+    raise InputError(f'{prefix} is no checkpoint of TensorFlow, or damaged or cut short: {short}') from None
+
+
+def _prefix(directory: pathlib.Path) -> pathlib.Path:
+  """The one checkpoint of a folder, else the one that its file `checkpoint` calls the last."""
+  found = sorted(path.with_suffix('') for path in directory.glob('*.index'))
+  if len(found) == 1:
+    return found[0]
+  last = directory / 'checkpoint'
+  named = re.search(r'^model_checkpoint_path: "(.*)"', last.read_text() if last.exists() else '', re.MULTILINE)
+  if named and directory / pathlib.Path(named.group(1)).name in found:
+    return directory / pathlib.Path(named.group(1)).name
+  held = f'{len(found)} checkpoints, {", ".join(path.name for path in found)}' if found else 'no checkpoint (*.index)'
+  raise InputError(f'{directory} holds {held}; leave the files of one there')
+
+
+def _tensorflow() -> Any:
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # what the machine could do better is of no use here
+  try:
+    import tensorflow
+  except ImportError as error:
+    raise InputError(f"checkpoints of TensorFlow are read by it, and it cannot be imported ({error}); pip install "
+                     "'lmx[tf]'") from None  # fmt: skip
+  return tensorflow
