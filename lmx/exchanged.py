@@ -17,7 +17,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from lmx import checkpoint, log, objectives, predictions, restored
+from lmx import checkpoint, log, objectives, restored
 from lmx import config as config_lib
 from lmx.data import tokenizers
 from lmx.data.rules import RULES
@@ -200,7 +200,7 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     raise InputError(f'{workdir} reads rows both ways around and adds the two (data.batching.both_orders), which no '
                      'class of transformers does')  # fmt: skip
   names = folders.write(
-    to, run.model_name, cfg, loaded.params, architectures.Task(run.objective_name, run.objective, _labels(loaded)),
+    to, run.model_name, cfg, loaded.params, architectures.Task(run.objective_name, run.objective, loaded.labels),
     loaded.tokenizer.content(), data.lower_case, data.special_tokens,
   )  # fmt: skip
   lines = [f'wrote {", ".join(names)} to {to}']
@@ -208,9 +208,3 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     lines.append(f'a tokenizer of kind {loaded.tokenizer.kind} has no form there and was left out')
   return lines
 
-
-def _labels(loaded: restored.Restored) -> list[str]:
-  """Names of the labels of a run, [] where it has none."""
-  if loaded.run.objective_name == 'tag':
-    return list(loaded.run.objective.labels)
-  return predictions.label_names(loaded) if loaded.run.objective_name == 'classify' else []

@@ -54,6 +54,15 @@ class Restored:
   def objective(self) -> ModuleType:
     return objectives.get(self.run.objective_name)
 
+  @property
+  def labels(self) -> list[str]:
+    """Names of the labels that it tells apart, in the order of their scores; [] where it tells none."""
+    if self.run.objective_name == 'tag':
+      return list(self.run.objective.labels)
+    if self.run.objective_name != 'classify':
+      return []
+    return list(json.loads((self.workdir / 'data.json').read_text())['label_names'])
+
 
 def init_params(run: config_lib.Run, key: Array) -> Params:
   """Parameters before the first update: {'model': the model's, 'objective': its head}."""
@@ -69,12 +78,15 @@ def merged(params: Params, taken: Params) -> Params:
   return {name: inner(name, x) if name in taken else x for name, x in params.items()}
 
 
-def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple[Params, str]:
+def take(
+  workdir, wanted: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
+) -> tuple[Params, str]:
   """Parameters of a finished run as the start of another.
 
   Rows that belong to words (the leaves that the other run's model names in VOCABULARY) are matched by word where the
   two tokenizers differ; a word that the other run does not know gets the mean of its rows (Howard and Ruder 2018,
-  released code). Learned positions (POSITIONS) are cut where this run has fewer; where it has more, they are repeated
+  released code). What the head has for each label (the objective's `labelled`) is put into the order of this run's
+  labels. Learned positions (POSITIONS) are cut where this run has fewer; where it has more, they are repeated
   from the first on (Beltagy et al. 2020, arXiv 2004.05150, section 5).
 
   Args:
@@ -82,12 +94,14 @@ def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple
     wanted: shapes of the new run's parameters.
     parts: 'part' or 'there=here', each a leading part of names such as 'model' or 'model/encoder'; () is all.
     tokenizer: the new run's.
+    labels: names of the new run's labels.
 
   Returns:
     (the leaves taken, as a nested dict; a line for the log).
 
   Raises:
-    InputError: a leaf that a part should have is missing there, has another shape, or no word is known to both.
+    InputError: a leaf that a part should have is missing there, has another shape, no word is known to both, or the
+      labels are others.
   """
   loaded = load(workdir)
   theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}
@@ -96,6 +110,9 @@ def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple
   by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
   by_place = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
   rows = None if loaded.tokenizer.hash == tokenizer.hash else _rows(loaded.tokenizer, tokenizer)
+  with_head = any(there.startswith('objective/') for there in source.values())
+  heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
+  by_label = {f'objective/{name}': axes for name, axes in heads.items()}
   taken, wrong = {}, []
   for here, there in source.items():
     x = np.asarray(theirs[there])
@@ -103,6 +120,8 @@ def take(workdir, wanted: Params, parts: Sequence[str], tokenizer: Any) -> tuple
       x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[here].shape[0])
     if there in by_place and x.shape[1:] == ours[here].shape[1:]:
       x = x[np.arange(ours[here].shape[0]) % x.shape[0]]
+    if there in by_label:
+      x = _by_label(x, by_label[there], loaded, labels)
     if x.shape != ours[here].shape:
       wrong.append(f'{there} {x.shape} there, {here} {ours[here].shape} here')
     taken[tuple(here.split('/'))] = x
@@ -157,6 +176,17 @@ def _by_word(x: np.ndarray, rows: np.ndarray, loaded: Restored, size: int) -> np
   index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
   known = (index >= 0).reshape((-1,) + (1,) * (x.ndim - 1))
   return np.where(known, x[np.maximum(index, 0)], mean).astype(x.dtype)
+
+
+def _by_label(x: np.ndarray, axes: Sequence[int], loaded: Restored, labels: Sequence[str]) -> np.ndarray:
+  """A leaf of a head with its labels in the order given."""
+  if sorted(labels) != sorted(loaded.labels):
+    raise InputError(f'train.init_from: the labels of {loaded.workdir} are {", ".join(loaded.labels)}, those of this '
+                     f'run {", ".join(labels) or "none"}; take the model alone: train.init_parts=("model",)')
+  order = [loaded.labels.index(label) for label in labels]
+  for axis in axes:
+    x = np.take(x, order, axis)
+  return x
 
 
 def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> Restored:

@@ -25,7 +25,7 @@ from lmx import (
   translated,
   wordvectors,
 )  # fmt: skip
-from lmx.data import pipeline
+from lmx.data import labels, pipeline
 from lmx.errors import InputError
 from lmx.models import registry
 
@@ -82,13 +82,15 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
     translations: file that the translations of the split are written to, where `evaluation.beam` asks for them.
 
   Raises:
-    InputError: the data is tokenised by another tokenizer than the run's, or there is no such split.
+    InputError: the data is tokenised by another tokenizer than the run's, has labels that the run does not know, or
+      there is no such split.
   """
   run = loaded.run
   engine = parallel.Engine(run.parallel)
   corpus = pipeline.load(run.data)
   if corpus.tokenizer.hash != loaded.tokenizer.hash:
     raise InputError(f"the data is tokenised by another tokenizer than the run's ({loaded.workdir}/tokenizer)")
+  corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)

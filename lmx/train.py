@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 
 from lmx import checkpoint, evaluate, log, objectives, parallel, restored, results, sparse_step, state, step
 from lmx import config as config_lib
-from lmx.data import pipeline
+from lmx.data import labels, pipeline
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
@@ -207,7 +207,8 @@ class Session:
 
   def begin_from(self, workdir: str) -> str:
     """Takes parameters of a finished run as the start, all or some parts; returns a line that says which."""
-    taken, note = restored.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer)
+    names = labels.of(self.corpus.manifest)
+    taken, note = restored.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer, names)
     create = lambda key, taken: restored.merged(init_params(self.run, key), taken)
     params = self.engine.build(create, self.init_key, taken)
     average = self.engine.build(functools.partial(build.average, self.run.optim), params)

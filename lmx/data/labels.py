@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lmx.data.tokenizer import Tokenizer
+from lmx.errors import InputError
 
 
 def arrays(
@@ -25,6 +27,36 @@ def numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, 
   ids = {label: i for i, label in enumerate(names)}
   number = lambda found: np.asarray([ids.get(label, -1) for label in found], np.int32)
   return names, {split: number(found) for split, found in labels.items()} if names else {}
+
+
+def of(manifest: Mapping[str, Any]) -> list[str]:
+  """Names of the labels of a data set, of its words if these have some; [] where it has none."""
+  return list(manifest['token_label_names'] if 'token_label_names' in manifest else manifest['label_names'])
+
+
+def renumbered(corpus: Any, names: Sequence[str]) -> Any:
+  """A corpus whose labels have the numbers that they have in `names`, a run's; itself where they have them already.
+
+  Raises:
+    InputError: the data set has labels that are not among the names.
+  """
+  own = of(corpus.manifest)
+  if own == list(names):
+    return corpus
+  unknown = [name for name in own if name not in names]
+  if unknown:
+    raise InputError(f'data set {corpus.manifest["dataset"]["name"]} has labels that the run does not know: '
+                     f'{", ".join(unknown)}; it knows {", ".join(names)}')  # fmt: skip
+  words = 'token_label_names' in corpus.manifest
+  part = 'token_labels' if words else 'labels'
+  number = np.asarray([*(list(names).index(name) for name in own), -1], np.int32)  # -1, no label, is the last
+  splits = {
+    name: split if getattr(split, part) is None
+    else dataclasses.replace(split, **{part: number[np.asarray(getattr(split, part))]})
+    for name, split in corpus.splits.items()
+  }  # fmt: skip
+  manifest = {**corpus.manifest, 'token_label_names' if words else 'label_names': list(names)}
+  return dataclasses.replace(corpus, splits=splits, manifest=manifest)
 
 
 def scored(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:

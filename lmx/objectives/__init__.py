@@ -14,6 +14,8 @@ An objective exports
   shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch as the data side makes it;
   judge(cfg, found) -> {name: figure} (optional): figures that need what is predicted of all rows at once, from the
     arrays of `predict` with 'truth' beside them;
+  labelled(cfg) -> {leaf: axes} (optional): leaves of the head that have a place for each label, to be matched by name
+    where another run's labels stand in another order;
   UNIT (optional): what the weight of its first term counts, 'tokens' unless named;
   SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
 A model may add terms of its own in training, such as the activation penalties of the AWD-LSTM: it exports

@@ -73,6 +73,11 @@ def init(cfg: Config, model, model_cfg, key: Array) -> Params:
   return rows.init(cfg, cfg.classes, model, model_cfg, key)
 
 
+def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
+  """Leaves of the head that have a place for each label -> the axes of which."""
+  return {f'block_{len(cfg.head)}/kernel': (1,), f'block_{len(cfg.head)}/bias': (0,)}
+
+
 def terms(cfg: Config) -> tuple[str, ...]:
   """('nll',), and 'lm' where the auxiliary loss has a weight."""
   return rows.terms(cfg, 'nll')

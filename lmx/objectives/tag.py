@@ -86,6 +86,12 @@ def init(cfg: Config, model, model_cfg, key: Array) -> Params:
   return head | ({'crf': crf.init(crf_key, shape[1])} if cfg.crf else {})
 
 
+def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
+  """Leaves of the head that have a place for each label -> the axes of which."""
+  del cfg
+  return {'kernel': (1,), 'bias': (0,), 'crf/transitions': (0, 1), 'crf/start': (0,), 'crf/end': (0,)}
+
+
 def terms(cfg: Config) -> tuple[str, ...]:
   """One term: ('nll',)."""
   del cfg

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 import lmx
 from lmx import config as config_lib
-from lmx import exchanged, objectives
+from lmx import exchanged, objectives, restored
 from lmx.cli import main
 from lmx.data import tokenizers
 from lmx.data.subword_tokenizers import with_special
@@ -112,7 +112,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
   jax.tree.map(np.testing.assert_array_equal, run.params['objective'], params['objective'])
   assert ('drawn anew: model/mlm' in out) == (run.run.model_name == 'bert')
   assert run.run.data.special_tokens == marks
-  assert exchanged._labels(run) == (list(LABELS) if objective in ('classify', 'tag') else [])
+  assert run.labels == (list(LABELS) if objective in ('classify', 'tag') else [])
   exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
   before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (made, tmp_path / 'out'))
   assert before.keys() == after.keys()
@@ -198,26 +198,43 @@ def said(tmp_path, name, content, capsys, *options):
   return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_an_imported_classifier_labels_texts_and_pairs_and_is_trained_on(make, tmp_path, capsys):
+def test_an_imported_classifier_labels_texts_and_pairs(make, tmp_path, capsys):
   made, *_ = make('BertForSequenceClassification')
   exchanged.import_run(str(made), tmp_path / 'run')
   found = said(tmp_path, 'in.txt', 'a name\nthe method\n', capsys)
   assert [tuple(row['probabilities']) for row in found] == [LABELS] * 2
   names, pairs = '--config.data.texts=("one","two")', '{"one": "a name", "two": "the method"}\n'
   assert said(tmp_path, 'in.jsonl', pairs, capsys, names)[0]['probabilities'] != found[0]['probabilities']
-  rows = [{'text': text, 'label': LABELS[i % 3]} for i, text in enumerate(TEXTS[:24])]
+
+
+def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tmp_path, capsys):
+  """The data numbers labels by the alphabet: down, strange, up."""
+  made, *_ = make('BertForSequenceClassification')
+  exchanged.import_run(str(made), tmp_path / 'run')
+  texts = [' '.join(TEXTS[i % 2].split()[i % 5 :]) for i in range(10)]
+  right = [row['label'] for row in said(tmp_path, 'in.txt', '\n'.join(texts) + '\n', capsys)]
+  lines = [json.dumps({'text': text, 'label': label}) for text, label in zip(texts, right, strict=True)]
+  others = [json.dumps({'text': 'a', 'label': label}) for label in LABELS for _ in range(3)]
   data = tmp_path / 'data'
   data.mkdir()
-  for split in ('train', 'valid', 'test'):
-    (data / f'{split}.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  settings = {'data.manual_dir': data, 'data.batch_size': 8, 'data.length': 32, 'train.epochs': 1, 'optim.lr': 0.0,
-              'train.init_from': tmp_path / 'run', 'train.init_parts': '()'}  # fmt: skip
-  command = ['train', '--config=experiments/bert/tasks.py:own', f'--workdir={tmp_path}/more']
-  labels = json.loads((tmp_path / 'run/data.json').read_text())['label_names']
-  assert labels == list(LABELS)
-  assert main.main([*command, *(f'--config.{key}={value}' for key, value in settings.items())]) == 0
-  before, after = (lmx.load(tmp_path / name) for name in ('run', 'more'))
-  jax.tree.map(np.testing.assert_array_equal, after.params, before.params)  # the rate was 0
+  for split, rows in (('train', others), ('valid', lines), ('test', lines)):
+    (data / f'{split}.jsonl').write_text('\n'.join(rows) + '\n')
+  command = ['evaluate', f'--workdir={tmp_path}/run', '--split=test', f'--output={tmp_path}/found.json']
+  assert main.main([*command, f'--config.data.manual_dir={data}']) == 0
+  assert json.loads((tmp_path / 'found.json').read_text())['accuracy'] == 1
+  run = lmx.load(tmp_path / 'run')
+  shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.params)
+  taken, _ = restored.take(tmp_path / 'run', shapes, (), run.tokenizer, ('down', 'strange', 'up'))
+  ours, theirs = taken['objective']['block_0'], run.params['objective']['block_0']
+  for name in ('kernel', 'bias'):
+    np.testing.assert_array_equal(ours[name], np.asarray(theirs[name])[..., [1, 2, 0]])
+  jax.tree.map(np.testing.assert_array_equal, taken['model'], dict(run.params['model']))
+  with pytest.raises(InputError, match='those of this run a, b, c; take the model alone'):
+    restored.take(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
+  (data / 'test.jsonl').write_text('{"text": "a", "label": "other"}\n' * 3)
+  capsys.readouterr()
+  assert main.main([*command, f'--config.data.manual_dir={data}']) == 2
+  assert 'labels that the run does not know: other; it knows up, down, strange' in capsys.readouterr().err
 
 
 def test_an_imported_model_of_choices_chooses(make, tmp_path, capsys):

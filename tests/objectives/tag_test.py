@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from lmx.layers import crf as crf_lib
 from lmx.objectives import tag
@@ -107,3 +108,11 @@ def test_labels_that_mark_no_spans_are_counted_by_word():
   assert set(out.metrics) == {'nll', 'accuracy'}
   found = tag.report(cfg, {k: (float(a), float(b)) for k, (a, b) in out.metrics.items()}, {})
   assert found['error_percent'] == pytest.approx(100 * (1 - found['accuracy']))
+
+
+def test_every_leaf_of_the_head_says_where_its_labels_are():
+  for crf in (True, False):
+    cfg, found = tag.Config(labels=NAMES, crf=crf), params(crf)['objective']
+    leaves = {'/'.join(path): x for path, x in flatten_dict(found).items()}
+    assert leaves.keys() <= tag.labelled(cfg).keys()
+    assert all(leaves[name].shape[axis] == 3 for name in leaves for axis in tag.labelled(cfg)[name])
