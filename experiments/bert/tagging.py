@@ -58,7 +58,7 @@ def get_config(arg: str = ''):
     'evaluation': {'which': 'last', 'baselines': False},
   }
   tags = {
-    'data': {'dataset': 'embedded_tags', 'vocab_size': 500, 'length': 200, 'batching': {'buckets': (32, 64)}},
+    'data': {'dataset': 'embedded_tags', 'vocab_size': 500, 'length': 320, 'batching': {'buckets': (32, 64, 128)}},
     'optim': {'warmup_fraction': 0.0},
     'train': {'epochs': 0.0},
   }

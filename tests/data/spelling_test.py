@@ -134,7 +134,7 @@ def test_sentences_come_with_the_label_of_each_word():
 
 def test_what_cannot_be_tagged_or_spelled():
   data = labelled()
-  with pytest.raises(InputError, match='a sentence of 3 words'):
+  with pytest.raises(InputError, match='a sentence of 3 tokens'):
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)
   plain = dataclasses.replace(data.splits['train'], token_labels=None)
   with pytest.raises(InputError, match='no labels of words'):

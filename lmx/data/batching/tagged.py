@@ -83,7 +83,7 @@ class Tagged(Bucketed):
       end = end - ((end > self._begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
     self._sizes = end - self._begin + len(marks)
     if (longest := int(self._sizes.max())) > length:
-      raise InputError(f'split {split.name} has a sentence of {longest} words; set data.length to that at least')
+      raise InputError(f'split {split.name} has a sentence of {longest} tokens; set data.length to that at least')
     self._arrange(buckets, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
