@@ -1,4 +1,5 @@
-"""Answers of a trained run to questions on passages: the best spans over all windows, and their figures.
+"""Answers of a trained run to questions on passages, of a split or a file: the best spans over all windows, and their
+figures.
 
 As google-research/bert's run_squad.py does: the `n_best` best places of beginning and of ending in each window, where a
 beginning must be in the window that shows the most around it, spans of at most `answer_length` tokens, scored by the
@@ -9,21 +10,26 @@ An answer's text is cut out of the passage by the places that its pieces come fr
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from lmx import config, evaluate, objectives
+from lmx import config, inference
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, sources, views
+from lmx.data import pipeline, views
+from lmx.data.builders import questions
+from lmx.data.builders.questions import Question
 from lmx.errors import InputError
+from lmx.inference import Asked
 from lmx.metrics import squad
-from lmx.models import registry
+from lmx.restored import Restored
 from lmx.types import Params
+
+SPLIT = 'questions'
+SHARED = ('text', 'score', 'start', 'end')  # what an answer and its candidates are shown with
 
 
 class Answer(NamedTuple):
@@ -34,8 +40,8 @@ class Answer(NamedTuple):
     text: the answer, '' for none.
     best: the best answer that is one.
     null_odds: score of there being none over that of the best.
-    candidates: the best spans, [{'text', 'probability', 'score'}].
-    truths: the right answers, () for none.
+    candidates: the best spans, [{'text', 'probability', 'score', 'start', 'end'}], from where to where in code points.
+    truths: the right answers, () for none, None where they are not known.
   """
 
   id: str
@@ -43,10 +49,12 @@ class Answer(NamedTuple):
   best: str
   null_odds: float
   candidates: list[dict[str, Any]]
-  truths: tuple[str, ...]
+  truths: tuple[str, ...] | None
 
 
-def answer(run: config.Run, corpus: corpora.Corpus, params: Params, split: str) -> list[Answer]:
+def answer(
+  run: config.Run, corpus: corpora.Corpus, params: Params, split: str, asked: Sequence[Question] | None = None
+) -> list[Answer]:
   """Answers every question of a split.
 
   Args:
@@ -54,23 +62,21 @@ def answer(run: config.Run, corpus: corpora.Corpus, params: Params, split: str) 
     corpus: its data.
     params: {'model': ..., 'objective': ...}, whole on one device.
     split: name of the split.
+    asked: its questions in words; None reads them in the run's data set.
   """
-  batches: Any = pipeline.batches(run.data, corpus, split, evaluate.SEED, train=False)
-  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  predict = jax.jit(functools.partial(objective.predict, run.objective, model, run.model))
-  asked = _texts(run, corpus, split)
+  batches: Any = inference.batches(run, corpus, split)
+  asked = _texts(run, split) if asked is None else asked
   found: list[list[Span]] = [[] for _ in asked]
   null = np.full(len(asked), np.inf)
-  for step in range(batches.steps):
-    batch = batches(step)
-    scores_BT2 = np.asarray(predict(params, batch, ())[0]['scores_BT2'], np.float64)
+  for batch, made in inference.over(run, batches, params):
+    scores_BT2 = made['scores_BT2'].astype(np.float64)
     for b in np.flatnonzero(batch['index_B'] >= 0):
       f = int(batch['index_B'][b])
       i, begin, _, place = (int(x[f]) for x in batches.windows)
       null[i] = min(null[i], scores_BT2[b, 0].sum())
       spans = _spans(scores_BT2[b], batch['passage_BT'][b], batch['best_BT'][b], run.evaluation)
       found[i] += [(score, first - place + begin, last - place + begin) for score, first, last in spans]
-  with_null = bool((np.asarray(corpus.splits['train'].labels) < 0).any())
+  with_null = _unanswered(corpus) > 0
   places: dict[str, np.ndarray] = {}
   return [
     _answer(run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, places)
@@ -78,20 +84,20 @@ def answer(run: config.Run, corpus: corpora.Corpus, params: Params, split: str) 
   ]
 
 
-class _Asked(NamedTuple):
-  id: str
-  context: str
-  truths: tuple[str, ...]
+def _unanswered(corpus: corpora.Corpus) -> int:
+  """How many questions without an answer were trained on."""
+  if 'unanswered' in corpus.manifest:
+    return int(corpus.manifest['unanswered'])
+  return int((np.asarray(corpus.splits['train'].labels) < 0).sum())  # tokenised by an earlier lmx, which did not say
 
 
-def _texts(run: config.Run, corpus: corpora.Corpus, split: str) -> list[_Asked]:
+def _texts(run: config.Run, split: str) -> list[Question]:
   """The questions of a split as they stand in the data set."""
-  examples = sources.open_splits(corpora.Spec(**run.data.spec()).data_set(), run.data.cache_dir)[split]
-  rows = list(examples)
+  rows = list(pipeline.examples(run.data, split))
   found = []
-  for (_, context, _), (_, _, label) in zip(rows[::2], rows[1::2], strict=True):
+  for (_, context, _), (_, question, label) in zip(rows[::2], rows[1::2], strict=True):
     about = json.loads(label)
-    found.append(_Asked(about['id'], context, tuple(text for text, _ in about['answers'])))
+    found.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
   if run.data.fraction < 1:
     found = [found[i] for i in np.flatnonzero(views.kept(len(found), run.data.fraction))]
   return found
@@ -116,7 +122,7 @@ def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, cho
 
 
 def _answer(
-  run: config.Run, corpus: corpora.Corpus, asked: _Asked, spans: Sequence[Span], null: float | None,
+  run: config.Run, corpus: corpora.Corpus, asked: Question, spans: Sequence[Span], null: float | None,
   places: dict[str, np.ndarray],
 ) -> Answer:  # fmt: skip
   """Puts the spans of a question into words."""
@@ -124,32 +130,101 @@ def _answer(
     places.clear()  # questions on a passage follow one another
     places[asked.context] = corpus.tokenizer.encode_spans(asked.context)[1]
   where = places[asked.context]
-  candidates: dict[str, float] = {}
+  candidates: dict[str, tuple[float, int]] = {}
   for score, first, last in spans:
-    text = asked.context[where[first, 0] : where[last, 1]].strip()
-    if text and text not in candidates:
-      candidates[text] = score
-  ranked = sorted(candidates.items(), key=lambda item: -item[1])[: run.evaluation.n_best]
-  best, score = ranked[0] if ranked else ('', -np.inf)
+    whole = asked.context[where[first, 0] : where[last, 1]]
+    if whole.strip() and whole.strip() not in candidates:
+      candidates[whole.strip()] = score, int(where[first, 0]) + len(whole) - len(whole.lstrip())
+  ranked = sorted(candidates.items(), key=lambda item: -item[1][0])[: run.evaluation.n_best]
+  best, (score, _) = ranked[0] if ranked else ('', (-np.inf, 0))
   odds = float('-inf') if null is None else null - score
-  rows = [*ranked, *([('', null)] if null is not None else [])]
-  scale = np.exp(np.asarray([s for _, s in rows]) - max(s for _, s in rows)) if rows else np.zeros(0)
-  listed = [
-    {'text': text, 'probability': float(p), 'score': float(s)}
-    for (text, s), p in zip(rows, scale / max(scale.sum(), 1e-300), strict=True)
+  rows: list[dict[str, Any]] = [
+    {'text': text, 'score': score, 'start': begin, 'end': begin + len(text)} for text, (score, begin) in ranked
   ]
+  if null is not None:
+    rows.append({'text': '', 'score': null, 'start': None, 'end': None})
+  scale = np.exp([row['score'] - max(one['score'] for one in rows) for row in rows])
+  listed = [row | {'probability': float(p)} for row, p in zip(rows, scale / max(scale.sum(), 1e-300), strict=True)]
   said = '' if odds > run.evaluation.null_threshold else best
-  return Answer(asked.id, said, best, odds, sorted(listed, key=lambda row: -row['score']), asked.truths)
+  truths = None if asked.answers is None else tuple(text for text, _ in asked.answers)
+  return Answer(asked.id, said, best, odds, sorted(listed, key=lambda row: -row['score']), truths)
 
 
 def figures(run: config.Run, found: Sequence[Answer]) -> dict[str, Any]:
   """What results.json has of the answers of a split."""
-  truths = {one.id: one.truths for one in found}
+  truths = {one.id: one.truths or () for one in found}
   scores: dict[str, Any] = squad.figures({one.id: one.text for one in found}, truths)
   if any(np.isfinite(one.null_odds) for one in found):
     scores |= squad.thresholds({one.id: one.best for one in found}, truths, {one.id: one.null_odds for one in found})
     scores['null_threshold'] = run.evaluation.null_threshold
   return scores | {'metric': 'f1'}
+
+
+def of_file(loaded: Restored, path: str) -> Asked:
+  """The questions of a file in the form of SQuAD, whose answers may be left out; see `lmx.data.builders.questions`.
+
+  Raises:
+    InputError: the file cannot be read, holds no question, or an answer that does not stand where it is said to.
+  """
+  inference.ending(path, ('.json', '.jsonl'), 'questions')
+  found = list(questions.read(path, known=False))
+  if not found:
+    raise InputError(f'{path}: the file has no questions')
+  texts = [text for one in found for text in (one.context, one.question)]
+  made = corpora.Corpus.from_texts({SPLIT: texts}, loaded.tokenizer, labels={SPLIT: [-1] * len(texts)})
+  trained_on = json.loads((loaded.workdir / 'data.json').read_text())
+  count = trained_on['unanswered'] if 'unanswered' in trained_on else _unanswered(pipeline.load(loaded.run.data))
+  made = dataclasses.replace(made, manifest={**made.manifest, 'spans': True, 'unanswered': count})
+  return Asked(made, SPLIT, found, inference.batches(loaded.run, made, SPLIT).notes)
+
+
+def of_split(loaded: Restored, split: str) -> Asked:
+  """The questions of a split of the run's data."""
+  return Asked(pipeline.load(loaded.run.data), split, _texts(loaded.run, split))
+
+
+def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
+  """{'id', 'text', 'score', 'start', 'end', 'n_best'} of each question, and 'null_odds' where '' is an answer."""
+  found = answer(loaded.run, asked.corpus, loaded.params, asked.split, asked.items)
+  return [_shown(one) for one in found]
+
+
+def _shown(one: Answer) -> dict[str, Any]:
+  nothing = dict.fromkeys(SHARED) | {'text': ''}
+  chosen = next((row for row in one.candidates if row['text'] == one.text), nothing)
+  odds = {'null_odds': one.null_odds} if one.null_odds > -np.inf else {}
+  return {'id': one.id} | {key: chosen[key] for key in SHARED} | odds | {'n_best': one.candidates}
+
+
+def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+  """Exact match and F1 over the questions whose answers are known."""
+  del loaded
+  truths = {one.id: [text for text, _ in one.answers] for one in asked.items if one.answers is not None}
+  if not truths:
+    return ''
+  scores = squad.figures({row['id']: row['text'] for row in found}, truths)
+  return f'exact match {scores["exact_match"]:.2f}, F1 {scores["f1"]:.2f} of {len(truths):,} questions with answers'
+
+
+def _predictions(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+  """The file of answers that the official evaluation reads."""
+  del loaded, asked
+  return _json({row['id']: row['text'] for row in found})
+
+
+def _null_odds(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+  """The file that it takes as --na-prob-file: the greater a number, the less is there an answer."""
+  del asked
+  if not all('null_odds' in row for row in found):
+    raise InputError(f'{loaded.workdir} was trained on questions that all have an answer: there are no odds of none')
+  return _json({row['id']: row['null_odds'] for row in found})
+
+
+FORMS: dict[str, inference.Form] = {'squad': _predictions, 'null_odds': _null_odds}
+
+
+def _json(content: Mapping[str, Any]) -> str:
+  return json.dumps(content, indent=1, ensure_ascii=False) + '\n'
 
 
 def keep(workdir: Any, found: Sequence[Answer]) -> None:
@@ -162,6 +237,6 @@ def keep(workdir: Any, found: Sequence[Answer]) -> None:
     files['null_odds.json'] = {one.id: one.null_odds for one in found}
   try:
     for name, content in files.items():
-      (workdir / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + '\n')
+      (workdir / name).write_text(_json(content))
   except OSError as error:
     raise InputError(f'{workdir} cannot be written: {error}') from None

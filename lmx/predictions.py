@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from lmx import config, evaluate, objectives
+from lmx import config, inference
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources, views
-from lmx.data.builders import tables
+from lmx.data.builders import files, tables
 from lmx.errors import InputError, nearest
-from lmx.models import registry
+from lmx.inference import Asked
 from lmx.restored import Restored
 from lmx.types import Params
 
-OBJECTIVES = ('classify', 'multiple_choice', 'regress')
+ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv')
 
 
 def label_names(loaded: Restored) -> list[str]:
@@ -48,17 +46,12 @@ def outputs(run: config.Run, corpus: corpora.Corpus, params: Params, split: str)
   Returns:
     Name -> (I, ...), such as 'logits_BC'; and 'truth', labels or scores (I,), where the split has some.
   """
-  batches = pipeline.batches(run.data, corpus, split, evaluate.SEED, train=False)
-  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  predict = jax.jit(functools.partial(objective.predict, run.objective, model, run.model))
+  batches = inference.batches(run, corpus, split)
   found: dict[str, np.ndarray] = {}
-  for step in range(batches.steps):
-    batch = batches(step)
-    made, _ = predict(params, {key: x for key, x in batch.items() if key not in ('labels_B', 'scores_B')}, ())
+  for batch, made in inference.over(run, batches, params):
     truth = [batch[key] for key in ('labels_B', 'scores_B') if key in batch]
     live_B = batch['index_B'] >= 0
-    for name, values in [*made.items(), *(('truth', x_B) for x_B in truth)]:
-      rows = np.asarray(values)
+    for name, rows in [*made.items(), *(('truth', x_B) for x_B in truth)]:
       found.setdefault(name, np.zeros((batches.examples, *rows.shape[1:]), rows.dtype))
       found[name][batch['index_B'][live_B]] = rows[live_B]
   return found
@@ -143,15 +136,18 @@ def read(path: str, loaded: Restored) -> list[Row]:
   Raises:
     InputError: the file cannot be read or holds nothing, a line is empty or not as it should be, a label is unknown.
   """
+  inference.ending(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
   empty = 1 if loaded.run.objective_name == 'multiple_choice' else -1  # the question
   columns = fields(loaded)
-  if path.endswith(('.tsv', '.csv')):
+  if path.removesuffix('.gz').endswith(('.tsv', '.csv')):
     choices = getattr(loaded.run.objective, 'choices', 0)
     table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
     parsed = [(int(name.rpartition('-')[2]), texts, label) for name, texts, label in tables.read(table, path, 'test')]
   else:
     parsed = [(number, *found) for number, found in enumerate(_lines(path, columns), 1)]
+  if not parsed:
+    raise InputError(f'{path}: the file has no rows')
   for number, texts, label in parsed:
     if not all(text.strip() for i, text in enumerate(texts) if i != empty):
       raise InputError(f'{path}, line {number}: there is no text to classify')
@@ -162,18 +158,13 @@ def read(path: str, loaded: Restored) -> list[Row]:
 
 def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], str]]:
   """(texts, label) of each line of a .txt or .jsonl file."""
-  try:
-    with open(path, encoding='utf-8') as file:
-      lines = file.read().splitlines()
-  except (OSError, UnicodeDecodeError) as error:
-    raise InputError(f'{path}: cannot be read ({error})') from None
-  if not lines:
-    raise InputError(f'{path}: the file is empty')
-  if not path.endswith('.jsonl') and len(columns) > 1:
+  lines = [line.rstrip('\n') for line in files.read_lines(path)]
+  json_lines = path.removesuffix('.gz').endswith('.jsonl')
+  if not json_lines and len(columns) > 1:
     names = ' and '.join(columns)
     raise InputError(f'{path}: rows have {len(columns)} texts, {names}; give a .jsonl, .tsv or .csv file')
   for number, line in enumerate(lines, 1):
-    yield _parsed(line, f'{path}, line {number}', columns) if path.endswith('.jsonl') else ((line,), '')
+    yield _parsed(line, f'{path}, line {number}', columns) if json_lines else ((line,), '')
 
 
 def _parsed(line: str, where: str, columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
@@ -187,21 +178,25 @@ def _parsed(line: str, where: str, columns: Sequence[str]) -> tuple[tuple[str, .
   return tuple(row[column] for column in columns), str(row['label']) if 'label' in row else ''
 
 
-def of_rows(loaded: Restored, rows: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
-  """What is said of each row of texts, in order; see `said`."""
-  texts = [text for row in rows for text in row]
+def of_file(loaded: Restored, path: str) -> Asked:
+  """The rows of a file; see `read`."""
+  rows = read(path, loaded)
+  texts = [text for row in rows for text in row.texts]
   no_labels = {'train': [0] * len(texts)}  # batches of documents have some
   made = corpora.Corpus.from_texts({'train': texts}, loaded.tokenizer, labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
-  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0]), 'choices': choices})
-  return said(loaded, views.view(made, reverse=loaded.run.data.reverse), 'train')
+  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0].texts), 'choices': choices})
+  return Asked(views.view(made, reverse=loaded.run.data.reverse), 'train', rows)
 
 
-def said(loaded: Restored, corpus: corpora.Corpus, split: str) -> list[dict[str, Any]]:
-  """{'label', 'probabilities': {label: p}} of each row of a split in order, or {'score'} of a regression."""
-  if loaded.run.objective_name not in OBJECTIVES:
-    label_names(loaded)  # raises
-  found = outputs(loaded.run, corpus, loaded.params, split)
+def of_split(loaded: Restored, split: str) -> Asked:
+  """The rows of a split."""
+  return Asked(pipeline.load(loaded.run.data), split, ())
+
+
+def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
+  """{'label', 'probabilities': {label: p}} of each row in order, or {'score'} of a regression."""
+  found = outputs(loaded.run, asked.corpus, loaded.params, asked.split)
   if loaded.run.objective_name == 'regress':
     return [{'score': round(float(score), 6)} for score in found['scores_B']]
   names, p_IC = label_names(loaded), softmax(found['logits_BC'])
@@ -211,7 +206,18 @@ def said(loaded: Restored, corpus: corpora.Corpus, split: str) -> list[dict[str,
   ]
 
 
-def submission(loaded: Restored, found: Sequence[Mapping[str, Any]]) -> str:
+def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+  """How many of the rows of a file that have a label are right; '' of a regression."""
+  if loaded.run.objective_name == 'regress':
+    return ''
+  pairs = [(row['label'], one.label) for row, one in zip(found, asked.items, strict=False) if one.label]
+  if not pairs:
+    return ''
+  right = sum(label == true for label, true in pairs)
+  return f'{right} of {len(pairs)} documents with a label are right ({right / len(pairs):.1%})'
+
+
+def submission(loaded: Restored, asked: Asked | None, found: Sequence[Mapping[str, Any]]) -> str:
   """The file that GLUE's test server takes for a task: index and prediction, labels as its files write them.
 
   Raises:
@@ -223,3 +229,6 @@ def submission(loaded: Restored, found: Sequence[Mapping[str, Any]]) -> str:
   cells = {label: cell for cell, label in tables.TABLES[name].classes.items()}
   said_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else cells[row['label']]
   return 'index\tprediction\n' + ''.join(f'{i}\t{said_of(row)}\n' for i, row in enumerate(found))
+
+
+FORMS: dict[str, inference.Form] = {'glue': submission}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -137,6 +138,77 @@ def test_thresholds_and_lengths_are_obeyed(run, capsys):
     assert one.text and len(corpus.tokenizer.encode(one.text)) == 1
   assert main.main(['evaluate', f'--workdir={run}', '--split=valid', '--json']) == 0
   assert json.loads(capsys.readouterr().out)['f1'] == json.loads((run / 'results.json').read_text())['f1']
+
+
+def test_a_file_is_answered_as_the_split_it_is(run, tmp_path, capsys):
+  results = json.loads((run / 'results.json').read_text())
+  paragraphs = [json.loads(line) for line in (run.parent / 'dev.jsonl').read_text().splitlines()]
+  (tmp_path / 'dev.json').write_text(json.dumps({'data': [{'title': 'x', 'paragraphs': paragraphs}]}))
+  said, odds = tmp_path / 'said.json', tmp_path / 'odds.json'
+  for source in (f'--input={tmp_path}/dev.json', f'--input={run.parent}/dev.jsonl', '--split=valid'):
+    command = ['predict', f'--workdir={run}', source, '--squad', f'--output={said}', f'--null_odds={odds}']
+    assert main.main(command) == 0
+    err = capsys.readouterr().err
+    assert f'exact match {results["exact_match"]:.2f}, F1 {results["f1"]:.2f} of 16 questions' in err
+    assert json.loads(said.read_text()) == json.loads((run / 'predictions.json').read_text())
+    found, left = json.loads(odds.read_text()), json.loads((run / 'null_odds.json').read_text())
+    assert list(found) == list(left) and list(found.values()) == pytest.approx(list(left.values()), abs=1e-4)
+    said.unlink(), odds.unlink()
+
+
+def test_answers_say_where_they_stand_and_need_none_to_be_known(run, tmp_path, capsys):
+  asked = paragraph()
+  for qa in asked['qas']:
+    del qa['answers'], qa['is_impossible']
+  (tmp_path / 'a.jsonl').write_text(json.dumps(asked) + '\n\n')
+  assert main.main(['predict', f'--workdir={run}', f'--input={tmp_path}/a.jsonl', '--n_best=99']) == 0
+  out, err = capsys.readouterr()
+  rows = {row['id']: row for row in map(json.loads, out.splitlines())}
+  assert list(rows) == ['q1', 'q2', 'q3', 'q4'] and 'exact match' not in err and '4 questions' in err
+  for row in rows.values():
+    assert row['null_odds'] == pytest.approx(
+      next(one['score'] for one in row['n_best'] if not one['text'])
+      - next(one['score'] for one in row['n_best'] if one['text']), abs=1e-4)  # fmt: skip
+    for one in (row, *row['n_best']):
+      assert one['text'] == ('' if one['start'] is None else PASSAGE[one['start'] : one['end']])
+  assert rows['q3']['text'] == '' and rows['q2'] == rows['q2'] | {
+    'text': '12,000 lines', 'start': PASSAGE.index('12,000'), 'score': rows['q2']['n_best'][0]['score']
+  }
+  for count in (0, 3):
+    assert main.main(['predict', f'--workdir={run}', f'--input={tmp_path}/a.jsonl', f'--n_best={count}']) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row.get('n_best', []) for row in found] == [row['n_best'][:count] for row in rows.values()]
+
+
+def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
+  about = json.loads((run / 'data.json').read_text())
+  assert about['unanswered'] == 4
+  loaded = restored.load(run, overrides=['evaluation.null_threshold=-1e9'])
+  corpus = pipeline.load(loaded.run.data)
+  corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'unanswered': 0})
+  assert all(one.text and one.null_odds == -np.inf
+             for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'))  # fmt: skip
+  with pytest.raises(InputError, match='trained on questions that all have an answer'):
+    answers.FORMS['null_odds'](loaded, None, [{'id': 'q', 'text': 'x'}])
+
+
+@pytest.mark.parametrize(
+  ('name', 'content', 'message'),
+  [
+    ('a.txt', 'Who?', 'questions are read from files whose names end in .json, .jsonl'),
+    ('a.jsonl', '\n', 'the file has no questions'),
+    ('a.json', '{"data": []}', 'the file has no questions'),
+    ('a.json', '{"paragraphs": []}', 'no file of SQuAD'),
+    ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'id': 'a', 'question': ''}]}), 'line 1: question a or'),
+    ('a.jsonl', json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'line 1: question a: the answer'),
+    ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'question': 'Who?'}]}), 'line 1: no paragraph of SQuAD'),
+  ],
+)
+def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, message):
+  (tmp_path / name).write_text(content)
+  command = ['predict', f'--workdir={run}', f'--input={tmp_path}/{name}', f'--output={tmp_path}/out']
+  assert main.main(command) == 2
+  assert message in capsys.readouterr().err and not (tmp_path / 'out').exists()
 
 
 @pytest.mark.parametrize(

@@ -146,11 +146,11 @@ def test_submissions_have_the_labels_of_glues_files():
         dataset = 'glue/cola'
 
   said_of = [{'label': 'acceptable'}, {'label': 'unacceptable'}]
-  assert predictions.submission(Loaded, said_of) == 'index\tprediction\n0\t1\n1\t0\n'
+  assert predictions.submission(Loaded, None, said_of) == 'index\tprediction\n0\t1\n1\t0\n'
   Loaded.run.data.dataset = 'glue/stsb'
-  assert predictions.submission(Loaded, [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
+  assert predictions.submission(Loaded, None, [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
   Loaded.run.data.dataset = 'glue/qnli'
-  assert predictions.submission(Loaded, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
+  assert predictions.submission(Loaded, None, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
   Loaded.run.data.dataset = 'table_files'
   with pytest.raises(InputError, match='no task of GLUE'):
-    predictions.submission(Loaded, [])
+    predictions.submission(Loaded, None, [])

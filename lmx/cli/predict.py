@@ -1,7 +1,9 @@
-"""`lmx predict --workdir=DIR --input=FILE`: the label or score of each row of a file, or of a split, as JSON lines.
+"""`lmx predict --workdir=DIR --input=FILE`: what a fine-tuned run says of a file, or of a split, as JSON lines.
 
-  lmx predict --workdir=DIR --input=FILE.jsonl
+  lmx predict --workdir=DIR --input=FILE.jsonl                          labels or scores of rows
   lmx predict --workdir=DIR --split=test --glue --output=FILE.tsv
+  lmx predict --workdir=DIR --input=FILE.conllu --output=FILE.conll     a label for each word
+  lmx predict --workdir=DIR --input=FILE.json --squad --output=FILE.json [--null_odds=FILE.json] [--n_best=5]
 """
 
 from __future__ import annotations
@@ -9,46 +11,92 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from lmx.errors import InputError
+
+OF_FORM = {'glue': 'runs of a task of GLUE', 'conll': 'taggers', 'squad': 'runs that answer questions',
+           'null_odds': 'runs that answer questions'}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('--workdir', required=True, help='work directory of a trained classifier or regression')
+  parser.add_argument('--workdir', required=True, help='work directory of a fine-tuned run')
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument(
-    '--input', help='.txt: a text a line; .jsonl, .tsv, .csv: rows with the texts and, optional, the label of the data'
-  )
+    '--input',
+    help='rows: .txt (a text a line), .jsonl, .tsv or .csv with the texts and, optional, the label of the data; words '
+         'to tag: .txt (a sentence a line), .conll, .conllu, or .jsonl with "tokens" and, optional, "tags"; questions: '
+         '.json or .jsonl in the form of SQuAD; each also as .gz',
+  )  # fmt: skip
   source.add_argument('--split', help="a split of the run's own data")
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
-  parser.add_argument('--glue', action='store_true', help="write the file that GLUE's test server takes")
+  form = parser.add_mutually_exclusive_group()
+  for name, text in (
+    ('glue', "write the file that GLUE's test server takes"),
+    ('conll', 'tagging: write columns, as for an output whose name ends in .conll'),
+    ('squad', "questions: write the answers as SQuAD's evaluation reads them"),
+  ):
+    form.add_argument(f'--{name}', dest='form', action='store_const', const=name, default='', help=text)
+  parser.add_argument('--null_odds', default='', help="file for the odds of no answer, SQuAD's --na-prob-file")
+  parser.add_argument('--n_best', type=int, default=0, help='questions: candidates to show with each answer')
   parser.add_argument('--output', default='', help='file to write; standard output without it')
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import predictions, restored
-  from lmx.data import pipeline
-  from lmx.errors import InputError
+  from lmx import restored
 
   which = int(args.which) if args.which.isdigit() else args.which
   loaded = restored.load(args.workdir, which, args.overrides)
-  labels: list[str] = []
-  if args.input:
-    rows = predictions.read(args.input, loaded)
-    labels = [row.label for row in rows]
-    found = predictions.of_rows(loaded, [row.texts for row in rows])
-  else:
-    found = predictions.said(loaded, pipeline.load(loaded.run.data), args.split)
-  lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in found)
-  text = predictions.submission(loaded, found) if args.glue else lines
+  module = _module(loaded)
+  forms = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
+  forms |= {args.null_odds: 'null_odds'} if args.null_odds else {}
+  for form in filter(None, forms.values()):
+    if form not in module.FORMS:
+      raise InputError(f'--{form} is for {OF_FORM[form]}; {loaded.workdir} has objective "{loaded.run.objective_name}"')
+  if args.n_best and 'squad' not in module.FORMS:
+    raise InputError('--n_best is for runs that answer questions')
+  asked = module.of_file(loaded, args.input) if args.input else module.of_split(loaded, args.split)
+  found = module.said(loaded, asked)
+  made = {
+    path: module.FORMS[form](loaded, asked, found) if form else _lines(found, args.n_best)
+    for path, form in forms.items()
+  }
+  for path, text in made.items():
+    _write(path, text)
+  for note in filter(None, (*asked.notes, module.judged(loaded, asked, found))):
+    print(note, file=sys.stderr)
+  return 0
+
+
+def _module(loaded: Any) -> ModuleType:
+  """The module that knows what the run is asked; see lmx/inference.py."""
+  from lmx import answers, predictions, tags
+
+  modules = {'classify': predictions, 'multiple_choice': predictions, 'regress': predictions, 'tag': tags,
+             'span': answers}  # fmt: skip
+  name = loaded.run.objective_name
+  if name not in modules:
+    raise InputError(f'{loaded.workdir} was trained with objective "{name}"; lmx predict needs {", ".join(modules)}')
+  return modules[name]
+
+
+def _lines(found: Sequence[Mapping[str, Any]], n_best: int) -> str:
+  """JSON lines; of what is said of a question, so many candidates."""
+  from lmx import log
+
+  cut = lambda row: {key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best}
+  return ''.join(json.dumps(log.to_json(cut(row)), ensure_ascii=False) + '\n' for row in found)
+
+
+def _write(path: str, text: str) -> None:
+  """Writes a file, or to standard output where `path` is ''."""
   try:
-    if args.output:
-      with open(args.output, 'w', encoding='utf-8') as file:
+    if path:
+      with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
     else:
       print(text, end='')
   except OSError as error:
-    raise InputError(f'{args.output}: cannot be written ({error.strerror})') from None
-  given = sum(map(bool, labels))
-  if given and loaded.run.objective_name != 'regress':
-    right = sum(row['label'] == label for row, label in zip(found, labels, strict=True) if label)
-    print(f'{right} of {given} documents with a label are right ({right / given:.1%})', file=sys.stderr)
-  return 0
+    raise InputError(f'{path}: cannot be written ({error.strerror})') from None

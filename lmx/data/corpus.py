@@ -264,6 +264,14 @@ def _encode_held(held, tokenizer) -> Iterator[tuple[str, str, list[np.ndarray]]]
     yield text, label, [next(encoded) for _ in pieces]
 
 
+def encoded_words(
+  texts: Iterable[Sequence[str]], tokenizer: tokenizers.Tokenizer
+) -> Iterator[list[np.ndarray]]:
+  """Ids of each word of texts that are given by their words, as text is encoded whose words have labels."""
+  for _, _, pieces in _encoded((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
+    yield _some(pieces, tokenizer)
+
+
 def _some(pieces: Sequence[np.ndarray], tokenizer: tokenizers.Tokenizer) -> list[np.ndarray]:
   """The ids of words, `unk_id` for a word that nothing is left of."""
   return [ids if ids.size else np.asarray([tokenizer.unk_id], np.int32) for ids in pieces]
@@ -340,7 +348,7 @@ def _build(
       {'texts': source.documents_together, 'scores': scores, 'choices': source.rules.choices}
       if source.rules.table else {}
     ),
-    **({'spans': True} if source.rules.spans else {}),
+    **({'spans': True, 'unanswered': int((labels['train'] < 0).sum()) // 2} if source.rules.spans else {}),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {

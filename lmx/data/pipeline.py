@@ -20,7 +20,7 @@ from typing import Any
 import grain
 import numpy as np
 
-from lmx.data import batching, spelling, views
+from lmx.data import batching, sources, spelling, views
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
@@ -141,6 +141,14 @@ def load(cfg: Config) -> Corpus:
     return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cache_dir=cfg.cache_dir, **cfg.spec())
   return views.view(corpus, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
+
+
+def examples(cfg: Config, split: str) -> sources.Examples:
+  """The texts of a split, in order and before they are tokenised. Raises InputError."""
+  splits = sources.open_splits(corpora.Spec(**cfg.spec()).data_set(), cfg.cache_dir)
+  if split not in splits:
+    raise InputError(f'the data set has no split "{split}"{nearest(split, splits)}')
+  return splits[split]
 
 
 def vocabulary(cfg: Config, tokenizer: Any) -> int:

@@ -38,6 +38,7 @@ class Batches(abc.ABC):
     unlabelled: rows without a label, which can be predicted but not measured.
   """
 
+  LEAST = 2  # tokens that a split needs: one that is read, and one that it predicts
   stateful = False
   notes: tuple[str, ...] = ()
   unlabelled = 0
@@ -50,8 +51,8 @@ class Batches(abc.ABC):
     self._tokens = np.asarray(split.tokens)  # of a memory map: a view, nothing is read
     self._split, self._vocab_size = split.name, vocab_size
     self._seed, self._train, self._shuffle = seed, train, shuffle and train
-    if self._tokens.size < 2:
-      raise InputError(f'split {split.name} has {self._tokens.size} tokens; at least 2 are needed')
+    if self._tokens.size < self.LEAST:
+      raise InputError(f'split {split.name} has {self._tokens.size} tokens; at least {self.LEAST} are needed')
 
   def _set(self, examples: int, tokens: int, needed: str) -> None:
     self.examples, self.tokens_per_epoch = examples, tokens

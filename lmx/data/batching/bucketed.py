@@ -24,6 +24,7 @@ POOL = 50  # batches sorted together
 class Bucketed(Batches):
   """A subclass sets `_sizes`, the length of the row of each example, and then calls `_arrange`."""
 
+  LEAST = 1
   _sizes: np.ndarray
 
   def _arrange(self, buckets: Sequence[int], what: str, pool: int = POOL) -> None:

@@ -135,11 +135,10 @@ class Questions(Bucketed):
     self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
     self._best_F = _best(self.windows, full_I2[:, 0])
     self._sizes = self.windows.place_F + self.windows.size_F + 1
-    if train:
-      cut = int((full_I2[:, 1] > cfg.question_length).sum())
-      more = len(self.windows.begin_F) - len(full_I2)
-      self.notes = (f'{len(full_I2):,} questions of split {split.name} in {len(self._sizes):,} windows '
-                    f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',)  # fmt: skip
+    cut = int((full_I2[:, 1] > cfg.question_length).sum())
+    more = len(self.windows.begin_F) - len(full_I2)
+    self.notes = (f'{len(full_I2):,} questions of split {split.name} in {len(self._sizes):,} windows '
+                  f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',)  # fmt: skip
     self._arrange(cfg.buckets, 'windows', cfg.pool)
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:

@@ -30,13 +30,14 @@ class Question(NamedTuple):
     id: as the file has it.
     context: the passage.
     question: what is asked.
-    answers: texts and where each begins in the passage, in code points; () where the passage has no answer.
+    answers: texts and where each begins in the passage, in code points; () where the passage has no answer, None where
+      it is not known.
   """
 
   id: str
   context: str
   question: str
-  answers: tuple[tuple[str, int], ...]
+  answers: tuple[tuple[str, int], ...] | None
 
   @property
   def label(self) -> str:
@@ -52,8 +53,12 @@ class Question(NamedTuple):
     return f'{begin}:{begin + len(text)}'
 
 
-def read(path: str) -> Iterator[Question]:
+def read(path: str, *, known: bool = True) -> Iterator[Question]:
   """The questions of a file, in order.
+
+  Args:
+    path: of the file.
+    known: every question must say what its answers are; else "answers" may be left out.
 
   Raises:
     InputError: no file of this form, a question twice, or an answer that does not stand where it is said to.
@@ -63,8 +68,7 @@ def read(path: str) -> Iterator[Question]:
     try:
       context, asked = paragraph['context'], paragraph['qas']
       for qa in asked:
-        given = [] if qa.get('is_impossible') else [(a['text'], int(a['answer_start'])) for a in qa['answers']]
-        question = Question(str(qa['id']), context, qa['question'].strip(), tuple(dict.fromkeys(given)))
+        question = Question(str(qa['id']), context, qa['question'].strip(), _answers(qa, known))
         _check(question, f'{path}, {where}', seen)
         yield question
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -73,13 +77,20 @@ def read(path: str) -> Iterator[Question]:
       raise InputError(f'{path}, {where}: no paragraph of SQuAD ({type(error).__name__}: {error})') from None
 
 
+def _answers(qa: Any, known: bool) -> tuple[tuple[str, int], ...] | None:
+  if not known and 'answers' not in qa and 'is_impossible' not in qa:
+    return None
+  given = [] if qa.get('is_impossible') else [(a['text'], int(a['answer_start'])) for a in qa['answers']]
+  return tuple(dict.fromkeys(given))
+
+
 def _check(question: Question, where: str, seen: set[str]) -> None:
   if question.id in seen:
     raise InputError(f'{where}: question {question.id} is there twice')
   seen.add(question.id)
   if not question.question or not question.context.strip():
     raise InputError(f'{where}: question {question.id} or its passage is empty')
-  for text, begin in question.answers:
+  for text, begin in question.answers or ():
     if not text or question.context[begin : begin + len(text)] != text:
       raise InputError(
         f'{where}: question {question.id}: the answer "{text}" does not stand at {begin} of the passage, which has '

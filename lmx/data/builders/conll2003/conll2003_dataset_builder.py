@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lmx.data.builders import base, columns
+from lmx.data.builders import base, columns, tagged
 
 
 class Builder(columns.ColumnBuilder):
@@ -18,6 +18,6 @@ class Builder(columns.ColumnBuilder):
   }
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for number, words in enumerate(columns.sentences(paths[split])):
-      labels = columns.bio(columns.column(paths[split], words, -1))
-      yield f'{split}-{number}', ' '.join(columns.column(paths[split], words, 0)), ' '.join(labels)
+    for number, words in enumerate(tagged.sentences(paths[split])):
+      labels = tagged.bio(tagged.column(paths[split], words, -1))
+      yield f'{split}-{number}', ' '.join(tagged.column(paths[split], words, 0)), ' '.join(labels)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lmx.data.builders import base, columns
-
-UPOS = 3  # column of CoNLL-U
+from lmx.data.builders import base, columns, tagged
 
 
 class Builder(columns.ColumnBuilder):
@@ -23,7 +21,7 @@ class Builder(columns.ColumnBuilder):
   }
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for number, lines in enumerate(columns.sentences(paths[split], '\t')):
-      words = [word for word in lines if word[1][0].isdigit()]
-      texts, labels = (columns.column(paths[split], words, index) for index in (1, UPOS))
+    for number, lines in enumerate(tagged.sentences(paths[split], '\t')):
+      words = tagged.universal(lines)
+      texts, labels = (tagged.column(paths[split], words, index) for index in (1, tagged.UPOS))
       yield f'{split}-{number}', ' '.join(texts), ' '.join(labels)
