@@ -2,8 +2,9 @@
 
 Labels are 'O', 'B-type' and 'I-type'. A span begins at a B, and at an I that does not go on with a span of its own
 type; it ends before the next label that is not an I of its type. A predicted span is right if some true span has the
-same first and last position and type. Everything is counted in arrays, so that it can be added up over batches and
-devices.
+same first and last position and type: seqeval's default mode, not its strict one, where a span needs its B. So labels
+in IOB1 and in IOB2 are counted alike; those that also mark ends (BIOES) are no labels of spans here. Everything is
+counted in arrays, so that it can be added up over batches and devices.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Text is lowered and loses punctuation, the articles a, an and the, and white space beyond single spaces. An answer's
 figure is the best over the answers that are right; a question without an answer has '' as its only one. With scores of
 there being no answer, the threshold above which '' is said is the one that is best on the questions themselves, as in
-the official script.
+the official script. A right answer of nothing but articles and punctuation counts as none, as in version 2.0 of the
+scripts; version 1.1 gives it an F1 of 0 whatever is said.
 """
 
 from __future__ import annotations
