@@ -1,4 +1,6 @@
-"""Pictures that runs leave: a memory at work, where each word of a translation looked, scores by length, confusions."""
+"""Pictures that runs leave: a memory at work, where each word of a translation looked, scores by length, confusions,
+and figures by updates.
+"""
 
 from __future__ import annotations
 
@@ -134,6 +136,38 @@ def by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Non
     axes.plot(x, [row['bleu'] for row in found], marker='o', label=_plain(name), clip_on=False)
   axes.set_xticks(list(places.values()), [labels[key] for key in places])
   axes.set(xlabel='words of the source', ylabel='BLEU', ylim=(0, None))
+  axes.legend(frameon=False)
+  _save(figure, path)
+
+
+def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]], title: str) -> None:
+  """Draws a figure by updates, a line for each name: of several runs their mean, in a band from the least to the
+  greatest, at the updates after which all of them were measured.
+
+  Args:
+    path: image file to write.
+    runs: name -> (step, figure) of each run.
+    title: of the vertical axis.
+
+  Raises:
+    InputError: runs of one name were never measured after the same update, or the file cannot be written.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(7, 4.2), layout='constrained')
+  axes = figure.add_subplot()
+  axes.grid(True, color='0.92', linewidth=0.8)
+  for name, found in runs.items():
+    steps = sorted(set.intersection(*({step for step, _ in one} for one in found)))
+    if not steps:
+      raise InputError(f'the runs of {name} were not measured after the same updates')
+    values_RI = np.asarray([[dict(one)[step] for step in steps] for one in found], np.float64)
+    label = _plain(name) + (f' ({len(found)} runs)' if len(found) > 1 else '')
+    (line,) = axes.plot(steps, values_RI.mean(axis=0), marker='o', markersize=4, label=label)
+    if len(found) > 1:
+      axes.fill_between(steps, values_RI.min(axis=0), values_RI.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
+  axes.set(xlabel='updates', ylabel=_plain(title))
+  axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
   axes.legend(frameon=False)
   _save(figure, path)
 

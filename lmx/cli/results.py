@@ -1,7 +1,10 @@
-"""`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json]`: figures of finished runs, seeds of one put together.
+"""`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: figures of finished runs, seeds of
+one put together.
 
 Runs of the same name, model, data and split stand in one line: how many there are, the mean of the figure, its standard
 deviation (n - 1) and standard error, the least and the greatest. Configs that differ in more than the seed are said.
+The plot shows the figure on the validation split by updates: of runs that differ only in the seed their mean, and a
+band from the least to the greatest.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import math
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmx.errors import InputError, nearest
@@ -23,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('workdirs', nargs='+', metavar='DIR', help='work directories of finished runs, or results.json')
   parser.add_argument('--metric', default='', help="a figure of results.json; each run's own first one without it")
   parser.add_argument('--output', default='', help='file to write the table to, as JSON')
+  parser.add_argument('--plot', default='', help='picture of the figure on the validation split by updates')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,8 +34,14 @@ def run(args: argparse.Namespace) -> int:
   for workdir in args.workdirs:
     found = _read(pathlib.Path(workdir))
     groups.setdefault(tuple(str(found[key]) for key in GROUP), []).append(found)
+  metric = args.metric or next(iter(groups.values()))[0]['metric']
+  curves = _curves(groups.values(), metric) if args.plot else {}
   rows = [_row(dict(zip(GROUP, key, strict=True)), found, args.metric) for key, found in groups.items()]
   print('\n'.join(_lines(rows)))
+  if curves:
+    from lmx import pictures
+
+    pictures.curves(args.plot, curves, f'{metric.replace("_", " ")} on the validation split')
   if args.output:
     from lmx import log
 
@@ -71,6 +81,39 @@ def _row(about: dict[str, Any], found: Sequence[Mapping[str, Any]], metric: str)
     'same_seed': len(set(seeds)) < len(seeds),
     'same_config': all(one['settings'] == found[0]['settings'] for one in found),
   }  # fmt: skip
+
+
+def _curves(groups: Iterable[Sequence[Mapping[str, Any]]], metric: str) -> dict[str, list[list[tuple[int, float]]]]:
+  """(step, figure) of each run, by what the runs have in common: the name, and settings in which others differ."""
+  curves: dict[str, list[list[tuple[int, float]]]] = {}
+  for group in groups:
+    settings = [dict(_flat(one['settings'])) for one in group]
+    names = dict.fromkeys(name for some in settings for name in some)
+    differ = [name for name in names if any(some.get(name) != settings[0].get(name) for some in settings)]
+    for one, some in zip(group, settings, strict=True):
+      about = ', '.join(f'{name}={some.get(name)}' for name in differ)
+      curves.setdefault(f'{one["name"]} {about}'.strip(), []).append(_curve(one, metric))
+  return curves
+
+
+def _curve(found: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
+  from lmx import log
+
+  records = [record for record in log.read_metrics(found['path']) if record['split'] == 'valid']
+  if not any(metric in record for record in records):
+    names = {name for record in records for name in record} - {'step', 'split', 'seconds'}
+    advice = f'{nearest(metric, names)}; choose one with --metric' if names else ''
+    raise InputError(f'{found["path"]} has no "{metric}" of the validation split during training{advice}')
+  return [(record['step'], record[metric]) for record in records if metric in record]
+
+
+def _flat(settings: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
+  """('section.key', value) of nested settings."""
+  for key, value in settings.items():
+    if isinstance(value, Mapping):
+      yield from _flat(value, f'{before}{key}.')
+    else:
+      yield before + key, value
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -54,3 +54,41 @@ def test_what_is_no_finished_run(tmp_path, capsys):
   ):
     assert main.main(['results', *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def curve(folder, values, every=10):
+  records = [{'step': every * i, 'split': 'valid', 'accuracy': value} for i, value in enumerate(values, 1)]
+  records.insert(1, {'step': 5, 'split': 'train', 'loss': 1.0})
+  (folder / 'metrics.jsonl').write_text(''.join(json.dumps(record) + '\n' for record in records))
+
+
+def test_seeds_are_one_curve_with_a_band_and_other_settings_another(tmp_path, monkeypatch):
+  from matplotlib.axes import Axes
+
+  drawn, bands = {}, []
+  plot, fill = Axes.plot, Axes.fill_between
+  monkeypatch.setattr(Axes, 'plot', lambda self, x, y, **more: (
+    drawn.update({more['label']: (list(x), list(y))}), plot(self, x, y, **more))[1])  # fmt: skip
+  monkeypatch.setattr(Axes, 'fill_between', lambda self, x, low, high, **more: (
+    bands.append((list(x), list(low), list(high))), fill(self, x, low, high, **more))[1])  # fmt: skip
+  runs = [put(tmp_path / f'a{i}', i, 0.5) for i in range(3)] + [put(tmp_path / 'b', 0, 0.5, lr=2e-3)]
+  for i, values in enumerate(([0.1, 0.4, 0.6], [0.3, 0.2, 0.9], [0.2, 0.6], [0.5, 0.7])):
+    curve(tmp_path / ('a0', 'a1', 'a2', 'b')[i], values)
+  assert main.main(['results', *runs, f'--plot={tmp_path}/curves.png']) == 0
+  assert drawn['rte optim.lr=0.001 (3 runs)'] == ([10, 20], pytest.approx([0.2, 0.4]))  # where all were measured
+  assert bands == [([10, 20], [0.1, 0.2], [0.3, 0.6])] and drawn['rte optim.lr=0.002'] == ([10, 20], [0.5, 0.7])
+  assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_figures_that_were_not_measured_are_not_drawn(tmp_path, capsys):
+  runs = [put(tmp_path / f'a{i}', i, 0.5) for i in range(2)]
+  curve(tmp_path / 'a0', [0.1, 0.2])
+  for arguments, message in (
+    (['--metric=loss'], 'has no "loss" of the validation split during training; known: accuracy; choose one with'),
+    ([], 'a1 has no "accuracy" of the validation split during training'),
+  ):
+    assert main.main(['results', *runs, f'--plot={tmp_path}/curves.png', *arguments]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / 'curves.png').exists()
+  curve(tmp_path / 'a1', [0.1, 0.2], every=7)
+  assert main.main(['results', *runs, f'--plot={tmp_path}/curves.png']) == 2
+  assert 'the runs of rte were not measured after the same updates' in capsys.readouterr().err
