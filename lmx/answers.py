@@ -31,6 +31,9 @@ from lmx.types import Params
 SPLIT = 'questions'
 SHARED = ('text', 'score', 'start', 'end')  # what an answer and its candidates are shown with
 
+UNKNOWN = ('the run does not say whether it was trained on questions without an answer, so that "" may be said; '
+           '--config.evaluation.null_threshold=1e9 says it never')  # fmt: skip
+
 
 class Answer(NamedTuple):
   """What is said of a question.
@@ -172,10 +175,11 @@ def of_file(loaded: Restored, path: str) -> Asked:
     raise InputError(f'{path}: the file has no questions')
   texts = [text for one in found for text in (one.context, one.question)]
   made = corpora.Corpus.from_texts({SPLIT: texts}, loaded.tokenizer, labels={SPLIT: [-1] * len(texts)})
-  trained_on = json.loads((loaded.workdir / 'data.json').read_text())
-  count = trained_on['unanswered'] if 'unanswered' in trained_on else _unanswered(pipeline.load(loaded.run.data))
+  about = json.loads((loaded.workdir / 'data.json').read_text())
+  count = about.get('unanswered', 1)
   made = dataclasses.replace(made, manifest={**made.manifest, 'spans': True, 'unanswered': count})
-  return Asked(made, SPLIT, found, inference.batches(loaded.run, made, SPLIT).notes)
+  notes = [] if 'unanswered' in about else [UNKNOWN]
+  return Asked(made, SPLIT, found, (*notes, *inference.batches(loaded.run, made, SPLIT).notes))
 
 
 def of_split(loaded: Restored, split: str) -> Asked:

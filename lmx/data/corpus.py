@@ -348,7 +348,7 @@ def _build(
       {'texts': source.documents_together, 'scores': scores, 'choices': source.rules.choices}
       if source.rules.table else {}
     ),
-    **({'spans': True, 'unanswered': int((labels['train'] < 0).sum()) // 2} if source.rules.spans else {}),
+    **({'spans': True} if source.rules.spans else {}),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -356,6 +356,8 @@ def _build(
       for name, path in paths.items()
     },
   }
+  if source.rules.spans:
+    manifest['unanswered'] = int((labels['train'] < 0).sum()) // 2  # questions to train on; two documents each
   with open(os.path.join(directory, 'manifest.json'), 'w', encoding='utf-8') as file:
     json.dump(manifest, file, indent=1)
 
