@@ -55,18 +55,47 @@ def task(name: str) -> dict[str, Any]:
   }
 
 
-def tiny_task(**model: Any) -> dict[str, Any]:
+def tiny_task() -> dict[str, Any]:
   """`tiny` for the classification of rows: topics of the embedded corpus, one text a row."""
+  rows = tiny_fine_tuning(dataset='embedded_topics', batching={'buckets': (), 'both_orders': False})
   changes = {
     'objective': {'name': 'classify', 'metric': 'accuracy', 'positive': ''},
-    'data': {
-      'dataset': 'embedded_topics', 'vocab_size': 500, 'batching': {'buckets': (), 'both_orders': False},
-    },
-    'optim': {'warmup_fraction': 0.0},
-    'train': {'epochs': 0.0},
     'evaluation': {'split': 'test'},
   }
-  return config(tiny(**model), changes).to_dict()  # fmt: skip
+  return config(rows, changes).to_dict()
+
+
+def bert_fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
+  """The `optim` and `train` sections of Devlin et al. 2019, appendix A.3.
+
+  Args:
+    adam: 'released' (without bias correction, as google-research/bert) or 'corrected'.
+    lr: the highest rate, after a tenth of the updates.
+    epochs: to train.
+  """
+  released = adam == 'released'
+  optim = {
+    'optimizer': 'bert_adam' if released else 'adamw',
+    'eps': 1e-6,
+    'lr': lr,
+    'weight_decay': 0.01,
+    'clip_norm': 1.0,
+    'schedule': 'linear',
+    'schedule_origin': 'from_zero' if released else 'after_warmup',
+    'warmup_fraction': 0.1,
+    'groups': DECAY_MATRICES_ONLY,
+  }
+  return {'optim': optim, 'train': {'epochs': epochs, 'init_parts': ('model',), 'like_init': True}}
+
+
+def tiny_fine_tuning(**data: Any) -> dict[str, Any]:
+  """`tiny` for fine-tuning, from nothing and on a part of the embedded corpus.
+
+  Args:
+    **data: of the `data` section, the data set among it.
+  """
+  changes = {'data': {'vocab_size': 500, **data}, 'optim': {'warmup_fraction': 0.0}, 'train': {'epochs': 0.0}}
+  return config(tiny(), changes).to_dict()
 
 
 # What the recipes of Merity et al. 2018 (arXiv 1708.02182, sections 4.1 and 5) share: NT-ASGD over windows of random

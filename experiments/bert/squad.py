@@ -47,26 +47,11 @@ def get_config(arg: str = ''):
       'batch_size': 48 if second else 32,
       'length': 384,
     },
-    'optim': {
-      'optimizer': 'bert_adam' if options.adam == 'released' else 'adamw',
-      'eps': 1e-6,
-      'lr': options.lr,
-      'weight_decay': 0.01,
-      'clip_norm': 1.0,
-      'schedule': 'linear',
-      'schedule_origin': 'from_zero' if options.adam == 'released' else 'after_warmup',
-      'warmup_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
-    },
-    'train': {'epochs': options.epochs or (2.0 if second else 3.0), 'init_parts': ('model',), 'like_init': True},
+    **common.bert_fine_tuning(options.adam, options.lr, options.epochs or (2.0 if second else 3.0)),
     'evaluation': {'split': 'valid', 'which': 'last', 'baselines': False},
   }
-  made_up = {
-    'data': {'dataset': 'embedded_questions', 'vocab_size': 500, 'length': 192, 'batching': {'buckets': (96,)}},
-    'optim': {'warmup_fraction': 0.0},
-    'train': {'epochs': 0.0},
-  }
-  return common.config(base, common.config(common.tiny(), made_up).to_dict() if variant == 'tiny' else {})
+  made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}
+  return common.config(base, common.tiny_fine_tuning(**made_up) if variant == 'tiny' else {})
 
 
 def sweep():

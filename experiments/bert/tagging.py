@@ -43,26 +43,11 @@ def get_config(arg: str = ''):
       'batch_size': 32,
       'length': 512,
     },
-    'optim': {
-      'optimizer': 'bert_adam' if options.adam == 'released' else 'adamw',
-      'eps': 1e-6,
-      'lr': options.lr,
-      'weight_decay': 0.01,
-      'clip_norm': 1.0,
-      'schedule': 'linear',
-      'schedule_origin': 'from_zero' if options.adam == 'released' else 'after_warmup',
-      'warmup_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
-    },
-    'train': {'epochs': options.epochs, 'init_parts': ('model',), 'like_init': True},
+    **common.bert_fine_tuning(options.adam, options.lr, options.epochs),
     'evaluation': {'which': 'last', 'baselines': False},
   }
-  tags = {
-    'data': {'dataset': 'embedded_tags', 'vocab_size': 500, 'length': 320, 'batching': {'buckets': (32, 64, 128)}},
-    'optim': {'warmup_fraction': 0.0},
-    'train': {'epochs': 0.0},
-  }
-  return common.config(base, common.config(common.tiny(), tags).to_dict() if variant == 'tiny' else {})
+  tags = {'dataset': 'embedded_tags', 'length': 320, 'batching': {'buckets': (32, 64, 128)}}
+  return common.config(base, common.tiny_fine_tuning(**tags) if variant == 'tiny' else {})
 
 
 def sweep():

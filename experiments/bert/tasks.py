@@ -61,18 +61,7 @@ def get_config(arg: str = ''):
       'batch_size': 16 if variant == 'swag' else 32,
       'length': 512 if variant == 'race' else 128,
     },
-    'optim': {
-      'optimizer': 'bert_adam' if options.adam == 'released' else 'adamw',
-      'eps': 1e-6,
-      'lr': options.lr,
-      'weight_decay': 0.01,
-      'clip_norm': 1.0,
-      'schedule': 'linear',
-      'schedule_origin': 'from_zero' if options.adam == 'released' else 'after_warmup',
-      'warmup_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
-    },
-    'train': {'epochs': options.epochs, 'init_parts': ('model',), 'like_init': True},
+    **common.bert_fine_tuning(options.adam, options.lr, options.epochs),
     'evaluation': {'split': 'test' if variant in common.TESTED else 'valid', 'which': 'last', 'baselines': False},
   }
   task = common.task('own' if variant == 'tiny' else variant)
