@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,13 @@ class Bucketed(Batches):
 
   LEAST = 1
   _sizes: np.ndarray
+
+  def _documents(self, split: Any, end_id: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Where each document of a split begins and ends, int64, without the id that ends it if there is one."""
+    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
+    if end_id is not None:
+      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    return begin, end
 
   def _arrange(self, buckets: Sequence[int], what: str, pool: int = POOL) -> None:
     """Fixes how many steps there are, and in which order examples come.

@@ -61,10 +61,7 @@ class Documents(Bucketed):
                vocab_size: int, seed: int, train: bool, shuffle: bool = True):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._start_id = start_id
-    self._begin = np.asarray(split.offsets[:-1], np.int64)
-    self._end = np.asarray(split.offsets[1:], np.int64)
-    if start_id is not None:
-      self._end = self._end - (self._tokens[np.maximum(self._end - 1, 0)] == start_id)
+    self._begin, self._end = self._documents(split, start_id)
     self._sizes = np.minimum(self._end - self._begin + (start_id is not None), length)
     self._labels = _labels(split)
     self._arrange(buckets, 'documents')

@@ -126,9 +126,7 @@ class Questions(Bucketed):
       raise InputError(f'data.length is {length}, which has no room for a question of data.batching.question_length '
                        f'{cfg.question_length} tokens, three marks and a passage')  # fmt: skip
     self._marks = marks
-    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
-    if end_id is not None:
-      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    begin, end = self._documents(split, end_id)
     self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
     self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
     self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride)

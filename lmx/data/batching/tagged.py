@@ -78,9 +78,7 @@ class Tagged(Bucketed):
       raise InputError(f'split {split.name} has no labels of words; data.batching "tagged" needs a set such as wnut17')
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._marks, self._token_labels = marks, np.asarray(split.token_labels)
-    self._begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
-    if end_id is not None:
-      end = end - ((end > self._begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    self._begin, end = self._documents(split, end_id)
     self._sizes = end - self._begin + len(marks)
     if (longest := int(self._sizes.max())) > length:
       raise InputError(f'split {split.name} has a sentence of {longest} tokens; set data.length to that at least')

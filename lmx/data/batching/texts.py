@@ -132,9 +132,7 @@ class Texts(Bucketed):
   ):  # fmt: skip
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._cfg, self._marks, self._sequences = cfg, np.asarray(marks, np.int64), sequences
-    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
-    if end_id is not None:
-      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    begin, end = self._documents(split, end_id)
     self._begin_IN, full_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     texts = len(sequences[0])
     around = 1 + texts if marks else 0
