@@ -17,9 +17,15 @@ import numpy as np
 
 from lmx.data import noise
 from lmx.data.batching.base import Batches
-from lmx.errors import InputError
+from lmx.errors import InputError, check_range
 
 POOL = 50  # batches sorted together
+
+
+def check_buckets(buckets: Sequence[int]) -> None:
+  """InputError naming the first that is no length."""
+  for bucket in buckets:
+    check_range('data.batching.buckets: one', bucket, 1)
 
 
 class Bucketed(Batches):

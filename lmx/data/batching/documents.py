@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import Bucketed
-from lmx.errors import InputError, check_range
+from lmx.data.batching.bucketed import Bucketed, check_buckets
+from lmx.errors import InputError
 
 CHARACTERS = 'may'
 
@@ -31,8 +31,7 @@ class Config:
   buckets: tuple[int, ...] = ()
 
   def __post_init__(self):
-    for bucket in self.buckets:
-      check_range('data.batching.buckets: one', bucket, 1)
+    check_buckets(self.buckets)
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import POOL, Bucketed
-from lmx.errors import InputError, check_least, check_range
+from lmx.data.batching.bucketed import POOL, Bucketed, check_buckets
+from lmx.errors import InputError, check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Config:
 
   def __post_init__(self):
     check_least('data.batching', self, stride=1, question_length=1, pool=0)
-    for bucket in self.buckets:
-      check_range('data.batching.buckets: one', bucket, 1)
+    check_buckets(self.buckets)
 
 
 class Windows(NamedTuple):

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import POOL, Bucketed
-from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.data.batching.bucketed import POOL, Bucketed, check_buckets
+from lmx.errors import InputError, check_choice, check_least
 
 FORMS = ('bert', 'gpt', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
@@ -55,8 +55,7 @@ class Config:
   def __post_init__(self):
     check_choice('data.batching.form', self.form, FORMS)
     check_least('data.batching', self, pool=0)
-    for bucket in self.buckets:
-      check_range('data.batching.buckets: one', bucket, 1)
+    check_buckets(self.buckets)
 
 
 def check(data: Any) -> None:
