@@ -194,8 +194,8 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
 
   Args:
     workdir: the run's work directory.
-    which: 'best' on the validation split (the last one where none was measured), 'last', a step, or 'average', the mean
-      of the newest `evaluation.average` checkpoints.
+    which: 'best' on the validation split (the last one where none was measured), 'last', a step, also as text, or
+      'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
 
   Raises:
@@ -210,6 +210,7 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
     raise InputError(f'{workdir}/config.json cannot be read: {error}') from None
   run = config_lib.to_run(config)
   directory = workdir / 'checkpoints'
+  which = int(which) if str(which).isdecimal() else which
   shapes = jax.eval_shape(functools.partial(init_params, run), jax.random.key(0))
   wanted = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
   averaged: tuple[int, ...] = ()

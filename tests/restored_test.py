@@ -89,6 +89,7 @@ def test_a_part_can_have_another_place_here(first):
 
 def test_what_does_not_fit_is_named(first):
   loaded = restored.load(first)
+  assert restored.load(first, str(loaded.step)).step == loaded.step  # as a command line gives it
   wanted = shapes_of(loaded.params)
   with pytest.raises(InputError, match='this run has no parameters "modle"; it has model/embed, '):
     restored.take(first, wanted, ('modle',), loaded.tokenizer)

@@ -119,7 +119,7 @@ def _model(workdir: str, which: str) -> tuple[Any, Any, Any, Callable[[str, int]
     fields, body = release.from_release(*release.find(workdir))
     model = registry.get('elmo')
     return model, model.Config(V=3, **fields), body, lambda line, _: spelled(line, 'space', False, 50)
-  loaded = restored.load(workdir, int(which) if which.isdecimal() else which)
+  loaded = restored.load(workdir, which)
   tokenizer, limit = loaded.tokenizer, decode.window(loaded.cfg)
 
   def read(line: str, number: int) -> Line:

@@ -14,7 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import exchanged
 
-  which = int(args.which) if args.which.isdigit() else args.which
-  for line in exchanged.export_run(args.workdir, args.to, which):
+  for line in exchanged.export_run(args.workdir, args.to, args.which):
     print(line)
   return 0

@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
   if args.samples < 1 or args.tokens < 1:
     raise InputError(f'--samples and --tokens must be at least 1, got {args.samples} and {args.tokens}')
-  which: Any = int(args.which) if args.which.isdecimal() else args.which
-  loaded = lmx.load(args.workdir, which)
+  loaded = lmx.load(args.workdir, args.which)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
   warnings.showwarning = lambda message, *rest, **more: print(f'lmx: {message}', file=sys.stderr)

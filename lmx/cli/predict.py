@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import restored
 
-  which = int(args.which) if args.which.isdigit() else args.which
-  loaded = restored.load(args.workdir, which, args.overrides)
+  loaded = restored.load(args.workdir, args.which, args.overrides)
   module = _module(loaded)
   forms = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
   forms |= {args.null_odds: 'null_odds'} if args.null_odds else {}

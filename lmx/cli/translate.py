@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx import restored, translate
 
   _check(args)
-  which = int(args.which) if args.which.isdecimal() else args.which
-  loaded = restored.load(args.workdir, which, args.overrides)
+  loaded = restored.load(args.workdir, args.which, args.overrides)
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
   options = translate.Options(
     beam=args.beam, alpha=args.alpha, max_extra=args.max_extra, penalty=args.penalty, stop=args.stop,

@@ -73,8 +73,7 @@ def _vectors(args: argparse.Namespace):
     return Vectors(*word2vec.read(args.vectors))
   from lmx import restored, wordvectors
 
-  which = int(args.which) if args.which.isdigit() else args.which
-  return wordvectors.of_run(restored.load(args.workdir, which, args.overrides))
+  return wordvectors.of_run(restored.load(args.workdir, args.which, args.overrides))
 
 
 def _analogies(vectors, path: str, restrict: int) -> dict[str, Any]:
