@@ -595,6 +595,7 @@ DATA_CHANGES: dict = {
   'texts': None,
   'label': None,
   'scores': None,
+  'detokenize': None,
   'special_tokens': None,
   'vocabulary_splits': None,
   'reverse': None,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from lmx.data import cache, sources, subword_tokenizers, tokenizers
+from lmx.data import cache, sources, subword_tokenizers, tokenizers, written
 from lmx.data import labels as label_rules
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
@@ -75,7 +75,7 @@ class Corpus:
     for name, documents in splits.items():
       buffer = io.BytesIO()
       writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
-      rows = ((str(i), text, '') for i, text in enumerate(documents))
+      rows = ((text, text, '') for text in documents)
       for text, _, pieces in _encoded(rows, tokenizer, sentences):
         writer.add(text, pieces)
         writer.end_document('')
@@ -123,6 +123,8 @@ class Spec:
     source: language of the source of a data set of translations; '': the first that the data set has.
     target: language of the target; '': the second one.
     texts, label, scores: columns of table_files, see `lmx.data.sources.Source`.
+    detokenize: read the text as people write it (`lmx.data.detokenize`); words, characters and bytes are counted as the
+      data set holds it all the same.
   """
 
   dataset: str = 'embedded'
@@ -143,19 +145,24 @@ class Spec:
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
+  detokenize: bool = False
 
   def __post_init__(self):
+    if self.detokenize and self.tokenizer == 'words':
+      raise InputError('data.detokenize would undo the words that data.tokenizer "words" reads; set it to False')
     if self.tokenizer not in tokenizers.KINDS:
       tokenizers.train(self.tokenizer, ())  # raises, with the nearest kind
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
 
   def data_set(self) -> sources.Source:
-    """The data set with its options."""
-    return sources.Source(
+    """The data set with its options; InputError where they do not suit it."""
+    source = sources.Source(
       self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction, self.source, self.target,
       self.texts, self.label, self.scores,
     )  # fmt: skip
+    written.of(source, self.detokenize)
+    return source
 
 
 def load(
@@ -195,6 +202,8 @@ def prepare(spec: Spec, cache_dir: str = '') -> str:
     request['all_words'] = True
   if spec.special_tokens:
     request['special_tokens'] = list(spec.special_tokens)
+  if spec.detokenize:
+    request['detokenize'] = True
   if spec.lower_case and spec.tokenizer == 'bpe':
     request['lowered'] = True  # caches of before bpe did so are other ones
   key = manifest_hash(request)[:16]
@@ -244,13 +253,13 @@ def manifest_hash(manifest: Mapping[str, Any]) -> str:
 
 
 def _encoded(
-  rows: Iterable[tuple[str, str, str]], tokenizer: tokenizers.Tokenizer, mode: str
+  rows: Iterable[written.Read], tokenizer: tokenizers.Tokenizer, mode: str
 ) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  """Yields (text, label, ids of each sentence) of rows (id, text, label), in batches inside."""
+  """Yields (text, label, ids of each sentence) of rows (text, as it is read, label), in batches inside."""
   held: list[tuple[str, str, list[str]]] = []
   size = 0
-  for _, text, label in rows:
-    held.append((text, label, _sentences(text, mode, tokenizer)))
+  for text, read, label in rows:
+    held.append((text, label, _sentences(read, mode, tokenizer)))
     size += len(text)
     if size >= _CHARACTERS:
       yield from _encode_held(held, tokenizer)
@@ -296,13 +305,13 @@ def _build(
   cache_dir: str,
 ) -> None:
   """Tokenises into `directory`, the manifest last."""
-  splits = sources.open_splits(source, cache_dir)
-  tokenizer = tokenizer or _train(spec, source.rules, splits)
+  splits, reading = sources.open_splits(source, cache_dir), written.of(source, spec.detokenize)
+  tokenizer = tokenizer or _train(spec, source.rules, splits, reading)
   if spec.special_tokens:
     tokenizer = subword_tokenizers.with_special(tokenizer, spec.special_tokens)
   if spec.all_words:
-    tokenizer = tokenizers.with_all_words(tokenizer, _texts(splits, splits, 'spelling'))
-  written = list(tokenizer.save(directory))
+    tokenizer = tokenizers.with_all_words(tokenizer, _texts(splits, splits, 'spelling', reading))
+  made = list(tokenizer.save(directory))
   mode = source.rules.sentences
   if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
     mode = 'auto_lines'  # one sentence a line is the usual form of such files
@@ -317,7 +326,8 @@ def _build(
       labelled, sentences = source.rules.token_labels, mode not in ('', _WORDS)
       writer = Writer(name, file, tokenizer, sentences, line_words=lines, token_labels=labelled)
       rows = label_rules.AtTokens(examples, tokenizer) if source.rules.spans else examples
-      _write_split(writer, rows, tokenizer, mode, source.rules.stream, name)
+      read = reading(_progress(rows, f'tokenising {name}'))
+      _write_split(writer, read, tokenizer, mode, source.rules.stream)
     writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
   given = {name: writer.labels for name, writer in writers.items()}
   scores = source.rules.scores or source.scores
@@ -330,12 +340,12 @@ def _build(
     if not split.counts['tokens']:
       raise InputError(f'data set {spec.dataset}: split {name} holds no tokens')
     records[name] = {'counts': dict(split.counts)}
-    written.append(f'{name}.tokens')
+    made.append(f'{name}.tokens')
     for part in _PARTS:
       if (values := getattr(split, part)) is not None:
         np.save(os.path.join(directory, f'{name}.{part}.npy'), values)
-        written.append(f'{name}.{part}.npy')
-  paths = {name: os.path.join(directory, name) for name in written}
+        made.append(f'{name}.{part}.npy')
+  paths = {name: os.path.join(directory, name) for name in made}
   manifest = {
     'format': FORMAT,
     'dataset': source.identity(),
@@ -343,12 +353,7 @@ def _build(
     'word_rule': _word_rule(tokenizer, source.rules.words == 'lines'),
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
-    **({'sides': list(source.sides)} if source.sides else {}),
-    **(
-      {'texts': source.documents_together, 'scores': scores, 'choices': source.rules.choices}
-      if source.rules.table else {}
-    ),
-    **({'spans': True} if source.rules.spans else {}),
+    **_form(source, spec),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -362,15 +367,29 @@ def _build(
     json.dump(manifest, file, indent=1)
 
 
+def _form(source: sources.Source, spec: Spec) -> dict[str, Any]:
+  """What the manifest says of how examples are made of documents, where they are not one each as it stands."""
+  rules = source.rules
+  found: dict[str, Any] = {}
+  if source.sides:
+    found['sides'] = list(source.sides)
+  if rules.table:
+    scores = rules.scores or source.scores
+    found |= {'texts': source.documents_together, 'scores': scores, 'choices': rules.choices}
+  if rules.spans:
+    found['spans'] = True
+  if spec.detokenize:
+    found['detokenized'] = True
+  return found
+
+
 def _write_split(
   writer: Writer,
-  examples: Any,
+  rows: Iterable[written.Read],
   tokenizer: tokenizers.Tokenizer,
   mode: str,
   stream: bool,
-  name: str,
 ) -> None:
-  rows = _progress(examples, f'tokenising {name}')
   for text, label, pieces in _encoded(rows, tokenizer, mode):
     writer.add(text, _some(pieces, tokenizer) if mode == _WORDS else pieces)
     if not stream:
@@ -379,27 +398,31 @@ def _write_split(
     writer.end_document('')
 
 
-def _train(spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples]) -> tokenizers.Tokenizer:
+def _train(
+  spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples], reading: written.Reading
+) -> tokenizers.Tokenizer:
   return tokenizers.train(
     spec.tokenizer,
-    _texts(splits, spec.vocabulary_splits, 'learning the vocabulary from'),
+    _texts(splits, spec.vocabulary_splits, 'learning the vocabulary from', reading),
     vocab_size=spec.vocab_size,
     min_count=spec.min_count,
     lower_case=spec.lower_case,
     rule=rules.words,
     document_eos=rules.document_eos,
-    others=_texts(splits, splits, 'checking the characters of'),
+    others=_texts(splits, splits, 'checking the characters of', reading),
   )
 
 
-def _texts(splits: Mapping[str, sources.Examples], names: Iterable[str], what: str) -> Iterator[str]:
+def _texts(
+  splits: Mapping[str, sources.Examples], names: Iterable[str], what: str, reading: written.Reading
+) -> Iterator[str]:
   for name in names:
     if name in splits:
-      for _, text, _ in _progress(splits[name], f'{what} {name}'):
-        yield text
+      for _, read, _ in reading(_progress(splits[name], f'{what} {name}')):
+        yield read
 
 
-def _progress(examples: sources.Examples, what: str) -> Iterable[tuple[str, str, str]]:
+def _progress(examples: sources.Examples | label_rules.AtTokens, what: str) -> Iterable[tuple[str, str, str]]:
   return tqdm.tqdm(examples, what, len(examples), unit='doc', leave=False, disable=not sys.stderr.isatty(), delay=1)
 
 

@@ -43,6 +43,8 @@ class Config:
     texts: columns of the text, or of the two texts, of data set table_files.
     label: its column of the label.
     scores: whether that column has numbers on a scale.
+    detokenize: read data sets that were cut into words as people write them (lmx/data/detokenize.py), which nothing is
+      lost by; perplexity per word is that of the original's words all the same.
     tokenizer: kind of tokenizer: bytes, characters, words, bpe, gpt_bpe, wordpiece or unigram.
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
@@ -81,6 +83,7 @@ class Config:
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
+  detokenize: bool = False
   tokenizer: str = 'words'
   tokenizer_path: str = ''
   vocab_size: int = 0

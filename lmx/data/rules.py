@@ -29,6 +29,8 @@ class Rules:
     choices: the last texts of a row that are choices of which one is right; 0 for none.
     spans: document 2i is a passage and document 2i + 1 a question on it, whose answer is a span of the passage.
     pair: document 2i is the source of a translation and document 2i + 1 its target.
+    detokenizer: how its tokens make text as people write it, a name of `lmx.data.detokenize.RULES`; '': not known.
+    continues: the other texts of a row go on where its first one ends.
     sides: the languages there are, that of the source first and that of the target second unless others are asked for;
       () takes any.
   """
@@ -44,6 +46,8 @@ class Rules:
   spans: bool = False
   pair: bool = False
   sides: tuple[str, ...] = ()
+  detokenizer: str = ''
+  continues: bool = False
 
   @property
   def document_eos(self) -> bool:
@@ -55,15 +59,15 @@ RULES = {
   'embedded': Rules('prose', False, 'prose'),
   'embedded_topics': Rules('prose', False, ''),
   'text_files': Rules('prose', False, 'auto'),
-  'ptb': Rules('lines', True, 'lines'),
+  'ptb': Rules('lines', True, 'lines', detokenizer='ptb'),
   'ptb_characters': Rules('lines', True, 'lines'),
-  'wikitext2': Rules('lines', False, 'prose'),
-  'wikitext103': Rules('lines', False, 'prose'),
+  'wikitext2': Rules('lines', False, 'prose', detokenizer='wikitext'),
+  'wikitext103': Rules('lines', False, 'prose', detokenizer='wikitext'),
   'text8': Rules('space', True, ''),
   'enwik8': Rules('prose', True, ''),
   'brown': Rules('lines', False, 'lines'),
   'brown_stream': Rules('space', True, ''),
-  'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1]),
+  'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1], detokenizer='lm1b'),
   'trec': Rules('prose', False, ''),
   'imdb': Rules('prose', False, ''),
   'embedded_tags': Rules('space', False, '', token_labels=True),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-_ABBREVIATIONS = frozenset(
+ABBREVIATIONS = frozenset(
   'mr mrs ms dr prof rev gen col capt lt sgt sen rep gov hon st jr sr vs etc e.g i.e cf al no vol fig sec ed eds pp p '
   'ch inc ltd co corp dept approx ca u.s u.k u.n jan feb mar apr jun jul aug sep sept oct nov dec'.split()
 )
@@ -51,7 +51,7 @@ def _abbreviated(text: str, stop: int) -> bool:
   if text[stop] != '.':
     return False
   word = _WORD_BEFORE.search(text[max(0, stop - 20) : stop])
-  return word is not None and (word[0].lower() in _ABBREVIATIONS or len(word[0]) == 1 and word[0].isupper())
+  return word is not None and (word[0].lower() in ABBREVIATIONS or len(word[0]) == 1 and word[0].isupper())
 
 
 def _join_blank(pieces: list[str]) -> list[str]:

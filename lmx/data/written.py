@@ -1,0 +1,65 @@
+"""What a tokenizer reads of a data set's documents: what they hold, or that as people write it (`data.detokenize`).
+
+Documents of a row that go on where its first one ends (`Rules.continues`: LAMBADA, the Children's Book Test) keep the
+blank before them, or touch it where the rules say so, so that first and other together are one text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from lmx.data import detokenize
+from lmx.data.rules import RULES
+from lmx.errors import InputError
+
+Row = tuple[str, str, str]  # id, text, label
+Read = tuple[str, str, str]  # text as the data set holds it, text as it is read, label
+
+
+class Reading(NamedTuple):
+  """How documents are read.
+
+  Attributes:
+    rules: how tokens are put together; None leaves the text as it is.
+    together: documents of a row where the others go on after the first, else 1.
+  """
+
+  rules: detokenize.Rules | None
+  together: int
+
+  def __call__(self, rows: Iterable[Row]) -> Iterator[Read]:
+    """The documents in order."""
+    found = iter(rows)
+    while group := list(itertools.islice(found, self.together)):
+      texts = [text for _, text, _ in group]
+      for (_, text, label), read in zip(group, self._read(texts), strict=True):
+        yield text, read, label
+
+  def _read(self, texts: Sequence[str]) -> list[str]:
+    first, *others = texts
+    if self.rules is None:
+      return [first, *(' ' * bool(text) + text for text in others)]
+    begun = first.split(' ')
+    after = [self._after(begun, text.split(' ')) for text in others]
+    return [detokenize.write(self.rules, first), *after]
+
+  def _after(self, begun: list[str], tokens: list[str]) -> str:
+    """What follows the tokens `begun`, as it is written behind them."""
+    assert self.rules is not None
+    count = len([token for token in tokens if token])
+    return ''.join(detokenize.pieces(self.rules, begun + tokens)[-count:]) if count else ''
+
+
+def of(source: Any, detokenized: bool) -> Reading:
+  """How the documents of a data set are read; InputError where there is no way to write its tokens together."""
+  rules = source.rules
+  if detokenized and not rules.detokenizer:
+    known = [name for name, other in RULES.items() if other.detokenizer]
+    raise InputError(
+      f'data.detokenize: nothing is known of how {source.name} was cut into tokens; set it to False, or take one of '
+      + ', '.join(known)
+    )
+  together = source.documents_together if rules.continues else 1
+  return Reading(detokenize.RULES[rules.detokenizer] if detokenized else None, together)
