@@ -649,6 +649,7 @@ BATCHING_CHANGES: dict = {
   ('streams', 'random_length'): ({}, True),
   ('streams', 'length_multiple'): ({'random_length': True}, 8),
   ('windows', 'stride'): ({}, 8),
+  ('windows', 'ends'): None,
   ('packed', 'packing'): ({}, 'split'),
   ('pairs', 'masking'): ({}, 'dynamic'),
   ('pairs', 'dupe_factor'): ({}, 2),

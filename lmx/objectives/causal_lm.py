@@ -106,6 +106,8 @@ def protocol(cfg: Config, data, batches) -> list[str]:
     words.append('state carried over the whole split')
   if getattr(data.batching, 'stride', 0):
     words.append(f'a window every {data.batching.stride} tokens, each token predicted once')
+  if not getattr(data.batching, 'ends', True):
+    words.append('ends of documents not predicted')
   if data.detokenize:
     words.append('detokenised, counted by the units of the original')
   return words

@@ -20,10 +20,13 @@ class Config:
   Attributes:
     stride: in evaluation a window begins every `stride` tokens and predicts only those that the one before did not; 0
       is no overlap.
+    ends: whether the end-of-text ids, which part documents and stand for nothing in the text, are predicted in
+      evaluation too; else they are only read.
   """
 
   name: str = 'windows'
   stride: int = 0
+  ends: bool = True
 
   def __post_init__(self):
     check_range('data.batching.stride', self.stride, 0)
@@ -41,7 +44,8 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows
   """The batches of a split by the `data` section."""
   return Windows(
     corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle, stride=data.batching.stride)
+    shuffle=data.shuffle, stride=data.batching.stride,
+    unpredicted=None if data.batching.ends else corpus.tokenizer.eos_id)
 
 
 class Windows(Batches):
@@ -50,14 +54,16 @@ class Windows(Batches):
   Training: the blocks of an epoch do not overlap, start at an offset drawn for the epoch, and come in an order drawn
   for the epoch (without `shuffle`: offset 0, in order); fewer than 2T tokens at the ends and fewer than B blocks are
   left out, other ones each epoch. Evaluation: every token but the first is predicted exactly once; with `stride` below
-  T the blocks overlap and a token has at least T - stride tokens before it in its block, the first block's excepted.
+  T the blocks overlap and a token has at least T - stride tokens before it in its block, the first block's excepted;
+  the id `unpredicted`, if any, has weight 0 there.
   """
 
   def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
-               shuffle: bool = True, stride: int = 0):
+               shuffle: bool = True, stride: int = 0, unpredicted: int | None = None):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._predicted = self._tokens.size - 1
     self._stride = length if train else stride or length
+    self._unpredicted = None if train else unpredicted
     blocks = 1 + -(-max(self._predicted - length, 0) // self._stride)
     if train:
       blocks = max(self._tokens.size - length, 0) // length  # at least T offsets leave room for them
@@ -72,4 +78,6 @@ class Windows(Batches):
     inside_BT = start_B[:, None] + column_T < self._predicted
     batch = self._next_tokens(start_B, inside_BT)
     batch['weights_BT'] *= live_B[:, None] & (column_T >= new_B[:, None])
+    if self._unpredicted is not None:
+      batch['weights_BT'] *= batch['targets_BT'] != self._unpredicted
     return batch
