@@ -33,7 +33,7 @@ _CORRELATIONS = ('f1', 'matthews', 'pearson')  # figures of at most 1
 _ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
 _SHOWN = (
   'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy',
-  'accuracy', 'f1', 'matthews', 'pearson', 'spearman',
+  'accuracy', 'filtered_accuracy', 'perplexity_of_last_word', 'f1', 'matthews', 'pearson', 'spearman',
 )  # fmt: skip
 
 

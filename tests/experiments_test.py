@@ -61,12 +61,15 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
   if batching == 'texts':
     tokenizer = subword_tokenizers.with_special(tokenizer, MARKS)
-  if batching in ('documents', 'tagged', 'texts', 'questions'):
-    texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:42])] for name in texts}
+  if batching in ('documents', 'tagged', 'texts', 'questions', 'continuations'):
+    count = 48 if batching == 'continuations' else 42  # rows of twelve documents, or of two
+    texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:count])] for name in texts}
   made = corpora.Corpus.from_texts(
     texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
     sides=('xx', 'yy') if batching == 'translation' else (),
   )  # fmt: skip
+  if batching == 'continuations':
+    return dataclasses.replace(made, manifest={**made.manifest, 'texts': 2, 'label_names': ['0', '1', '2']})
   if batching == 'texts':
     return dataclasses.replace(made, manifest={**made.manifest, 'texts': 2})
   if batching == 'questions':
@@ -93,6 +96,8 @@ def one_batch(data: pipeline.Config, rows: int):
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, tokens=0))
   pieces = data.batching.name == 'tagged' and data.batching.form == 'bert'
   made = small_corpus(data.batching.name, data.characters > 0, pieces)
+  if data.dataset.startswith('cbt/'):
+    made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 12, 'choices': 10})
   if data.dataset in ('swag', 'race', 'story_cloze'):
     made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 6, 'choices': 4})
   batch = pipeline.batches(data, made, 'train', 0, train=True)(0)
@@ -196,7 +201,7 @@ def test_table_rows_name_a_run(path):
     assert row.split in sources.SPLITS and math.isfinite(row.value)
     assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc', 'error_percent', 'analogies_percent', 'accuracy',
                           'perplexity_average', 'bleu_tokenised', 'bleu_tokenised_lower', 'span_f1', 'f1',
-                          'exact_match')
+                          'exact_match', 'bpb', 'last_word_ppl', 'filtered_accuracy')
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -650,6 +655,8 @@ BATCHING_CHANGES: dict = {
   ('streams', 'length_multiple'): ({'random_length': True}, 8),
   ('windows', 'stride'): ({}, 8),
   ('windows', 'ends'): None,
+  ('continuations', 'stop_words'): ({}, False),
+  ('continuations', 'buckets'): ({}, (64,)),
   ('packed', 'packing'): ({}, 'split'),
   ('pairs', 'masking'): ({}, 'dynamic'),
   ('pairs', 'dupe_factor'): ({}, 2),
@@ -708,6 +715,7 @@ def test_every_field_of_a_batching_changes_a_batch(name, field):
     data = {'batch_size': 4, 'length': 32 if name == 'documents' else 16} | SPELLED.get(name, {})
     data |= {'tokenizer': 'wordpiece', 'special_tokens': MARKS, 'length': 64} if name == 'texts' else {}
     data |= {'tokenizer': 'wordpiece', 'length': 20} if name == 'questions' else {}
+    data |= {'length': 256} if name == 'continuations' else {}
     return first_batches(pipeline.Config(batching={'name': name, **options}, **data))
 
   assert batches_with(**context) != batches_with(**{**context, field: value}), f'data.batching.{field} changes nothing'

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from lmx.parts import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
-_parts = Parts(__name__, 'objective', apart=('rows',))
+_parts = Parts(__name__, 'objective', apart=('rows', 'continuation'))
 names, get = _parts.names, _parts.get
 
 

@@ -10,6 +10,7 @@ import pytest
 from lmx.data import corpus as corpora
 from lmx.data import detokenize, written
 from lmx.data.detokenize import RULES
+from lmx.data.sources import Source
 from lmx.errors import InputError
 
 LINES = {  # rules -> (tokens of a line, the line as it is written)
@@ -100,3 +101,4 @@ def test_texts_of_a_row_go_on_where_the_first_ends():
   nice = written.Reading(RULES['penn'], 3)
   assert [read for _, read, _ in nice(rows)] == ['"I went', ' home," she said.', "'s, I"]
   assert [text for text, _, _ in nice(rows)] == [text for _, text, _ in rows]
+  assert written.of(Source('lambada'), True).together == 2

@@ -37,6 +37,11 @@ def pairs(n=500):
   return Corpus.from_texts(splits, tokenizers.train('words', texts), sides=('a', 'b'))
 
 
+def continued():
+  made = pairs()
+  return dataclasses.replace(made, manifest={**made.manifest, 'texts': 2})
+
+
 KINDS = batching.names()
 # What needs labels, letters or counts of words is made of the embedded text, what needs no text is generated.
 EMBEDDED = {
@@ -48,6 +53,7 @@ EMBEDDED = {
   'both_ways': {'dataset': 'embedded', 'characters': 12},
   'skipgrams': {'dataset': 'embedded'},
 }
+MADE = {'translation': pairs, 'continuations': continued}
 OPTIONS = {'skipgrams': {'chunk': 8}}
 load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind, **EMBEDDED[kind])))
 
@@ -55,7 +61,7 @@ load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind,
 def make(kind, split='train', *, train=True, options=None, **changes):
   cfg = {'batching': {'name': kind, **OPTIONS.get(kind, {}), **(options or {})}, 'batch_size': 6, 'length': 16,
          **EMBEDDED.get(kind, {}), **changes}  # fmt: skip
-  text = load(kind) if kind in EMBEDDED else pairs() if kind == 'translation' else corpus()
+  text = load(kind) if kind in EMBEDDED else MADE.get(kind, corpus)()
   return pipeline.batches(pipeline.Config(**cfg), text, split, 1, train=train)
 
 

@@ -95,7 +95,8 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
-    return {split: self._generate_examples(split, paths) for split in {**paths, 'valid': ''}}
+    held_out = {'valid': ''} if 'train' in paths else {}
+    return {split: self._generate_examples(split, paths) for split in {**paths, **held_out}}
 
 
 class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]

@@ -2,9 +2,9 @@
 
 Read are .tsv (no quoting), .csv (RFC 4180) and .jsonl, each also as .gz. GLUE (Wang et al. 2019, arXiv 1804.07461) in
 the layout of its archives, SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai
-et al. 2017) and the Story Cloze Test (Mostafazadeh et al. 2016) in that of theirs, and the user's own. A row with
-choices has as its texts a context, a question (or the beginning of what follows), which may be empty, and the choices;
-its label is the number of the right one.
+et al. 2017), the Story Cloze Test (Mostafazadeh et al. 2016), LAMBADA and the Children's Book Test (see cloze.py) in
+that of theirs, and the user's own. A row with choices has as its texts a context, a question (or the beginning of what
+follows), which may be empty, and the choices; its label is the number of the right one.
 No TFDS here, so a token cache that is complete can be found without importing it.
 """
 
@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from lmx.data.builders import files
+from lmx.data.builders import cloze, files
 from lmx.errors import InputError, nearest
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
@@ -36,11 +36,13 @@ class Table:
     classes: what stands in the label's column -> name of the label; {} takes the cells as names.
     scores: whether labels are numbers on a scale.
     folders: folders below the user's directory, tried in order.
-    files: split -> names of its file, tried in order, without the ending .gz. Only 'train' must be there.
+    files: split -> names of its file, tried in order, without the ending .gz. Only that of `needed` must be there.
+    needed: the split whose file must be there.
     plain: names of the columns of a file that does not name them, known by the number of its cells.
     skipped: cells of the label's column whose rows are left out.
     rows: split -> published number of rows that are not left out.
     choices: how many texts, the last ones, are choices of which one is right.
+    continues: the other texts of a row go on where its first one ends.
     cells: reads a file into (number of the line, column -> cell) where its form is one of its own.
   """
 
@@ -54,6 +56,8 @@ class Table:
   skipped: tuple[str, ...] = ()
   rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
   choices: int = 0
+  needed: str = 'train'
+  continues: bool = False
   cells: Callable[[str], Iterator[tuple[int, dict[str, str]]]] | None = None
 
 
@@ -170,6 +174,17 @@ TABLES = {
            'test': ('cloze_test_test__spring2016 - cloze_test_ALL_test.csv', 'test.csv')},
     rows={'train': 1_871, 'test': 1_871},
   ),
+  'lambada': Table(
+    (('context',), ('word',)), cells=cloze.lambada, continues=True, needed='test',
+    folders=('', 'lambada', 'lambada-dataset'), rows={'valid': 4_869, 'test': 5_153},
+    files={split: (f'lambada_{name}.jsonl', f'lambada_{name}_plain_text.txt')
+           for split, name in (('valid', 'development'), ('test', 'test'))},
+  ),
+  **{f'cbt/{kind}': Table(
+    _choices(cloze.CANDIDATES), choices=cloze.CANDIDATES, cells=cloze.children, continues=True, needed='valid',
+    folders=('', 'data', 'CBTest/data', 'cbt'), rows={'valid': 2_000, 'test': 2_500},
+    files={'valid': (f'cbtest_{kind.upper()}_valid_2000ex.txt',), 'test': (f'cbtest_{kind.upper()}_test_2500ex.txt',)},
+  ) for kind in ('cn', 'ne', 'v', 'p')},
 }  # fmt: skip
 
 
@@ -180,9 +195,9 @@ def find(name: str, directory: str) -> dict[str, str]:
     raise InputError(f'data set {name}: {directory} is not a directory')
   for folder in table.folders:
     found = {split: _first(os.path.join(directory, folder), names) for split, names in table.files.items()}
-    if found['train']:
+    if found[table.needed]:
       return {split: path for split, path in found.items() if path}
-  wanted = ' or '.join(os.path.join(folder, table.files['train'][0]) for folder in table.folders)
+  wanted = ' or '.join(os.path.join(folder, table.files[table.needed][0]) for folder in table.folders)
   raise InputError(f'data set {name}: {directory} does not hold {wanted} (each also as .gz)')
 
 

@@ -1,0 +1,159 @@
+"""Rows of which the end is predicted: a last word (LAMBADA), or one ending of several (the Children's Book Test).
+
+A row's sequence is its context, and its continuation behind it; a row with choices is as many sequences, and its keys
+have an axis G after the rows. Positions of the continuation are P, as many as the longest of the split has. A context
+that leaves no room loses tokens at its beginning; it begins with no mark of its own. Order and buckets are those of
+`bucketed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+
+from lmx.data import stop_words
+from lmx.data.batching.base import sizes
+from lmx.data.batching.bucketed import Bucketed
+from lmx.errors import InputError, check_range
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Rows of which the end is predicted.
+
+  Attributes:
+    stop_words: say which pieces are stop words, so that a last word is also predicted without them.
+    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
+  """
+
+  name: str = 'continuations'
+  stop_words: bool = True
+  buckets: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    for bucket in self.buckets:
+      check_range('data.batching.buckets: one', bucket, 1)
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  if data.reverse:
+    raise InputError('data.reverse cannot be had with data.batching "continuations"')
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continuations:
+  """The batches of a split by the `data` section."""
+  cfg, tokenizer, manifest = data.batching, corpus.tokenizer, corpus.manifest
+  documents, choices = manifest.get('texts', 1), manifest.get('choices', 0)
+  if documents != (2 + choices if choices else 2) or manifest.get('scores'):
+    raise InputError(f'data.batching "continuations" needs rows of a context and what follows, or of choices of it; '
+                     f'data set {data.dataset} has none (lambada and cbt/cn have)')  # fmt: skip
+  stops = stop_words.pieces(tokenizer) if cfg.stop_words and not choices else None
+  return Continuations(
+    corpus.splits[split], *sizes(data, train), documents=documents, choices=choices, end_id=tokenizer.eos_id,
+    label_names=manifest['label_names'], stops=stops, cfg=cfg, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle)
+
+
+class Continuations(Bucketed):
+  """Batches with tokens_BT, valid_BT, positions_BP, targets_BP, weights_BP, row_weights_B and index_B; the first five
+  as tokens_BGT, ... with labels_B where a row has choices; and stops_BW, pieces that are stop words, where asked for.
+
+  Args:
+    split: a Split of which so many documents after one another are a row.
+    batch_size: rows of the global batch.
+    length: most tokens that are read of a sequence, all but the last.
+    documents: of a row: its context and continuation, or context, question and choices.
+    choices: that a row has, 0 for none.
+    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    label_names: names of the labels, each the number of a choice.
+    stops: ids of stop words (W,), or None.
+    cfg: the `batching` section.
+    vocab_size: of the tokenizer.
+    seed: of the order.
+    train: epochs without end, in drawn order; else one pass.
+    shuffle: whether the order is drawn; else rows come as they are in the table.
+  """
+
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, documents: int, choices: int, end_id: int | None,
+    label_names: list[str], stops: np.ndarray | None, cfg: Config, vocab_size: int, seed: int, train: bool,
+    shuffle: bool = True,
+  ):  # fmt: skip
+    super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
+    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
+    if end_id is not None:
+      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    self._begin_IN, self._size_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
+    self._choices, self._stops = choices, stops
+    self._ends = list(range(2, documents)) if choices else [1]  # documents that a sequence may end with
+    self._before = [0, 1] if choices else [0]  # those that it begins with
+    follows_IG = self._size_IN[:, self._ends]
+    context_I = self._size_IN[:, self._before].sum(axis=1)
+    self._check(follows_IG, context_I)
+    self._room = int(follows_IG.max())
+    self._kept_IG = np.minimum(context_I[:, None], length + 1 - follows_IG)
+    self._sizes = (self._kept_IG + follows_IG).max(axis=1) - 1
+    cut = int((self._kept_IG < context_I[:, None]).any(axis=1).sum())
+    if cut:
+      warnings.warn(f'{cut:,} of {len(context_I):,} rows of split {split.name} are longer than {length} tokens; their '
+                    'contexts are cut at the beginning', stacklevel=3)  # fmt: skip
+    self._labels = _labels(split, documents, label_names) if choices else None
+    self.unlabelled = 0 if self._labels is None else int((self._labels < 0).sum())
+    self._arrange(cfg.buckets, 'rows')
+
+  def _check(self, follows_IG: np.ndarray, context_I: np.ndarray) -> None:
+    """InputError where a row has nothing to predict, nothing to predict it from, or no room for it."""
+    wrong = [(int(i), what) for bad_I, what in (
+      (follows_IG.min(axis=1) < 1, 'nothing to predict'),
+      (context_I < 1, 'nothing before what is to be predicted'),
+      (follows_IG.max(axis=1) > self.length, f'{follows_IG.max()} tokens to predict, but data.length is {self.length}; '
+       'set it to more'),
+    ) for i in np.flatnonzero(bad_I)]  # fmt: skip
+    if wrong:
+      raise InputError(f'split {self._split}, row {wrong[0][0] + 1}: it has {wrong[0][1]}')
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    T = self._padded(self._sizes[example_B].max())
+    made = [self._one(g, example_B, live_B, T) for g in range(len(self._ends))]
+    batch = made[0]
+    if self._choices:
+      batch = {key: np.stack([one[key] for one in made], axis=1) for key in batch}
+      batch = {key.replace('_B', '_BG', 1): x for key, x in batch.items()}
+    if self._labels is not None:
+      batch['labels_B'] = np.where(live_B, self._labels[example_B], 0).astype(np.int32)
+    if self._stops is not None:
+      batch['stops_BW'] = np.tile(self._stops, (len(example_B), 1))
+    return batch | {'row_weights_B': live_B.astype(np.float32)}
+
+  def _one(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
+    """Sequence g of each row."""
+    B, P = len(example_B), self._room
+    tokens_BT, size_B = np.zeros((B, T), np.int32), np.zeros(B, np.int64)
+    positions_BP, targets_BP = np.zeros((B, P), np.int32), np.zeros((B, P), np.int32)
+    weights_BP = np.zeros((B, P), np.float32)
+    for b in np.flatnonzero(live_B):
+      i = example_B[b]
+      context = self._document(i, self._before)[-self._kept_IG[i, g] :]
+      follows = self._document(i, [self._ends[g]])
+      size_B[b] = len(context) + len(follows) - 1
+      tokens_BT[b, : size_B[b]] = np.concatenate([context, follows[:-1]])
+      positions_BP[b, : len(follows)] = len(context) - 1 + np.arange(len(follows))
+      targets_BP[b, : len(follows)], weights_BP[b, : len(follows)] = follows, 1
+    valid_BT = np.arange(T) < size_B[:, None]
+    return dict(
+      tokens_BT=tokens_BT, valid_BT=valid_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP)
+
+  def _document(self, i: int, numbers: list[int]) -> np.ndarray:
+    """Ids of some documents of a row, one after another."""
+    return np.concatenate([self._read(self._begin_IN[i, n] + np.arange(self._size_IN[i, n])) for n in numbers])
+
+
+def _labels(split: Any, documents: int, names: list[str]) -> np.ndarray:
+  """The number of each row's right choice, -1 where it is not known."""
+  if split.labels is None:
+    return np.full((len(split.offsets) - 1) // documents, -1)
+  return np.asarray([int(names[n]) if n >= 0 else -1 for n in np.asarray(split.labels)[::documents]])

@@ -1,0 +1,103 @@
+"""Which of several ends of a text is the right one: the one that the model gives the highest probability.
+
+For the Children's Book Test an end is a candidate for the missing word and the rest of its sentence (Radford et al.
+2019, section 3.2). No head: probabilities are those of the language model, not divided by an end's length. Where it is
+trained, the loss is that of a softmax over the ends' log-probabilities.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from lmx.objectives import continuation
+from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'none'
+UNIT = 'questions'  # what the weight of the loss counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """No options."""
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """No head of its own."""
+  del cfg, model, model_cfg, key
+  return {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of questions}."""
+  del cfg
+  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
+
+
+def _scores(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> Array:
+  """Log-probability of each end in nats, (B, G)."""
+  found, flat, G = continuation.features(model, model_cfg, params['model'], batch, key)
+  return -continuation.nll(model, model_cfg, params['model'], found, flat).reshape(-1, G)
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Negative log-probability of the right ends among all of a row in nats.
+
+  Args:
+    params: {'model': ...}.
+    batch: tokens_BGT, valid_BGT, positions_BGP, targets_BGP, weights_BGP, row_weights_B, and labels_B, the right ends.
+    state: passed through; every row begins anew.
+    key: randomness of dropout; None at evaluation.
+
+  Returns:
+    Output with sums {'nll'} and metrics {'nll', 'accuracy'}.
+  """
+  weights_B, labels_B = batch['row_weights_B'], batch['labels_B']
+  scores_BG = _scores(model, model_cfg, params, batch, key)
+  log_p_B = jnp.take_along_axis(jax.nn.log_softmax(scores_BG), labels_B[:, None], axis=1)[:, 0]
+  total, count = -jnp.sum(log_p_B * weights_B), weights(cfg, batch)['nll']
+  right = jnp.sum((jnp.argmax(scores_BG, -1) == labels_B) * weights_B)
+  return Output({'nll': total}, {'nll': (total, count), 'accuracy': (right, count)}, state)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """({'logits_BC': log-probabilities of the ends, float32}, state)."""
+  del cfg
+  return {'logits_BC': _scores(model, model_cfg, params, batch, None)}, state
+
+
+def headline(cfg: Config) -> str:
+  """'accuracy'."""
+  del cfg
+  return 'accuracy'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """{'loss' of the softmax over the ends, 'accuracy'}."""
+  del cfg, counts
+  means = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  return {'loss': means.pop('nll'), **means}
+
+
+def protocol(cfg: Config, data, batches) -> list[str]:
+  """How an end is chosen."""
+  del cfg, batches
+  return ['the end with the highest probability', *(['detokenised'] if data.detokenize else [])]
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of questions with ten ends each."""
+  del cfg
+  return continuation.shapes(batch_size, length, choices=10)

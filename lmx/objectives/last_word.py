@@ -1,0 +1,119 @@
+"""The last word of a text given all before it: LAMBADA (Paperno et al. 2016) as in Radford et al. (2019, section 3.3).
+
+Its perplexity is that of whole words, the likelihoods of a word's pieces multiplied. It is predicted if each of its
+pieces is the most probable one after those before it. A second accuracy keeps pieces that are stop words by themselves
+(lmx/data/stop_words.py) from being the word's first: the paper's filter, whose words and workings are not printed; a
+word that begins with such a piece is counted as wrong there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from lmx.metrics import language
+from lmx.objectives import continuation
+from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'none'
+UNIT = 'words'  # what the weight of the loss counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """No options."""
+
+
+def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+  """No head of its own."""
+  del cfg, model, model_cfg, key
+  return {}
+
+
+def terms(cfg: Config) -> tuple[str, ...]:
+  """('nll',)."""
+  del cfg
+  return ('nll',)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll': number of words}."""
+  del cfg
+  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
+
+
+def loss(
+  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
+  """Negative log-likelihood of the last words in nats.
+
+  Args:
+    params: {'model': ...}.
+    batch: tokens_BT, valid_BT, positions_BP, targets_BP, weights_BP, row_weights_B; stops_BW (optional).
+    state: passed through; every row begins anew.
+    key: randomness of dropout; None at evaluation, when accuracies are measured as well.
+
+  Returns:
+    Output with sums {'nll'} and metrics {'nll', 'accuracy', 'filtered_accuracy' where there are stop words}.
+  """
+  found, flat, _ = continuation.features(model, model_cfg, params['model'], batch, key)
+  total = jnp.sum(continuation.nll(model, model_cfg, params['model'], found, flat))
+  count = weights(cfg, batch)['nll']
+  metrics = {'nll': (total, count)}
+  if key is None:
+    logits_BPV = model.logits(model_cfg, params['model'], found)
+    metrics['accuracy'] = (jnp.sum(_right(logits_BPV, batch) * batch['row_weights_B']), count)
+    if 'stops_BW' in batch:
+      right_B = _right(_without(logits_BPV, batch['stops_BW']), batch)
+      metrics['filtered_accuracy'] = (jnp.sum(right_B * batch['row_weights_B']), count)
+  return Output({'nll': total}, metrics, state)
+
+
+def _right(logits_BPV: Array, batch: Batch) -> Array:
+  """Whether all pieces of each row's word are the most probable ones, (B,)."""
+  right_BP = jnp.argmax(logits_BPV, -1) == batch['targets_BP']
+  return jnp.all(right_BP | (batch['weights_BP'] == 0), axis=1)
+
+
+def _without(logits_BPV: Array, stops_BW: Array) -> Array:
+  """The scores without some pieces in the first place."""
+  first_BV = logits_BPV[:, 0]
+  first_BV = first_BV.at[jnp.arange(len(stops_BW))[:, None], stops_BW].set(-jnp.inf)
+  return logits_BPV.at[:, 0].set(first_BV)
+
+
+def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+  """({'logits_BPV': scores of the pieces of the last words}, state)."""
+  del cfg
+  found, _, _ = continuation.features(model, model_cfg, params['model'], batch, None)
+  return {'logits_BPV': model.logits(model_cfg, params['model'], found)}, state
+
+
+def headline(cfg: Config) -> str:
+  """'accuracy' of whole words."""
+  del cfg
+  return 'accuracy'
+
+
+def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
+  """{'loss' in nats a word, 'perplexity_of_last_word', 'accuracy', 'filtered_accuracy' where measured}."""
+  del cfg, counts
+  means = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  return {'loss': means.pop('nll'), 'perplexity_of_last_word': language.perplexity(*totals['nll']), **means}
+
+
+def protocol(cfg: Config, data, batches) -> list[str]:
+  """What counts as predicted."""
+  del cfg, batches
+  words = ['the last word of a text, right if all of its pieces are']
+  return words + (['filtered: without stop words as its first piece'] if data.batching.stop_words else [])
+
+
+def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+  """A batch of texts."""
+  del cfg
+  return continuation.shapes(batch_size, length)

@@ -1,0 +1,103 @@
+"""LAMBADA and the Children's Book Test as released: what is read of them, and errors that name file and line."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+
+import pytest
+
+from lmx.data import corpus as corpora
+from lmx.data import sources
+from lmx.data.builders import cloze
+from lmx.errors import InputError
+
+CANDIDATES = [f'thing{i}' for i in range(9)] + ['cat']
+
+
+def question(answer='cat', asked="`` The XXXXX 's gone , '' said she .", candidates=CANDIDATES):
+  lines = [f'{i} It was day {i} .' for i in range(1, 21)]
+  return '\n'.join([*lines, f'21 {asked}\t{answer}\t\t{"|".join(candidates)}', '', ''])
+
+
+def rows(name, folder, split, **changes):
+  source = sources.Source(name, str(folder), **{'check_sizes': False} | changes)
+  found = list(sources.open_splits(source, str(folder / 'cache'))[split])
+  together = source.documents_together
+  return [found[i : i + together] for i in range(0, len(found), together)]
+
+
+def test_lambada_from_json_lines_and_from_plain_ones(tmp_path):
+  lines = [{'text': 'Yes.\n\n"No," said\tTom Gray'}, {'text': ' A b c. '}]
+  (tmp_path / 'lambada_test.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+  with gzip.open(tmp_path / 'lambada_development_plain_text.txt.gz', 'wt') as file:
+    file.write("`` no , '' said tom\n")
+  texts = lambda split: [tuple(text for _, text, _ in row) for row in rows('lambada', tmp_path, split)]
+  assert texts('test') == [('Yes.\n\n"No," said\tTom', 'Gray'), ('A b', 'c.')]
+  assert texts('valid') == [("`` no , '' said", 'tom')]
+  with pytest.raises(InputError, match='lambada, split valid: expected 4,869 rows, found 1'):
+    rows('lambada', tmp_path, 'test', check_sizes=True)
+
+
+def test_a_question_of_the_childrens_book_test(tmp_path):
+  (tmp_path / 'cbtest_NE_valid_2000ex.txt').write_text(question() + question('thing3', 'XXXXX ran .'))
+  one, two = rows('cbt/ne', tmp_path, 'valid')
+  texts = [text for _, text, _ in one]
+  assert texts[0].startswith('It was day 1 . It was day 2 .') and texts[0].endswith('day 20 . `` The')
+  assert texts[1] == '' and texts[2] == "thing0 's gone , '' said she ." and texts[11] == "cat 's gone , '' said she ."
+  assert len(texts) == 12 and one[0][2] == '9' and two[0][2] == '3' and two[5][1] == 'thing3 ran .'
+
+
+def test_a_corpus_of_questions_reads_them_as_written(tmp_path):
+  (tmp_path / 'cbtest_CN_valid_2000ex.txt').write_text(question())
+  options = {'manual_dir': str(tmp_path), 'check_sizes': False, 'cache_dir': str(tmp_path / 'cache')}
+  found = corpora.load('cbt/cn', 'bytes', detokenize=True, vocabulary_splits=('valid',), **options)
+  split = found.splits['valid']
+  texts = [found.tokenizer.decode(split.tokens[a:b]) for a, b in itertools.pairwise(split.offsets)]
+  assert texts[0].startswith('It was day 1. It was day 2.') and '20. "The' in texts[0]
+  assert texts[11].startswith(' cat\'s gone," said she.')
+  assert found.manifest['choices'] == 10 and set(found.splits) == {'valid'}
+
+
+@pytest.mark.parametrize(
+  'text, message',
+  [
+    ('{"text": "a b"}\n\n', r'lambada_test.jsonl, line 2: the line is empty'),
+    ('{"text": "alone"}\n', 'line 1: "alone" has no word before its last one'),
+    ('{"txt": "a b"}\n', 'line 1: has no field "text"'),
+    ('{"text": \n', 'line 1: not JSON'),
+  ],
+)
+def test_lambada_that_cannot_be_read(tmp_path, text, message):
+  path = tmp_path / 'lambada_test.jsonl'
+  path.write_text(text)
+  with pytest.raises(InputError, match=message):
+    list(cloze.lambada(str(path)))
+
+
+@pytest.mark.parametrize(
+  'text, message',
+  [
+    (question(candidates=['cat']), 'line 21: 1 candidates instead of 10'),
+    (question().replace('\tcat\t\t', ''), 'line 21: 0 candidates instead of 10'),
+    (question(answer='dog'), 'line 21: the answer "dog" is none of the candidates thing0'),
+    (question(asked='No word is missing .'), 'line 21: the sentence has no XXXXX'),
+    (question().replace('20 It', '\n20 It'), 'line 20: an empty line after 19 of the 21 of a question'),
+    (question().replace('7 It', '8 It'), 'line 7: begins with "8" where number 7 of a question is expected'),
+    (question() + '1 It was .\n', 'ends after 1 of the 21 lines'),
+  ],
+)
+def test_questions_that_cannot_be_read(tmp_path, text, message):
+  path = tmp_path / 'cbtest_V_valid_2000ex.txt'
+  path.write_text(text)
+  with pytest.raises(InputError, match=message):
+    list(cloze.children(str(path)))
+
+
+def test_missing_files_are_named(tmp_path):
+  for name, wanted in (('lambada', 'lambada_test.jsonl'), ('cbt/p', 'cbtest_P_valid_2000ex.txt')):
+    with pytest.raises(InputError, match=f'data set {name}: .* does not hold {wanted}'):
+      rows(name, tmp_path, 'valid')
+    with pytest.raises(InputError, match=f'data set {name} is not downloaded: name the directory'):
+      sources.Source(name).identity()
