@@ -24,7 +24,12 @@ FIGURES = {  # metric of a row -> key of a record
   'ppl_word': 'perplexity_per_word',
   'loss': 'loss',
   'bpc': 'bits_per_character',
+  'bpb': 'bits_per_byte',
+  'last_word_ppl': 'perplexity_of_last_word',
+  'accuracy': 'accuracy',
+  'filtered_accuracy': 'filtered_accuracy',
 }
+PERCENT = ('accuracy', 'filtered_accuracy')  # metrics that records have as fractions
 
 
 def lines(experiment: Any, runs: pathlib.Path) -> Iterable[str]:
@@ -34,17 +39,24 @@ def lines(experiment: Any, runs: pathlib.Path) -> Iterable[str]:
   splits = [split for split in ('train', 'valid', 'test') if any(row.split == split for row, _ in rows)]
   yield '| ' + ' | '.join(['system', *(f'{split}, paper | {split}, ours' for split in splits)]) + ' |'
   yield '|---' + '|---:|---:' * len(splits) + '|'
-  systems = dict.fromkeys(row.id.rpartition('/')[0] for row, _ in rows)
+  systems = dict.fromkeys(_system(row) for row, _ in rows)
   for system in systems:
     cells = [system]
     for split in splits:
-      found = [(row.value, ours) for row, ours in rows if row.id == f'{system}/{split}']
+      found = [(row.value, ours) for row, ours in rows if (_system(row), row.split) == (system, split)]
       cells += [_text(x) for x in found[0]] if found else ['', '']
     yield '| ' + ' | '.join(cells) + ' |'
 
 
+def _system(row: Any) -> str:
+  """The name of a row's line: its id, without the split at its end."""
+  return row.id.removesuffix(f'/{row.split}')
+
+
 def _text(value: float) -> str:
-  return '' if math.isnan(value) else f'{value:,.1f}'
+  if math.isnan(value):
+    return ''
+  return f'{value:,.1f}' if value >= 10 else f'{value:.2f}'
 
 
 def _of_run(row: Any, runs: pathlib.Path) -> float:
@@ -52,7 +64,8 @@ def _of_run(row: Any, runs: pathlib.Path) -> float:
     file = runs / row.arg / name
     record = _read(file) if file.is_file() else {}
     if record.get('split') == row.split:
-      return float(record.get('mixture', record)[FIGURES[row.metric]])
+      value = float(record.get('mixture', record)[FIGURES[row.metric]])
+      return 100 * value if row.metric in PERCENT else value
   return math.nan
 
 

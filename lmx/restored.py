@@ -189,7 +189,9 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: Restored, labels: Sequ
   return x
 
 
-def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> Restored:
+def load(
+  workdir, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
+) -> Restored:
   """Loads a run for evaluation, generation or anything else.
 
   Args:
@@ -197,13 +199,16 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
     which: 'best' on the validation split (the last one where none was measured), 'last', a step, also as text, or
       'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
+    measured: a resolved config whose name, data, objective and evaluation take the place of the run's own; the
+      tokenizer stays the run's.
 
   Raises:
     InputError: no run is there, it has no finished checkpoint, or all are damaged.
   """
   workdir = epath.Path(workdir)
   try:
-    config = config_lib.resolve(json.loads((workdir / 'config.json').read_text()), overrides)
+    saved = json.loads((workdir / 'config.json').read_text())
+    config = config_lib.resolve(_measured(saved, measured, workdir) if measured else saved, overrides)
   except FileNotFoundError:
     raise InputError(f'{workdir} holds no run: it has no config.json') from None
   except json.JSONDecodeError as error:
@@ -226,6 +231,14 @@ def load(workdir, which: str | int = 'best', overrides: Iterable[str] = ()) -> R
     params, _, step = checkpoint.restore_params(directory, shapes, which)
   tokenizer = tokenizers.load(str(workdir / 'tokenizer'))
   return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
+
+
+def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> dict[str, Any]:
+  """The config of a run as another config wants it measured."""
+  own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
+  taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
+  data = {**given['data'], **own, 'tokenizer_path': str(workdir / 'tokenizer'), 'special_tokens': ()}
+  return {**saved, **taken, 'data': data}
 
 
 def average(

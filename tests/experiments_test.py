@@ -218,6 +218,7 @@ def test_every_option_is_honoured():
     ('experiments/rnn_lm/quickstart.py', 'fast', 'cell=gru'),
     ('experiments/rnn_lm/ptb.py', 'medium', 'fidelity=released'),
     ('experiments/gpt2/webtext.py', '124m', 'recipe=paper'),
+    *(('experiments/gpt2/zero_shot.py', 'ptb', option) for option in ('stride=32', 'size=355m')),
     ('experiments/nplm/brown.py', 'mlp9', 'rate=4e-3'),
     ('experiments/nplm/brown.py', 'mlp9', 'epochs=6'),
     ('experiments/nplm/quickstart.py', 'fast', 'direct=true'),

@@ -1,6 +1,6 @@
-"""`lmx evaluate --workdir=DIR [--split=test] [--which=best|last|average|STEP] [--cache=500,0.1,1]
-[--mixture=trigram:0.5] [--translations=FILE] [--by_length=FILE.png --beside=DIR,DIR] [--output=FILE.json]
-[--config.evaluation.batch_size=1 ...]`."""
+"""`lmx evaluate --workdir=DIR [--config=FILE[:variant]] [--split=test] [--which=best|last|average|STEP]
+[--cache=500,0.1,1] [--mixture=trigram:0.5] [--translations=FILE] [--by_length=FILE.png --beside=DIR,DIR]
+[--output=FILE.json] [--config.evaluation.batch_size=1 ...]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a run')
-  parser.add_argument('--split', default='test', help='train, valid, test or another of the data set')
+  parser.add_argument(
+    '--config', default='', help="experiment file whose data, objective and evaluation are taken, not the run's"
+  )
+  parser.add_argument(
+    '--split', default='', help="train, valid, test or another; without it test, or evaluation.split of --config"
+  )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument('--no-baselines', action='store_true', help='leave the n-gram models out')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also measure with a continuous cache')
@@ -26,22 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import log, predictions, restored, results, translated
+  from lmx import config, log, predictions, restored, results, translated
   from lmx.errors import InputError
 
   which = int(args.which) if args.which.isdigit() else args.which
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
-  run = restored.load(args.workdir, which, [*args.overrides, *cache, *mixed])
+  measured = config.load(args.config).to_dict() if args.config else None
+  run = restored.load(args.workdir, which, [*args.overrides, *cache, *mixed], measured)
+  split = args.split or (run.run.evaluation.split if measured else 'test')
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
-    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], args.split, which)
+    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], split, which)
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
     figures = results.of_run(
-      run, args.split, with_baselines=not args.no_baselines, translations=args.translations or None
+      run, split, with_baselines=not args.no_baselines and (not measured or run.run.evaluation.baselines),
+      translations=args.translations or None
     )  # fmt: skip
   if args.by_length:
     translated.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])
