@@ -67,7 +67,11 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
 
 
 class Bpe(_Subwords):
-  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate."""
+  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate.
+
+  A byte that is no UTF-8, as where the split of a byte stream cuts a character, is a surrogate in the text, as Python's
+  `surrogateescape` has it; it is a token of its own.
+  """
 
   kind = 'bpe'
 
@@ -76,6 +80,18 @@ class Bpe(_Subwords):
     self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
     if self.eos_id is None:
       raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+
+  def encode(self, text: str) -> np.ndarray:
+    return self.encode_batch([text])[0]
+
+  def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    parts = [subwords.LONE_BYTE.split(text) for text in texts]
+    whole = iter(super().encode_batch([part for text in parts for part in text[::2]]))
+    found = [[next(whole) if n % 2 == 0 else self._byte(part) for n, part in enumerate(text)] for text in parts]
+    return [ids[0] if len(ids) == 1 else np.concatenate(ids) for ids in found]
+
+  def _byte(self, lone: str) -> np.ndarray:
+    return np.asarray([self._model.token_to_id(subwords.printable(ord(lone) - 0xDC00))], np.int32)
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ import tokenizers as hf
 from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'
+LONE_BYTE = re.compile('([\udc80-\udcff])')  # a byte that is no UTF-8, as `surrogateescape` has it
 WORD_END = '</w>'  # GPT's mark
 SPACE = '▁'  # U+2581, SentencePiece's sign for a space
 _NEVER = -10_000.0  # a logarithm of a probability
@@ -22,6 +23,14 @@ _ASCII = [chr(code) for code in range(33, 127)]
 _CHARACTERS = 1000  # besides ASCII in the pieces of Unigram
 _STEP = 1e-4  # between the logarithms that the library gives to characters without a piece
 BERT_SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
+
+
+def printable(byte: int) -> str:
+  """GPT-2's form of a byte from 128 on: itself in Latin-1 where that can be printed, else a character behind Latin-1
+  (openai/gpt-2, encoder.py)."""
+  if byte == 0xAD:
+    return chr(323)
+  return chr(290 + byte - 128) if byte <= 0xA0 else chr(byte)
 
 
 def bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
@@ -46,7 +55,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_case:
     show_progress=False,
     initial_alphabet=sorted(hf.pre_tokenizers.ByteLevel.alphabet()),
   )
-  tokenizer.train_from_iterator(texts, trainer)
+  tokenizer.train_from_iterator((LONE_BYTE.sub('', text) for text in texts), trainer)
   return tokenizer
 
 

@@ -146,6 +146,17 @@ def test_bytes_carry_a_cut_character_through():
   np.testing.assert_array_equal(ids, list(raw))
 
 
+def test_bpe_carries_the_bytes_of_a_cut_character_through():
+  escaped = lambda raw: raw.decode('utf-8', 'surrogateescape')
+  made = tokenizers.train('bpe', ['abc', escaped(b'ab\xc3')], vocab_size=300)
+  for text in ('é', '€', '😀', *map(chr, range(0x80, 0x800, 7))):
+    raw = text.encode()
+    lone = [escaped(raw[i : i + 1]) for i in range(len(raw))]
+    np.testing.assert_array_equal(np.concatenate(made.encode_batch(lone)), made.encode(text))
+  ids = made.encode_batch([escaped(b'abc \xe2\x82'), escaped(b'\xac abc'), ''])
+  assert made.decode(np.concatenate(ids)) == 'abc € abc' and ids[2].size == 0 and ids[0].dtype == np.int32
+
+
 def test_prose_reads_well():
   text = 'The "quick" fox (or `dog`), isn\'t it? No: it\'s 3.5 at os.path.join!\nNext line.'
   assert words.join(words.split(text, 'prose')) == text
