@@ -33,6 +33,20 @@ def test_figures_stand_beside_the_papers(tmp_path, root, capsys):
   assert '| nplm/brown/kn3 |  |  | 334.0 |  | 323.0 | 3,456.7 |' in lines
 
 
+def test_rows_that_do_not_end_in_their_split_and_accuracies_in_percent(tmp_path, root, capsys):
+  last_word = {'filtered_accuracy': 0.4567, 'perplexity_of_last_word': 36.0}
+  figures = {'lambada': last_word, 'enwik8': {'bits_per_byte': 1.2}}
+  for name, found in figures.items():
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'test.json').write_text(json.dumps({'split': 'test', **found}))
+  assert tables.main([f'--experiment={root}/experiments/gpt2/zero_shot.py', f'--runs={tmp_path}']) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert '| gpt2/zeroshot/117m/lambada_acc |  |  | 46.0 | 45.7 |' in lines
+  assert '| gpt2/zeroshot/117m/lambada_ppl |  |  | 35.1 | 36.0 |' in lines
+  assert '| gpt2/zeroshot/117m/enwik8 |  |  | 1.16 | 1.20 |' in lines
+  assert '| gpt2/zeroshot/345m/cbt_cn | 92.3 |  |  |  |' in lines
+
+
 def test_what_cannot_be_read_says_so(tmp_path, root):
   with pytest.raises(SystemExit, match='no such experiment'):
     tables.main([f'--experiment={tmp_path}/no.py', f'--runs={tmp_path}'])
