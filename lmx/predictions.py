@@ -12,7 +12,7 @@ import numpy as np
 from lmx import config, inference
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, sources, views
+from lmx.data import labels, pipeline, sources, views
 from lmx.data.builders import files, tables
 from lmx.errors import InputError, nearest
 from lmx.inference import Asked
@@ -93,10 +93,15 @@ def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> 
     corpus = pipeline.load(loaded.run.data)
     if corpus.tokenizer.hash != loaded.tokenizer.hash:
       raise InputError(f'the data is tokenised by another tokenizer than the run\'s ({loaded.workdir}/tokenizer)')
-    p_IC, labels_I = probabilities(loaded, corpus, split)
-    if members and (own != names or not np.array_equal(labels_I, truth)):
+    names = names or own
+    same = sorted(own) == sorted(names)
+    if same:
+      corpus = labels.renumbered(corpus, names) if loaded.labels else corpus
+      p_IC, labels_I = probabilities(loaded, corpus, split)
+      p_IC = p_IC[:, [own.index(name) for name in names]]
+    if not same or members and not np.array_equal(labels_I, truth):
       raise InputError(f'{workdir} does not classify the same documents into the same labels as {workdirs[0]}')
-    names, truth, sums = own, labels_I, sums + p_IC
+    truth, sums = labels_I, sums + p_IC
     members.append({'workdir': str(workdir), 'error_percent': _error(p_IC, labels_I), 'step': loaded.step})
   mean_IC = sums / len(members)
   return {

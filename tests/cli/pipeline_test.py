@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -163,3 +165,27 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   same = predictions.ensemble([one, one], 'valid')
   assert same['error_percent'] == pytest.approx(alone['error_percent'])
   assert same['loss'] == pytest.approx(alone['loss'], rel=1e-4)
+
+
+def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, tmp_path, monkeypatch):
+  one, turned = finished / '2_classifier', tmp_path / 'turned'
+  shutil.copytree(one, turned)
+  about = json.loads((turned / 'data.json').read_text())
+  (turned / 'data.json').write_text(json.dumps({**about, 'label_names': about['label_names'][::-1]}))
+  load = restored.load
+
+  def loaded(workdir, *rest):
+    found = load(workdir, *rest)
+    if workdir != turned:
+      return found
+    head = found.params['objective']
+    last = max(head)
+    outputs = {name: x if name == 'norm' else x[..., ::-1] for name, x in head[last].items()}
+    return dataclasses.replace(found, params={**found.params, 'objective': {**head, last: outputs}})
+
+  alone = predictions.ensemble([one], 'valid')
+  monkeypatch.setattr(restored, 'load', loaded)
+  both = predictions.ensemble([turned, one], 'valid')
+  for name in ('error_percent', 'loss'):
+    assert both[name] == pytest.approx(alone[name], rel=1e-4)
+  assert [member['error_percent'] for member in both['members']] == pytest.approx([alone['error_percent']] * 2)
