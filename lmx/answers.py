@@ -19,7 +19,7 @@ import numpy as np
 
 from lmx import config, inference
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, views
+from lmx.data import labels, pipeline, views
 from lmx.data.builders import questions
 from lmx.data.builders.questions import Question
 from lmx.errors import InputError
@@ -91,7 +91,7 @@ def _unanswered(corpus: corpora.Corpus) -> int:
   """How many questions without an answer were trained on."""
   if 'unanswered' in corpus.manifest:
     return int(corpus.manifest['unanswered'])
-  return int((np.asarray(corpus.splits['train'].labels) < 0).sum())  # tokenised by an earlier lmx, which did not say
+  return labels.unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not say
 
 
 def _texts(run: config.Run, split: str) -> list[Question]:

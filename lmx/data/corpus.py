@@ -298,11 +298,7 @@ def _sentences(text: str, mode: str, tokenizer: tokenizers.Tokenizer) -> list[st
 
 
 def _build(
-  directory: str,
-  spec: Spec,
-  source: sources.Source,
-  tokenizer: tokenizers.Tokenizer | None,
-  cache_dir: str,
+  directory: str, spec: Spec, source: sources.Source, tokenizer: tokenizers.Tokenizer | None, cache_dir: str
 ) -> None:
   """Tokenises into `directory`, the manifest last."""
   splits, reading = sources.open_splits(source, cache_dir), written.of(source, spec.detokenize)
@@ -361,8 +357,7 @@ def _build(
       for name, path in paths.items()
     },
   }
-  if source.rules.spans:
-    manifest['unanswered'] = int((labels['train'] < 0).sum()) // 2  # questions to train on; two documents each
+  manifest |= {'unanswered': label_rules.unanswered(labels['train'])} if source.rules.spans else {}
   with open(os.path.join(directory, 'manifest.json'), 'w', encoding='utf-8') as file:
     json.dump(manifest, file, indent=1)
 

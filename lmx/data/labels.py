@@ -75,6 +75,11 @@ def places(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
   return {split: tokens(found) for split, found in labels.items()}
 
 
+def unanswered(places: np.ndarray | None) -> int:
+  """How many questions have no answer, from the labels of their passages and of themselves."""
+  return 0 if places is None else int((np.asarray(places) < 0).sum()) // 2
+
+
 class AtTokens:
   """Examples of passages and questions, whose labels say at which tokens the answer stands.
 
