@@ -38,22 +38,23 @@ def of_file(loaded: Restored, path: str) -> Asked:
     raise InputError(f'{path}: the file has no sentences')
   if spans.is_scheme(names):  # as data sets in IOB1 are read
     found = [one._replace(tags=one.tags and tuple(tagged.bio(one.tags))) for one in found]
-  for one in found:
-    for tag, line in zip(one.tags or (), one.lines, strict=False):
-      if tag not in names:
-        raise InputError(f'{path}, line {line}: the tagger has no label "{tag}"{nearest(tag, names)}')
-  return _asked(loaded, found)
+  return _asked(loaded, found, path)
 
 
 def of_split(loaded: Restored, split: str) -> Asked:
   """The sentences of a split of the run's data set."""
   rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
-  return _asked(loaded, [Sentence(tuple(words), tuple(tags), (0,) * len(words)) for words, tags in rows])
+  found = [Sentence(tuple(words), tuple(tags), (i,) * len(words)) for i, (words, tags) in enumerate(rows, 1)]
+  return _asked(loaded, found, f'split {split}')
 
 
-def _asked(loaded: Restored, found: Sequence[Sentence]) -> Asked:
+def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
   """Sentences as a corpus, in which a part of a sentence is a document."""
-  data, tokenizer = loaded.run.data, loaded.tokenizer
+  data, tokenizer, names = loaded.run.data, loaded.tokenizer, loaded.run.objective.labels
+  for one in found:
+    for tag, line in zip(one.tags or (), one.lines, strict=False):
+      if tag not in names:
+        raise InputError(f'{where}, line {line}: the tagger has no label "{tag}"{nearest(tag, names)}')
   words = [[tagged.plain(word) for word in one.words] for one in found]
   if data.characters:
     tokenizer = tokenizers.with_all_words(tokenizer, map(' '.join, words))

@@ -157,6 +157,12 @@ def test_files_that_cannot_be_tagged(loaded, tmp_path, name, content, message):
     tags.of_file(loaded, str(tmp_path / name))
 
 
+def test_a_split_with_a_label_that_the_run_does_not_know_is_named(loaded, monkeypatch):
+  monkeypatch.setattr(tags.pipeline, 'examples', lambda cfg, split: [('0', 'the', 'O'), ('1', 'of ano', 'O B-pre')])
+  with pytest.raises(InputError, match='split test, line 2: the tagger has no label "B-pre"; did you mean "B-per"'):
+    tags.of_split(loaded, 'test')
+
+
 def test_forms_of_others_are_refused(run, tmp_path, capsys):
   (tmp_path / 'a.txt').write_text('the\n')
   command = ['predict', f'--workdir={run}', f'--input={tmp_path}/a.txt', f'--output={tmp_path}/out']
