@@ -34,16 +34,15 @@ def run(args: argparse.Namespace) -> int:
   from lmx import config, log, predictions, restored, results, translated
   from lmx.errors import InputError
 
-  which = int(args.which) if args.which.isdigit() else args.which
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
   measured = config.load(args.config).to_dict() if args.config else None
-  run = restored.load(args.workdir, which, [*args.overrides, *cache, *mixed], measured)
+  run = restored.load(args.workdir, args.which, [*args.overrides, *cache, *mixed], measured)
   split = args.split or (run.run.evaluation.split if measured else 'test')
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
-    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], split, which)
+    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which)
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
