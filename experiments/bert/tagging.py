@@ -46,7 +46,7 @@ def get_config(arg: str = ''):
     **common.bert_fine_tuning(options.adam, options.lr, options.epochs),
     'evaluation': {'which': 'last', 'baselines': False},
   }
-  tags = {'dataset': 'embedded_tags', 'length': 320, 'batching': {'buckets': (32, 64, 128)}}
+  tags = {'dataset': 'embedded_tags', 'length': 320, 'batch_size': 2, 'batching': {'buckets': (32, 64, 128)}}
   return common.config(base, common.tiny_fine_tuning(**tags) if variant == 'tiny' else {})
 
 

@@ -26,7 +26,8 @@ import transformers
 def figures(scores, labels):
   if scores.shape[-1] == 1:
     x = scores[:, 0]
-    return {'pearson': scipy.stats.pearsonr(x, labels)[0], 'spearman': scipy.stats.spearmanr(x, labels)[0]}
+    both = {'pearson': scipy.stats.pearsonr(x, labels)[0], 'spearman': scipy.stats.spearmanr(x, labels)[0]}
+    return {name: 100 * float(value) for name, value in both.items()}
   said = scores.argmax(-1)
   both = {'accuracy': float(np.mean(said == labels))}
   if scores.shape[-1] == 2:
