@@ -275,7 +275,10 @@ def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
   columns = ('one', 'two') if name == 'bert' else ('one',)
   exchanged.import_run(str(heads[case]), tmp_path / 'run', [f'data.texts={columns}'])
   texts = [('The method', 'returns a list of names'), ('a string', 'of names'), ('it', 'is: returned')]
-  said = predictions.of_rows(lmx.load(tmp_path / 'run'), [row[: len(columns)] for row in texts])
+  file = tmp_path / 'rows.jsonl'
+  file.write_text(''.join(json.dumps(dict(zip(columns, row, strict=False))) + '\n' for row in texts))
+  run = lmx.load(tmp_path / 'run')
+  said = predictions.said(run, predictions.of_file(run, str(file)))
   tokenizer = transformers.AutoTokenizer.from_pretrained(heads[case])
   module = getattr(transformers, kind).from_pretrained(heads[case]).eval()
   for row, found in zip(texts, said, strict=True):
