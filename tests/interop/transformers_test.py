@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import random
 
@@ -10,9 +12,12 @@ import numpy as np
 import pytest
 
 import lmx
-from lmx import decode, exchanged, predictions
+from experiments import common
+from lmx import decode, exchanged, predictions, step
+from lmx import state as lmx_state
 from lmx.cli import main
 from lmx.data import tokenizers
+from lmx.optim import build
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
@@ -289,6 +294,50 @@ def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
     else:
       expected = torch.softmax(logits, -1).tolist()
       assert found['probabilities'] == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize('case', ['classification', 'regression'])
+def test_updates_are_those_of_the_trainer(case, heads, tmp_path):
+  """Fine-tuning as experiments/bert/tasks.py has it, with bias correction and without dropout, batch by batch."""
+  kind, total = HEADS[case][0], 8
+  exchanged.import_run(str(heads[case]), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run')
+  still = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0, 'classifier_dropout': 0.0}
+  module = getattr(transformers, kind).from_pretrained(heads[case], **still).train()
+  settings = transformers.TrainingArguments(
+    output_dir=str(tmp_path / 'trainer'), learning_rate=1e-2, weight_decay=0.01, adam_epsilon=1e-6, warmup_steps=2,
+    lr_scheduler_type='linear', use_cpu=True, report_to='none',
+  )  # fmt: skip
+  trainer = transformers.Trainer(model=module, args=settings)
+  trainer.create_optimizer_and_scheduler(total)
+  optim = build.Config(**common.bert_fine_tuning('corrected', 1e-2, 1.0)['optim'] | {'warmup_fraction': 2 / total})
+  cfg = dataclasses.replace(run.cfg, dropout_hidden=0.0, dropout_attention=0.0)
+  objective_cfg = dataclasses.replace(run.run.objective, dropout_pooled=0.0)
+  tx = build.make(optim, run.params, functools.partial(run.model.depth, cfg), cfg.N, total, total)
+  parts = (run.model, cfg, run.objective, objective_cfg)
+  update = jax.jit(step.make_train_step(*parts, tx, build.rate(optim, total, total)))
+  state = lmx_state.create(run.params, tx, None)
+  for i in range(total):
+    batch = rows(run.cfg.V)
+    batch['tokens_BT'] = np.where(batch['valid_BT'], (batch['tokens_BT'] * (i + 3)) % run.cfg.V, 0).astype(np.int32)
+    inputs = dict(zip(('input_ids', 'attention_mask', 'token_type_ids'), list(batch.values())[:3], strict=True))
+    if case == 'regression':
+      batch['scores_B'] = labels = np.asarray([0.5, 3.0, 4.5], np.float32)
+    else:
+      batch['labels_B'] = labels = np.asarray([i % 3, 1, 2], np.int32)
+    inputs = {name: torch.tensor(x).long() for name, x in inputs.items()}
+    loss = module(**inputs, labels=torch.tensor(labels) if case == 'regression' else torch.tensor(labels).long()).loss
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(module.parameters(), settings.max_grad_norm)
+    trainer.optimizer.step()
+    trainer.lr_scheduler.step()
+    trainer.optimizer.zero_grad()
+    state, _, metrics = update(state, (), batch, jax.random.key(0))
+    assert float(metrics['loss']) == pytest.approx(loss.item(), rel=TOLERANCE, abs=TOLERANCE), i
+    assert float(metrics['grad_norm']) == pytest.approx(norm.item(), rel=1e-3), i
+  before, after = (np.asarray(x.params['objective']['block_0']['kernel']) for x in (run, state))
+  assert np.abs(after - before).max() > 0.01
+  np.testing.assert_allclose(after, module.classifier.weight.detach().numpy().T, atol=TOLERANCE)
 
 
 TRAINED = {  # experiment -> class, further settings
