@@ -35,6 +35,8 @@ auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0
 outside the bias correction as released. The released code multiplies the rate by what is left of the run while it warms
 up, too. Rows added to the vocabulary begin as the mean of the others, where the released code draws them.
 
+Rows of any length meet in a batch, as released; see experiments/bert/tasks.py.
+
 Options: `lm=false` leaves the auxiliary loss out; `fidelity=paper` is dropout of the sum of token and position (see
 lmx/models/gpt.py); `epochs`, `lr`.
 """
@@ -67,6 +69,7 @@ def get_config(arg: str = ''):
       'special_tokens': MARKS,
       'batching': {
         'name': 'texts', 'form': 'gpt', 'both_orders': variant in SYMMETRIC, 'buckets': (16, 32, 48, 64, 96, 256),
+        'pool': 0,
       },
       'batch_size': 32,
       'length': 512 if variant == 'race' else 128,
