@@ -16,8 +16,8 @@ import numpy as np
 
 from lmx.data import stop_words
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import Bucketed
-from lmx.errors import InputError, check_range
+from lmx.data.batching.bucketed import Bucketed, check_buckets
+from lmx.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Config:
   buckets: tuple[int, ...] = ()
 
   def __post_init__(self):
-    for bucket in self.buckets:
-      check_range('data.batching.buckets: one', bucket, 1)
+    check_buckets(self.buckets)
 
 
 def check(data: Any) -> None:
@@ -84,9 +83,7 @@ class Continuations(Bucketed):
     shuffle: bool = True,
   ):  # fmt: skip
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
-    if end_id is not None:
-      end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
+    begin, end = self._documents(split, end_id)
     self._begin_IN, self._size_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     self._choices, self._stops = choices, stops
     self._ends = list(range(2, documents)) if choices else [1]  # documents that a sequence may end with
