@@ -107,10 +107,7 @@ def loss(
   """
   found = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   logits_BC, weights_B, labels_B = found.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
-  log_p_B = jnp.take_along_axis(jax.nn.log_softmax(logits_BC), labels_B[:, None], axis=1)[:, 0]
-  total, count = -jnp.sum(log_p_B * weights_B), weights(cfg, batch)['nll']
-  said_B = jnp.argmax(logits_BC, -1)
-  right_B = (said_B == labels_B) * weights_B
+  (total, right_B), count = rows.picked(logits_BC, batch), weights(cfg, batch)['nll']
   extra, measured = rows.auxiliary(cfg, found, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **measured}
   if key is None and cfg.classes <= MOST_BY_CLASS:
@@ -118,7 +115,7 @@ def loss(
       is_B = labels_B == c
       metrics[f'accuracy_class_{c}'] = (jnp.sum(right_B * is_B), jnp.sum(weights_B * is_B))
   if key is None and cfg.classes == 2:
-    is_B, says_B = labels_B == cfg.positive_index, said_B == cfg.positive_index
+    is_B, says_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
     for name, of_B in (('is', is_B), ('said', says_B), ('right', is_B & says_B)):
       metrics[f'{name}_positive'] = (jnp.sum(of_B * weights_B), count)
   return Output({'nll': total, **extra}, metrics, state, found.statistics)

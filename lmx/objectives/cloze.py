@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from lmx.objectives import continuation
+from lmx.objectives import continuation, rows
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'none'
@@ -64,12 +64,9 @@ def loss(
   Returns:
     Output with sums {'nll'} and metrics {'nll', 'accuracy'}.
   """
-  weights_B, labels_B = batch['row_weights_B'], batch['labels_B']
   scores_BG = _scores(model, model_cfg, params, batch, key)
-  log_p_B = jnp.take_along_axis(jax.nn.log_softmax(scores_BG), labels_B[:, None], axis=1)[:, 0]
-  total, count = -jnp.sum(log_p_B * weights_B), weights(cfg, batch)['nll']
-  right = jnp.sum((jnp.argmax(scores_BG, -1) == labels_B) * weights_B)
-  return Output({'nll': total}, {'nll': (total, count), 'accuracy': (right, count)}, state)
+  (total, right_B), count = rows.picked(scores_BG, batch), weights(cfg, batch)['nll']
+  return Output({'nll': total}, {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count)}, state)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

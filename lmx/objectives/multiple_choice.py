@@ -82,12 +82,9 @@ def loss(
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics of the same and 'accuracy'.
   """
   found = rows.read(cfg, model, model_cfg, params, batch, key, axis, together=False)
-  scores_BG, weights_B, labels_B = found.scores_BGC[..., 0], batch['row_weights_B'], batch['labels_B']
-  log_p_B = jnp.take_along_axis(jax.nn.log_softmax(scores_BG), labels_B[:, None], axis=1)[:, 0]
-  total, count = -jnp.sum(log_p_B * weights_B), weights(cfg, batch)['nll']
-  right = jnp.sum((jnp.argmax(scores_BG, -1) == labels_B) * weights_B)
+  (total, right_B), count = rows.picked(found.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
   extra, measured = rows.auxiliary(cfg, found, batch)
-  metrics = {'nll': (total, count), 'accuracy': (right, count), **measured}
+  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **measured}
   return Output({'nll': total, **extra}, metrics, state, found.statistics)
 
 

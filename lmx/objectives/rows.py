@@ -251,6 +251,17 @@ def read(
   return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG)
 
 
+def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
+  """What a softmax over scores makes of the right ones, by labels_B and row_weights_B.
+
+  Returns:
+    (sum of their negative log-likelihoods in nats; rows whose best score is the right one's, (B,), 0 for padding).
+  """
+  weights_B, labels_B = batch['row_weights_B'], batch['labels_B']
+  log_p_B = jnp.take_along_axis(jax.nn.log_softmax(scores_BC), labels_B[:, None], axis=1)[:, 0]
+  return -jnp.sum(log_p_B * weights_B), (jnp.argmax(scores_BC, -1) == labels_B) * weights_B
+
+
 def _lm(model, model_cfg, params: Params, features: Features | None, batch: Batch) -> Array:
   """Mean over each sequence of its tokens' negative log-likelihood given those before them, (B,) float32 nats."""
   if features is None or not model.CAUSAL:
