@@ -88,14 +88,23 @@ def bert_fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
   return {'optim': optim, 'train': {'epochs': epochs, 'init_parts': ('model',), 'like_init': True}}
 
 
+# Rows of any length meet in a batch, as released; a step reads them in four groups of like length, so that on a CPU
+# fine-tuning takes half the time.
+ANY_LENGTH = {'pool': 0, 'groups': 4}
+
+
 def tiny_fine_tuning(**data: Any) -> dict[str, Any]:
   """`tiny` for fine-tuning, from nothing and on a part of the embedded corpus.
 
   Args:
     **data: of the `data` section, the data set among it.
   """
-  changes = {'data': {'vocab_size': 500, **data}, 'optim': {'warmup_fraction': 0.0}, 'train': {'epochs': 0.0}}
-  return config(tiny(), changes).to_dict()
+  changes = {
+    'data': {'vocab_size': 500, 'batching': {'groups': 1}},
+    'optim': {'warmup_fraction': 0.0},
+    'train': {'epochs': 0.0},
+  }
+  return config(tiny(), changes, {'data': data}).to_dict()
 
 
 # What the recipes of Merity et al. 2018 (arXiv 1708.02182, sections 4.1 and 5) share: NT-ASGD over windows of random

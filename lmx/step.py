@@ -9,7 +9,7 @@ alone, they are known before the backward pass, and rows can be divided among de
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +35,7 @@ def make_train_step(
   rate: Callable[[Array], Array],
   *,
   accumulate: int = 1,
+  lengths: Sequence[int] = (),
   ema: float = 0.0,
   lag: bool = False,
 ) -> TrainStep:
@@ -52,6 +53,8 @@ def make_train_step(
     tx: the optimizer, from `optim.build.make`.
     rate: the schedule, from `optim.build.rate`, for the metrics.
     accumulate: number k of microbatches, one after the other; row r belongs to microbatch r % k.
+    lengths: rows are dealt to microbatches by their length instead, and each is cut to the shortest of these lengths
+      that holds its longest row; one program holds them all. For batches whose rows do not go on in the next.
     ema: decay of the average of the parameters, read where `state.ema` is an `averaging.Average`.
     lag: whether the factor of the rate is that of the batch before, see `optim.averaging`.
 
@@ -77,11 +80,11 @@ def make_train_step(
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-    weights = objective.weights(objective_cfg, batch)
-    if hasattr(model, 'penalty_weights'):
-      weights |= model.penalty_weights(model_cfg, batch)
-    weights = sum_over(axis, weights)
-    found = _accumulated(functools.partial(gradient, axis), accumulate, state.params, weights, batch, model_state, key)
+    weights = sum_over(axis, _weights(model, model_cfg, objective, objective_cfg, batch))
+    rows_gradient = functools.partial(gradient, axis)
+    if lengths:
+      batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_cut, rows_gradient, lengths, axis)
+    found = _accumulated(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
     grads, loss, metrics = sum_over(axis, found[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -113,6 +116,12 @@ def make_eval_step(
   return eval_step
 
 
+def _weights(model, model_cfg, objective, objective_cfg, batch: Batch) -> dict[str, Array]:
+  """What each term of the loss is divided by, as far as these rows go."""
+  weights: dict[str, Array] = objective.weights(objective_cfg, batch)
+  return weights | (model.penalty_weights(model_cfg, batch) if hasattr(model, 'penalty_weights') else {})
+
+
 def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
   """`gradient` of the whole batch from k microbatches in a row, at the memory of one."""
   if k == 1:
@@ -140,6 +149,37 @@ def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
   mean = lambda x: jnp.mean(x, axis=0)
   metrics, statistics = jax.tree.map(total, metrics), jax.tree.map(mean, statistics)
   return grads, total(loss), metrics, jax.tree.map(join, model_state), statistics
+
+
+def _lengths(batch: Batch) -> Array:
+  """Places of each row up to its last token, (B,); of the longest of its sequences where it has several."""
+  valid = next(batch[key] for key in ('valid_BT', 'valid_BGT') if key in batch)
+  ends = jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0)
+  return jnp.max(ends, axis=tuple(range(1, valid.ndim)))
+
+
+def _by_length(batch: Batch, k: int) -> Batch:
+  """The rows so ordered that microbatch j (rows j, j + k, ...) has the j-th part of them by length."""
+  order_B = jnp.argsort(_lengths(batch)).reshape(k, -1).T.ravel()
+  return {key: x[order_B] for key, x in batch.items()}
+
+
+def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, batch: Batch, model_state, key):
+  """`gradient` of the batch without the places that none of its rows needs, as far as `lengths` go."""
+  places = {name: name.rpartition('_')[2].find('T') for name in batch}  # which axis, by the letters of the name
+  T = max(x.shape[places[name]] for name, x in batch.items() if places[name] >= 0)
+  steps = (*sorted(length for length in lengths if length < T), T)
+  longest = jnp.max(_lengths(batch))
+  if axis is not None:  # all devices take the same branch: there may be sums over them in it
+    longest = jax.lax.pmax(longest, axis)
+
+  def of(length: int):
+    cut = lambda name, x: x if places[name] < 0 else jax.lax.slice_in_dim(x, 0, length, axis=places[name])
+    return lambda batch: gradient(
+      params, weights, {name: cut(name, x) for name, x in batch.items()}, model_state, key
+    )
+
+  return jax.lax.switch(jnp.searchsorted(jnp.asarray(steps), longest), [of(length) for length in steps], batch)
 
 
 def _updated(

@@ -157,8 +157,9 @@ class Session:
     self.objective = objectives.get(run.objective_name)
     self.batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
     self.rows = engine.process_rows(self.batches.batch_size)
+    self.microbatches = run.optim.accumulate * self.batches.groups
     for rows in self.batches.row_counts():
-      engine.check_batch(rows, run.optim.accumulate)
+      engine.check_batch(rows, self.microbatches)
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
@@ -180,7 +181,8 @@ class Session:
       train_step = sparse_step.make(*parts, rate, everywhere=self.engine.everywhere)
     else:
       train_step = step.make_train_step(
-        *parts, tx, rate, accumulate=run.optim.accumulate, ema=run.optim.ema, lag=run.optim.asgd_lag
+        *parts, tx, rate, accumulate=self.microbatches, lengths=self.batches.lengths, ema=run.optim.ema,
+        lag=run.optim.asgd_lag,
       )
     self.train_step = self.engine.compile_train(train_step, self.state)
     self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts))

@@ -162,6 +162,7 @@ def train(
   first: dict | None = None,
   model: dict | None = None,
   optim: dict | None = None,
+  lengths: tuple[int, ...] = (),
   steps: int = STEPS,
   donate: bool = True,
   evaluate: bool = False,
@@ -178,7 +179,7 @@ def train(
   rows_state = engine.build_rows(lambda: module.init_state(model_cfg, ROWS), ROWS)
   step = step_lib.make_train_step(
     module, model_cfg, objective, objective_cfg, tx, build.rate(optim_cfg, STEPS, STEPS),
-    accumulate=optim_cfg.accumulate, ema=optim_cfg.ema, lag=optim_cfg.asgd_lag,
+    accumulate=optim_cfg.accumulate, lengths=lengths, ema=optim_cfg.ema, lag=optim_cfg.asgd_lag,
   )  # fmt: skip
   train_step = engine.compile_train(step, state, donate=donate)
   key = engine.replicate(jax.random.key(1))

@@ -110,7 +110,9 @@ def build_abstractly(run: config.Run):
   The batch has few rows, at the run's own length. Layers are looped over (`scan`) where the model can, so that forty
   layers are traced once.
   """
-  rows = 2 * run.optim.accumulate
+  groups, buckets = getattr(run.data.batching, 'groups', 1), getattr(run.data.batching, 'buckets', ())
+  k, lengths = run.optim.accumulate * groups, buckets[:1] if groups > 1 else ()
+  rows = max(2, k)
   batch = one_batch(run.data, rows)
   if hasattr(run.model, 'scan'):
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, scan=True))
@@ -127,7 +129,7 @@ def build_abstractly(run: config.Run):
   rate = build.rate(run.optim, 1000, 100)
   train_step = step.make_train_step(
     model, run.model, objective, run.objective, tx, rate,
-    accumulate=run.optim.accumulate, ema=run.optim.ema, lag=run.optim.asgd_lag,
+    accumulate=k, lengths=lengths, ema=run.optim.ema, lag=run.optim.asgd_lag,
   )  # fmt: skip
 
   def update(params, key, batch):
@@ -626,19 +628,26 @@ DATA_CHANGES: dict = {
 
 
 _TREE = {'chunk': 16, 'negative': 0, 'top_nodes': 1}
+_ANY = tuple(range(1, 256))
 # (batching, field) -> (what must hold for it to matter, value).
 BATCHING_CHANGES: dict = {
   ('documents', 'buckets'): ({}, (8, 16)),
+  ('documents', 'pool'): ({}, 0),
+  ('documents', 'groups'): ({'buckets': _ANY}, 2),
   ('tagged', 'buckets'): ({}, (8, 32)),
+  ('tagged', 'pool'): ({}, 0),
+  ('tagged', 'groups'): ({'buckets': _ANY}, 2),
   ('tagged', 'form'): None,
   ('questions', 'stride'): ({'question_length': 8}, 3),
   ('questions', 'question_length'): ({'question_length': 8}, 5),
   ('questions', 'buckets'): ({'question_length': 8}, (16,)),
   ('questions', 'pool'): ({'question_length': 8}, 0),
+  ('questions', 'groups'): None,  # every batch has a window of all places; what it does is the same for all
   ('texts', 'form'): ({}, 'gpt'),
   ('texts', 'both_orders'): ({}, True),
   ('texts', 'buckets'): ({}, (24, 48)),
   ('texts', 'pool'): ({}, 0),
+  ('texts', 'groups'): ({'buckets': _ANY}, 2),
   ('translation', 'tokens'): ({}, 128),
   ('translation', 'rows_multiple'): ({'tokens': 128}, 3),
   ('translation', 'buckets'): ({}, (8, 12)),
@@ -658,6 +667,8 @@ BATCHING_CHANGES: dict = {
   ('windows', 'ends'): None,
   ('continuations', 'stop_words'): ({}, False),
   ('continuations', 'buckets'): ({}, (64,)),
+  ('continuations', 'pool'): ({}, 0),
+  ('continuations', 'groups'): ({'buckets': _ANY}, 2),
   ('packed', 'packing'): ({}, 'split'),
   ('pairs', 'masking'): ({}, 'dynamic'),
   ('pairs', 'dupe_factor'): ({}, 2),
@@ -709,7 +720,7 @@ FIELDS = [(name, f.name) for name in batching.names() for f in dataclasses.field
 def test_every_field_of_a_batching_changes_a_batch(name, field):
   assert (name, field) in BATCHING_CHANGES, f'say in BATCHING_CHANGES what data.batching.{field} may be changed to'
   if BATCHING_CHANGES[name, field] is None:
-    pytest.skip('needs words in pieces; tests/data/batching has its test')
+    pytest.skip('cannot be seen in these data; tests/data/batching has its test')
   context, value = BATCHING_CHANGES[name, field]
 
   def batches_with(**options):

@@ -16,7 +16,7 @@ from lmx import state as state_lib
 from lmx import step as step_lib
 from lmx.objectives import causal_lm
 from lmx.optim import averaging, build
-from lmx.types import Features
+from lmx.types import Features, Output
 from tests import engine_cases
 
 V, D, ROWS, LENGTH = 23, 8, 16, 5
@@ -270,6 +270,47 @@ def test_bfloat16_is_finite_and_close():
   assert all(x.dtype == np.float32 and np.isfinite(x).all() for x in jax.tree.leaves(found['params']))
   np.testing.assert_allclose(found['losses'], wanted, atol=0.02)
   assert not np.array_equal(found['losses'], wanted)
+
+
+@pytest.mark.parametrize(
+  ('name', 'mode', 'devices', 'groups'),
+  [('bilstm', 'jit', 1, 4), ('gpt', 'jit', 2, 4), ('gpt', 'pmap', 2, 4), ('ulmfit', 'pmap', 2, 1)],
+)
+def test_groups_of_like_length_change_nothing(name, mode, devices, groups):
+  """Labels and characters of each place; two sequences a row with an auxiliary loss; batch
+  normalisation, for which all devices must take the same length."""
+  cfg = parallel.Config(mode, data=devices)
+  found = engine_cases.train(name, cfg, devices=devices, lengths=(3, 10, 11), optim={'accumulate': groups})
+  wanted = {k: v for k, v in engine_cases.one_device(name).items() if not k.startswith("['eval']")}
+  assert engine_cases.deviation(wanted, engine_cases.flat(found)) < 1e-5
+
+
+@pytest.mark.parametrize('groups', [1, 2, 4])
+def test_each_group_is_as_long_as_its_longest_row_needs(groups):
+  sizes_B = np.random.default_rng(3).permutation([1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 9, 9, 10, 12, 12])
+  lengths, T = (4, 8, 9, 40), 12
+  rows = {'valid_BGT': np.arange(T) < np.stack([sizes_B, sizes_B // 2], 1)[:, :, None], 'number_B': np.arange(16)}
+  rows['tokens_BGT'] = np.where(rows['valid_BGT'], 7, 0)
+
+  def loss(cfg, model, model_cfg, params, batch, state, key):
+    tokens = batch['tokens_BGT']
+    places = jnp.full(len(tokens), tokens.shape[2])
+    metrics = {'kept': jnp.sum(tokens == 7), 'places': jnp.sum(places), 'numbers': jnp.sum(batch['number_B'])}
+    return Output({'nll': params['w'] * 1.0}, metrics, state)
+
+  objective = types.SimpleNamespace(loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())})
+  params = {'w': jnp.ones(())}
+  options = build.Config(lr=0.1)
+  tx = build.make(options, params, lambda path: 0, 1, 10, 10)
+  update = step_lib.make_train_step(
+    TOY, None, objective, None, tx, build.rate(options, 10, 10), accumulate=groups, lengths=lengths
+  )
+  start = state_lib.create(params, tx, None)
+  _, _, metrics = jax.jit(update)(start, (), jax.tree.map(jnp.asarray, rows), TRAIN_KEY)
+  parts = np.split(np.sort(sizes_B), groups)
+  wanted = sum(len(part) * next(n for n in (4, 8, 9, 12) if n >= part.max()) for part in parts)
+  assert int(metrics['places']) == wanted
+  assert int(metrics['kept']) == rows['valid_BGT'].sum() and int(metrics['numbers']) == 120
 
 
 def test_accumulation_of_a_real_model_with_two_denominators():

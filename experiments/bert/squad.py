@@ -18,8 +18,8 @@ null_odds.json as the official evaluation reads them. The threshold of version 2
 
 Batch 32, rate 5e-5, 3 epochs (2.0: 48, 5e-5, 2 epochs), windows of 384 tokens 128 apart, questions of at most 64,
 answers of at most 30 (run_squad.py), a tenth of the updates warm-up, linear decay, weight decay 0.01 except on
-LayerNorm and biases, clipping at 1. Windows of any length meet in a batch, as released. Option `adam=corrected`: see
-experiments/bert/tasks.py; `epochs`, `lr`.
+LayerNorm and biases, clipping at 1. Windows of any length meet in a batch, as released; for
+--config.data.batching.groups and option `adam=corrected` see experiments/bert/tasks.py; `epochs`, `lr`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def get_config(arg: str = ''):
       'dataset': 'squad_files' if variant == 'own' else variant,
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'questions', 'buckets': (128, 192, 256), 'pool': 0},
+      'batching': {'name': 'questions', 'buckets': (128, 192, 256), **common.ANY_LENGTH},
       'batch_size': 48 if second else 32,
       'length': 384,
     },

@@ -39,7 +39,7 @@ def get_config(arg: str = ''):
       'dataset': variant,
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'tagged', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96)},
+      'batching': {'name': 'tagged', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96), **common.ANY_LENGTH},
       'batch_size': 32,
       'length': 512,
     },

@@ -32,8 +32,9 @@ validation split. Of MNLI the mismatched part is `lmx evaluate --workdir=runs/mn
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation
 split), a tenth of the updates warm-up, linear decay, dropout 0.1, weight decay 0.01 except on LayerNorm and biases,
-clipping at 1. SWAG: batch 16 (section 4.4). Rows of any length meet in a batch, as released;
---config.data.batching.pool=50 sorts those of 50 batches by length first, which has less padding and other batches.
+clipping at 1. SWAG: batch 16 (section 4.4). Rows of any length meet in a batch, as released; a step reads them in
+groups of like length (--config.data.batching.groups=1: all in one, which many devices or a fast one may prefer).
+--config.data.batching.pool=50 sorts the rows of 50 batches by length first, which are then other batches.
 
 Option `adam`: 'released' (default) has no bias correction, as google-research/bert; 'corrected' has it, which makes
 small data sets less of a lottery (Mosbach et al. 2021, arXiv 2006.04884; Zhang et al. 2021, arXiv 2006.05987).
@@ -58,7 +59,7 @@ def get_config(arg: str = ''):
     'data': {
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'texts', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96, 256), 'pool': 0},
+      'batching': {'name': 'texts', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96, 256), **common.ANY_LENGTH},
       'batch_size': 16 if variant == 'swag' else 32,
       'length': 512 if variant == 'race' else 128,
     },

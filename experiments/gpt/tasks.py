@@ -69,7 +69,7 @@ def get_config(arg: str = ''):
       'special_tokens': MARKS,
       'batching': {
         'name': 'texts', 'form': 'gpt', 'both_orders': variant in SYMMETRIC, 'buckets': (16, 32, 48, 64, 96, 256),
-        'pool': 0,
+        **common.ANY_LENGTH,
       },
       'batch_size': 32,
       'length': 512 if variant == 'race' else 128,

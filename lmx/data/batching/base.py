@@ -36,12 +36,16 @@ class Batches(abc.ABC):
     tokens_per_epoch: positions that hold a token and not padding, over an epoch's examples.
     notes: lines that a run shows before it begins, such as what is left out.
     unlabelled: rows without a label, which can be predicted but not measured.
+    groups: that the step divides a batch into, by the length of its rows.
+    lengths: that it may cut such a group to; () where it cuts none.
   """
 
   LEAST = 2  # tokens that a split needs: one that is read, and one that it predicts
   stateful = False
   notes: tuple[str, ...] = ()
   unlabelled = 0
+  groups = 1
+  lengths: tuple[int, ...] = ()
   examples: int
   tokens_per_epoch: int
 

@@ -5,10 +5,14 @@ host makes the same shape, and a program is compiled for each bucket. In trainin
 pools of batches, sorted by length within each pool (in the way of the sampler in ULMFiT's released code) and the
 batches are dealt out in a drawn order; in evaluation the whole split is sorted by length, and `index_B` says which
 example a row is.
+
+With `groups` above 1 the batches of training all have rows of `length` places, and the step divides each into groups of
+rows of like length and cuts those to their buckets (lmx/step.py): of the same rows, less is padding.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +21,29 @@ import numpy as np
 
 from lmx.data import noise
 from lmx.data.batching.base import Batches
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_least, check_range
 
 POOL = 50  # batches sorted together
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """How long rows are, and which meet in a batch.
+
+  Attributes:
+    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
+    pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
+    groups: that a batch of training is divided into by the length of its rows, each padded to its own bucket and read
+      after the other; the update is that of the whole batch. 1 pads all rows alike.
+  """
+
+  buckets: tuple[int, ...] = ()
+  pool: int = POOL
+  groups: int = 1
+
+  def __post_init__(self):
+    check_least('data.batching', self, pool=0, groups=1)
+    check_buckets(self.buckets)
 
 
 def check_buckets(buckets: Sequence[int]) -> None:
@@ -41,16 +65,17 @@ class Bucketed(Batches):
       end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
     return begin, end
 
-  def _arrange(self, buckets: Sequence[int], what: str, pool: int = POOL) -> None:
+  def _arrange(self, cfg: Config, what: str) -> None:
     """Fixes how many steps there are, and in which order examples come.
 
     Args:
-      buckets: lengths that rows are padded to, besides `length`.
+      cfg: the `batching` section.
       what: the examples are called, in messages and in the order that is drawn.
-      pool: batches of training sorted together; 0 sorts none, so that rows of any length meet.
     """
-    self._what, self._pool = what, pool
-    self._buckets = np.unique([*(b for b in buckets if b < self.length), self.length])
+    self._what, self._pool = what, cfg.pool
+    self._buckets = np.unique([*(b for b in cfg.buckets if b < self.length), self.length])
+    if self._train and cfg.groups > 1:
+      self.groups, self.lengths = cfg.groups, tuple(self._buckets.tolist())
     self._ordered = functools.lru_cache(maxsize=2)(self._order)
     count = len(self._sizes)
     if self._train and count < self.batch_size:
@@ -60,10 +85,10 @@ class Bucketed(Batches):
 
   def positions(self) -> int:
     """Positions of an epoch, padding included."""
-    order = self._ordered(0)
-    batches = order[: self.steps * self.batch_size]
-    longest = [self._sizes[batches[i : i + self.batch_size]].max() for i in range(0, len(batches), self.batch_size)]
-    return int(sum(self._padded(size) for size in longest)) * self.batch_size
+    batches = self._sizes[self._ordered(0)[: self.steps * self.batch_size]]
+    batches = [batches[i : i + self.batch_size] for i in range(0, len(batches), self.batch_size)]
+    grouped = (group for batch in batches for group in np.array_split(np.sort(batch), self.groups))
+    return sum(self._bucket(group.max()) for group in grouped) * self.batch_size // self.groups
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""
@@ -77,8 +102,12 @@ class Bucketed(Batches):
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return {key: array[rows] for key, array in batch.items()}
 
-  def _padded(self, size: int) -> int:
+  def _bucket(self, size: int) -> int:
     return int(self._buckets[np.searchsorted(self._buckets, max(size, 1))])
+
+  def _padded(self, size: int) -> int:
+    """Places of the rows of a batch whose longest has `size`."""
+    return self.length if self.groups > 1 else self._bucket(size)
 
   def _order(self, epoch: int) -> np.ndarray:
     """The examples of an epoch in the order they are used."""

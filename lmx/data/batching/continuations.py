@@ -15,26 +15,21 @@ from typing import Any
 import numpy as np
 
 from lmx.data import stop_words
+from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import Bucketed, check_buckets
 from lmx.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Rows of which the end is predicted.
+class Config(bucketed.Config):
+  """Rows of which the end is predicted; the attributes are those of `bucketed.Config`, and
 
   Attributes:
     stop_words: say which pieces are stop words, so that a last word is also predicted without them.
-    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
   """
 
   name: str = 'continuations'
   stop_words: bool = True
-  buckets: tuple[int, ...] = ()
-
-  def __post_init__(self):
-    check_buckets(self.buckets)
 
 
 def check(data: Any) -> None:
@@ -57,7 +52,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continu
     shuffle=data.shuffle)
 
 
-class Continuations(Bucketed):
+class Continuations(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, positions_BP, targets_BP, weights_BP, row_weights_B and index_B; the first five
   as tokens_BGT, ... with labels_B where a row has choices; and stops_BW, pieces that are stop words, where asked for.
 
@@ -100,7 +95,7 @@ class Continuations(Bucketed):
                     'contexts are cut at the beginning', stacklevel=3)  # fmt: skip
     self._labels = _labels(split, documents, label_names) if choices else None
     self.unlabelled = 0 if self._labels is None else int((self._labels < 0).sum())
-    self._arrange(cfg.buckets, 'rows')
+    self._arrange(cfg, 'rows')
 
   def _check(self, follows_IG: np.ndarray, context_I: np.ndarray) -> None:
     """InputError where a row has nothing to predict, nothing to predict it from, or no room for it."""

@@ -7,41 +7,32 @@ each document) and the document without its own end-of-text; without such an id,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import Bucketed, check_buckets
 from lmx.errors import InputError
 
 CHARACTERS = 'may'
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Labelled documents.
-
-  Attributes:
-    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
-  """
+class Config(bucketed.Config):
+  """Labelled documents; the attributes are those of `bucketed.Config`."""
 
   name: str = 'documents'
-  buckets: tuple[int, ...] = ()
-
-  def __post_init__(self):
-    check_buckets(self.buckets)
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
   """The batches of a split by the `data` section."""
   return Documents(
     corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle, buckets=data.batching.buckets, start_id=corpus.tokenizer.eos_id)
+    shuffle=data.shuffle, cfg=data.batching, start_id=corpus.tokenizer.eos_id)
 
 
-class Documents(Bucketed):
+class Documents(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, labels_B, row_weights_B and index_B.
 
   Args:
@@ -49,21 +40,21 @@ class Documents(Bucketed):
     batch_size: rows of the global batch.
     length: most tokens of a row; of longer documents the last ones are kept.
     start_id: what a row begins with and a document ends with in the corpus; None for nothing.
-    buckets: lengths that rows are padded to, besides `length`.
+    cfg: the `batching` section.
     vocab_size: of the tokenizer.
     seed: of the order.
     train: epochs without end, in drawn order; else one pass.
     shuffle: whether the order is drawn; else documents come as they are in the corpus.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, start_id: int | None, buckets: Sequence[int],
+  def __init__(self, split: Any, batch_size: int, length: int, *, start_id: int | None, cfg: Config,
                vocab_size: int, seed: int, train: bool, shuffle: bool = True):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._start_id = start_id
     self._begin, self._end = self._documents(split, start_id)
     self._sizes = np.minimum(self._end - self._begin + (start_id is not None), length)
     self._labels = _labels(split)
-    self._arrange(buckets, 'documents')
+    self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     document_B, size_B1 = example_B, self._sizes[example_B][:, None]

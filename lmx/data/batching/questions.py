@@ -16,31 +16,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import POOL, Bucketed, check_buckets
 from lmx.errors import InputError, check_least
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Questions on passages.
+class Config(bucketed.Config):
+  """Questions on passages; the attributes are those of `bucketed.Config`, and
 
   Attributes:
     stride: tokens from the beginning of a window to that of the next.
     question_length: most tokens of a question.
-    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
-    pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
   """
 
   name: str = 'questions'
   stride: int = 128  # run_squad.py
   question_length: int = 64  # run_squad.py
-  buckets: tuple[int, ...] = ()
-  pool: int = POOL
 
   def __post_init__(self):
-    check_least('data.batching', self, stride=1, question_length=1, pool=0)
-    check_buckets(self.buckets)
+    super().__post_init__()
+    check_least('data.batching', self, stride=1, question_length=1)
 
 
 class Windows(NamedTuple):
@@ -100,7 +96,7 @@ def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: 
   return Windows(*np.asarray(found, np.int64).reshape(-1, 4).T)
 
 
-class Questions(Bucketed):
+class Questions(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, types_BT, passage_BT, best_BT, starts_B, ends_B, row_weights_B and index_B.
 
   Args:
@@ -136,7 +132,7 @@ class Questions(Bucketed):
     more = len(self.windows.begin_F) - len(full_I2)
     self.notes = (f'{len(full_I2):,} questions of split {split.name} in {len(self._sizes):,} windows '
                   f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',)  # fmt: skip
-    self._arrange(cfg.buckets, 'windows', cfg.pool)
+    self._arrange(cfg, 'windows')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, T = len(example_B), self._padded(self._sizes[example_B].max())

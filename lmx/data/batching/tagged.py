@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lmx.data.batching import documents
+from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import Bucketed
 from lmx.errors import InputError, check_choice
 
 CHARACTERS = 'may'
@@ -21,8 +20,8 @@ SENTENCES = True
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(documents.Config):
-  """Sentences with a label for every word; the attributes are those of `documents.Config`, and
+class Config(bucketed.Config):
+  """Sentences with a label for every word; the attributes are those of `bucketed.Config`, and
 
   Attributes:
     form: 'plain' is the sentence alone, 'bert' puts it between [CLS] and [SEP].
@@ -48,11 +47,11 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
   tokenizer = corpus.tokenizer
   marks = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
   return Tagged(
-    corpus.splits[split], *sizes(data, train), marks=marks, end_id=tokenizer.eos_id, buckets=data.batching.buckets,
+    corpus.splits[split], *sizes(data, train), marks=marks, end_id=tokenizer.eos_id, cfg=data.batching,
     vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
 
 
-class Tagged(Bucketed):
+class Tagged(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, labels_BT, weights_BT, row_weights_B and index_B.
 
   `weights_BT` is 1 where a word begins, and there alone `labels_BT` says something.
@@ -63,7 +62,7 @@ class Tagged(Bucketed):
     length: most positions of a row; every sentence must fit, so that every word counts.
     marks: ids of [CLS] and [SEP], or ().
     end_id: what ends a document in the corpus and is left away here; None for nothing.
-    buckets: lengths that rows are padded to, besides `length`.
+    cfg: the `batching` section.
     vocab_size: of the tokenizer.
     seed: of the order.
     train: epochs without end, in drawn order; else one pass.
@@ -72,7 +71,7 @@ class Tagged(Bucketed):
 
   def __init__(
     self, split: Any, batch_size: int, length: int, *, marks: tuple[int, ...], end_id: int | None,
-    buckets: tuple[int, ...], vocab_size: int, seed: int, train: bool, shuffle: bool = True,
+    cfg: Config, vocab_size: int, seed: int, train: bool, shuffle: bool = True,
   ):  # fmt: skip
     if split.token_labels is None:
       raise InputError(f'split {split.name} has no labels of words; data.batching "tagged" needs a set such as wnut17')
@@ -82,7 +81,7 @@ class Tagged(Bucketed):
     self._sizes = end - self._begin + len(marks)
     if (longest := int(self._sizes.max())) > length:
       raise InputError(f'split {split.name} has a sentence of {longest} tokens; set data.length to that at least')
-    self._arrange(buckets, 'documents')
+    self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     size_B1, before = self._sizes[example_B][:, None], len(self._marks) // 2

@@ -27,35 +27,30 @@ from typing import Any
 
 import numpy as np
 
+from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
-from lmx.data.batching.bucketed import POOL, Bucketed, check_buckets
-from lmx.errors import InputError, check_choice, check_least
+from lmx.errors import InputError, check_choice
 
 FORMS = ('bert', 'gpt', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Rows of one text or two.
+class Config(bucketed.Config):
+  """Rows of one text or two; the attributes are those of `bucketed.Config`, and
 
   Attributes:
     form: 'bert', 'gpt' or 'plain', see the module's docstring.
     both_orders: make a row of two texts both ways around.
-    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
-    pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
   """
 
   name: str = 'texts'
   form: str = 'bert'
   both_orders: bool = False
-  buckets: tuple[int, ...] = ()
-  pool: int = POOL
 
   def __post_init__(self):
+    super().__post_init__()
     check_choice('data.batching.form', self.form, FORMS)
-    check_least('data.batching', self, pool=0)
-    check_buckets(self.buckets)
 
 
 def check(data: Any) -> None:
@@ -104,7 +99,7 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
   return (forth, forth[::-1]) if cfg.both_orders else (forth,)
 
 
-class Texts(Bucketed):
+class Texts(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, types_BT, row_weights_B, index_B and labels_B or scores_B.
 
   Rows without a label (as in a published test set) have label -1, or score NaN; they can be predicted alone.
@@ -153,7 +148,7 @@ class Texts(Bucketed):
       raise InputError(
         f'split {split.name} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
         'such as glue/sst2 or table_files')
-    self._arrange(cfg.buckets, 'rows', cfg.pool)
+    self._arrange(cfg, 'rows')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     T = self._padded(self._sizes[example_B].max())
