@@ -354,12 +354,18 @@ def stack(
   """
 
   def layer(x_BTD: Array, params: Params, cache: Cache | None, key: Array | None, source: Array | Cache | None):
-    return block.apply({'params': params}, x_BTD, look, cache, position_BT, key, source, source_look)
+    return _layer(block, params, x_BTD, look, cache, position_BT, key, source, source_look)
 
   if remat:
     layer = jax.checkpoint(layer, prevent_cse=not scan)
   run = _scanned if scan else _unrolled
   return run(layer, x_BTD, layers, caches, regularize.split(key, len(layers)), sources)
+
+
+@functools.partial(jax.jit, static_argnums=0)  # so that layers alike are traced once
+def _layer(block: Block, params: Params, *inputs: Any) -> tuple[Array, Cache | None]:
+  found: Any = block.apply({'params': params}, *inputs)
+  return found
 
 
 def _unrolled(layer: Callable, x_BTD: Array, layers: Sequence[Params], caches: Any, keys: Sequence[Any], sources: Any):
