@@ -157,7 +157,7 @@ class Session:
     self.objective = objectives.get(run.objective_name)
     self.batches = pipeline.batches(run.data, corpus, 'train', run.seed, train=True)
     self.rows = engine.process_rows(self.batches.batch_size)
-    self.microbatches = run.optim.accumulate * self.batches.groups
+    self.microbatches = run.optim.accumulate * self._groups()
     for rows in self.batches.row_counts():
       engine.check_batch(rows, self.microbatches)
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
@@ -165,6 +165,12 @@ class Session:
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
+
+  def _groups(self) -> int:
+    """Groups of rows of like length: as many as the config asks for, or the devices can share evenly."""
+    unit = self.engine.row_shards * self.run.optim.accumulate
+    fits = lambda k: all(rows % (unit * k) == 0 for rows in self.batches.row_counts())
+    return next((k for k in range(self.batches.groups, 1, -1) if fits(k)), 1)
 
   def _build(self, key: jax.Array) -> None:
     """Makes the state before the first update and the two compiled steps."""

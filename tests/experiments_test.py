@@ -713,7 +713,8 @@ def test_every_field_of_data_changes_a_batch(field):
   assert first_batches(before) != first_batches(after), f'data.{field} changes nothing'
 
 
-FIELDS = [(name, f.name) for name in batching.names() for f in dataclasses.fields(batching.get(name).Config)[1:]]
+FIELDS = [(name, f.name) for name in batching.names() for f in dataclasses.fields(batching.get(name).Config)
+          if f.name != 'name']  # fmt: skip
 
 
 @pytest.mark.parametrize(('name', 'field'), FIELDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 
 import jax
 import numpy as np
@@ -128,3 +129,15 @@ def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, best), last_params(tmp_path / 'second')[0])
   with pytest.raises(InputError, match='lacks model/output/table'):
     run(tmp_path / 'third', *begin, 'model.D=24', 'model.tied=false')
+
+
+@pytest.mark.parametrize(
+  ('rows', 'devices', 'accumulate', 'groups'),
+  [(32, 1, 1, 4), (32, 16, 1, 2), (32, 32, 1, 1), (24, 8, 1, 3), (32, 8, 2, 2), (30, 8, 1, 1)],
+)
+def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumulate, groups):
+  session = object.__new__(train.Session)
+  session.engine = types.SimpleNamespace(row_shards=devices)
+  session.batches = types.SimpleNamespace(groups=4, row_counts=lambda: (rows,))
+  session.run = types.SimpleNamespace(optim=types.SimpleNamespace(accumulate=accumulate))
+  assert session._groups() == groups

@@ -34,7 +34,8 @@ class Config:
     buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
     pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
     groups: that a batch of training is divided into by the length of its rows, each padded to its own bucket and read
-      after the other; the update is that of the whole batch. 1 pads all rows alike.
+      after the other; the update is that of the whole batch. Fewer where devices could not share them evenly; 1 pads
+      all rows alike.
   """
 
   buckets: tuple[int, ...] = ()
