@@ -151,9 +151,13 @@ def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
   return grads, total(loss), metrics, jax.tree.map(join, model_state), statistics
 
 
+def _valid(batch: Batch) -> Array:
+  return next(batch[key] for key in ('valid_BT', 'valid_BGT') if key in batch)
+
+
 def _lengths(batch: Batch) -> Array:
   """Places of each row up to its last token, (B,); of the longest of its sequences where it has several."""
-  valid = next(batch[key] for key in ('valid_BT', 'valid_BGT') if key in batch)
+  valid = _valid(batch)
   ends = jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0)
   return jnp.max(ends, axis=tuple(range(1, valid.ndim)))
 
@@ -167,7 +171,7 @@ def _by_length(batch: Batch, k: int) -> Batch:
 def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, batch: Batch, model_state, key):
   """`gradient` of the batch without the places that none of its rows needs, as far as `lengths` go."""
   places = {name: name.rpartition('_')[2].find('T') for name in batch}  # which axis, by the letters of the name
-  T = max(x.shape[places[name]] for name, x in batch.items() if places[name] >= 0)
+  T = _valid(batch).shape[-1]
   steps = (*sorted(length for length in lengths if length < T), T)
   longest = jnp.max(_lengths(batch))
   if axis is not None:  # all devices take the same branch: there may be sums over them in it
