@@ -6,15 +6,18 @@ checkpoint holds everything else, so a run killed at any moment goes on to the p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import filelock
 import jax
 import numpy as np
 from etils import epath
@@ -89,7 +92,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   config, run = config_lib.with_corpus(config, corpus)
   open_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
-  with checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
+  with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
     session.restore(checkpoints, 'last')
     notes = list(session.batches.notes)
     if run.train.init_from and not session.done:
@@ -140,6 +143,26 @@ def open_workdir(workdir, config, corpus) -> None:
   except json.JSONDecodeError as error:
     raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
   parallel.barrier('workdir')
+
+
+@contextlib.contextmanager
+def alone(workdir) -> Iterator[None]:
+  """Holds a work directory, which the death of the process gives back; one on a bucket cannot be held.
+
+  Raises:
+    InputError: another process trains there.
+  """
+  with contextlib.ExitStack() as stack:
+    if jax.process_index() == 0 and '://' not in os.fspath(workdir):
+      try:
+        stack.enter_context(filelock.FileLock(workdir / 'lock', blocking=False))
+      except filelock.Timeout:
+        raise InputError(
+          f'{workdir} is in use by another process that trains there; wait for its end, or choose another --workdir'
+        ) from None
+      except (OSError, NotImplementedError):
+        pass  # a file system without locks
+    yield
 
 
 def _create(run: config_lib.Run, tx, key: jax.Array) -> state.TrainState:

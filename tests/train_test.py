@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import types
 
+import filelock
 import jax
 import numpy as np
 import pytest
@@ -55,6 +56,14 @@ def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(saved))
   assert run(tmp_path) == 0
   assert before == ((tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes())
+
+
+def test_two_processes_do_not_train_in_one_directory(tmp_path):
+  with filelock.FileLock(tmp_path / 'lock'):
+    with pytest.raises(InputError, match='in use by another process'):
+      run(tmp_path)
+  assert not log.read_metrics(tmp_path) and not list((tmp_path / 'checkpoints').glob('*'))
+  assert run(tmp_path) == 0
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(tmp_path):
