@@ -160,7 +160,7 @@ def alone(workdir) -> Iterator[None]:
         raise InputError(
           f'{workdir} is in use by another process that trains there; wait for its end, or choose another --workdir'
         ) from None
-      except (OSError, NotImplementedError):
+      except (OSError, RuntimeError):
         pass  # a file system without locks
     yield
 
