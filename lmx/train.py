@@ -155,7 +155,7 @@ def alone(workdir) -> Iterator[None]:
   with contextlib.ExitStack() as stack:
     if jax.process_index() == 0 and '://' not in os.fspath(workdir):
       try:
-        stack.enter_context(filelock.FileLock(workdir / 'lock', blocking=False))
+        stack.enter_context(filelock.FileLock(workdir / '.lock', blocking=False))
       except filelock.Timeout:
         raise InputError(
           f'{workdir} is in use by another process that trains there; wait for its end, or choose another --workdir'

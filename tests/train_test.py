@@ -59,7 +59,7 @@ def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
 
 
 def test_two_processes_do_not_train_in_one_directory(tmp_path):
-  with filelock.FileLock(tmp_path / 'lock'):
+  with filelock.FileLock(tmp_path / '.lock'):
     with pytest.raises(InputError, match='in use by another process'):
       run(tmp_path)
   assert not log.read_metrics(tmp_path) and not list((tmp_path / 'checkpoints').glob('*'))
