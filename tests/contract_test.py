@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 
@@ -71,15 +70,15 @@ def config(name: str, **changes):
   fields = registry.get(name).Config.__dataclass_fields__
   quiet = {field: 0.0 for field in fields if field.startswith('dropout')}
   small = {k: v for k, v in SMALL.items() if k in fields}
-  return registry.config(name, 'tiny', **quiet, **small, **changes)
+  return registry.config(name, 'tiny', **(quiet | small | changes))
 
 
 @functools.cache
 def params_of(name: str):
   """Parameters moved off their initial values, so that no bias is zero and no scale one."""
-  leaves, tree = jax.tree.flatten(registry.get(name).init(config(name), jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  return tree.unflatten([x + 0.05 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+  params = jax.jit(functools.partial(registry.get(name).init, config(name)))(jax.random.key(0))
+  rng = np.random.default_rng(1)
+  return jax.tree.map(lambda x: x + 0.05 * rng.standard_normal(x.shape, np.float32), params)
 
 
 @functools.cache
@@ -153,11 +152,16 @@ def both_ways(name: str, batch):
   return given(name, batch) | {'backward_characters_BTC': back, 'backward_targets_BT': batch['targets_BT'][:, ::-1]}
 
 
-def last(name: str, batch, state=None, **changes) -> np.ndarray:
+@functools.cache
+def applied(name: str, **changes):
+  """`apply` of the model, compiled once for all tests of it."""
+  return jax.jit(functools.partial(registry.get(name).apply, config(name, **changes)))
+
+
+def last(name: str, batch, key=None, **changes) -> np.ndarray:
   """The last hidden layer, (B, T, D)."""
-  model, cfg = registry.get(name), config(name, **changes)
-  state = model.init_state(cfg, len(batch['tokens_BT'])) if state is None else state
-  features, _ = jax.jit(functools.partial(model.apply, cfg))(params_of(name), given(name, batch), state)
+  state = registry.get(name).init_state(config(name, **changes), len(batch['tokens_BT']))
+  features, _ = applied(name, **changes)(params_of(name), given(name, batch), state, key)
   return np.asarray(features.last_BTD)
 
 
@@ -177,6 +181,13 @@ def all_params(name: str):
   module, options = objective(name)
   model, cfg = registry.get(name), config(name)
   return {'model': params_of(name), 'objective': module.init(options, model, cfg, jax.random.key(2))}
+
+
+@functools.cache
+def loss_and_gradient(name: str, **changes):
+  """Both of one batch."""
+  cfg = config(name, **changes)
+  return jax.jit(jax.value_and_grad(lambda p: loss_of(name, cfg, p, batch_of(cfg))))(all_params(name))
 
 
 @every_model
@@ -231,9 +242,7 @@ def test_jit_equals_eager(name):
 
 @every_model
 def test_every_parameter_gets_a_gradient(name):
-  cfg = config(name)
-  gradients = jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch_of(cfg))))(all_params(name))
-  for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+  for path, leaf in jax.tree_util.tree_leaves_with_path(loss_and_gradient(name)[1]):
     assert np.abs(leaf).max() > 1e-7, jax.tree_util.keystr(path)
 
 
@@ -299,7 +308,7 @@ def test_state_carried_over_two_parts_equals_one_pass(name):
 @causal_models
 def test_decoding_by_token_equals_teacher_forcing(name):
   """Prompts of different lengths, padded on the right with tokens that must not matter, then one token at a time."""
-  model, cfg = registry.get(name), config(name)
+  cfg = config(name)
   batch = batch_of(cfg)
   tokens_BT = batch['tokens_BT']
   whole = last(name, part_of(batch))
@@ -307,7 +316,7 @@ def test_decoding_by_token_equals_teacher_forcing(name):
   prompt = {
     'tokens_BT': tokens_BT[:, :longest], 'valid_BT': np.arange(longest) < lengths[:, None]
   }  # fmt: skip
-  apply = jax.jit(functools.partial(model.apply, cfg))
+  apply = applied(name)
   features, state = apply(params_of(name), given(name, prompt), started(name, cfg, batch, T))
   for b, n in enumerate(lengths):
     np.testing.assert_allclose(features.last_BTD[b, :n], whole[b, :n], rtol=1e-5, atol=1e-5)
@@ -354,10 +363,7 @@ def test_every_leaf_of_the_state_after_the_source_leads_with_the_batch(name):
 
 @every_model
 def test_bfloat16_is_finite_and_near(name):
-  cfg, half = config(name), config(name, dtype='bfloat16')
-  batch = batch_of(cfg)
-  run = lambda cfg: jax.jit(jax.value_and_grad(lambda p: loss_of(name, cfg, p, batch)))(all_params(name))
-  (exact, _), (value, gradients) = run(cfg), run(half)
+  (exact, _), (value, gradients) = loss_and_gradient(name), loss_and_gradient(name, dtype='bfloat16')
   assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
   assert abs(value - exact) < 0.02 * abs(exact)
   # Rows that go straight from a table into a product may keep their precision (XLA drops the conversions).
@@ -387,12 +393,9 @@ def test_overfits_one_batch(name):
 @every_model
 def test_switches_of_the_engine_change_no_gradient(name):
   fields = registry.get(name).Config.__dataclass_fields__
-  switches = [{f: True} for f in ('scan', 'remat') if f in fields]
-  batch = batch_of(config(name))
-  grad = lambda cfg: jax.jit(jax.grad(lambda p: loss_of(name, cfg, p, batch)))(all_params(name))
-  plain = grad(config(name))
-  for switch in switches:
-    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(grad(config(name, **switch))), strict=True):
+  plain = jax.tree.leaves(loss_and_gradient(name)[1])
+  for switch in [{f: True} for f in ('scan', 'remat') if f in fields]:
+    for a, b in zip(plain, jax.tree.leaves(loss_and_gradient(name, **switch)[1]), strict=True):
       np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=str(switch))
 
 
@@ -403,12 +406,7 @@ def test_dropout_needs_a_key(name):
   rates = [f for f in model.Config.__dataclass_fields__ if f.startswith('dropout')]
   batch = batch_of(config(name))
   for rate in rates:
-    cfg = dataclasses.replace(config(name), **{rate: 0.5})
-    run = lambda key, cfg=cfg: np.asarray(
-      jax.jit(functools.partial(model.apply, cfg))(
-        params_of(name), given(name, batch), model.init_state(cfg, B), key
-      )[0].last_BTD
-    )
+    run = functools.partial(last, name, batch, **{rate: 0.5})
     first = run(jax.random.key(0))
     np.testing.assert_array_equal(run(None), last(name, batch))
     np.testing.assert_array_equal(first, run(jax.random.key(0)))

@@ -108,35 +108,39 @@ def build_abstractly(run: config.Run):
   """Traces initialisation, optimizer and one update; returns the shapes of what the update returns.
 
   The batch has few rows, at the run's own length. Layers are looped over (`scan`) where the model can, so that forty
-  layers are traced once.
+  layers are traced once; so are runs that differ in nothing but their texts.
   """
   groups, buckets = getattr(run.data.batching, 'groups', 1), getattr(run.data.batching, 'buckets', ())
   k, lengths = run.optim.accumulate * groups, buckets[:1] if groups > 1 else ()
   rows = max(2, k)
   batch = one_batch(run.data, rows)
-  if hasattr(run.model, 'scan'):
-    run = dataclasses.replace(run, model=dataclasses.replace(run.model, scan=True))
-  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  shapes = tuple(sorted((name, jax.ShapeDtypeStruct(x.shape, x.dtype)) for name, x in batch.items()))
+  cfg = dataclasses.replace(run.model, scan=True) if hasattr(run.model, 'scan') else run.model
+  return traced_update((run.model_name, cfg), (run.objective_name, run.objective), run.optim, rows, k, lengths, shapes)
+
+
+@functools.cache
+def traced_update(named_model, named_objective, optim, rows: int, k: int, lengths, shapes):
+  """What `build_abstractly` returns, by all that it depends on."""
+  (name, cfg), (objective_name, objective_cfg) = named_model, named_objective
+  model, objective = registry.get(name), objectives.get(objective_name)
 
   def init(key):
-    head = objective.init(run.objective, model, run.model, key)
-    return {'model': model.init(run.model, key), 'objective': head}
+    return {'model': model.init(cfg, key), 'objective': objective.init(objective_cfg, model, cfg, key)}
 
   key = jax.eval_shape(lambda: jax.random.key(0))
   params = jax.eval_shape(init, key)
-  depth = functools.partial(model.depth, run.model)
-  tx = build.make(run.optim, params, depth, run.model.N, 1000, 100)
-  rate = build.rate(run.optim, 1000, 100)
+  tx = build.make(optim, params, functools.partial(model.depth, cfg), cfg.N, 1000, 100)
   train_step = step.make_train_step(
-    model, run.model, objective, run.objective, tx, rate,
-    accumulate=k, lengths=lengths, ema=run.optim.ema, lag=run.optim.asgd_lag,
+    model, cfg, objective, objective_cfg, tx, build.rate(optim, 1000, 100),
+    accumulate=k, lengths=lengths, ema=optim.ema, lag=optim.asgd_lag,
   )  # fmt: skip
 
   def update(params, key, batch):
-    ema = build.average(run.optim, params)
-    return train_step(state.create(params, tx, ema), model.init_state(run.model, rows), batch, key)
+    ema = build.average(optim, params)
+    return train_step(state.create(params, tx, ema), model.init_state(cfg, rows), batch, key)
 
-  return jax.eval_shape(update, params, key, batch)
+  return jax.eval_shape(update, params, key, dict(shapes))
 
 
 def to_run(path_and_arg: str, overrides=()) -> config.Run:
