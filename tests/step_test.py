@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 
 import jax
@@ -285,8 +286,9 @@ def test_groups_of_like_length_change_nothing(name, mode, devices, groups):
   assert engine_cases.deviation(wanted, engine_cases.flat(found)) < 1e-5
 
 
-@pytest.mark.parametrize('groups', [1, 2, 4])
-def test_each_group_is_as_long_as_its_longest_row_needs(groups):
+@pytest.mark.parametrize(('groups', 'devices'), [(1, 1), (2, 1), (4, 1), (1, 2), (4, 2)])
+def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
+  """On any of the devices, as there may be sums over them on the way."""
   sizes_B = np.random.default_rng(3).permutation([1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 9, 9, 10, 12, 12])
   lengths, T = (4, 8, 9, 40), 12
   rows = {'valid_BGT': np.arange(T) < np.stack([sizes_B, sizes_B // 2], 1)[:, :, None], 'number_B': np.arange(16)}
@@ -306,11 +308,13 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups):
     TOY, None, objective, None, tx, build.rate(options, 10, 10), accumulate=groups, lengths=lengths
   )
   start = state_lib.create(params, tx, None)
-  _, _, metrics = jax.jit(update)(start, (), jax.tree.map(jnp.asarray, rows), TRAIN_KEY)
-  parts = np.split(np.sort(sizes_B), groups)
-  wanted = sum(len(part) * next(n for n in (4, 8, 9, 12) if n >= part.max()) for part in parts)
-  assert int(metrics['places']) == wanted
-  assert int(metrics['kept']) == rows['valid_BGT'].sum() and int(metrics['numbers']) == 120
+  rows = jax.tree.map(lambda x: jnp.asarray(x).reshape((devices, -1) + x.shape[1:]), rows)
+  every = jax.pmap(functools.partial(update, axis='data'), axis_name='data', in_axes=(None, None, 0, None))
+  _, _, metrics = every(start, (), rows, TRAIN_KEY)
+  parts = np.split(np.sort(sizes_B.reshape(devices, -1)), groups, axis=1)
+  wanted = sum(part.size * next(n for n in (4, 8, 9, 12) if n >= part.max()) for part in parts)
+  assert int(metrics['places'][0]) == wanted
+  assert int(metrics['kept'][0]) == rows['valid_BGT'].sum() and int(metrics['numbers'][0]) == 120
 
 
 def test_accumulation_of_a_real_model_with_two_denominators():
