@@ -208,11 +208,11 @@ def test_rows_of_any_length_meet_where_none_are_sorted(folder):
 
 def test_groups_leave_the_padding_to_the_step(folder):
   """Batches have one shape, and their positions are counted as the step will cut them."""
-  buckets = {'pool': 0, 'buckets': (8, 16)}
-  _, alike = load(folder, batching=buckets)
-  _, grouped = load(folder, batching=buckets | {'groups': 2})
-  assert (alike.groups, alike.lengths) == (1, ()) and grouped.groups == 2
-  assert grouped.lengths == (8, 16, grouped.length)
+  buckets = {'pool': 0, 'buckets': (8, 12, 16)}
+  _, alike = load(folder, batching=buckets, batch_size=6)
+  _, grouped = load(folder, batching=buckets | {'groups': 3}, batch_size=6)
+  assert (alike.groups, alike.lengths) == (1, ()) and grouped.groups == 3
+  assert grouped.lengths == (8, 12, 16, grouped.length)
   counted = 0
   for s in range(grouped.steps):
     a, b = alike(s), grouped(s)
@@ -220,10 +220,10 @@ def test_groups_leave_the_padding_to_the_step(folder):
     T = a['tokens_BT'].shape[1]
     np.testing.assert_array_equal(b['tokens_BT'][:, :T], a['tokens_BT'])
     assert not b['valid_BT'][:, T:].any() and (a['index_B'] == b['index_B']).all()
-    for half in np.split(np.sort(b['valid_BT'].sum(1)), 2):
-      counted += len(half) * next(n for n in grouped.lengths if n >= half.max())
+    for third in np.split(np.sort(b['valid_BT'].sum(1)), 3):
+      counted += len(third) * next(n for n in grouped.lengths if n >= third.max())
   assert grouped.positions() == counted < alike.positions()
-  _, held_out = load(folder, batching=buckets | {'groups': 2}, train=False)
+  _, held_out = load(folder, batching=buckets | {'groups': 3}, train=False)
   assert held_out.groups == 1 and held_out(0)['tokens_BT'].shape[1] < grouped.length
 
 
