@@ -46,9 +46,8 @@ def _write(capsys, workdir, *options: str) -> tuple[list[str], str]:
 def test_a_line_is_a_line(workdir, text, capsys, tmp_path):
   found, _ = _write(capsys, workdir, f'--input={text}')
   assert len(found) == 4 and [bool(line) for line in found] == [True, False, True, True]
-  for lines in ('1', '3'):
-    assert _write(capsys, workdir, f'--input={text}', f'--lines={lines}')[0] == found
-  assert _write(capsys, workdir, f'--input={text}', f'--output={tmp_path / "out.txt"}')[0] == []
+  assert _write(capsys, workdir, f'--input={text}', '--lines=1')[0] == found
+  assert _write(capsys, workdir, f'--input={text}', '--lines=3', f'--output={tmp_path / "out.txt"}')[0] == []
   assert (tmp_path / 'out.txt').read_text().splitlines() == found
 
 
