@@ -73,11 +73,11 @@ def folders(tmp_path_factory, texts):
     tokenizer = tokenizers.train(kind, texts, vocab_size=4000, lower_case=name == 'bert')
     tokenizer._model.model.save(str(folder))  # vocab.txt, or vocab.json and merges.txt
     (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': TOKENIZERS[name]}))
+    torch.manual_seed(1)
     module = getattr(transformers, CLASSES[name])(config(name, vocab_size=tokenizer.vocab_size))
-    generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
       for p in module.parameters():
-        p.add_(0.1 * torch.randn(p.shape, generator=generator))
+        p.add_(0.1 * torch.randn(p.shape))
     module.save_pretrained(folder)
     found[name] = folder
   return found
@@ -190,11 +190,11 @@ def heads(folders, tmp_path_factory):
       if path.suffix != '.safetensors':
         (folder / path.name).write_bytes(path.read_bytes())
     size = json.loads((folders[name] / 'config.json').read_text())['vocab_size']
+    torch.manual_seed(2)
     module = getattr(transformers, kind)(config(name, vocab_size=size, **given))
-    generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
       for p in module.parameters():
-        p.add_(0.1 * torch.randn(p.shape, generator=generator))
+        p.add_(0.1 * torch.randn(p.shape))
     module.save_pretrained(folder)
     found[case] = folder
   return found
