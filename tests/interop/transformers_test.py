@@ -64,6 +64,16 @@ def config(name, **given):
   return getattr(transformers, kind)(**SIZES[name], **marks, **given)
 
 
+def save_random(kind, cfg, folder, seed):
+  """Saves a model of the class `kind` with weights far from their initial values."""
+  torch.manual_seed(seed)
+  module = getattr(transformers, kind)(cfg)
+  with torch.no_grad():
+    for p in module.parameters():
+      p.add_(0.1 * torch.randn(p.shape))
+  module.save_pretrained(folder)
+
+
 @pytest.fixture(scope='module')
 def folders(tmp_path_factory, texts):
   """name -> a folder that transformers has saved, weights far from their initial values."""
@@ -73,12 +83,7 @@ def folders(tmp_path_factory, texts):
     tokenizer = tokenizers.train(kind, texts, vocab_size=4000, lower_case=name == 'bert')
     tokenizer._model.model.save(str(folder))  # vocab.txt, or vocab.json and merges.txt
     (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': TOKENIZERS[name]}))
-    torch.manual_seed(1)
-    module = getattr(transformers, CLASSES[name])(config(name, vocab_size=tokenizer.vocab_size))
-    with torch.no_grad():
-      for p in module.parameters():
-        p.add_(0.1 * torch.randn(p.shape))
-    module.save_pretrained(folder)
+    save_random(CLASSES[name], config(name, vocab_size=tokenizer.vocab_size), folder, seed=1)
     found[name] = folder
   return found
 
@@ -190,12 +195,7 @@ def heads(folders, tmp_path_factory):
       if path.suffix != '.safetensors':
         (folder / path.name).write_bytes(path.read_bytes())
     size = json.loads((folders[name] / 'config.json').read_text())['vocab_size']
-    torch.manual_seed(2)
-    module = getattr(transformers, kind)(config(name, vocab_size=size, **given))
-    with torch.no_grad():
-      for p in module.parameters():
-        p.add_(0.1 * torch.randn(p.shape))
-    module.save_pretrained(folder)
+    save_random(kind, config(name, vocab_size=size, **given), folder, seed=2)
     found[case] = folder
   return found
 
