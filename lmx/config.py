@@ -15,9 +15,9 @@ overridden with `--config.section.key=value` whether the experiment names it or 
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import json
@@ -26,6 +26,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jax
 import ml_collections
 from flax.traverse_util import flatten_dict
 
@@ -100,6 +101,8 @@ class Evaluation:
     mixture_weight: the model's share in that mean.
     batch_size: rows of this measurement; 0 is that of the validation. The streams of a split are as many.
     cache: (window, lambda, theta) also measures the model with a continuous cache (lmx/metrics/cache.py); () does not.
+    model: fields of the model that differ wherever a split is measured, such as a longer memory; of none may the
+      parameters depend.
   """
 
   split: str = 'test'
@@ -118,6 +121,7 @@ class Evaluation:
   mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2
   batch_size: int = 0
   cache: tuple[float, ...] = ()
+  model: dict = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self):
     check_range('evaluation.batch_size', self.batch_size, 0)
@@ -152,13 +156,15 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One run, resolved: `model` and `objective` are Configs of the modules named."""
+  """One run, resolved: `model` and `objective` are Configs of the modules named, `measured` the model's wherever a
+  split is measured."""
 
   name: str
   seed: int
   model_name: str
   variant: str
   model: Any
+  measured: Any
   objective_name: str
   objective: Any
   data: pipeline.Config
@@ -304,9 +310,22 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
   _check_measurement(name, sections)
   return Run(
     name=plain['name'], seed=plain['seed'], model_name=name, variant=variant, model=model_cfg,
+    measured=_measured(name, model_cfg, sections['evaluation'].model),
     objective_name=objective_name,
     objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)), **sections,
   )  # fmt: skip
+
+
+def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
+  """The model's Config with `evaluation.model`; InputError where that is unknown or makes other parameters."""
+  _known('evaluation.model.', changes, _names(type(cfg)))
+  if not changes:
+    return cfg
+  changed = dataclasses.replace(cfg, **fields_lib.typed('evaluation.model', type(cfg), changes))
+  shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
+  if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data says it
+    raise InputError(f'evaluation.model = {dict(changes)} makes other parameters than those that are trained')
+  return changed
 
 
 def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
@@ -389,17 +408,7 @@ def _put(tree: dict[str, Any], path: list[str], text: str) -> None:
     tree = tree.setdefault(name, {})
     if not isinstance(tree, dict):
       raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
-  tree[path[-1]] = _parse(text)
-
-
-def _parse(text: str) -> Any:
-  """A Python literal where the text is one, true/false in any case, else the text itself."""
-  if text.lower() in ('true', 'false'):
-    return text.lower() == 'true'
-  try:
-    return ast.literal_eval(text)
-  except (ValueError, SyntaxError):
-    return text
+  tree[path[-1]] = fields_lib.parse(text)
 
 
 def _names(cls) -> list[str]:

@@ -141,9 +141,9 @@ def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
   places = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
   numbered: Any = types.SimpleNamespace(splits={split: places}, tokenizer=_Places(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, SEED, train=False)
-  scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.model, *args)[::2])
+  scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.measured, *args)[::2])
   found = np.full(len(data.tokens), np.nan)
-  state = model.init_state(run.model, batches.batch_size)
+  state = model.init_state(run.measured, batches.batch_size)
   for i in tqdm(range(batches.steps), f'{split} by token', leave=False, disable=None):
     batch, place = batches(i), where(i)
     nll_BT, state = scored(params, batch, state)
@@ -155,4 +155,6 @@ def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
 def protocol(run: Run, batches) -> str:
   """How a figure was measured, in words: what has to be equal for two figures to be compared."""
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
+  changed = run.evaluation.model
+  words += [f'measured with {", ".join(f"{name} {value}" for name, value in changed.items())}'] if changed else []
   return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, run.data, batches))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import types
 import typing
 from collections.abc import Mapping
@@ -14,6 +15,16 @@ def typed(section: str, cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
   """`given` with each value as the type of the field of `cls` that it is for; `section` stands in messages."""
   hints = typing.get_type_hints(cls)
   return {k: cast(f'{section}.{k}', hints[k], v) for k, v in given.items()}
+
+
+def parse(text: str) -> Any:
+  """A Python literal where the text is one, true/false in any case, else the text itself."""
+  if text.lower() in ('true', 'false'):
+    return text.lower() == 'true'
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
 
 
 def cast(key: str, hint, value: Any) -> Any:

@@ -66,7 +66,7 @@ def over(run: config.Run, batches: Batches, params: Params) -> Iterator[tuple[Ar
     params: {'model': ..., 'objective': ...}, whole on one device.
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  predict = jax.jit(functools.partial(objective.predict, run.objective, model, run.model))
+  predict = jax.jit(functools.partial(objective.predict, run.objective, model, run.measured))
   for step in range(batches.steps):
     batch = batches(step)
     made, _ = predict(params, {key: x for key, x in batch.items() if key not in _TRUTHS}, ())

@@ -26,7 +26,7 @@ def make_step(run: Run, cfg: cache.Config):
     rows, kept = state
     if 'reset_B' in batch:
       kept = kept._replace(used_B=jnp.where(batch['reset_B'], 0, kept.used_B))
-    nll_BT, features, rows = objective.scored(run.objective, model, run.model, params, batch, rows)
+    nll_BT, features, rows = objective.scored(run.objective, model, run.measured, params, batch, rows)
     nll_BT, kept = cache.mix(cfg, kept, features.last_BTD, batch['targets_BT'], nll_BT)
     weights_BT = batch['weights_BT']
     pair = jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
@@ -60,9 +60,9 @@ def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> di
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 
   def start():
-    rows = model.init_state(run.model, batches.batch_size)
+    rows = model.init_state(run.measured, batches.batch_size)
     empty = {'tokens_BT': jnp.zeros((batches.batch_size, 1), jnp.int32)}
-    shape = jax.eval_shape(lambda p, r: model.apply(run.model, p, empty, r)[0].last_BTD, params['model'], rows).shape
+    shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
     return rows, cache.init(cfg, batches.batch_size, shape[-1])
 
   state = engine.build_rows(start, batches.batch_size)

@@ -92,9 +92,9 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
     raise InputError(f"the data is tokenised by another tokenizer than the run's ({loaded.workdir}/tokenizer)")
   corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
+  eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
-  rows = engine.build_rows(lambda: model.init_state(run.model, batches.batch_size), batches.batch_size)
+  rows = engine.build_rows(lambda: model.init_state(run.measured, batches.batch_size), batches.batch_size)
   params = engine.build(lambda p: p, loaded.params)
   totals = evaluate.measure(eval_step, params, rows, batches, engine, title=split)
   found = evaluate.figures(run, corpus, split, totals) | {

@@ -205,7 +205,7 @@ class Session:
     tx = build.make(run.optim, self.shapes, depth, run.model.N, self.total_steps, self.batches.steps)
     rate = build.rate(run.optim, self.total_steps, self.batches.steps)
     self.state = self.engine.build(functools.partial(_create, run, tx), init_key)
-    self.model_state = self.rows_state(self.batches.batch_size)
+    self.model_state = self.rows_state(run.model, self.batches.batch_size)
     if sparse_step.suits(self.model, run.optim):
       train_step = sparse_step.make(*parts, rate, everywhere=self.engine.everywhere)
     else:
@@ -214,11 +214,12 @@ class Session:
         lag=run.optim.asgd_lag,
       )
     self.train_step = self.engine.compile_train(train_step, self.state)
-    self.eval_step = self.engine.compile_eval(step.make_eval_step(*parts))
+    measured = (self.model, run.measured, self.objective, run.objective)
+    self.eval_step = self.engine.compile_eval(step.make_eval_step(*measured))
 
-  def rows_state(self, batch_size: int):
-    """The model's state before the first token of `batch_size` rows."""
-    return self.engine.build_rows(lambda: self.model.init_state(self.run.model, batch_size), batch_size)
+  def rows_state(self, cfg: Any, batch_size: int):
+    """The state of the model with Config `cfg` before the first token of `batch_size` rows."""
+    return self.engine.build_rows(lambda: self.model.init_state(cfg, batch_size), batch_size)
 
   def restore(self, checkpoints: checkpoint.Checkpoints, which: str) -> None:
     """Takes up the newest ('last') or the best intact checkpoint, if there is any; 'average' is the newest with the
@@ -263,7 +264,7 @@ class Session:
     """Sums over the whole of `split`; `final`: with the rows of the measurement at the end."""
     data = evaluate.final_data(self.run) if final else self.run.data
     batches = pipeline.batches(data, self.corpus, split, evaluate.SEED, train=False)
-    rows = self.rows_state(batches.batch_size)
+    rows = self.rows_state(self.run.measured, batches.batch_size)
     return evaluate.measure(self.eval_step, self.measured(), rows, batches, self.engine, title=split)
 
   def host_params(self):

@@ -119,3 +119,24 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(config.resolve(SMALL).to_dict()))
   with pytest.raises(InputError, match='is a run of .*, not of bert'):
     config.resolve(tuned, [f'train.init_from={tmp_path}'])
+
+
+def test_fields_of_the_model_that_differ_where_it_is_measured():
+  path = 'experiments/transformer_xl/quickstart.py'
+  run = config.to_run(config.load(path, ['evaluation.model.M=100']), 4096)
+  assert (run.model.M, run.measured.M, run.measured.clamp, run.measured.D) == (64, 100, 128, run.model.D)
+  plain = config.to_run(config.load('experiments/rnn_lm/quickstart.py'), 4096)
+  assert plain.measured is plain.model
+
+
+@pytest.mark.parametrize(
+  'override, message',
+  [
+    ('evaluation.model.clam=3', r'unknown config key "evaluation.model.clam"; did you mean "clamp"'),
+    ('evaluation.model.D=64', 'makes other parameters than those that are trained'),
+    ('evaluation.model.M=long', 'config key "evaluation.model.M"'),
+  ],
+)
+def test_a_model_cannot_be_measured_with_other_parameters(override, message):
+  with pytest.raises(InputError, match=message):
+    config.to_run(config.load('experiments/transformer_xl/quickstart.py', [override]), 4096)

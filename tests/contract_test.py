@@ -51,6 +51,8 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('awd_lstm', 'wt2'): 33_556_078,
   ('transformer', 'base'): 65_144_832,
   ('transformer', 'big'): 213_147_648,
+  ('transformer_xl', 'wt103_base'): 151_107_538,
+  ('transformer_xl', 'enwik8_12l'): 41_055_436,
 }
 
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}

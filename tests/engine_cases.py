@@ -41,6 +41,7 @@ SIZES = {
   'bert': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
   'transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
   'memory_compressed': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'pattern': 'LM', 'dropout': 0.0},
+  'transformer_xl': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0},
 }
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
 OPTIONS = {  # of a model's own objective
@@ -73,6 +74,7 @@ OPTIMIZERS = {
     'optimizer': 'adam', 'lr': 0.1, 'b2': 0.98, 'eps': 1e-9, 'schedule': 'inverse_sqrt', 'width': 32, 'warmup_steps': 4,
   },
   'memory_compressed': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
+  'transformer_xl': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 0.25, 'schedule': 'cosine', 'end_fraction': 0.01},
 }
 
 

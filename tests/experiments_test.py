@@ -145,7 +145,8 @@ def traced_update(named_model, named_objective, optim, rows: int, k: int, length
 
 def to_run(path_and_arg: str, overrides=()) -> config.Run:
   loaded = config.load(path_and_arg, overrides)
-  return settled(config.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else loaded.data.vocab_size or 8000))
+  found = loaded.data.vocab_size or max(8000, 2 * max(loaded.model.get('cutoffs') or (0,)))  # of a made-up tokenizer
+  return settled(config.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else found))
 
 
 def settled(run: config.Run) -> config.Run:
@@ -250,6 +251,7 @@ def test_every_option_is_honoured():
       for option in ('fidelity=paper', 'lm=false', 'epochs=4', 'lr=5e-5')
     ),
     ('experiments/gpt/books.py', 'base', 'fidelity=released'),
+    ('experiments/transformer_xl/wikitext103.py', 'base', 'fidelity=pytorch'),
     *(
       ('experiments/ntm/tasks.py', 'copy', option)
       for option in ('network=ff', 'network=baseline', 'recipe=paper', 'sequences=160', 'rate=2e-3')
@@ -420,6 +422,12 @@ MODEL_CHANGES: dict = {
   ('memory_compressed', 'window'): ({}, 3),
   ('transformer', 'positions'): ({}, 'halves'),
   ('transformer', 'biases'): ({}, 'none'),
+  ('transformer_xl', 'recurrent'): ({}, 1),
+  ('transformer_xl', 'clamp'): ({}, 3),
+  ('transformer_xl', 'cutoffs'): ({}, (30,)),
+  ('transformer_xl', 'tie_projections'): ({}, 'all'),
+  ('transformer_xl', 'positions'): ({'clamp': 4}, 'shaw'),
+  ('transformer_xl', 'fidelity'): ({}, 'tf'),
 }
 SPELLED = {  # what they need besides
   'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}, 'algorithmic': {'dataset': 'generated'},
@@ -641,6 +649,7 @@ _TREE = {'chunk': 16, 'negative': 0, 'top_nodes': 1}
 _ANY = tuple(range(1, 256))
 # (batching, field) -> (what must hold for it to matter, value).
 BATCHING_CHANGES: dict = {
+  ('streams', 'counted'): ({}, 0.5),
   ('documents', 'buckets'): ({}, (8, 16)),
   ('documents', 'pool'): ({}, 0),
   ('documents', 'groups'): ({'buckets': _ANY}, 2),

@@ -150,3 +150,18 @@ def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumu
   session.batches = types.SimpleNamespace(groups=4, row_counts=lambda: (rows,))
   session.run = types.SimpleNamespace(optim=types.SimpleNamespace(accumulate=accumulate))
   assert session._groups() == groups
+
+
+def test_a_memory_of_another_length_is_measured(tmp_path, capsys):
+  """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
+  base = 'experiments/transformer_xl/quickstart.py:tiny'
+  given = [*QUICK, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
+  assert train.train(config.load(base, given), tmp_path) == 0
+  results = json.loads((tmp_path / 'results.json').read_text())
+  assert 'measured with M 24, clamp 16' in results['protocol']
+  found = {}
+  for M in (24, 2):
+    assert cli.main(['evaluate', f'--workdir={tmp_path}', '--which=last', '--json', '--no-baselines',
+                     f'--config.evaluation.model.M={M}']) == 0  # fmt: skip
+    found[M] = json.loads(capsys.readouterr().out)['loss']
+  assert found[24] == pytest.approx(results['loss'], rel=1e-6) and abs(found[2] - found[24]) > 1e-5

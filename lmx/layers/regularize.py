@@ -73,9 +73,12 @@ _drop.defvjp(_drop_forward, _drop_backward)
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
   """Zeroes each element with probability `rate` and divides the others by 1 - rate; key=None changes nothing."""
-  if key is None or rate == 0.0:
-    return x
-  return _drop(rate, x, seed(key))
+  return x if key is None else drop(x, rate, seed(key))
+
+
+def drop(x: Array, rate: float, seed_2: Array | None) -> Array:
+  """`dropout` by the two words of `seed`; None changes nothing."""
+  return x if seed_2 is None or rate == 0.0 else _drop(rate, x, seed_2)
 
 
 def locked_dropout(x_TBD: Array, rate: float, key: Array | None) -> Array:

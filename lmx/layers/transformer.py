@@ -288,10 +288,13 @@ class Block(nn.Module):
     return {'truncated': self.truncated, 'dtype': self.dtype, 'bias': self.bias, 'glorot': self.glorot}
 
 
-def init_block(block: Block, width: int, key: Array) -> Params:
-  """Draws the parameters of one block: attention, mlp, norm_1, norm_2; with a source also cross, norm_cross."""
+def init_block(block: Block, width: int, key: Array, look: Any = WHOLE) -> Params:
+  """Draws the parameters of one block: attention, mlp, norm_1, norm_2; with a source also cross, norm_cross.
+
+  `look` is of one token, where the block's attention takes another kind than `Look`.
+  """
   x_BTD = jnp.zeros((1, 1, width), block.dtype)
-  return block.init(key, x_BTD, Look(), source=x_BTD if block.cross else None)['params']
+  return block.init(key, x_BTD, look, source=x_BTD if block.cross else None)['params']
 
 
 def source_keys(block: Block, params: Params, source_BSD: Array) -> Cache:
@@ -324,9 +327,9 @@ def stack(
   block: Block,
   layers: Sequence[Params],
   x_BTD: Array,
-  look: Look,
+  look: Any,
   *,
-  caches: Sequence[Cache] | None = None,
+  caches: Sequence[Any] | None = None,
   position_BT: Array | None = None,
   key: Array | None = None,
   sources: Sequence[Array | Cache] | None = None,
@@ -340,7 +343,7 @@ def stack(
     block: what one layer computes.
     layers: parameters of each layer.
     x_BTD: input of the first layer.
-    look: which keys a query may look at.
+    look: which keys a query may look at: a `Look`, unless the block's attention takes another kind.
     caches: of each layer, or None.
     position_BT: where in the caches the tokens belong.
     key: randomness of dropout, or None.

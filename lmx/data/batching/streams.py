@@ -14,7 +14,7 @@ import numpy as np
 
 from lmx.data import noise
 from lmx.data.batching.base import Batches, sizes
-from lmx.errors import check_range
+from lmx.errors import InputError, check_range, check_share
 
 CHARACTERS = 'may'
 
@@ -33,14 +33,20 @@ class Config:
       update in proportion.
     length_multiple: those windows are padded to the next multiple of this, each shape a compilation; 0 pads all to one
       shape.
+    counted: in training, share of a window whose predictions count, its last ones (Dai et al. 2019, arXiv 1901.02860,
+      table 6: half); the others are only read.
   """
 
   name: str = 'streams'
   random_length: bool = False
   length_multiple: int = 0
+  counted: float = 1.0
 
   def __post_init__(self):
+    check_share('data.batching.counted', self.counted)
     check_range('data.batching.length_multiple', self.length_multiple, 0)
+    if self.random_length and self.counted < 1:
+      raise InputError('data.batching.counted and random_length are not made together; choose one')
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams:
@@ -49,7 +55,8 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams
   if data.batching.random_length and train:
     return RandomStreams(
       corpus.splits[split], *sizes(data, train), multiple=data.batching.length_multiple, **common)
-  return Streams(corpus.splits[split], *sizes(data, train), train=train, **common)
+  counted = data.batching.counted if train else 1.0
+  return Streams(corpus.splits[split], *sizes(data, train), train=train, counted=counted, **common)
 
 
 class Streams(Batches):
@@ -63,8 +70,11 @@ class Streams(Batches):
 
   stateful = True
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool):
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool, counted: float = 1.0
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
+    self._read_only = length - max(1, round(counted * length))  # first columns, whose predictions do not count
     predicted = self._tokens.size - 1
     self._starts = np.arange(batch_size + 1) * predicted // batch_size
     self._longest = int(np.diff(self._starts).max())
@@ -75,7 +85,9 @@ class Streams(Batches):
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     step_B, row_B = np.divmod(example_B, self.batch_size)
     live_BT = self._inside(row_B, step_B * self.length, np.arange(self.length))
-    return self._next_tokens(self._starts[row_B] + step_B * self.length, live_BT) | dict(reset_B=step_B == 0)
+    batch = self._next_tokens(self._starts[row_B] + step_B * self.length, live_BT) | dict(reset_B=step_B == 0)
+    batch['weights_BT'][:, : self._read_only] = 0
+    return batch
 
   def _inside(self, row_B: np.ndarray, offset_B: np.ndarray | int, column_T: np.ndarray) -> np.ndarray:
     """Whether the columns of a window that begins at `offset_B` of its rows lie within the rows."""

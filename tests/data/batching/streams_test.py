@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -102,3 +103,25 @@ def test_facts_of_an_epoch():
   epoch = epoch_of(batches, 0)
   assert batches.positions() == sum(b['tokens_BT'].size for b in epoch)
   assert batches.examples == batches.steps * B == len(epoch) * B
+
+
+@pytest.mark.parametrize('counted, columns', [(1.0, 20), (0.5, 10), (0.01, 1)])
+def test_only_the_last_predictions_of_a_window_count_in_training(counted, columns):
+  """The others are read all the same."""
+  data = Split('train', np.arange(500, dtype=np.uint32), np.array([0, 500]), None, None, {'tokens': 500})
+  batch = streams.Streams(data, B, T, vocab_size=10**6, seed=0, train=True, counted=counted)(0)
+  assert (batch['weights_BT'] == (np.arange(T) >= T - columns)).all()
+  plain = streams.Streams(data, B, T, vocab_size=10**6, seed=0, train=True)(0)
+  np.testing.assert_array_equal(batch['tokens_BT'], plain['tokens_BT'])
+
+
+def test_a_measurement_counts_every_prediction():
+  corpus = types.SimpleNamespace(
+    splits={'train': Split('train', np.arange(500, dtype=np.uint32), np.array([0, 500]), None, None, {'tokens': 500})},
+    tokenizer=types.SimpleNamespace(vocab_size=10**6),
+  )
+  data = types.SimpleNamespace(
+    batching=streams.Config(counted=0.5), batch_size=B, length=T, eval_batch_size=0, eval_length=0
+  )
+  count = lambda train: streams.of(data, corpus, 'train', 0, train=train)(0)['weights_BT'].sum()
+  assert count(True) == B * T / 2 and count(False) == B * T

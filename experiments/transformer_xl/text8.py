@@ -1,0 +1,28 @@
+"""Transformer-XL (Dai et al. 2019, arXiv 1901.02860) over the characters of text8.
+
+  lmx train --config=experiments/transformer_xl/text8.py:24l --workdir=runs/txl-text8
+
+text8 (10^8 characters of Wikipedia's text: a to z and the space; 90 / 5 / 5 million) is downloaded, or read from
+--config.data.manual_dir=DIR.
+
+  variant  parameters     test bits per character (table 3)  hardware and time
+  24l      277 million    1.08                               32 TPU cores, days
+
+Settings are those of enwik8, none tuned (section 4.1); see experiments/transformer_xl/enwik8.py.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('24l', 'tiny')
+TABLE = [common.Row('transformer_xl/text8/24l', '24l', 'test', 'bpc', 1.08, 'memory 3800, clamp 1000')]
+
+
+def get_config(arg: str = ''):
+  variant, _ = common.parse_arg(arg, VARIANTS)
+  return common.transformer_xl_characters('text8', '24l', 'characters', small=variant == 'tiny')
+
+
+def sweep():
+  yield from common.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.15])

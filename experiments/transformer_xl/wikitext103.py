@@ -1,0 +1,116 @@
+"""Transformer-XL (Dai et al. 2019, arXiv 1901.02860) on WikiText-103, by word.
+
+  lmx train --config=experiments/transformer_xl/wikitext103.py:base --workdir=runs/txl
+
+WikiText-103 (103 million words; vocabulary 267,735 of the train split, <eos> at the end of a line counted) is
+downloaded, or read from --config.data.manual_dir=DIR.
+
+  variant       parameters    test perplexity (tables 1 and 6)   hardware and time
+  base          151 million   24.0                               4 GPUs, some days
+  large         285 million   18.3 (the paper prints 257M)       64 TPU cores, some days
+  ours          128 million   26.77 at attention length 500      one GPU with much memory, days
+  shaw          more          27.94 at 256: a learned vector for each distance up to 256 (Shaw et al. 2018)
+  half          128 million   28.33 at 460: only the last half of a window counts in training
+  alone         128 million   29.02 at 260: no recurrence
+  alone_half    128 million   30.10 at 120
+  alone_shaw    more          29.75 at 120
+  vaswani_half  less          30.97 at 120: absolute sinusoids, no recurrence
+
+Released recipes: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, windows of 150 (large 384) over as long a
+memory, 60 rows (128). Option `fidelity`: 'tf' (the paper's results): 400,000 updates (large 4,000,000 after 16,000 of
+warm-up), the rate ends at 0.004 (0.01) of the highest, u and v of each layer, a memory of zeros at first; 'pytorch':
+200,000 (base), the rate ends at 0, u and v shared, an empty memory. Measured in windows of 64 with a memory of 640 and
+distances clamped at 400 (large: 128, 1600, 1000), all tokens looking equally far back. The released evaluation reads 10
+streams (large 8); one gives the same to two digits. Figures depend on that memory: --config.evaluation.model.M=... .
+
+The rows of table 6 from `ours` on are of 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of
+the base are 128.0M. The attention length is what a prediction sees at evaluation, the shortest that gave the best.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments import common
+
+VARIANTS = ('base', 'large', 'ours', 'shaw', 'half', 'alone', 'alone_half', 'alone_shaw', 'vaswani_half', 'tiny')
+_EVAL = 'attention length {} at evaluation; sizes assumed'
+TABLE = [
+  common.Row('transformer_xl/wikitext103/standard', 'base', 'test', 'ppl', 24.0, 'memory 640, clamp 400, windows 64'),
+  common.Row('transformer_xl/wikitext103/large', 'large', 'test', 'ppl', 18.3, 'memory 1600, clamp 1000'),
+  *(
+    common.Row(f'transformer_xl/wikitext103/ablation/{row}/ppl_best', variant, 'test', 'ppl', value, _EVAL.format(seen))
+    for row, variant, value, seen in (
+      ('recurrence_ours_full', 'ours', 26.77, 500),
+      ('recurrence_shaw_full', 'shaw', 27.94, 256),
+      ('recurrence_ours_half', 'half', 28.33, 460),
+      ('norecurrence_ours_full', 'alone', 29.02, 260),
+      ('norecurrence_ours_half', 'alone_half', 30.10, 120),
+      ('norecurrence_shaw_full', 'alone_shaw', 29.75, 120),
+      ('norecurrence_vaswani_half', 'vaswani_half', 30.97, 120),
+    )
+  ),
+]
+
+
+def _seen(M: int, clamp: int) -> dict[str, Any]:  # noqa: N803
+  return {'evaluation': {'model': {'M': M, 'clamp': clamp, 'same_length': True}}}
+
+
+def _row(variant: str) -> dict[str, Any]:
+  """Changes for a row of table 6, after its remarks: recurrence, encoding, loss."""
+  if variant in ('base', 'large', 'tiny'):
+    return {}
+  recurrent, shaw = not variant.startswith(('alone', 'vaswani')), variant.endswith('shaw')
+  model: dict[str, Any] = {'variant': 'wt103_128m', 'M': 128 if recurrent else 0, 'clamp': 256 if shaw else 0}
+  model['positions'] = 'shaw' if shaw else 'absolute' if variant.startswith('vaswani') else 'sinusoids'
+  data = {'length': 128, 'batching': {'counted': 0.5 if variant.endswith('half') else 1.0}}
+  # Without a memory what a token sees is its window, and the first of a window see less than the row says.
+  far = {'ours': 500, 'half': 460, 'shaw': 256}.get(variant)
+  if far:
+    seen = {'M': far, 'clamp': 256 if shaw else 400, 'same_length': True}
+    return {'model': model, 'data': data, 'evaluation': {'model': seen}}
+  seen = {'eval_length': 260 if variant == 'alone' else 120}
+  same = {'M': 0, 'clamp': model['clamp'], 'same_length': False}
+  return {'model': model, 'data': data | seen, 'evaluation': {'model': same}}
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'))
+  tf, large = options.fidelity == 'tf', variant == 'large'
+  base = {
+    'name': f'transformer_xl_wt103_{variant}',
+    'model': {
+      'name': 'transformer_xl',
+      'variant': 'wt103_large' if large else 'wt103_base',
+      'fidelity': options.fidelity,
+      'untie': tf,
+    },
+    'data': {
+      'dataset': 'wikitext103',
+      'tokenizer': 'words',
+      'batching': {'name': 'streams'},
+      'batch_size': 128 if large else 60,
+      'length': 384 if large else 150,
+      'eval_batch_size': 8 if large else 10,
+      'eval_length': 128 if large else 64,
+    },
+    'optim': {
+      'optimizer': 'adam',
+      'lr': 2.5e-4,
+      'clip_norm': 0.25,
+      'schedule': 'cosine',
+      'warmup_steps': 16_000 if large else 0,
+      'end_fraction': (0.01 if large else 0.004) if tf else 0.0,
+      'schedule_origin': 'after_warmup' if tf else 'from_zero',
+    },
+    'train': {'steps': 4_000_000 if large else 400_000 if tf else 200_000, 'eval_every': 4000, 'log_every': 200},
+    'checkpoint': {'every_steps': 4000},
+    'evaluation': {'baselines': False},
+  }
+  tiny = common.config(common.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
+  return common.config(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), tiny)
+
+
+def sweep():
+  yield from common.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.2])

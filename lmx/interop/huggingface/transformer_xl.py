@@ -1,0 +1,65 @@
+"""Transformer-XL: `TransfoXLLMHeadModel` (transformers before 5), whose weights are the released ones of TensorFlow.
+
+It is models/transformer_xl.py: `proj_share_all_but_first` is tie_projections 'but_first', else 'none'; `untie_r` is
+untie; the first cluster always has projections (`project_same`). Its memory begins as zeros, and with `same_length` a
+query looks at mem_len keys. Output tables and projections that are the input's are not written a second time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmx.interop.huggingface.entry import Entry, flipped, linear, norm, reshaped, same
+
+PREFIX, BARE = 'transformer.', r'(word_emb|layers|r_[wr]_bias)'
+SKIPPED = r'transformer\.pos_emb\.inv_freq|crit\.out_layers\.\d+\.weight'
+TIED: dict[str, str] = {}
+
+
+def entries(cfg: Any) -> list[Entry]:
+  """Every parameter, by the model's config."""
+  D, H, K = cfg.D, cfg.H, cfg.D // cfg.H
+  found = _tables(cfg)
+  if cfg.cutoffs:
+    count = len(cfg.cutoffs)
+    found += [
+      same('model/output/clusters/kernel', 'crit.cluster_weight', count, cfg.E or D),
+      same('model/output/clusters/bias', 'crit.cluster_bias', count),
+    ]
+  biases = (('u', 'r_w_bias'), ('v', 'r_r_bias'))
+  if not cfg.untie:
+    found += [same(f'model/bias/{ours}_HK', f'transformer.{theirs}', H, K) for ours, theirs in biases]
+  for i in range(cfg.N):
+    ours, theirs = f'model/layer_{i:02d}', f'transformer.layers.{i}'
+    attention = f'{theirs}.dec_attn'
+    found += [
+      reshaped(f'{ours}/attention/qkv', f'{attention}.qkv_net.weight', (3 * D, D), (D, 3, H, K), flip=True),
+      reshaped(f'{ours}/attention/r/kernel', f'{attention}.r_net.weight', (D, D), (D, H, K), flip=True),
+      reshaped(f'{ours}/attention/out/kernel', f'{attention}.o_net.weight', (D, D), (H, K, D), flip=True),
+      *norm(f'{ours}/norm_1', f'{attention}.layer_norm', D),
+      *linear(f'{ours}/mlp/in', f'{theirs}.pos_ff.CoreNet.0', cfg.F, D),
+      *linear(f'{ours}/mlp/out', f'{theirs}.pos_ff.CoreNet.3', D, cfg.F),
+      *norm(f'{ours}/norm_2', f'{theirs}.pos_ff.layer_norm', D),
+    ]
+    if cfg.untie:
+      found += [same(f'{ours}/attention/{name}', f'{attention}.{bias}', H, K) for name, bias in biases]
+  return found
+
+
+def _tables(cfg: Any) -> list[Entry]:
+  """Tables, biases and projections of the input and the output."""
+  E, D = cfg.E or cfg.D, cfg.D
+  edges = [0, *cfg.cutoffs, cfg.V] if cfg.div_val > 1 else [0, cfg.V]
+  found = []
+  for i, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    ending, width = (f'_{i}', E // cfg.div_val**i) if cfg.div_val > 1 else ('', E)
+    found += [
+      same(f'model/embed/tokens{ending}', f'transformer.word_emb.emb_layers.{i}.weight', end - start, width),
+      same(f'model/output/bias{ending}', f'crit.out_layers.{i}.bias', end - start),
+    ]
+    if cfg.div_val > 1:
+      given = f'transformer.word_emb.emb_projs.{i}'
+      found.append(flipped(f'model/embed/projection{ending}', given, D, width))
+      if cfg.tie_projections == 'none' or (cfg.tie_projections == 'but_first' and i == 0):
+        found.append(flipped(f'model/output/projection{ending}', f'crit.out_projs.{i}', D, width))
+  return found

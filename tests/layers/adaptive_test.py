@@ -1,0 +1,117 @@
+"""Adaptive embeddings and softmax against a plain re-statement, for every way in which words can fall."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.layers import adaptive
+from tests.reference import transformer_xl as reference
+
+B, T, V, D = 3, 7, 40, 12
+SIZES = {
+  'alike': adaptive.Sizes(V, D, D, (10, 25)),
+  'projected': adaptive.Sizes(V, D, 8, (10, 25)),
+  'projected twice': adaptive.Sizes(V, D, 8, (10, 25), 1, 'none'),
+  'narrower': adaptive.Sizes(V, D, D, (10, 25), 2),
+  'first apart': adaptive.Sizes(V, D, D, (10, 25), 2, 'but_first'),
+  'all apart': adaptive.Sizes(V, D, D, (10, 25), 2, 'none'),
+  'one cluster': adaptive.Sizes(V, D, D),
+}
+WORDS = {  # which words a batch has
+  'any': lambda rng: rng.integers(0, V, (B, T)),
+  'frequent': lambda rng: rng.integers(0, 10, (B, T)),
+  'last cluster': lambda rng: rng.integers(25, V, (B, T)),
+  'one row rare': lambda rng: np.concatenate([rng.integers(0, 10, (B - 1, T)), rng.integers(10, V, (1, T))]),
+}
+every_size = pytest.mark.parametrize('name', SIZES)
+
+
+def drawn(sizes):
+  """(input, output) with no bias at 0."""
+  params = adaptive.init(sizes, jax.random.key(0), 0.5, 0.3)
+  rng = np.random.default_rng(1)
+  return jax.tree.map(lambda x: np.asarray(x + 0.3 * rng.standard_normal(x.shape), np.float32), params)
+
+
+def hidden(seed=0):
+  return np.random.default_rng(seed).standard_normal((B, T, D)).astype(np.float32)
+
+
+@every_size
+def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name):
+  sizes, x_BTD = SIZES[name], hidden()
+  given, output = drawn(sizes)
+  log_p_BTV = adaptive.log_probabilities(sizes, given, output, x_BTD)
+  log_p_BTV = log_p_BTV if sizes.cutoffs else jax.nn.log_softmax(log_p_BTV)
+  np.testing.assert_allclose(np.exp(log_p_BTV).sum(-1), 1, rtol=1e-5)
+  for word in (0, 9, 10, 24, 25, V - 1):
+    expected = reference.word_nll(given, output, sizes.cutoffs, V, x_BTD[1, 2].astype(np.float64), word)
+    assert float(-log_p_BTV[1, 2, word]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize('name', ['alike', 'projected twice', 'first apart', 'one cluster'])
+@pytest.mark.parametrize('together, block', [(True, 0), (True, 4), (False, 6)])
+def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, together, block):
+  """Whatever words come, in however many blocks: no position is dropped, and none counts twice."""
+  sizes, x_BTD, params = SIZES[name], jnp.asarray(hidden()), drawn(SIZES[name])
+  weights_BT = np.random.default_rng(3).random((B, T)).astype(np.float32)
+
+  def plain(params, x_BTD, targets_BT):
+    log_p_BTV = jax.nn.log_softmax(adaptive.log_probabilities(sizes, *params, x_BTD))
+    return -jnp.take_along_axis(log_p_BTV, targets_BT[..., None], axis=-1)[..., 0]
+
+  ours = lambda params, *xs: adaptive.nll(sizes, *params, *xs, block=block, together=together)
+
+  def both(f):
+    def total(*args):
+      nll_BT = f(*args)
+      return jnp.sum(nll_BT * weights_BT), nll_BT
+
+    return jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))
+
+  ours, plain = both(ours), both(plain)
+  for words, draw in WORDS.items():
+    targets_BT = draw(np.random.default_rng(2)).astype(np.int32)
+    found, expected = ours(params, x_BTD, targets_BT), plain(params, x_BTD, targets_BT)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True):
+      np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=words + jax.tree_util.keystr(path))
+
+
+def test_only_the_blocks_that_are_needed_are_worked_off():
+  """Of 21 positions in blocks of 4: none for a tail without words, one for 3 words, all six for 21."""
+  for count, blocks in ((0, 0), (3, 1), (4, 1), (5, 2), (21, 6)):
+    inside = np.zeros((1, 21), bool)
+    inside[0, np.random.default_rng(0).permutation(21)[:count]] = True
+    assert int(adaptive._queue(jnp.asarray(inside), 4)[2]) == blocks
+
+
+@every_size
+def test_embeddings_are_the_rows_of_the_words(name):
+  sizes = SIZES[name]
+  given, _ = drawn(sizes)
+  for i, (ending, rows, _) in enumerate(sizes.tables):
+    start = sizes.clusters[i].start
+    for row in (0, rows - 1):
+      expected = given[f'tokens{ending}'][row]
+      if f'projection{ending}' in given:
+        expected = expected @ given[f'projection{ending}']
+      found = adaptive.lookup(sizes, given, jnp.array([[start + row]]), 'float32')[0, 0]
+      np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'wrong, words',
+  [
+    (dict(cutoffs=(25, 10)), 'must rise'),
+    (dict(cutoffs=(10, 50)), 'below the vocabulary of 40'),
+    (dict(cutoffs=(10, 25), div_val=8), 'no width'),
+    (dict(tie_projections='al'), 'did you mean "all"'),
+  ],
+)
+def test_sizes_that_cannot_be_are_refused(wrong, words):
+  with pytest.raises(InputError, match=words):
+    adaptive.Sizes(V, D, D, **wrong)
