@@ -211,9 +211,9 @@ def _filled_in(session) -> Iterator[str]:
   batch = batches(0, slice(0, min(run.samples.count, batches.batch_size)))
   predict = jax.jit(session.objective.predict, static_argnums=(0, 1, 2))
   found, _ = predict(run.objective, session.model, run.model, session.host_params(), batch, ())
-  guess_BP = np.argmax(found['logits_BPV'], -1)
+  guess_BP, valid_BT = np.argmax(found['logits_BPV'], -1), batch.get('valid_BT')
   for row, tokens_T in enumerate(batch['tokens_BT']):
-    words = [tokenizer.id_to_token(int(i)) for i in tokens_T[batch['valid_BT'][row]]]
+    words = [tokenizer.id_to_token(int(i)) for i in (tokens_T[valid_BT[row]] if valid_BT is not None else tokens_T)]
     for p, position in enumerate(batch['positions_BP'][row]):
       if batch['weights_BP'][row, p]:
         truth = tokenizer.id_to_token(int(batch['targets_BP'][row, p]))

@@ -29,6 +29,7 @@ class Features(NamedTuple):
     alignment_BTS: weights with which the target looked at the source, where a term of the loss needs them; else None.
     choice_BT: hard attention: log-probability of the source position that was drawn, 0 where none was; else None.
     table_VD: the output matrix after a dropout of its entries that the input shares with it; else None.
+    query_BPD: last layer of a second stream, which does not see the tokens at its P positions (XLNet); else None.
   """
 
   last_BTD: Array
@@ -38,6 +39,7 @@ class Features(NamedTuple):
   alignment_BTS: Array | None = None
   choice_BT: Array | None = None
   table_VD: Array | None = None
+  query_BPD: Array | None = None
 
 
 class Rows(NamedTuple):

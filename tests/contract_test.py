@@ -53,6 +53,7 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('transformer', 'big'): 213_147_648,
   ('transformer_xl', 'wt103_base'): 151_107_538,
   ('transformer_xl', 'enwik8_12l'): 41_055_436,
+  ('xlnet', 'base'): 116_718_336,
 }
 
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
@@ -147,7 +148,11 @@ def given(name: str, batch):
 
 
 def both_ways(name: str, batch):
-  """For the loss of a model of both directions: its second stream."""
+  """For the loss of a model of both directions its second stream, of one of any order the order."""
+  if registry.get(name).OBJECTIVE == 'permutation_lm':  # the predicted tokens in an order, the others seen by all
+    order_BT = np.zeros(batch['tokens_BT'].shape, np.int32)
+    np.put_along_axis(order_BT, batch['positions_BP'], np.array([[2, 4, 1, 3]], np.int32), axis=1)
+    return {**batch, 'order_BT': order_BT}
   if registry.get(name).OBJECTIVE != 'bidirectional_lm':
     return given(name, batch)
   back = given(name, {'tokens_BT': batch['tokens_BT'][:, ::-1]})['characters_BTC']

@@ -42,6 +42,7 @@ SIZES = {
   'transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
   'memory_compressed': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'pattern': 'LM', 'dropout': 0.0},
   'transformer_xl': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0},
+  'xlnet': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0, 'dropout_attention': 0.0},
 }
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
 OPTIONS = {  # of a model's own objective
@@ -75,6 +76,7 @@ OPTIMIZERS = {
   },
   'memory_compressed': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
   'transformer_xl': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 0.25, 'schedule': 'cosine', 'end_fraction': 0.01},
+  'xlnet': {'optimizer': 'adamw', 'lr': 1e-3, 'eps': 1e-6, 'weight_decay': 0.01, 'schedule': 'linear'},
 }
 
 
@@ -107,6 +109,18 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
   if name == 'ulmfit':
     real_B = lengths_B > 0
     return found | {'labels_B': tokens[:, 0].astype(np.int32) % 3, 'row_weights_B': real_B.astype(np.float32)}
+  if name == 'xlnet':
+    positions_BP = np.sort(rng.permuted(np.tile(np.arange(6), (ROWS, 1)), axis=1)[:, :PREDICTED], axis=1)
+    order_BT = np.zeros((ROWS, LENGTH), np.int32)
+    order_BP = rng.permuted(np.tile(np.arange(1, PREDICTED + 1), (ROWS, 1)), axis=1)
+    np.put_along_axis(order_BT, positions_BP, order_BP, axis=1)
+    return found | {
+      'types_BT': (np.arange(LENGTH) >= 4).astype(np.int32) + np.zeros((ROWS, 1), np.int32), 'order_BT': order_BT,
+      'positions_BP': positions_BP.astype(np.int32),
+      'targets_BP': np.take_along_axis(found['tokens_BT'], positions_BP, axis=1),
+      'weights_BP': np.repeat(lengths_B[:, None] > 0, PREDICTED, axis=1).astype(np.float32),
+      'backward_B': np.arange(ROWS) >= ROWS // 2, 'reset_B': np.arange(ROWS) % 4 == step % 4,
+    }  # fmt: skip
   if name == 'bert':
     positions_BP = np.sort(rng.integers(0, np.maximum(lengths_B, 1)[:, None], (ROWS, PREDICTED)))
     real_B = lengths_B > 0

@@ -51,7 +51,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   words = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
   lines = [' '.join(rng.choice(words, 8)).capitalize() + '.' for _ in range(4000)]
   documents = ['\n'.join(lines[i::10]) + '\n' for i in range(10)]
-  kinds = {**dict.fromkeys(('pairs', 'texts', 'questions'), 'wordpiece'), 'skipgrams': 'words'}
+  kinds = {**dict.fromkeys(('pairs', 'texts', 'questions', 'permutations'), 'wordpiece'), 'skipgrams': 'words'}
   kind = 'words' if spelled else 'wordpiece' if pieces else kinds.get(batching, 'bytes')
   tokenizer = tokenizers.train(kind, documents, vocab_size=200)
   if spelled:
@@ -422,6 +422,11 @@ MODEL_CHANGES: dict = {
   ('memory_compressed', 'window'): ({}, 3),
   ('transformer', 'positions'): ({}, 'halves'),
   ('transformer', 'biases'): ({}, 'none'),
+  ('xlnet', 'M'): ({}, 16),
+  ('xlnet', 'reuse'): ({}, 3),
+  ('xlnet', 'clamp'): ({}, 3),
+  ('xlnet', 'gelu'): ({}, 'erf'),
+  ('xlnet', 'fidelity'): ({}, 'paper'),
   ('transformer_xl', 'recurrent'): ({}, 1),
   ('transformer_xl', 'clamp'): ({}, 3),
   ('transformer_xl', 'cutoffs'): ({}, (30,)),
@@ -434,17 +439,21 @@ SPELLED = {  # what they need besides
 }  # fmt: skip
 PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
 MARKS = ('_start_', '_delimiter_', '_classify_')
-CHUNKS = {'skipgrams': {'chunk': 8}, 'algorithmic': {'bits': 4}}
+LENGTHS = {'permutations': 16}
+CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algorithmic': {'bits': 4}}
 
 
 @pytest.mark.parametrize('name', registry.names())
 def test_every_field_of_a_model_changes_what_is_computed(name):
   kinds = {'masked_lm': 'pairs', 'skipgram': 'skipgrams', 'bidirectional_lm': 'both_ways', 'tag': 'tagged',
-           'translation': 'translation', 'bits': 'algorithmic'}  # fmt: skip
+           'translation': 'translation', 'bits': 'algorithmic', 'permutation_lm': 'permutations'}  # fmt: skip
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   base = {
     'model': {'name': name, 'variant': 'tiny'},
-    'data': {'batching': {'name': batching, **CHUNKS.get(batching, {})}, 'length': 8, **SPELLED.get(batching, {})},
+    'data': {
+      'batching': {'name': batching, **CHUNKS.get(batching, {})}, 'length': LENGTHS.get(batching, 8),
+      **SPELLED.get(batching, {}),
+    },
     'train': {'steps': 1},
   }
   vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
@@ -475,7 +484,7 @@ OBJECTIVE_SETTINGS = {
   'multiple_choice': ('rnn_lm', 'documents'),
   'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'span': ('bert', 'questions'),
   'bits': ('ntm', 'algorithmic'),
-  'translation': ('seq2seq', 'translation'),
+  'translation': ('seq2seq', 'translation'), 'permutation_lm': ('xlnet', 'permutations'),
 }  # fmt: skip
 # What the model must be for all fields to matter.
 OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
@@ -513,7 +522,10 @@ def test_every_field_of_an_objective_changes_what_is_computed(name):
   model, batching = OBJECTIVE_SETTINGS.get(name, ('rnn_lm', 'streams'))
   base = {
     'model': {'name': model, 'variant': 'tiny', **OBJECTIVE_MODELS.get(name, {})},
-    'data': {'batching': batching, 'length': 16, **SPELLED.get(batching, {}), **PIECES.get(batching, {})},
+    'data': {
+      'batching': {'name': batching, **(CHUNKS[batching] if batching == 'permutations' else {})}, 'length': 16,
+      **SPELLED.get(batching, {}), **PIECES.get(batching, {}),
+    },
     'train': {'steps': 1},
   }
   vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
@@ -649,6 +661,13 @@ _TREE = {'chunk': 16, 'negative': 0, 'top_nodes': 1}
 _ANY = tuple(range(1, 256))
 # (batching, field) -> (what must hold for it to matter, value).
 BATCHING_CHANGES: dict = {
+  ('permutations', 'reuse'): ({'predictions': 4}, 6),
+  ('permutations', 'chunk'): ({'predictions': 4}, 4),
+  ('permutations', 'predictions'): ({'predictions': 4}, 3),
+  ('permutations', 'spans'): ({'predictions': 4}, 'single'),
+  ('permutations', 'context'): ({'predictions': 4}, 2),
+  ('permutations', 'bidirectional'): ({'predictions': 4}, False),
+  ('permutations', 'random_next_prob'): ({'predictions': 4}, 0.0),
   ('streams', 'counted'): ({}, 0.5),
   ('documents', 'buckets'): ({}, (8, 16)),
   ('documents', 'pool'): ({}, 0),

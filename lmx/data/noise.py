@@ -5,6 +5,9 @@ it (google-research/bert, create_pretraining_data.py). Every draw comes from a P
 purpose) and whose counter starts at the example's number, so the noise of an example does not depend on which step,
 host or thread asks for it.
 
+And the partial prediction of XLNet (Yang et al. 2019, arXiv 1906.08237, section 2.3, and the released data_utils.py):
+`spans` chooses what is predicted, `order` in which order.
+
 Deviations: none in distribution. As released, a continuation piece that opens the second segment belongs to the same
 word as the piece before the separator.
 """
@@ -122,3 +125,48 @@ def mask_tokens(
   weights_BP = np.zeros((B, P), np.float32)
   positions_BP[row, slot], targets_BP[row, slot], weights_BP[row, slot] = column, original, 1.0
   return dict(tokens_BT=noisy_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP)
+
+
+def spans(
+  length: int, count: int, random: np.random.Generator, starts_T: np.ndarray | None = None, *, context: int = 6,
+  longest: int = 5,
+) -> np.ndarray:
+  """Chooses `count` of `length` tokens, spans of 1 to `longest` of them, each somewhere in `context` times its length.
+
+  A span is n tokens long with a probability in proportion to 1/n. Where the text ends before there are enough, single
+  tokens are drawn for the rest. The released code means to count words, and counts pieces (it tests the first piece of
+  the span again and again), as the paper does.
+
+  Args:
+    length: T.
+    count: how many to choose, at most T.
+    random: source of all draws.
+    starts_T: bool, where a word begins: spans begin there (released code); None: anywhere (paper).
+    context: K, of which tokens one in K is predicted.
+    longest: of a span.
+
+  Returns:
+    bool (T,), exactly `count` of them true.
+  """
+  chosen_T, at, left = np.zeros(length, bool), 0, count
+  odds = 1.0 / np.arange(1, longest + 1)
+  while left and at < length:
+    n = min(int(random.choice(longest, p=odds / odds.sum())) + 1, left)
+    before = int(random.integers(n * context))
+    start = at + before
+    if starts_T is not None and start < length:
+      start = next((t for t in range(start, length) if starts_T[t]), length)
+    if start + n >= length:
+      break
+    chosen_T[start : start + n] = True
+    left, at = left - n, start + n + n * context - before
+  rest = np.flatnonzero(~chosen_T)
+  chosen_T[random.permutation(rest)[:left]] = True
+  return chosen_T
+
+
+def order(length: int, chunk: int, random: np.random.Generator) -> np.ndarray:
+  """Places 0 .. length-1 of tokens in a factorisation order: chunks of `chunk` follow one another, each in the same
+  random order (released code; with one chunk, any order of all)."""
+  shuffled = random.permutation(chunk)
+  return (np.arange(0, length, chunk)[:, None] + shuffled).reshape(-1)[:length]

@@ -57,7 +57,8 @@ class Config:
       the name alone. 'streams' (contiguous, for recurrent models), 'windows', 'packed' (documents), 'pairs' (of
       sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a label a word), 'both_ways'
       (two streams of sentences, forward and backward), 'skipgrams' (words with their windows), 'translation' (a
-      sentence and its translation), 'texts' (rows of tables) or 'algorithmic' (generated tasks).
+      sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's orders of prediction) or
+      'algorithmic' (generated tasks).
     characters: most characters of a word, the marks of its ends included (ELMo's release: 50); 0 spells no words.
       Words then have ids of their own numbering (lmx/data/spelling.py).
     reverse: read each document from its end to its beginning, for backward language models.

@@ -51,11 +51,12 @@ def penalties(
 
 
 def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state: State) -> State:
-  """The state that a batch starts from: the one carried, without a gradient, or a fresh one where a row begins anew."""
+  """The state that a batch starts from: the one carried, without a gradient, or a fresh one where a row begins anew or
+  none is carried ('()')."""
   if stateful and 'reset_B' not in batch:
     return jax.lax.stop_gradient(state)
   fresh = model.init_state(model_cfg, len(jax.tree.leaves(batch)[0]))  # every key leads with the rows
-  if not stateful:
+  if not stateful or not jax.tree.leaves(state):
     return fresh
 
   def pick(new, old):

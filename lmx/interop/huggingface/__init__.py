@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface import architectures, bert, gpt, gpt2, transformer, transformer_xl
+from lmx.interop.huggingface import architectures, bert, gpt, gpt2, transformer, transformer_xl, xlnet
 from lmx.interop.huggingface.entry import Entry, Tensors
 
 FAMILIES: dict[str, ModuleType] = {
   'bert': bert, 'gpt': gpt, 'gpt2': gpt2, 'transformer': transformer, 'transformer_xl': transformer_xl,
+  'xlnet': xlnet,
 }  # fmt: skip
 
 

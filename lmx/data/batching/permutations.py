@@ -1,0 +1,175 @@
+"""Rows of XLNet (Yang et al. 2019, arXiv 1906.08237, sections 2.3 and 3.1): orders of prediction over contiguous text.
+
+A row of T tokens is `reuse` tokens that go on where the row's part of the text stood, and then two segments: A, which
+goes on from there, and B, which follows A or (`random_next_prob`) begins elsewhere: [text, A, SEP, B, SEP, CLS]. The
+next step begins `reuse` tokens later, and its memory is of the first `reuse` tokens of this one. Both parts have spans
+that are predicted, in an order of their own; the first does not see the second (released data_utils.py).
+
+`order_BT` says what a token may be seen by (lmx/layers/two_stream.py): 0 in the first part if all there may see it,
+else its place in the order from 1 on; the same in the second from T + 1 on. SEP and CLS have places in the order too,
+and are not predicted, as released. With `bidirectional` the second half of the rows read the text of the first from its
+end, and say so with `backward_B`.
+
+Deviations: a segment that is too long loses tokens of B alone, and the choice of spans is new each epoch, where the
+release keeps it in its records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from lmx.data import noise
+from lmx.data.batching.base import Batches, sizes
+from lmx.errors import InputError, check_choice, check_least, check_share
+
+SPANS = ('released', 'paper', 'single')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Orders of prediction.
+
+  Attributes:
+    reuse: tokens of a row that are contiguous text, and are remembered; 0 is half of data.length.
+    chunk: tokens that are permuted among themselves, at most `reuse`; 0 is as many as `reuse`.
+    predictions: tokens of a row that are predicted; 85 of 512 in the release.
+    spans: 'released' and 'paper' predict spans (lmx/data/noise.py), 'single' tokens by themselves.
+    context: K: one token in so many is predicted.
+    bidirectional: half of the rows are read from their end.
+    random_next_prob: share of rows whose segment B does not follow A.
+  """
+
+  name: str = 'permutations'
+  reuse: int = 0
+  chunk: int = 0
+  predictions: int = 85
+  spans: str = 'released'
+  context: int = 6
+  bidirectional: bool = True
+  random_next_prob: float = 0.5
+
+  def __post_init__(self):
+    check_choice('data.batching.spans', self.spans, SPANS)
+    check_least('data.batching', self, reuse=0, chunk=0, predictions=2, context=1)
+    check_share('data.batching.random_next_prob', self.random_next_prob)
+
+
+def check(data: Any) -> None:
+  """InputError where the `data` section does not suit."""
+  cfg = data.batching
+  for length in {data.length, data.eval_length or data.length}:
+    reuse = cfg.reuse or length // 2
+    if length - reuse < 5 or cfg.chunk > reuse:
+      raise InputError(f'data.length {length} has no room for two segments after data.batching.reuse = {reuse} tokens, '
+                       f'or data.batching.chunk = {cfg.chunk} is more than that')  # fmt: skip
+    if cfg.predictions > min(reuse, length - reuse - 3):
+      raise InputError(f'data.batching.predictions is {cfg.predictions}, more than half a row of {length} has')
+  if cfg.bidirectional and (data.batch_size % 2 or data.eval_batch_size % 2):
+    raise InputError('data.batching.bidirectional needs an even data.batch_size (and data.eval_batch_size)')
+
+
+def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permutations:
+  """The batches of a split by the `data` section."""
+  return Permutations(
+    corpus.splits[split], *sizes(data, train), cfg=data.batching, tokenizer=corpus.tokenizer, seed=seed, train=train
+  )  # fmt: skip
+
+
+def mark(tokenizer: Any, name: str) -> int:
+  """Id of the 'cls' or 'sep' mark, however the tokenizer spells it; InputError if it has none."""
+  found = getattr(tokenizer, f'{name}_id')
+  if found is None and hasattr(tokenizer, 'token_id'):
+    found = tokenizer.token_id(f'<{name}>')
+  if found is None:
+    raise InputError(f'orders of prediction need a mark <{name}>: set data.special_tokens=("<cls>","<sep>") with a '
+                     'tokenizer of pieces of words (unigram, bpe), or take data.tokenizer=wordpiece')  # fmt: skip
+  return int(found)
+
+
+class Permutations(Batches):
+  """See the module's docstring; `next_B` is 1 where segment B is a random one."""
+
+  stateful = True
+
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, cfg: Config, tokenizer: Any, seed: int, train: bool
+  ):
+    super().__init__(split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=False)
+    self._cfg, self._reuse = cfg, cfg.reuse or length // 2
+    self._cls, self._sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
+    self._starts_word = tokenizer.starts_word if cfg.spans == 'released' else None
+    sentences = split.sentences if split.sentences is not None else split.offsets
+    self._borders = np.asarray(sentences, np.int64)
+    self._streams = batch_size // 2 if cfg.bidirectional else batch_size
+    self._edges = np.arange(self._streams + 1) * self._tokens.size // self._streams
+    steps = (int(np.diff(self._edges).min()) - length) // self._reuse + 1
+    self._set(max(0, steps) * batch_size, max(0, steps) * batch_size * length, str(self._streams * length))
+
+  def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
+    rows = [self._row(epoch, int(example)) for example in example_B]
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    batch['weights_BP'] *= live_B[:, None]
+    return batch | dict(
+      reset_B=example_B // self.batch_size == 0, backward_B=example_B % self.batch_size >= self._streams,
+      row_weights_B=live_B.astype(np.float32))  # fmt: skip
+
+  def _row(self, epoch: int, example: int) -> dict[str, np.ndarray]:
+    random = noise.generator(self._seed, 'permutations', epoch, example)
+    step, number = divmod(example, self.batch_size)
+    start, end = self._edges[number % self._streams : number % self._streams + 2].tolist()
+    text, borders = self._tokens[start:end], self._borders[(self._borders > start) & (self._borders < end)] - start
+    if number >= self._streams:
+      text, borders = text[::-1], (end - start - borders)[::-1]
+    first, room = step * self._reuse, self.length - self._reuse - 3
+    begin = first + self._reuse
+    cuts = borders[(borders > begin) & (borders < begin + room)]
+    a = int(random.choice(cuts)) - begin if cuts.size else int(random.integers(1, room))
+    follows = random.random() >= self._cfg.random_next_prob
+    b = begin + a if follows else self._elsewhere(borders, len(text) - (room - a), random)
+    position = np.concatenate([np.arange(first, begin + a), np.arange(b, b + room - a)])
+    words = self._read_row(text, position)
+    cut = self._reuse + a
+    tokens_T = np.concatenate([words[:cut], [self._sep], words[cut:], [self._sep, self._cls]]).astype(np.int32)
+    types_T = np.repeat([0, 1, 2], [cut + 1, room - a + 1, 1]).astype(np.int32)
+    function_T = np.zeros(self.length, bool)
+    function_T[[cut, -2, -1]] = True
+    row = dict(tokens_BT=tokens_T, types_BT=types_T, next_B=np.array(not follows, np.int32))
+    return row | self._predicted(tokens_T, function_T, random)
+
+  def _read_row(self, text: np.ndarray, position: np.ndarray) -> np.ndarray:
+    tokens = text[position]
+    if tokens.max() >= self._vocab_size:
+      raise InputError(f'split {self._split} has token id {tokens.max()}, but the vocabulary has {self._vocab_size} '
+                       'entries: the tokenizer is not the one that made this data')  # fmt: skip
+    return tokens
+
+  def _elsewhere(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
+    """Where a random segment B begins: at the border of a sentence up to `last`, if there is one."""
+    known = borders[borders <= last]
+    return int(random.choice(known)) if known.size else int(random.integers(last + 1))
+
+  def _predicted(
+    self, tokens_T: np.ndarray, function_T: np.ndarray, random: np.random.Generator
+  ) -> dict[str, np.ndarray]:
+    """order_BT, and what is predicted, of one row."""
+    count, parts = self._cfg.predictions, (slice(0, self._reuse), slice(self._reuse, self.length))
+    chosen_T, order_T = np.zeros(self.length, bool), np.zeros(self.length, np.int32)
+    for part, wanted, base in zip(parts, (count - count // 2, count // 2), (0, self.length + 1), strict=True):
+      n = part.stop - part.start
+      chosen_T[part] = self._chosen(tokens_T[part], wanted, random)
+      place = base + 1 + noise.order(n, self._cfg.chunk or n, random)
+      order_T[part] = np.where(chosen_T[part] | function_T[part], place, base)
+    at = np.flatnonzero(chosen_T & ~function_T)
+    pad = lambda x, dtype: np.pad(x, (0, count - len(x))).astype(dtype)
+    return dict(
+      order_BT=order_T, positions_BP=pad(at, np.int32), targets_BP=pad(tokens_T[at], np.int32),
+      weights_BP=pad(np.ones(len(at)), np.float32))  # fmt: skip
+
+  def _chosen(self, tokens_T: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    if self._cfg.spans == 'single':
+      return np.isin(np.arange(len(tokens_T)), random.permutation(len(tokens_T))[:count])
+    starts_T = self._starts_word(tokens_T) if self._starts_word else None
+    return noise.spans(len(tokens_T), count, random, starts_T, context=self._cfg.context)

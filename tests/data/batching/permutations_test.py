@@ -1,0 +1,160 @@
+"""Rows of XLNet: contiguous text that goes on, two segments, spans in random orders, rows read from their end."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+from lmx.data import noise
+from lmx.data.batching import permutations
+from lmx.data.corpus import Split
+from lmx.errors import InputError
+
+B, T, N = 4, 64, 4000
+CLS, SEP = N, N + 1
+CFG = permutations.Config(predictions=10)
+TOKENIZER = types.SimpleNamespace(
+  vocab_size=N + 2, cls_id=None, sep_id=None, token_id={'<cls>': CLS, '<sep>': SEP}.get,
+  starts_word=lambda ids: np.asarray(ids) % 3 == 0,
+)  # fmt: skip
+
+
+def make(cfg=CFG, *, train=True, seed=0, sentences=True, length=T):
+  """Token i is i, so that every token says where it stood; sentences of 7."""
+  starts = np.append(np.arange(0, N, 7), N) if sentences else None
+  split = Split('train', np.arange(N, dtype=np.uint32), np.array([0, N]), starts, None, {'tokens': N})
+  return permutations.Permutations(split, B, length, cfg=cfg, tokenizer=TOKENIZER, seed=seed, train=train)
+
+
+def test_rows_go_on_by_what_is_remembered():
+  batches = make()
+  rows = [batches(step) for step in range(batches.steps)]
+  half = N // 2
+  for step, batch in enumerate(rows):
+    first = batch['tokens_BT'][:, : T // 2]
+    for b, start in ((0, 0), (1, half)):  # forward rows, and the same parts read from their ends
+      np.testing.assert_array_equal(first[b], start + step * 32 + np.arange(32))
+      np.testing.assert_array_equal(first[b + 2], start + half - 1 - step * 32 - np.arange(32))
+    assert batch['backward_B'].tolist() == [False, False, True, True]
+    assert (batch['reset_B'] == (step == 0)).all()
+  assert batches(batches.steps)['reset_B'].all()  # the next epoch begins anew
+
+
+def test_a_row_is_text_and_two_segments_with_their_marks():
+  batches = make(dataclasses.replace(CFG, random_next_prob=0.5))
+  follows = []
+  for step in range(20):
+    batch = batches(step)
+    for b in range(B):
+      tokens_T, types_T = batch['tokens_BT'][b].astype(int), batch['types_BT'][b]
+      cut = int(np.flatnonzero(tokens_T == SEP)[0])
+      assert tokens_T[-1] == CLS and tokens_T[-2] == SEP and cut >= T // 2 + 1
+      assert types_T.tolist() == [0] * (cut + 1) + [1] * (T - cut - 2) + [2]
+      way = -1 if b >= 2 else 1
+      text, second = tokens_T[:cut], tokens_T[cut + 1 : -2]
+      assert (np.diff(text) == way).all() and (np.diff(second) == way).all()  # contiguous
+      assert (tokens_T[cut - 1] + (b < 2)) % 7 == 0  # A ends where a sentence does
+      follows.append(second[0] == text[-1] + way)
+      assert follows[-1] == (batch['next_B'][b] == 0) or second[0] == text[-1] + way
+  assert 0.35 < np.mean(follows) < 0.65
+  assert (make(dataclasses.replace(CFG, random_next_prob=0.0))(3)['next_B'] == 0).all()
+
+
+@pytest.mark.parametrize('spans', permutations.SPANS)
+def test_what_is_predicted_and_who_sees_whom(spans):
+  batches = make(dataclasses.replace(CFG, spans=spans))
+  for step in range(10):
+    batch = batches(step)
+    for b in range(B):
+      order_T, tokens_T = batch['order_BT'][b], batch['tokens_BT'][b]
+      used = batch['weights_BP'][b] > 0
+      at = batch['positions_BP'][b][used]
+      assert (np.diff(at) > 0).all() and used.sum() >= 10 - 3  # three marks may have been among those drawn
+      np.testing.assert_array_equal(batch['targets_BP'][b][used], tokens_T[at])
+      assert not np.isin(tokens_T[at], (CLS, SEP)).any()
+      marks = np.isin(tokens_T, (CLS, SEP))
+      first, second = order_T[:32], order_T[32:]
+      assert first.max() < second.min()  # the first part never sees the second
+      free_1, free_2 = first == 0, second == T + 1
+      placed = np.concatenate([~free_1, ~free_2])
+      np.testing.assert_array_equal(placed, marks | np.isin(np.arange(T), at) | (placed & ~np.isin(np.arange(T), at)))
+      assert len(set(order_T[placed])) == placed.sum()  # no two at one place
+      assert placed[at].all() and (at < 32).sum() == 5
+
+
+def test_orders_are_any_and_those_of_chunks_stay_in_their_chunk():
+  found = np.stack([noise.order(6, 6, noise.generator(0, 'x', i)) for i in range(400)])
+  assert len({tuple(row) for row in found}) > 250  # of 720
+  assert (np.sort(found, axis=1) == np.arange(6)).all()
+  assert np.abs(found.mean(0) - 2.5).max() < 0.35
+  chunked = noise.order(12, 4, noise.generator(0, 'x', 1))
+  assert (chunked // 4 == np.arange(12) // 4).all()
+
+
+@pytest.mark.parametrize('starts', [False, True])
+def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
+  starts_T = np.arange(300) % 3 == 0 if starts else None
+  lengths, total = np.zeros(6), 0
+  for i in range(100):
+    chosen = noise.spans(300, 40, noise.generator(1, 'spans', i), starts_T)
+    assert chosen.sum() == 40
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(int), [0]])))
+    begins, ends = edges[::2], edges[1::2]
+    if starts:
+      total += (begins % 3 == 0).mean()
+    for n in ends - begins:
+      lengths[min(n, 5)] += 1
+  assert lengths[1] > lengths[2] > lengths[4] > 0
+  if starts:
+    assert total / 100 > 0.75  # but for those drawn one by one at the end
+  assert noise.spans(10, 10, noise.generator(0, 'x')).all()
+
+
+def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
+  batches = make()
+  whole = batches(5)
+  for name, x in make()(5, slice(2, 4)).items():
+    np.testing.assert_array_equal(x, whole[name][2:4])
+  assert not np.array_equal(make(seed=1)(5)['order_BT'], whole['order_BT'])
+  assert not np.array_equal(batches(5 + batches.steps)['order_BT'], whole['order_BT'])  # new in each epoch
+
+
+def test_without_sentences_segments_end_anywhere():
+  cuts = {int(np.flatnonzero(make(sentences=False)(step)['tokens_BT'][0] == SEP)[0]) for step in range(20)}
+  assert len(cuts) > 8
+
+
+def test_a_measurement_ends_with_the_text():
+  batches = make(train=False)
+  assert batches.steps == (N // 2 - T) // 32 + 1
+  with pytest.raises(IndexError):
+    batches(batches.steps)
+
+
+@pytest.mark.parametrize(
+  'changes, words',
+  [
+    (dict(batching=permutations.Config(reuse=60)), 'no room for two segments'),
+    (dict(batching=permutations.Config(chunk=40, predictions=4)), 'no room'),
+    (dict(batching=permutations.Config(predictions=40)), 'more than half a row'),
+    (dict(batching=CFG, batch_size=3), 'even data.batch_size'),
+  ],
+)
+def test_sections_that_do_not_suit_are_refused(changes, words):
+  data = types.SimpleNamespace(**dict(length=T, eval_length=0, batch_size=B, eval_batch_size=0) | changes)
+  with pytest.raises(InputError, match=words):
+    permutations.check(data)
+
+
+def test_a_tokenizer_without_marks_is_refused():
+  bare = types.SimpleNamespace(vocab_size=N, cls_id=None, sep_id=None, token_id=lambda name: None)
+  with pytest.raises(InputError, match='special_tokens'):
+    permutations.mark(bare, 'cls')
+
+
+def test_a_text_too_short_is_refused():
+  with pytest.raises(InputError, match='too small'):
+    make(length=2048, cfg=dataclasses.replace(CFG, reuse=1024))

@@ -1,0 +1,139 @@
+"""XLNet against `XLNetLMHeadModel` of transformers, on random weights: orders, both streams, memory, padding."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.interop import huggingface
+from lmx.models import registry
+from lmx.types import Features
+
+torch = pytest.importorskip('torch')
+transformers = pytest.importorskip('transformers')
+
+pytestmark = pytest.mark.peer
+
+TOLERANCE = 1e-4
+B, T, P, V, D, F, H, M = 4, 9, 3, 71, 48, 56, 4, 6
+
+
+def _module(**given):
+  """Weights far from initialisation, biases and LayerNorm's gains too, so that every term counts."""
+  config = transformers.XLNetConfig(
+    vocab_size=V, d_model=D, n_head=H, n_layer=3, d_inner=F, dropout=0.0, mem_len=M, ff_activation='gelu',
+    use_mems_train=True, use_mems_eval=True, **given,
+  )  # fmt: skip
+  module = transformers.XLNetLMHeadModel(config)
+  generator = torch.Generator().manual_seed(0)
+  with torch.no_grad():
+    for name, p in module.named_parameters():
+      p.copy_((1.0 if name.endswith('layer_norm.weight') else 0.0) + 0.15 * torch.randn(p.shape, generator=generator))
+  return module.train()
+
+
+def _config(**changes):
+  return registry.get('xlnet').Config(
+    V=V, D=D, F=F, H=H, N=3, M=M, gelu='erf', dropout=0.0, dropout_attention=0.0, fidelity='paper', **changes
+  )
+
+
+def _batch(seed, padded):
+  """A segment whose orders leave some tokens to be seen by all; P tokens of each row are predicted."""
+  rng = np.random.default_rng(seed)
+  lengths_B = np.array([T, T, T - 2, T - 3]) if padded else np.full(B, T)
+  order_BT = np.zeros((B, T), np.int32)
+  positions_BP = np.stack([np.sort(rng.permutation(n)[:P]) for n in lengths_B]).astype(np.int32)
+  np.put_along_axis(order_BT, positions_BP, rng.permuted(np.tile(1 + np.arange(P), (B, 1)), axis=1), axis=1)
+  valid_BT = np.arange(T) < lengths_B[:, None]
+  return {
+    'tokens_BT': rng.integers(0, V, (B, T)).astype(np.int32), 'types_BT': np.sort(rng.integers(0, 3, (B, T)), axis=1),
+    'order_BT': order_BT, 'positions_BP': positions_BP, 'valid_BT': valid_BT,
+    'targets_BP': rng.integers(0, V, (B, P)).astype(np.int32),
+  }  # fmt: skip
+
+
+def _theirs(batch):
+  """The order as masks, and where the query stream's rows are."""
+  order_BT, at_BP = batch['order_BT'], batch['positions_BP']
+  # There row i of a target is masked by the strict order for both streams, and the content stream sees itself.
+  target_BT = (np.arange(T) == at_BP[..., None]).any(1)
+  reach_BT = np.where(target_BT, order_BT, order_BT + 1)
+  hidden_BTT = (order_BT[:, None] >= reach_BT[:, :, None]).astype(np.float32)
+  return {
+    'input_ids': torch.tensor(batch['tokens_BT']).long(), 'token_type_ids': torch.tensor(batch['types_BT']).long(),
+    'attention_mask': torch.tensor(batch['valid_BT']).float(), 'perm_mask': torch.tensor(hidden_BTT),
+    'target_mapping': torch.nn.functional.one_hot(torch.tensor(at_BP).long(), T).float(),
+  }  # fmt: skip
+
+
+def _tensors(module, get=lambda p: p):
+  return {name: get(p).detach().numpy() for name, p in module.named_parameters() if get(p) is not None}
+
+
+def near(a, b, scale=1.0, message=''):
+  np.testing.assert_allclose(a, np.asarray(b), rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=message)
+
+
+@pytest.mark.parametrize('padded', [False, True])
+@pytest.mark.parametrize(
+  'given, changes',
+  [({}, {}), (dict(clamp_len=4), dict(clamp=4)), (dict(reuse_len=4), dict(reuse=4)), (dict(bi_data=True), {})],
+  ids=str,
+)
+def test_equals_transformers_over_two_segments(given, changes, padded):
+  module, cfg, model = _module(**given), _config(**changes), registry.get('xlnet')
+  params = huggingface.from_hf('xlnet', cfg, _tensors(module))['model']
+  mems, state = None, model.init_state(cfg, B)
+
+  def loss(params, state, batch):
+    features, state = model.apply(cfg, params, batch, state, all_layers=True)
+    nll_BP = model.nll(cfg, params, Features(features.query_BPD), batch['targets_BP'])
+    return nll_BP.sum(), (model.logits(cfg, params, Features(features.query_BPD)), features, state)
+
+  run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+  for seed in range(2 if not padded else 1):  # their memory takes in padding
+    batch = _batch(seed, padded)
+    if given.get('bi_data'):
+      batch['backward_B'] = np.arange(B) >= B // 2
+    module.zero_grad()
+    out = module(**_theirs(batch), mems=mems, output_hidden_states=True)
+    log_p_BPV = torch.log_softmax(out.logits, -1)
+    picked_BP = torch.gather(log_p_BPV, 2, torch.tensor(batch['targets_BP']).long()[..., None])[..., 0]
+    (-picked_BP.sum()).backward()
+    (_, (scores_BPV, features, new)), gradient = run(params, state, batch)
+    near(scores_BPV, out.logits.detach())
+    real = batch['valid_BT']
+    content = out.hidden_states[::2]  # theirs alternate: content, query
+    for ours, other in zip(features.layers, content, strict=True):
+      near(np.asarray(ours)[real], other.detach().numpy()[real])
+    expected = huggingface.from_hf('xlnet', cfg, _filled(module))['model']
+    scale = max(np.abs(x).max() for x in jax.tree.leaves(expected))
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(gradient), jax.tree.leaves(expected), strict=True):
+      near(a, b, scale, jax.tree_util.keystr(path))
+    state, mems = new, out.mems
+    for ours, other in zip(new['layers'], out.mems, strict=True):
+      if not padded:
+        near(ours[:, -other.shape[0] :], other.transpose(0, 1))
+
+
+def _filled(module):
+  """Gradients by name, zeros where a parameter has none."""
+  return {n: (torch.zeros_like(p) if p.grad is None else p.grad).numpy() for n, p in module.named_parameters()}
+
+
+def test_equals_transformers_without_an_order():
+  """One stream, padding and segments, as in fine-tuning."""
+  module, cfg, model = _module().eval(), _config(), registry.get('xlnet')
+  params = huggingface.from_hf('xlnet', cfg, _tensors(module))['model']
+  batch = _batch(3, True)
+  theirs = {k: v for k, v in _theirs(batch).items() if k not in ('perm_mask', 'target_mapping')}
+  with torch.no_grad():
+    expected = module(**theirs, use_mems=False).logits.numpy()
+  given = {k: batch[k] for k in ('tokens_BT', 'types_BT', 'valid_BT')}
+  features, _ = model.apply(cfg, params, given, ())
+  real = batch['valid_BT']
+  near(np.asarray(model.logits(cfg, params, features))[real], expected[real])
+  assert features.query_BPD is None and jnp.isfinite(features.last_BTD).all()
