@@ -56,6 +56,13 @@ PRESETS = {
     'transformer:tiny', ('V=8000', 'D=256', 'F=1024', 'encoder_layers=3', 'decoder_layers=3'), 32, 32, 'adam'
   ),
   'rnnsearch': Preset('seq2seq:rnnsearch_small', ('V=10000',), 64, 16, 'adam'),
+  'transformer_xl': Preset(
+    'transformer_xl:wt103_base',
+    ('V=10000', 'cutoffs=(2000,5000)', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=128'), 8, 128, 'adam', 0.25,
+  ),
+  'xlnet': Preset(
+    'xlnet:base', ('V=8000', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=64', 'reuse=64', 'gelu=erf'), 8, 128, 'adamw'
+  ),
   'lstm1150': Preset('rnn_lm:medium', ('E=1150', 'D=1150'), 40, 70, 'sgd', 0.25),  # width of arXiv 1708.02182
 }
 
@@ -231,8 +238,13 @@ def peer_spec(subject: Subject) -> dict[str, Any]:
     return _translator_spec(subject, 'marian', cfg.dropout) | {'N': cfg.encoder_layers, 'H': cfg.H, 'F': cfg.F}
   if name == 'seq2seq' and (cfg.design, cfg.cell, cfg.score, cfg.N) == ('bahdanau', 'gru', 'additive', 2):
     return _translator_spec(subject, 'rnnsearch', 0.0) | {field: getattr(cfg, field) for field in ('E', 'A', 'maxout')}
+  if name == 'xlnet' or (name == 'transformer_xl' and not cfg.untie and cfg.positions == 'sinusoids'):
+    return _with_memory_spec(subject, name)
   if name not in _DROPOUT:
-    others = ('awd_lstm (LSTM, tied)', 'transformer (post-norm)', 'seq2seq (rnnsearch with the cell gru)')
+    others = (
+      'awd_lstm (LSTM, tied)', 'transformer (post-norm)', 'seq2seq (rnnsearch with the cell gru)', 'xlnet',
+      'transformer_xl (sinusoids, untie=false)',
+    )  # fmt: skip
     raise InputError(f'the peer has no model "{name}" like this one; it has {", ".join([*_DROPOUT, *others])}')
   rates = {getattr(cfg, field) for field in _DROPOUT[name]}
   optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
@@ -257,6 +269,12 @@ def _translator_spec(subject: Subject, kind: str, dropout: float) -> dict[str, A
     'kind': kind, 'V': cfg.V, 'D': cfg.D, 'dropout': dropout, 'batch': subject.batch, 'length': subject.length,
     'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
   }  # fmt: skip
+
+
+def _with_memory_spec(subject: Subject, kind: str) -> dict[str, Any]:
+  cfg = subject.task.cfg
+  fields = ('N', 'H', 'F', 'M') + (('cutoffs', 'div_val') if kind == 'transformer_xl' else ('reuse',))
+  return _translator_spec(subject, kind, cfg.dropout) | {field: getattr(cfg, field) for field in fields}
 
 
 def _awd_lstm_spec(subject: Subject) -> dict[str, Any]:

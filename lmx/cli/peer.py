@@ -1,6 +1,7 @@
 """The same training step in PyTorch, run by another interpreter, for `lmx bench --peer=/path/to/python`.
 
-It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2, bert and marian:
+It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2, bert, marian and the two
+that have a memory:
   /path/to/python peer.py < requests.jsonl
 
 Protocol: one JSON object per line on standard input, one answer per line on standard output. The end of the input
@@ -12,12 +13,16 @@ ends the program; what libraries print goes to standard error.
                "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias), "awd_lstm" (PyTorch's
                LSTM kernel layer by layer, the last of width E, with the dropouts and penalties of Merity et al. 2018),
                "marian" (transformers MarianMTModel, a Transformer) or "rnnsearch" (torch.nn's GRU in both directions,
-               then a GRU cell that looks at it, Bahdanau et al. 2015); these two read as many source tokens
+               then a GRU cell that looks at it, Bahdanau et al. 2015); these two read as many source tokens;
+               "transformer_xl" (TransfoXLLMHeadModel of transformers before 5) or "xlnet" (XLNetLMHeadModel, a sixth
+               of the tokens predicted in a random order), both with a memory
    V, D, N     vocabulary, width, layers; marian: N of the encoder and as many of the decoder
    A, maxout   rnnsearch: widths of the alignment and of the deep output
    E           embedding width of the recurrent kinds (D)
    tied        recurrent kinds: the output matrix is the embedding (false)
-   H, F        gpt2, bert, marian: heads; width of the feed-forward layer (4 D)
+   H, F        of Transformers: heads; width of the feed-forward layer (4 D)
+   M           transformer_xl, xlnet: positions remembered; reuse: xlnet: positions of a row that are
+   cutoffs, div_val  transformer_xl: clusters of the vocabulary
    predictions bert: positions predicted per row (15% of the length)
    dropout     rate, of every kind that the model has (0); awd_lstm: the five rates as {"input": 0.4, ...}
    alpha, beta awd_lstm: factors of the two activation penalties
@@ -43,7 +48,8 @@ import sys
 import time
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
-KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch')
+KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch', 'transformer_xl',
+         'xlnet')  # fmt: skip
 
 
 def _recurrent(spec, torch):
@@ -211,6 +217,63 @@ def _rnnsearch(spec, torch):
   return modules, loss
 
 
+def _transformer_xl(spec, torch):
+  """Builds (model, loss function) of Transformer-XL."""
+  from transformers.models.deprecated import transfo_xl
+
+  # transformers 4.57 calls `x.type_as(dtype=...)`, which torch does not know.
+  torch.Tensor.type_as = lambda x, other=None, dtype=None: x.to(other.dtype if dtype is None else dtype)
+  D, H = spec['D'], spec['H']
+  model = transfo_xl.TransfoXLLMHeadModel(
+    transfo_xl.TransfoXLConfig(
+      vocab_size=spec['V'], cutoffs=list(spec['cutoffs']), div_val=spec['div_val'], d_model=D, d_embed=D, n_head=H,
+      d_head=D // H, d_inner=spec['F'], n_layer=spec['N'], mem_len=spec['M'], clamp_len=-1, same_length=False,
+      dropout=spec['dropout'], dropatt=0.0, untie_r=False,
+    )
+  )  # fmt: skip
+  mems = None
+
+  def loss():
+    nonlocal mems
+    tokens_BT = torch.randint(spec['V'], (spec['batch'], spec['length'] + 1))
+    hidden, mems = model.transformer(tokens_BT[:, :-1], mems=mems)[:2]
+    # Its loss shifts the labels by one, so one place is put before them and one after the outputs.
+    return model.crit(torch.cat([hidden, hidden[:, -1:]], 1), tokens_BT).mean()
+
+  return model, loss
+
+
+def _xlnet(spec, torch):
+  """Builds (model, loss function) of XLNet: both streams, a sixth of the tokens predicted."""
+  import transformers
+
+  B, T = spec['batch'], spec['length']
+  P = max(1, T // 6)
+  model = transformers.XLNetLMHeadModel(
+    transformers.XLNetConfig(
+      vocab_size=spec['V'], d_model=spec['D'], n_head=spec['H'], n_layer=spec['N'], d_inner=spec['F'],
+      dropout=spec['dropout'], mem_len=spec['M'], reuse_len=spec['reuse'] or None, use_mems_train=True,
+      ff_activation='gelu',
+    )
+  )  # fmt: skip
+  types_BT = (torch.arange(T) >= T // 2).long().expand(B, T)
+  mems = None
+
+  def loss():
+    nonlocal mems
+    tokens_BT, places_BP = torch.randint(spec['V'], (B, T)), torch.rand(B, T).topk(P).indices
+    order_BT = torch.zeros(B, T).scatter(1, places_BP, torch.arange(1.0, P + 1).expand(B, P))
+    reach_BT = torch.where(order_BT > 0, order_BT, order_BT + 1)
+    found = model(
+      tokens_BT, token_type_ids=types_BT, perm_mask=(order_BT[:, None] >= reach_BT[:, :, None]).float(),
+      target_mapping=torch.nn.functional.one_hot(places_BP, T).float(), mems=mems,
+    )  # fmt: skip
+    mems = found.mems
+    return torch.nn.functional.cross_entropy(found.logits.flatten(0, 1), tokens_BT.gather(1, places_BP).flatten())
+
+  return model, loss
+
+
 def build(spec):
   """Returns (parameters, function that runs one training step and returns its loss, answer to the request)."""
   import torch
@@ -219,7 +282,8 @@ def build(spec):
   if spec['kind'] not in KINDS:
     raise ValueError(f'unknown kind "{spec["kind"]}"; known: {", ".join(KINDS)}')
   torch.set_num_threads(spec['threads'])
-  special = {'gpt2': _gpt2, 'bert': _bert, 'awd_lstm': _awd_lstm, 'marian': _marian, 'rnnsearch': _rnnsearch}
+  special = {'gpt2': _gpt2, 'bert': _bert, 'awd_lstm': _awd_lstm, 'marian': _marian, 'rnnsearch': _rnnsearch,
+             'transformer_xl': _transformer_xl, 'xlnet': _xlnet}  # fmt: skip
   model, loss_of = special.get(spec['kind'], _recurrent)(spec, torch)
   model.train()
   weights = list(model.parameters())

@@ -39,7 +39,7 @@ def test_presets_exist(name):
   assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
   kinds = {
     'gpt2': 'gpt2', 'bert': 'bert', 'rnn_lm': 'lstm', 'awd_lstm': 'awd_lstm', 'transformer': 'marian',
-    'seq2seq': 'rnnsearch',
+    'seq2seq': 'rnnsearch', 'transformer_xl': 'transformer_xl', 'xlnet': 'xlnet',
   }  # fmt: skip
   assert spec['kind'] == kinds[preset.model.split(':')[0]]
 

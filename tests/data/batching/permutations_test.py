@@ -94,6 +94,17 @@ def test_orders_are_any_and_those_of_chunks_stay_in_their_chunk():
   assert (chunked // 4 == np.arange(12) // 4).all()
 
 
+def test_a_span_is_n_long_with_a_probability_in_proportion_to_1_over_n():
+  """Of a text so long that no token is drawn by itself."""
+  lengths = np.zeros(6)
+  for i in range(200):
+    chosen = noise.spans(3000, 60, noise.generator(1, 'spans', i))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(int), [0]])))
+    lengths += np.bincount(np.minimum(edges[1::2] - edges[::2], 5), minlength=6)
+  expected = 1 / np.arange(1, 6)
+  np.testing.assert_allclose(lengths[1:] / lengths.sum(), expected / expected.sum(), atol=0.03)
+
+
 @pytest.mark.parametrize('starts', [False, True])
 def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
   starts_T = np.arange(300) % 3 == 0 if starts else None
