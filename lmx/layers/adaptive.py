@@ -152,11 +152,15 @@ class _Table(NamedTuple):
 
 def _tables(sizes: Sizes, given: Params, output: Params) -> list[_Table]:
   """For the head, with the entries of the other clusters at its end, and for each tail."""
-  tables = []
-  for i, cluster in enumerate(sizes.clusters):
-    ending = f'_{i}' if sizes.div_val > 1 else ''
-    words = slice(None) if sizes.div_val > 1 else slice(cluster.start, cluster.end)
-    rows_IJ, bias_I = given[f'tokens{ending}'][words], output[f'bias{ending}'][words]
+  tables, count = [], len(sizes.clusters)
+  if sizes.div_val > 1:
+    endings = [f'_{i}' for i in range(count)]
+    parts = [(given[f'tokens{ending}'], output[f'bias{ending}']) for ending in endings]
+  else:  # `split`, whose gradient is put together, and not added up as that of slices
+    endings, words = [''] * count, [cluster.end - cluster.start for cluster in sizes.clusters]
+    both = (jax.lax.split(given['tokens'], words), jax.lax.split(output['bias'], words))
+    parts = list(zip(*both, strict=True))
+  for i, (ending, (rows_IJ, bias_I)) in enumerate(zip(endings, parts, strict=True)):
     if i == 0 and sizes.cutoffs:
       rows_IJ = jnp.concatenate([rows_IJ, output['clusters']['kernel']])
       bias_I = jnp.concatenate([bias_I, output['clusters']['bias']])
