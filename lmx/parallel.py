@@ -33,13 +33,14 @@ ROWS = PartitionSpec(('data', 'fsdp'))
 # along its inputs, attention along its heads, and embedding and output along the vocabulary. A dimension that the axis
 # does not divide stays whole, and so do recurrent layers, whose loop would communicate at every time step.
 TENSOR_RULES: tuple[Rule, ...] = (
-  (r'attention/qkv/kernel$', (None, None, 'tensor', None)),
+  (r'attention/qkv(/kernel)?$', (None, None, 'tensor', None)),
   (r'attention/qkv/bias$', (None, 'tensor', None)),
-  (r'(attention|cross)/q/kernel$', (None, 'tensor', None)),
+  (r'(attention|cross)/[qr]/kernel$', (None, 'tensor', None)),
   (r'(attention|cross)/q/bias$', ('tensor', None)),
   (r'(attention|cross)/kv/kernel$', (None, None, 'tensor', None)),
   (r'(attention|cross)/kv/bias$', (None, 'tensor', None)),
   (r'(attention|cross)/out/kernel$', ('tensor', None, None)),
+  (r'(attention|bias)/[uvs](_HK)?$', ('tensor', None)),
   (r'mlp/in/kernel$', (None, 'tensor')),
   (r'mlp/in/bias$', ('tensor',)),
   (r'mlp/out/kernel$', ('tensor', None)),
