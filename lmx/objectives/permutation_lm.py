@@ -111,7 +111,8 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 def protocol(cfg: Config, data, batches) -> list[str]:
   """What is predicted, and whether the memory goes on."""
-  words = [f'{data.batching.predictions} tokens of a row predicted in a random order']
+  del data
+  words = [f'{batches.predictions} tokens of a row predicted in a random order']
   return words + (['memory carried over the whole split'] if batches.stateful and cfg.stateful else [])
 
 

@@ -35,9 +35,9 @@ class Config:
   Attributes:
     reuse: tokens of a row that are contiguous text, and are remembered; 0 is half of data.length.
     chunk: tokens that are permuted among themselves, at most `reuse`; 0 is as many as `reuse`.
-    predictions: tokens of a row that are predicted; 85 of 512 in the release.
+    predictions: tokens of a row that are predicted; 0 is one in `context`, 85 of 512 as in the release.
     spans: 'released' and 'paper' predict spans (lmx/data/noise.py), 'single' tokens by themselves.
-    context: K: one token in so many is predicted.
+    context: K, of which spans of 1/K are predicted.
     bidirectional: half of the rows are read from their end.
     random_next_prob: share of rows whose segment B does not follow A.
   """
@@ -45,7 +45,7 @@ class Config:
   name: str = 'permutations'
   reuse: int = 0
   chunk: int = 0
-  predictions: int = 85
+  predictions: int = 0
   spans: str = 'released'
   context: int = 6
   bidirectional: bool = True
@@ -53,7 +53,7 @@ class Config:
 
   def __post_init__(self):
     check_choice('data.batching.spans', self.spans, SPANS)
-    check_least('data.batching', self, reuse=0, chunk=0, predictions=2, context=1)
+    check_least('data.batching', self, reuse=0, chunk=0, predictions=0, context=1)
     check_share('data.batching.random_next_prob', self.random_next_prob)
 
 
@@ -65,8 +65,9 @@ def check(data: Any) -> None:
     if length - reuse < 5 or cfg.chunk > reuse:
       raise InputError(f'data.length {length} has no room for two segments after data.batching.reuse = {reuse} tokens, '
                        f'or data.batching.chunk = {cfg.chunk} is more than that')  # fmt: skip
-    if cfg.predictions > min(reuse, length - reuse - 3):
-      raise InputError(f'data.batching.predictions is {cfg.predictions}, more than half a row of {length} has')
+    if not 2 <= _predictions(cfg, length) <= 2 * min(reuse, length - reuse - 3):
+      raise InputError(f'{_predictions(cfg, length)} tokens of a row of {length} are to be predicted; both '
+                       'parts must have one at least, and room for all (data.batching.predictions)')  # fmt: skip
   if cfg.bidirectional and (data.batch_size % 2 or data.eval_batch_size % 2):
     raise InputError('data.batching.bidirectional needs an even data.batch_size (and data.eval_batch_size)')
 
@@ -76,6 +77,10 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permuta
   return Permutations(
     corpus.splits[split], *sizes(data, train), cfg=data.batching, tokenizer=corpus.tokenizer, seed=seed, train=train
   )  # fmt: skip
+
+
+def _predictions(cfg: Config, length: int) -> int:
+  return cfg.predictions or length // cfg.context
 
 
 def mark(tokenizer: Any, name: str) -> int:
@@ -90,7 +95,11 @@ def mark(tokenizer: Any, name: str) -> int:
 
 
 class Permutations(Batches):
-  """See the module's docstring; `next_B` is 1 where segment B is a random one."""
+  """See the module's docstring; `next_B` is 1 where segment B is a random one.
+
+  Attributes:
+    predictions: tokens of a row that are predicted.
+  """
 
   stateful = True
 
@@ -98,7 +107,7 @@ class Permutations(Batches):
     self, split: Any, batch_size: int, length: int, *, cfg: Config, tokenizer: Any, seed: int, train: bool
   ):
     super().__init__(split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=False)
-    self._cfg, self._reuse = cfg, cfg.reuse or length // 2
+    self._cfg, self._reuse, self.predictions = cfg, cfg.reuse or length // 2, _predictions(cfg, length)
     self._cls, self._sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
     self._starts_word = tokenizer.starts_word if cfg.spans == 'released' else None
     sentences = split.sentences if split.sentences is not None else split.offsets
@@ -155,7 +164,7 @@ class Permutations(Batches):
     self, tokens_T: np.ndarray, function_T: np.ndarray, random: np.random.Generator
   ) -> dict[str, np.ndarray]:
     """order_BT, and what is predicted, of one row."""
-    count, parts = self._cfg.predictions, (slice(0, self._reuse), slice(self._reuse, self.length))
+    count, parts = self.predictions, (slice(0, self._reuse), slice(self._reuse, self.length))
     chosen_T, order_T = np.zeros(self.length, bool), np.zeros(self.length, np.int32)
     for part, wanted, base in zip(parts, (count - count // 2, count // 2), (0, self.length + 1), strict=True):
       n = part.stop - part.start

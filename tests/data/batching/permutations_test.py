@@ -150,7 +150,8 @@ def test_a_measurement_ends_with_the_text():
   [
     (dict(batching=permutations.Config(reuse=60)), 'no room for two segments'),
     (dict(batching=permutations.Config(chunk=40, predictions=4)), 'no room'),
-    (dict(batching=permutations.Config(predictions=40)), 'more than half a row'),
+    (dict(batching=permutations.Config(predictions=70)), '70 tokens of a row of 64'),
+    (dict(batching=permutations.Config(context=60)), '1 tokens of a row of 64'),
     (dict(batching=CFG, batch_size=3), 'even data.batch_size'),
   ],
 )
