@@ -129,17 +129,18 @@ class Permutations(Batches):
     random = noise.generator(self._seed, 'permutations', epoch, example)
     step, number = divmod(example, self.batch_size)
     start, end = self._edges[number % self._streams : number % self._streams + 2].tolist()
-    text, borders = self._tokens[start:end], self._borders[(self._borders > start) & (self._borders < end)] - start
-    if number >= self._streams:
-      text, borders = text[::-1], (end - start - borders)[::-1]
+    borders = self._borders[(self._borders > start) & (self._borders < end)] - start
+    backward = number >= self._streams
+    if backward:
+      borders = (end - start - borders)[::-1]
     first, room = step * self._reuse, self.length - self._reuse - 3
     begin = first + self._reuse
     cuts = borders[(borders > begin) & (borders < begin + room)]
     a = int(random.choice(cuts)) - begin if cuts.size else int(random.integers(1, room))
     follows = random.random() >= self._cfg.random_next_prob
-    b = begin + a if follows else self._elsewhere(borders, len(text) - (room - a), random)
+    b = begin + a if follows else self._elsewhere(borders, end - start - (room - a), random)
     position = np.concatenate([np.arange(first, begin + a), np.arange(b, b + room - a)])
-    words = self._read_row(text, position)
+    words = self._read(end - 1 - position if backward else start + position)
     cut = self._reuse + a
     tokens_T = np.concatenate([words[:cut], [self._sep], words[cut:], [self._sep, self._cls]]).astype(np.int32)
     types_T = np.repeat([0, 1, 2], [cut + 1, room - a + 1, 1]).astype(np.int32)
@@ -147,13 +148,6 @@ class Permutations(Batches):
     function_T[[cut, -2, -1]] = True
     row = dict(tokens_BT=tokens_T, types_BT=types_T, next_B=np.array(not follows, np.int32))
     return row | self._predicted(tokens_T, function_T, random)
-
-  def _read_row(self, text: np.ndarray, position: np.ndarray) -> np.ndarray:
-    tokens = text[position]
-    if tokens.max() >= self._vocab_size:
-      raise InputError(f'split {self._split} has token id {tokens.max()}, but the vocabulary has {self._vocab_size} '
-                       'entries: the tokenizer is not the one that made this data')  # fmt: skip
-    return tokens
 
   def _elsewhere(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
     """Where a random segment B begins: at the border of a sentence up to `last`, if there is one."""
