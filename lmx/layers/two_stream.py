@@ -5,7 +5,7 @@ not after its own. The query stream g, which has rows only at positions that are
 and not its own token. Both use the same weights, and keys and values are made of [memory; h] alone. So both go through
 a layer as one array [h; g], T + P rows long; only attention tells them apart.
 
-The order is a number for each position (`Streams.order_BT`): tokens that all may see have 0, the others the places 1,
+The order is a number for each position (a batch's `order_BT`): tokens that all may see have 0, the others the places 1,
 2, ... in which they are predicted. Positions are counted from the query as in Transformer-XL (lmx/layers/relative.py),
 here in both directions; for rows that are read from their end distances change sign. To the score comes a segment term,
 (q + s) · e, e being one of two vectors: for keys of the query's own segment and of any other (section 2.5).
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from lmx.layers import masks, regularize, relative_dot
 from lmx.layers.relative import remember
 from lmx.layers.transformer import Projection, SelfAttention
-from lmx.types import Array
+from lmx.types import Array, Batch
 
 
 class Streams(NamedTuple):
@@ -33,43 +33,62 @@ class Streams(NamedTuple):
 
   Attributes:
     encoding_RD: sinusoids of the distances S - 1 to 1 - T.
-    order_BT: place of each token in the order of prediction, 0 where all may see it; None: all may see all.
     positions_BP: positions of the query stream, or None without one.
-    types_BT: segment of each token, or None without segments; a memory is of segment 0.
-    valid_BT: real tokens, or None for all.
-    filled_B: how many of the memory's last places are to be looked at, or None for all.
+    seen_BXS: which keys each row may look at (`visible`), or None for all.
+    other_BXS: whether a key is of another segment than the row (`other_segment`), or None without segments.
+    count_B: real tokens of each row, or None for all.
     backward_B: rows that are read from their end, or None.
     biases: {'u', 'v', 's'} (H, K) of all layers, None where each has its own.
   """
 
   encoding_RD: Array
-  order_BT: Array | None = None
   positions_BP: Array | None = None
-  types_BT: Array | None = None
-  valid_BT: Array | None = None
-  filled_B: Array | None = None
+  seen_BXS: Array | None = None
+  other_BXS: Array | None = None
+  count_B: Array | None = None
   backward_B: Array | None = None
   biases: Any = None
 
 
-def visible(look: Streams, T: int, M: int) -> Array | None:
-  """Which keys each row of [h; g] may look at, (B, X, S); None where all may."""
-  if look.order_BT is None and look.valid_BT is None and (look.filled_B is None or not M):
+def visible(batch: Batch, M: int, filled_B: Array | None) -> Array | None:
+  """Which keys each row of [h; g] may look at, (B, X, S); None where all may.
+
+  Args:
+    batch: tokens_BT; order_BT with positions_BP, and valid_BT, where there are any.
+    M: places of the memory.
+    filled_B: how many of its last places hold something; None: all.
+  """
+  order_BT, valid_BT = batch.get('order_BT'), batch.get('valid_BT')
+  if order_BT is None and valid_BT is None and (filled_B is None or not M):
     return None
-  B = next(len(x) for x in (look.order_BT, look.valid_BT, look.filled_B) if x is not None)
-  order_BT = jnp.zeros((B, T), jnp.int32) if look.order_BT is None else look.order_BT
-  seen_BXT = order_BT[:, None] <= order_BT[:, :, None]
-  if look.positions_BP is not None:
-    own_BP = jnp.take_along_axis(order_BT, look.positions_BP, axis=1)
+  B, T = batch['tokens_BT'].shape
+  place_BT = jnp.zeros((B, T), jnp.int32) if order_BT is None else order_BT
+  seen_BXT = place_BT[:, None] <= place_BT[:, :, None]
+  if order_BT is not None:
+    own_BP = jnp.take_along_axis(order_BT, batch['positions_BP'], axis=1)
     seen_BXT = jnp.concatenate([seen_BXT, order_BT[:, None] < own_BP[:, :, None]], axis=1)
-  if look.valid_BT is not None:
-    seen_BXT &= look.valid_BT[:, None]
+  if valid_BT is not None:
+    seen_BXT &= valid_BT[:, None]
   if not M:
     return seen_BXT
-  filled_B = jnp.full(B, M, jnp.int32) if look.filled_B is None else look.filled_B
+  filled_B = jnp.full(B, M, jnp.int32) if filled_B is None else filled_B
   memory_BM = jnp.arange(M)[None] >= M - filled_B[:, None]
   memory_BXM = jnp.broadcast_to(memory_BM[:, None], (*seen_BXT.shape[:2], M))
   return jnp.concatenate([memory_BXM, seen_BXT], axis=2)
+
+
+def other_segment(batch: Batch, M: int) -> Array | None:
+  """Whether a key is of another segment than the row of [h; g], (B, X, S); None without `types_BT`.
+
+  A memory of M places is of segment 0.
+  """
+  types_BT = batch.get('types_BT')
+  if types_BT is None:
+    return None
+  rows_BX = types_BT
+  if 'order_BT' in batch:
+    rows_BX = jnp.concatenate([rows_BX, jnp.take_along_axis(types_BT, batch['positions_BP'], axis=1)], axis=1)
+  return rows_BX[:, :, None] != jnp.pad(types_BT, ((0, 0), (M, 0)))[:, None]
 
 
 def _by_row(shape: str, b_BTHK: Array, r: Array) -> Array:
@@ -124,10 +143,8 @@ class TwoStreamAttention(SelfAttention):
       memory_BMD = cache.astype(dtype)
       k_BSHK = jnp.concatenate([project(memory_BMD, 1), k_BSHK], axis=1)
       v_BSHK = jnp.concatenate([project(memory_BMD, 2), v_BSHK], axis=1)
-      count_B = None if look.valid_BT is None else jnp.sum(look.valid_BT, axis=1, dtype=jnp.int32)
       kept = self.keep or T
-      count_B = None if count_B is None else jnp.minimum(count_B, kept)
-      cache = remember(cache, h_BTD[:, :kept], count_B)
+      cache = remember(cache, h_BTD[:, :kept], None if look.count_B is None else jnp.minimum(look.count_B, kept))
     S = k_BSHK.shape[1]
     biases = look.biases if not self.untied else {name: own(name, H, K) for name in ('u', 'v', 's')}
     biased = lambda name: (q_BXHK + biases[name].astype(dtype)) * scale
@@ -139,25 +156,15 @@ class TwoStreamAttention(SelfAttention):
       r = jnp.where(look.backward_B[:, None, None, None], to_r(look.encoding_RD * sign_D)[None], r[None])
     a_BHXS = product('BXHK,BSHK->BHXS', biased('u'), k_BSHK) + distances(biased('v'), r, T, S, look.positions_BP)
     types_2HK = own('types', 2, H, K)
-    if look.types_BT is not None:
+    if look.other_BXS is not None:
       e_BHX2 = product('BXHK,CHK->BHXC', biased('s'), types_2HK)
-      a_BHXS += jnp.where(_other(look, S)[:, None], e_BHX2[..., 1:], e_BHX2[..., :1])
-    mask_BXS = visible(look, T, S - T)
-    if mask_BXS is not None:
-      a_BHXS = jnp.where(mask_BXS[:, None], a_BHXS, masks.HIDDEN)
+      a_BHXS += jnp.where(look.other_BXS[:, None], e_BHX2[..., 1:], e_BHX2[..., :1])
+    if look.seen_BXS is not None:
+      a_BHXS = jnp.where(look.seen_BXS[:, None], a_BHXS, masks.HIDDEN)
     p_BHXS = jax.nn.softmax(a_BHXS, axis=-1)
-    if mask_BXS is not None:  # the first in the order may see no key at all, and then not all of them alike
-      p_BHXS = jnp.where(mask_BXS[:, None], p_BHXS, 0.0)
+    if look.seen_BXS is not None:  # the first in the order may see no key at all, and then not all of them alike
+      p_BHXS = jnp.where(look.seen_BXS[:, None], p_BHXS, 0.0)
     p_BHXS = regularize.dropout(p_BHXS, self.rate, key)
     o_BXHK = jnp.einsum('BHXS,BSHK->BXHK', p_BHXS.astype(dtype), v_BSHK)
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BXHK), cache
 
-
-def _other(look: Streams, S: int) -> Array:
-  """Whether a key is of another segment than the row of [h; g], (B, X, S)."""
-  types_BT: Any = look.types_BT
-  keys_BS = jnp.pad(types_BT, ((0, 0), (S - types_BT.shape[1], 0)))
-  rows_BX = types_BT
-  if look.positions_BP is not None:
-    rows_BX = jnp.concatenate([rows_BX, jnp.take_along_axis(types_BT, look.positions_BP, axis=1)], axis=1)
-  return rows_BX[:, :, None] != keys_BS[:, None]

@@ -182,7 +182,7 @@ def apply(
   if 'documents_BT' in batch:
     raise InputError('xlnet: attention does not tell packed documents (documents_BT) apart; take another data.batching')
   tokens_BT = batch['tokens_BT']
-  B, T = tokens_BT.shape
+  T = tokens_BT.shape[1]
   embed_key, encoding_key, last_key, layers_key = regularize.split(key, 4)
   x_BXD = embed.lookup(params['embed']['tokens'], tokens_BT, cfg.dtype)
   positions_BP = batch['positions_BP'] if 'order_BT' in batch else None
@@ -190,10 +190,12 @@ def apply(
     mask_D = params['embed']['mask'].astype(cfg.dtype)
     x_BXD = jnp.concatenate([x_BXD, jnp.broadcast_to(mask_D, (*positions_BP.shape, cfg.D))], axis=1)
   x_BXD = regularize.dropout(x_BXD, cfg.dropout, embed_key)
+  M = cfg.M if state else 0
+  count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   look = two_stream.Streams(
-    _encoding(cfg, T, T + (cfg.M if state else 0), encoding_key), batch.get('order_BT'), positions_BP,
-    batch.get('types_BT'), batch.get('valid_BT'), state['filled_B'] if state else None, batch.get('backward_B'),
-    params.get('bias'),
+    _encoding(cfg, T, T + M, encoding_key), positions_BP,
+    two_stream.visible(batch, M, state['filled_B'] if state else None), two_stream.other_segment(batch, M),
+    count_B, batch.get('backward_B'), params.get('bias'),
   )  # fmt: skip
   x_BXD, remembered, seen = transformer.stack(
     _block(cfg),
@@ -210,8 +212,7 @@ def apply(
   features = Features(x_BXD[:, :T], layers=layers, query_BPD=None if positions_BP is None else x_BXD[:, T:])
   if not state:
     return features, ()
-  count_B = jnp.full(B, T) if look.valid_BT is None else jnp.sum(look.valid_BT, axis=1)
-  kept_B = jnp.minimum(count_B, cfg.reuse or T).astype(jnp.int32)
+  kept_B = jnp.minimum(T if count_B is None else count_B, cfg.reuse or T)
   return features, {'filled_B': jnp.minimum(state['filled_B'] + kept_B, cfg.M), 'layers': remembered}
 
 
