@@ -64,3 +64,22 @@ def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state
     return jnp.where(reset, new, jax.lax.stop_gradient(old))
 
   return jax.tree.map(pick, fresh, state)
+
+
+def predicted(
+  model: ModuleType, model_cfg: Any, params: Params, features: Features, batch: Batch, *, measure: bool
+) -> tuple[Array, Array | None]:
+  """(summed negative log-likelihood of the tokens at P places in nats; with `measure` how many are right, else None).
+
+  Args:
+    features: of these places, (B, P, D).
+    batch: targets_BP, weights_BP.
+    measure: form every score, as the accuracy needs.
+  """
+  if measure:
+    logits_BPV = model.logits(model_cfg, params, features)
+    nll_BP = -jnp.take_along_axis(jax.nn.log_softmax(logits_BPV), batch['targets_BP'][..., None], -1)[..., 0]
+    right = jnp.sum((jnp.argmax(logits_BPV, -1) == batch['targets_BP']) * batch['weights_BP'])
+  else:
+    nll_BP, right = model.nll(model_cfg, params, features, batch['targets_BP']), None
+  return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right

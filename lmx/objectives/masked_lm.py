@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Output, Params, State
@@ -86,16 +87,10 @@ def loss(
   features, state = model.apply(model_cfg, params['model'], batch, state, key)
   masked = _at_masks(features, batch)
   count = weights(cfg, batch)
-  if key is None:
-    logits_BPV = model.logits(model_cfg, params['model'], masked)
-    nll_BP = -jnp.take_along_axis(jax.nn.log_softmax(logits_BPV), batch['targets_BP'][..., None], -1)[..., 0]
-  else:
-    nll_BP = model.nll(model_cfg, params['model'], masked, batch['targets_BP'])
-  sums = {'mlm': jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32)}
-  metrics = {'mlm': (sums['mlm'], count['mlm'])}
-  if key is None:
-    right_BP = (jnp.argmax(logits_BPV, -1) == batch['targets_BP']) * batch['weights_BP']
-    metrics['mlm_accuracy'] = (jnp.sum(right_BP), count['mlm'])
+  total, right = objectives.predicted(model, model_cfg, params['model'], masked, batch, measure=key is None)
+  sums, metrics = {'mlm': total}, {'mlm': (total, count['mlm'])}
+  if right is not None:
+    metrics['mlm_accuracy'] = (right, count['mlm'])
   if cfg.next_sentence:
     logits_B2 = _next_logits(params, features)
     log_p_B = jnp.take_along_axis(jax.nn.log_softmax(logits_B2), batch['next_B'][:, None], 1)[:, 0]

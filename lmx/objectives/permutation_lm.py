@@ -75,15 +75,9 @@ def loss(
   """
   features, end = _features(cfg, model, model_cfg, params, batch, state, key)
   count = weights(cfg, batch)['plm']
-  if key is not None:
-    nll_BP = model.nll(model_cfg, params['model'], features, batch['targets_BP'])
-    total = jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32)
-    return Output({'plm': total}, {'plm': (total, count)}, end)
-  logits_BPV = model.logits(model_cfg, params['model'], features)
-  nll_BP = -jnp.take_along_axis(jax.nn.log_softmax(logits_BPV), batch['targets_BP'][..., None], -1)[..., 0]
-  total = jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32)
-  right_BP = (jnp.argmax(logits_BPV, -1) == batch['targets_BP']) * batch['weights_BP']
-  return Output({'plm': total}, {'plm': (total, count), 'plm_accuracy': (jnp.sum(right_BP), count)}, end)
+  total, right = objectives.predicted(model, model_cfg, params['model'], features, batch, measure=key is None)
+  accuracy = {} if right is None else {'plm_accuracy': (right, count)}
+  return Output({'plm': total}, {'plm': (total, count)} | accuracy, end)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
