@@ -81,6 +81,7 @@ class Config:
     groups: (regular expression, factor of the rate, factor of the decay); the first that is found in a parameter's
       name counts, and every parameter must have one.
     layer_decay: factor of the rate per layer counted from the top; 1 turns it off.
+    layer_decay_form: 'by_depth', 'as_paper' or 'as_released', see lmx/optim/groups.py.
     unfreeze_every: epochs after which one more layer from the top is trained along, the head alone at first; 0 trains
       all from the start (lmx/optim/unfreeze.py).
     stages: the same with a triangle of 'slanted_triangular' for each stage: (groups trained from the top, 0 for all;
@@ -125,6 +126,7 @@ class Config:
   width: int = 0
   groups: tuple[groups_lib.Group, ...] = (('.*', 1.0, 1.0),)
   layer_decay: float = 1.0
+  layer_decay_form: str = 'by_depth'
   unfreeze_every: float = 0.0
   stages: tuple[unfreeze.Stage, ...] = ()
   ema: float = 0.0
@@ -139,6 +141,7 @@ class Config:
     check_choice('optim.schedule', self.schedule, SCHEDULES)
     check_choice('optim.asgd', self.asgd, ASGD)
     check_choice('optim.schedule_origin', self.schedule_origin, ORIGINS)
+    check_choice('optim.layer_decay_form', self.layer_decay_form, groups_lib.FORMS)
     check_choice('optim.eps_form', self.eps_form, ('corrected', 'uncorrected'))
     for field, low, high in (
       ('lr', 0, None),
@@ -268,7 +271,9 @@ def make(
   Raises:
     InputError: `groups` do not cover the parameters, or one covers none.
   """
-  rates, decays = groups_lib.multipliers(cfg.groups, cfg.layer_decay, params, depth, n_layers)
+  powers = groups_lib.exponents(cfg.layer_decay_form, params, depth, n_layers)
+  released = cfg.layer_decay_form == 'as_released'
+  rates, decays = groups_lib.multipliers(cfg.groups, 1.0 if released else cfg.layer_decay, powers, params)
   group, trained = unfreeze.groups(params, depth, n_layers), _trained(cfg, steps_per_epoch)
   eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
   parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
@@ -276,6 +281,8 @@ def make(
     parts.append(optax.clip_by_global_norm(cfg.clip_norm))
   if cfg.clip_value:
     parts.append(optax.clip(cfg.clip_value))
+  if released:
+    parts.append(optax.stateless(lambda updates, _: jax.tree.map(lambda g, n: g * cfg.layer_decay**n, updates, powers)))
   decay = _add_decay(cfg.weight_decay, decays) if cfg.weight_decay else optax.identity()
   if cfg.optimizer in ('adadelta', 'adagrad', 'adam', 'rmsprop_graves', 'sgd'):
     parts.append(decay)

@@ -1,8 +1,14 @@
 """Groups of parameters by name: factors of the rate and of the weight decay, and layer-wise decay of the rate.
 
 A parameter's name is its path in the nested dict joined with '/', for example 'model/layer_03/mlp/in/kernel'.
-Layer-wise decay multiplies the rate by decay ** (N + 1 - depth): 1 for heads, smallest for embeddings. Discriminative
-rates (Howard and Ruder 2018, arXiv 1801.06146, section 3.1: a factor of 1 / 2.6 per layer) are the same thing.
+Layer-wise decay multiplies the rate by a power of `layer_decay`, by depth of N layers:
+
+  form         embeddings   layer n                heads   of
+  by_depth     N + 1        N + 1 - n              0       rates: discriminative rates (Howard and Ruder 2018, arXiv
+                                                           1801.06146, section 3.1: a factor of 1 / 2.6 per layer)
+  as_paper     N            N - n                  0       rates (XLNet: Yang et al. 2019, arXiv 1906.08237, table 8)
+  as_released  0            N - n                  0       gradients, after clipping (zihangdai/xlnet, model_utils.py);
+                                                           Adam, which divides by their size, takes it out again
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from lmx.errors import InputError
 from lmx.types import Params
 
 Group = tuple[str, float, float]  # regular expression, factor of the rate, factor of the weight decay
+FORMS = ('by_depth', 'as_paper', 'as_released')  # of layer-wise decay
 Depth = Callable[[tuple[str, ...]], int]  # path below params['model'] -> 0 embeddings, ..., N + 1 heads
 
 
@@ -55,25 +62,39 @@ def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
   return {name: group for name, group in found.items() if group is not None}
 
 
+def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
+  """The power of `layer_decay` for each parameter, a tree of integers shaped like `params`.
+
+  Args:
+    form: one of FORMS, see the module's docstring.
+    params: {'model': ..., 'objective': ...}; an objective's head counts as depth n_layers + 1.
+    depth: the model's depth function with its config bound.
+    n_layers: number of layers N.
+  """
+
+  def power(path, _):
+    parts = path_of(path)
+    level = depth(parts[1:]) if parts[0] == 'model' else n_layers + 1
+    if form == 'by_depth':
+      return n_layers + 1 - level
+    return 0 if form == 'as_released' and not level else max(n_layers - level, 0)
+
+  return jax.tree_util.tree_map_with_path(power, params)
+
+
 def multipliers(
-  groups: Sequence[Group], layer_decay: float, params: Params, depth: Depth, n_layers: int
+  groups: Sequence[Group], layer_decay: float, powers: Params, params: Params
 ) -> tuple[Params, Params]:
   """Returns two trees of floats shaped like `params`: factors of the rate and of the weight decay.
 
   Args:
     groups: see `assign`.
-    layer_decay: factor of the rate per layer from the top; 1 turns it off.
-    params: {'model': ..., 'objective': ...}; an objective's head counts as depth n_layers + 1.
-    depth: the model's depth function with its config bound.
-    n_layers: number of layers N.
+    layer_decay: factor of the rate per layer; 1 turns it off.
+    powers: of it, see `exponents`.
+    params: {'model': ..., 'objective': ...}; only names are read.
   """
   found = assign(groups, params)
-
-  def rate(path, _):
-    parts = path_of(path)
-    level = depth(parts[1:]) if parts[0] == 'model' else n_layers + 1
-    return found[name_of(path)][1] * layer_decay ** (n_layers + 1 - level)
-
-  rates = jax.tree_util.tree_map_with_path(rate, params)
+  rate = lambda path, _, power: found[name_of(path)][1] * layer_decay**power
+  rates = jax.tree_util.tree_map_with_path(rate, params, powers)
   decays = jax.tree_util.tree_map_with_path(lambda path, _: found[name_of(path)][2], params)
   return rates, decays

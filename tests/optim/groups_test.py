@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -45,7 +46,8 @@ def test_a_group_without_parameters_is_named(dead):
 
 
 def test_layer_decay_multiplies_by_depth():
-  rates, decays = groups.multipliers((('bias$', 2.0, 0.0), ('.*', 1.0, 1.0)), 0.5, PARAMS, depth, 2)
+  powers = groups.exponents('by_depth', PARAMS, depth, 2)
+  rates, decays = groups.multipliers((('bias$', 2.0, 0.0), ('.*', 1.0, 1.0)), 0.5, powers, PARAMS)
   assert rates['model']['embed']['table'] == 0.5**3
   assert rates['model']['layer_00']['kernel'] == 0.5**2
   assert rates['model']['layer_01']['kernel'] == 0.5
@@ -64,3 +66,29 @@ def test_updates_carry_the_factors():
   np.testing.assert_array_equal(updates['model']['embed']['table'], 0.0)
   np.testing.assert_allclose(updates['model']['layer_01']['kernel'], -1 / 2.6, rtol=1e-6)
   np.testing.assert_allclose(updates['model']['layer_00']['bias'], -(2.6**-2), rtol=1e-6)
+
+
+@pytest.mark.parametrize('form, embed', [('as_paper', 0.5**2), ('as_released', 1.0)])
+def test_layer_decay_of_xlnet_leaves_the_top_layer_whole(form, embed):
+  """The layer m of N has 0.5 ** (N - m); of the rate in the paper, of the gradient in the release."""
+  cfg = build.Config(optimizer='sgd', lr=1.0, layer_decay=0.5, layer_decay_form=form, clip_norm=1e-3)
+  tx = build.make(cfg, PARAMS, depth, 2, 10, 10)
+  ones = jax.tree.map(np.ones_like, PARAMS)
+  updates, _ = tx.update(ones, tx.init(PARAMS), PARAMS, step=0)
+  one = float(updates['objective']['nsp']['kernel'].ravel()[0])
+  total = sum(x.size for x in jax.tree.leaves(PARAMS))
+  np.testing.assert_allclose(one, -1e-3 / total**0.5, rtol=1e-5)  # clipped before
+  for leaf, factor in (('embed', embed), ('layer_00', 0.5), ('layer_01', 1.0), ('output', 1.0)):
+    for x in jax.tree.leaves(updates['model'][leaf]):
+      np.testing.assert_allclose(x, one * factor, rtol=1e-5, err_msg=leaf)
+
+
+def test_adam_takes_out_a_decay_of_gradients():
+  made = {}
+  for form in ('as_paper', 'as_released'):
+    cfg = build.Config(optimizer='adam', lr=1.0, eps=1e-12, layer_decay=0.1, layer_decay_form=form)
+    tx = build.make(cfg, PARAMS, depth, 2, 10, 10)
+    updates, _ = tx.update(jax.tree.map(np.ones_like, PARAMS), tx.init(PARAMS), PARAMS, step=0)
+    made[form] = updates['model']['layer_00']['kernel']
+  np.testing.assert_allclose(made['as_released'], -1.0, rtol=1e-5)
+  np.testing.assert_allclose(made['as_paper'], -0.1, rtol=1e-5)
