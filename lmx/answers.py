@@ -1,10 +1,12 @@
 """Answers of a trained run to questions on passages, of a split or a file: the best spans over all windows, and their
 figures.
 
-As google-research/bert's run_squad.py does: the `n_best` best places of beginning and of ending in each window, where a
-beginning must be in the window that shows the most around it, spans of at most `answer_length` tokens, scored by the
-sum of the two. The score of there being no answer is the least of the windows' scores of [CLS]. Where questions without
-an answer are among those trained on, '' is said if that score is above the best span's by more than `null_threshold`.
+With BERT's head as google-research/bert's run_squad.py does: the `n_best` best places of beginning and of ending in
+each window, where a beginning must be in the window that shows the most around it, spans of at most `answer_length`
+tokens, scored by the sum of the two. The score of there being no answer is the least of the windows' scores of [CLS],
+and its odds what that is above the best span's. With XLNet's head as zihangdai/xlnet's does: spans are those that
+`predict` found, by the same rules, and the odds are the least of the windows' own. Where questions without an answer
+are among those trained on, '' is said if these odds are above `null_threshold`.
 An answer's text is cut out of the passage by the places that its pieces come from.
 """
 
@@ -42,7 +44,7 @@ class Answer(NamedTuple):
     id: of the question.
     text: the answer, '' for none.
     best: the best answer that is one.
-    null_odds: score of there being none over that of the best.
+    null_odds: how much there being none is above the best.
     candidates: the best spans, [{'text', 'probability', 'score', 'start', 'end'}], from where to where in code points.
     truths: the right answers, () for none, None where they are not known.
   """
@@ -72,17 +74,16 @@ def answer(
   found: list[list[Span]] = [[] for _ in asked]
   null = np.full(len(asked), np.inf)
   for batch, made in inference.over(run, batches, params):
-    scores_BT2 = made['scores_BT2'].astype(np.float64)
     for b in np.flatnonzero(batch['index_B'] >= 0):
       f = int(batch['index_B'][b])
       i, begin, _, place = (int(x[f]) for x in batches.windows)
-      null[i] = min(null[i], scores_BT2[b, 0].sum())
-      spans = _spans(scores_BT2[b], batch['passage_BT'][b], batch['best_BT'][b], run.evaluation)
+      none, spans = _window({key: x[b] for key, x in (*batch.items(), *made.items())}, run.evaluation)
+      null[i] = min(null[i], none)
       found[i] += [(score, first - place + begin, last - place + begin) for score, first, last in spans]
-  with_null = _unanswered(corpus) > 0
+  with_null, own = _unanswered(corpus) > 0, run.objective.head == 'xlnet'
   places: dict[str, np.ndarray] = {}
   return [
-    _answer(run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, places)
+    _answer(run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, own, places)
     for i, (one, spans) in enumerate(zip(asked, found, strict=True))
   ]
 
@@ -109,6 +110,21 @@ def _texts(run: config.Run, split: str) -> list[Question]:
 Span = tuple[float, int, int]  # score, first and last place
 
 
+def _window(row: Mapping[str, np.ndarray], chosen: Any) -> tuple[float, list[Span]]:
+  """(score of no answer, the best spans) of a window, from its row of the batch and what is predicted of it."""
+  if 'scores_BT2' in row:
+    scores_T2 = row['scores_BT2'].astype(np.float64)
+    return float(scores_T2[row['null_B']].sum()), _spans(scores_T2, row['passage_BT'], row['best_BT'], chosen)
+  begin_K, end_KE, scores_KE = row['begin_BK'], row['end_BKE'], row['scores_BKE'].astype(np.float64)
+  pairs = [
+    (float(score), int(a), int(z))
+    for a, end_E, scores_E in zip(begin_K, end_KE, scores_KE, strict=True)
+    for z, score in zip(end_E, scores_E, strict=True)
+    if row['best_BT'][a] and row['passage_BT'][z] and a <= z < a + chosen.answer_length
+  ]  # fmt: skip
+  return float(row['odds_B']), sorted(pairs, reverse=True)
+
+
 def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, chosen: Any) -> list[Span]:
   """The best spans of a window."""
 
@@ -126,9 +142,9 @@ def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, cho
 
 def _answer(
   run: config.Run, corpus: corpora.Corpus, asked: Question, spans: Sequence[Span], null: float | None,
-  places: dict[str, np.ndarray],
+  own: bool, places: dict[str, np.ndarray],
 ) -> Answer:  # fmt: skip
-  """Puts the spans of a question into words."""
+  """Puts the spans of a question into words; `own`: `null` is odds already, and no score beside those of spans."""
   if asked.context not in places:
     places.clear()  # questions on a passage follow one another
     places[asked.context] = corpus.tokenizer.encode_spans(asked.context)[1]
@@ -140,11 +156,11 @@ def _answer(
       candidates[whole.strip()] = score, int(where[first, 0]) + len(whole) - len(whole.lstrip())
   ranked = sorted(candidates.items(), key=lambda item: -item[1][0])[: run.evaluation.n_best]
   best, (score, _) = ranked[0] if ranked else ('', (-np.inf, 0))
-  odds = float('-inf') if null is None else null - score
+  odds = float('-inf') if null is None else null if own else null - score
   rows: list[dict[str, Any]] = [
     {'text': text, 'score': score, 'start': begin, 'end': begin + len(text)} for text, (score, begin) in ranked
   ]
-  if null is not None:
+  if null is not None and not own:
     rows.append({'text': '', 'score': null, 'start': None, 'end': None})
   scale = np.exp([row['score'] - max(one['score'] for one in rows) for row in rows])
   listed = [row | {'probability': float(p)} for row, p in zip(rows, scale / max(scale.sum(), 1e-300), strict=True)]

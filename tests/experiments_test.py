@@ -208,7 +208,8 @@ def test_table_rows_name_a_run(path):
     assert row.split in sources.SPLITS and math.isfinite(row.value)
     assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc', 'error_percent', 'analogies_percent', 'accuracy',
                           'perplexity_average', 'bleu_tokenised', 'bleu_tokenised_lower', 'span_f1', 'f1',
-                          'exact_match', 'bpb', 'last_word_ppl', 'filtered_accuracy')
+                          'exact_match', 'best_f1', 'best_exact_match', 'matthews', 'pearson', 'bpb', 'last_word_ppl',
+                          'filtered_accuracy')
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -501,6 +502,11 @@ OBJECTIVE_CHANGES: dict = {
   ('translation', 'reinforce'): ({}, 1.0),
   ('translation', 'entropy'): ({}, 0.1),
   ('translation', 'baseline_decay'): ({'reinforce': 1.0}, 0.5),
+  ('span', 'head'): ({}, 'xlnet'),
+  ('span', 'begins'): None,  # of predictions; tests/objectives/span_test.py has its test
+  ('span', 'ends'): None,
+  ('span', 'null_weight'): ({'head': 'xlnet'}, 1.0),
+  ('span', 'dropout'): ({'head': 'xlnet'}, 0.5),
   ('classify', 'classes'): None,
   ('multiple_choice', 'choices'): None,
   ('classify', 'metric'): None,  # what is shown, not what is computed
@@ -510,6 +516,7 @@ OBJECTIVE_CHANGES: dict = {
   **{(name, 'init_std'): ({}, 0.5) for name in ROWS},
   **{(name, 'pooling'): ({}, 'last') for name in ROWS},
   **{(name, 'head'): ({}, (9, 8)) for name in ROWS},
+  **{(name, 'activation'): ({}, 'tanh') for name in ROWS},
   **{(name, 'bptt'): ({}, 8) for name in ROWS},
   **{(name, 'pooled_length'): ({'bptt': 8}, 8) for name in ROWS},
   **{(name, 'remat'): ({'bptt': 8}, True) for name in ROWS},
@@ -575,6 +582,7 @@ OPTIM_CHANGES: dict = {
   'width': ({'schedule': 'inverse_sqrt', 'warmup_steps': 10}, 16),
   'groups': ({}, (('b', 0.5, 1.0), ('.*', 1.0, 1.0))),
   'layer_decay': ({}, 0.5),
+  'layer_decay_form': ({'layer_decay': 0.5}, 'as_paper'),
   'unfreeze_every': ({}, 5.0),
   'stages': ({'schedule': 'slanted_triangular'}, ((1, 1.0, 1.0, 0.3), (0, 0.0, 0.5, 0.1))),
   'ema': ({}, 0.9),
@@ -676,6 +684,7 @@ BATCHING_CHANGES: dict = {
   ('tagged', 'pool'): ({}, 0),
   ('tagged', 'groups'): ({'buckets': _ANY}, 2),
   ('tagged', 'form'): None,
+  ('questions', 'form'): ({'question_length': 8}, 'xlnet'),
   ('questions', 'stride'): ({'question_length': 8}, 3),
   ('questions', 'question_length'): ({'question_length': 8}, 5),
   ('questions', 'buckets'): ({'question_length': 8}, (16,)),

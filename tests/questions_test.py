@@ -76,6 +76,29 @@ def test_answers_stand_at_their_tokens(lines, tmp_path):
       assert tokens[start : end + 1] == corpus.tokenizer.encode(texts[0]).tolist()
 
 
+def test_xlnet_reads_the_passage_first(tmp_path):
+  own = dict(tokenizer='unigram', vocab_size=420, special_tokens=('<cls>', '<sep>'), batching={'form': 'xlnet'})
+  corpus, batches = load(put(tmp_path), length=200, **own)
+  cls, sep = (corpus.tokenizer.token_id(name) for name in ('<cls>', '<sep>'))
+  assert batches.examples == 16
+  batch = {key: np.concatenate([batches(s)[key] for s in range(batches.steps)]) for key in batches(0)}
+  for b, index in enumerate(batch['index_B']):
+    _, question, texts = ASKED[index % 4]
+    asked, passage = (corpus.tokenizer.encode(text).tolist() for text in (question, PASSAGE))
+    valid, n = batch['valid_BT'][b], len(passage)
+    tokens = batch['tokens_BT'][b, valid].tolist()
+    assert tokens == [*passage, sep, *asked, sep, cls]
+    assert batch['types_BT'][b, valid].tolist() == [0] * (n + 1) + [1] * (len(asked) + 1) + [2]
+    assert (np.flatnonzero(batch['passage_BT'][b]) == np.arange(n)).all() and batch['best_BT'][b].sum() == n
+    start, end, null = (batch[key][b] for key in ('starts_B', 'ends_B', 'null_B'))
+    assert null == len(tokens) - 1 and (start == end == null if not texts else null > end >= start)
+    if texts:
+      assert texts[0] in corpus.tokenizer.decode(tokens[start : end + 1])
+  own['batching'] = {'form': 'xlnet', 'stride': 6, 'question_length': 12}
+  _, short = load(tmp_path, length=40, **own)
+  assert (short.windows.place_F == 0).all() and short.examples > 16
+
+
 def test_long_passages_are_read_in_windows(tmp_path):
   corpus, whole = load(put(tmp_path), length=200)
   _, batches = load(tmp_path, batching={'stride': 6, 'question_length': 12}, length=30)
@@ -234,7 +257,7 @@ def test_what_does_not_suit(tmp_path):
   put(tmp_path)
   with pytest.raises(InputError, match='does not say where its pieces come from'):
     corpora.load('squad_files', 'words', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'))
-  with pytest.raises(InputError, match='"questions" needs .CLS. and .SEP.'):
+  with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
     load(tmp_path, tokenizer='bpe')
   with pytest.raises(InputError, match='does not hold train-v2.0.json'):
     questions.find('squad2', str(tmp_path))

@@ -10,7 +10,9 @@ have one.
 Devlin et al. 2019, arXiv 1810.04805, section 4.1 (BERT): the pooler's vector, dropout and one linear layer:
 pooling='pooled', head=(), normalize=False, init_std=0.02, bptt=0. Radford et al. 2018, equations 3 to 5 (GPT): the last
 token's state, dropout and one linear layer: the same with pooling='last', and `lm_weight` lambda = 0.5 of a language
-model's loss on the rows beside the task's.
+model's loss on the rows beside the task's. Yang et al. 2019, arXiv 1906.08237 (XLNet; zihangdai/xlnet, modeling.py):
+the last token's state, a layer as wide as it with tanh, dropout and one linear layer: pooling='last', head=(0,),
+activation='tanh'.
 
 A row may be several sequences, keys with an axis G after the rows (`tokens_BGT`): both orders of two texts, whose
 vectors are added, or the choices of a question, which are scored each by itself.
@@ -36,6 +38,8 @@ from lmx.layers.pooling import POOLINGS, pool
 from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
+ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -43,7 +47,8 @@ class Config:
 
   Attributes:
     pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
-    head: widths of the head's hidden layers; () is one linear layer.
+    head: widths of the head's hidden layers, 0 for that of the pooled features; () is one linear layer.
+    activation: 'relu' or 'tanh', between the head's layers.
     normalize: batch normalisation before each linear layer.
     head_bias: whether linear layers have a bias.
     init_std: deviation of the head's kernels (normal), its biases being 0; 0 draws both as PyTorch does.
@@ -58,6 +63,7 @@ class Config:
 
   pooling: str = 'concat'
   head: tuple[int, ...] = (50,)  # arXiv 1801.06146, section 4.1
+  activation: str = 'relu'
   normalize: bool = True
   head_bias: bool = True
   init_std: float = 0.0
@@ -74,7 +80,8 @@ class Config:
       check_range(f'objective.{name}', getattr(self, name), 0, 1)
     check_least('objective', self, bptt=0, pooled_length=0, init_std=0, lm_weight=0)
     for width in self.head:
-      check_range('objective.head', width, 1)
+      check_range('objective.head', width, 0)
+    check_choice('objective.activation', self.activation, tuple(ACTIVATIONS))
     if self.lm_weight and self.bptt:
       raise InputError('objective.lm_weight needs rows that are read in one: set objective.bptt=0')
 
@@ -107,7 +114,8 @@ def _width(cfg: Config, model, model_cfg) -> int:
 def init(cfg: Config, outputs: int, model, model_cfg, key: Array) -> Params:
   """The head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(width in) as PyTorch draws it, or
   normal where `init_std` is given."""
-  widths = [_width(cfg, model, model_cfg), *cfg.head, outputs]
+  D = _width(cfg, model, model_cfg)
+  widths = [D, *(width or D for width in cfg.head), outputs]
   params: dict[str, Any] = {}
   for i, block_key in enumerate(jax.random.split(key, len(widths) - 1)):
     width_in, width = widths[i : i + 2]
@@ -215,7 +223,7 @@ def _head(cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
     block = params[f'block_{i}']
     if i:
-      x_BD = jax.nn.relu(x_BD)
+      x_BD = ACTIVATIONS[cfg.activation](x_BD)
     if cfg.normalize:
       x_BD, statistics = batch_norm(block['norm'], x_BD, weights_B, training=key is not None, axis=axis)
       found[f'block_{i}'] = {'norm': statistics}

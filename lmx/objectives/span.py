@@ -1,8 +1,13 @@
-"""The answer to a question as a span of a passage (Devlin et al. 2019, arXiv 1810.04805, sections 4.2 and 4.3).
+"""The answer to a question as a span of a passage, on top of any model; one that its window does not answer begins and
+ends at [CLS]. The loss is the mean of the negative log-likelihoods of both ends, by one of two heads:
 
-A linear layer gives each token a score of beginning and one of ending the answer; the loss is the mean of the two
-negative log-likelihoods over all places of the row, and a question that its window does not answer begins and ends at
-[CLS]. Exact match and F1 need the text and are measured on whole questions (lmx/answers.py); what is counted here, over
+  bert   a linear layer scores beginning and ending at all places of the row (Devlin et al. 2019, arXiv 1810.04805,
+         sections 4.2 and 4.3)
+  xlnet  the end is scored given the beginning, the right one in training and each of the `begins` best in prediction,
+         both among the places of the passage and [CLS]; a third layer says whether there is an answer, and its cross-
+         entropy adds `null_weight` times itself to the loss (Yang et al. 2019, arXiv 1906.08237; lmx/layers/answer.py)
+
+Exact match and F1 need the text and are measured on whole questions (lmx/answers.py); what is counted here, over
 windows, is how often both ends are right.
 """
 
@@ -15,12 +20,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.layers import answer
+from lmx.layers.answer import NEVER
+from lmx.layers.regularize import split
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'windows'  # what the weight of the loss counts
-NEVER = -1e9  # score of places that are none of the passage
+HEADS = ('bert', 'xlnet')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +36,26 @@ class Config:
   """Options of the objective.
 
   Attributes:
-    init_std: deviation of the linear layer's kernel (truncated normal).
+    head: 'bert' or 'xlnet', see the module's docstring.
+    init_std: deviation of the head's kernels (normal, of 'bert' truncated).
+    begins: 'xlnet': best beginnings that an end is sought for.
+    ends: 'xlnet': best ends of each.
+    null_weight: 'xlnet': of whether there is an answer.
+    dropout: 'xlnet': rate within that layer.
   """
 
-  init_std: float = 0.02  # the released configuration's initializer_range
+  head: str = 'bert'
+  init_std: float = 0.02  # the released configurations' initializer_range and init_std
+  begins: int = 5  # start_n_top, zihangdai/xlnet, run_squad.py
+  ends: int = 5  # end_n_top
+  null_weight: float = 0.5  # run_squad.py
+  dropout: float = 0.1
 
   def __post_init__(self):
+    check_choice('objective.head', self.head, HEADS)
     check_range('objective.init_std', self.init_std, 0)
+    check_range('objective.dropout', self.dropout, 0, 1)
+    check_least('objective', self, begins=1, ends=1, null_weight=0)
 
 
 def settle(cfg: Config, manifest: Any) -> Config:
@@ -56,29 +77,44 @@ def _width(model, model_cfg) -> int:
 
 
 def init(cfg: Config, model, model_cfg, key: Array) -> Params:
-  """The head: {'kernel' (D, 2), 'bias' (2,)}, begin and end."""
+  """The head: {'kernel' (D, 2), 'bias' (2,)}, begin and end, or that of `lmx.layers.answer.init`."""
+  if cfg.head == 'xlnet':
+    return answer.init(_width(model, model_cfg), cfg.init_std, key)
   kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (_width(model, model_cfg), 2), jnp.float32)
   return {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32)}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('nll',)."""
-  del cfg
-  return ('nll',)
+  """('nll',), and of XLNet's head 'null': whether there is an answer."""
+  return ('nll', 'null') if cfg.head == 'xlnet' else ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of windows}."""
-  del cfg
-  return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
+  """The number of windows, for each term."""
+  return dict.fromkeys(terms(cfg), jnp.sum(batch['row_weights_B'], dtype=jnp.float32))
 
 
-def _scores(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> Array:
-  """Scores of begin and end at every valid place, (B, T, 2) float32."""
+def _read(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> Array:
+  """A vector for every place, (B, T, D) float32."""
   begin = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
-  x_BT2 = features.last_BTD.astype(jnp.float32) @ params['objective']['kernel'] + params['objective']['bias']
+  return features.last_BTD.astype(jnp.float32)
+
+
+def _scores(params: Params, x_BTD: Array, batch: Batch) -> Array:
+  """Scores of begin and end at every valid place, (B, T, 2) float32."""
+  x_BT2 = x_BTD @ params['objective']['kernel'] + params['objective']['bias']
   return jnp.where(batch['valid_BT'][..., None], x_BT2, NEVER)
+
+
+def _at(x_BTD: Array, place_BK: Array) -> Array:
+  return jnp.take_along_axis(x_BTD, place_BK[..., None], axis=1)
+
+
+def _among(batch: Batch) -> Array:
+  """Places where an answer may begin and end: those of the passage, and of [CLS]."""
+  places_T = jnp.arange(batch['tokens_BT'].shape[1])
+  return batch['valid_BT'] & (batch['passage_BT'] | (places_T == batch['null_B'][:, None]))
 
 
 def loss(
@@ -88,25 +124,62 @@ def loss(
 
   Args:
     params: {'model': ..., 'objective': the head}.
-    batch: tokens_BT, valid_BT, types_BT, starts_B, ends_B, row_weights_B.
+    batch: tokens_BT, valid_BT, types_BT, starts_B, ends_B, row_weights_B; XLNet's head besides passage_BT and null_B.
     state: passed through; every window is read by itself.
     key: randomness of dropout; None at evaluation.
 
   Returns:
-    Output with sums {'nll'}, metrics 'nll' and 'accuracy': both ends are right.
+    Output with sums {'nll'} and, of XLNet's head, {'null'}; metrics of the same, 'accuracy': both ends are right, and
+    of XLNet's head 'null_accuracy': it is right on whether there is an answer.
   """
-  x_BT2, weights_B = _scores(model, model_cfg, params, batch, key), batch['row_weights_B']
+  body_key, head_key = split(key, 2)
+  x_BTD, weights_B = _read(model, model_cfg, params, batch, body_key), batch['row_weights_B']
+  extra: dict[str, Array] = {}
+  measured: dict[str, tuple[Array, Array]] = {}
+  if cfg.head == 'xlnet':
+    x_BT2, extra, measured = _given_begin(cfg, params['objective'], x_BTD, batch, head_key)
+  else:
+    x_BT2 = _scores(params, x_BTD, batch)
   ends_B2 = jnp.stack([batch['starts_B'], batch['ends_B']], axis=1)
   log_p_B12 = jnp.take_along_axis(jax.nn.log_softmax(x_BT2, axis=1), ends_B2[:, None], axis=1)
   total, count = -jnp.sum(jnp.mean(log_p_B12, axis=(1, 2)) * weights_B), weights(cfg, batch)['nll']
   right_B = jnp.all(jnp.argmax(x_BT2, axis=1) == ends_B2, axis=1)
-  return Output({'nll': total}, {'nll': (total, count), 'accuracy': (jnp.sum(right_B * weights_B), count)}, state)
+  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B * weights_B), count), **measured}
+  return Output({'nll': total, **extra}, metrics, state)
+
+
+def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None):
+  """(scores of begin, and of end given the right one (B, T, 2); what XLNet's head adds to the sums and the metrics)."""
+  among_BT, weights_B = _among(batch), batch['row_weights_B']
+  begins_BT = answer.begins(head, x_BTD, among_BT)
+  ends_BT = answer.ends(head, x_BTD, _at(x_BTD, batch['starts_B'][:, None]), among_BT)[:, 0]
+  odds_B = answer.none(head, x_BTD, begins_BT, batch['null_B'], cfg.dropout, key)
+  is_B = batch['starts_B'] == batch['null_B']
+  entropy_B = jax.nn.softplus(jnp.where(is_B, -odds_B, odds_B))
+  total, count = cfg.null_weight * jnp.sum(entropy_B * weights_B), jnp.sum(weights_B, dtype=jnp.float32)
+  right = jnp.sum(((odds_B > 0) == is_B) * weights_B)
+  x_BT2, measured = jnp.stack([begins_BT, ends_BT], axis=2), {'null': (total, count), 'null_accuracy': (right, count)}
+  return x_BT2, {'null': total}, measured
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
-  """({'scores_BT2': of begin and end, float32}, state)."""
-  del cfg
-  return {'scores_BT2': _scores(model, model_cfg, params, batch, None)}, state
+  """What an answer is chosen from.
+
+  Returns:
+    ({'scores_BT2': of begin and end}, state), or of XLNet's head ({'begin_BK', 'end_BKE': best places, 'scores_BKE':
+    log-probabilities of both, 'odds_B': log-odds of no answer}, state).
+  """
+  x_BTD = _read(model, model_cfg, params, batch, None)
+  if cfg.head == 'bert':
+    return {'scores_BT2': _scores(params, x_BTD, batch)}, state
+  head, among_BT, T = params['objective'], _among(batch), x_BTD.shape[1]
+  begins_BT = answer.begins(head, x_BTD, among_BT)
+  first_BK, begin_BK = jax.lax.top_k(jax.nn.log_softmax(begins_BT), min(cfg.begins, T))
+  ends_BKT = jax.nn.log_softmax(answer.ends(head, x_BTD, _at(x_BTD, begin_BK), among_BT))
+  last_BKE, end_BKE = jax.lax.top_k(ends_BKT, min(cfg.ends, T))
+  odds_B = answer.none(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
+  scores_BKE = first_BK[..., None] + last_BKE
+  return {'begin_BK': begin_BK, 'end_BKE': end_BKE, 'scores_BKE': scores_BKE, 'odds_B': odds_B}, state
 
 
 def headline(cfg: Config) -> str:
@@ -116,10 +189,11 @@ def headline(cfg: Config) -> str:
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
-  """{'loss', 'accuracy', 'error_percent'}, over windows."""
-  del cfg, counts
-  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else float('nan')
-  return {'loss': mean('nll'), 'accuracy': mean('accuracy'), 'error_percent': 100 * (1 - mean('accuracy'))}
+  """{'loss', 'accuracy', 'error_percent'} and of XLNet's head 'null_accuracy', over windows."""
+  del counts
+  means = {name: total / weight if weight else float('nan') for name, (total, weight) in totals.items()}
+  loss = sum(means.pop(term) for term in terms(cfg))
+  return {'loss': loss, 'error_percent': 100 * (1 - means['accuracy']), **means}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
@@ -130,9 +204,9 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
   """A batch of windows."""
-  del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
+  places = {'passage_BT': leaf(jnp.bool_, length), 'null_B': leaf(jnp.int32)} if cfg.head == 'xlnet' else {}
   return {
     'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'types_BT': leaf(jnp.int32, length),
-    'starts_B': leaf(jnp.int32), 'ends_B': leaf(jnp.int32), 'row_weights_B': leaf(jnp.float32),
+    'starts_B': leaf(jnp.int32), 'ends_B': leaf(jnp.int32), 'row_weights_B': leaf(jnp.float32), **places,
   }  # fmt: skip

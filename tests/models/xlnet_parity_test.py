@@ -1,4 +1,4 @@
-"""XLNet against `XLNetLMHeadModel` of transformers, on random weights: orders, both streams, memory, padding."""
+"""XLNet against transformers on random weights: orders, both streams, memory, padding, and the heads of fine-tuning."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from lmx.interop import huggingface
 from lmx.models import registry
+from lmx.objectives import classify, multiple_choice, span
 from lmx.types import Features
 
 torch = pytest.importorskip('torch')
@@ -20,13 +21,13 @@ TOLERANCE = 1e-4
 B, T, P, V, D, F, H, M = 4, 9, 3, 71, 48, 56, 4, 6
 
 
-def _module(**given):
+def _module(head='XLNetLMHeadModel', **given):
   """Weights far from initialisation, biases and LayerNorm's gains too, so that every term counts."""
   config = transformers.XLNetConfig(
     vocab_size=V, d_model=D, n_head=H, n_layer=3, d_inner=F, dropout=0.0, mem_len=M, ff_activation='gelu',
     use_mems_train=True, use_mems_eval=True, **given,
   )  # fmt: skip
-  module = transformers.XLNetLMHeadModel(config)
+  module = getattr(transformers, head)(config)
   generator = torch.Generator().manual_seed(0)
   with torch.no_grad():
     for name, p in module.named_parameters():
@@ -137,3 +138,89 @@ def test_equals_transformers_without_an_order():
   real = batch['valid_BT']
   near(np.asarray(model.logits(cfg, params, features))[real], expected[real])
   assert features.query_BPD is None and jnp.isfinite(features.last_BTD).all()
+
+
+def _rows(seed=4):
+  """Rows without an order, whose last token is a segment of its own; and as they read them, padded on the left."""
+  batch = _batch(seed, True)
+  count_B = batch['valid_BT'].sum(1)
+  types_BT = np.where(batch['valid_BT'], batch['types_BT'], 0).astype(np.int32)
+  np.put_along_axis(types_BT, count_B[:, None] - 1, 7, axis=1)
+  ours = {'tokens_BT': batch['tokens_BT'], 'valid_BT': batch['valid_BT'], 'types_BT': types_BT}
+  left = lambda x_BT: torch.tensor(np.stack([np.roll(x, T - n) for x, n in zip(x_BT, count_B, strict=True)]))
+  theirs = {'input_ids': left(ours['tokens_BT']).long(), 'token_type_ids': left(types_BT).long(),
+            'attention_mask': left(ours['valid_BT']).float()}  # fmt: skip
+  return ours | {'row_weights_B': np.ones(B, np.float32)}, theirs
+
+
+def _kernel(module):
+  found = {'kernel': module.weight.detach().numpy().T}
+  return found if module.bias is None else found | {'bias': module.bias.detach().numpy()}
+
+
+HEAD = {'pooling': 'last', 'head': (0,), 'activation': 'tanh', 'normalize': False, 'bptt': 0, 'init_std': 0.02}
+
+
+@pytest.mark.parametrize('kind', ['ForSequenceClassification', 'ForMultipleChoice'])
+def test_rows_are_scored_as_by_transformers(kind):
+  choices = kind == 'ForMultipleChoice'
+  module = _module(f'XLNet{kind}', **({} if choices else {'num_labels': 3})).eval()
+  cfg, model = _config(), registry.get('xlnet')
+  whole = _tensors(transformers.XLNetLMHeadModel(module.config)) | _tensors(module.transformer)
+  body = huggingface.from_hf('xlnet', cfg, whole)
+  head = {'block_0': _kernel(module.sequence_summary.summary), 'block_1': _kernel(module.logits_proj)}
+  params = {'model': body['model'], 'objective': head}
+  batch, theirs = _rows()
+  model_cfg = registry.get('xlnet').Config(**{**vars(cfg), 'M': 0})
+  with torch.no_grad():
+    grouped = {k: v.reshape(2, 2, T) for k, v in theirs.items()} if choices else theirs
+    expected = module(**grouped, use_mems=False).logits.numpy()
+  if choices:
+    batch = {k.replace('_BT', '_BGT'): v.reshape(2, 2, T) for k, v in batch.items() if k.endswith('_BT')}
+    batch['row_weights_B'] = np.ones(2, np.float32)
+    found = multiple_choice.predict(multiple_choice.Config(choices=2, **HEAD), model, model_cfg, params, batch, ())[0]
+  else:
+    found = classify.predict(classify.Config(classes=3, **HEAD), model, model_cfg, params, batch, ())[0]
+  near(found['logits_BC'], expected)
+
+
+def test_answers_are_those_of_transformers():
+  module = _module('XLNetForQuestionAnswering', start_n_top=3, end_n_top=2).eval()
+  cfg, model = _config(), registry.get('xlnet')
+  whole = _tensors(transformers.XLNetLMHeadModel(module.config)) | _tensors(module.transformer)
+  body = huggingface.from_hf('xlnet', cfg, whole)
+  end, none = module.end_logits, module.answer_class
+  head = {
+    'begin': _kernel(module.start_logits.dense), 'end_in': _kernel(end.dense_0), 'end_out': _kernel(end.dense_1),
+    'end_norm': {'scale': end.LayerNorm.weight.detach().numpy(), 'bias': end.LayerNorm.bias.detach().numpy()},
+    'none_in': _kernel(none.dense_0), 'none_out': _kernel(none.dense_1),
+  }  # fmt: skip
+  params = {'model': body['model'], 'objective': head}
+  model_cfg = registry.get('xlnet').Config(**{**vars(cfg), 'M': 0})
+  batch, _ = _rows()
+  count_B = batch['valid_BT'].sum(1)
+  null_B = (count_B - 1).astype(np.int32)
+  passage_BT = np.arange(T) < (count_B - 3)[:, None]
+  batch |= {'null_B': null_B, 'passage_BT': passage_BT, 'starts_B': np.array([1, 2, null_B[2], 0]),
+            'ends_B': np.array([3, 2, null_B[2], 1])}  # fmt: skip
+  among_BT = passage_BT | (np.arange(T) == null_B[:, None])
+  theirs = {
+    'input_ids': torch.tensor(batch['tokens_BT']).long(), 'token_type_ids': torch.tensor(batch['types_BT']).long(),
+    'attention_mask': torch.tensor(batch['valid_BT']).float(), 'cls_index': torch.tensor(null_B).long(),
+    'p_mask': torch.tensor(1.0 - among_BT).float(), 'use_mems': False,
+  }  # fmt: skip
+  objective = span.Config(head='xlnet', begins=3, ends=2)
+  right = {f'{end}_positions': torch.tensor(batch[f'{end}s_B']).long() for end in ('start', 'end')}
+  with torch.no_grad():
+    out, loss = module(**theirs), module(**theirs, **right).loss
+  found = span.predict(objective, model, model_cfg, params, batch, ())[0]
+  near(found['odds_B'], out.cls_logits)
+  np.testing.assert_array_equal(found['begin_BK'], out.start_top_index)
+  np.testing.assert_array_equal(np.swapaxes(found['end_BKE'], 1, 2).reshape(B, -1), out.end_top_index)
+  both = out.start_top_log_probs[:, None] * out.end_top_log_probs.reshape(B, 2, 3)  # probabilities, whatever the name
+  near(np.exp(np.swapaxes(found['scores_BKE'], 1, 2)), both)
+  sums = span.loss(objective, model, model_cfg, params, batch, ()).sums
+  near(sums['nll'] / B, loss)
+  # In training theirs gives this layer the right beginning, the release the expected one.
+  none = torch.tensor(batch['starts_B'] == null_B).float()
+  near(sums['null'] / B, 0.5 * torch.nn.functional.binary_cross_entropy_with_logits(out.cls_logits, none))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import answers
 from lmx.errors import InputError
+from lmx.layers import answer
 from lmx.objectives import span
 from lmx.types import Features
 
@@ -45,3 +48,80 @@ def test_the_loss_is_the_mean_of_both_ends_over_real_places():
 def test_data_without_answers_is_refused():
   with pytest.raises(InputError, match='has no answers that are spans'):
     span.settle(span.Config(), {'dataset': {'name': 'x'}})
+
+
+def reference(head, x_TD, among_T, start, null):
+  """XLNet's head of one row in float64: scores of begin, of end given `start`, and the odds of no answer."""
+  line = lambda name, x: x @ head[name]['kernel'] + head[name].get('bias', 0.0)
+  begin_T = np.where(among_T, line('begin', x_TD)[:, 0], -np.inf)
+  h_TD = np.tanh(line('end_in', np.concatenate([x_TD, np.repeat(x_TD[start][None], len(x_TD), 0)], 1)))
+  h_TD = (h_TD - h_TD.mean(1, keepdims=True)) / h_TD.std(1, keepdims=True)
+  end_T = line('end_out', h_TD * head['end_norm']['scale'] + head['end_norm']['bias'])[:, 0]
+  p_T = np.exp(begin_T - begin_T.max())
+  both = np.concatenate([p_T @ x_TD / p_T.sum(), x_TD[null]])
+  return begin_T, np.where(among_T, end_T, -np.inf), line('none_out', np.tanh(line('none_in', both)))[0]
+
+
+def log_softmax(x):
+  return x - x.max() - np.log(np.exp(x - x.max()).sum())
+
+
+WIDE = np.random.default_rng(2).normal(size=(3, 6, 5)).astype(np.float32)
+
+
+def xlnet_case():
+  rng = np.random.default_rng(1)
+  draw = lambda x: jnp.asarray(x + 0.3 * rng.normal(size=x.shape), jnp.float32)
+  head = jax.tree.map(draw, answer.init(5, 0.5, jax.random.key(0)))
+  passage_BT = np.arange(6) < np.array([[4], [2], [3]])
+  batch = {**BATCH, 'x': WIDE, 'passage_BT': passage_BT, 'null_B': np.array([5, 3, 4]), 'starts_B': np.array([2, 3, 1]),
+           'ends_B': np.array([3, 3, 1])}  # fmt: skip
+  return {'model': {}, 'objective': head}, jax.tree.map(lambda x: np.asarray(x, np.float64), head), batch
+
+
+def test_the_head_of_xlnet_scores_the_end_given_the_beginning():
+  params, exact, batch = xlnet_case()
+  cfg = span.Config(head='xlnet', null_weight=0.25)
+  out, nll, null, known = span.loss(cfg, MODEL, None, params, batch, ()), 0.0, 0.0, 0
+  for b in range(2):  # the third row is padding
+    start, end, none = (int(batch[key][b]) for key in ('starts_B', 'ends_B', 'null_B'))
+    among_T = batch['passage_BT'][b] | (np.arange(6) == none)
+    begin_T, end_T, odds = reference(exact, WIDE[b].astype(np.float64), among_T, start, none)
+    nll -= (log_softmax(begin_T)[start] + log_softmax(end_T)[end]) / 2
+    null += 0.25 * np.log1p(np.exp(-odds if start == none else odds))
+    known += (odds > 0) == (start == none)
+  np.testing.assert_allclose(out.sums['nll'], nll, rtol=1e-5)
+  np.testing.assert_allclose(out.sums['null'], null, rtol=1e-5)
+  assert out.metrics['null_accuracy'] == (known, 2.0) and set(span.weights(cfg, batch)) == set(span.terms(cfg))
+  totals = {name: (float(x), float(n)) for name, (x, n) in out.metrics.items()}
+  np.testing.assert_allclose(span.report(cfg, totals, None)['loss'], (nll + null) / 2, rtol=1e-5)
+
+
+def test_the_head_of_xlnet_tries_the_best_beginnings():
+  params, exact, batch = xlnet_case()
+  found = span.predict(span.Config(head='xlnet', begins=2, ends=3), MODEL, None, params, batch, ())[0]
+  for b in range(3):
+    none = int(batch['null_B'][b])
+    among_T, x_TD = batch['passage_BT'][b] | (np.arange(6) == none), WIDE[b].astype(np.float64)
+    begin_T, _, odds = reference(exact, x_TD, among_T, 0, none)
+    np.testing.assert_allclose(found['odds_B'][b], odds, rtol=1e-4)
+    best = np.argsort(-begin_T)[:2]
+    np.testing.assert_array_equal(found['begin_BK'][b], best)
+    for k, start in enumerate(best):
+      end_T = log_softmax(reference(exact, x_TD, among_T, start, none)[1])
+      top = np.argsort(-end_T)[:3]
+      np.testing.assert_array_equal(found['end_BKE'][b, k], top)
+      np.testing.assert_allclose(found['scores_BKE'][b, k], log_softmax(begin_T)[start] + end_T[top], rtol=1e-4)
+
+
+def test_answers_are_chosen_among_the_tried_spans():
+  """A beginning must be where its window shows most around it, an end in the passage, and the span not too long."""
+  row = {
+    'begin_BK': np.array([1, 4]), 'end_BKE': np.array([[3, 0], [5, 9]]), 'odds_B': np.float32(0.5),
+    'scores_BKE': np.log([[0.4, 0.3], [0.2, 0.1]]), 'passage_BT': np.arange(10) < 8, 'best_BT': np.arange(10) > 0,
+  }  # fmt: skip
+  chosen = types.SimpleNamespace(answer_length=3, n_best=20)
+  odds, spans = answers._window(row, chosen)
+  assert odds == 0.5 and [s[1:] for s in spans] == [(1, 3), (4, 5)]
+  assert [s[1:] for s in answers._window(row, types.SimpleNamespace(answer_length=2))[1]] == [(4, 5)]
+  assert answers._window({**row, 'best_BT': np.arange(10) > 1}, chosen)[1] == spans[1:]

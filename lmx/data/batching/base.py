@@ -124,6 +124,18 @@ class Batches(abc.ABC):
       weights_BT=live_BT.astype(np.float32))
 
 
+def mark(tokenizer: Any, name: str) -> int:
+  """Id of the 'cls' or 'sep' mark, however the tokenizer spells it; InputError if it has none."""
+  found = getattr(tokenizer, f'{name}_id')
+  if found is None and hasattr(tokenizer, 'token_id'):
+    found = tokenizer.token_id(f'<{name}>')
+  if found is None:
+    raise InputError(
+      f'the rows of this data.batching need a mark <{name}>: set data.special_tokens=("<cls>","<sep>") with a '
+      'tokenizer of pieces of words (unigram, bpe), or take data.tokenizer=wordpiece')
+  return int(found)
+
+
 def sizes(data: Any, train: bool) -> tuple[int, int]:
   """(rows of a batch, positions of a row) by the `data` section, in training or in evaluation."""
   if train:

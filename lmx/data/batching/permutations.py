@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data import noise
-from lmx.data.batching.base import Batches, sizes
+from lmx.data.batching.base import Batches, mark, sizes
 from lmx.errors import InputError, check_choice, check_least, check_share
 
 SPANS = ('released', 'paper', 'single')
@@ -81,17 +81,6 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permuta
 
 def _predictions(cfg: Config, length: int) -> int:
   return cfg.predictions or length // cfg.context
-
-
-def mark(tokenizer: Any, name: str) -> int:
-  """Id of the 'cls' or 'sep' mark, however the tokenizer spells it; InputError if it has none."""
-  found = getattr(tokenizer, f'{name}_id')
-  if found is None and hasattr(tokenizer, 'token_id'):
-    found = tokenizer.token_id(f'<{name}>')
-  if found is None:
-    raise InputError(f'orders of prediction need a mark <{name}>: set data.special_tokens=("<cls>","<sep>") with a '
-                     'tokenizer of pieces of words (unigram, bpe), or take data.tokenizer=wordpiece')  # fmt: skip
-  return int(found)
 
 
 class Permutations(Batches):

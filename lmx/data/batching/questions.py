@@ -1,9 +1,13 @@
-"""Questions on passages, one window of a passage a row: [CLS] question [SEP] window [SEP] (Devlin et al. 2019, sections
-4.2 and 4.3).
+"""Questions on passages, one window of a passage a row.
+
+  form   row                                 types    source
+  bert   [CLS] question [SEP] window [SEP]   0 0 0 1 1  Devlin et al. 2019, sections 4.2 and 4.3
+  xlnet  window <sep> question <sep> <cls>   0 0 1 1 2  zihangdai/xlnet, run_squad.py
 
 A passage that is too long is read in windows that begin `stride` tokens apart (google-research/bert, run_squad.py),
-each a row of its own; a question keeps its first `question_length` tokens. In training the answer of a window that does
-not hold all of it is [CLS], as that of a question without an answer. `starts_B` and `ends_B` are places in the row.
+each a row of its own; a question keeps its first `question_length` tokens. `starts_B` and `ends_B` are places in the
+row; those of a window that does not hold the whole answer, and of a question without one, are the place of [CLS], which
+is `null_B`.
 `best_BT` marks the tokens of the passage for which this window is the one with the most context around them, and
 `passage_BT` all that are of the passage. In evaluation `index_B` is the number of the row; `windows` says which
 question each is of and where it begins.
@@ -17,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import sizes
-from lmx.errors import InputError, check_least
+from lmx.data.batching.base import mark, sizes
+from lmx.errors import InputError, check_choice, check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +30,20 @@ class Config(bucketed.Config):
   """Questions on passages; the attributes are those of `bucketed.Config`, and
 
   Attributes:
+    form: 'bert' or 'xlnet', see the module's docstring.
     stride: tokens from the beginning of a window to that of the next.
     question_length: most tokens of a question.
   """
 
   name: str = 'questions'
+  form: str = 'bert'
   stride: int = 128  # run_squad.py
   question_length: int = 64  # run_squad.py
 
   def __post_init__(self):
     super().__post_init__()
     check_least('data.batching', self, stride=1, question_length=1)
+    check_choice('data.batching.form', self.form, ('bert', 'xlnet'))
 
 
 class Windows(NamedTuple):
@@ -57,9 +64,9 @@ class Windows(NamedTuple):
 
 def check(data: Any) -> None:
   """InputError where the `data` section does not suit."""
-  if data.tokenizer != 'wordpiece':
+  if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
-      f'data.batching "questions" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"')
+      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"')
   if data.reverse:
     raise InputError('data.reverse cannot be had with data.batching "questions"')
 
@@ -71,11 +78,14 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questio
                      '"questions" needs one, such as squad or squad_files')  # fmt: skip
   tokenizer = corpus.tokenizer
   return Questions(
-    corpus.splits[split], *sizes(data, train), marks=(tokenizer.cls_id, tokenizer.sep_id), end_id=tokenizer.eos_id,
-    cfg=data.batching, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
+    corpus.splits[split], *sizes(data, train), marks=(mark(tokenizer, 'cls'), mark(tokenizer, 'sep')),
+    end_id=tokenizer.eos_id, cfg=data.batching, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
+    shuffle=data.shuffle)
 
 
-def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: int) -> Windows:
+def windows(
+  passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: int, *, passage_first: bool = False
+) -> Windows:
   """Cuts passages into windows.
 
   Args:
@@ -83,13 +93,14 @@ def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: 
     question_I: tokens of each question, as they are read.
     length: of a row, three marks and the question included.
     stride: from window to window.
+    passage_first: whether rows begin with the passage.
   """
   found: list[tuple[int, int, int, int]] = []
   for i, (passage, question) in enumerate(zip(passage_I.tolist(), question_I.tolist(), strict=True)):
     room, begin = length - question - 3, 0
     while True:
       size = min(passage - begin, room)
-      found.append((i, begin, size, question + 2))
+      found.append((i, begin, size, 0 if passage_first else question + 2))
       if begin + size >= passage:
         break
       begin += min(size, stride)
@@ -97,7 +108,7 @@ def windows(passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: 
 
 
 class Questions(bucketed.Bucketed):
-  """Batches with tokens_BT, valid_BT, types_BT, passage_BT, best_BT, starts_B, ends_B, row_weights_B and index_B.
+  """Batches with tokens_BT, valid_BT, types_BT, passage_BT, best_BT, starts_B, ends_B, null_B, row_weights_B, index_B.
 
   Args:
     split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
@@ -120,14 +131,16 @@ class Questions(bucketed.Bucketed):
     if length < cfg.question_length + 3 + 1:
       raise InputError(f'data.length is {length}, which has no room for a question of data.batching.question_length '
                        f'{cfg.question_length} tokens, three marks and a passage')  # fmt: skip
-    self._marks = marks
+    self._marks, self._passage_first = marks, cfg.form == 'xlnet'
     begin, end = self._documents(split, end_id)
     self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
     self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
-    self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride)
+    self.windows = windows(
+      full_I2[:, 0], self._question_I, length, cfg.stride, passage_first=self._passage_first)
     self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
     self._best_F = _best(self.windows, full_I2[:, 0])
-    self._sizes = self.windows.place_F + self.windows.size_F + 1
+    self._sizes = self._question_I[self.windows.question_F] + self.windows.size_F + 3  # marks
+    self._null_F = self._sizes - 1 if self._passage_first else np.zeros_like(self._sizes)
     cut = int((full_I2[:, 1] > cfg.question_length).sum())
     more = len(self.windows.begin_F) - len(full_I2)
     self.notes = (f'{len(full_I2):,} questions of split {split.name} in {len(self._sizes):,} windows '
@@ -137,14 +150,18 @@ class Questions(bucketed.Bucketed):
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, T = len(example_B), self._padded(self._sizes[example_B].max())
     tokens_BT, types_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.int32)
-    passage_BT, best_BT, span_B2 = np.zeros((B, T), bool), np.zeros((B, T), bool), np.zeros((B, 2), np.int32)
+    passage_BT, best_BT = np.zeros((B, T), bool), np.zeros((B, T), bool)
+    null_B = np.where(live_B, self._null_F[example_B], 0).astype(np.int32)
+    span_B2 = np.stack([null_B, null_B], axis=1)
     cls, sep = (np.asarray([mark]) for mark in self._marks)
     for b, f in enumerate(example_B):
       i, begin, size, place = (int(x[f]) for x in self.windows)
       question = self._read(self._begin_I2[i, 1] + np.arange(self._question_I[i]))
       passage = self._read(self._begin_I2[i, 0] + begin + np.arange(size))
-      tokens_BT[b, : place + size + 1] = np.concatenate([cls, question, sep, passage, sep])
-      types_BT[b, place : place + size + 1] = 1
+      parts = [passage, sep, question, sep, cls] if self._passage_first else [cls, question, sep, passage, sep]
+      types = [0, 0, 1, 1, 2] if self._passage_first else [0, 0, 0, 1, 1]
+      tokens_BT[b, : self._sizes[f]] = np.concatenate(parts)
+      types_BT[b, : self._sizes[f]] = np.repeat(types, [len(part) for part in parts])
       passage_BT[b, place : place + size] = True
       best_BT[b, place : place + size] = self._best_F[f]
       first, last = self._answer_I2[i]
@@ -155,7 +172,7 @@ class Questions(bucketed.Bucketed):
     return dict(
       tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT), passage_BT=zero(passage_BT),
       best_BT=zero(best_BT), starts_B=np.where(live_B, span_B2[:, 0], 0), ends_B=np.where(live_B, span_B2[:, 1], 0),
-      row_weights_B=live_B.astype(np.float32))
+      null_B=null_B, row_weights_B=live_B.astype(np.float32))
 
 
 def _best(found: Windows, passage_I: np.ndarray) -> list[np.ndarray]:

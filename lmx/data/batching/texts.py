@@ -3,11 +3,12 @@
   form   one text              two texts
   bert   [CLS] a [SEP]         [CLS] a [SEP] b [SEP], of token types 0 0 0 1 1     (Devlin et al. 2019, figure 4)
   gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
+  xlnet  a <sep> <cls>         a <sep> b <sep> <cls>, of segments 0 0 1 1 2  (zihangdai/xlnet, classifier_utils.py)
   plain  a                     a b                                                 (classes of transformers on GPT-2)
 
-A row of a question with choices is as many sequences: for `bert` a is the context and b the question with a choice
-(Devlin et al. 2019, section 4.4), else a is the context with the question and b a choice (Radford et al. 2018, section
-3.3).
+A row of a question with choices is as many sequences: for `bert` and `xlnet` a is the context and b the question with a
+choice (Devlin et al. 2019, section 4.4), else a is the context with the question and b a choice (Radford et al. 2018,
+section 3.3).
 
 What stands for the row is the first token of `bert` and the last of the others; the three marks of `gpt` are
 `data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
@@ -28,11 +29,12 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import sizes
+from lmx.data.batching.base import mark, sizes
 from lmx.errors import InputError, check_choice
 
-FORMS = ('bert', 'gpt', 'plain')
+FORMS = ('bert', 'gpt', 'xlnet', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
+Marks = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # ids before the first text, between two, at the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Config(bucketed.Config):
   """Rows of one text or two; the attributes are those of `bucketed.Config`, and
 
   Attributes:
-    form: 'bert', 'gpt' or 'plain', see the module's docstring.
+    form: 'bert', 'gpt', 'xlnet' or 'plain', see the module's docstring.
     both_orders: make a row of two texts both ways around.
   """
 
@@ -73,11 +75,13 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
   if cfg.both_orders and (documents != 2 or choices):
     raise InputError('data.batching.both_orders needs rows of two texts; these have '
                      + ('choices' if choices else f'{documents}'))  # fmt: skip
-  marks: tuple[int, ...] = ()
-  if cfg.form == 'bert':
-    marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
-  elif cfg.form == 'gpt':
-    marks = tuple(tokenizer.token_id(name) for name in data.special_tokens)
+  marks: Marks = ((), (), ())
+  if cfg.form == 'gpt':
+    start, delimiter, classify = (tokenizer.token_id(name) for name in data.special_tokens)
+    marks = ((start,), (delimiter,), (classify,))
+  elif cfg.form != 'plain':
+    cls, sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
+    marks = ((cls,), (sep,), (sep,)) if cfg.form == 'bert' else ((), (sep,), (sep, cls))
   return Texts(
     corpus.splits[split], *sizes(data, train), sequences=sequences(cfg, documents, choices), documents=documents,
     marks=marks, end_id=tokenizer.eos_id, cfg=cfg, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
@@ -93,7 +97,7 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
     choices: that a row has; its documents then are the context, the question and the choices.
   """
   if choices:
-    parts = ((0,), (1,)) if cfg.form == 'bert' else ((0, 1), ())
+    parts = ((0,), (1,)) if cfg.form in ('bert', 'xlnet') else ((0, 1), ())
     return tuple((parts[0], (*parts[1], 2 + choice)) for choice in range(choices))
   forth = tuple((document,) for document in range(documents))
   return (forth, forth[::-1]) if cfg.both_orders else (forth,)
@@ -110,7 +114,7 @@ class Texts(bucketed.Bucketed):
     length: most tokens of a sequence.
     sequences: of a row, see `sequences`.
     documents: of a row.
-    marks: ids of [CLS], [SEP] and [SEP], or of GPT's start, delimiter and classify; () for none.
+    marks: see `Marks`.
     end_id: what ends a document in the corpus and is left away here; None for nothing.
     cfg: the `batching` section.
     vocab_size: of the tokenizer.
@@ -121,15 +125,16 @@ class Texts(bucketed.Bucketed):
 
   def __init__(
     self, split: Any, batch_size: int, length: int, *, sequences: tuple[Layout, ...], documents: int,
-    marks: tuple[int, ...], end_id: int | None, cfg: Config, vocab_size: int, seed: int, train: bool,
+    marks: Marks, end_id: int | None, cfg: Config, vocab_size: int, seed: int, train: bool,
     shuffle: bool = True,
   ):  # fmt: skip
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._cfg, self._marks, self._sequences = cfg, np.asarray(marks, np.int64), sequences
+    self._cfg, self._marks, self._sequences = cfg, [np.asarray(ids, np.int64) for ids in marks], sequences
     begin, end = self._documents(split, end_id)
     self._begin_IN, full_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     texts = len(sequences[0])
-    around = 1 + texts if marks else 0
+    before, between, after = map(len, marks)
+    around = before + (texts - 1) * between + after
     if length < texts + around:
       raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
     self._kept = [_kept(full_IN, sequence, length - around) for sequence in sequences]
@@ -166,19 +171,21 @@ class Texts(bucketed.Bucketed):
     """Sequence g of each row."""
     tokens_BT, types_BT = np.zeros((len(example_B), T), np.int32), np.zeros((len(example_B), T), np.int32)
     size_B = np.zeros(len(example_B), np.int64)
-    texts = len(self._sequences[g])
+    texts, (before, between, after) = len(self._sequences[g]), self._marks
     for b, i in enumerate(example_B):
-      row, first = [self._marks[:1]], 0
+      row, first = [before], 0
       for n, (text, kept) in enumerate(zip(self._sequences[g], self._kept[g], strict=True)):
         for part, kept_I in zip(text, kept, strict=True):
           row.append(self._read(self._begin_IN[i, part] + np.arange(kept_I[i])))
-        row.append(self._marks[2:] if n == texts - 1 else self._marks[1:2])
+        row.append(after if n == texts - 1 else between)
         first = first or sum(map(len, row))  # where the second text begins
       tokens = np.concatenate(row)
       size_B[b] = len(tokens)
       tokens_BT[b, : len(tokens)] = tokens
-      if self._cfg.form == 'bert' and texts == 2:
+      if self._cfg.form in ('bert', 'xlnet') and texts == 2:
         types_BT[b, first : len(tokens)] = 1
+      if self._cfg.form == 'xlnet':
+        types_BT[b, len(tokens) - 1] = 2  # the classification token is a segment of its own
     valid_BT = (np.arange(T) < size_B[:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, 0)
     return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))

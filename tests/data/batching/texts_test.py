@@ -89,6 +89,20 @@ def test_gpt_reads_start_delimiter_classify(folder):
   assert size - 3 not in corpus.tokenizer.encode('_start_')  # written in a text it is text
 
 
+@pytest.mark.parametrize('columns', [('one', 'two'), ('one',)])
+def test_xlnet_reads_its_marks_at_the_end(columns, folder):
+  corpus, batches = load(folder, 'xlnet', columns, train=False, tokenizer='bpe', special_tokens=('<cls>', '<sep>'))
+  cls, sep = (corpus.tokenizer.token_id(name) for name in ('<cls>', '<sep>'))
+  for i, row in enumerate(rows()):
+    texts_ = [corpus.tokenizer.encode(row[key]).tolist() for key in columns]
+    found = by_index(batches)[i]
+    assert found['tokens_BT'][found['valid_BT']].tolist() == [*sum(([*text, sep] for text in texts_), []), cls]
+    types = [n for n, text in enumerate(texts_) for _ in range(len(text) + 1)]
+    assert found['types_BT'][found['valid_BT']].tolist() == [*types, 2]
+  with pytest.raises(InputError, match='need a mark <cls>'):
+    load(folder, 'xlnet', columns, tokenizer='bpe', special_tokens=())
+
+
 def test_plain_rows_have_no_marks(folder):
   corpus, batches = load(folder, 'plain', train=False)
   for i, row in enumerate(rows()):
