@@ -88,6 +88,42 @@ def bert_fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
   return {'optim': optim, 'train': {'epochs': epochs, 'init_parts': ('model',), 'like_init': True}}
 
 
+# Yang et al. 2019 (arXiv 1906.08237), zihangdai/xlnet: the last token's state, a layer with tanh, a linear layer.
+XLNET_HEAD = {
+  'pooling': 'last', 'head': (0,), 'activation': 'tanh', 'normalize': False, 'bptt': 0, 'init_std': 0.02,
+  'dropout_pooled': 0.0, 'dropout_head': 0.1,
+}  # fmt: skip
+XLNET_PIECES = {'tokenizer': 'unigram', 'vocab_size': 31_998, 'special_tokens': ('<cls>', '<sep>')}
+
+
+def xlnet_fine_tuning(
+  lr: float, steps: int, warmup: int, epochs: float, *, decay: bool, corrected: bool
+) -> dict[str, Any]:
+  """The `optim` and `train` sections of XLNet's fine-tuning, as released (model_utils.py).
+
+  Args:
+    lr: the highest rate.
+    steps: updates; 0 trains for `epochs`.
+    warmup: updates of it; 0 is a tenth of all.
+    epochs: to train where `steps` is 0.
+    decay: weight decay 0.01, with which the released Adam has no bias correction; without, it is TensorFlow's.
+    corrected: with bias correction all the same.
+  """
+  optim = {
+    'optimizer': 'bert_adam' if decay and not corrected else 'adamw',
+    'eps': 1e-6,
+    'eps_form': 'corrected' if decay else 'uncorrected',
+    'lr': lr,
+    'weight_decay': 0.01 if decay else 0.0,
+    'clip_norm': 1.0,
+    'schedule': 'linear',
+    'groups': DECAY_MATRICES_ONLY,
+    **({'warmup_steps': warmup} if warmup else {'warmup_fraction': 0.1}),
+  }
+  length = {'steps': steps} if steps else {'epochs': epochs}
+  return {'optim': optim, 'train': {**length, 'init_parts': ('model',), 'like_init': True}}
+
+
 # Rows of any length meet in a batch, as released; a step reads them in four groups of like length, so that on a CPU
 # fine-tuning takes half the time.
 ANY_LENGTH = {'pool': 0, 'groups': 4}

@@ -1,0 +1,84 @@
+"""What XLNet owes to what (Yang et al. 2019, arXiv 1906.08237, table 6): pre-training of its arms on the same text.
+
+  lmx train --config=experiments/xlnet/ablation.py:xlnet --workdir=runs/xlnet --config.data.manual_dir=DIR
+  lmx train --config=experiments/xlnet/tasks.py:sst2 --workdir=runs/sst2 --config.train.init_from=runs/xlnet ...
+
+DIR holds text of yours, the paper's being Wikipedia and BooksCorpus. Every arm has the same vocabulary, rows, updates,
+optimizer and, within a few percent, parameters. The paper's row in brackets; all of it is measured fine-tuned.
+
+  variant           row                            published: RACE / SQuAD 2.0 F1 / MNLI / SST-2
+  xlnet             XLNet, K = 6 (4)               66.66 / 80.98 / 85.63 / 93.35
+  k7                K = 7 (3)                      66.05 / 81.33 / 85.84 / 92.66
+  no_memory         without memory (5)             65.55 / 80.15 / 85.32 / 92.78
+  no_span           tokens, not spans (6)          65.95 / 80.61 / 85.49 / 93.12
+  no_bidirectional  all rows from their start (7)  66.34 / 80.65 / 85.31 / 92.66
+  dae               DAE + Transformer-XL (2)       65.03 / 79.56 / 84.88 / 92.60
+  bert              BERT (1)                       64.3 / 76.30 / 84.34 / 92.78
+
+`dae` is XLNet's layers, relative positions and segments trained to fill masks, as BERT is, without next sentences;
+there is no memory in it, since rows of masks do not follow one another, and its rows begin with [CLS]: fine-tune it
+with --config.data.batching.form=bert --config.objective.pooling=first. `bert` is fine-tuned by experiments/bert/. Row 8
+of the table, next sentences for XLNet, is left out.
+
+`size=base` is the paper's (512 tokens, 256 rows; its steps are not printed for this table: those of BERT base);
+`size=small` 4 layers of 192, rows of 128, for two cores. The vocabulary is of cased word pieces, so that BERT and XLNet
+share it; the paper's XLNet has a unigram vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments import common
+
+VARIANTS = ('xlnet', 'k7', 'no_memory', 'no_span', 'no_bidirectional', 'dae', 'bert', 'tiny')
+TABLE: list[common.Row] = []  # figures are of fine-tuned models
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, size=('base', 'small'), steps=0, lr=0.0)
+  small = options.size == 'small'
+  base = {
+    'name': f'xlnet_ablation_{variant}',
+    'data': {
+      'dataset': 'text_files', 'tokenizer': 'wordpiece', 'vocab_size': 4096 if small else 30_000,
+      'batch_size': 16 if small else 256, 'eval_batch_size': 8, 'length': 128 if small else 512,
+    },
+    'optim': {
+      'optimizer': 'adamw', 'lr': options.lr or (1e-3 if small else 1e-4), 'eps': 1e-6, 'weight_decay': 0.01,
+      'clip_norm': 1.0, 'groups': common.DECAY_MATRICES_ONLY, 'schedule': 'linear', 'warmup_fraction': 0.1,
+    },
+    'train': {'steps': options.steps or (2500 if small else 1_000_000), 'eval_every': 500 if small else 10_000},
+    'evaluation': {'baselines': False},
+  }  # fmt: skip
+  arm = _masks(variant, small) if variant in ('dae', 'bert') else _orders(variant, small)
+  made = common.xlnet_tiny() | {'optim': {'warmup_fraction': 0.1}} if variant == 'tiny' else {}
+  return common.config(base, arm, made)
+
+
+def _sizes(small: bool) -> dict[str, Any]:
+  return {'D': 192, 'F': 768, 'H': 4, 'N': 4} if small else {}
+
+
+def _orders(variant: str, small: bool) -> dict[str, Any]:
+  half = 64 if small else 256
+  memory = {'M': 0} if variant == 'no_memory' else {'M': half if small else 384, 'reuse': half}
+  batching = {
+    'name': 'permutations', 'reuse': half, 'context': 7 if variant == 'k7' else 6,
+    'spans': 'single' if variant == 'no_span' else 'released', 'bidirectional': variant != 'no_bidirectional',
+  }  # fmt: skip
+  return {'model': {'name': 'xlnet', 'variant': 'base', **_sizes(small), **memory}, 'data': {'batching': batching}}
+
+
+def _masks(variant: str, small: bool) -> dict[str, Any]:
+  T = 128 if small else 512
+  batching = {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': round(0.15 * T)}
+  if variant == 'dae':
+    model: dict[str, Any] = {'name': 'xlnet', 'variant': 'base', 'M': 0, **_sizes(small)}
+    return {'model': model, 'objective': {'name': 'masked_lm', 'next_sentence': False}, 'data': {'batching': batching}}
+  sizes = {k: v for k, v in _sizes(small).items() if k != 'F'}  # which is 4 D
+  return {'model': {'name': 'bert', 'variant': 'base', 'T': T, **sizes}, 'data': {'batching': batching}}
+
+
+def sweep():
+  yield from common.grid(optim__lr=[5e-5, 1e-4, 2e-4])

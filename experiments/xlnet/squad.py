@@ -1,0 +1,74 @@
+"""XLNet (Yang et al. 2019, arXiv 1906.08237, sections 3.3 and 3.4) answering questions with spans of a passage.
+
+  lmx train --config=experiments/xlnet/squad.py:squad2 --workdir=runs/squad --config.train.init_from=runs/xlnet
+    --config.data.manual_dir=DIR
+
+runs/xlnet is a run of XLNet, pre-trained here or imported; sizes and tokenizer are taken from it. DIR holds
+train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
+
+  variant  figures of the validation split     published, large, all data (table 3 of version 2)
+  squad2   exact match and F1, '' an answer    87.9, 90.6; base on Wikipedia and books 78.18, 80.98 (table 6)
+  squad    exact match and F1                  89.7, 95.1
+  own      questions of yours: train*.json(l), dev*.json(l)
+  tiny     made-up questions on the embedded corpus: seconds on a CPU
+
+Rows are `passage <sep> question <sep> <cls>`. The end of an answer is scored given its beginning, and a layer of its
+own says whether there is one (`objective.head=xlnet`, lmx/objectives/span.py). As released, the threshold above which
+'' is said is to be chosen on the validation split: `best_f1_threshold` of results.json, to be given as
+--config.evaluation.null_threshold.
+
+512 tokens, 48 rows, rate 3e-5, 8,000 updates with 1,000 of warm-up, linear decay, epsilon 1e-6, clipping at 1, rates
+that fall by 0.75 from layer to layer (appendix A.5). Weight decay 0.01, with `recipe=v1` none. Windows 128 tokens
+apart, questions of at most 64 tokens and answers of at most 64, as released.
+
+Option `layer_decay`: 'as_paper' multiplies the rate of layer m of N by 0.75^(N - m); 'as_released' the gradient before
+Adam, which then divides by its size, so that next to nothing is left of it; 'none'. Options `adam`, `epochs` (0 leaves
+the updates above) and `lr`.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('squad2', 'squad', 'own', 'tiny')
+TABLE = [
+  common.Row('xlnet/v2/squad2.0/dev/xlnet_large/em', 'squad2', 'valid', 'best_exact_match', 87.9, 'large'),
+  common.Row('xlnet/v2/squad2.0/dev/xlnet_large/f1', 'squad2', 'valid', 'best_f1', 90.6, 'large'),
+  common.Row('xlnet/v2/squad1.1/dev/xlnet_large/em', 'squad', 'valid', 'exact_match', 89.7, 'large'),
+  common.Row('xlnet/v2/squad1.1/dev/xlnet_large/f1', 'squad', 'valid', 'f1', 95.1, 'large'),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(
+    arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'), epochs=0.0, lr=3e-5,
+    layer_decay=('as_paper', 'as_released', 'none'),
+  )  # fmt: skip
+  steps = 0 if options.epochs else 8000
+  base = {
+    'name': f'xlnet_{variant}',
+    'model': {'name': 'xlnet', 'variant': 'base', 'M': 0},
+    'objective': {'name': 'span', 'head': 'xlnet'},
+    'data': {
+      'dataset': 'squad_files' if variant == 'own' else variant,
+      **common.XLNET_PIECES,
+      'batching': {'name': 'questions', 'form': 'xlnet', 'buckets': (128, 192, 256, 384), **common.ANY_LENGTH},
+      'batch_size': 48,
+      'length': 512,
+    },
+    **common.xlnet_fine_tuning(
+      options.lr, steps, 1000 if steps else 0, options.epochs, decay=options.recipe == 'v2',
+      corrected=options.adam == 'corrected',
+    ),
+    'evaluation': {'split': 'valid', 'which': 'last', 'baselines': False, 'answer_length': 64},
+  }  # fmt: skip
+  falling = {'layer_decay': 0.75, 'layer_decay_form': options.layer_decay}
+  made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}
+  return common.config(
+    base, {'optim': falling} if options.layer_decay != 'none' else {},
+    common.tiny_fine_tuning(**made_up) if variant == 'tiny' else {},
+  )  # fmt: skip
+
+
+def sweep():
+  yield from common.grid(optim__lr=[2e-5, 3e-5, 5e-5], seed=[0, 1])
