@@ -152,6 +152,22 @@ def test_a_run_learns_the_answers_and_leaves_them(run):
   assert all(a['score'] >= b['score'] for a, b in zip(first, first[1:], strict=False))
 
 
+@pytest.mark.slow
+def test_a_run_with_the_head_of_xlnet_learns_the_answers(tmp_path):
+  """Those that are none have the greatest odds of it, so that the best threshold leaves every question right."""
+  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'data.manual_dir': put(tmp_path), 'data.vocab_size': 420,
+          'data.length': 160, 'data.batching.buckets': '()', 'data.batching.question_length': 40,
+          'data.batch_size': 8, 'data.batching.groups': 1, 'train.eval_every': 500, 'model.dropout': 0,
+          'model.dropout_attention': 0, 'optim.weight_decay': 0}  # fmt: skip
+  command = ['train', '--config=experiments/xlnet/squad.py:own,epochs=150,lr=3e-3,layer_decay=none,adam=corrected',
+             f'--workdir={tmp_path}/run']  # fmt: skip
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
+  found = json.loads((tmp_path / 'run/results.json').read_text())
+  assert found['answered_f1'] > 90 and found['best_f1'] > 95
+  odds = json.loads((tmp_path / 'run/null_odds.json').read_text())
+  assert min(odds[f'dev{i}q3'] for i in range(4)) > max(odds[f'dev{i}q{j}'] for i in range(4) for j in (1, 2, 4))
+
+
 def test_thresholds_and_lengths_are_obeyed(run, capsys):
   loaded = restored.load(run, overrides=['evaluation.null_threshold=-1e9'])
   corpus = pipeline.load(loaded.run.data)
