@@ -7,7 +7,8 @@ A block is a Linen module whose parameters a model file draws and applies by `in
 random comes from explicit keys, and a key/value cache goes in as an argument and comes back as a result.
 Initialisation: kernels are normal (or truncated normal) with deviation `std`, biases 0; the projections that end on
 the residual path have their own deviation `residual_std`. With `glorot`, kernels are uniform with the variance
-2 / (inputs + outputs) of each matrix (Glorot & Bengio 2010, equation 16), queries, keys and values being one each.
+2 / (inputs + outputs) of each matrix (Glorot & Bengio 2010, equation 16), queries, keys and values being one each;
+with `fan_in` both deviations are divided by the square root of a kernel's inputs.
 
 Layer normalisation (Ba et al. 2016, arXiv 1607.06450) has its statistics in float32 and the biased variance.
 """
@@ -32,12 +33,14 @@ WHOLE = Look()  # every key of one group
 
 
 def gelu(x: Array, form: str) -> Array:
-  """GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415): 'erf' exactly, 'tanh' by their approximation."""
+  """GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415): 'erf' exactly, 'tanh' and 'sigmoid' by their approximations."""
+  if form == 'sigmoid':
+    return x * jax.nn.sigmoid(1.702 * x)
   return jax.nn.gelu(x, approximate=form == 'tanh')
 
 
 def activate(x: Array, name: str) -> Array:
-  """'relu' (Vaswani et al. 2017, equation 2), or 'gelu_tanh' or 'gelu_erf'."""
+  """'relu' (Vaswani et al. 2017, equation 2), or 'gelu_' and a form of `gelu`."""
   return jax.nn.relu(x) if name == 'relu' else gelu(x, name.removeprefix('gelu_'))
 
 
@@ -74,6 +77,7 @@ class Projection(nn.Module):
     bias: have one.
     glorot: draw the kernel uniformly (module docstring); `std` and `truncated` are not used then.
     fused: matrices side by side in the kernel, along the first of the outputs.
+    fan_in: `std` is that of one input; the kernel's is divided by the square root of how many are summed over.
   """
 
   inputs: tuple[int, ...]
@@ -85,6 +89,7 @@ class Projection(nn.Module):
   bias: bool = True
   glorot: bool = False
   fused: int = 1
+  fan_in: bool = False
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
@@ -106,7 +111,7 @@ class Projection(nn.Module):
     # Linen's truncated normal divides by the deviation lost in truncation when asked; here `std` is that of the
     # normal before truncation, as in TensorFlow's truncated_normal_initializer.
     draw = nn.initializers.truncated_normal if self.truncated else nn.initializers.normal
-    return draw(self.std)(key, shape)
+    return draw(self.std / (math.sqrt(math.prod(self.inputs)) if self.fan_in else 1.0))(key, shape)
 
 
 class SelfAttention(nn.Module):
@@ -214,12 +219,13 @@ class Block(nn.Module):
 
   Attributes:
     norm: 'pre': x + f(norm(x)); 'post': norm(x + f(x)).
-    activation: 'gelu_tanh', 'gelu_erf' or 'relu'.
+    activation: a name that `activate` knows.
     attention_rate: dropout of attention probabilities.
     residual_rate: dropout of what is added to the residual path.
     hidden_rate: dropout inside the feed-forward network.
     bias: biases of the projections of attention.
     glorot: how kernels are drawn, see the module's docstring.
+    fan_in: deviations are those of one input, see `Projection`.
     cross: attend to a source.
     attention: what takes the place of `SelfAttention`, called with the same arguments (lmx/layers/compressed.py).
   """
@@ -240,6 +246,7 @@ class Block(nn.Module):
   hidden_rate: float = 0.0
   bias: bool = True
   glorot: bool = False
+  fan_in: bool = False
   cross: bool = False
   attention: Callable[..., Any] = SelfAttention
 
@@ -285,7 +292,8 @@ class Block(nn.Module):
     )
 
   def _drawn(self) -> dict[str, Any]:
-    return {'truncated': self.truncated, 'dtype': self.dtype, 'bias': self.bias, 'glorot': self.glorot}
+    drawn = {'truncated': self.truncated, 'dtype': self.dtype, 'bias': self.bias}
+    return drawn | {'glorot': self.glorot, 'fan_in': self.fan_in}
 
 
 def init_block(block: Block, width: int, key: Array, look: Any = WHOLE) -> Params:

@@ -39,10 +39,19 @@ def test_layer_norm_equals_restatement_far_from_zero():
   np.testing.assert_allclose(found, reference.layer_norm(np.asarray(x, np.float64), params, 1e-5), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('form', ['tanh', 'erf'])
+@pytest.mark.parametrize('form', ['tanh', 'erf', 'sigmoid'])
 def test_gelu_equals_restatement(form):
   x = np.linspace(-6, 6, 101)
   np.testing.assert_allclose(transformer.gelu(jnp.asarray(x), form), reference.gelu(x, form), rtol=1e-5, atol=1e-6)
+
+
+def test_deviations_by_fan_in():
+  block = make(hidden=1600, std=0.5, residual_std=0.25, fan_in=True)
+  params = transformer.init_block(block, 256, jax.random.key(0))
+  wanted = {('attention', 'qkv'): 0.5 / 16, ('attention', 'out'): 0.25 / 16, ('mlp', 'in'): 0.5 / 16,
+            ('mlp', 'out'): 0.25 / 40}  # fmt: skip
+  for (part, name), std in wanted.items():
+    assert np.std(params[part][name]['kernel']) == pytest.approx(std, rel=0.02), (part, name)
 
 
 @pytest.mark.parametrize('norm', ['pre', 'post'])

@@ -15,7 +15,9 @@ def layer_norm(x, params, eps):
 
 
 def gelu(x, form):
-  """Hendrycks & Gimpel 2016, section 2: x Phi(x), or its tanh approximation."""
+  """Hendrycks & Gimpel 2016, section 2: x Phi(x), or its approximation by tanh or by the logistic function."""
+  if form == 'sigmoid':
+    return x / (1 + np.exp(-1.702 * x))
   if form == 'erf':
     return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
   return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
