@@ -1,0 +1,280 @@
+"""Factorized causal attention of Sparse Transformers (Child, Gray, Radford & Sutskever 2019, arXiv 1904.10509).
+
+Position i attends to a set S_i of positions up to i (equation 2). Two patterns make it of two sets (section 4.3), with
+l the stride and positions from 0:
+
+- 'strided': A1 = {max(0, i - l) .. i}, A2 = {j <= i: (i - j) mod l = 0}.
+- 'fixed': A1 = {j <= i: j and i in one block of l}, A2 = {j <= i: j mod l >= l - c}, the last c of every block.
+
+`sets` says how a layer takes them (section 5.1): 'first' or 'second' is one of the two, for layers that take turns;
+'merged' is one softmax over their union; 'heads' gives A1 to the first half of the heads and A2 to the others.
+
+Where equations and released code (openai/sparse_attention, attention.py) disagree, `fidelity` says which is followed:
+- 'paper': the equations above.
+- 'released': A1 of 'strided' is the last l positions, i among them; in 'fixed' the heads have different summary
+  columns, head h the (h mod l / c)-th run of c from the end of a block, as section 4.3's text recommends too.
+
+No T x T matrix is made. Queries are put into J = ceil(T / l) blocks of l, and a set is a `Part`: keys laid out so that
+plain products of a block, or a column, of queries with them give every score that is needed: own and previous block for
+A1, the same place of every block for A2 of 'strided', c places of every block for A2 of 'fixed'. Scores of a layer are
+T (2 l + T / l) and T (l + c T / l) a head. What a part has beside its set is masked, and so is in 'merged' what both
+have. A position whose set is empty, as the first ones' A2 in 'fixed', gets 0.
+
+With a cache the keys of all positions are there and the sets are a mask on at most l queries at a time.
+
+Axes: J blocks, Q places in a block, S keys of a query.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.layers import masks
+from lmx.layers.masks import Look
+from lmx.layers.transformer import Cache, Projection, SelfAttention, write
+from lmx.types import Array
+
+PATTERNS = ('strided', 'fixed')
+SETS = ('first', 'second', 'merged', 'heads')
+FIDELITIES = ('paper', 'released')
+
+
+class Plan(NamedTuple):
+  """What attends to what.
+
+  Attributes:
+    pattern: one of PATTERNS.
+    sets: one of SETS.
+    stride: l.
+    summary: c of 'fixed'; with fidelity 'released' it divides l.
+    fidelity: one of FIDELITIES.
+  """
+
+  pattern: str
+  sets: str
+  stride: int
+  summary: int
+  fidelity: str
+
+  @property
+  def window(self) -> int:
+    """Positions in A1 of 'strided'."""
+    return self.stride + (self.fidelity == 'paper')
+
+  def columns(self, head: np.ndarray) -> np.ndarray:
+    """First place in a block that A2 of 'fixed' has for each head; c places on are the others."""
+    l, c = self.stride, self.summary
+    run = 0 * head if self.fidelity == 'paper' else head % (l // c)
+    return l - c - c * run
+
+
+class Part(NamedTuple):
+  """Keys of all queries, laid out for one product.
+
+  Attributes:
+    axes: of the keys: 'BJSHK' for each block its own, 'BSQHK' for each place in a block, 'BSHK' for all the same.
+    k, v: keys and values.
+    mask: which key a query has in its set, broadcast to (B, H, J, Q, S).
+  """
+
+  axes: str
+  k: Array
+  v: Array
+  mask: Array
+
+
+class SparseAttention(SelfAttention):
+  """`SelfAttention` over the sets of a `Plan`; the same parameters and the same cache."""
+
+  plan: Plan = Plan('strided', 'merged', 128, 1, 'paper')
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+  ) -> tuple[Array, Cache | None]:
+    del key  # no dropout of probabilities
+    D = x_BTD.shape[-1]
+    H, K = self.heads, D // self.heads
+    qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
+    q_BTHK, k_BTHK, v_BTHK = (qkv_BTCHK[:, :, i] for i in range(3))
+    if cache is not None and position_BT is not None:
+      cache = write(cache, k_BTHK, v_BTHK, position_BT)
+      o_BTHK = attend_cached(q_BTHK, *cache, position_BT, self.plan)
+    else:
+      o_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, look, self.plan)
+    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+
+
+def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, look: Look, plan: Plan) -> Array:
+  """Attention of every position to its set.
+
+  Args:
+    q_BTHK, k_BTHK, v_BTHK: queries, keys and values of positions 0 .. T-1.
+    look: groups of queries and keys; keys of other groups are left out of a set.
+    plan: the sets.
+
+  Returns:
+    (B, T, H, K) in the type of the queries.
+  """
+  (B, T, H, K), l = q_BTHK.shape, plan.stride
+  blocks = -(-T // l)
+
+  def to_blocks(x: Array, fill: int = 0) -> Array:
+    """(B, T, ...) to (B, J, Q, ...); what is added at the end comes after every query that counts."""
+    x = jnp.pad(x, ((0, 0), (0, blocks * l - T), *((0, 0),) * (x.ndim - 2)), constant_values=fill)
+    return x.reshape(B, blocks, l, *x.shape[2:])
+
+  q, k, v = (to_blocks(x) for x in (q_BTHK, k_BTHK, v_BTHK))
+  query_group, key_group = look.query_group_BT, look.key_group_BS
+  groups = None
+  if query_group is not None and key_group is not None:
+    groups = to_blocks(query_group), to_blocks(key_group, masks.PADDING)
+  if plan.sets != 'heads':
+    o_BJQHK = _softmax(q, _parts(k, v, groups, plan, np.arange(H)))
+  else:
+    half = H // 2
+    halves = zip(('first', 'second'), (slice(0, half), slice(half, H)), strict=True)
+    o_BJQHK = jnp.concatenate([
+      _softmax(q[..., h, :], _parts(k[..., h, :], v[..., h, :], groups, plan._replace(sets=sets), np.arange(H)[h]))
+      for sets, h in halves
+    ], axis=3)  # fmt: skip
+  return o_BJQHK.reshape(B, blocks * l, H, K)[:, :T]
+
+
+def _parts(k: Array, v: Array, groups: tuple[Array, Array] | None, plan: Plan, heads: np.ndarray) -> list[Part]:
+  """The parts of a layer, from keys and values (B, J, Q, H, K) of the given heads."""
+  first, second = {'strided': (_recent, _same_place), 'fixed': (_own_block, _summaries)}[plan.pattern]
+  chosen = {'first': (first,), 'second': (second,), 'merged': (first, second)}[plan.sets]
+  return [make(k, v, groups, plan, heads) for make in chosen]
+
+
+def _recent(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
+  """A1 of 'strided': what of the previous and the own block lies in the window."""
+  del heads
+  l, blocks = plan.stride, k.shape[1]
+  before = lambda x: jnp.pad(x, ((0, 0), (1, 0), *((0, 0),) * (x.ndim - 2)))[:, :-1]
+  both = lambda x: jnp.concatenate([before(x), x], axis=2)
+  distance_QS = np.arange(l)[:, None] + l - np.arange(2 * l)
+  there_JS = (np.arange(blocks)[:, None] > 0) | (np.arange(2 * l) >= l)
+  mask = ((distance_QS >= 0) & (distance_QS < plan.window))[None] & there_JS[:, None]
+  return Part('BJSHK', both(k), both(v), _grouped(mask, groups, lambda x: both(x)[:, :, None]))
+
+
+def _same_place(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
+  """A2 of 'strided': the same place of this block and those before it; where merged, without what `_recent` has."""
+  del heads
+  blocks_J = np.arange(k.shape[1])
+  back_JS = blocks_J[:, None] - blocks_J  # blocks between query and key
+  least = -(-plan.window // plan.stride) if plan.sets == 'merged' else 0
+  return Part('BSQHK', k, v, _grouped((back_JS >= least)[:, None], groups, lambda x: x.swapaxes(1, 2)[:, None]))
+
+
+def _own_block(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
+  """A1 of 'fixed': the own block up to the query."""
+  del heads
+  mask_1QS = np.tril(np.ones((1, plan.stride, plan.stride), bool))
+  return Part('BJSHK', k, v, _grouped(mask_1QS, groups, lambda x: x[:, :, None]))
+
+
+def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
+  """A2 of 'fixed': the summary columns of the blocks before, and unless merged of the own block up to the query."""
+  blocks, c = k.shape[1], plan.summary
+  start_H = plan.columns(heads)
+  alike = len(set(start_H.tolist())) == 1
+  start_G = start_H[:1] if alike else start_H  # G heads, or one for all
+  block_J, block_S = np.arange(blocks), np.arange(blocks * c) // c
+
+  def gather(x: Array) -> Array:
+    """(B, J, Q, H, ...) to (B, S, H, ...), S = J c."""
+    if alike:
+      found = x[:, :, start_G[0] : start_G[0] + c]
+    else:
+      found = jnp.stack([x[:, :, start : start + c, h] for h, start in enumerate(start_G)], axis=3)
+    return found.reshape(x.shape[0], blocks * c, *x.shape[3:])
+
+  mask = jnp.asarray(block_J[:, None] > block_S)[None, None, :, None]  # (1, 1, J, 1, S)
+  if plan.sets != 'merged':
+    place_GS = start_G[:, None] + np.arange(blocks * c) % c
+    reached_GQS = np.arange(plan.stride)[:, None] >= place_GS[:, None]
+    own_JS = block_J[:, None] == block_S
+    mask = mask | (jnp.asarray(own_JS)[None, :, None] & jnp.asarray(reached_GQS)[:, None])[None]
+  if groups is not None:
+    group_BSG = gather(jnp.broadcast_to(groups[1][..., None], (*groups[1].shape, len(start_G))))
+    mask = mask & (groups[0][:, None, :, :, None] == group_BSG.swapaxes(1, 2)[:, :, None, None])
+  return Part('BSHK', gather(k), gather(v), mask)
+
+
+def _grouped(mask_JQS: np.ndarray, groups: Any, lay: Any) -> Array:
+  """A mask with what `lay` makes of the groups of the keys, to be compared with the queries' as (B, J, Q, S)."""
+  mask = jnp.asarray(mask_JQS)[None, None]
+  return mask if groups is None else mask & (groups[0][..., None] == lay(groups[1]))[:, None]
+
+
+def _softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
+  """One softmax over all parts in float32, and the mean of the values under it, (B, J, Q, H, K)."""
+  scaled = q_BJQHK * q_BJQHK.shape[-1] ** -0.5
+  # Scores of a place in a block come with that place before the block: only what is summed over S is turned back.
+  rows = ['BHQJ' if part.axes == 'BSQHK' else 'BHJQ' for part in parts]
+  turn = lambda x, rows: x.swapaxes(2, 3) if rows == 'BHQJ' else x
+  scores, hidden = [], []
+  for part, at in zip(parts, rows, strict=True):
+    a = jnp.einsum(f'BJQHK,{part.axes}->{at}S', scaled, part.k, preferred_element_type=jnp.float32)
+    hidden.append(turn(part.mask, at))
+    scores.append(jnp.where(hidden[-1], a, masks.HIDDEN))
+  tops = [turn(jnp.max(a, axis=-1), at) for a, at in zip(scores, rows, strict=True)]
+  top_BHJQ = jax.lax.stop_gradient(jnp.max(jnp.stack(tops), axis=0))
+  total_BHJQ, o_BJQHK = jnp.zeros_like(top_BHJQ), jnp.zeros(q_BJQHK.shape, jnp.float32)
+  for part, at, a, mask in zip(parts, rows, scores, hidden, strict=True):
+    e = jnp.where(mask, jnp.exp(a - turn(top_BHJQ, at)[..., None]), 0.0)
+    total_BHJQ = total_BHJQ + turn(jnp.sum(e, axis=-1), at)
+    o_BJQHK = o_BJQHK + jnp.einsum(
+      f'{at}S,{part.axes}->BJQHK', e.astype(part.v.dtype), part.v, preferred_element_type=jnp.float32
+    )
+  total_BJQH1 = total_BHJQ.transpose(0, 2, 3, 1)[..., None]
+  return (o_BJQHK / jnp.where(total_BJQH1 > 0, total_BJQH1, 1.0)).astype(q_BJQHK.dtype)
+
+
+def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Array, plan: Plan) -> Array:
+  """Attention of queries at any positions to their sets among keys at positions 0 .. S-1, at most l queries at a time.
+
+  Returns:
+    (B, T, H, K) in the type of the queries.
+  """
+  (B, T, H, K), l = q_BTHK.shape, plan.stride
+
+  def some(xs: tuple[Array, Array]) -> Array:
+    q_BQHK, position_BQ = xs
+    mask_BHQS = allowed(position_BQ[:, None, :, None], jnp.arange(k_BSHK.shape[1]), H, plan)
+    return _softmax(q_BQHK[:, None], [Part('BSHK', k_BSHK, v_BSHK, mask_BHQS[:, :, None])])[:, 0]
+
+  if T <= l:
+    return some((q_BTHK, position_BT))
+  pieces = -(-T // l)
+
+  def split(x: Array) -> Array:
+    """(B, T, ...) to (pieces, B, l, ...)."""
+    x = jnp.pad(x, ((0, 0), (0, pieces * l - T), *((0, 0),) * (x.ndim - 2)))
+    return x.reshape(B, pieces, l, *x.shape[2:]).swapaxes(0, 1)
+
+  o_NBQHK = jax.lax.map(some, (split(q_BTHK), split(position_BT)))
+  return o_NBQHK.swapaxes(0, 1).reshape(B, pieces * l, H, K)[:, :T]
+
+
+def allowed(i: Array, j: Array, heads: int, plan: Plan) -> Array:
+  """Whether position j is in the set of position i for each head, (B, H, T, S); i and j broadcast to (B, 1, T, S)."""
+  l, head_H11 = plan.stride, np.arange(heads)[:, None, None]
+  if plan.pattern == 'strided':
+    first, second = i - j < plan.window, (i - j) % l == 0
+  else:
+    start = plan.columns(head_H11)
+    first, second = i // l == j // l, (j % l >= start) & (j % l < start + plan.summary)
+  if plan.sets == 'heads':
+    found = jnp.where(head_H11 < heads // 2, first, second)
+  else:
+    found = {'first': first, 'second': second, 'merged': first | second}[plan.sets]
+  return found & (j <= i)

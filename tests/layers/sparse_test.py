@@ -1,0 +1,159 @@
+"""Factorized attention against index sets; what each position sees, documents, gradients, memory, the cache."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.layers import scaled_dot, sparse
+from lmx.layers.masks import Look
+from tests.reference import sparse_transformer as reference
+
+B, H, K = 2, 4, 5
+PLANS = [
+  sparse.Plan(pattern, sets, 4, 2, fidelity)
+  for pattern in sparse.PATTERNS for sets in sparse.SETS for fidelity in sparse.FIDELITIES
+  if (pattern, sets, fidelity) not in (('strided', 'second', 'released'), ('fixed', 'first', 'released'))  # alike
+]  # fmt: skip
+every_plan = pytest.mark.parametrize('plan', PLANS, ids=lambda plan: '-'.join(map(str, plan)))
+
+
+def draw(T, heads=H, batch=B, width=K):
+  return jax.random.normal(jax.random.key(T), (3, batch, T, heads, width))
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def attend(q, k, v, look, plan):
+  return sparse.attend(q, k, v, look, plan)
+
+
+def expected(qkv, plan, documents_BT=None):
+  exact = np.asarray(qkv, np.float64)
+  return np.stack([
+    reference.attend(*exact[:, b], plan.pattern, plan.sets, plan.stride, plan.summary, plan.fidelity == 'released',
+                     None if documents_BT is None else documents_BT[b])
+    for b in range(exact.shape[1])
+  ])  # fmt: skip
+
+
+@every_plan
+def test_equals_the_mean_over_the_index_sets(plan):
+  for T in (3, 18):
+    qkv = draw(T)
+    np.testing.assert_allclose(attend(*qkv, Look(), plan), expected(qkv, plan), rtol=1e-5, atol=1e-5, err_msg=str(T))
+
+
+EDGES = [
+  sparse.Plan('strided', 'merged', 1, 1, 'paper'), sparse.Plan('strided', 'first', 1, 1, 'released'),
+  sparse.Plan('fixed', 'second', 3, 3, 'released'), sparse.Plan('fixed', 'merged', 3, 1, 'paper'),
+]  # fmt: skip
+
+
+def test_a_stride_of_one_and_columns_as_wide_as_the_block():
+  for plan in EDGES:
+    qkv = draw(10)
+    np.testing.assert_allclose(attend(*qkv, Look(), plan), expected(qkv, plan), rtol=1e-5, atol=1e-5, err_msg=str(plan))
+
+
+@every_plan
+def test_documents_do_not_mix_and_padding_is_not_looked_at(plan):
+  T, qkv = 18, draw(18)
+  documents_BT = np.array([[0] * 7 + [1] * 11, [0] * 2 + [3] * 9 + [4] * 7])
+  valid_BT = np.arange(T) < np.array([[T], [15]])
+  look = Look(None, documents_BT, np.where(valid_BT, documents_BT, -1))
+  found = np.asarray(attend(*qkv, look, plan))
+  np.testing.assert_allclose(found[valid_BT], expected(qkv, plan, documents_BT)[valid_BT], rtol=1e-5, atol=1e-5)
+
+
+@every_plan
+def test_a_position_sees_its_set_and_nothing_else(plan):
+  """Values that are the rows of an identity put out the probabilities themselves."""
+  T = 14
+  q, k, _ = draw(T, batch=1, width=T)
+  found = np.asarray(attend(q, k, jnp.broadcast_to(jnp.eye(T)[None, :, None], q.shape), Look(), plan))[0]
+  for i in range(T):
+    for h in range(H):
+      wanted = reference.chosen(i, h, H, *plan[:4], plan.fidelity == 'released')
+      assert set(np.flatnonzero(found[i, h])) == wanted, (i, h)
+      assert found[i, h].sum() == pytest.approx(float(bool(wanted)), abs=1e-5)
+
+
+@pytest.mark.parametrize('plan', [plan for plan in PLANS if plan.sets in ('merged', 'heads')][::2], ids=str)
+def test_gradients_are_those_of_the_masked_softmax(plan):
+  """With what the cache uses, a mask over all keys, computed elsewhere; finite where sets are empty."""
+  T, qkv = 11, draw(11)
+  weight = jax.random.normal(jax.random.key(1), qkv[0].shape)
+
+  def masked(q, k, v):
+    mask = sparse.allowed(jnp.arange(T)[None, None, :, None], jnp.arange(T), H, plan)
+    a = jnp.where(mask, jnp.einsum('BTHK,BSHK->BHTS', q, k) * K**-0.5, -1e30)
+    p = jnp.where(mask, jax.nn.softmax(a), 0.0)
+    return jnp.sum(weight * jnp.einsum('BHTS,BSHK->BTHK', p, v))
+
+  gradient = lambda f: jax.jit(jax.grad(f, argnums=(0, 1, 2)))(*qkv)
+  ours = gradient(lambda q, k, v: jnp.sum(weight * sparse.attend(q, k, v, Look(), plan)))
+  for a, b in zip(ours, gradient(masked), strict=True):
+    assert np.isfinite(a).all() and np.abs(a).max() > 0.1
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@every_plan
+def test_the_cache_gives_the_same_for_any_positions(plan):
+  """Rows at positions of their own, more queries than the stride, and places of the cache not yet written."""
+  T, qkv = 18, draw(18)
+  whole = np.asarray(attend(*qkv, Look(), plan))
+  start_B, size = np.array([3, 8]), 9
+  position_BT = start_B[:, None] + np.arange(size)
+  q = np.take_along_axis(np.asarray(qkv[0]), position_BT[..., None, None], axis=1)
+  blank = np.arange(T + 2)[None] < (start_B + size)[:, None]
+  k, v = (np.where(blank[..., None, None], np.pad(x, ((0, 0), (0, 2), (0, 0), (0, 0))), 9.0) for x in qkv[1:])
+  found = jax.jit(sparse.attend_cached, static_argnums=4)(q, k, v, jnp.asarray(position_BT), plan)
+  wanted = np.take_along_axis(whole, position_BT[..., None, None], axis=1)
+  np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_half_precision_has_its_softmax_in_float32():
+  plan = sparse.Plan('fixed', 'merged', 4, 2, 'paper')
+  qkv = draw(16)
+  found = attend(*qkv.astype(jnp.bfloat16), Look(), plan)
+  assert found.dtype == jnp.bfloat16
+  np.testing.assert_allclose(np.asarray(found, np.float32), expected(qkv, plan), rtol=0.05, atol=0.05)
+  made = str(jax.make_jaxpr(lambda q: sparse.attend(q, q, q, Look(), plan))(qkv[0].astype(jnp.bfloat16)))
+  assert set(re.findall(r':(\w+)\[[\d,]*\] = exp ', made)) == {'f32'}
+
+
+T_LONG, HEADS = 2048, 2
+
+
+def compiled(layer):
+  """The compiled gradient of a layer of attention over T_LONG positions with HEADS heads."""
+  shape = jax.ShapeDtypeStruct((1, T_LONG, HEADS, 8), jnp.float32)
+  gradient = jax.grad(lambda q, k, v: jnp.sum(layer(q, k, v) ** 2), argnums=(0, 1, 2))
+  return jax.jit(gradient).lower(shape, shape, shape).compile()
+
+
+def largest(program) -> int:
+  """Entries of the largest array anywhere in a compiled program, inside fusions too."""
+  shapes = re.findall(r'\b(?:pred|[suf]\d+|bf16)\[([\d,]+)\]', program.as_text())
+  return max(int(np.prod([int(n) for n in shape.split(',')])) for shape in shapes)
+
+
+@pytest.mark.parametrize('pattern', sparse.PATTERNS)
+def test_no_array_of_t_times_t_is_made(pattern):
+  for sets in ('merged', 'second'):
+    plan = sparse.Plan(pattern, sets, 64, 8, 'released')
+    program = compiled(lambda q, k, v, plan=plan: sparse.attend(q, k, v, Look(), plan))
+    assert largest(program) < T_LONG**2 // 2, plan
+    assert program.memory_analysis().temp_size_in_bytes < 4 * HEADS * T_LONG**2, plan
+
+
+def test_dense_attention_makes_one():
+  """So the test above can fail."""
+  dense = compiled(lambda q, k, v: scaled_dot.attend(q, k, v, Look(), causal=True, backend='xla'))
+  assert largest(dense) >= HEADS * T_LONG**2
+  assert dense.memory_analysis().temp_size_in_bytes > 4 * HEADS * T_LONG**2
