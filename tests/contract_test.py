@@ -54,6 +54,7 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('transformer_xl', 'wt103_base'): 151_107_538,
   ('transformer_xl', 'enwik8_12l'): 41_055_436,
   ('xlnet', 'base'): 116_718_336,
+  ('sparse_transformer', 'enwik8'): 94_949_376,
 }
 
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}

@@ -254,6 +254,10 @@ def test_every_option_is_honoured():
     ('experiments/gpt/books.py', 'base', 'fidelity=released'),
     ('experiments/transformer_xl/wikitext103.py', 'base', 'fidelity=pytorch'),
     *(
+      ('experiments/sparse_transformer/enwik8.py', 'fixed', option)
+      for option in ('merge=alternate', 'merge=heads', 'fidelity=paper', 'context=12160', 'init=released')
+    ),
+    *(
       ('experiments/ntm/tasks.py', 'copy', option)
       for option in ('network=ff', 'network=baseline', 'recipe=paper', 'sequences=160', 'rate=2e-3')
     ),
@@ -423,6 +427,12 @@ MODEL_CHANGES: dict = {
   ('memory_compressed', 'window'): ({}, 3),
   ('transformer', 'positions'): ({}, 'halves'),
   ('transformer', 'biases'): ({}, 'none'),
+  ('sparse_transformer', 'T'): ({}, 128),
+  ('sparse_transformer', 'attention'): ({'pattern': 'dense', 'attention': 'xla'}, 'blocked'),
+  ('sparse_transformer', 'pattern'): ({}, 'strided'),
+  ('sparse_transformer', 'merge'): ({}, 'heads'),
+  ('sparse_transformer', 'fidelity'): ({}, 'released'),
+  ('sparse_transformer', 'init'): ({}, 'released'),
   ('xlnet', 'M'): ({}, 16),
   ('xlnet', 'reuse'): ({}, 3),
   ('xlnet', 'clamp'): ({}, 3),
