@@ -1,7 +1,8 @@
 """`lmx bench`: times the training step, alone or in turns with the same step in PyTorch.
 
 Three things can be timed: a model at given sizes (MODEL[:variant], random tokens, one device), a preset of these, and a
-run with its own data, devices and optimizer (--config). With --peer the step of transformers or torch.nn runs in
+run with its own data, devices and optimizer (--config). --attention times factorized and dense attention by themselves
+at several lengths (lmx/cli/lengths.py). With --peer the step of transformers or torch.nn runs in
 another interpreter (lmx/cli/peer.py), in rounds that alternate, so that both meet the same state of the machine.
 
 The step is the whole update: forward, backward, clipping, optimizer. Utilisation (MFU) counts three times the
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lmx.cli import describe
+from lmx.cli import describe, lengths
 from lmx.errors import InputError, nearest
 
 _DROPOUT = {  # the fields that peer's one rate stands for
@@ -98,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('model', nargs='?', metavar='MODEL[:variant]', help='a model on random tokens')
   parser.add_argument('--config', help='a run with its own data, as `lmx train` takes it')
   parser.add_argument('--preset', help='all, or one of ' + ', '.join(PRESETS))
+  parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of MODEL')
   parser.add_argument('--batch', type=int, default=8, help='rows, for MODEL (default %(default)s)')
   parser.add_argument('--length', type=int, default=0, help="tokens a row, for MODEL (default: the model's window)")
@@ -110,12 +112,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  if sum(x is not None for x in (args.model, args.config, args.preset)) != 1:
-    raise InputError('say what to time: MODEL[:variant], --preset=NAME or --config=FILE, one of them')
+  if sum(x is not None for x in (args.model, args.config, args.preset, args.attention)) != 1:
+    raise InputError('say what to time: MODEL[:variant], --preset=NAME, --config=FILE or --attention=T, one of them')
   if args.steps < 1 or args.warmup < 0 or args.rounds < 1:
     raise InputError('--steps and --rounds must be at least 1, --warmup at least 0')
   found = []
-  for make in _subjects(args):
+  if args.attention:
+    found = lengths.measure(lengths.parse(args.attention), args.steps)
+  for make in [] if args.attention else _subjects(args):
     subject = make()
     figures = measure(subject, args)
     for line in lines(figures):

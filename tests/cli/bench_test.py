@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lmx.cli import bench, describe
+from lmx.cli import bench, describe, lengths
 from lmx.cli.main import main
 from lmx.errors import InputError
 
@@ -42,6 +42,30 @@ def test_presets_exist(name):
     'seq2seq': 'rnnsearch', 'transformer_xl': 'transformer_xl', 'xlnet': 'xlnet',
   }  # fmt: skip
   assert spec['kind'] == kinds[preset.model.split(':')[0]]
+
+
+def test_attention_by_length(tmp_path, capsys):
+  file = tmp_path / 'out.json'
+  assert main(['bench', '--attention=64,256', '--steps=1', f'--json={file}']) == 0
+  assert 'exponent' in capsys.readouterr().out
+  found = json.loads(file.read_text())
+  assert [(f['kind'], f['length']) for f in found] == [(kind, n) for kind in lengths.KINDS for n in (64, 256)]
+  assert all(f['seconds'] > 0 and f['planned_bytes'] > 0 for f in found)
+  assert {f['stride'] for f in found} == {8, 16}
+  growth = {f['kind']: f['memory_exponent'] for f in found}
+  assert growth['strided'] < 1.75 < growth['dense']
+
+
+def test_what_does_not_fit_is_planned_and_not_run(monkeypatch):
+  monkeypatch.setattr(lengths, 'MOST', 10)
+  found = lengths.one('dense', 64, 1)
+  assert found['seconds'] is None and found['planned_bytes'] > 64 * 64
+
+
+def test_exponents_and_strides():
+  assert lengths.exponent([2, 4, 8], [3 * t**1.5 for t in (2, 4, 8)]) == pytest.approx(1.5)
+  assert lengths.exponent([2, 4, 8], [None, None, 1.0]) is None
+  assert [lengths.stride_of(t) for t in (1024, 2048, 4096, 8192, 16384)] == [32, 64, 64, 128, 128]
 
 
 @pytest.fixture
@@ -101,6 +125,8 @@ def test_unequal_dropout_has_no_counterpart():
     (['gpt2:tiny', '--preset=all'], 'one of them'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['gpt2:tiny', '--steps=0'], 'at least 1'),
+    (['--attention=1024'], 'two or more'),
+    (['--attention=64,no'], 'two or more'),
     (['gpt2:tiny', '--optimizer=adamx'], 'did you mean'),
   ],
 )
