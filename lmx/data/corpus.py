@@ -118,6 +118,7 @@ class Spec:
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: text_files: share held out for validation, and for test, where no file is.
+    marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.MARKS`.
     special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
     source: language of the source of a data set of translations; '': the first that the data set has.
@@ -138,6 +139,7 @@ class Spec:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  marks: str = ''
   special_tokens: tuple[str, ...] = ()
   all_words: bool = False
   source: str = ''
@@ -152,6 +154,7 @@ class Spec:
       raise InputError('data.detokenize would undo the words that data.tokenizer "words" reads; set it to False')
     if self.tokenizer not in tokenizers.KINDS:
       tokenizers.train(self.tokenizer, ())  # raises, with the nearest kind
+    tokenizers.check_marks(self.tokenizer, self.marks)
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
 
@@ -197,7 +200,7 @@ def prepare(spec: Spec, cache_dir: str = '') -> str:
     request['tokenizer'] = given.hash
   else:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
-    request |= {name: getattr(spec, name) for name in names}
+    request |= {name: getattr(spec, name) for name in names} | ({'marks': spec.marks} if spec.marks else {})
   if spec.all_words:
     request['all_words'] = True
   if spec.special_tokens:
@@ -405,6 +408,7 @@ def _train(
     rule=rules.words,
     document_eos=rules.document_eos,
     others=_texts(splits, splits, 'checking the characters of', reading),
+    marks=spec.marks,
   )
 
 

@@ -50,6 +50,8 @@ class Config:
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
     min_count: rarer words and characters are unknown ones.
     lower_case: whether words and subwords are lowered.
+    marks: special tokens that the first ids of a trained unigram vocabulary are of: '' are <|endoftext|> and <unk>,
+      'xlnet' the nine of its release, in that order.
     special_tokens: entries added to a vocabulary of pieces of words, for marks that no text has (GPT's start, delimiter
       and classify).
     vocabulary_splits: splits that a vocabulary is learned from; the papers on Penn Treebank count all three.
@@ -90,6 +92,7 @@ class Config:
   vocab_size: int = 0
   min_count: int = 1
   lower_case: bool = False
+  marks: str = ''
   special_tokens: tuple[str, ...] = ()
   vocabulary_splits: tuple[str, ...] = ('train',)
   batching: Any = 'streams'

@@ -58,12 +58,17 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
   if not isinstance(tokenizer, _Subwords):
     raise InputError(f'data.special_tokens needs a tokenizer of pieces of words, not "{tokenizer.kind}"')
   model = hf.Tokenizer.from_str(tokenizer._model.to_str())
-  special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
+  special = _special(model)
   taken = [name for name in names if model.token_to_id(name) is not None and name not in special]
   if taken or len(set(names)) < len(names):
     raise InputError(f'data.special_tokens: {", ".join(taken or names)} in the vocabulary already')
   model.add_special_tokens(list(names))
   return type(tokenizer)(model)
+
+
+def _special(model: hf.Tokenizer) -> set[str]:
+  """Names of the special tokens of a model."""
+  return {token.content for token in model.get_added_tokens_decoder().values() if token.special}
 
 
 class Bpe(_Subwords):
@@ -124,20 +129,31 @@ class GptBpe(_Subwords):
 
 
 class Unigram(_Subwords):
-  """SentencePiece's Unigram model; decoding gives the text back, but for U+2581, which stands for a space."""
+  """SentencePiece's Unigram model, of lmx or of XLNet.
+
+  A vocabulary that lmx learns spells in bytes what no piece holds, and decoding gives the text back, but for U+2581,
+  which stands for a space; its end of text is `<|endoftext|>`, or `<eod>` where it has XLNet's marks. One that XLNet's
+  authors or transformers left has its own cleaning of text.
+  """
 
   kind = 'unigram'
 
   def __init__(self, model: hf.Tokenizer):
     super().__init__(model)
-    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
+    self._marks = _special(model)
+    mark = lambda name: model.token_to_id(name) if name in self._marks else None
     self.unk_id = model.token_to_id('<unk>')
+    ends = (mark(name) for name in (subwords.END_OF_TEXT, '<eod>'))
+    self.eos_id = self.bos_id = next((i for i in ends if i is not None), None)
     if self.eos_id is None or self.unk_id is None:
-      raise InputError(f'the Unigram vocabulary has no {subwords.END_OF_TEXT} or no <unk>')
+      raise InputError(f'the Unigram vocabulary has no special token {subwords.END_OF_TEXT} or <eod>, or no <unk>')
+    self.cls_id, self.sep_id, self.pad_id, self.mask_id, self.eop_id = map(
+      mark, ('<cls>', '<sep>', '<pad>', '<mask>', '<eop>')
+    )
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    alone = {subwords.END_OF_TEXT, '<unk>', '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
+    alone = {*self._marks, '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     ends = np.asarray([text in alone for text in texts])
     return ends | [text[:1] == subwords.SPACE for text in texts], ends

@@ -8,7 +8,7 @@ import json
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import tokenizers as hf
 
@@ -23,6 +23,8 @@ _ASCII = [chr(code) for code in range(33, 127)]
 _CHARACTERS = 1000  # besides ASCII in the pieces of Unigram
 _STEP = 1e-4  # between the logarithms that the library gives to characters without a piece
 BERT_SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
+# XLNet's, by id (zihangdai/xlnet, data_utils.py): <eod> ends a document, <eop> a paragraph.
+XLNET_SPECIALS = ('<unk>', '<s>', '</s>', '<cls>', '<sep>', '<pad>', '<mask>', '<eod>', '<eop>')
 
 
 def printable(byte: int) -> str:
@@ -114,16 +116,17 @@ def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
   return tokenizer
 
 
-def train_unigram(texts: Iterable[str], vocab_size: int, lower_case: bool) -> hf.Tokenizer:
+def train_unigram(
+  texts: Iterable[str], vocab_size: int, lower_case: bool, fixed: Sequence[str] = (END_OF_TEXT, '<unk>')
+) -> hf.Tokenizer:
   """Trains a Unigram language model of pieces (Kudo 2018, arXiv 1804.10959).
 
-  Id 0 is `<|endoftext|>`, id 1 `<unk>`, which nothing is encoded as; then come the pieces by falling probability and
-  256 bytes, which spell what no piece holds: besides ASCII, the most frequent 1,000 characters can be in pieces, or
-  fewer where `vocab_size` is small. The library adds up in an order that differs from run to run, so probabilities are
-  rounded and pieces of equal ones sorted; and it spreads the characters that no piece was kept for over a narrow range
-  in such an order, so they get one probability here.
+  First come the special tokens `fixed`, which nothing is encoded as, `<unk>` among them; then the pieces by falling
+  probability and 256 bytes, which spell what no piece holds: besides ASCII, the most frequent 1,000 characters can be
+  in pieces, or fewer where `vocab_size` is small. The library adds up in an order that differs from run to run, so
+  probabilities are rounded and pieces of equal ones sorted; and it spreads the characters that no piece was kept for
+  over a narrow range in such an order, so they get one probability here.
   """
-  fixed = [END_OF_TEXT, '<unk>']
   others = [f'<0x{byte:02X}>' for byte in range(256)]
   room = vocab_size - len(fixed) - len(others) - len(_ASCII)
   if room < 1:
@@ -145,8 +148,21 @@ def train_unigram(texts: Iterable[str], vocab_size: int, lower_case: bool) -> hf
   # So improbable that the same characters in a text are read as pieces of one character, which ASCII always has.
   never = [(name, _NEVER) for name in fixed]
   vocabulary = [*never, *pieces, *((name, _NEVER) for name in others)]
-  tokenizer = unigram(hf.models.Unigram(vocabulary, unk_id=1, byte_fallback=True), lower_case)
-  tokenizer.add_special_tokens(fixed)
+  tokenizer = unigram(hf.models.Unigram(vocabulary, unk_id=fixed.index('<unk>'), byte_fallback=True), lower_case)
+  tokenizer.add_special_tokens(list(fixed))
+  return tokenizer
+
+
+def marks_apart(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
+  """A Unigram tokenizer of others in which no text is encoded as one of XLNet's control symbols, as in SentencePiece.
+
+  They are pieces of its model too, so one that is written out in a text is cut behind its first character. <eop> is not:
+  it may stand in a text (`user_defined_symbols` of the release).
+  """
+  inner = '|'.join(mark[1:-1] for mark in XLNET_SPECIALS if mark != '<eop>')
+  cut = hf.pre_tokenizers.Split(hf.Regex(f'<(?=(?:{inner})>)'), 'merged_with_previous')
+  before = tokenizer.pre_tokenizer
+  tokenizer.pre_tokenizer = cut if before is None else hf.pre_tokenizers.Sequence([before, cut])
   return tokenizer
 
 

@@ -23,8 +23,8 @@ class Tokenizer(abc.ABC):
   Attributes:
     kind: one of KINDS.
     vocab_size: ids are 0 .. vocab_size - 1.
-    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id: ids of the special tokens, None where
-      there is none.
+    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id, eop_id: ids of the special tokens, None where there is
+      none. eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
   """
 
   kind: str
@@ -36,6 +36,7 @@ class Tokenizer(abc.ABC):
   cls_id: int | None = None
   sep_id: int | None = None
   mask_id: int | None = None
+  eop_id: int | None = None
 
   @abc.abstractmethod
   def encode(self, text: str) -> np.ndarray:

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import tokenizers as hf
 
-from lmx.data import subwords
+from lmx.data import spiece, subwords
 from lmx.data import words as word_rules
 from lmx.data.subword_tokenizers import Bpe, GptBpe, Unigram, WordPiece
 from lmx.data.tokenizer import FILE, Tokenizer
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_choice, nearest
 
+MARKS = {'': (subwords.END_OF_TEXT, '<unk>'), 'xlnet': subwords.XLNET_SPECIALS}
 KINDS = ('bytes', 'characters', 'words', 'bpe', 'gpt_bpe', 'wordpiece', 'unigram')
 
 
@@ -151,6 +152,7 @@ def train(
   rule: str = 'prose',
   document_eos: bool = True,
   others: Iterable[str] = (),
+  marks: str = '',
 ) -> Tokenizer:
   """Learns a tokenizer; the result depends on the arguments alone.
 
@@ -163,7 +165,9 @@ def train(
     rule: see `Words`.
     document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
     others: characters only: texts not learned from that must be encodable; `<unk>` is added if they need it.
+    marks: unigram only: the special tokens that the first ids are of, one of MARKS.
   """
+  check_marks(kind, marks)
   if kind == 'bytes':
     return Bytes(eos=document_eos)
   if kind == 'characters':
@@ -175,10 +179,17 @@ def train(
   if kind == 'gpt_bpe':
     return GptBpe(subwords.train_gpt_bpe(texts, vocab_size or 8192, min_count))
   if kind == 'unigram':
-    return Unigram(subwords.train_unigram(texts, vocab_size or 8192, lower_case))
+    return Unigram(subwords.train_unigram(texts, vocab_size or 8192, lower_case, MARKS[marks]))
   if kind == 'wordpiece':
     return WordPiece(subwords.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
   raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+
+
+def check_marks(kind: str, marks: str) -> None:
+  """InputError unless a trained tokenizer of this kind can have these marks."""
+  check_choice('data.marks', marks, tuple(MARKS))
+  if marks and kind != 'unigram':
+    raise InputError(f'data.marks "{marks}" goes with data.tokenizer "unigram", not "{kind}"')
 
 
 def _ranked(counts: collections.Counter[str]) -> list[str]:
@@ -228,18 +239,21 @@ def _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos) -
 
 # Files of a vocabulary -> of its merges: as Hugging Face has them, GPT-2's and GPT's as released.
 _MERGES = {'vocab.json': 'merges.txt', 'encoder.json': 'vocab.bpe', 'encoder_bpe_40000.json': 'vocab_40000.bpe'}
-_READ = {'bpe': Bpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece}  # kinds whose files others write
+# Kinds whose files others write, and how these are called where they are not vocabularies with merges.
+_READ = {'bpe': Bpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}
+_FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.json', spiece.FILE)}
 
 
-def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
+def read(kind: str, path: str, *, lower_case: bool = False, keep_accents: bool = False) -> Tokenizer:
   """Reads a tokenizer that others made.
 
   Args:
     kind: 'bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or the same
       under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with either;
-      other kinds: a directory written by `save`.
+      'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
     path: file or directory.
-    lower_case: for a vocab.txt.
+    lower_case: for a vocab.txt or spiece.model.
+    keep_accents: for a spiece.model.
   """
   if kind not in KINDS:
     raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
@@ -249,25 +263,32 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
       if tokenizer.kind != kind:
         raise InputError(f'{path} holds a tokenizer of kind {tokenizer.kind}, not {kind}')
       return tokenizer
-    names = ('tokenizer.json', 'vocab.txt') if kind == 'wordpiece' else ('tokenizer.json', *_MERGES)
+    names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
   if kind not in _READ or not os.path.isfile(path):
     raise InputError(f'{path}: no tokenizer of kind {kind} there')
   try:
-    if os.path.basename(path) == 'tokenizer.json':
-      model = hf.Tokenizer.from_file(path)
-    elif kind == 'wordpiece':
-      model = subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token='[UNK]'), lower_case)
-    else:
-      merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
-      model = (subwords.bpe if kind == 'bpe' else subwords.gpt_bpe)(subwords.read_bpe(path, merges, kind))
-      if kind == 'bpe':
-        model.add_special_tokens([subwords.END_OF_TEXT])
+    return _READ[kind](_model(kind, path, lower_case, keep_accents))
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
     raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
-  return _READ[kind](model)
+
+
+def _model(kind: str, path: str, lower_case: bool, keep_accents: bool) -> hf.Tokenizer:
+  """The model in a file."""
+  if os.path.basename(path) == 'tokenizer.json':
+    model = hf.Tokenizer.from_file(path)
+    return subwords.marks_apart(model) if kind == 'unigram' else model
+  if kind == 'wordpiece':
+    return subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token='[UNK]'), lower_case)
+  if kind == 'unigram':
+    return subwords.marks_apart(spiece.tokenizer(spiece.read(path), lower_case=lower_case, keep_accents=keep_accents))
+  merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
+  model = (subwords.bpe if kind == 'bpe' else subwords.gpt_bpe)(subwords.read_bpe(path, merges, kind))
+  if kind == 'bpe':
+    model.add_special_tokens([subwords.END_OF_TEXT])
+  return model
 
 
 def load(directory: str) -> Tokenizer:
@@ -285,7 +306,7 @@ def load(directory: str) -> Tokenizer:
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
-    return (_READ | {'unigram': Unigram})[kind](model)
+    return _READ[kind](model)
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file

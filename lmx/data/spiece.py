@@ -1,0 +1,126 @@
+"""Files spiece.model of SentencePiece, as XLNet's release has one, become models of the `tokenizers` library.
+
+Such a file is a message of Protocol Buffers, `ModelProto` of google/sentencepiece (src/sentencepiece_model.proto), of
+which the fields below are read. Text is cleaned as the release does (zihangdai/xlnet, prepro_utils.py: quotes, NFKD,
+accents, case, white space) and then by the map of characters in the file; a piece of a number with its comma is not
+used, so that the comma is a piece by itself.
+
+Deviations: accents are all of Unicode's marks, as in transformers' fast tokenizer, and Hangul stays in the parts that
+NFKD takes it into; the release leaves vowel signs of India, and puts Hangul together again. A comma after a digit is
+never in one piece with it, where the release cuts it off and reads the rest anew by itself. transformers cuts a text at
+`user_defined_symbols` of a spiece.model before it is read, so that what follows one begins with a space; the release
+and this do not.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+import tokenizers as hf
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from lmx.data.subwords import SPACE, XLNET_SPECIALS
+from lmx.errors import InputError
+
+FILE = 'spiece.model'
+UNIGRAM = 1  # TrainerSpec.ModelType
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # SentencePiece.Type
+_COMMA = -100.0  # added to the logarithm of a piece's probability
+_TYPE = descriptor_pb2.FieldDescriptorProto
+_STRING, _BYTES, _FLOAT, _INT = _TYPE.TYPE_STRING, _TYPE.TYPE_BYTES, _TYPE.TYPE_FLOAT, _TYPE.TYPE_INT32
+# Message -> name of a field, its number, its type, and its default where that is not 0.
+_FIELDS = {
+  'Piece': (('piece', 1, _STRING, ''), ('score', 2, _FLOAT, ''), ('type', 3, _INT, '1')),
+  'Trainer': (('model_type', 3, _INT, '1'), ('unk_id', 40, _INT, '')),
+  'Normalizer': (('precompiled_charsmap', 2, _BYTES, ''),),
+}  # fmt: skip
+_PARTS = (('pieces', 1, 'Piece'), ('trainer_spec', 2, 'Trainer'), ('normalizer_spec', 3, 'Normalizer'))
+
+
+class Spiece(NamedTuple):
+  """What is read of a file.
+
+  Attributes:
+    pieces: (piece, logarithm of its probability, its type) by id.
+    unk_id: id of what no piece holds.
+    characters: SentencePiece's compiled map of characters, b'' if there is none.
+  """
+
+  pieces: tuple[tuple[str, float, int], ...]
+  unk_id: int
+  characters: bytes
+
+
+@functools.cache
+def model_proto() -> Any:
+  """The class of the message."""
+  file = descriptor_pb2.FileDescriptorProto(name='lmx/spiece.proto', package='lmx.spiece', syntax='proto2')
+  for name, fields in _FIELDS.items():
+    kind = file.message_type.add(name=name)
+    for field, number, scalar, default in fields:
+      added = kind.field.add(name=field, number=number, type=scalar, label=_TYPE.LABEL_OPTIONAL)
+      if default:
+        added.default_value = default
+  whole = file.message_type.add(name='Model')
+  for field, number, name in _PARTS:
+    label = _TYPE.LABEL_REPEATED if field == 'pieces' else _TYPE.LABEL_OPTIONAL
+    message_type = f'.lmx.spiece.{name}'
+    whole.field.add(name=field, number=number, type=_TYPE.TYPE_MESSAGE, type_name=message_type, label=label)
+  pool = descriptor_pool.DescriptorPool()
+  pool.Add(file)
+  return message_factory.GetMessageClass(pool.FindMessageTypeByName('lmx.spiece.Model'))
+
+
+def read(path) -> Spiece:
+  """Reads a file; InputError where it is missing, damaged, or no Unigram model."""
+  found = model_proto()()
+  try:
+    found.ParseFromString(pathlib.Path(path).read_bytes())
+  except OSError as error:
+    raise InputError(f'{path} cannot be read ({error.strerror})') from None
+  except (message.DecodeError, UnicodeDecodeError) as error:
+    raise InputError(f'{path} is no model of SentencePiece, or damaged or cut short ({error})') from None
+  trainer = found.trainer_spec
+  if not found.pieces or not 0 <= trainer.unk_id < len(found.pieces):
+    raise InputError(f'{path} is no model of SentencePiece, or damaged: {len(found.pieces)} pieces, of which number '
+                     f'{trainer.unk_id} stands for unknown ones')  # fmt: skip
+  if trainer.model_type != UNIGRAM:
+    raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
+  pieces = tuple((piece.piece, piece.score, piece.type) for piece in found.pieces)
+  return Spiece(pieces, trainer.unk_id, found.normalizer_spec.precompiled_charsmap)
+
+
+def has_capitals(path) -> bool:
+  """Whether a vocabulary is of text with capitals: some ordinary piece of it has one."""
+  ordinary = (piece for piece, _, kind in read(path).pieces if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
+  return any(character.isupper() for piece in ordinary for character in piece)
+
+
+def tokenizer(found: Spiece, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
+  """XLNet's tokenizer of a file; its marks are special tokens.
+
+  Args:
+    found: what is read of the file.
+    lower_case: lower the text first, as for an uncased vocabulary.
+    keep_accents: leave characters composed, and their accents.
+  """
+  vocabulary = [(piece, score + _COMMA if re.search(r'\d,$', piece) else score) for piece, score, _ in found.pieces]
+  model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=found.unk_id, byte_fallback=False))
+  steps: list[Any] = [hf.normalizers.Replace(quotes, '"') for quotes in ('``', "''")]
+  if not keep_accents:
+    steps += [hf.normalizers.NFKD(), hf.normalizers.StripAccents()]
+  if lower_case:
+    steps.append(hf.normalizers.Lowercase())
+  if found.characters:
+    steps.append(hf.normalizers.Precompiled(found.characters))
+  model.normalizer = hf.normalizers.Sequence(steps)
+  model.pre_tokenizer = hf.pre_tokenizers.Sequence(
+    [hf.pre_tokenizers.WhitespaceSplit(), hf.pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme='always')]
+  )
+  model.decoder = hf.decoders.Metaspace(replacement=SPACE, prepend_scheme='always')
+  there = {piece for piece, _, _ in found.pieces}
+  model.add_special_tokens([name for name in XLNET_SPECIALS if name in there])
+  return model
