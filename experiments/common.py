@@ -360,7 +360,7 @@ def tiny(**model: Any) -> dict[str, Any]:
 
 def xlnet_tiny() -> dict[str, Any]:
   """`tiny` for XLNet: rows of 32 of which 16 are remembered."""
-  rows = {'vocab_size': 498, 'batching': {'reuse': 16}}
+  rows = {'vocab_size': 500, 'batching': {'reuse': 16}}
   return config(tiny(M=16, reuse=16), {'data': rows}).to_dict()
 
 

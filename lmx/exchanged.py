@@ -19,7 +19,7 @@ from flax.traverse_util import flatten_dict
 
 from lmx import checkpoint, log, objectives, restored
 from lmx import config as config_lib
-from lmx.data import tokenizers
+from lmx.data import spiece, tokenizers
 from lmx.data.rules import RULES
 from lmx.errors import InputError
 from lmx.interop import huggingface, openai, tensorflow
@@ -28,6 +28,7 @@ from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 
 HUB = 'hub:'
+_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, where not 'windows'
 _RELEASES = (openai, tensorflow)  # what is no folder of transformers
 # Objective -> section `data`: a data set whose rows have such a form; its files are only needed to measure on it.
 _ROWS: dict[str, dict[str, Any]] = {
@@ -59,7 +60,11 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
   release = next((one for one in _RELEASES if one.there(directory)), folders)
   folder = release.read(directory)
-  tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=folder.lower_case)
+  if folder.lower_case is None:
+    folder = folder._replace(lower_case=not spiece.has_capitals(os.path.join(directory, spiece.FILE)))
+  tokenizer = tokenizers.read(
+    folder.tokenizer, str(directory), lower_case=bool(folder.lower_case), keep_accents=folder.keep_accents
+  )
   config = config_lib.resolve(_config(folder, tokenizer, str(workdir / 'tokenizer')), overrides)
   config, run = _settled(config, folder, tokenizer.vocab_size)
   found = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
@@ -101,11 +106,12 @@ def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record
 def _config(folder: folders.Folder, tokenizer: Any, path: str) -> dict[str, Any]:
   """What an imported run is configured as; nothing is trained, and data is named when it is measured."""
   variants = registry.get(folder.name).VARIANTS
-  named = (name for name, sizes in variants.items() if all(folder.fields.get(k) == v for k, v in sizes.items()))
-  length = min(folder.fields['T'], 512)
+  named = [name for name, sizes in variants.items() if all(folder.fields.get(k) == v for k, v in sizes.items())]
+  variant = max(named, key=lambda name: len(variants[name])) if named else next(iter(variants))
+  length = min(folder.fields.get('T', 512), 512)
   return {
     'name': f'{folder.name}_imported',
-    'model': {'name': folder.name, 'variant': next(named, next(iter(variants))), **folder.fields},
+    'model': {'name': folder.name, 'variant': variant, **folder.fields},
     'objective': dict(folder.objective),
     'data': {
       'tokenizer': folder.tokenizer, 'tokenizer_path': path, 'lower_case': folder.lower_case,
@@ -118,7 +124,7 @@ def _config(folder: folders.Folder, tokenizer: Any, path: str) -> dict[str, Any]
 def _rows(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
   """What section `data` says of rows: as the objective reads them, and as the model does."""
   if not folder.objective:
-    return {'batching': 'windows' if registry.get(folder.name).CAUSAL else 'pairs'}
+    return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
   if data['batching']['name'] != 'texts':
     return data

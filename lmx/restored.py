@@ -237,7 +237,7 @@ def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> di
   """The config of a run as another config wants it measured."""
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
-  data = {**given['data'], **own, 'tokenizer_path': str(workdir / 'tokenizer'), 'special_tokens': ()}
+  data = {**given['data'], **own, 'tokenizer_path': str(workdir / 'tokenizer'), 'special_tokens': (), 'marks': ''}
   return {**saved, **taken, 'data': data}
 
 

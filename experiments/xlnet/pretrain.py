@@ -39,8 +39,8 @@ def get_config(arg: str = ''):
     'data': {
       'dataset': 'text_files',
       'tokenizer': 'unigram',
-      'vocab_size': 31_998,
-      'special_tokens': ('<cls>', '<sep>'),
+      'vocab_size': 32_000,
+      'marks': 'xlnet',
       'batching': {'name': 'permutations', 'reuse': 256},
       'batch_size': (2048 if v1 else 8192) if large else 256,
       'length': 512,

@@ -24,7 +24,7 @@ def get_config(arg: str = ''):
       'dropout': 0.1, 'dropout_attention': 0.0,
     },
     'data': {
-      'dataset': 'embedded', 'tokenizer': 'unigram', 'vocab_size': 4094, 'special_tokens': ('<cls>', '<sep>'),
+      'dataset': 'embedded', 'tokenizer': 'unigram', 'vocab_size': 4096, 'marks': 'xlnet',
       'batching': {'name': 'permutations', 'reuse': 64}, 'batch_size': 16, 'length': 128,
       'eval_batch_size': 4,
     },

@@ -8,9 +8,10 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--from', dest='source', required=True,
-    help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2, pre-trained or fine-tuned), "
-    'hub:NAME to fetch one, the folder model of finetune-transformer-lm (GPT as released), or a TensorFlow checkpoint '
-    "of google-research/bert or openai/gpt-2 with the files beside it (pip install 'lmx[tf]')",
+    help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2, pre-trained or fine-tuned; "
+    'XLNet, pre-trained), hub:NAME to fetch one, the folder model of finetune-transformer-lm (GPT as released), or a '
+    'TensorFlow checkpoint of google-research/bert, openai/gpt-2 or zihangdai/xlnet with the files beside it (pip '
+    "install 'lmx[tf]')",
   )  # fmt: skip
   parser.add_argument('--workdir', required=True, help='work directory to make')
 

@@ -156,8 +156,8 @@ def train_unigram(
 def marks_apart(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
   """A Unigram tokenizer of others in which no text is encoded as one of XLNet's control symbols, as in SentencePiece.
 
-  They are pieces of its model too, so one that is written out in a text is cut behind its first character. <eop> is not:
-  it may stand in a text (`user_defined_symbols` of the release).
+  They are pieces of its model too, so one that is written out in a text is cut behind its first character. <eop> is
+  not: it may stand in a text (`user_defined_symbols` of the release).
   """
   inner = '|'.join(mark[1:-1] for mark in XLNET_SPECIALS if mark != '<eop>')
   cut = hf.pre_tokenizers.Split(hf.Regex(f'<(?=(?:{inner})>)'), 'merged_with_previous')

@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoints of BERT and GPT-2 as their authors released them.
+"""TensorFlow's checkpoints of BERT, GPT-2 and XLNet as their authors released them.
 
 google-research/bert: bert_config.json, vocab.txt and bert_model.ckpt.{index,data-*}; or what its run_classifier.py and
 run_squad.py leave, model.ckpt-*. Kernels are (in, out), transformers' (out, in). Its hidden_act "gelu" is the tanh form
@@ -7,6 +7,10 @@ classifiers name no labels.
 
 openai/gpt-2, folder models/124M and so on: hparams.json, encoder.json, vocab.bpe and model.ckpt.{index,data-*}.
 Kernels have a leading axis of 1.
+
+zihangdai/xlnet: xlnet_config.json, spiece.model and xlnet_model.ckpt.{index,data-*}. Kernels of the feed-forward
+networks are (in, out); biases and segment encodings of all layers stand in one variable. Its "gelu" is the tanh form,
+and its memory begins with zeros; how long it is the files do not say (`--config.model.M=384 --config.model.reuse=256`).
 
 Variables come back under the names of transformers (lmx/interop/huggingface/), by which messages call them too. The
 optimizer's are left out. Only TensorFlow reads these files: `pip install 'lmx[tf]'`.
@@ -23,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop.huggingface import architectures, bert, gpt2
+from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
 from lmx.interop.huggingface.entry import Tensors
 from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
 
-BERT, GPT2 = 'bert_config.json', 'hparams.json'
-_OPTIMIZER = r'.*/adam_[mv]|global_step'
+BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
+_OPTIMIZER = r'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power'
 # What stands in the name of a variable -> in that of the tensor, one after another.
 _BERT_NAMES = (
   ('^cls/squad/', 'qa_outputs/'), ('^(?=output_(weights|bias)$)', 'classifier/'), ('output_weights$', 'weight'),
@@ -39,6 +43,13 @@ _GPT2_NAMES = (
   ('^model/', 'transformer/'), (r'/h(\d+)/', r'/h/\1/'), ('/(wte|wpe)$', r'/\1/weight'), ('/[gw]$', '/weight'),
   ('/b$', '/bias'), ('/', '.'),
 )  # fmt: skip
+_XLNET_NAMES = (
+  ('^model/', ''), ('/word_embedding/lookup_table$', '/word_embedding/weight'), ('/mask_emb/mask_emb$', '/mask_emb'),
+  ('/layer_([0-9]+)/(?=rel_attn|ff)', r'/layer/\1/'), ('/rel_attn/([qkvro])/kernel$', r'/rel_attn/\1'),
+  ('/LayerNorm/gamma$', '/layer_norm/weight'), ('/LayerNorm/beta$', '/layer_norm/bias'), ('/kernel$', '/weight'),
+  ('/', '.'),
+)  # fmt: skip
+_STACKED = ('r_w_bias', 'r_r_bias', 'r_s_bias', 'seg_embed')  # of all layers, each in one variable
 _HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the others have one name in both
 _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  # the released code has none
 
@@ -46,7 +57,7 @@ _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  #
 def there(directory) -> bool:
   """Whether a folder holds such a checkpoint, and no weights that are read without TensorFlow."""
   directory = pathlib.Path(directory)
-  named = any((directory / name).exists() for name in (BERT, GPT2))
+  named = any((directory / name).exists() for name in _READERS)
   return named and not any((directory / name).exists() for name in (WEIGHTS, INDEX))
 
 
@@ -57,10 +68,10 @@ def read(directory) -> Folder:
     InputError: TensorFlow is not installed, a file is missing or damaged, or the variables are not those of the model.
   """
   directory = pathlib.Path(directory)
-  name = BERT if (directory / BERT).exists() else GPT2
+  name = next(name for name in _READERS if (directory / name).exists())
   theirs = read_json(directory / name)
   try:
-    return (_bert if name == BERT else _gpt2)(directory, theirs)
+    return _READERS[name](directory, theirs)
   except InputError as error:
     raise InputError(str(error).replace(CONFIG, str(directory / name))) from None
 
@@ -84,6 +95,28 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   name = architectures.recognise('bert', theirs, tensors)
   objective, labels = architectures.objective(name, theirs), architectures.labels(name, theirs)
   return Folder('bert', fields, tensors, bert.TOKENIZER, lower_case, name, objective, labels)
+
+
+def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
+  settings = {'vocab_size' if name == 'n_token' else name: value for name, value in theirs.items()} | {'mem_len': None}
+  if settings.get('ff_activation') == 'gelu':
+    settings['ff_activation'] = 'gelu_new'
+  fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}
+  tensors: dict[str, np.ndarray] = {}
+  for name, x in _variables(directory).items():
+    part = name.removeprefix('model/transformer/')
+    if part not in _STACKED:
+      tensors[_renamed(name, _XLNET_NAMES)] = x.T if name.endswith(('/layer_1/kernel', '/layer_2/kernel')) else x
+      continue
+    shared = part != 'seg_embed' and not fields['untie']
+    tensors |= {f'transformer.layer.{i}.rel_attn.{part}': y for i, y in enumerate([x] * fields['N'] if shared else x)}
+  table, output = (tensors.get(name) for name in ('transformer.word_embedding.weight', 'lm_loss.weight'))
+  if table is not None and output is not None and not np.array_equal(table, output):
+    raise InputError(f'{directory}: model/lm_loss/weight is not the table of embeddings; lmx has one for both')
+  return Folder('xlnet', fields, tensors, xlnet.TOKENIZER, None, 'XLNetLMHeadModel')
+
+
+_READERS = {BERT: _bert, GPT2: _gpt2, XLNET: _xlnet}
 
 
 def _renamed(name: str, rules: Sequence[tuple[str, str]]) -> str:

@@ -40,7 +40,7 @@ def learned(texts=PROSE, size=120, more=()):
   model.train_from_iterator(list(texts), trainer)
   found = model.get_vocab(with_added_tokens=False)
   scores = {piece: -3.0 - 0.01 * i for piece, i in found.items() if piece not in ('<unk>', '.')}
-  marks = {name: 0.0 for name in subwords.XLNET_SPECIALS}
+  marks = dict.fromkeys(subwords.XLNET_SPECIALS, 0.0)
   return list((marks | {'.': 0.0} | dict(more) | scores).items())
 
 
@@ -68,9 +68,6 @@ def test_text_is_cleaned_as_the_release_does(file):
   assert cased.encode('THE').tolist() != cased.encode('the').tolist()
   assert accents.unk_id in accents.encode('thé') and cased.unk_id not in cased.encode('thé')
   assert made.decode(made.encode('The  méthod')) == 'the method'
-  assert cased.pieces(cased.encode('is 1,000'))[-5:] == ['▁', '1', ',', '0', '00'] or ',' in cased.pieces(
-    cased.encode('is 1,000')
-  )
   assert '1,' not in cased.pieces(cased.encode('1, 1,'))
 
 
@@ -90,9 +87,9 @@ def test_places_are_those_in_the_text_as_it_was_written(file):
   assert text[slice(spans[0][0], spans[-1][1])] == text
 
 
-def test_the_map_of_characters_in_the_file_is_used(file, tmp_path):
-  """The map is a trie of Darts that SentencePiece compiles; this one has nothing in it, and so changes nothing."""
-  with pytest.raises(InputError, match='tokenizer'):
+def test_what_is_no_map_of_characters_is_refused(tmp_path):
+  """A map is a trie that SentencePiece compiles; the test by SentencePiece below has one."""
+  with pytest.raises(InputError, match='not a unigram tokenizer'):
     tokenizers.read('unigram', str(write(tmp_path / 'spiece.model', learned(), characters=b'\x01')))
 
 
@@ -149,8 +146,8 @@ def test_marks_are_kept_by_a_saved_vocabulary_and_say_which_cache_it_is(tmp_path
   texts = tmp_path / 'text.txt'
   texts.write_text('\n\n'.join(PROSE))
   options = dict(manual_dir=str(texts), cache_dir=str(tmp_path / 'cache'), vocab_size=420, split_fraction=0.2)
-  marked = corpus.load('text_files', 'unigram', marks='xlnet', special_tokens=('<cls>', '<sep>'), **options)
   plain = corpus.load('text_files', 'unigram', **options)
+  marked = corpus.load('text_files', 'unigram', marks='xlnet', **options)
   assert marked.hash != plain.hash and marked.tokenizer.sep_id == 4
   assert marked.splits['train'].tokens[-1] == 7 and plain.splits['train'].tokens[-1] == 0  # what ends a document
   assert tokenizers.load(marked.dir).hash == marked.tokenizer.hash
@@ -184,7 +181,7 @@ def test_ids_are_those_of_the_release_by_sentencepiece(root, tmp_path):
 def _strings(count, lines):
   draw = random.Random(0)
   odd = ('1,000,000', 'in 2000,', "``so''", 'naïve', 'ÅNGSTRÖM', 'ﬁ', '½', 'a.b.c', '(x)', '"y"', '<eop>', '€5', '£3',
-         'x-y–z', '\u00a0', '\u200b', '\t', '  ', '中文', '👍🏽', 'русский', '...', '☃', '_', '\r\n', 'a' * 90)  # fmt: skip
+         'x-y–z', '\u00a0', '\u200b', '\t', '  ', '中文', '👍🏽', 'русский', '...', '☃', '_', 'a' * 90)  # fmt: skip
   found = ['', ' ', *odd]
   while len(found) < count:
     words = [draw.choice(odd) if draw.random() < 0.4 else draw.choice(lines)[:60] for _ in range(draw.randint(1, 8))]

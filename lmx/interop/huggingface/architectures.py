@@ -13,7 +13,7 @@ does not have, and labels of words that are held to a scheme (`objective.constra
   OpenAIGPT-, GPT2DoubleHeadsModel                  multiple_choice       the last token, of each choice by itself
 
 A model of GPT read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
-the files do not say. BertForMaskedLM is BERT without a next-sentence head.
+the files do not say. BertForMaskedLM is BERT without a next-sentence head. Of XLNet there is XLNetLMHeadModel alone.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ HEADS = {
   'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), tied=True),
   'GPT2DoubleHeadsModel': _double('gpt2'),
   'GPT2ForSequenceClassification': _scored('gpt2'),
+  'XLNetLMHeadModel': Head('xlnet', ('permutation_lm',), groups=('output',), tied=True),
 }  # fmt: skip
 # Files of these may lack, or hold besides, what the class on the right has.
 _READ_AS = {
@@ -117,6 +118,7 @@ _READ_AS = {
   'BertForNextSentencePrediction': 'BertForPreTraining',
   'OpenAIGPTModel': 'OpenAIGPTLMHeadModel',
   'GPT2Model': 'GPT2LMHeadModel',
+  'XLNetModel': 'XLNetLMHeadModel',
 }
 
 

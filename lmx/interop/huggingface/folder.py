@@ -25,8 +25,12 @@ from lmx.interop.huggingface.entry import Tensors
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
 NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'vocab.txt', 'vocab.json',
-          'merges.txt')  # fmt: skip
-_FAST = {'wordpiece': 'BertTokenizerFast', 'bpe': 'GPT2TokenizerFast', 'gpt_bpe': 'OpenAIGPTTokenizerFast'}
+          'merges.txt', 'spiece.model')  # fmt: skip
+_FAST = {
+  'wordpiece': 'BertTokenizerFast', 'bpe': 'GPT2TokenizerFast', 'gpt_bpe': 'OpenAIGPTTokenizerFast',
+  'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 does not take the cleaning from the file
+}  # fmt: skip
+_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False}  # where tokenizer_config.json is silent
 _END = '<|endoftext|>'  # GPT-2's only mark
 _MARKS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
 
@@ -39,22 +43,24 @@ class Folder(NamedTuple):
     fields: of its Config.
     tensors: name -> array, under the names of the files.
     tokenizer: kind of its tokenizer.
-    lower_case: whether a vocab.txt is of lowered text.
+    lower_case: whether a vocab.txt or spiece.model is of lowered text; None is whether it has no capitals.
     architecture: a class of architectures.py; '' is the pre-trained model.
     objective: section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () where there are none.
     marks: what GPT's start, delimiter and classify may be called.
+    keep_accents: whether a spiece.model is of text with accents.
   """
 
   name: str
   fields: dict[str, Any]
   tensors: Tensors
   tokenizer: str
-  lower_case: bool
+  lower_case: bool | None
   architecture: str = ''
   objective: Mapping[str, Any] = {}
   labels: tuple[str, ...] = ()
   marks: tuple[str, ...] = _MARKS
+  keep_accents: bool = False
 
 
 def read(directory) -> Folder:
@@ -78,8 +84,11 @@ def read(directory) -> Folder:
     raise InputError(f'{directory}: {error}') from None
   found = directory / 'tokenizer_config.json'
   settings = read_json(found) if found.exists() else {}
-  lower_case = bool(settings.get('do_lower_case', of.TOKENIZER != 'bpe'))  # GPT-2's never lowers
-  return Folder(name, fields, tensors, of.TOKENIZER, lower_case, architecture, objective, labels, _marks(settings))
+  lower_case = bool(settings.get('do_lower_case', _LOWERS[of.TOKENIZER]))
+  return Folder(
+    name, fields, tensors, of.TOKENIZER, lower_case, architecture, objective, labels, _marks(settings),
+    bool(settings.get('keep_accents', False)),
+  )  # fmt: skip
 
 
 def _marks(settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -172,7 +181,8 @@ def write(
   try:
     part.mkdir(parents=True)
     settings = {'architectures': [architecture], 'model_type': of.TYPE, **of.config(cfg), 'dtype': 'float32'}
-    settings |= architectures.config(architecture, task) | _write_tokenizer(part, tokenizer, cfg.T, lower_case, marks)
+    length = getattr(cfg, 'T', 0)  # without a table of positions there is none
+    settings |= architectures.config(architecture, task) | _write_tokenizer(part, tokenizer, length, lower_case, marks)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
     if directory.exists():
@@ -195,7 +205,7 @@ def _write_tokenizer(
   if kind not in _FAST:
     return {}
   model = hf.Tokenizer.from_str(json.dumps(tokenizer['model']))
-  settings: dict[str, Any] = {'tokenizer_class': _FAST[kind], 'model_max_length': length}
+  settings: dict[str, Any] = {'tokenizer_class': _FAST[kind]} | ({'model_max_length': length} if length else {})
   ids: dict[str, str] = {}
   if kind == 'wordpiece':
     names = ('pad', 'unk', 'cls', 'sep', 'mask')
@@ -209,11 +219,34 @@ def _write_tokenizer(
   elif kind == 'bpe':
     settings |= dict.fromkeys(('bos_token', 'eos_token', 'unk_token', 'pad_token'), _END)
     ids = dict.fromkeys(('bos', 'eos', 'pad'), _END)
+  elif kind == 'unigram':
+    found, ids = _unigram(model)
+    settings |= found | {'do_lower_case': lower_case}
   else:
     settings |= {'unk_token': '<unk>'}
-  if marks:
+  if marks and kind != 'unigram':
     settings |= {'additional_special_tokens': list(marks)} | ({} if ids else {'pad_token': marks[0]})
     ids = ids or {'pad': marks[0]}  # no row ends with it, so transformers finds where rows end
   model.save(str(directory / 'tokenizer.json'))
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
-  return {f'{name}_token_id': model.token_to_id(mark) for name, mark in ids.items()}
+  absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}
+  return absent | {f'{name}_token_id': model.token_to_id(mark) for name, mark in ids.items()}
+
+
+def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:
+  """(settings of a tokenizer with XLNet's marks, or those of them that it has, and its rows; marks in config.json)."""
+  special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
+  names = dict(bos='<s>', eos='</s>', unk='<unk>', sep='<sep>', pad='<pad>', cls='<cls>', mask='<mask>')
+  if _END in special:
+    names |= dict(bos=_END, eos=_END)
+  names = {name: mark for name, mark in names.items() if mark in special}
+  if {'<sep>', '<cls>'} <= special:
+    model.post_processor = hf.processors.TemplateProcessing(
+      single='$A <sep> <cls>:2', pair='$A <sep> $B:1 <sep>:1 <cls>:2',
+      special_tokens=[(mark, model.token_to_id(mark)) for mark in ('<sep>', '<cls>')],
+    )  # fmt: skip
+  settings: dict[str, Any] = {f'{name}_token': mark for name, mark in names.items()}
+  settings |= {'padding_side': 'left', 'model_input_names': ['input_ids', 'token_type_ids', 'attention_mask']}
+  others = sorted(special - set(names.values()))
+  settings |= {'additional_special_tokens': others} if others else {}
+  return settings, {name: names[name] for name in ('bos', 'eos', 'pad') if name in names}

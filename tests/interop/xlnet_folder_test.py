@@ -1,0 +1,278 @@
+"""XLNet's folders without another library: names, sizes and marks, what is refused, and TensorFlow's variables.
+
+tests/interop/xlnet_transformers_test.py compares the numbers with transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import lmx
+from lmx import exchanged, objectives
+from lmx.cli import main
+from lmx.data import tokenizers
+from lmx.data.subword_tokenizers import with_special
+from lmx.errors import InputError
+from lmx.interop import huggingface, tensorflow
+from lmx.interop.huggingface import architectures
+from lmx.interop.huggingface import folder as folders
+from lmx.models import registry
+from tests.data import spiece_test
+from tests.interop.tensorflow_test import Reader
+
+XLNET = registry.get('xlnet')
+SIZES = {'D': 8, 'F': 12, 'H': 2, 'N': 2, 'dropout_attention': 0.1}
+CLASS = 'XLNetLMHeadModel'
+
+
+def random_params(cfg):
+  rng = np.random.default_rng(0)
+  shapes = jax.eval_shape(lambda: XLNET.init(cfg, jax.random.key(0)))
+  return {'model': jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), shapes), 'objective': {}}
+
+
+def released(tensors, cfg):
+  """Tensors of transformers as zihangdai/xlnet names, turns and stacks them, with what its optimizers add."""
+  found = {'global_step': np.int64(7), 'beta1_power': np.float32(0.9)}
+  part = lambda name: np.stack([tensors[f'transformer.layer.{i}.rel_attn.{name}'] for i in range(cfg.N)])
+  for name in ('r_w_bias', 'r_r_bias', 'r_s_bias', 'seg_embed'):
+    found[f'model/transformer/{name}'] = part(name) if cfg.untie or name == 'seg_embed' else part(name)[0]
+  for i in range(cfg.N):
+    there, here = f'transformer.layer.{i}.', f'model/transformer/layer_{i}/'
+    for letter in 'qkvro':
+      found[f'{here}rel_attn/{letter}/kernel'] = tensors[f'{there}rel_attn.{letter}']
+    for block in ('rel_attn', 'ff'):
+      for ours, theirs in (('gamma', 'weight'), ('beta', 'bias')):
+        found[f'{here}{block}/LayerNorm/{ours}'] = tensors[f'{there}{block}.layer_norm.{theirs}']
+    for layer in ('layer_1', 'layer_2'):
+      found[f'{here}ff/{layer}/kernel'] = tensors[f'{there}ff.{layer}.weight'].T
+      found[f'{here}ff/{layer}/bias'] = tensors[f'{there}ff.{layer}.bias']
+  found['model/transformer/word_embedding/lookup_table'] = tensors['transformer.word_embedding.weight']
+  found['model/transformer/mask_emb/mask_emb'] = tensors['transformer.mask_emb']
+  found['model/lm_loss/bias'] = tensors['lm_loss.bias']
+  added = {f'{name}/{slot}': np.zeros_like(x) for name, x in found.items() if name.startswith('model')
+           for slot in ('adam_m', 'adam_v', 'Adam', 'Adam_1')}  # fmt: skip
+  return found | added
+
+
+@pytest.fixture
+def make(tmp_path):
+  """Writes a folder of transformers, and one as released without the checkpoint: (folder, release, variables)."""
+
+  def write(pieces=None, untie=True, **changes):
+    folder, release = tmp_path / 'folder', tmp_path / 'release'
+    pieces = spiece_test.learned() if pieces is None else pieces
+    cfg = XLNET.Config(V=len(pieces), untie=untie, **SIZES)
+    of = huggingface.family('xlnet')
+    tensors = huggingface.to_hf('xlnet', cfg, random_params(cfg), CLASS)
+    for path in (folder, release):
+      path.mkdir()
+      spiece_test.write(path / 'spiece.model', pieces)
+    settings = {'model_type': 'xlnet', 'architectures': [CLASS], **of.config(cfg)} | changes
+    (folder / 'config.json').write_text(json.dumps(settings))
+    safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+    names = {'n_token': cfg.V, 'd_model': 8, 'd_inner': 12, 'n_head': 2, 'd_head': 4, 'n_layer': 2}
+    (release / 'xlnet_config.json').write_text(json.dumps({**names, 'untie_r': untie, 'ff_activation': 'gelu'}))
+    return folder, release, released(tensors, cfg)
+
+  return write
+
+
+def change(folder, **tensors):
+  """Other tensors in a folder; None takes one away."""
+  found = safetensors.numpy.load_file(folder / 'model.safetensors') | tensors
+  safetensors.numpy.save_file({n: x for n, x in found.items() if x is not None}, folder / 'model.safetensors')
+
+
+@pytest.mark.parametrize('untie', [True, False])
+def test_there_and_back(untie):
+  cfg = XLNET.Config(V=11, untie=untie, **SIZES)
+  params = random_params(cfg)
+  tensors = huggingface.to_hf('xlnet', cfg, params, CLASS)
+  np.testing.assert_array_equal(tensors['lm_loss.weight'], tensors['transformer.word_embedding.weight'])
+  back = huggingface.from_hf('xlnet', cfg, tensors, CLASS)
+  assert jax.tree.structure(back) == jax.tree.structure(params)
+  jax.tree.map(np.testing.assert_array_equal, back, params)
+  bare = {name.removeprefix('transformer.'): x for name, x in tensors.items() if not name.startswith('lm_loss')}
+  assert set(huggingface.from_hf('xlnet', cfg, bare, CLASS)['model']) == set(params['model']) - {'output'}
+  if not untie:
+    tensors['transformer.layer.1.rel_attn.r_r_bias'] = tensors['transformer.layer.1.rel_attn.r_r_bias'] + 1
+    with pytest.raises(InputError, match='model.untie is False, but r_r_bias differs from layer to layer'):
+      huggingface.from_hf('xlnet', cfg, tensors, CLASS)
+
+
+def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsys):
+  folder, *_ = make(mem_len=6, reuse_len=4, clamp_len=5, dropout=0.2)
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+  assert 'xlnet with' in capsys.readouterr().out
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == XLNET.Config(
+    V=run.tokenizer.vocab_size, D=8, F=12, H=2, N=2, M=6, reuse=4, clamp=5, dropout=0.2, dropout_attention=0.2,
+    fidelity='paper',
+  )  # fmt: skip
+  fields = huggingface.family('xlnet').fields
+  sizes = dict(vocab_size=11, d_model=8, d_inner=12, n_head=2, n_layer=2)
+  assert [fields(sizes | given)['M'] for given in ({}, {'mem_len': None}, {'mem_len': 7})] == [512, 0, 7]
+  assert run.run.objective_name == 'permutation_lm' and run.run.data.batching.name == 'permutations'
+  assert run.tokenizer.cls_id == 3 and not run.run.data.lower_case
+  assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
+  before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (folder, tmp_path / 'out'))
+  assert before.keys() == after.keys()
+  for name in before:
+    np.testing.assert_array_equal(before[name], after[name])
+  given, written = (json.loads((f / 'config.json').read_text()) for f in (folder, tmp_path / 'out'))
+  assert {name: written[name] for name in given} == given
+  assert (written['bos_token_id'], written['eos_token_id'], written['pad_token_id']) == (1, 2, 5)
+  settings = json.loads((tmp_path / 'out/tokenizer_config.json').read_text())
+  assert settings['padding_side'] == 'left' and settings['additional_special_tokens'] == ['<eod>', '<eop>']
+  exchanged.import_run(str(tmp_path / 'out'), tmp_path / 'again')
+  assert lmx.load(tmp_path / 'again').cfg == run.cfg
+  for text in ('the ``name`` <cls>', 'is <s>1,000 <eop>'):
+    ours = [lmx.load(tmp_path / name).tokenizer.encode(text).tolist() for name in ('run', 'again')]
+    assert ours[0] == ours[1] and not {1, 3} & set(ours[0])
+
+
+@pytest.mark.parametrize('marks', ['xlnet', ''])
+def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
+  made = tokenizers.train('unigram', spiece_test.PROSE, vocab_size=400, marks=marks)
+  made = with_special(made, ('<cls>', '<sep>'))
+  cfg = XLNET.Config(V=made.vocab_size, **SIZES)
+  task = architectures.Task('permutation_lm', objectives.get('permutation_lm').Config())
+  folders.write(tmp_path / 'out', 'xlnet', cfg, random_params(cfg), task, made.content(), False)
+  exchanged.import_run(str(tmp_path / 'out'), tmp_path / 'run')
+  read = lmx.load(tmp_path / 'run').tokenizer
+  for text in ('any  text <sep>\n☃', 'it returns 1,000 <s>items</s>'):
+    np.testing.assert_array_equal(read.encode(text), made.encode(text))
+    assert read.decode(read.encode(text)) == text
+  assert read.sep_id == made.sep_id == (4 if marks else made.vocab_size - 1)
+  written = json.loads((tmp_path / 'out/config.json').read_text())
+  assert written['eos_token_id'] == (2 if marks else 0) and written['pad_token_id'] == (5 if marks else None)
+
+
+def test_variants_are_recognised_by_their_sizes():
+  fold = lambda **fields: exchanged._config(
+    exchanged.folders.Folder('xlnet', fields, {}, 'unigram', False), None, ''
+  )['model']['variant']  # fmt: skip
+  assert fold(D=1024, F=4096, H=16, N=24, V=32_000) == 'large'
+  assert fold(D=768, F=3072, H=12, N=12, V=32_000) == fold(D=8) == 'base'
+
+
+@pytest.mark.parametrize(
+  'changes,tensors,words',
+  [
+    ({}, {'transformer.layer.1.rel_attn.seg_embed': None, 'transformer.mask_emb': None},
+     '2 tensors missing: transformer.mask_emb, transformer.layer.1.rel_attn.seg_embed'),
+    ({}, {'transformer.more': np.zeros(3, np.float32)}, '1 tensors unknown: transformer.more'),
+    ({}, {'transformer.layer.0.rel_attn.q': np.zeros((8, 4, 2), np.float32)},
+     r'transformer.layer.0.rel_attn.q is \(8, 4, 2\), not \(8, 2, 4\)'),
+    ({'n_layer': 1}, {}, 'unknown: transformer.layer.1'),
+    ({'architectures': ['XLNetForSequenceClassification']}, {}, 'XLNetForSequenceClassification, which is not read'),
+    ({'model_type': 'xlm'}, {}, 'model_type is "xlm"; did you mean "xlnet"'),
+    ({'attn_type': 'uni'}, {}, "attn_type = 'uni'"),
+    ({'ff_activation': 'relu'}, {}, "ff_activation = 'relu'"),
+    ({'d_head': 5}, {}, 'd_head = 5'),
+    ({'same_length': True}, {}, 'same_length = True'),
+    ({'mem_len': 'long'}, {}, "mem_len = 'long'; it must be a whole number"),
+  ],
+)  # fmt: skip
+def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):
+  folder, *_ = make(**changes)
+  change(folder, **tensors)
+  with pytest.raises(InputError, match=words):
+    exchanged.import_run(str(folder), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path):
+  folder, *_ = make()
+  (folder / 'spiece.model').rename(tmp_path / 'spiece.model')
+  with pytest.raises(InputError, match='no tokenizer of kind unigram there'):
+    exchanged.import_run(str(folder), tmp_path / 'run')
+  spiece_test.write(folder / 'spiece.model', [*spiece_test.learned(), ('▁more', -9.0)])
+  with pytest.raises(InputError, match='vocabulary'):
+    exchanged.import_run(str(folder), tmp_path / 'run')
+
+
+def same_runs(tmp_path, folder, release, untie):
+  """Imports both and holds them to have the same weights and tokenizer."""
+  exchanged.import_run(str(folder), tmp_path / 'one', ['model.gelu=tanh', 'model.fidelity=released'])
+  exchanged.import_run(str(release), tmp_path / 'two')
+  one, two = (lmx.load(tmp_path / name) for name in ('one', 'two'))
+  assert two.cfg == (one.cfg if untie else XLNET.Config(**{**one.cfg.__dict__, 'untie': False}))
+  assert one.tokenizer.hash == two.tokenizer.hash
+  as_hf = [huggingface.to_hf('xlnet', run.cfg, run.params, CLASS) for run in (one, two)]
+  jax.tree.map(np.testing.assert_array_equal, *as_hf)
+  return two
+
+
+@pytest.mark.parametrize('untie', [True, False])
+def test_variables_of_the_release_are_those_of_the_same_weights(untie, make, tmp_path, monkeypatch):
+  folder, release, variables = make(untie=untie)
+  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
+  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  run = same_runs(tmp_path, folder, release, untie)
+  assert ('bias' in run.params['model']) == (not untie)
+
+
+def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
+  pieces = [(piece, score) for piece, score in spiece_test.learned() if piece == piece.lower()]
+  _, release, variables = make(pieces)
+  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
+  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  exchanged.import_run(str(release), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run')
+  assert run.run.data.lower_case
+  np.testing.assert_array_equal(run.tokenizer.encode('THE Name'), run.tokenizer.encode('the name'))
+
+
+@pytest.mark.parametrize(
+  'name,value,words',
+  [
+    ('model/transformer/seg_embed', None, 'missing: transformer.layer.0.rel_attn.seg_embed, transformer.layer.1'),
+    ('model/transformer/r_w_bias', np.zeros((3, 2, 4)), '1 tensors unknown: transformer.layer.2.rel_attn.r_w_bias'),
+    ('model/transformer/r_w_bias', np.zeros((2, 4)), r'layer.0.rel_attn.r_w_bias is \(4,\), not \(2, 4\)'),
+    ('model/lm_loss/weight', np.zeros((3, 8)), 'model/lm_loss/weight is not the table of embeddings'),
+    ('model/classification_mnli/logit/kernel', np.zeros((8, 3)), 'unknown: classification_mnli.logit.weight'),
+  ],
+)
+def test_other_variables_are_named(name, value, words, make, tmp_path, monkeypatch):
+  _, release, variables = make()
+  variables = {**variables, name: value} if value is not None else {k: x for k, x in variables.items() if k != name}
+  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
+  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  with pytest.raises(InputError, match=words):
+    exchanged.import_run(str(release), tmp_path / 'run')
+  (release / 'xlnet_config.json').write_text('{"d_model": 8}')
+  with pytest.raises(InputError, match='release/xlnet_config.json lacks vocab_size'):
+    exchanged.import_run(str(release), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
+  _, release, _ = make()
+  (release / 'xlnet_model.ckpt.index').touch()
+  monkeypatch.setitem(sys.modules, 'tensorflow', None)
+  with pytest.raises(InputError, match=r"pip install 'lmx\[tf\]'"):
+    exchanged.import_run(str(release), tmp_path / 'run')
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize('untie', [True, False])
+def test_a_checkpoint_that_tensorflow_wrote(untie, make, tmp_path):
+  tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
+  folder, release, variables = make(untie=untie)
+  names, values = zip(*variables.items(), strict=True)
+  tf.raw_ops.SaveV2(prefix=str(release / 'xlnet_model.ckpt'), tensor_names=list(names),
+                    shape_and_slices=[''] * len(names), tensors=[tf.constant(x) for x in values])  # fmt: skip
+  same_runs(tmp_path, folder, release, untie)
+
+
+def test_a_spiece_file_alone_may_be_named_as_tokenizer(make, tmp_path):
+  folder, *_ = make()
+  assert tokenizers.read('unigram', str(folder / 'spiece.model')).kind == 'unigram'
