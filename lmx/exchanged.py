@@ -126,6 +126,9 @@ def _rows(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
+  if folder.name == 'xlnet':  # its marks stand at the end of a row; words alone are labelled in plain ones
+    form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
+    return data | {'batching': {**data['batching'], 'form': form}}
   if data['batching']['name'] != 'texts':
     return data
   if folder.tokenizer == 'wordpiece':

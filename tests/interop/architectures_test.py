@@ -25,10 +25,16 @@ from lmx.interop.huggingface import architectures, folder
 from lmx.models import registry
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
-KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
-SIZES = {'T': 64, 'D': 8, 'H': 2, 'N': 1}
+KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe', 'xlnet': 'unigram'}
+SIZES = {'D': 8, 'H': 2, 'N': 1}
 LABELS = ('up', 'down', 'strange')
 WITH_LAYER = [name for name, head in architectures.HEADS.items() if head.layer]
+
+
+def sized(model, V):
+  """Config of a small model."""
+  changes = {'F': 24, 'M': 0, 'fidelity': 'paper', 'gelu': 'erf'} if model == 'xlnet' else {'T': 64}
+  return registry.get(model).Config(V=V, **SIZES, **changes)
 
 
 def outputs(name):
@@ -39,9 +45,13 @@ def random_like(name, cfg):
   """Parameters of a class, all of them random."""
   head, model = architectures.HEADS[name], registry.get(architectures.HEADS[name].model)
   rng = np.random.default_rng(0)
-  params = jax.tree.map(
-    lambda x: rng.normal(size=x.shape).astype(np.float32), jax.eval_shape(lambda: model.init(cfg, jax.random.key(0)))
-  )
+  draw = lambda tree: jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), tree)
+  params = draw(jax.eval_shape(lambda: model.init(cfg, jax.random.key(0))))
+  if head.inner:  # several layers: as the objective makes them
+    objective = objectives.get(head.objectives[0])
+    chosen = objective.Config(**head.alike, **({} if head.outputs else {'classes': len(LABELS)}), **head.given)
+    made = jax.eval_shape(lambda: objective.init(chosen, model, cfg, jax.random.key(0)))
+    return {'model': params, 'objective': draw(made)}
   layer = {'kernel': rng.normal(size=(cfg.D, outputs(name))).astype(np.float32)}
   layer |= {'bias': rng.normal(size=outputs(name)).astype(np.float32)} if head.bias else {}
   return {'model': params, 'objective': {'block_0': layer} if head.path.endswith('block_0') else layer}
@@ -49,7 +59,8 @@ def random_like(name, cfg):
 
 @pytest.fixture(scope='module')
 def vocabularies():
-  return {name: tokenizers.train(kind, TEXTS, vocab_size=300) for name, kind in KINDS.items()}
+  size = {'unigram': {'vocab_size': 400, 'marks': 'xlnet'}}
+  return {name: tokenizers.train(kind, TEXTS, **size.get(kind, {'vocab_size': 300})) for name, kind in KINDS.items()}
 
 
 @pytest.fixture
@@ -59,7 +70,7 @@ def make(vocabularies, tmp_path):
   def write(name, marks=(), **changes):
     head = architectures.HEADS[name]
     tokenizer = with_special(vocabularies[head.model], marks) if marks else vocabularies[head.model]
-    of, cfg = huggingface.family(head.model), registry.get(head.model).Config(V=tokenizer.vocab_size, **SIZES)
+    of, cfg = huggingface.family(head.model), sized(head.model, tokenizer.vocab_size)
     params, to = random_like(name, cfg), tmp_path / 'folder'
     to.mkdir()
     settings = {'architectures': [name], 'model_type': of.TYPE, **of.config(cfg)}
@@ -82,7 +93,7 @@ def change(to, **tensors):
 @pytest.mark.parametrize('name', WITH_LAYER)
 def test_there_and_back(name):
   model = architectures.HEADS[name].model
-  cfg = registry.get(model).Config(V=11, **SIZES)
+  cfg = sized(model, 11)
   params = random_like(name, cfg)
   tensors = huggingface.to_hf(model, cfg, params, name, outputs(name))
   assert any('lm_head' in n for n in tensors) == ('DoubleHeads' in name) and not any('cls.' in n for n in tensors)
@@ -100,6 +111,10 @@ def test_there_and_back(name):
     ('BertForTokenClassification', (), 'tag'),
     ('BertForQuestionAnswering', (), 'span'),
     ('OpenAIGPTDoubleHeadsModel', ('_start_', '_delimiter_', '_classify_'), 'multiple_choice'),
+    ('XLNetForSequenceClassification', (), 'classify'),
+    ('XLNetForMultipleChoice', (), 'multiple_choice'),
+    ('XLNetForTokenClassification', (), 'tag'),
+    ('XLNetForQuestionAnswering', (), 'span'),
   ],
 )
 def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objective, make, tmp_path, capsys):
@@ -112,6 +127,8 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
   jax.tree.map(np.testing.assert_array_equal, run.params['objective'], params['objective'])
   assert ('drawn anew: model/mlm' in out) == (run.run.model_name == 'bert')
   assert run.run.data.special_tokens == marks
+  if run.run.model_name == 'xlnet':
+    assert run.run.data.batching.form == ('plain' if objective == 'tag' else 'xlnet')
   assert run.labels == (list(LABELS) if objective in ('classify', 'tag') else [])
   exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
   before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (made, tmp_path / 'out'))
@@ -272,6 +289,7 @@ LINEAR = dict(head=(), normalize=False, pooling='pooled')
     ('bert', task('causal_lm'), 'no class in transformers; those that have: classify, masked_lm'),
     ('gpt', task('classify', **LINEAR | {'pooling': 'last'}), 'OpenAIGPTForSequenceClassification .*head_bias is True'),
     ('gpt2', task('span'), 'gpt2 with objective "span" has no class'),
+    ('bert', task('span', head='xlnet'), "objective.head is 'xlnet', there it is 'bert'"),
   ],
 )
 def test_what_no_class_computes_is_not_written(model, given, words):
@@ -303,6 +321,11 @@ def test_rows_read_both_ways_around_are_not_written(make, tmp_path):
     ('gpt/books.py:base', 'OpenAIGPTLMHeadModel'),
     ('gpt/tasks.py:race', 'OpenAIGPTDoubleHeadsModel'),
     ('gpt2/webtext.py:124m', 'GPT2LMHeadModel'),
+    ('xlnet/pretrain.py:base', 'XLNetLMHeadModel'),
+    ('xlnet/tasks.py:mnli', 'XLNetForSequenceClassification'),
+    ('xlnet/tasks.py:stsb', 'XLNetForSequenceClassification'),
+    ('xlnet/tasks.py:race', 'XLNetForMultipleChoice'),
+    ('xlnet/squad.py:squad2', 'XLNetForQuestionAnswering'),
   ],
 )
 def test_what_lmx_fine_tunes_has_a_class(experiment, name):

@@ -196,3 +196,70 @@ def test_a_spiece_file_gives_the_pieces_of_the_other_files(folder, run, pieces, 
       continue
     assert ours == there
   assert differ < 500
+
+
+LABELS = {'id2label': {0: 'up', 1: 'down', 2: 'strange'}, 'label2id': {'up': 0, 'down': 1, 'strange': 2}}
+# Class -> what its config has besides.
+FINE_TUNED = {
+  'XLNetForSequenceClassification': LABELS | {'summary_last_dropout': 0.25},
+  'XLNetForMultipleChoice': {},
+  'XLNetForTokenClassification': LABELS,
+  'XLNetForQuestionAnsweringSimple': {},
+  'XLNetForQuestionAnswering': {'start_n_top': 3, 'end_n_top': 2},
+}
+
+
+def said(kind, module, batch, theirs):
+  """Predictions of transformers by the names of lmx; theirs of QuestionAnswering are in parity's tests."""
+  if kind == 'XLNetForMultipleChoice':
+    theirs = {k: v.reshape(2, 2, -1) for k, v in theirs.items()}
+  if 'Question' in kind:  # rows as ours are, padded on the right
+    names = {'input_ids': 'tokens_BT', 'token_type_ids': 'types_BT', 'attention_mask': 'valid_BT'}
+    theirs = {there: torch.tensor(batch[here]).long() for there, here in names.items()}
+  if kind == 'XLNetForQuestionAnswering':
+    among = batch['passage_BT'] | (np.arange(parity.T) == batch['null_B'][:, None])
+    theirs |= {'p_mask': torch.tensor(1.0 - among).float(), 'cls_index': torch.tensor(batch['null_B']).long()}
+  with torch.no_grad():
+    out = module.eval()(**theirs, use_mems=False)
+  if kind == 'XLNetForQuestionAnsweringSimple':
+    found = torch.stack([out.start_logits, out.end_logits], -1).numpy()
+    return {'scores_BT2': np.where(batch['valid_BT'][..., None], found, -1e9)}
+  if kind == 'XLNetForQuestionAnswering':
+    return {'odds_B': out.cls_logits.numpy(), 'begin_BK': out.start_top_index.numpy()}
+  return {'logits_BC' if kind != 'XLNetForTokenClassification' else 'scores_BTL': out.logits.numpy()}
+
+
+@pytest.mark.parametrize('kind', FINE_TUNED)
+def test_fine_tuned_models_say_the_same_here_and_back_there(kind, pieces, tmp_path):
+  build(pieces, False).save(str(tmp_path / 'tokenizer.json'))
+  cfg = transformers.XLNetConfig(
+    vocab_size=len(pieces), d_model=24, n_head=3, n_layer=2, d_inner=40, mem_len=None, dropout=0.0, **FINE_TUNED[kind]
+  )
+  (tmp_path / 'folder').mkdir()
+  save_random(kind, cfg, tmp_path / 'folder', seed=3)
+  (tmp_path / 'tokenizer.json').rename(tmp_path / 'folder/tokenizer.json')
+  exchanged.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+  run = lmx.load(tmp_path / 'run')
+  batch, theirs = parity._rows()
+  count_B = batch['valid_BT'].sum(1)
+  batch |= {'null_B': (count_B - 1).astype(np.int32), 'passage_BT': np.arange(parity.T) < (count_B - 3)[:, None]}
+  expected = said(kind, getattr(transformers, kind).from_pretrained(tmp_path / 'folder'), batch, theirs)
+  given = batch
+  if kind == 'XLNetForMultipleChoice':
+    given = {k.replace('_BT', '_BGT'): v.reshape(2, 2, -1) for k, v in batch.items() if k.endswith('_BT')}
+    given['row_weights_B'] = np.ones(2, np.float32)
+  found = run.objective.predict(run.run.objective, run.model, run.cfg, run.params, given, ())[0]
+  for key, values in expected.items():
+    ours = np.asarray(found[key])
+    if kind == 'XLNetForTokenClassification':  # theirs are padded on the left
+      ours = np.concatenate([x[:n] for x, n in zip(ours, count_B, strict=True)])
+      values = np.concatenate([x[parity.T - n :] for x, n in zip(values, count_B, strict=True)])
+    assert np.std(values) > 0.01
+    np.testing.assert_allclose(ours, values, rtol=TOLERANCE, atol=TOLERANCE, err_msg=key)
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  back, info = getattr(transformers, kind).from_pretrained(tmp_path / 'out', output_loading_info=True)
+  assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
+  for field, value in FINE_TUNED[kind].items():
+    assert getattr(back.config, field) == value
+  for key, values in said(kind, back, batch, theirs).items():
+    np.testing.assert_allclose(values, expected[key], rtol=1e-6, atol=1e-6)

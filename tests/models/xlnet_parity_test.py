@@ -153,11 +153,6 @@ def _rows(seed=4):
   return ours | {'row_weights_B': np.ones(B, np.float32)}, theirs
 
 
-def _kernel(module):
-  found = {'kernel': module.weight.detach().numpy().T}
-  return found if module.bias is None else found | {'bias': module.bias.detach().numpy()}
-
-
 HEAD = {'pooling': 'last', 'head': (0,), 'activation': 'tanh', 'normalize': False, 'bptt': 0, 'init_std': 0.02}
 
 
@@ -166,10 +161,7 @@ def test_rows_are_scored_as_by_transformers(kind):
   choices = kind == 'ForMultipleChoice'
   module = _module(f'XLNet{kind}', **({} if choices else {'num_labels': 3})).eval()
   cfg, model = _config(), registry.get('xlnet')
-  whole = _tensors(transformers.XLNetLMHeadModel(module.config)) | _tensors(module.transformer)
-  body = huggingface.from_hf('xlnet', cfg, whole)
-  head = {'block_0': _kernel(module.sequence_summary.summary), 'block_1': _kernel(module.logits_proj)}
-  params = {'model': body['model'], 'objective': head}
+  params = huggingface.from_hf('xlnet', cfg, _tensors(module), f'XLNet{kind}', 3)
   batch, theirs = _rows()
   model_cfg = registry.get('xlnet').Config(**{**vars(cfg), 'M': 0})
   with torch.no_grad():
@@ -187,15 +179,7 @@ def test_rows_are_scored_as_by_transformers(kind):
 def test_answers_are_those_of_transformers():
   module = _module('XLNetForQuestionAnswering', start_n_top=3, end_n_top=2).eval()
   cfg, model = _config(), registry.get('xlnet')
-  whole = _tensors(transformers.XLNetLMHeadModel(module.config)) | _tensors(module.transformer)
-  body = huggingface.from_hf('xlnet', cfg, whole)
-  end, none = module.end_logits, module.answer_class
-  head = {
-    'begin': _kernel(module.start_logits.dense), 'end_in': _kernel(end.dense_0), 'end_out': _kernel(end.dense_1),
-    'end_norm': {'scale': end.LayerNorm.weight.detach().numpy(), 'bias': end.LayerNorm.bias.detach().numpy()},
-    'none_in': _kernel(none.dense_0), 'none_out': _kernel(none.dense_1),
-  }  # fmt: skip
-  params = {'model': body['model'], 'objective': head}
+  params = huggingface.from_hf('xlnet', cfg, _tensors(module), 'XLNetForQuestionAnswering')
   model_cfg = registry.get('xlnet').Config(**{**vars(cfg), 'M': 0})
   batch, _ = _rows()
   count_B = batch['valid_BT'].sum(1)

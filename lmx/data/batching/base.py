@@ -131,8 +131,8 @@ def mark(tokenizer: Any, name: str) -> int:
     found = tokenizer.token_id(f'<{name}>')
   if found is None:
     raise InputError(
-      f'the rows of this data.batching need a mark <{name}>: set data.special_tokens=("<cls>","<sep>") with a '
-      'tokenizer of pieces of words (unigram, bpe), or take data.tokenizer=wordpiece')
+      f'the rows of this data.batching need a mark <{name}>: set data.marks=xlnet with data.tokenizer=unigram, or '
+      'data.special_tokens=("<cls>","<sep>") with another one of pieces of words, or take data.tokenizer=wordpiece')
   return int(found)
 
 

@@ -1,19 +1,24 @@
-"""The classes of transformers that are read and written: a model of lmx with an objective, and a linear layer on top.
+"""The classes of transformers that are read and written: a model of lmx with an objective, and linear layers on top.
 
 Each computes what lmx does where the objective's config is as `Head.alike` says. What else the class has no word for
 concerns training or decoding alone: deviations of initial weights, an auxiliary language model, dropout that a class
 does not have, and labels of words that are held to a scheme (`objective.constrained`).
 
-  class                                             objective             linear layer reads
+  class                                             objective             the layers read
   BertForSequenceClassification                     classify, regress     the pooler's vector
   BertForMultipleChoice                             multiple_choice       the pooler's vector, of each choice by itself
   BertForTokenClassification                        tag                   each piece
   BertForQuestionAnswering                          span                  each piece, scores of begin and end
   OpenAIGPT-, GPT2ForSequenceClassification         classify, regress     the last token; it has no bias
   OpenAIGPT-, GPT2DoubleHeadsModel                  multiple_choice       the last token, of each choice by itself
+  XLNetForSequenceClassification                    classify, regress     the last token, two layers
+  XLNetForMultipleChoice                            multiple_choice       the last token, of each choice by itself
+  XLNetForTokenClassification                       tag                   each piece
+  XLNetForQuestionAnsweringSimple                   span                  each piece, scores of begin and end
+  XLNetForQuestionAnswering                         span, head 'xlnet'    each piece, ends by their beginning
 
 A model of GPT read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
-the files do not say. BertForMaskedLM is BERT without a next-sentence head. Of XLNet there is XLNetLMHeadModel alone.
+the files do not say. BertForMaskedLM is BERT without a next-sentence head.
 """
 
 from __future__ import annotations
@@ -22,10 +27,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, same
+from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, norm, same
 
 PROBLEMS = {'classify': 'single_label_classification', 'regress': 'regression'}
 LM_WEIGHT = 0.5  # Radford et al. 2018, section 4.1
+
+
+class Inner(NamedTuple):
+  """A layer of a head beside its `Head.layer`, as wide as the model.
+
+  Attributes:
+    path: where it is among the parameters of lmx.
+    name: of its tensors.
+    inputs: of a linear layer, in widths of the model; 0 is a layer normalisation.
+    outputs: the same; 0 is a single one.
+    bias: whether it has a bias.
+  """
+
+  path: str
+  name: str
+  inputs: int
+  outputs: int = 1
+  bias: bool = True
 
 
 class Head(NamedTuple):
@@ -38,9 +61,11 @@ class Head(NamedTuple):
     path: where the layer is among the parameters of lmx.
     bias: whether it has a bias.
     outputs: of the layer; 0 is one for each label.
+    inner: the other layers of the head.
     groups: of what a file of the model may lack (`Entry.group`), those that the class has.
     tied: whether the class has the output matrix of the language model.
     dropout: field of the objective -> the same in config.json.
+    numbers: field of the objective -> (the same in config.json, its default there).
     alike: field of the objective -> what it must be for both to compute the same.
     demands: field of config.json -> the same of that side; it is the default there.
     given: further fields of the objective where it is read.
@@ -52,9 +77,11 @@ class Head(NamedTuple):
   path: str = 'objective/block_0'
   bias: bool = True
   outputs: int = 0
+  inner: tuple[Inner, ...] = ()
   groups: tuple[str, ...] = ()
   tied: bool = False
   dropout: Mapping[str, str] = {}
+  numbers: Mapping[str, tuple[str, int]] = {}
   alike: Mapping[str, Any] = {}
   demands: Mapping[str, Any] = {}
   given: Mapping[str, Any] = {}
@@ -68,6 +95,8 @@ _SUMMARY = {
   'summary_type': 'cls_index', 'summary_use_proj': True, 'summary_activation': None, 'summary_proj_to_labels': True
 }  # fmt: skip
 _PIECES = {'crf': False}
+_XLNET = _LAST | {'head': (0,), 'activation': 'tanh', 'dropout_pooled': 0.0}
+_XLNET_SUMMARY = {'summary_type': 'last', 'summary_use_proj': True, 'summary_activation': 'tanh'}
 
 
 def _scored(model: str) -> Head:
@@ -82,6 +111,14 @@ def _double(model: str) -> Head:
     model, ('multiple_choice',), 'multiple_choice_head.summary', outputs=1, tied=True,
     dropout={'dropout_pooled': 'summary_first_dropout'}, alike=_LAST, demands=_SUMMARY,
     given=_ROW | {'lm_weight': LM_WEIGHT},
+  )  # fmt: skip
+
+
+def _xlnet(*objectives: str, outputs: int = 0) -> Head:
+  return Head(
+    'xlnet', objectives, 'logits_proj', 'objective/block_1', outputs=outputs,
+    inner=(Inner('objective/block_0', 'sequence_summary.summary', 1),),
+    dropout={'dropout_head': 'summary_last_dropout'}, alike=_XLNET, demands=_XLNET_SUMMARY, given=_ROW,
   )  # fmt: skip
 
 
@@ -102,7 +139,9 @@ HEADS = {
     'bert', ('tag',), 'classifier', 'objective', dropout={'dropout': 'classifier_dropout'}, alike=_PIECES,
     given={'constrained': False, 'init_std': 0.02},
   ),
-  'BertForQuestionAnswering': Head('bert', ('span',), 'qa_outputs', 'objective', outputs=2),
+  'BertForQuestionAnswering': Head(
+    'bert', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}
+  ),
   'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), tied=True),
   'OpenAIGPTDoubleHeadsModel': _double('gpt'),
   'OpenAIGPTForSequenceClassification': _scored('gpt'),
@@ -110,6 +149,24 @@ HEADS = {
   'GPT2DoubleHeadsModel': _double('gpt2'),
   'GPT2ForSequenceClassification': _scored('gpt2'),
   'XLNetLMHeadModel': Head('xlnet', ('permutation_lm',), groups=('output',), tied=True),
+  'XLNetForSequenceClassification': _xlnet('classify', 'regress'),
+  'XLNetForMultipleChoice': _xlnet('multiple_choice', outputs=1),
+  'XLNetForTokenClassification': Head(
+    'xlnet', ('tag',), 'classifier', 'objective', alike=_PIECES,
+    given={'constrained': False, 'init_std': 0.02, 'dropout': 0.0},
+  ),
+  'XLNetForQuestionAnsweringSimple': Head(
+    'xlnet', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}
+  ),
+  'XLNetForQuestionAnswering': Head(
+    'xlnet', ('span',), 'start_logits.dense', 'objective/begin', outputs=1,
+    inner=(
+      Inner('objective/end_in', 'end_logits.dense_0', 2), Inner('objective/end_norm', 'end_logits.LayerNorm', 0),
+      Inner('objective/end_out', 'end_logits.dense_1', 1, 0), Inner('objective/none_in', 'answer_class.dense_0', 2),
+      Inner('objective/none_out', 'answer_class.dense_1', 1, 0, bias=False),
+    ),
+    numbers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)}, alike={'head': 'xlnet'},
+  ),
 }  # fmt: skip
 # Files of these may lack, or hold besides, what the class on the right has.
 _READ_AS = {
@@ -194,6 +251,7 @@ def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
   for ours, field in head.dropout.items():
     rate = theirs.get(field)
     found[ours] = float(theirs.get('hidden_dropout_prob', 0.1) if rate is None else rate)
+  found |= {ours: theirs.get(field, default) for ours, (field, default) in head.numbers.items()}
   return found | ({'metric': 'accuracy'} if chosen == 'classify' else {})
 
 
@@ -235,7 +293,8 @@ def _differences(alike: Mapping[str, Any], cfg: Any) -> list[str]:
 def config(name: str, task: Task) -> dict[str, Any]:
   """Fields of config.json that a class has beside those of its model."""
   head = HEADS[name]
-  found: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in head.dropout.items()} | dict(head.demands)
+  fields = dict(head.dropout) | {ours: field for ours, (field, _) in head.numbers.items()}
+  found: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(head.demands)
   if task.objective in PROBLEMS:
     found['problem_type'] = PROBLEMS[task.objective]
   if head.layer and not head.outputs:
@@ -260,8 +319,18 @@ def entries(name: str, body: Iterable[Entry], width: int, outputs: int) -> list[
   found = [entry for entry in body if entry.path[0] == 'model']
   found = [entry._replace(group='') if entry.group in head.groups else entry for entry in found]
   rows = head.outputs or outputs
+  for inner in head.inner:
+    found += _inner(inner, width)
   found.append(flipped(f'{head.path}/kernel', f'{head.layer}.weight', rows, width))
   return found + ([same(f'{head.path}/bias', f'{head.layer}.bias', rows)] if head.bias else [])
+
+
+def _inner(inner: Inner, width: int) -> list[Entry]:
+  if not inner.inputs:
+    return norm(inner.path, inner.name, width)
+  rows = inner.outputs * width or 1
+  found = [flipped(f'{inner.path}/kernel', f'{inner.name}.weight', rows, inner.inputs * width)]
+  return found + ([same(f'{inner.path}/bias', f'{inner.name}.bias', rows)] if inner.bias else [])
 
 
 def written(name: str, found: Iterable[Entry]) -> list[Entry]:
