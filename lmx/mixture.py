@@ -29,7 +29,7 @@ def ngrams(corpus, splits: Sequence[str], names: Sequence[str]) -> list[dict[str
   for name in names:
     scores = _scorer(corpus, name, memory)
     for split in splits:
-      data = _split(corpus, split)
+      data = corpus.split(split)
       nll, _ = scores(np.asarray(data.tokens))
       about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
       found.append({**about, **language.report(nll, len(data.tokens), data.counts)})
@@ -47,7 +47,7 @@ def measure(run: Run, corpus, params, split: str) -> dict[str, Any]:
   """
   options = run.evaluation
   name = f'ikn{options.order}' if options.mixture == 'kneser_ney' else options.mixture
-  data = _split(corpus, split)
+  data = corpus.split(split)
   own = evaluate.token_nll(run, corpus, params, split)
   _, other = _scorer(corpus, name, {})(np.asarray(data.tokens))
   there = ~np.isnan(own)
@@ -76,12 +76,6 @@ def label(found: Mapping[str, Any]) -> str:
   )
 
 
-def _split(corpus, name: str):
-  if name not in corpus.splits:
-    raise InputError(f'the data set has no split "{name}"; it has {", ".join(corpus.splits)}')
-  return corpus.splits[name]
-
-
 def _scorer(corpus, name: str, memory: dict[int, Any]):
   """Counts the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
 
@@ -95,7 +89,7 @@ def _scorer(corpus, name: str, memory: dict[int, Any]):
       'each with any order from 1 to 9'
     )
   if name == 'trigram':
-    trigram = interpolated.fit(train, np.asarray(_split(corpus, 'valid').tokens), V)
+    trigram = interpolated.fit(train, np.asarray(corpus.split('valid').tokens), V)
     return lambda tokens: interpolated.score(trigram, tokens)
   if parsed[3]:
     size = int(parsed[4])

@@ -90,9 +90,7 @@ def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> 
   for workdir in workdirs:
     loaded = restored_lib.load(workdir, which)
     own = label_names(loaded)
-    corpus = pipeline.load(loaded.run.data)
-    if corpus.tokenizer.hash != loaded.tokenizer.hash:
-      raise InputError(f'the data is tokenised by another tokenizer than the run\'s ({loaded.workdir}/tokenizer)')
+    corpus = loaded.corpus()
     names = names or own
     same = sorted(own) == sorted(names)
     if same:

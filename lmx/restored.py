@@ -17,7 +17,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx import checkpoint, commit, objectives
 from lmx import config as config_lib
-from lmx.data import tokenizers
+from lmx.data import pipeline, tokenizers
+from lmx.data.corpus import Corpus
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.optim import averaging, build
@@ -49,6 +50,13 @@ class Restored:
   step: int
   workdir: epath.Path
   averaged: tuple[int, ...] = ()
+
+  def corpus(self) -> Corpus:
+    """The data of the run, tokenised. Raises InputError if that is not by the run's tokenizer."""
+    corpus = pipeline.load(self.run.data)
+    if corpus.tokenizer.hash != self.tokenizer.hash:
+      raise InputError(f"the data is tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")
+    return corpus
 
   @property
   def objective(self) -> ModuleType:

@@ -26,7 +26,6 @@ from lmx import (
   wordvectors,
 )  # fmt: skip
 from lmx.data import labels, pipeline
-from lmx.errors import InputError
 from lmx.models import registry
 
 _CORRELATIONS = ('f1', 'matthews', 'pearson')  # figures of at most 1
@@ -87,9 +86,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   """
   run = loaded.run
   engine = parallel.Engine(run.parallel)
-  corpus = pipeline.load(run.data)
-  if corpus.tokenizer.hash != loaded.tokenizer.hash:
-    raise InputError(f"the data is tokenised by another tokenizer than the run's ({loaded.workdir}/tokenizer)")
+  corpus = loaded.corpus()
   corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))

@@ -26,7 +26,7 @@ from lmx.data import cache, sources, subword_tokenizers, tokenizers, written
 from lmx.data import labels as label_rules
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
-from lmx.errors import InputError
+from lmx.errors import InputError, nearest
 
 FORMAT = 1  # of the cache; raise it when the same request gives other tokens
 _CHARACTERS = 1_000_000  # of text encoded at once
@@ -97,6 +97,12 @@ class Corpus:
       'splits': records,
     }
     return cls(tokenizer, made, manifest, manifest_hash(manifest))
+
+  def split(self, name: str) -> Split:
+    """The split `name`; InputError with the nearest name if there is none."""
+    if name not in self.splits:
+      raise InputError(f'the data set has no split "{name}"{nearest(name, self.splits)}')
+    return self.splits[name]
 
 
 @dataclasses.dataclass(frozen=True)
