@@ -172,6 +172,37 @@ def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
   _save(figure, path)
 
 
+def by_context(path: Any, found: Mapping[str, Any]) -> None:
+  """Draws what longer contexts give the models of a group, as figures 3 and 4 of Dai et al. 2019 (arXiv 1901.02860).
+
+  A panel for each share of the hardest tokens has the fall of perplexity from each context to the next, below the best
+  of the group; the last one perplexity itself.
+
+  Args:
+    path: image file to write.
+    found: of `lmx.context.measure`.
+  """
+  from matplotlib.figure import Figure
+
+  lengths, models = found['lengths'], found['models']
+  shares = list(models[0]['shares'])
+  figure = Figure(figsize=(3.6 * (len(shares) + 1), 3.4), layout='constrained')
+  *gains, last = figure.subplots(1, len(shares) + 1)
+  for one in models:
+    for axes, share in zip(gains, shares, strict=True):
+      axes.plot(lengths[1:], one['shares'][share]['perplexity_gain'], marker='o', markersize=3)
+    last.plot(lengths, one['perplexity_per_token'], marker='o', markersize=3, label=_plain(one['name']))
+  for axes, share in zip(gains, shares, strict=True):
+    axes.set_title(f'hardest {float(share):.0%} of the tokens' if float(share) < 1 else 'all tokens', fontsize=9)
+    axes.set_ylabel('fall of perplexity below the best one')
+  last.set_title('perplexity', fontsize=9)
+  last.legend(frameon=False)
+  for axes in (*gains, last):
+    axes.grid(True, color='0.92', linewidth=0.8)
+    axes.set_xlabel('context in tokens')
+  _save(figure, path)
+
+
 def _plain(text: str) -> str:
   return text.replace('$', r'\$')  # else a formula begins there
 

@@ -19,6 +19,7 @@ from lmx.errors import InputError, NonFiniteLoss, nearest
 COMMANDS = {
   'train': 'train a model, or go on where the work directory stopped',
   'evaluate': 'measure a trained model exactly on a split',
+  'context': 'measure how far back trained models look, side by side',
   'ngrams': 'measure n-gram models on the data of a config',
   'generate': 'write text with a trained model',
   'translate': 'translate lines of text with a trained encoder-decoder',

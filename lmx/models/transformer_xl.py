@@ -152,6 +152,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def alone(cfg: Config) -> Config:
+  """The Config of the same parameters that reads a segment as if nothing were before it, not even a memory of zeros."""
+  return dataclasses.replace(cfg, M=0, same_length=False)
+
+
 def _tables(cfg: Config) -> adaptive.Sizes:
   return adaptive.Sizes(
     cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same

@@ -1,0 +1,76 @@
+"""`lmx context --workdirs=DIR,DIR --lengths=32:256:32 --output=DIR [--split=valid] [--tokens=4000] [--stride=1]
+[--shares=0.1,0.5,1] [--which=best|last|average|STEP] [--config.evaluation.model.clamp=64 ...]`."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--workdirs', required=True, help='work directories of the models of a group, commas between')
+  parser.add_argument('--output', required=True, help='directory for context.json and context.png')
+  parser.add_argument(
+    '--lengths', default='32:256:32', help='contexts in tokens, FIRST:LAST:STEP (default %(default)s)'
+  )
+  parser.add_argument('--split', default='valid', help='split to measure (default %(default)s)')
+  parser.add_argument(
+    '--tokens', type=int, default=4000, help='tokens to measure, spread over the split; 0 is all (default %(default)s)'
+  )
+  parser.add_argument(
+    '--stride', type=int, default=1, help='tokens that each window predicts, the last of which see as many more than '
+    'its length (default %(default)s: all see it exactly)',
+  )  # fmt: skip
+  parser.add_argument('--shares', default='0.1,0.5,1', help='shares r of the hardest tokens (default %(default)s)')
+  parser.add_argument('--threshold', type=float, default=0.01, help='a gain below it is none (default %(default)s)')
+  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
+  parser.add_argument(
+    '--window_tokens', type=int, default=4096, help='tokens read at once, rows times length (default %(default)s)'
+  )
+
+
+def run(args: argparse.Namespace) -> int:
+  import pathlib
+
+  from lmx import context, log, pictures
+  from lmx.errors import InputError
+
+  lengths, shares = _lengths(args.lengths), _shares(args.shares)
+  output = pathlib.Path(args.output)
+  try:  # before the work
+    output.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise InputError(f'{output}: cannot be made ({error.strerror})') from None
+  found = context.measure(
+    [workdir for workdir in args.workdirs.split(',') if workdir], args.split, lengths, tokens=args.tokens,
+    stride=args.stride, shares=shares, threshold=args.threshold, which=args.which, overrides=args.overrides,
+    window_tokens=args.window_tokens,
+  )  # fmt: skip
+  log.write_json(str(output / 'context.json'), found)
+  pictures.by_context(output / 'context.png', found)
+  print(context.table(found))
+  return 0
+
+
+def _lengths(text: str) -> list[int]:
+  """The numbers of FIRST:LAST:STEP."""
+  from lmx.errors import InputError
+
+  parts = text.split(':')
+  if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    raise InputError(f'--lengths is "{text}"; write FIRST:LAST:STEP, such as 100:1000:100')
+  first, last, step = map(int, parts)
+  if first < 1 or step < 1 or last < first + step:
+    raise InputError(f'--lengths is "{text}"; it must give at least two lengths, from 1 on')
+  return list(range(first, last + 1, step))
+
+
+def _shares(text: str) -> list[float]:
+  from lmx.errors import InputError
+
+  try:
+    shares = [float(part) for part in text.split(',')]
+  except ValueError:
+    shares = [0.0]
+  if not all(0 < share <= 1 for share in shares):
+    raise InputError(f'--shares is "{text}"; write numbers above 0 and not above 1, with commas between')
+  return shares

@@ -1,0 +1,106 @@
+"""Relative effective context length: Dai et al. 2019 (arXiv 1901.02860), section 4.3 and appendix C.
+
+How far back do the models of a group use what they read? With l_i(c, t) the loss of model i at token t when it sees c
+tokens before it, b(c, t) = min_i l_i(c, t) the best of the group, and T the share r of all tokens where b(c, t) is
+largest,
+
+  f_i(c, c') = mean over T of min(b(c, t), l_i(c', t))
+  g_i(c, c') = (exp f_i(c, c) - exp f_i(c, c')) / exp f_i(c, c)
+
+RECL is the first c of c, c + step, ... at which g_i(c, c + step) is below a threshold of 0.01. The paper prints neither
+the first c nor the step: its table has whole hundreds (and 128 for a model of windows of 128).
+
+Where every gain up to the longest length measured reaches the threshold, the length found is that one and a lower
+bound. Of equal losses the earlier token is taken for the harder one.
+
+Axes: G models of a group, L context lengths, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lmx.errors import InputError
+
+THRESHOLD = 0.01  # appendix C
+SHARES = (0.1, 0.5, 1.0)  # r of table 8
+
+
+class Gains(NamedTuple):
+  """Of each pair of neighbouring lengths (c, c').
+
+  Attributes:
+    relative_GL: g_i(c, c'), one less than the lengths.
+    perplexity_GL: exp f_i(c, c) - exp f_i(c, c'), which figure 3 draws.
+  """
+
+  relative_GL: np.ndarray
+  perplexity_GL: np.ndarray
+
+
+class Found(NamedTuple):
+  """RECL of a model; `at_least` where longer contexts than were measured might gain too."""
+
+  length: int
+  at_least: bool
+
+
+def hardest(baseline_T: np.ndarray, share: float) -> np.ndarray:
+  """Places of the share of tokens where the baseline is largest, at least one token."""
+  if not 0 < share <= 1:
+    raise InputError(f'the share of the hardest tokens is {share}; it must lie above 0 and not above 1')
+  return np.argsort(-baseline_T, kind='stable')[: max(1, round(share * len(baseline_T)))]
+
+
+def gains(nll_GLT: np.ndarray, share: float) -> Gains:
+  """What each longer context gains each model over the best of the group at the context before.
+
+  Args:
+    nll_GLT: losses in nats of every model at every context length, the lengths rising.
+    share: r.
+
+  Raises:
+    InputError: other axes, fewer than two lengths, no token, or a loss that is no number.
+  """
+  nll_GLT = np.asarray(nll_GLT, np.float64)
+  if nll_GLT.ndim != 3 or nll_GLT.shape[1] < 2 or not nll_GLT.size:
+    raise InputError(f'losses must be of (models, at least 2 lengths, tokens), and are of {nll_GLT.shape}')
+  if np.isnan(nll_GLT).any():
+    raise InputError('a loss is not a number')
+  short, long = [], []
+  for shorter_GT, longer_GT in zip(nll_GLT[:, :-1].swapaxes(0, 1), nll_GLT[:, 1:].swapaxes(0, 1), strict=True):
+    baseline_T = shorter_GT.min(axis=0)
+    places = hardest(baseline_T, share)
+    # f_i(c, c) is the mean baseline for every model, as none has a loss at c below it.
+    rows = np.concatenate([baseline_T[None], np.minimum(baseline_T, longer_GT)])[:, places].mean(axis=1)
+    short.append(rows[0])
+    long.append(rows[1:])
+  short_L, long_GL = np.asarray(short), np.stack(long, axis=1)
+  relative_GL = -np.expm1(long_GL - short_L)
+  return Gains(relative_GL, np.exp(short_L) * relative_GL)
+
+
+def recl(nll_GLT: np.ndarray, lengths: Sequence[int], share: float, threshold: float = THRESHOLD) -> list[Found]:
+  """RECL of every model of a group.
+
+  Args:
+    nll_GLT: losses in nats.
+    lengths: the contexts, in tokens, in equal steps.
+    share: r.
+    threshold: a gain below this is none.
+
+  Raises:
+    InputError: see `gains`; or the lengths do not rise in equal steps, or are not as many as the losses are of.
+  """
+  relative_GL = gains(nll_GLT, share).relative_GL
+  steps = set(np.diff(lengths).tolist())
+  if len(lengths) != relative_GL.shape[1] + 1 or len(steps) != 1 or min(steps) < 1:
+    raise InputError(f'context lengths {list(lengths)} must rise in equal steps, one for each of the losses')
+  found = []
+  for relative_L in relative_GL:
+    below = np.flatnonzero(relative_L < threshold)
+    found.append(Found(int(lengths[below[0] if below.size else -1]), not below.size))
+  return found
