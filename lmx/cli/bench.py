@@ -1,8 +1,9 @@
 """`lmx bench`: times the training step, alone or in turns with the same step in PyTorch.
 
-Three things can be timed: a model at given sizes (MODEL[:variant], random tokens, one device), a preset of these, and a
-run with its own data, devices and optimizer (--config). --attention times factorized and dense attention by themselves
-at several lengths (lmx/cli/lengths.py). With --peer the step of transformers or torch.nn runs in
+Of the training step three things can be timed: a model at given sizes (MODEL[:variant], random tokens, one device), a
+preset of these, and a run with its own data, devices and optimizer (--config). --attention times factorized and dense
+attention by themselves at several lengths (lmx/cli/lengths.py), --evaluation how a model with a memory is measured
+(lmx/cli/sliding.py). With --peer the step of transformers or torch.nn runs in
 another interpreter (lmx/cli/peer.py), in rounds that alternate, so that both meet the same state of the machine.
 
 The step is the whole update: forward, backward, clipping, optimizer. Utilisation (MFU) counts three times the
@@ -24,7 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lmx.cli import describe, lengths
+from lmx.cli import describe, lengths, sliding
 from lmx.errors import InputError, nearest
 
 _DROPOUT = {  # the fields that peer's one rate stands for
@@ -108,6 +109,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--warmup', type=int, default=3, help='steps before, not timed (default %(default)s)')
   parser.add_argument('--rounds', type=int, default=3, help='turns with the peer (default %(default)s)')
   parser.add_argument('--peer', metavar='PYTHON', help='interpreter with torch and transformers to compare with')
+  parser.add_argument(
+    '--evaluation', metavar='LENGTHS', help='time not the step but evaluation, with a memory and by windows: attention '
+    'lengths, commas between, for MODEL',
+  )  # fmt: skip
   parser.add_argument('--json', metavar='FILE', help='write the figures there')
 
 
@@ -116,10 +121,12 @@ def run(args: argparse.Namespace) -> int:
     raise InputError('say what to time: MODEL[:variant], --preset=NAME, --config=FILE or --attention=T, one of them')
   if args.steps < 1 or args.warmup < 0 or args.rounds < 1:
     raise InputError('--steps and --rounds must be at least 1, --warmup at least 0')
-  found = []
+  found: list[dict[str, Any]] = []
   if args.attention:
     found = lengths.measure(lengths.parse(args.attention), args.steps)
-  for make in [] if args.attention else _subjects(args):
+  elif args.evaluation is not None:
+    found = sliding.run(args)
+  for make in _subjects(args) if not args.attention and args.evaluation is None else ():
     subject = make()
     figures = measure(subject, args)
     for line in lines(figures):

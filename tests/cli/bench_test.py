@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
 import stat
 import sys
 
+import numpy as np
 import pytest
 
-from lmx.cli import bench, describe, lengths
+from lmx.cli import bench, describe, lengths, sliding
 from lmx.cli.main import main
 from lmx.errors import InputError
 
@@ -128,8 +130,55 @@ def test_unequal_dropout_has_no_counterpart():
     (['--attention=1024'], 'two or more'),
     (['--attention=64,no'], 'two or more'),
     (['gpt2:tiny', '--optimizer=adamx'], 'did you mean'),
+    (['gpt2:tiny', '--evaluation=8'], 'gpt2:tiny has none'),
+    (['transformer_xl:tiny', '--evaluation=8,x'], '--evaluation is "8,x"'),
+    (['transformer_xl:tiny', '--evaluation=0'], '--evaluation is "0"'),
+    (['transformer_xl:tiny', '--evaluation=8', '--batch=0'], '--batch and --length'),
+    (['--preset=transformer_xl', '--evaluation=8'], 'times MODEL alone'),
   ],
 )
 def test_bad_input(arguments, message, capsys):
   assert main(['bench', *arguments]) == 2
   assert message in capsys.readouterr().err
+
+
+def test_a_memory_beside_windows(tmp_path, capsys):
+  file = tmp_path / 'out.json'
+  small = [f'--set={change}' for change in ('N=1', 'D=16', 'H=2', 'F=16')]
+  words = ['bench', 'transformer_xl:tiny', *small, '--evaluation=6,800', '--batch=1', '--length=4', '--warmup=0']
+  assert main([*words, '--steps=3', '--rounds=2', f'--json={file}']) == 0
+  said = capsys.readouterr().out
+  assert 'transformer_xl:tiny: evaluation of 1 rows, in segments of 4' in said
+  short, long = json.loads(file.read_text())
+  assert (short['attention_length'], long['attention_length']) == (6, 800)
+  assert short['paper'] is None and long['paper'] == 363 and said.splitlines()[-1].endswith('363x')
+  for found in (short, long):
+    assert found['ratio'] == pytest.approx(found['window_seconds'] / found['memory_seconds'])
+    assert len(found['ratio_of_rounds']) == 2 and found['memory_seconds'] > 0
+  assert long['ratio'] > 2  # 800 tokens are read for one, where 4 are read for 4
+
+
+def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
+  task, _ = describe.task_of('transformer_xl:tiny', ['N=1', 'M=3'])
+  remembering, windowed = sliding.configs(task.cfg, 6)
+  assert (remembering.M, remembering.same_length, windowed.M, windowed.positions) == (6, True, 0, 'absolute')
+  assert {field.name for field in dataclasses.fields(task.cfg) if getattr(windowed, field.name) != getattr(
+    task.cfg, field.name)} == {'M', 'positions'}  # fmt: skip
+  step = sliding._reuse(dataclasses.replace(task, cfg=remembering), 2, 4)
+  nll_BT, state = step()
+  assert nll_BT.shape == (2, 4) and state['layers'][0].shape[:2] == (2, 6) and state['filled_B'].tolist() == [4, 4]
+  after, state = step()  # the second segment sees the first
+  assert state['filled_B'].tolist() == [6, 6] and not np.allclose(after, nll_BT)
+  assert sliding._slide(dataclasses.replace(task, cfg=windowed), 2, 6)().shape == (2, 1)
+
+
+def test_seconds_are_of_a_token(monkeypatch):
+  """A call that predicts 2 x 4 tokens and one that predicts 2, of a second each."""
+  task, _ = describe.task_of('transformer_xl:tiny', ['N=1'])
+  monkeypatch.setattr(sliding, '_reuse', lambda *given: 'reuse')
+  monkeypatch.setattr(sliding, '_slide', lambda *given: 'slide')
+  monkeypatch.setattr(sliding, '_times', lambda step, count, calls=1: [1.0 if step == 'reuse' else 3.0] * count)
+  found = sliding.measure(task, 1800, 4, argparse.Namespace(batch=2, steps=3, rounds=2, warmup=1))
+  assert (found['memory_seconds'], found['window_seconds'], found['ratio']) == (1 / 8, 3 / 2, 12)
+  assert found['ratio_of_rounds'] == [12, 12] and found['paper'] == 773
+  assert found['segments_of_a_turn'] == 3  # as long as a window

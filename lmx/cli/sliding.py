@@ -1,0 +1,144 @@
+"""`lmx bench MODEL --evaluation=LENGTHS`: how long a token takes to evaluate, with a memory and by a sliding window.
+
+Dai et al. 2019 (arXiv 1901.02860), section 4.5 and table 9. At the same attention length A:
+
+- a model with a memory reads a text in segments of --length tokens, remembers A positions of each layer and predicts
+  every token of a segment, each of which looks back A positions;
+- the same sizes without a memory, with absolute positions, predict one token from a window of A tokens and move the
+  window by one (Al-Rfou et al. 2018). Only the last position goes through the output layer.
+
+Both read --batch rows at once, with random weights and tokens, and take turns that last about as long. The paper's
+figures are of a GPU and of models whose sizes it does not print.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lmx.cli import describe
+from lmx.errors import InputError
+
+PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # table 9: how many times slower windows are
+SEGMENT = 128  # tokens of a segment, as the released evaluation of the 24-layer model
+
+
+def run(args: argparse.Namespace) -> list[dict[str, Any]]:
+  """Times each attention length, prints a table as it grows, and returns its rows."""
+  from lmx import log
+
+  if args.config or args.preset or args.peer:
+    raise InputError('--evaluation times MODEL alone: leave --config, --preset and --peer out')
+  lengths = _lengths(args.evaluation)
+  task, _ = describe.task_of(args.model, args.set)
+  if not hasattr(task.model, 'alone'):
+    raise InputError(f'--evaluation needs a model with a memory, such as transformer_xl; {args.model} has none')
+  segment = args.length or SEGMENT
+  if args.batch < 1 or segment < 1:
+    raise InputError('--batch and --length must be at least 1')
+  print(f'{args.model}: evaluation of {args.batch} rows, in segments of {segment}, on {log.device()}')
+  print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)
+  found = []
+  for length in lengths:
+    found.append(measure(task, length, segment, args) | {'name': args.model, 'device': log.device()})
+    print(line(found[-1]), flush=True)
+  return found
+
+
+def _lengths(text: str) -> list[int]:
+  parts = text.split(',')
+  if not all(part.isdecimal() and int(part) for part in parts):
+    raise InputError(f'--evaluation is "{text}"; write attention lengths with commas between, such as 100,200,400')
+  return [int(part) for part in parts]
+
+
+def configs(cfg: Any, length: int) -> tuple[Any, Any]:
+  """(with a memory of `length`, without one and with absolute positions) of the same sizes."""
+  return (
+    dataclasses.replace(cfg, M=length, same_length=True),
+    dataclasses.replace(cfg, M=0, same_length=False, positions='absolute', clamp=0),
+  )
+
+
+def measure(task: Any, length: int, segment: int, args: argparse.Namespace) -> dict[str, Any]:
+  """Times one attention length; seconds are of a token."""
+  remembering, windowed = configs(task.cfg, length)
+  reuse = _reuse(dataclasses.replace(task, cfg=remembering), args.batch, segment)
+  slide = _slide(dataclasses.replace(task, cfg=windowed), args.batch, length)
+  short, long = (_times(step, args.warmup + 2)[-1] for step in (reuse, slide))
+  calls = max(1, round(long / short))  # a turn of either takes as long, so other programs disturb both alike
+  with_memory, by_windows, ratios = [], [], []
+  for _ in range(args.rounds):
+    with_memory.append([x / (args.batch * segment) for x in _times(reuse, args.steps, calls)])
+    by_windows.append([x / args.batch for x in _times(slide, args.steps)])
+    ratios.append(statistics.median(by_windows[-1]) / statistics.median(with_memory[-1]))
+  memory, windows = (statistics.median(sum(rounds, [])) for rounds in (with_memory, by_windows))
+  return {
+    'attention_length': length, 'batch': args.batch, 'segment': segment, 'segments_of_a_turn': calls,
+    'memory_seconds': memory, 'window_seconds': windows, 'ratio': windows / memory, 'ratio_of_rounds': ratios,
+    'paper': PAPER.get(length),
+  }  # fmt: skip
+
+
+def _times(step: Callable[[], Any], count: int, calls: int = 1) -> list[float]:
+  """Seconds of a call, `count` times the mean over `calls` of them."""
+  import jax
+
+  times = []
+  for _ in range(count):
+    begin = time.perf_counter()
+    for _ in range(calls):
+      made = step()
+    jax.block_until_ready(made)
+    times.append((time.perf_counter() - begin) / calls)
+  return times
+
+
+def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
+  """A call reads a further segment of every row, its memory that of the call before, and predicts all its tokens."""
+  import jax
+
+  from lmx import cost
+
+  params = jax.jit(task.init)(jax.random.key(0))
+  batch = cost.random_batch(task, rows, segment)
+  batch.pop('reset_B', None)  # every segment goes on
+  scored = jax.jit(
+    lambda *given: task.objective.scored(task.objective_cfg, task.model, task.cfg, *given)[::2], donate_argnums=2
+  )
+  state = task.model.init_state(task.cfg, rows)
+
+  def step() -> Any:
+    nonlocal state
+    nll_BT, state = scored(params, batch, state)
+    return nll_BT, state
+
+  return step
+
+
+def _slide(task: Any, rows: int, length: int) -> Callable[[], Any]:
+  """A call predicts one token of every row from a window of `length`."""
+  import jax
+
+  from lmx import context, cost
+
+  params = jax.jit(task.init)(jax.random.key(0))
+  batch = cost.random_batch(task, rows, length)
+  predict = jax.jit(functools.partial(context.last_nll, task.model, task.cfg))
+  return lambda: predict(params, batch['tokens_BT'], batch['targets_BT'][:, -1:])
+
+
+def line(found: dict[str, Any]) -> str:
+  """A row of the table."""
+  micro = lambda seconds: f'{1e6 * seconds:,.1f} us'
+  rounds = ', '.join(f'{ratio:,.0f}' for ratio in found['ratio_of_rounds'])
+  paper = f'{found["paper"]:,}x' if found['paper'] else '-'
+  return (
+    f'{found["attention_length"]:11,}{micro(found["memory_seconds"]):>14}{micro(found["window_seconds"]):>14}'
+    f'{found["ratio"]:10,.0f}x  {rounds:24}{paper:>8}'
+  )
