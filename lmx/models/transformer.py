@@ -30,13 +30,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.layers import embed, encoder_decoder, heads, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -121,11 +120,11 @@ VARIANTS = {
 }
 
 
-def _block(cfg: Config, decoder: bool) -> transformer.Block:
-  return transformer.Block(
+def _net(cfg: Config) -> encoder_decoder.Net:
+  make = functools.partial(
+    transformer.Block,
     heads=cfg.H,
     hidden=cfg.F,
-    causal=decoder,
     norm=cfg.norm,
     eps=cfg.eps,
     activation='relu',
@@ -136,25 +135,18 @@ def _block(cfg: Config, decoder: bool) -> transformer.Block:
     dtype=cfg.dtype,
     bias=cfg.biases != 'none',
     glorot=True,
-    cross=decoder,
   )
-
-
-def _layers(cfg: Config, params: Params, decoder: bool) -> list[Params]:
-  numbers = range(cfg.encoder_layers, cfg.N) if decoder else range(cfg.encoder_layers)
-  return [params[transformer.name(i)] for i in numbers]
+  layers = (cfg.encoder_layers, cfg.decoder_layers)
+  encoder, decoder = make(causal=False), make(causal=True, cross=True)
+  return encoder_decoder.Net(encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat)
 
 
 def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed (tokens), layer_00 .., and where there are such norm_encoder, norm_decoder, output (bias)."""
-  tokens_key, *keys = jax.random.split(key, cfg.N + 1)
-  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
-  for i, k in enumerate(keys):
-    layer = transformer.init_block(_block(cfg, i >= cfg.encoder_layers), cfg.D, k)
+  params = dict(encoder_decoder.init(_net(cfg), cfg.V, key))
+  for i in range(cfg.N):
+    layer = params[transformer.name(i)]
     params[transformer.name(i)] = jax.tree_util.tree_map_with_path(functools.partial(_widen, cfg), layer)
-  if cfg.norm == 'pre':
-    for name in ('norm_encoder', 'norm_decoder'):
-      params[name] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
   if cfg.biases == 'all':
     params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
   return params
@@ -171,123 +163,21 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   return ()
 
 
-def _embed(
-  cfg: Config, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
-) -> Array:
-  x_BTD = embed.with_sinusoids(params['embed']['tokens'], tokens_BT, cfg.positions, position_BT, length)
-  return regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, key)
-
-
-def _finish(cfg: Config, params: Params, name: str, x_BTD: Array) -> Array:
-  """The normalisation after the last layer, which only 'pre' has."""
-  if cfg.norm == 'post':
-    return x_BTD
-  return transformer.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], cfg.eps).astype(cfg.dtype)
-
-
-def encode(cfg: Config, params: Params, batch: Batch, key: Array | None = None) -> Array:
-  """The encoder's output for `source_BS`, padding on the right where `source_valid_BS` says so: (B, S, D)."""
-  embed_key, layers_key = regularize.split(key, 2)
-  x_BSD, _, _ = transformer.stack(
-    _block(cfg, False),
-    _layers(cfg, params, False),
-    _embed(cfg, params, batch['source_BS'], embed_key),
-    masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {}),
-    key=layers_key,
-    scan=cfg.scan,
-    remat=cfg.remat,
-  )
-  return _finish(cfg, params, 'norm_encoder', x_BSD)
-
-
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Encodes the source, for decoding.
-
-  Args:
-    batch: source_BS, source_valid_BS (optional).
-    length: tokens that the decoder's cache must hold.
-
-  Returns:
-    {'position_B': tokens read so far, 'layers': for each layer of the decoder (keys, values) of what it has read, each
-    (B, length, H, K), 'sources': (keys, values) of the source, each (B, S, H, K), 'source_valid_BS'}.
-  """
-  source_BSD = encode(cfg, params, batch)
-  B, S, D = source_BSD.shape
-  block = _block(cfg, True)
-  return {
-    **cache.empty(B, length, cfg.decoder_layers, cfg.H, D // cfg.H, cfg.dtype),
-    'sources': tuple(transformer.source_keys(block, p, source_BSD) for p in _layers(cfg, params, True)),
-    'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
-  }
-
-
-def _source_look(source_valid_BS: Array | None, T: int) -> masks.Look:
-  if source_valid_BS is None:
-    return masks.Look()
-  B = source_valid_BS.shape[0]
-  return masks.Look(None, jnp.zeros((B, T), jnp.int32), jnp.where(source_valid_BS, 0, masks.PADDING))
+  """Encodes the source, for decoding at most `length` tokens; see `encoder_decoder.begin`."""
+  return encoder_decoder.begin(_net(cfg), params, batch, length)
 
 
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the decoder over `tokens_BT`, and with no state the encoder over the source before that.
-
-  Args:
-    batch: tokens_BT; valid_BT (padding on the right), optional; without a state source_BS and source_valid_BS
-      (optional).
-    state: (), or from `begin`: then every row goes on at its own position, as in models/gpt2.py.
-    key: randomness of dropout, None at evaluation.
-    all_layers: also return the decoder's embeddings and the residual path after each of its layers (before the last
-      normalisation).
-
-  Returns:
-    (Features of the decoder; () or the state after these tokens).
-  """
-  encode_key, embed_key, layers_key = regularize.split(key, 3)
-  tokens_BT = batch['tokens_BT']
-  T = tokens_BT.shape[1]
-  caches, position_BT, read_B, length = None, None, None, 0
-  sources: Sequence[Array | transformer.Cache]
-  if state:
-    caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
-    position_BT, read_B = cache.places(batch, state)
-    look, length = masks.Look(query_position_BT=position_BT), caches[0][0].shape[1]
-  else:
-    sources = [encode(cfg, params, batch, encode_key)] * cfg.decoder_layers
-    look, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')
-  x_BTD, caches, seen = transformer.stack(
-    _block(cfg, True),
-    _layers(cfg, params, True),
-    _embed(cfg, params, tokens_BT, embed_key, position_BT, length),
-    look,
-    caches=caches,
-    position_BT=position_BT,
-    key=layers_key,
-    sources=sources,
-    source_look=_source_look(source_valid_BS, T),
-    scan=cfg.scan,
-    remat=cfg.remat,
-  )
-  features = Features(_finish(cfg, params, 'norm_decoder', x_BTD), layers=seen if all_layers else None)
-  return features, {**state, 'position_B': read_B, 'layers': caches} if state else ()
+  """Runs the decoder over `tokens_BT`, and with no state the encoder before that; see `encoder_decoder.apply`."""
+  return encoder_decoder.apply(_net(cfg), params, batch, state, key, all_layers)
 
 
 def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> Array:
-  """How much each target token takes from each source token in one layer of the decoder, the mean over its heads.
-
-  Args:
-    batch: tokens_BT, source_BS, source_valid_BS (optional), as `apply` reads them without a state.
-    layer: of the decoder; -1 is the last.
-
-  Returns:
-    (B, T, S) float32; each row sums to 1 over the valid tokens of the source.
-  """
-  seen = apply(cfg, params, batch, all_layers=True)[0].layers or ()
-  layer = range(cfg.decoder_layers)[layer]
-  look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
-  run = functools.partial(transformer.alignment, _block(cfg, True), _layers(cfg, params, True)[layer])
-  return run(seen[layer], masks.from_batch(batch), encode(cfg, params, batch), look)
+  """How much each target token takes from each source token, (B, T, S); see `encoder_decoder.alignment`."""
+  return encoder_decoder.alignment(_net(cfg), params, batch, layer)
 
 
 def _bias(params: Params) -> Array | None:
@@ -308,4 +198,4 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
   """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
-  return cfg.encoder_layers if path[0] == 'norm_encoder' else transformer.depth(path, cfg.N)
+  return encoder_decoder.depth(_net(cfg), path)

@@ -1,0 +1,195 @@
+"""Encoder and decoder of the Transformer (Vaswani et al. 2017, section 3.1), whatever their blocks compute.
+
+One table for source, target and output with embeddings multiplied by sqrt(D) of 3.4, sinusoidal positions of 3.5, and
+dropout of the sums of embeddings and positions of 5.4. A model file says of which blocks a `Net` is made and has
+`init`, `apply`, `begin`, `alignment` and `depth` from here.
+
+Axes: S tokens of the source.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lmx.layers import cache, embed, masks, regularize, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+
+class Net(NamedTuple):
+  """What is fixed at compile time.
+
+  Attributes:
+    encoder: what a layer of the encoder computes.
+    decoder: what one of the decoder computes.
+    layers: how many of each there are.
+    width: D.
+    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    dropout: of the sums of embeddings and positions.
+    scan: compile one layer of the encoder and one of the decoder and loop over them.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  encoder: transformer.Block
+  decoder: transformer.Block
+  layers: tuple[int, int]
+  width: int
+  positions: str
+  dropout: float
+  scan: bool
+  remat: bool
+
+  def params(self, params: Params, decoder: bool) -> list[Params]:
+    """Those of each layer of the encoder or of the decoder."""
+    first = self.layers[0] if decoder else 0
+    return [params[transformer.name(first + i)] for i in range(self.layers[decoder])]
+
+
+def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
+  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm_encoder, norm_decoder."""
+  tokens_key, *keys = jax.random.split(key, sum(net.layers) + 1)
+  D = net.width
+  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, V, D, D**-0.5)}}
+  for i, k in enumerate(keys):
+    block = net.decoder if i >= net.layers[0] else net.encoder
+    params[transformer.name(i)] = transformer.init_block(block, D, k)
+  if net.encoder.norm == 'pre':
+    for name in ('norm_encoder', 'norm_decoder'):
+      params[name] = {'scale': jnp.ones(D, jnp.float32), 'bias': jnp.zeros(D, jnp.float32)}
+  return params
+
+
+def embedded(
+  net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
+) -> Array:
+  """Sums of embeddings and positions after their dropout; `position_BT` and `length` as in `embed.with_sinusoids`."""
+  x_BTD = embed.with_sinusoids(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
+  return regularize.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
+
+
+def _finish(block: transformer.Block, params: Params, name: str, x_BTD: Array) -> Array:
+  """The normalisation after the last layer, which only 'pre' has."""
+  if block.norm == 'post':
+    return x_BTD
+  return transformer.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], block.eps).astype(block.dtype)
+
+
+def encode(net: Net, params: Params, batch: Batch, key: Array | None = None) -> Array:
+  """The encoder's output for `source_BS`, padding on the right where `source_valid_BS` says so: (B, S, D)."""
+  embed_key, layers_key = regularize.split(key, 2)
+  x_BSD, _, _ = transformer.stack(
+    net.encoder,
+    net.params(params, False),
+    embedded(net, params, batch['source_BS'], embed_key),
+    masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {}),
+    key=layers_key,
+    scan=net.scan,
+    remat=net.remat,
+  )
+  return _finish(net.encoder, params, 'norm_encoder', x_BSD)
+
+
+def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
+  """Encodes the source, for decoding.
+
+  Args:
+    net: of what kind.
+    params: of `init`.
+    batch: source_BS, source_valid_BS (optional).
+    length: tokens that the decoder's cache must hold.
+
+  Returns:
+    {'position_B': tokens read so far, 'layers': for each layer of the decoder (keys, values) of what it has read, each
+    (B, length, H, K), 'sources': (keys, values) of the source, each (B, S, H, K), 'source_valid_BS'}.
+  """
+  source_BSD = encode(net, params, batch)
+  B, S, D = source_BSD.shape
+  block = net.decoder
+  return {
+    **cache.empty(B, length, net.layers[1], block.heads, D // block.heads, block.dtype),
+    'sources': tuple(transformer.source_keys(block, p, source_BSD) for p in net.params(params, True)),
+    'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
+  }
+
+
+def _source_look(source_valid_BS: Array | None, T: int) -> masks.Look:
+  if source_valid_BS is None:
+    return masks.Look()
+  B = source_valid_BS.shape[0]
+  return masks.Look(None, jnp.zeros((B, T), jnp.int32), jnp.where(source_valid_BS, 0, masks.PADDING))
+
+
+def apply(
+  net: Net, params: Params, batch: Batch, state: State, key: Array | None, all_layers: bool
+) -> tuple[Features, State]:
+  """Runs the decoder over `tokens_BT`, and with no state the encoder over the source before that.
+
+  Args:
+    net: of what kind.
+    params: of `init`.
+    batch: tokens_BT; valid_BT (padding on the right), optional; without a state source_BS and source_valid_BS
+      (optional).
+    state: (), or from `begin`: then every row goes on at its own position, as in models/gpt2.py.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the decoder's embeddings and the residual path after each of its layers (before the last
+      normalisation).
+
+  Returns:
+    (Features of the decoder; () or the state after these tokens).
+  """
+  encode_key, embed_key, layers_key = regularize.split(key, 3)
+  tokens_BT = batch['tokens_BT']
+  T = tokens_BT.shape[1]
+  caches, position_BT, read_B, length = None, None, None, 0
+  sources: Sequence[Array | transformer.Cache]
+  if state:
+    caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
+    position_BT, read_B = cache.places(batch, state)
+    look, length = masks.Look(query_position_BT=position_BT), caches[0][0].shape[1]
+  else:
+    sources = [encode(net, params, batch, encode_key)] * net.layers[1]
+    look, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')
+  x_BTD, caches, seen = transformer.stack(
+    net.decoder,
+    net.params(params, True),
+    embedded(net, params, tokens_BT, embed_key, position_BT, length),
+    look,
+    caches=caches,
+    position_BT=position_BT,
+    key=layers_key,
+    sources=sources,
+    source_look=_source_look(source_valid_BS, T),
+    scan=net.scan,
+    remat=net.remat,
+  )
+  last_BTD = _finish(net.decoder, params, 'norm_decoder', x_BTD)
+  features = Features(last_BTD, layers=seen if all_layers else None)
+  return features, {**state, 'position_B': read_B, 'layers': caches} if state else ()
+
+
+def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
+  """How much each target token takes from each source token in one layer of the decoder, the mean over its heads.
+
+  Args:
+    net: of what kind.
+    params: of `init`.
+    batch: tokens_BT, source_BS, source_valid_BS (optional), as `apply` reads them without a state.
+    layer: of the decoder; -1 is the last.
+
+  Returns:
+    (B, T, S) float32; each row sums to 1 over the valid tokens of the source.
+  """
+  seen = apply(net, params, batch, (), None, True)[0].layers or ()
+  layer = range(net.layers[1])[layer]
+  look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
+  run = functools.partial(transformer.alignment, net.decoder, net.params(params, True)[layer])
+  return run(seen[layer], masks.from_batch(batch), encode(net, params, batch), look)
+
+
+def depth(net: Net, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
+  return net.layers[0] if path[0] == 'norm_encoder' else transformer.depth(path, sum(net.layers))
