@@ -55,6 +55,13 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('transformer_xl', 'enwik8_12l'): 41_055_436,
   ('xlnet', 'base'): 116_718_336,
   ('sparse_transformer', 'enwik8'): 94_949_376,
+  # Tay et al. 2019 print 44M, 29M, 11M, and 400K, 300K, 100K
+  ('quaternion_transformer', 'base'): 44_103_680,
+  ('quaternion_transformer', 'partial'): 29_947_904,
+  ('quaternion_transformer', 'full'): 11_042_816,
+  ('quaternion_text', 'encoder_base'): 395_776,
+  ('quaternion_text', 'encoder_partial'): 297_472,
+  ('quaternion_text', 'encoder_full'): 99_584,
 }
 
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}

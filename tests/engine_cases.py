@@ -41,6 +41,8 @@ SIZES = {
   'bert': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
   'transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
   'memory_compressed': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'pattern': 'LM', 'dropout': 0.0},
+  'quaternion_transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1,
+                             'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0},
   'transformer_xl': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0},
   'sparse_transformer': {'V': 64, 'T': 16, 'merge': 'heads', 'fidelity': 'released', 'dropout': 0.0},
   'xlnet': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0, 'dropout_attention': 0.0},
@@ -50,6 +52,7 @@ OPTIONS = {  # of a model's own objective
   'bilstm': {'labels': ('B-x', 'I-x', 'O')},
   'seq2seq': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
   'transformer': {'smoothing': 0.1},
+  'quaternion_transformer': {'smoothing': 0.1},
 }
 FINE_TUNED = {  # model, objective other than its own, options of that objective
   'gpt': (
@@ -75,6 +78,7 @@ OPTIMIZERS = {
   'transformer': {
     'optimizer': 'adam', 'lr': 0.1, 'b2': 0.98, 'eps': 1e-9, 'schedule': 'inverse_sqrt', 'width': 32, 'warmup_steps': 4,
   },
+  'quaternion_transformer': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
   'memory_compressed': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
   'transformer_xl': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 0.25, 'schedule': 'cosine', 'end_fraction': 0.01},
   'sparse_transformer': {'optimizer': 'adamw', 'lr': 1e-3, 'weight_decay': 0.01, 'schedule': 'cosine'},
@@ -136,7 +140,7 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': real_B.astype(np.float32),
     }
   found |= {'targets_BT': tokens[:, 1:].astype(np.int32), 'weights_BT': valid_BT.astype(np.float32)}
-  if name in ('seq2seq', 'transformer'):
+  if name in ('seq2seq', 'transformer', 'quaternion_transformer'):
     other = np.roll(np.arange(ROWS), 2)  # the row of another, so that some rows have only one of the two sides
     source_valid_BS = np.arange(LENGTH + 1) < lengths_B[other][:, None]
     return found | {'source_BS': tokens[other].astype(np.int32), 'source_valid_BS': source_valid_BS}

@@ -231,6 +231,12 @@ def test_every_option_is_honoured():
     ('experiments/nplm/brown.py', 'mlp9', 'epochs=6'),
     ('experiments/nplm/quickstart.py', 'fast', 'direct=true'),
     ('experiments/transformer/multi30k.py', 'en_de', 'cased'),
+    *(
+      ('experiments/quaternion_transformer/translation.py', 'full', option)
+      for option in ('pair=en_ro', 'fidelity=released')
+    ),
+    ('experiments/quaternion_transformer/quickstart.py', 'full', 'whole'),
+    *(('experiments/quaternion_transformer/tasks.py', 'imdb', option) for option in ('quaternion=none', 'whole')),
     *(('experiments/seq2seq/quickstart.py', 'luong', option) for option in ('reads=digits', 'reading=hard')),
     *(('experiments/seq2seq/multi30k.py', variant, 'recipe=paper') for variant in ('rnnsearch', 'luong')),
     ('experiments/seq2seq/wmt14.py', 'rnnsearch', 'length=30'),
@@ -433,6 +439,15 @@ MODEL_CHANGES: dict = {
   ('sparse_transformer', 'merge'): ({}, 'heads'),
   ('sparse_transformer', 'fidelity'): ({}, 'released'),
   ('sparse_transformer', 'init'): ({}, 'released'),
+  **{
+    (name, field): ({}, value)
+    for name in ('quaternion_transformer', 'quaternion_text')
+    for field, value in (
+      ('quaternion', 'partial'), ('scores', 'whole'), ('grouping', 'contiguous'), ('initial', 'released'),
+      ('norm', 'post'), ('positions', 'halves'),
+    )
+  },
+  ('quaternion_text', 'causal'): None,  # tests/models/quaternion_test.py
   ('xlnet', 'M'): ({}, 16),
   ('xlnet', 'reuse'): ({}, 3),
   ('xlnet', 'clamp'): ({}, 3),

@@ -51,7 +51,7 @@ def attend(
   Args:
     q_BTHK: queries.
     k_BSHK: keys, at positions 0 .. S-1.
-    v_BSHK: values.
+    v_BSHK: values, which may be of another width.
     look: positions and groups of queries and keys.
     causal: hide keys whose position is after the query's.
     backend: one of `BACKENDS`.
@@ -59,7 +59,7 @@ def attend(
     key: randomness of the dropout; None at evaluation.
 
   Returns:
-    (B, T, H, K) in the type of the queries.
+    (B, T, H, width of the values) in the type of the queries.
 
   Raises:
     InputError: 'cudnn' was asked for and cannot serve; the message says why.
@@ -109,7 +109,12 @@ def _cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, look: Look, causal: bool
   if look.query_position_BT is not None or look.query_group_BT is not None:
     mask_BTS = masks.allowed(look, causal, (0, q_BTHK.shape[1]), (0, k_BSHK.shape[1]))
     mask_B1TS, causal = None if mask_BTS is None else mask_BTS[:, None], False
-  return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn')
+  width = v_BSHK.shape[-1]
+  v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN wants values as wide as keys
+  o_BTHK = jax.nn.dot_product_attention(
+    q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn'
+  )
+  return o_BTHK[..., :width]
 
 
 def _xla(q_BTHK, k_BSHK, v_BSHK, look, causal, rate, seed_2) -> Array:
@@ -144,11 +149,11 @@ class _Plan(NamedTuple):
 
 def _by_heads(q_BTHK, k_BSHK, v_BSHK, look, causal, rate, seed_2) -> Array:
   """The 'blocked' backend: heads to the front, and back again."""
-  B, T, H, K = q_BTHK.shape
-  to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], K)
+  B, T, H, _ = q_BTHK.shape
+  to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
   plan = _Plan(causal, rate, H, look.query_position_BT is None)
   o_GTK = _blocked(plan, to_front(q_BTHK), to_front(k_BSHK), to_front(v_BSHK), look, seed_2)
-  return o_GTK.reshape(B, H, T, K).swapaxes(1, 2)
+  return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
 
 
 def _scores(plan: _Plan, g: Array, q_QK: Array, k_CK: Array, look: Look, queries, keys) -> Array:
@@ -202,7 +207,7 @@ def _blocked_backward(plan, residuals, do_GTK):
   def head(xs):
     g, q_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
     delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
-    dk_SK = dv_SK = jnp.zeros(k_SK.shape, jnp.float32)
+    dk_SK, dv_SK = jnp.zeros(k_SK.shape, jnp.float32), jnp.zeros(v_SK.shape, jnp.float32)
     dqs = []
     for queries, keys in plan.blocks(T, S):
       q_QK, do_QK, k_CK, v_CK = q_TK[slice(*queries)], do_TK[slice(*queries)], k_SK[slice(*keys)], v_SK[slice(*keys)]

@@ -93,16 +93,19 @@ class Projection(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    kernel = self.param('kernel', self._draw, (*self.inputs, *self.outputs))
     n = len(self.inputs)
     axes = (tuple(range(x.ndim - n, x.ndim)), tuple(range(n)))
-    y = jax.lax.dot_general(x, kernel.astype(self.dtype), (axes, ((), ())))
+    y = jax.lax.dot_general(x, self.matrix(), (axes, ((), ())))
     if not self.bias:
       return y
     bias = self.param('bias', nn.initializers.zeros, self.outputs)
     if self.idle is not None:
       bias = jnp.asarray(bias).at[self.idle].set(jax.lax.stop_gradient(bias[self.idle]))
     return y + bias.astype(self.dtype).reshape((1,) * (x.ndim - n) + self.outputs)
+
+  def matrix(self) -> Array:
+    """What x is multiplied with, (*inputs, *outputs) in the compute type."""
+    return self.param('kernel', self._draw, (*self.inputs, *self.outputs)).astype(self.dtype)
 
   def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
     if self.glorot:
@@ -114,10 +117,16 @@ class Projection(nn.Module):
     return draw(self.std / (math.sqrt(math.prod(self.inputs)) if self.fan_in else 1.0))(key, shape)
 
 
+def as_they_are(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
+  """Queries, keys and values with no change."""
+  return q_BTHK, k_BSHK, v_BSHK
+
+
 class SelfAttention(nn.Module):
   """Multi-head self-attention: one fused kernel (D, 3, H, K) for queries, keys and values, one (H, K, D) back.
 
-  `drawn` are further arguments of each `Projection`.
+  `drawn` are further arguments of each `linear`. `views` makes the queries, keys and values of what is attended with
+  out of those of the heads; it may make several heads of one, each with a part of its values.
   """
 
   heads: int
@@ -127,6 +136,8 @@ class SelfAttention(nn.Module):
   backend: str
   rate: float
   drawn: Mapping[str, Any]
+  linear: Callable[..., Projection] = Projection
+  views: Callable[[Array, Array, Array], tuple[Array, Array, Array]] = as_they_are
 
   @nn.compact
   def __call__(
@@ -136,14 +147,14 @@ class SelfAttention(nn.Module):
     H, K = self.heads, D // self.heads
     # A bias of the keys adds the same to all scores of a query, so its gradient is exactly 0. Back-propagation would
     # give rounding noise in its place, which Adam blows up to updates of full size.
-    qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
+    qkv_BTCHK = self.linear((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
     q_BTHK, k_BSHK, v_BSHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
       k_BSHK, v_BSHK = cache = write(cache, k_BSHK, v_BSHK, position_BT)
-    o_BTHK = scaled_dot.attend(
-      q_BTHK, k_BSHK, v_BSHK, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key
-    )
-    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+    qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
+    o_BTHK = scaled_dot.attend(*qkv, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
+    o_BTHK = o_BTHK.reshape(q_BTHK.shape)
+    return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
 
 def write(cache: Cache, k_BTHK: Array, v_BTHK: Array, position_BT: Array) -> Cache:
@@ -165,23 +176,25 @@ class CrossAttention(nn.Module):
   backend: str
   rate: float
   drawn: Mapping[str, Any]
+  linear: Callable[..., Projection] = Projection
+  views: Callable[[Array, Array, Array], tuple[Array, Array, Array]] = as_they_are
 
   @nn.compact
   def __call__(self, x_BTD: Array, source: Array | Cache, look: Look, key: Array | None) -> Array:
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
-    q_BTHK = Projection((D,), (H, K), self.std, **self.drawn, name='q')(x_BTD)
+    q_BTHK = self.linear((D,), (H, K), self.std, **self.drawn, name='q')(x_BTD)
     k_BSHK, v_BSHK = source if isinstance(source, tuple) else _pair(self.to_source(D, name='kv')(source))
+    qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
-      self.sow('alignment', 'a_BHTS', probabilities(q_BTHK, k_BSHK, look))
-    o_BTHK = scaled_dot.attend(
-      q_BTHK, k_BSHK, v_BSHK, look, causal=False, backend=self.backend, rate=self.rate, key=key
-    )
-    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK)
+      self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look))
+    o_BTHK = scaled_dot.attend(*qkv, look, causal=False, backend=self.backend, rate=self.rate, key=key)
+    o_BTHK = o_BTHK.reshape(q_BTHK.shape)
+    return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK)
 
   def to_source(self, D: int, **name: Any) -> Projection:
     """What makes keys and values from the source; as in self-attention, a bias of the keys gets no gradient."""
-    return Projection((D,), (2, self.heads, D // self.heads), self.std, idle=0, fused=2, **self.drawn, **name)
+    return self.linear((D,), (2, self.heads, D // self.heads), self.std, idle=0, fused=2, **self.drawn, **name)
 
 
 def _pair(kv_BSCHK: Array) -> Cache:
@@ -205,13 +218,14 @@ class Mlp(nn.Module):
   residual_std: float
   rate: float
   drawn: Mapping[str, Any]
+  linear: Callable[..., Projection] = Projection
 
   @nn.compact
   def __call__(self, x_BTD: Array, key: Array | None) -> Array:
     D = x_BTD.shape[-1]
-    h_BTF = activate(Projection((D,), (self.hidden,), self.std, **self.drawn, name='in')(x_BTD), self.activation)
+    h_BTF = activate(self.linear((D,), (self.hidden,), self.std, **self.drawn, name='in')(x_BTD), self.activation)
     h_BTF = regularize.dropout(h_BTF, self.rate, key)
-    return Projection((self.hidden,), (D,), self.residual_std, **self.drawn, name='out')(h_BTF)
+    return self.linear((self.hidden,), (D,), self.residual_std, **self.drawn, name='out')(h_BTF)
 
 
 class Block(nn.Module):
@@ -228,6 +242,10 @@ class Block(nn.Module):
     fan_in: deviations are those of one input, see `Projection`.
     cross: attend to a source.
     attention: what takes the place of `SelfAttention`, called with the same arguments (lmx/layers/compressed.py).
+    linear: what takes the place of `Projection` in attention, called with the same arguments.
+    views: of attention, see `SelfAttention` (lmx/layers/quaternion.py).
+    hidden_linear: what takes the place of `Projection` in the feed-forward network.
+    hidden_bias: biases of the projections of the feed-forward network.
   """
 
   heads: int
@@ -249,6 +267,10 @@ class Block(nn.Module):
   fan_in: bool = False
   cross: bool = False
   attention: Callable[..., Any] = SelfAttention
+  linear: Callable[..., Projection] = Projection
+  views: Callable[[Array, Array, Array], tuple[Array, Array, Array]] = as_they_are
+  hidden_linear: Callable[..., Projection] = Projection
+  hidden_bias: bool = True
 
   @nn.compact
   def __call__(
@@ -264,8 +286,12 @@ class Block(nn.Module):
     look_key, *add_keys = regularize.split(key, 3)
     across_key, add_across_key, hidden_key = regularize.split(None if key is None else jax.random.fold_in(key, 1), 3)
     stds, drawn = (self.std, self.residual_std), self._drawn()
-    attend = self.attention(self.heads, self.causal, *stds, self.backend, self.attention_rate, drawn, name='attention')
-    mlp = Mlp(self.hidden, self.activation, *stds, self.hidden_rate, {**drawn, 'bias': True}, name='mlp')
+    by = (*stds, self.backend, self.attention_rate, drawn, self.linear, self.views)
+    attend = self.attention(self.heads, self.causal, *by, name='attention')
+    mlp = Mlp(
+      self.hidden, self.activation, *stds, self.hidden_rate, {**drawn, 'bias': self.hidden_bias}, self.hidden_linear,
+      name='mlp',
+    )  # fmt: skip
 
     def add(x_BTD: Array, norm: str, part: Callable[[Array], Array], key: Array | None) -> Array:
       """The residual connection around a part, with the normalisation before or after it."""
@@ -287,9 +313,8 @@ class Block(nn.Module):
 
   def across(self, **name: Any) -> CrossAttention:
     """Its attention to the source."""
-    return CrossAttention(
-      self.heads, self.std, self.residual_std, self.backend, self.attention_rate, self._drawn(), **name
-    )
+    by = (self.std, self.residual_std, self.backend, self.attention_rate, self._drawn(), self.linear, self.views)
+    return CrossAttention(self.heads, *by, **name)
 
   def _drawn(self) -> dict[str, Any]:
     drawn = {'truncated': self.truncated, 'dtype': self.dtype, 'bias': self.bias}

@@ -1,0 +1,49 @@
+"""Quaternion Transformer (Tay et al. 2019) as a language model of the embedded English prose, beside the ordinary one.
+
+  lmx train --config=experiments/quaternion_transformer/quickstart.py --workdir=runs/quaternion       minutes on a core
+  lmx train --config=experiments/quaternion_transformer/quickstart.py:none --workdir=runs/none        the same, ordinary
+  lmx train --config=experiments/quaternion_transformer/quickstart.py:tiny --workdir=runs/tiny        does it run at all
+
+Variants: `full` (every matrix is of quaternions), `partial` (those of attention) and `none`; option `whole` has one
+softmax a head in place of one for each component of the scores. The paper has no language model, and the corpus comes
+with Python itself, so no figure is published; docs/results.md has what the three reach.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('full', 'partial', 'none', 'tiny')
+TABLE: list[common.Row] = []  # no paper measures this corpus
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, whole=False)
+  base = {
+    'name': f'quaternion_quickstart_{variant}',
+    'model': {
+      'name': 'quaternion_text', 'variant': 'full', 'quaternion': 'full' if variant == 'tiny' else variant,
+      'scores': 'whole' if options.whole else 'component', 'D': 128, 'F': 512, 'H': 4, 'N': 4,
+      'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0,
+    },
+    'data': {
+      'dataset': 'embedded',
+      'tokenizer': 'bpe',
+      'vocab_size': 4096,
+      'batching': {'name': 'windows', 'stride': 32},
+      'batch_size': 16,
+      'length': 64,
+    },
+    'optim': {
+      'optimizer': 'adamw', 'lr': 2e-3, 'b2': 0.95, 'weight_decay': 0.1, 'clip_norm': 1.0, 'schedule': 'cosine',
+      'warmup_steps': 50, 'end_fraction': 0.1, 'groups': common.DECAY_MATRICES_ONLY,
+    },
+    'train': {'steps': 500, 'eval_every': 250},
+    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+  }  # fmt: skip
+  small = common.config(common.tiny(D=32, F=48, N=2), {'data': {'batching': 'windows'}}).to_dict()
+  return common.config(base, small if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(model__quaternion=['full', 'partial', 'none'], optim__lr=[2e-3, 4e-3])

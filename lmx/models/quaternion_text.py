@@ -1,0 +1,147 @@
+"""Quaternion Transformer over one text: Tay, Zhang, Luu, Rao, Zhang, Wang, Fu & Hui 2019 (arXiv 1906.04393).
+
+The layers of models/quaternion_transformer.py without a source (lmx/layers/quaternion.py), for two uses:
+- `causal=False`: the encoder that the paper classifies sentiment with (section 4), tensor2tensor's
+  transformer_tiny: 2 layers, D 128, F 512, 4 heads. `encoder_base`, `encoder_partial` and `encoder_full` have 395,776,
+  297,472 and 99,584 parameters without the embedding; the table says 400K, 300K and 100K. What a row is classified by
+  is the objective's: tensor2tensor takes the mean of the outputs.
+- `causal=True`: a language model, which the paper has none of; `base`, `partial` and `full` are its translator's
+  decoder without attention to a source. The output matrix is the embedding.
+
+Deviations: as in models/quaternion_transformer.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_range
+from lmx.layers import cache, embed, heads, masks, quaternion, regularize, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True  # but for `causal=False`, which has neither a state nor a next token
+OBJECTIVE = 'causal_lm'
+HEADS = ('embed',)  # the paper counts without it
+VOCABULARY = ('embed/tokens',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(quaternion.Config):
+  """Sizes and switches, beside those of `quaternion.Config`.
+
+  Attributes:
+    N: layers.
+    causal: a token sees those up to it; else all of its row.
+  """
+
+  N: int = 6
+  causal: bool = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    check_range('model.N', self.N, 1)
+
+
+_ENCODER = dict(N=2, D=128, F=512, H=4, causal=False)  # tensor2tensor's transformer_tiny
+VARIANTS = {
+  'base': dict(quaternion='none'),
+  'partial': dict(quaternion='partial'),
+  'full': dict(quaternion='full'),
+  'encoder_base': dict(**_ENCODER, quaternion='none'),  # table of sentiment
+  'encoder_partial': dict(**_ENCODER, quaternion='partial'),
+  'encoder_full': dict(**_ENCODER, quaternion='full'),
+  'tiny': dict(V=97, D=32, F=48, H=4, N=2, bias=True),
+}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm."""
+  tokens_key, *keys = jax.random.split(key, cfg.N + 1)
+  block = quaternion.block(cfg, causal=cfg.causal)
+  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
+  for i, k in enumerate(keys):
+    params[transformer.name(i)] = transformer.init_block(block, cfg.D, k)
+  if cfg.norm == 'pre':
+    params['norm'] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
+  return params
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """A key/value cache for `length` positions, see `cache.empty`.
+
+  Raises:
+    InputError: the model reads both ways.
+  """
+  if length and not cfg.causal:
+    raise InputError('quaternion_text: with model.causal=false every token sees those after it, so there is nothing to '
+                     'go on from; write with a causal model')  # fmt: skip
+  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`.
+
+  Args:
+    batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
+      optional.
+    state: () or a cache of `init_state`, which is used as models/gpt2.py says.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
+
+  Raises:
+    InputError: packed documents together with a cache.
+  """
+  embed_key, layers_key = regularize.split(key, 2)
+  look, caches, position_BT, read_B, length = masks.from_batch(batch), None, batch.get('position_BT'), None, 0
+  if state:
+    if 'documents_BT' in batch or 'position_BT' in batch:
+      raise InputError('quaternion_text: packed documents (documents_BT, position_BT) cannot be read into a key/value '
+                       'cache')  # fmt: skip
+    position_BT, read_B = cache.places(batch, state)
+    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+    length = caches[0][0].shape[1]
+  x_BTD = embed.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
+  x_BTD, caches, seen = transformer.stack(
+    quaternion.block(cfg, causal=cfg.causal),
+    [params[transformer.name(i)] for i in range(cfg.N)],
+    regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key),
+    look,
+    caches=caches,
+    position_BT=position_BT,
+    key=layers_key,
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  if cfg.norm == 'pre':
+    norm = params['norm']
+    x_BTD = transformer.layer_norm(x_BTD, norm['scale'], norm['bias'], quaternion.EPS).astype(cfg.dtype)
+  features = Features(x_BTD, layers=seen if all_layers else None)
+  return features, {'position_B': read_B, 'layers': caches} if state else ()
+
+
+def _next_token(cfg: Config) -> None:
+  if not cfg.causal:
+    raise InputError('quaternion_text: with model.causal=false a token sees what it would predict; train it with the '
+                     'objective "classify", "regress", "tag" or "span", or set model.causal=true')  # fmt: skip
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32; InputError if the model reads both ways."""
+  _next_token(cfg)
+  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32; InputError if the model reads both ways."""
+  _next_token(cfg)
+  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: the table 0, layer i is i + 1, the last normalisation N + 1."""
+  return transformer.depth(path, cfg.N)

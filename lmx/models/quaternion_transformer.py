@@ -1,0 +1,117 @@
+"""Quaternion Transformer for translation: Tay, Zhang, Luu, Rao, Zhang, Wang, Fu & Hui 2019 (arXiv 1906.04393).
+
+"Lightweight and Efficient Neural Natural Language Processing with Quaternion Networks": the encoder and decoder of
+Vaswani et al. 2017 whose matrices are of quaternions (sections 2.2 and 3.2), with attention between quaternions. The
+parts, and what paper and released code (vanzytay/QuaternionTransformers) leave open, are in lmx/layers/quaternion.py;
+sizes, norms before each part, positions and dropout are those of tensor2tensor's transformer_base since its version 2,
+which the released code copies. models/quaternion_text.py has the same layers over one text.
+
+The paper's table of translation gives numbers of parameters without the embedding, whatever the vocabulary. Exactly:
+
+  base     44,103,680   the ordinary Transformer                        44M
+  partial  29,947,904   the four matrices of each attention             29M (cut off, not rounded)
+  full     11,042,816   those of the feed-forward networks too          11M
+
+With an ordinary matrix after the heads, partial would have 33.5 million; so that is of quaternions too, as in the
+released code. Of the 44,103,680 matrices have 44,040,192, biases 30,720 and normalisations 32,768.
+
+Deviations: no embedding of the target's language, which tensor2tensor adds to the source; the decoder's first input is
+eos_id's embedding, where tensor2tensor has a vector of zeros; the table and kernels that are not of quaternions are
+drawn as in models/transformer.py; the dropout mask comes from a hash (lmx/layers/regularize.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lmx.errors import check_range
+from lmx.layers import encoder_decoder, heads, quaternion
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+READS = 'source'
+OBJECTIVE = 'translation'
+HEADS = ('embed',)  # the paper counts without it
+VOCABULARY = ('embed/tokens',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(quaternion.Config):
+  """Sizes and switches, beside those of `quaternion.Config`.
+
+  Attributes:
+    encoder_layers: layers of the encoder.
+    decoder_layers: layers of the decoder.
+  """
+
+  encoder_layers: int = 6
+  decoder_layers: int = 6
+
+  def __post_init__(self):
+    super().__post_init__()
+    for field in ('encoder_layers', 'decoder_layers'):
+      check_range(f'model.{field}', getattr(self, field), 1)
+
+  @property
+  def N(self) -> int:  # noqa: N802, the number of layers in every model
+    """All layers: the encoder's 0 .. encoder_layers-1, then the decoder's."""
+    return self.encoder_layers + self.decoder_layers
+
+
+VARIANTS = {
+  'base': dict(quaternion='none'),  # table of translation
+  'partial': dict(quaternion='partial'),
+  'full': dict(quaternion='full'),
+  'tiny': dict(V=97, D=32, F=48, H=4, encoder_layers=1, decoder_layers=1, bias=True),
+}
+
+
+def _net(cfg: Config) -> encoder_decoder.Net:
+  encoder, decoder = quaternion.block(cfg, causal=False), quaternion.block(cfg, causal=True, cross=True)
+  layers = (cfg.encoder_layers, cfg.decoder_layers)
+  return encoder_decoder.Net(encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat)
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm_encoder, norm_decoder."""
+  return encoder_decoder.init(_net(cfg), cfg.V, key)
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """(): a state needs a source, see `begin`."""
+  del cfg, batch_size, length
+  return ()
+
+
+def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
+  """Encodes the source, for decoding at most `length` tokens; see `encoder_decoder.begin`."""
+  return encoder_decoder.begin(_net(cfg), params, batch, length)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the decoder over `tokens_BT`, and with no state the encoder before that; see `encoder_decoder.apply`."""
+  return encoder_decoder.apply(_net(cfg), params, batch, state, key, all_layers)
+
+
+def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> Array:
+  """How much each target token takes from each source token, the mean over heads and components, (B, T, S)."""
+  return encoder_decoder.alignment(_net(cfg), params, batch, layer)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  del cfg
+  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  del cfg
+  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
+  return encoder_decoder.depth(_net(cfg), path)

@@ -1,0 +1,234 @@
+"""Quaternion layers against Hamilton's rules one number at a time, their weights, and how these are drawn."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.layers import masks, quaternion, scaled_dot, transformer
+from tests.reference import quaternion as reference
+
+T, H, D = 5, 2, 16
+
+
+def test_the_rules_are_hamiltons():
+  e = dict(zip(reference.UNITS, np.eye(4), strict=True))
+  p, q, r = np.random.default_rng(0).normal(size=(3, 4))
+  times = lambda *factors: functools.reduce(reference.product, factors)
+  for square in (times(e['i'], e['i']), times(e['j'], e['j']), times(e['k'], e['k']), times(e['i'], e['j'], e['k'])):
+    np.testing.assert_array_equal(square, -e['1'])
+  np.testing.assert_allclose(times(p, times(q, r)), times(times(p, q), r), rtol=1e-12)
+  np.testing.assert_allclose(np.linalg.norm(times(p, q)), np.linalg.norm(p) * np.linalg.norm(q), rtol=1e-12)
+
+
+def of_units(a: int, b: int) -> np.ndarray:
+  """e_a e_b, as `SIGNS` has it."""
+  found = np.zeros(4)
+  found[a ^ b] = quaternion.SIGNS[a][b]
+  return found
+
+
+def test_signs_are_the_rules():
+  for a in range(4):
+    for b in range(4):
+      np.testing.assert_array_equal(of_units(a, b), reference.product(np.eye(4)[a], np.eye(4)[b]))
+
+
+@pytest.mark.parametrize('X,Y', [(1, 1), (3, 2), (4, 5)])
+def test_the_real_matrix_is_the_product_of_quaternions(X, Y):  # noqa: N803, axes
+  rng = np.random.default_rng(0)
+  w_CXY, x_B = rng.normal(size=(4, X, Y)).astype(np.float32), rng.normal(size=(3, 4 * X)).astype(np.float32)
+  matrix = quaternion.real(jnp.asarray(w_CXY))
+  assert matrix.shape == (4 * X, 4 * Y) and matrix.size == 4 * w_CXY.size
+  for x in x_B:
+    np.testing.assert_allclose(x @ matrix, reference.linear(w_CXY, x), rtol=1e-5, atol=1e-5)
+
+
+def test_the_norm_of_a_product_is_the_product_of_the_norms():
+  w_C11, q_B4 = jax.random.normal(jax.random.key(0), (4, 1, 1)), jax.random.normal(jax.random.key(1), (9, 4))
+  found = jnp.linalg.norm(q_B4 @ quaternion.real(w_C11), axis=1)
+  np.testing.assert_allclose(found, jnp.linalg.norm(w_C11) * jnp.linalg.norm(q_B4, axis=1), rtol=1e-5)
+
+
+def block(**changes) -> transformer.Block:
+  sizes = {'D': D, 'F': 24, 'H': H, 'attention': 'xla', 'bias': True}
+  return quaternion.block(quaternion.Config(**(sizes | changes)), causal=True, cross=True)
+
+
+def drawn(made: transformer.Block, width: int = D):
+  params = transformer.init_block(made, width, jax.random.key(0))
+  return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape), params)
+
+
+@pytest.mark.parametrize('kind', quaternion.KINDS)
+def test_a_quarter_of_the_weights_to_the_last(kind):
+  shapes = lambda **changes: jax.eval_shape(lambda: transformer.init_block(block(**changes), D, jax.random.key(0)))
+  params = shapes(quaternion=kind)
+  dense = {
+    ('attention', 'qkv'): 3 * D * D, ('attention', 'out'): D * D, ('cross', 'q'): D * D, ('cross', 'kv'): 2 * D * D,
+    ('cross', 'out'): D * D, ('mlp', 'in'): D * 24, ('mlp', 'out'): 24 * D,
+  }  # fmt: skip
+  for (part, name), size in dense.items():
+    fewer = kind == 'full' or (kind == 'partial' and part != 'mlp')
+    (weights,) = (x for key, x in params[part][name].items() if key != 'bias')
+    assert weights.size == (size // 4 if fewer else size), (part, name)
+    assert ('bias' in params[part][name]) == (part == 'mlp')
+  assert 'bias' in shapes(quaternion='partial', bias=False)['mlp']['in']
+  assert 'bias' not in shapes(bias=False)['mlp']['in']
+
+
+@pytest.mark.parametrize('scores', quaternion.SCORES)
+@pytest.mark.parametrize('grouping', quaternion.GROUPINGS)
+def test_attention_of_a_block_is_the_restatement(scores, grouping):
+  """The whole of a block, with its own tokens and with a source, from the weights to what comes out."""
+  made = block(scores=scores, grouping=grouping, norm='post')
+  params, rng = drawn(made), np.random.default_rng(1)
+  x_TD, source_SD = rng.normal(size=(T, D)).astype(np.float32), rng.normal(size=(3, D)).astype(np.float32)
+
+  def norm(x_TD, name):
+    centred = x_TD - x_TD.mean(-1, keepdims=True)
+    scale, bias = (np.asarray(params[name][key], np.float64) for key in ('scale', 'bias'))
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + quaternion.EPS) * scale + bias
+
+  def attended(x_TD, q, k, v, w, may_look):
+    heads = lambda x_TD, h: np.array([reference.share(x, H, h, grouping) for x in x_TD])
+    every = [[reference.linear(w, x) for x in of] for w, of in (q, k, v)]
+    found = [reference.attention(*(heads(of, h) for of in every), may_look, scores) for h in range(H)]
+    joined = [reference.together([o[t] for o in found], grouping) for t in range(len(x_TD))]
+    return np.array([reference.linear(w, o) for o in joined])
+
+  weights = lambda *names: np.asarray(functools.reduce(dict.__getitem__, names, params)['quaternions'])
+  qkv, kv = weights('attention', 'qkv'), weights('cross', 'kv')
+  own = [(qkv[:, :, c], x_TD) for c in range(3)]
+  h_TD = norm(x_TD + attended(x_TD, *own, weights('attention', 'out'), lambda t, s: s <= t), 'norm_1')
+  across = [(weights('cross', 'q'), h_TD), (kv[:, :, 0], source_SD), (kv[:, :, 1], source_SD)]
+  h_TD = norm(h_TD + attended(h_TD, *across, weights('cross', 'out'), lambda t, s: True), 'norm_cross')
+  network = params['mlp']
+  rows = []
+  for h in h_TD:
+    f = np.maximum(reference.linear(weights('mlp', 'in'), h) + np.asarray(network['in']['bias']), 0)
+    rows.append(h + reference.linear(weights('mlp', 'out'), f) + np.asarray(network['out']['bias']))
+  found, _ = made.apply({'params': params}, x_TD[None], masks.Look(), source=jnp.asarray(source_SD)[None])
+  np.testing.assert_allclose(found[0], norm(np.array(rows), 'norm_2'), rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize('backend', ['xla', 'blocked'])
+def test_views_give_each_component_its_own_softmax(backend, monkeypatch):
+  """Padded rows, causal, more than one block; values a quarter as wide as keys, forward and back."""
+  monkeypatch.setattr(scaled_dot, '_QUERIES', 4)
+  q, k, v, weight = (jax.random.normal(key, (2, 9, H, 8)) for key in jax.random.split(jax.random.key(0), 4))
+  valid_BT = np.arange(9) < np.array([[9], [6]])
+  look = masks.from_batch({'valid_BT': jnp.asarray(valid_BT)})
+
+  def run(q, k, v, backend, rate=0.0):
+    key = jax.random.key(1)
+    o = scaled_dot.attend(*quaternion.views(q, k, v), look, causal=True, backend=backend, rate=rate, key=key)
+    return o.reshape(q.shape)
+
+  found = run(q, k, v, backend)
+  for b in range(2):
+    may_look = lambda t, s, b=b: s <= t and valid_BT[b, s]
+    for h in range(H):
+      head = (np.asarray(x[b, :, h], np.float64) for x in (q, k, v))
+      np.testing.assert_allclose(
+        found[b, :, h], reference.attention(*head, may_look, 'component'), rtol=1e-5, atol=1e-5
+      )
+  gradient = lambda backend, rate: jax.grad(lambda *qkv: jnp.sum(run(*qkv, backend, rate) * weight), (0, 1, 2))(q, k, v)
+  for rate in (0.0, 0.3):
+    for a, b in zip(gradient('xla', rate), gradient(backend, rate), strict=True):
+      assert np.abs(a).max() > 0.1
+      np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_components_differ_from_the_whole():
+  params, x_BTD = drawn(block()), jax.random.normal(jax.random.key(3), (1, T, D))
+  outputs = [
+    block(scores=scores, grouping=grouping).apply({'params': params}, x_BTD, masks.Look())[0]
+    for scores in quaternion.SCORES
+    for grouping in quaternion.GROUPINGS
+  ]
+  for i, a in enumerate(outputs):
+    for b in outputs[:i]:
+      assert np.abs(a - b).max() > 1e-2
+
+
+INITIAL = {  # name -> variance of a component by (inputs, outputs) in attention (queries apart) and in networks
+  'glorot': (lambda n, m: 2 / (n + m), lambda n, m: 2 / (n + m)),
+  'released': (lambda n, m: 1 / n, lambda n, m: 2 / (n / 4 + m)),
+  'polar_glorot': (lambda n, m: 2 / (n + m), lambda n, m: 2 / (n + m)),
+  'polar_he': (lambda n, m: 2 / n, lambda n, m: 2 / n),
+}
+
+
+@pytest.mark.parametrize('initial', quaternion.INITIALS)
+def test_initial_variances(initial):
+  D, F = 128, 512  # noqa: N806, axes
+  params = transformer.init_block(block(D=D, F=F, H=8, initial=initial), D, jax.random.key(0))
+  attention, network = INITIAL[initial]
+  for part, name, variance in (
+    ('attention', 'qkv', attention(D, D)), ('attention', 'out', attention(D, D)), ('cross', 'q', attention(D, D)),
+    ('cross', 'kv', attention(D, D)), ('mlp', 'in', network(D, F)), ('mlp', 'out', network(F, D)),
+  ):  # fmt: skip
+    w = np.asarray(params[part][name]['quaternions'])
+    queries = name == 'q' or name == 'qkv'
+    if queries and initial == 'released':
+      narrow, w = (w[:, :, 0], w[:, :, 1:]) if name == 'qkv' else (w, None)
+      assert abs(np.mean(narrow**2) * D**2 - 1) < 0.06
+    if w is not None:
+      assert abs(np.mean(w**2) / variance - 1) < 0.06, (part, name)
+      assert abs(np.mean(w)) < 0.05 * variance**0.5
+    if w is not None and not initial.startswith('polar'):
+      for component in w:  # all alike, and independent
+        assert abs(np.mean(component**2) / variance - 1) < 0.12
+      assert np.abs(np.corrcoef(w.reshape(4, -1)) - np.eye(4)).max() < 0.07
+      uniform = initial == 'glorot' or part == 'mlp'
+      assert (np.abs(w).max() <= (3 * variance) ** 0.5 * 1.0001) == uniform
+
+
+def test_polar_form():
+  """Length from a chi distribution of four degrees of freedom, a unit axis, an angle from all round."""
+  w = np.asarray(quaternion.polar(jax.random.key(0), (4, 200, 200), 0.5), np.float64)
+  length = np.linalg.norm(w, axis=0)
+  mean = math.sqrt(2) * math.gamma(2.5) / math.gamma(2)
+  assert abs(length.mean() / 0.5 / mean - 1) < 0.01 and abs(np.mean(length**2) / 0.25 / 4 - 1) < 0.02
+  assert abs(np.mean(length**4) / 0.5**4 / 24 - 1) < 0.03  # 26.4 if the axis were not of length 1
+  imaginary = np.linalg.norm(w[1:], axis=0)
+  np.testing.assert_allclose(w[0] ** 2 + imaginary**2, length**2)
+  axis = w[1:] / imaginary
+  assert (np.abs(axis.sum(0)) >= 1 - 1e-6).all()  # of one sign: three draws from [0, 1], up to that of the sine
+  assert np.abs(axis.mean((1, 2))).max() < 0.02 and np.abs(np.mean(axis**2, (1, 2)) - 1 / 3).max() < 0.01
+  angle = np.arctan2(imaginary * np.sign(axis[0]), w[0])
+  found, _ = np.histogram(angle, bins=8, range=(-math.pi, math.pi))
+  assert np.abs(found / 5000 - 1).max() < 0.06
+  assert abs(np.corrcoef(np.cos(angle).ravel(), length.ravel())[0, 1]) < 0.04
+
+
+def test_equal_settings_are_one_block():
+  """So that layers alike are traced once."""
+  assert block() == block() and hash(block()) == hash(block()) and block() != block(grouping='contiguous')
+
+
+@pytest.mark.parametrize(
+  'changes,words',
+  [
+    (dict(quaternion='half'), 'model.quaternion'), (dict(scores='real'), 'model.scores'),
+    (dict(grouping='none'), 'model.grouping'), (dict(initial='he'), 'model.initial'), (dict(norm='mid'), 'model.norm'),
+    (dict(D=20), 'of whole quaternions'), (dict(D=15, quaternion='none'), 'model.D is 15'), (dict(F=22), 'model.F'),
+    (dict(positions='learned'), 'model.positions'), (dict(attention='flash'), 'model.attention'),
+    (dict(dropout_relu=1.0), 'dropout_relu'),
+  ],
+)  # fmt: skip
+def test_errors_say_what_is_wrong(changes, words):
+  with pytest.raises(InputError, match=words):
+    block(**changes)
+
+
+def test_without_quaternions_widths_are_free():
+  assert block(quaternion='none', D=20, F=22).linear is transformer.Projection
+  assert block(quaternion='partial', F=22).hidden_linear is transformer.Projection
