@@ -22,7 +22,7 @@ def get_config(arg: str = ''):
   base = {
     'name': f'quaternion_transformer_multi30k_{variant}',
     'model': {
-      'name': 'quaternion_transformer', 'variant': 'full', 'quaternion': 'full' if variant == 'tiny' else variant,
+      'name': 'quaternion_transformer', 'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
       'D': 128, 'F': 256, 'H': 4, 'encoder_layers': 4, 'decoder_layers': 4, 'dropout': 0.3,
     },
     'objective': {'smoothing': 0.1},

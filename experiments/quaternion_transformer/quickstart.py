@@ -22,7 +22,7 @@ def get_config(arg: str = ''):
   base = {
     'name': f'quaternion_quickstart_{variant}',
     'model': {
-      'name': 'quaternion_text', 'variant': 'full', 'quaternion': 'full' if variant == 'tiny' else variant,
+      'name': 'quaternion_text', 'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
       'scores': 'whole' if options.whole else 'component', 'D': 128, 'F': 512, 'H': 4, 'N': 4,
       'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0,
     },

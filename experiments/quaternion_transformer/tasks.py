@@ -42,7 +42,8 @@ def get_config(arg: str = ''):
   base = {
     'name': f'quaternion_{variant}_{options.quaternion}',
     'model': {
-      'name': 'quaternion_text', 'variant': 'encoder_full', 'quaternion': options.quaternion, 'causal': False,
+      'name': 'quaternion_text', 'variant': f'encoder_{"base" if options.quaternion == "none" else options.quaternion}',
+      'quaternion': options.quaternion, 'causal': False,
       'scores': 'whole' if options.whole else 'component',
     },
     'objective': {**common.LINEAR_HEAD, 'pooling': 'mean'},
