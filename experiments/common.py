@@ -202,6 +202,43 @@ def elmo_task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
 TRANSFORMER_ADAM = {'optimizer': 'adam', 'b1': 0.9, 'b2': 0.98, 'eps': 1e-9, 'schedule': 'inverse_sqrt'}
 
 
+CHARACTER_ABLATIONS: dict[str, Any] = {  # options of `character_transformer`, rows of the paper's table
+  'every_position': True, 'every_layer': True, 'second_target': True, 'layer_positions': True,
+  'optimizer': ('momentum', 'adam'),
+}  # fmt: skip
+
+
+def character_transformer(dataset: str, size: str, options: Any, *, small: bool) -> ml_collections.ConfigDict:
+  """The character Transformer of Al-Rfou et al. 2018 (arXiv 1808.04444, section 3): enwik8.py and text8.py there.
+
+  Args:
+    dataset: 'enwik8' or 'text8'.
+    size: the model's variant, 't12' or 't64'.
+    options: as CHARACTER_ABLATIONS, chosen.
+    small: in seconds on a laptop.
+  """
+  momentum = {'optimizer': 'sgd', 'lr': 3e-3, 'momentum': 0.99}
+  adam = {'optimizer': 'adam', 'lr': 1e-4}  # the paper's other optimizer is not known here; the rate is ours
+  base = {
+    'name': f'character_transformer_{dataset}_{"tiny" if small else size}',
+    'model': {
+      'name': 'character_transformer', 'variant': size,
+      'positions': 'layers' if options.layer_positions else 'sinusoids',
+    },
+    'objective': {name: options[name] for name in ('every_position', 'every_layer', 'second_target')},
+    'data': {
+      'dataset': dataset, 'tokenizer': 'bytes', 'batching': {'name': 'windows', 'second': options.second_target},
+      'batch_size': 16, 'length': 512, 'eval_batch_size': 64,
+    },
+    'optim': momentum if options.optimizer == 'momentum' else adam,
+    'train': {'steps': 4_000_000, 'eval_every': 20_000, 'log_every': 200},
+    'checkpoint': {'every_steps': 4000},
+    'evaluation': {'baselines': False, 'stride': 1, 'batch_size': 256},
+  }  # fmt: skip
+  changes = {'optim': {'warmup_steps': 0}, 'evaluation': {'stride': 16, 'batch_size': 64}}
+  return config(base, *((tiny(), changes) if small else ()))
+
+
 def transformer_xl_characters(dataset: str, size: str, tokenizer: str, *, small: bool) -> ml_collections.ConfigDict:
   """Transformer-XL over bytes or characters, as released: experiments/transformer_xl/enwik8.py and text8.py.
 

@@ -33,7 +33,7 @@ from flax.traverse_util import flatten_dict
 from lmx import checkpoint, objectives, parallel
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
-from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
+from lmx.errors import InputError, check_choice, check_least, check_share, nearest
 from lmx.metrics import cache
 from lmx.models import registry
 from lmx.optim import build
@@ -100,6 +100,7 @@ class Evaluation:
       'trigram' (interpolated, lmx/metrics/interpolated.py), 'kneser_ney' (of `order`) or '' for none.
     mixture_weight: the model's share in that mean.
     batch_size: rows of this measurement; 0 is that of the validation. The streams of a split are as many.
+    stride: tokens from a window of this measurement to the next; 0 is data.batching.stride, 1 a window for every token.
     cache: (window, lambda, theta) also measures the model with a continuous cache (lmx/metrics/cache.py); () does not.
     model: fields of the model that differ wherever a split is measured, such as a longer memory; of none may the
       parameters depend.
@@ -120,17 +121,18 @@ class Evaluation:
   mixture: str = ''
   mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2
   batch_size: int = 0
+  stride: int = 0
   cache: tuple[float, ...] = ()
   model: dict = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self):
-    check_range('evaluation.batch_size', self.batch_size, 0)
     cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, ('gnmt', 'power'))
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
-    check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1)
+    check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1, batch_size=0,
+                stride=0)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,7 +332,7 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
 
 def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
   """InputError where the checkpoints to average would not be there, or a model that reads no source is to translate."""
-  evaluation, optim = sections['evaluation'], sections['optim']
+  evaluation, optim, data = sections['evaluation'], sections['optim'], sections['data']
   if evaluation.which == 'average':
     if sections['checkpoint'].keep_last < evaluation.average:
       raise InputError(
@@ -340,6 +342,8 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
     if optim.ema or optim.asgd != 'off':
       raise InputError('evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; '
                        'choose one')  # fmt: skip
+  if evaluation.stride > (data.eval_length or data.length) * (data.batching.name == 'windows'):
+    raise InputError(f'evaluation.stride is {evaluation.stride}; it needs data.batching "windows" at least as long')
   if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
     raise InputError(f'evaluation.beam is {evaluation.beam}, but {model} reads no source to translate; set it to 0')
 

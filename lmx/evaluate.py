@@ -79,9 +79,11 @@ def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, flo
 
 
 def final_data(run: Run) -> pipeline.Config:
-  """The data section of the measurement at the end: with the rows of `evaluation.batch_size`, if it gives any."""
-  rows = run.evaluation.batch_size or run.data.eval_batch_size
-  return dataclasses.replace(run.data, eval_batch_size=rows)
+  """The data section of the measurement at the end: with the rows of `evaluation.batch_size` and the windows of
+  `evaluation.stride`, if it gives any."""
+  rows, stride = run.evaluation.batch_size or run.data.eval_batch_size, run.evaluation.stride
+  batching = dataclasses.replace(run.data.batching, stride=stride) if stride else run.data.batching
+  return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
 def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
@@ -99,10 +101,10 @@ def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
 
 
 def baselines(corpus, split: str, order: int) -> dict[str, Any]:
-  """Unigram and interpolated Kneser-Ney perplexities on the same split, tokens and vocabulary."""
+  """Unigram and interpolated Kneser-Ney models on the same split, tokens and vocabulary."""
   train, test = corpus.splits['train'], corpus.splits[split]
   return ngram.baselines(
-    np.asarray(train.tokens), np.asarray(test.tokens), corpus.tokenizer.vocab_size, test.counts['words'], order=order
+    np.asarray(train.tokens), np.asarray(test.tokens), corpus.tokenizer.vocab_size, test.counts, order=order
   )
 
 
@@ -157,4 +159,4 @@ def protocol(run: Run, batches) -> str:
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
   changed = run.evaluation.model
   words += [f'measured with {", ".join(f"{name} {value}" for name, value in changed.items())}'] if changed else []
-  return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, run.data, batches))
+  return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, final_data(run), batches))

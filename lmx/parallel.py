@@ -48,6 +48,8 @@ TENSOR_RULES: tuple[Rule, ...] = (
   (r'mlp/in/bias$', ('tensor',)),
   (r'mlp/out/kernel$', ('tensor', None)),
   (r'(embed|output)/(tokens|table)$', ('tensor', None)),
+  (r'output/layer_\d+/\w+/table$', ('tensor', None)),
+  (r'output/layer_\d+/\w+/bias$', ('tensor',)),
   (r'output/kernel$', (None, 'tensor')),
   (r'(output|mlm)/bias$', ('tensor',)),
 )

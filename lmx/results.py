@@ -156,7 +156,7 @@ def summary(found: Mapping[str, Any]) -> str:
       rows.append((label.format(**other), other[metric]))
   counted = f'{found["tokens_counted"]:,} {found["unit"]}'
   title = f'{metric.replace("_", " ")} on {found["dataset"]}/{found["split"]} ({counted})'
-  fraction = metric in _CORRELATIONS and 'questions' not in found
+  fraction = metric == 'bits_per_character' or metric in _CORRELATIONS and 'questions' not in found
   form = '12.2%' if metric == 'accuracy' else '12,.3f' if fraction else '12,.2f'
   lines = [title, *(f'  {label:24} {value:{form}}' for label, value in rows)]
   for name in (*_SHOWN, *(name for name in found if '_per_sequence_at_' in name or name.startswith('optimal_'))):

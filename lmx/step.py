@@ -38,6 +38,7 @@ def make_train_step(
   lengths: Sequence[int] = (),
   ema: float = 0.0,
   lag: bool = False,
+  total_steps: int = 0,
 ) -> TrainStep:
   """Returns `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -57,17 +58,16 @@ def make_train_step(
       that holds its longest row; one program holds them all. For batches whose rows do not go on in the next.
     ema: decay of the average of the parameters, read where `state.ema` is an `averaging.Average`.
     lag: whether the factor of the rate is that of the batch before, see `optim.averaging`.
+    total_steps: updates of the whole run, for an objective whose loss changes with them (`PROGRESS`).
 
   Returns:
     The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
     objective's (sum, weight) pairs.
   """
 
-  def gradient(axis, params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
-    across = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
-
+  def gradient(more: Mapping[str, Any], params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
     def local(params):
-      out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **across)
+      out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
       loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
       return loss, (out.metrics, out.state, out.statistics)
 
@@ -81,7 +81,7 @@ def make_train_step(
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     weights = sum_over(axis, _weights(model, model_cfg, objective, objective_cfg, batch))
-    rows_gradient = functools.partial(gradient, axis)
+    rows_gradient = functools.partial(gradient, _more(objective, axis, state.step, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_cut, rows_gradient, lengths, axis)
     found = _accumulated(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
@@ -96,6 +96,16 @@ def make_train_step(
     return new.replace(step=state.step + 1), new_model_state, metrics
 
   return train_step
+
+
+def _more(objective: ModuleType, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:
+  """What the `loss` of an objective takes besides, if it asks for it."""
+  more: dict[str, Any] = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
+  if not getattr(objective, 'PROGRESS', False):
+    return more
+  if total_steps < 1:
+    raise ValueError(f'{objective.__name__} needs total_steps, the number of updates of the run')
+  return more | {'progress': (made, total_steps)}
 
 
 def make_eval_step(

@@ -211,7 +211,7 @@ class Session:
     else:
       train_step = step.make_train_step(
         *parts, tx, rate, accumulate=self.microbatches, lengths=self.batches.lengths, ema=run.optim.ema,
-        lag=run.optim.asgd_lag,
+        lag=run.optim.asgd_lag, total_steps=self.total_steps,
       )
     self.train_step = self.engine.compile_train(train_step, self.state)
     measured = (self.model, run.measured, self.objective, run.objective)

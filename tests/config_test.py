@@ -53,7 +53,7 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
   changed = config.load('experiments/word2vec/quickstart.py', ['data.batching.window=3'])
   assert changed.data.batching.window == 3 and changed.data.batching.chunk == base.data.batching.chunk
   other = config.load('experiments/word2vec/quickstart.py', ['data.batching=windows', 'data.batching.stride=8'])
-  assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8, 'ends': True}
+  assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8, 'ends': True, 'second': False}
   assert config.digest(changed) != config.digest(base)
   with pytest.raises(InputError, match='data.batching.window: 5 there, 3 now'):
     config.check_same(base, changed, 'runs/x')

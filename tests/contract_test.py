@@ -62,6 +62,8 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('quaternion_text', 'encoder_base'): 395_776,
   ('quaternion_text', 'encoder_partial'): 297_472,
   ('quaternion_text', 'encoder_full'): 99_584,
+  ('character_transformer', 't12'): 41_080_832,
+  ('character_transformer', 't64'): 218_529_792,
 }
 
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}

@@ -46,6 +46,7 @@ SIZES = {
   'transformer_xl': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0},
   'sparse_transformer': {'V': 64, 'T': 16, 'merge': 'heads', 'fidelity': 'released', 'dropout': 0.0},
   'xlnet': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0, 'dropout_attention': 0.0},
+  'character_transformer': {'V': 64, 'T': 16, 'D': 32, 'F': 32, 'H': 2, 'N': 2, 'dropout': 0.0},
 }
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
 OPTIONS = {  # of a model's own objective
@@ -83,6 +84,7 @@ OPTIMIZERS = {
   'transformer_xl': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 0.25, 'schedule': 'cosine', 'end_fraction': 0.01},
   'sparse_transformer': {'optimizer': 'adamw', 'lr': 1e-3, 'weight_decay': 0.01, 'schedule': 'cosine'},
   'xlnet': {'optimizer': 'adamw', 'lr': 1e-3, 'eps': 1e-6, 'weight_decay': 0.01, 'schedule': 'linear'},
+  'character_transformer': {'optimizer': 'sgd', 'lr': 0.02, 'momentum': 0.99},
 }
 
 
@@ -144,6 +146,10 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
     other = np.roll(np.arange(ROWS), 2)  # the row of another, so that some rows have only one of the two sides
     source_valid_BS = np.arange(LENGTH + 1) < lengths_B[other][:, None]
     return found | {'source_BS': tokens[other].astype(np.int32), 'source_valid_BS': source_valid_BS}
+  if name == 'character_transformer':  # the token after the target, unknown at a third of the rows' ends
+    last_BT = np.arange(LENGTH) == lengths_B[:, None] - 1
+    second_BT = np.where(last_BT & (np.arange(ROWS) % 3 == 0)[:, None], -1, np.roll(tokens, -2, 1)[:, :-1])
+    return found | {'second_BT': second_BT.astype(np.int32)}
   if name == 'awd_lstm':
     found['rate_B'] = np.full(ROWS, 0.5 + 0.1 * step, np.float32)
   return found | {'reset_B': np.arange(ROWS) % 4 == step % 4}
@@ -202,6 +208,7 @@ def train(
   step = step_lib.make_train_step(
     module, model_cfg, objective, objective_cfg, tx, build.rate(optim_cfg, STEPS, STEPS),
     accumulate=optim_cfg.accumulate, lengths=lengths, ema=optim_cfg.ema, lag=optim_cfg.asgd_lag,
+    total_steps=STEPS,
   )  # fmt: skip
   train_step = engine.compile_train(step, state, donate=donate)
   key = engine.replicate(jax.random.key(1))

@@ -133,7 +133,7 @@ def traced_update(named_model, named_objective, optim, rows: int, k: int, length
   tx = build.make(optim, params, functools.partial(model.depth, cfg), cfg.N, 1000, 100)
   train_step = step.make_train_step(
     model, cfg, objective, objective_cfg, tx, build.rate(optim, 1000, 100),
-    accumulate=k, lengths=lengths, ema=optim.ema, lag=optim.asgd_lag,
+    accumulate=k, lengths=lengths, ema=optim.ema, lag=optim.asgd_lag, total_steps=1000,
   )  # fmt: skip
 
   def update(params, key, batch):
@@ -259,9 +259,18 @@ def test_every_option_is_honoured():
     ),
     ('experiments/gpt/books.py', 'base', 'fidelity=released'),
     ('experiments/transformer_xl/wikitext103.py', 'base', 'fidelity=pytorch'),
+    *(('experiments/xlnet/tasks.py', 'mnli', option) for option in ('recipe=v1', 'adam=corrected', 'epochs=2', 'lr=1e-5')),
+    *(('experiments/xlnet/squad.py', 'squad2', option) for option in ('layer_decay=as_released', 'layer_decay=none')),
+    *(('experiments/xlnet/ablation.py', 'xlnet', option) for option in ('size=small', 'steps=100', 'lr=1e-3')),
     *(
       ('experiments/sparse_transformer/enwik8.py', 'fixed', option)
       for option in ('merge=alternate', 'merge=heads', 'fidelity=paper', 'context=12160', 'init=released')
+    ),
+    *(
+      ('experiments/character_transformer/text8.py', 't64', option)
+      for option in (
+        'every_position=false', 'every_layer=false', 'second_target=false', 'layer_positions=false', 'optimizer=adam'
+      )
     ),
     *(
       ('experiments/ntm/tasks.py', 'copy', option)
@@ -432,6 +441,8 @@ MODEL_CHANGES: dict = {
   ('memory_compressed', 'compress'): ({}, 'input'),
   ('memory_compressed', 'window'): ({}, 3),
   ('transformer', 'positions'): ({}, 'halves'),
+  ('character_transformer', 'norm'): ({}, 'pre'),
+  ('character_transformer', 'positions'): ({}, 'sinusoids'),
   ('transformer', 'biases'): ({}, 'none'),
   ('sparse_transformer', 'T'): ({}, 128),
   ('sparse_transformer', 'attention'): ({'pattern': 'dense', 'attention': 'xla'}, 'blocked'),
@@ -472,7 +483,8 @@ CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algori
 @pytest.mark.parametrize('name', registry.names())
 def test_every_field_of_a_model_changes_what_is_computed(name):
   kinds = {'masked_lm': 'pairs', 'skipgram': 'skipgrams', 'bidirectional_lm': 'both_ways', 'tag': 'tagged',
-           'translation': 'translation', 'bits': 'algorithmic', 'permutation_lm': 'permutations'}  # fmt: skip
+           'translation': 'translation', 'bits': 'algorithmic', 'permutation_lm': 'permutations',
+           'character_aux': 'windows'}  # fmt: skip
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   base = {
     'model': {'name': name, 'variant': 'tiny'},
@@ -511,6 +523,7 @@ OBJECTIVE_SETTINGS = {
   'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'span': ('bert', 'questions'),
   'bits': ('ntm', 'algorithmic'),
   'translation': ('seq2seq', 'translation'), 'permutation_lm': ('xlnet', 'permutations'),
+  'character_aux': ('character_transformer', 'windows'),
 }  # fmt: skip
 # What the model must be for all fields to matter.
 OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
@@ -737,6 +750,7 @@ BATCHING_CHANGES: dict = {
   ('streams', 'length_multiple'): ({'random_length': True}, 8),
   ('windows', 'stride'): ({}, 8),
   ('windows', 'ends'): None,
+  ('windows', 'second'): ({}, True),
   ('continuations', 'stop_words'): ({}, False),
   ('continuations', 'buckets'): ({}, (64,)),
   ('continuations', 'pool'): ({}, 0),

@@ -19,6 +19,7 @@ from lmx import checkpoint
 EXPERIMENTS = (
   'rnn_lm', 'gpt2', 'bert', 'awd_lstm', 'nplm', 'ulmfit', 'elmo', 'word2vec', 'ntm', 'seq2seq', 'transformer',
   'memory_compressed', 'transformer_xl', 'xlnet', 'sparse_transformer', 'quaternion_transformer',
+  'character_transformer',
 )  # fmt: skip
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 

@@ -172,7 +172,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
   if sparse_step.suits(task.model, cfg):
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
-    train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100))
+    train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
   engine = parallel.Engine(parallel.Config(), jax.devices()[:1])
   held = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)

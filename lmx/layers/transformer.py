@@ -24,7 +24,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import masks, regularize, scaled_dot
+from lmx.layers import embed, masks, regularize, scaled_dot
 from lmx.layers.masks import Look
 from lmx.types import Array, Params
 
@@ -246,6 +246,8 @@ class Block(nn.Module):
     views: of attention, see `SelfAttention` (lmx/layers/quaternion.py).
     hidden_linear: what takes the place of `Projection` in the feed-forward network.
     hidden_bias: biases of the projections of the feed-forward network.
+    positions: rows of a table whose row at each token's position is added to the input (Al-Rfou et al. 2018, arXiv
+      1808.04444); normal with deviation `std`. 0 is no table.
   """
 
   heads: int
@@ -271,6 +273,7 @@ class Block(nn.Module):
   views: Callable[[Array, Array, Array], tuple[Array, Array, Array]] = as_they_are
   hidden_linear: Callable[..., Projection] = Projection
   hidden_bias: bool = True
+  positions: int = 0
 
   @nn.compact
   def __call__(
@@ -305,6 +308,9 @@ class Block(nn.Module):
       y_BTD, cache = attend(x_BTD, look, cache, position_BT, look_key)
       return y_BTD
 
+    if self.positions:
+      table_TD = self.param('positions', nn.initializers.normal(self.std), (self.positions, x_BTD.shape[-1]))
+      x_BTD = x_BTD + embed.positions(table_TD, position_BT, x_BTD.shape[1], self.dtype)
     x_BTD = add(x_BTD, 'norm_1', itself, add_keys[0])
     if self.cross and source is not None:
       across = self.across(name='cross')

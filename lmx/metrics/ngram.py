@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -275,7 +276,7 @@ def baselines(
   train_tokens: np.ndarray,
   test_tokens: np.ndarray,
   vocab_size: int,
-  words: int,
+  counts: Mapping[str, float],
   *,
   order: int = 5,
   boundaries: str = 'stream',
@@ -287,12 +288,11 @@ def baselines(
   Args:
     train_tokens, test_tokens: (tokens,) ids.
     vocab_size: V, closed.
-    words: words of the test split, by which the perplexity per word is normalised.
+    counts: words, characters and bytes of the test split, as far as known (`language.report`).
     order, boundaries, train_offsets, test_offsets: see `kneser_ney`.
 
   Returns:
-    {'unigram': ..., 'kneser_ney': ...}, each with `loss` (nats a token), `perplexity_per_token` and
-    `perplexity_per_word`, and what the model was.
+    {'unigram': ..., 'kneser_ney': ...}, each with the figures of `language.report`, and what the model was.
   """
   with np.errstate(divide='ignore'):
     P = unigram(train_tokens, vocab_size)
@@ -303,6 +303,6 @@ def baselines(
   discounts = [[round(D, 4) for D in three] for three in each]
   about = {'order': order, 'boundaries': boundaries, 'discounts': discounts}
   return {
-    'unigram': {'add': 1, **language.report(unigram_nll, len(test_tokens), {'words': words})},
-    'kneser_ney': {**about, **language.report(nll, len(test_tokens), {'words': words})},
+    'unigram': {'add': 1, **language.report(unigram_nll, len(test_tokens), counts)},
+    'kneser_ney': {**about, **language.report(nll, len(test_tokens), counts)},
   }

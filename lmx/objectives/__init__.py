@@ -16,6 +16,8 @@ An objective exports
     arrays of `predict` with 'truth' beside them;
   labelled(cfg) -> {leaf: axes} (optional): leaves of the head that have a place for each label, to be matched by name
     where another run's labels stand in another order;
+  PROGRESS (optional): True where the loss changes with the updates made; `loss` then takes `progress`, (updates made,
+    updates of the run), None outside training;
   UNIT (optional): what the weight of its first term counts, 'tokens' unless named;
   SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
 A model may add terms of its own in training, such as the activation penalties of the AWD-LSTM: it exports

@@ -104,8 +104,11 @@ def protocol(cfg: Config, data, batches) -> list[str]:
   words = []
   if batches.stateful and cfg.stateful:
     words.append('state carried over the whole split')
-  if getattr(data.batching, 'stride', 0):
-    words.append(f'a window every {data.batching.stride} tokens, each token predicted once')
+  stride = getattr(data.batching, 'stride', 0)
+  if stride == 1:
+    words.append('a window ending at every token, of which the last position is predicted (of the first window all)')
+  elif stride:
+    words.append(f'a window every {stride} tokens, each token predicted once')
   if not getattr(data.batching, 'ends', True):
     words.append('ends of documents not predicted')
   if data.detokenize:

@@ -90,14 +90,15 @@ def test_unigram_adds_one():
   np.testing.assert_allclose(ngram.unigram(np.array([0, 0, 2]), 4, add=0), [2 / 3, 0, 1 / 3, 0])
 
 
-def test_baselines_normalise_by_words():
+def test_baselines_normalise_by_what_the_text_has():
   x, _ = _flat(_texts(4, 60))
-  found = ngram.baselines(x[:300], x[300:], V, words=20, order=3)
+  found = ngram.baselines(x[:300], x[300:], V, {'words': 20, 'characters': 50}, order=3)
   tokens = len(x) - 300
   for name in ('unigram', 'kneser_ney'):
     nll = found[name]['loss'] * tokens
     assert found[name]['perplexity_per_token'] == pytest.approx(np.exp(nll / tokens))
     assert found[name]['perplexity_per_word'] == pytest.approx(np.exp(nll / 20))
+    assert found[name]['bits_per_character'] == pytest.approx(nll / 50 / np.log(2))
   assert found['kneser_ney']['order'] == 3 and len(found['kneser_ney']['discounts']) == 3
 
 
@@ -142,5 +143,5 @@ def test_wikitext2_keeps_its_figure(data_dir):
   vocabulary: dict[str, int] = {}
   x, _ = _words(data_dir / 'lm/wikitext2/train.txt.gz', vocabulary)
   y, _ = _words(data_dir / 'lm/wikitext2/test.txt.gz', vocabulary)
-  found = ngram.baselines(x, y, len(vocabulary), len(y))
+  found = ngram.baselines(x, y, len(vocabulary), {'words': len(y)})
   assert found['kneser_ney']['perplexity_per_word'] == pytest.approx(217.8, abs=0.1)  # our own, to notice a change

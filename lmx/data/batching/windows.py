@@ -22,11 +22,13 @@ class Config:
       is no overlap.
     ends: whether the end-of-text ids, which part documents and stand for nothing in the text, are predicted in
       evaluation too; else they are only read.
+    second: in training also the token after each target, `second_BT`, for models that predict two.
   """
 
   name: str = 'windows'
   stride: int = 0
   ends: bool = True
+  second: bool = False
 
   def __post_init__(self):
     check_range('data.batching.stride', self.stride, 0)
@@ -45,7 +47,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows
   return Windows(
     corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
     shuffle=data.shuffle, stride=data.batching.stride,
-    unpredicted=None if data.batching.ends else corpus.tokenizer.eos_id)
+    unpredicted=None if data.batching.ends else corpus.tokenizer.eos_id, second=data.batching.second)
 
 
 class Windows(Batches):
@@ -55,15 +57,17 @@ class Windows(Batches):
   for the epoch (without `shuffle`: offset 0, in order); fewer than 2T tokens at the ends and fewer than B blocks are
   left out, other ones each epoch. Evaluation: every token but the first is predicted exactly once; with `stride` below
   T the blocks overlap and a token has at least T - stride tokens before it in its block, the first block's excepted;
-  the id `unpredicted`, if any, has weight 0 there.
+  the id `unpredicted`, if any, has weight 0 there. `second` adds `second_BT` to training, -1 where the text ends.
   """
 
   def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
-               shuffle: bool = True, stride: int = 0, unpredicted: int | None = None):
+               shuffle: bool = True, stride: int = 0, unpredicted: int | None = None,
+               second: bool = False):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._predicted = self._tokens.size - 1
     self._stride = length if train else stride or length
     self._unpredicted = None if train else unpredicted
+    self._second = second and train
     blocks = 1 + -(-max(self._predicted - length, 0) // self._stride)
     if train:
       blocks = max(self._tokens.size - length, 0) // length  # at least T offsets leave room for them
@@ -80,4 +84,8 @@ class Windows(Batches):
     batch['weights_BT'] *= live_B[:, None] & (column_T >= new_B[:, None])
     if self._unpredicted is not None:
       batch['weights_BT'] *= batch['targets_BT'] != self._unpredicted
+    if self._second:
+      after_BT = start_B[:, None] + column_T + 2
+      there_BT = after_BT <= self._predicted
+      batch['second_BT'] = np.where(there_BT, self._read(np.minimum(after_BT, self._predicted)), -1).astype(np.int32)
     return batch

@@ -1,0 +1,48 @@
+"""Character Transformer (Al-Rfou et al. 2018, arXiv 1808.04444, section 3) over the bytes of enwik8.
+
+  lmx train --config=experiments/character_transformer/enwik8.py:t12 --workdir=runs/t12-enwik8
+
+enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downloaded, or read from
+--config.data.manual_dir=DIR.
+
+  variant  parameters   test bits per character  hardware and time
+  t12      44 million   1.11                     a large GPU, days
+  t64      235 million  1.06                     a large GPU or a TPU, weeks (the paper's best is at some 2.5 million
+                                                 updates, 175 hours of one TPU v2); --config.model.scan=true compiles
+                                                 sooner, --config.model.remat=true takes less memory
+
+Recipe: SGD with momentum 0.99 at the constant rate 0.003, 4 million updates of 16 windows of 512 bytes, dropout 0.2
+(t12) or 0.55 (t64); two predictions after every layer, those of lower layers for a part of the first half only. What
+is measured is the best on the validation split.
+
+Evaluation: the paper moves the window by one byte and predicts its last position alone (evaluation.stride=1), so
+that a byte has the 511 before it and itself a window of its own: the 5 million of the test split cost 512 times what
+reading them once does. --config.evaluation.stride=32 costs 16 times as much and leaves a byte 480 to 511;
+during training the validation split is read in windows side by side. results.json says which it was.
+
+Options, all of training: every_position, every_layer, second_target, layer_positions (each true unless set to false)
+and optimizer (momentum or adam) are the rows of the paper's ablations, see experiments/character_transformer/text8.py.
+
+Deviation: the paper draws windows anywhere in the text; here those of an epoch lie side by side from an offset drawn
+for it, in an order drawn for it.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('t12', 't64', 'tiny')
+TABLE = [
+  common.Row('char_transformer/enwik8/t12', 't12', 'test', 'bpc', 1.11, 'last position only, stride 1'),
+  common.Row('char_transformer/enwik8/t64', 't64', 'test', 'bpc', 1.06, 'last position only, stride 1'),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, **common.CHARACTER_ABLATIONS)
+  size = 't12' if variant == 'tiny' else variant
+  return common.character_transformer('enwik8', size, options, small=variant == 'tiny')
+
+
+def sweep():
+  yield from common.grid(optim__lr=[1e-3, 3e-3, 6e-3], model__dropout=[0.1, 0.2])

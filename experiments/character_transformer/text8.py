@@ -1,0 +1,57 @@
+"""Character Transformer (Al-Rfou et al. 2018, arXiv 1808.04444, section 3) over the characters of text8.
+
+  lmx train --config=experiments/character_transformer/text8.py:t64 --workdir=runs/t64-text8
+
+text8 (10^8 characters of Wikipedia's text: a to z and the space; 90 / 5 / 5 million) is downloaded, or read from
+--config.data.manual_dir=DIR. As in the paper all 256 bytes are predicted.
+
+  variant  parameters   test bits per character
+  t12      44 million   1.18
+  t64      235 million  1.13
+
+Recipe, evaluation, hardware and time as for enwik8, see experiments/character_transformer/enwik8.py. The ablations of
+t64 on the validation split (figures not verified against the paper):
+
+  option                 bits per character
+  t64                    1.062
+  every_position=false   2.482   the last position of a window is trained alone
+  every_layer=false      1.158   the last layer predicts alone
+  layer_positions=false  1.069   sinusoids below the first layer in the place of tables in every layer
+  second_target=false    1.068   the next character alone
+  optimizer=adam         1.065   without momentum SGD; by what it was replaced is not known here
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('t12', 't64', 'tiny')
+_ABLATION = 'last position only, stride 1; not verified'
+TABLE = [
+  common.Row('char_transformer/text8/t12', 't12', 'test', 'bpc', 1.18, 'last position only, stride 1'),
+  common.Row('char_transformer/text8/t64', 't64', 'test', 'bpc', 1.13, 'last position only, stride 1'),
+  common.Row('char_transformer/ablation/baseline', 't64', 'valid', 'bpc', 1.062, _ABLATION),
+  common.Row(
+    'char_transformer/ablation/no_multiple_positions', 't64,every_position=false', 'valid', 'bpc', 2.482, _ABLATION
+  ),
+  common.Row(
+    'char_transformer/ablation/no_intermediate_losses', 't64,every_layer=false', 'valid', 'bpc', 1.158, _ABLATION
+  ),
+  common.Row(
+    'char_transformer/ablation/no_layer_positions', 't64,layer_positions=false', 'valid', 'bpc', 1.069, _ABLATION
+  ),
+  common.Row(
+    'char_transformer/ablation/no_multiple_targets', 't64,second_target=false', 'valid', 'bpc', 1.068, _ABLATION
+  ),
+  common.Row('char_transformer/ablation/no_sgd_momentum', 't64,optimizer=adam', 'valid', 'bpc', 1.065, _ABLATION),
+]
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(arg, VARIANTS, **common.CHARACTER_ABLATIONS)
+  size = 't12' if variant == 'tiny' else variant
+  return common.character_transformer('text8', size, options, small=variant == 'tiny')
+
+
+def sweep():
+  yield from common.grid(optim__lr=[1e-3, 3e-3, 6e-3], model__dropout=[0.1, 0.2])

@@ -1,0 +1,242 @@
+"""Character Transformer: Al-Rfou, Choe, Constant, Guo & Jones 2018, "Character-Level Language Modeling with Deeper
+Self-Attention" (arXiv 1808.04444), sections 2 and 3.
+
+A causal Transformer over bytes. Learned positions are added to the input of every layer, each layer having a table of
+its own ("Positional embeddings": N x T x D parameters); dropout is in the attention and in the ReLU layers alone. In
+training every layer predicts the next character and the one after it, each by a logistic regression of its own over all
+256 bytes ("Intermediate layer losses", "Multiple targets"; lmx/objectives/character_aux.py). What the last layer says
+of the next character is the model.
+
+Parameters, with those classifiers (as trained) and with the last layer's first one alone (as used); the paper's table
+prints them in millions:
+
+  variant  layers       positions   classifiers  trained            used
+  t12       37,804,032   3,145,728   3,151,872    44,232,704 (44)    41,212,160 (41)
+  t64      201,621,504  16,777,216  16,809,984   235,339,776 (235)  218,661,120 (219)
+
+The table of 256 x 512 tokens, 131,072, is in both. A layer has 4 D^2 + 2 D F + F + D + 4 D.
+
+Not said in the paper, and chosen here as in Vaswani et al. 2017 and tensor2tensor, which it points to: layer
+normalisation after each sub-block (`norm='post'`; 'pre', with one more before each layer's classifiers, is
+tensor2tensor's), no biases in attention, kernels drawn as Glorot & Bengio. Tokens are drawn with deviation 1 and not
+scaled, positions and classifiers with 1 / sqrt(D). `positions='sinusoids'` is what the tables took the place of: the
+sinusoids of Vaswani et al. added to the input of the first layer (in the ablation "without positional embedding in each
+layer"; that these are what it has instead is an assumption).
+
+A text beyond T is read in windows, as by the paper's evaluator, which moves the window by one character and reads the
+last position (`evaluation.stride=1`). A position's row belongs to its place in the window, so keys cannot be kept
+when the window moves: generation reads the last half of a full window again (lmx/decode.py).
+
+Axes: see lmx/types.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_range
+from lmx.layers import cache, embed, heads, masks, scaled_dot, transformer
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'character_aux'
+HEADS = ('output',)
+TARGETS = ('next', 'second')  # what each layer has a classifier for
+EPS = 1e-6  # of layer normalisation, tensor2tensor
+_NAMES = tuple(transformer.name(i) for i in range(100))
+VOCABULARY = (
+  'embed/tokens', *(f'output/{name}/{target}/{leaf}' for name in _NAMES for target in TARGETS
+                    for leaf in ('table', 'bias')),
+)  # fmt: skip
+POSITIONS = tuple(f'{name}/positions' for name in _NAMES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size; the paper predicts all 256 bytes, on text8 too.
+    T: positions, the longest window.
+    D: width.
+    F: width of the feed-forward networks.
+    H: heads.
+    N: layers.
+    norm: 'post' or 'pre', see the module's docstring.
+    positions: 'layers' (learned, in every layer) or 'sinusoids' (below the first).
+    dropout: of attention probabilities and inside the feed-forward networks.
+    dtype: compute type.
+    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    scan: compile one layer and loop over it.
+    remat: compute a layer's activations again in the backward pass.
+  """
+
+  V: int = 256
+  T: int = 512
+  D: int = 512
+  F: int = 2048
+  H: int = 2
+  N: int = 12
+  norm: str = 'post'
+  positions: str = 'layers'
+  dropout: float = 0.2
+  dtype: str = 'float32'
+  attention: str = 'auto'
+  scan: bool = False
+  remat: bool = False
+
+  def __post_init__(self):
+    if self.D % self.H or self.D % 2:
+      raise InputError(f'character_transformer: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_choice('model.norm', self.norm, ('post', 'pre'))
+    check_choice('model.positions', self.positions, ('layers', 'sinusoids'))
+    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_range('model.dropout', self.dropout, 0, 1)
+
+
+VARIANTS = {  # section 3
+  't12': dict(N=12, dropout=0.2),
+  't64': dict(N=64, dropout=0.55),
+  'tiny': dict(V=97, T=64, D=16, F=32, H=2, N=2, dropout=0.1),
+}
+
+
+def _block(cfg: Config) -> transformer.Block:
+  return transformer.Block(
+    heads=cfg.H,
+    hidden=cfg.F,
+    causal=True,
+    norm=cfg.norm,
+    eps=EPS,
+    activation='relu',
+    std=cfg.D**-0.5,
+    backend=cfg.attention,
+    attention_rate=cfg.dropout,
+    hidden_rate=cfg.dropout,
+    dtype=cfg.dtype,
+    bias=False,
+    glorot=True,
+    positions=cfg.T if cfg.positions == 'layers' else 0,
+  )
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Parameters: embed (tokens), layer_00 .., output (for each layer next and second; norm where that comes first)."""
+  tokens_key, output_key, *keys = jax.random.split(key, cfg.N + 2)
+  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, 1.0)}, 'output': {}}
+  output: dict[str, Params] = {}
+  for i, k in enumerate(keys):
+    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
+    output[transformer.name(i)] = _init_classifiers(cfg, jax.random.fold_in(output_key, i))
+  return params | {'output': output}
+
+
+def _init_classifiers(cfg: Config, key: Array) -> Params:
+  zeros = lambda n: jnp.zeros(n, jnp.float32)
+  drawn = lambda key: {'table': embed.table(key, cfg.V, cfg.D, cfg.D**-0.5), 'bias': zeros(cfg.V)}
+  found = {target: drawn(k) for target, k in zip(TARGETS, jax.random.split(key), strict=True)}
+  return found | ({'norm': {'scale': 1 + zeros(cfg.D), 'bias': zeros(cfg.D)}} if cfg.norm == 'pre' else {})
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """A key/value cache for `length` positions, see `cache.empty`."""
+  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Runs the layers over `tokens_BT`; with a cache every row goes on at its own position.
+
+  Args:
+    batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
+      optional. Without position_BT positions are 0 .. T-1, or go on from the cache.
+    state: () or a cache of `init_state`.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the embeddings and what each layer gives.
+
+  Returns:
+    (Features, state); last_BTD is what the last layer's classifiers read.
+
+  Raises:
+    InputError: more tokens than positions; packed documents together with a cache.
+  """
+  T = batch['tokens_BT'].shape[1]
+  if T > cfg.T:
+    raise InputError(f'character_transformer: {T} tokens in a row, but the model has T = {cfg.T} positions')
+  look, caches, position_BT, read_B = masks.from_batch(batch), None, batch.get('position_BT'), None
+  if state:
+    if 'documents_BT' in batch or 'position_BT' in batch:
+      raise InputError('character_transformer: packed documents (documents_BT, position_BT) cannot be read into a '
+                       'key/value cache')  # fmt: skip
+    position_BT, read_B = cache.places(batch, state)
+    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+  x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
+  if cfg.positions == 'sinusoids':
+    table_TD = jnp.asarray(embed.sinusoids(cfg.T, cfg.D, 'interleaved'))
+    x_BTD = x_BTD + embed.positions(table_TD, position_BT, T, cfg.dtype)
+  x_BTD, caches, seen = transformer.stack(
+    _block(cfg),
+    [params[transformer.name(i)] for i in range(cfg.N)],
+    x_BTD,
+    look,
+    caches=caches,
+    position_BT=position_BT,
+    key=key,
+    scan=cfg.scan,
+    remat=cfg.remat,
+  )
+  features = Features(_readable(cfg, _last(cfg, params), x_BTD), layers=seen if all_layers else None)
+  return features, {'position_B': read_B, 'layers': caches} if state else ()
+
+
+def _last(cfg: Config, params: Params) -> Params:
+  return params['output'][transformer.name(cfg.N - 1)]
+
+
+def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
+  """What the classifiers of a layer read: its output, normalised where the layer itself does not do so."""
+  if cfg.norm == 'post':
+    return x_BTD
+  norm = classifiers['norm']
+  return transformer.layer_norm(x_BTD, norm['scale'], norm['bias'], EPS).astype(cfg.dtype)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Scores of every next token, (B, T, V) float32."""
+  head = _last(cfg, params)['next']
+  return heads.tied_logits(features.last_BTD, head['table'], head['bias'])
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  head = _last(cfg, params)['next']
+  return heads.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'])
+
+
+def readouts(cfg: Config, params: Params, features: Features) -> list[tuple[Params, Array]]:
+  """For every layer its classifiers and its output, from features with `layers`; alike, so they are traced once."""
+  if features.layers is None:
+    raise ValueError('readouts needs features of apply(..., all_layers=True)')
+  return [(params['output'][transformer.name(i)], features.layers[i + 1]) for i in range(cfg.N)]
+
+
+def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, target: str) -> Array:
+  """Negative log-likelihood of each target in nats by a classifier of one of `readouts`, (B, T) float32.
+
+  Args:
+    readout: of a layer.
+    targets_BT: the tokens it is to say.
+    target: which of its classifiers, one of TARGETS.
+  """
+  classifiers, x_BTD = readout
+  x_BTD, head = _readable(cfg, classifiers, x_BTD), classifiers[target]
+  return heads.tied_nll(x_BTD, head['table'], targets_BT, head['bias'])
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Layer number of a parameter: the table 0, layer i is i + 1, all classifiers N + 1."""
+  return transformer.depth(path, cfg.N)

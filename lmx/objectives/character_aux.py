@@ -1,0 +1,167 @@
+"""Auxiliary losses of the character Transformer: Al-Rfou et al. 2018 (arXiv 1808.04444), section "Auxiliary losses".
+
+Each switch is a row of the paper's table of ablations:
+- every position: all positions of a window predict; without it the last one alone;
+- every layer: the layers below the last predict as well. Layer l of N stops after l / (2N) of the training, so that in
+  its second half the last layer is alone;
+- second target: each of these layers also predicts the character after the next, at half the weight.
+
+The loss is the sum over layers and targets of the means over positions. Evaluation is that of causal_lm: every
+position, the last layer, the next character.
+
+The paper also prints that a layer is dropped every 62,500 updates of 4 million, for 64 layers, which is l / N and would
+not end half-way; the rule above is the one it states first and the one that does. In its words lower layers contribute
+"less and less": read here as the fewer and fewer that do, for section 3 drops them one after another.
+
+Whether a layer still predicts is decided from the number of the update, an integer (`progress`); one that does not is
+not computed either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_range
+from lmx.objectives import causal_lm
+from lmx.types import Array, Batch, Output, Params, State
+
+SAMPLES = 'text'
+PROGRESS = True
+init, terms, report, shapes = causal_lm.init, causal_lm.terms, causal_lm.report, causal_lm.shapes
+scored, predict, protocol = causal_lm.scored, causal_lm.predict, causal_lm.protocol
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Options of the objective, all of training alone.
+
+  Attributes:
+    every_position: predict at every position, not at the last alone.
+    every_layer: predict after every layer, for as long as the schedule says.
+    second_target: predict the token after the next, too.
+    second_weight: weight of that.
+  """
+
+  every_position: bool = True
+  every_layer: bool = True
+  second_target: bool = True
+  second_weight: float = 0.5  # "Multiple targets"
+
+  stateful = False  # no field: every window begins anew
+
+  def __post_init__(self):
+    check_range('objective.second_weight', self.second_weight, 0)
+
+
+_PLAIN = causal_lm.Config(stateful=False)
+
+
+def headline(cfg: Config) -> str:
+  """'bits_per_character', as in the paper."""
+  del cfg
+  return 'bits_per_character'
+
+
+def _trained(cfg: Config, batch: Batch) -> tuple[Array, Array, Array]:
+  """(weights of the next tokens, tokens after those, their weights), each (B, T)."""
+  weights_BT = batch['weights_BT']
+  if not cfg.every_position:  # the last one of the row that counts
+    to_come_BT = jnp.cumsum(weights_BT[:, ::-1] > 0, axis=1)[:, ::-1]
+    weights_BT = weights_BT * (to_come_BT == 1)
+  if 'second_BT' in batch:
+    second_BT = batch['second_BT']
+  else:  # as far as the row goes
+    there_BT = batch['weights_BT'][:, 1:] > 0
+    second_BT = jnp.pad(jnp.where(there_BT, batch['targets_BT'][:, 1:], -1), ((0, 0), (0, 1)), constant_values=-1)
+  return weights_BT, jnp.maximum(second_BT, 0), weights_BT * (second_BT >= 0)
+
+
+def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """{'nll', 'layers', 'second': positions that predict}, as far as these terms are trained."""
+  weights_BT, _, second_weights_BT = _trained(cfg, batch)
+  found = {'nll': jnp.sum(weights_BT, dtype=jnp.float32)}
+  found |= {'layers': found['nll']} if cfg.every_layer else {}
+  return found | ({'second': jnp.sum(second_weights_BT, dtype=jnp.float32)} if cfg.second_target else {})
+
+
+def last_updates(layers: int, total_steps: int) -> list[int]:
+  """For each layer but the last, the number of updates that it contributes to: l / (2N) of all, rounded up."""
+  whole, rest = divmod(total_steps, 2 * layers)  # so that no product leaves 32 bits
+  return [layer * whole - (-layer * rest // (2 * layers)) for layer in range(1, layers)]
+
+
+def loss(
+  cfg: Config,
+  model,
+  model_cfg,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None = None,
+  *,
+  progress: tuple[Array, int] | None = None,
+) -> Output:
+  """Negative log-likelihoods in nats; at evaluation (no key) those of causal_lm.
+
+  Args:
+    params: {'model': ...}, of a model with a classifier for each layer and target (`readouts`, `readout_nll`).
+    batch: tokens_BT, targets_BT, weights_BT; second_BT (optional).
+    state: passed through; every row begins anew.
+    key: randomness of dropout, None at evaluation.
+    progress: (updates made, updates of the run); None: every layer contributes.
+
+  Returns:
+    Output with sums and metrics {'nll'} and in training {'layers': next tokens by the layers below the last, 'second':
+    those after them by all layers, times their weight}.
+
+  Raises:
+    InputError: the model has no such classifiers.
+  """
+  if not hasattr(model, 'readouts'):
+    raise InputError('objective "character_aux" needs a model that predicts after every layer, such as '
+                     'character_transformer')  # fmt: skip
+  if key is None:
+    return causal_lm.loss(_PLAIN, model, model_cfg, params, batch, state)
+  start = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
+  features, _ = model.apply(model_cfg, params['model'], batch, start, key, all_layers=True)
+  weights_BT, second_BT, second_weights_BT = _trained(cfg, batch)
+  targets = {'next': (batch['targets_BT'], weights_BT), 'second': (second_BT, second_weights_BT)}
+  targets = targets if cfg.second_target else {'next': targets['next']}
+  *lower, highest = model.readouts(model_cfg, params['model'], features)
+  last = _said(model, model_cfg, highest, targets)
+  below = _below(model, model_cfg, lower, targets, progress) if cfg.every_layer else {}
+  sums = {'nll': last['next']} | ({'layers': below['next']} if cfg.every_layer else {})
+  if cfg.second_target:
+    sums['second'] = cfg.second_weight * (last['second'] + below.get('second', 0.0))
+  found = weights(cfg, batch)
+  return Output(sums, {name: (value, found[name]) for name, value in sums.items()}, state)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))  # so that layers alike are traced once
+def _said(model, model_cfg, readout, targets) -> dict[str, Array]:
+  """{target: summed negative log-likelihood by the classifier of one layer}."""
+  nll_BT = {target: model.readout_nll(model_cfg, readout, ids_BT, target) for target, (ids_BT, _) in targets.items()}
+  return {target: jnp.sum(nll_BT[target] * targets[target][1], dtype=jnp.float32) for target in targets}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _said_before(model, model_cfg, readout, targets, made: Array, stop: Array) -> dict[str, Array]:
+  """The same if fewer than `stop` updates are made, else 0. The scores are formed again in the backward pass."""
+  said = jax.checkpoint(functools.partial(_said, model, model_cfg))
+  return jax.lax.cond(
+    made < stop, said, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets
+  )
+
+
+def _below(model, model_cfg, readouts, targets, progress: tuple[Array, int] | None) -> dict[str, Array]:
+  """{target: sum over the layers below the last that still contribute}."""
+  made, stops = (0, [1] * len(readouts)) if progress is None else (progress[0], last_updates(model_cfg.N, progress[1]))
+  total = {target: jnp.zeros(()) for target in targets}
+  for readout, stop in zip(readouts, stops, strict=True):
+    found = _said_before(model, model_cfg, readout, targets, jnp.asarray(made, jnp.int32), jnp.int32(stop))
+    total = jax.tree.map(jnp.add, total, found)
+  return total

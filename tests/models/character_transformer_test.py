@@ -1,0 +1,142 @@
+"""The character Transformer against the restatement; positions of every layer, dropout, and the counts of the paper."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx import decode
+from lmx.errors import InputError
+from lmx.models import character_transformer as model
+from lmx.models import registry
+from tests.reference import character_transformer as reference
+
+B, T = 2, 10
+
+
+def config(**changes) -> model.Config:
+  return registry.config('character_transformer', 'tiny', **({'V': 31, 'T': 12, 'N': 3, 'dropout': 0.0} | changes))
+
+
+@functools.cache
+def params_of(cfg):
+  leaves, tree = jax.tree.flatten(jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0)))
+  keys = jax.random.split(jax.random.key(1), len(leaves))
+  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
+def tokens(cfg, shape=(B, T), seed=0):
+  return np.random.default_rng(seed).integers(0, cfg.V, shape).astype(np.int32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def run(cfg, params, tokens_BT, key=None):
+  return model.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key, all_layers=True)[0]
+
+
+@pytest.mark.parametrize(
+  'changes', [{}, {'norm': 'pre', 'attention': 'blocked'}, {'positions': 'sinusoids'}, {'scan': True}], ids=str
+)
+def test_every_layer_and_both_targets_equal_the_restatement(changes):
+  cfg = config(**changes)
+  params, tokens_BT = params_of(cfg), tokens(cfg)
+  features = run(cfg, params, tokens_BT)
+  readouts = model.readouts(cfg, params, features)
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  for b in range(B):
+    expected = reference.layers(exact, tokens_BT[b], cfg.norm, model.EPS, sinusoids=cfg.positions == 'sinusoids')
+    for layer in range(cfg.N):
+      for target in model.TARGETS:
+        z_TV = reference.scores(exact, expected[layer], layer, target)
+        log_p_TV = z_TV - np.log(np.exp(z_TV).sum(-1, keepdims=True))
+        for token in (0, 7):
+          given_BT = np.full((B, T), token, np.int32)
+          found_BT = model.readout_nll(cfg, readouts[layer], given_BT, target)
+          np.testing.assert_allclose(found_BT[b], -log_p_TV[:, token], rtol=1e-5, atol=1e-5)
+    last_TV = reference.scores(exact, expected[-1], cfg.N - 1, 'next')
+    np.testing.assert_allclose(model.logits(cfg, params, features)[b], last_TV, rtol=1e-5, atol=1e-5)
+  targets_BT = tokens(cfg, seed=1)
+  last_BT = model.readout_nll(cfg, readouts[-1], targets_BT, 'next')
+  np.testing.assert_allclose(model.nll(cfg, params, features, targets_BT), last_BT, rtol=1e-6)
+
+
+def test_each_layer_has_positions_of_its_own():
+  """Those of layer i reach the outputs from layer i on, at their own place of the window and (causally) behind it."""
+  cfg = config()
+  params, tokens_BT = params_of(cfg), tokens(cfg)
+  before = run(cfg, params, tokens_BT).layers
+  for i in range(cfg.N):
+    name = f'layer_{i:02d}'
+    moved = params | {name: params[name] | {'positions': params[name]['positions'].at[4].add(1.0)}}
+    after = run(cfg, moved, tokens_BT).layers
+    for layer in range(cfg.N + 1):
+      changed_T = np.abs(after[layer] - before[layer]).max((0, 2)) > 0
+      assert not changed_T[:4].any() and changed_T[4] == changed_T[4:].all() == (layer > i)
+
+
+@pytest.mark.parametrize(('variant', 'trained', 'used'), [('t12', 44, 41), ('t64', 235, 219)])
+def test_the_papers_counts_are_those_with_and_without_the_auxiliary_classifiers(variant, trained, used):
+  cfg = registry.config('character_transformer', variant)
+  params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
+  count = lambda tree: sum(leaf.size for leaf in jax.tree.leaves(tree))
+  positions = sum(params[f'layer_{i:02d}']['positions'].size for i in range(cfg.N))
+  assert positions == cfg.N * 512 * 512 and count(params['output']) == cfg.N * 2 * (512 + 1) * 256
+  kept = count(params['output'][f'layer_{cfg.N - 1:02d}']['next'])
+  everything = count(params)
+  assert round(everything / 1e6) == trained
+  assert round((everything - count(params['output']) + kept) / 1e6) == used
+  assert f'{everything:,}' in model.__doc__ and f'{everything - count(params["output"]) + kept:,}' in model.__doc__
+
+
+def test_dropout_is_in_attention_and_relu_alone():
+  """Of one layer whose attention and feed-forward network add nothing, dropout therefore changes nothing."""
+  cfg = config(N=1, dropout=0.5)
+  params, tokens_BT = params_of(cfg), tokens(cfg)
+  silent = {part: {**params['layer_00'][part], 'out': jax.tree.map(jnp.zeros_like, params['layer_00'][part]['out'])}
+            for part in ('attention', 'mlp')}  # fmt: skip
+  with_layer = lambda layer: params | {'layer_00': params['layer_00'] | layer}
+  last = lambda layer, key: np.asarray(run(cfg, with_layer(layer), tokens_BT, key).last_BTD)
+  keys = jax.random.key(2), jax.random.key(3)
+  np.testing.assert_array_equal(last(silent, keys[0]), last(silent, None))
+  for part in silent:
+    one = {part: silent[part]}
+    assert np.abs(last(one, keys[0]) - last(one, None)).max() > 1e-2
+    assert np.abs(last(one, keys[0]) - last(one, keys[1])).max() > 1e-2
+
+
+def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
+  cfg = config()
+  params = params_of(cfg)
+  with pytest.raises(InputError, match='13 tokens in a row, but the model has T = 12'):
+    run(cfg, params, tokens(cfg, (1, 13)))
+  options = dict(steps=20, key=jax.random.key(0), sampler=decode.Sampler(temperature=0.0))
+  prompt = tokens(cfg, (1, 5))
+  found = decode.generate(model, cfg, params, prompt, **options).tokens_BT[0]
+  text = list(prompt[0])
+  start = 0
+  for token in found:  # greedily; of a window that is full the last half is read again, with a token that came
+    start = len(text) - 6 if len(text) - start > 12 else start
+    window = np.pad(text[start:], (0, 12 - len(text) + start)).astype(np.int32)
+    scores = model.logits(cfg, params, run(cfg, params, window[None]))[0, len(text) - start - 1]
+    assert int(token) == int(np.argmax(scores))
+    text.append(int(token))
+
+
+def test_what_it_refuses():
+  for changes, message in (
+    ({'D': 15}, 'even and divisible'), ({'norm': 'none'}, 'model.norm'), ({'positions': 'none'}, 'model.positions'),
+    ({'dropout': 1.5}, 'model.dropout'),
+  ):  # fmt: skip
+    with pytest.raises(InputError, match=message):
+      config(**changes)
+  cfg = config()
+  packed = {'tokens_BT': tokens(cfg), 'documents_BT': np.zeros((B, T), np.int32)}
+  with pytest.raises(InputError, match='packed documents'):
+    model.apply(cfg, params_of(cfg), packed, model.init_state(cfg, B, T))
+  with pytest.raises(ValueError, match='all_layers'):
+    features, _ = model.apply(cfg, params_of(cfg), {'tokens_BT': tokens(cfg)}, ())
+    model.readouts(cfg, params_of(cfg), features)
