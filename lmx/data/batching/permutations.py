@@ -10,6 +10,9 @@ else its place in the order from 1 on; the same in the second from T + 1 on. SEP
 and are not predicted, as released. With `bidirectional` the second half of the rows read the text of the first from its
 end, and say so with `backward_B`.
 
+As released, spans begin at pieces that begin a word, and at punctuation and marks, and are chosen in the order of the
+text where a row is read from its end.
+
 Deviations: a segment that is too long loses tokens of B alone, and the choice of spans is new each epoch, where the
 release keeps it in its records.
 """
@@ -17,6 +20,7 @@ release keeps it in its records.
 from __future__ import annotations
 
 import dataclasses
+import string
 from typing import Any
 
 import numpy as np
@@ -98,7 +102,10 @@ class Permutations(Batches):
     super().__init__(split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=False)
     self._cfg, self._reuse, self.predictions = cfg, cfg.reuse or length // 2, _predictions(cfg, length)
     self._cls, self._sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
-    self._starts_word = tokenizer.starts_word if cfg.spans == 'released' else None
+    self._tokenizer, self._also_V = tokenizer, np.zeros(0, bool)
+    if cfg.spans == 'released':  # data_utils.py, _is_start_piece
+      pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+      self._also_V = np.asarray([piece[:1] == '<' or piece in {*string.punctuation} for piece in pieces])
     sentences = split.sentences if split.sentences is not None else split.offsets
     self._borders = np.asarray(sentences, np.int64)
     self._streams = batch_size // 2 if cfg.bidirectional else batch_size
@@ -136,7 +143,7 @@ class Permutations(Batches):
     function_T = np.zeros(self.length, bool)
     function_T[[cut, -2, -1]] = True
     row = dict(tokens_BT=tokens_T, types_BT=types_T, next_B=np.array(not follows, np.int32))
-    return row | self._predicted(tokens_T, function_T, random)
+    return row | self._predicted(tokens_T, function_T, backward, random)
 
   def _elsewhere(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
     """Where a random segment B begins: at the border of a sentence up to `last`, if there is one."""
@@ -144,14 +151,15 @@ class Permutations(Batches):
     return int(random.choice(known)) if known.size else int(random.integers(last + 1))
 
   def _predicted(
-    self, tokens_T: np.ndarray, function_T: np.ndarray, random: np.random.Generator
+    self, tokens_T: np.ndarray, function_T: np.ndarray, backward: bool, random: np.random.Generator
   ) -> dict[str, np.ndarray]:
     """order_BT, and what is predicted, of one row."""
     count, parts = self.predictions, (slice(0, self._reuse), slice(self._reuse, self.length))
     chosen_T, order_T = np.zeros(self.length, bool), np.zeros(self.length, np.int32)
     for part, wanted, base in zip(parts, (count - count // 2, count // 2), (0, self.length + 1), strict=True):
       n = part.stop - part.start
-      chosen_T[part] = self._chosen(tokens_T[part], wanted, random)
+      way = slice(None, None, -1 if backward else 1)
+      chosen_T[part] = self._chosen(tokens_T[part][way], wanted, random)[way]
       place = base + 1 + noise.order(n, self._cfg.chunk or n, random)
       order_T[part] = np.where(chosen_T[part] | function_T[part], place, base)
     at = np.flatnonzero(chosen_T & ~function_T)
@@ -163,5 +171,6 @@ class Permutations(Batches):
   def _chosen(self, tokens_T: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     if self._cfg.spans == 'single':
       return np.isin(np.arange(len(tokens_T)), random.permutation(len(tokens_T))[:count])
-    starts_T = self._starts_word(tokens_T) if self._starts_word else None
+    released = self._cfg.spans == 'released'
+    starts_T = self._tokenizer.starts_word(tokens_T) | self._also_V[tokens_T] if released else None
     return noise.spans(len(tokens_T), count, random, starts_T, context=self._cfg.context)

@@ -18,7 +18,7 @@ CLS, SEP = N, N + 1
 CFG = permutations.Config(predictions=10)
 TOKENIZER = types.SimpleNamespace(
   vocab_size=N + 2, cls_id=None, sep_id=None, token_id={'<cls>': CLS, '<sep>': SEP}.get,
-  starts_word=lambda ids: np.asarray(ids) % 3 == 0,
+  starts_word=lambda ids: np.asarray(ids) % 3 == 0, pieces=lambda ids: ['x'] * len(ids),
 )  # fmt: skip
 
 
@@ -122,6 +122,28 @@ def test_spans_are_as_many_as_asked_for_short_ones_more_often(starts):
   if starts:
     assert total / 100 > 0.75  # but for those drawn one by one at the end
   assert noise.spans(10, 10, noise.generator(0, 'x')).all()
+
+
+def test_released_spans_begin_at_words_punctuation_and_marks_in_the_order_of_the_text():
+  """Words here are of 100 tokens; the token after one that a span may begin with follows it in the text."""
+  pieces = ['x'] * TOKENIZER.vocab_size
+  pieces[::10], pieces[5::10] = [','] * len(pieces[::10]), ['<0x41>'] * len(pieces[5::10])
+  own = types.SimpleNamespace(**{
+    **vars(TOKENIZER), 'starts_word': lambda ids: np.asarray(ids) % 100 == 1, 'pieces': lambda ids: pieces,
+  })  # fmt: skip
+  split = Split('train', np.arange(N, dtype=np.uint32), np.array([0, N]), None, None, {'tokens': N})
+  cfg = dataclasses.replace(CFG, predictions=12)
+  batches = permutations.Permutations(split, B, 256, cfg=cfg, tokenizer=own, seed=0, train=True)
+  begins = []
+  for step in range(8):
+    batch = batches(step)
+    for b in range(B):
+      at = batch['positions_BP'][b][:6]  # those of the first part, which is contiguous text
+      tokens = np.sort(batch['tokens_BT'][b][at])
+      runs = np.split(tokens, np.flatnonzero(np.diff(tokens) > 1) + 1)
+      begins += [run[0] for run in runs if len(run) > 1]  # the others may have been drawn one by one at the end
+  kinds = np.asarray([[t % 100 == 1, t % 10 == 0, t % 10 == 5] for t in begins])
+  assert kinds.any(axis=1).mean() > 0.9 and (kinds.mean(axis=0)[1:] > 0.3).all(), kinds.mean(axis=0)
 
 
 def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
