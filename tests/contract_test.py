@@ -53,7 +53,11 @@ COUNTS = {  # without the names in HEADS; where a paper or its code prints the n
   ('transformer', 'big'): 213_147_648,
   ('transformer_xl', 'wt103_base'): 151_107_538,
   ('transformer_xl', 'enwik8_12l'): 41_055_436,
+  ('transformer_xl', 'enwik8_24l'): 277_231_820,  # 277M
+  ('transformer_xl', 'lm1b_base'): 466_962_290,  # 0.46B
+  ('transformer_xl', 'lm1b_large'): 838_078_062,  # 0.8B
   ('xlnet', 'base'): 116_718_336,
+  ('xlnet', 'large'): 360_268_800,
   ('sparse_transformer', 'enwik8'): 94_949_376,
   # Tay et al. 2019 print 44M, 29M, 11M, and 400K, 300K, 100K
   ('quaternion_transformer', 'base'): 44_103_680,
