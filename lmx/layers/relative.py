@@ -2,7 +2,8 @@
 
 Dai et al. 2019 (arXiv 1901.02860), section 3.2: the keys of a layer are made from [memory; x], the memory being the
 layer's inputs for the M positions before, without a gradient. Section 3.3: with d the distance from a query back to a
-key, the score is (q + u) · k + (q + v) · r(d), where r(d) = W_r R(d) and R are the sinusoids of Vaswani et al. 2017.
+key, the score is (q + u) · k + (q + v) · r(d), where r(d) = W_r R(d) and R are the sinusoids of Vaswani et al. 2017:
+the paper's terms (a) q · k, (b) q · r, (c) u · k and (d) v · r, of which (a, c) and (b, d) are one product each.
 
 The scores are made in lmx/layers/relative_dot.py. `RelativeAttention` takes the place of the self-attention of a
 `transformer.Block`; what all its layers share comes in the place of a mask, as a `Reach`. A memory is the layer's
