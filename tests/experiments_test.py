@@ -681,6 +681,7 @@ DATA_CHANGES: dict = {
   'scores': None,
   'detokenize': None,
   'special_tokens': None,
+  'marks': None,
   'vocabulary_splits': None,
   'reverse': None,
   'train_splits': None,

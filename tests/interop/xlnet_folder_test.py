@@ -172,7 +172,7 @@ def test_variants_are_recognised_by_their_sizes():
     ({}, {'transformer.layer.0.rel_attn.q': np.zeros((8, 4, 2), np.float32)},
      r'transformer.layer.0.rel_attn.q is \(8, 4, 2\), not \(8, 2, 4\)'),
     ({'n_layer': 1}, {}, 'unknown: transformer.layer.1'),
-    ({'architectures': ['XLNetForSequenceClassification']}, {}, 'XLNetForSequenceClassification, which is not read'),
+    ({'architectures': ['XLNetForTranslation']}, {}, 'XLNetForTranslation, which is not read'),
     ({'model_type': 'xlm'}, {}, 'model_type is "xlm"; did you mean "xlnet"'),
     ({'attn_type': 'uni'}, {}, "attn_type = 'uni'"),
     ({'ff_activation': 'relu'}, {}, "ff_activation = 'relu'"),
