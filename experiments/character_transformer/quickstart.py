@@ -5,10 +5,10 @@
   lmx train --config=experiments/character_transformer/quickstart.py:tiny --workdir=runs/tiny    does it run at all
 
 `fast`: 4 layers of 128, windows of 128, two predictions after every layer as in the paper; `alone`: the last layer
-predicts the next byte and nothing else is trained. Adam and normalisation before the layers, for 500 updates: with the
-paper's momentum SGD and normalisation after them, 6 layers know no more than how often each byte comes after 1,000. The
-corpus comes with Python itself, so no figure is published; see docs/results.md for those measured. loss.png shows the
-sum of all terms in training, and the last layer's next byte in validation.
+predicts the next byte and nothing else is trained. Adam and normalisation before the layers: with the paper's momentum
+SGD and normalisation after them, 6 layers know no more than how often each byte comes after 1,000 updates. The corpus
+comes with Python itself, so no figure is published; see docs/results.md for those measured. loss.png shows the sum of
+all terms in training, and the last layer's next byte in validation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def get_config(arg: str = ''):
       'batch_size': 16, 'length': 128, 'eval_batch_size': 64,
     },
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 1.0, 'schedule': 'cosine', 'warmup_steps': 50},
-    'train': {'steps': 500, 'eval_every': 250},
+    'train': {'steps': 1500, 'eval_every': 500},
     'evaluation': {'stride': 32},
     'samples': {'prompts': ('The method returns',), 'count': 1},
   }  # fmt: skip
