@@ -17,7 +17,7 @@ from lmx.errors import InputError
 
 TOKENIZER = types.SimpleNamespace(
   vocab_size=500, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, eos_id=None,
-  starts_word=lambda ids: np.asarray(ids) % 3 != 0,
+  starts_word=lambda ids: np.asarray(ids) % 3 != 0, pieces=lambda ids: ['x'] * len(ids),
 )  # fmt: skip
 
 
