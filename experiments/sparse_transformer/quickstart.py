@@ -7,7 +7,7 @@
 
 `fast` is the fixed pattern, both sets in every head: 4 layers of 128, stride 32, c = 8. `strided` and `dense` have as
 many parameters. `merge` (merged, alternate, heads) says how the two sets are taken. The corpus comes with Python
-itself, so no figure is published; see docs/results.md for those measured.
+itself, so no figure is published.
 """
 
 from __future__ import annotations
