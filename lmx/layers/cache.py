@@ -6,8 +6,12 @@ keys lie behind every real token's position, where the next tokens overwrite the
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax.numpy as jnp
 
+from lmx.errors import InputError
+from lmx.layers.masks import Look, from_batch
 from lmx.types import Array, Batch, State
 
 
@@ -35,3 +39,38 @@ def places(batch: Batch, state: State) -> tuple[Array, Array]:
     start_B = jnp.where(batch['reset_B'], 0, start_B)
   new = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else jnp.int32(T)
   return start_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None], start_B + new
+
+
+class Start(NamedTuple):
+  """What the layers of a model begin with.
+
+  Attributes:
+    look: which keys a query may look at.
+    layers: keys and values of each layer, None without a cache.
+    position_BT: position of each token, None for 0 .. T-1.
+    read_B: tokens read after these, None without a cache.
+  """
+
+  look: Look
+  layers: Any
+  position_BT: Array | None
+  read_B: Array | None
+
+
+def begin(name: str, batch: Batch, state: State) -> Start:
+  """Reads a batch by itself, or into a cache where there is one, every row at its own position.
+
+  Args:
+    name: of the model, for messages.
+    batch: tokens_BT; valid_BT, documents_BT with position_BT (packed documents), reset_B: all optional.
+    state: () or a cache of `empty`.
+
+  Raises:
+    InputError: packed documents together with a cache.
+  """
+  if not state:
+    return Start(from_batch(batch), None, batch.get('position_BT'), None)
+  if 'documents_BT' in batch or 'position_BT' in batch:
+    raise InputError(f'{name}: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
+  position_BT, read_B = places(batch, state)
+  return Start(Look(query_position_BT=position_BT), state['layers'], position_BT, read_B)

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import cache, embed, heads, masks, scaled_dot, transformer
+from lmx.layers import cache, embed, heads, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -167,13 +167,7 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'character_transformer: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  look, caches, position_BT, read_B = masks.from_batch(batch), None, batch.get('position_BT'), None
-  if state:
-    if 'documents_BT' in batch or 'position_BT' in batch:
-      raise InputError('character_transformer: packed documents (documents_BT, position_BT) cannot be read into a '
-                       'key/value cache')  # fmt: skip
-    position_BT, read_B = cache.places(batch, state)
-    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+  look, caches, position_BT, read_B = cache.begin('character_transformer', batch, state)
   x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   if cfg.positions == 'sinusoids':
     table_TD = jnp.asarray(embed.sinusoids(cfg.T, cfg.D, 'interleaved'))

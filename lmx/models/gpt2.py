@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -155,12 +155,7 @@ def apply(
   if T > cfg.T:
     raise InputError(f'gpt2: {T} tokens in a row, but the model has T = {cfg.T} positions')
   embed_key, layers_key = regularize.split(key, 2)
-  look, caches, position_BT, read_B = masks.from_batch(batch), None, batch.get('position_BT'), None
-  if state:
-    if 'documents_BT' in batch or 'position_BT' in batch:
-      raise InputError('gpt2: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
-    position_BT, read_B = cache.places(batch, state)
-    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+  look, caches, position_BT, read_B = cache.begin('gpt2', batch, state)
   x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   x_BTD = x_BTD + embed.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
   x_BTD = regularize.dropout(x_BTD, cfg.dropout_embedding, embed_key)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
-from lmx.layers import cache, embed, heads, masks, quaternion, regularize, transformer
+from lmx.layers import cache, embed, heads, quaternion, regularize, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True  # but for `causal=False`, which has neither a state nor a next token
@@ -97,14 +97,8 @@ def apply(
     InputError: packed documents together with a cache.
   """
   embed_key, layers_key = regularize.split(key, 2)
-  look, caches, position_BT, read_B, length = masks.from_batch(batch), None, batch.get('position_BT'), None, 0
-  if state:
-    if 'documents_BT' in batch or 'position_BT' in batch:
-      raise InputError('quaternion_text: packed documents (documents_BT, position_BT) cannot be read into a key/value '
-                       'cache')  # fmt: skip
-    position_BT, read_B = cache.places(batch, state)
-    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
-    length = caches[0][0].shape[1]
+  look, caches, position_BT, read_B = cache.begin('quaternion_text', batch, state)
+  length = caches[0][0].shape[1] if state else 0
   x_BTD = embed.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
   x_BTD, caches, seen = transformer.stack(
     quaternion.block(cfg, causal=cfg.causal),
