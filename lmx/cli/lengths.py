@@ -10,6 +10,7 @@ goes beyond `MOST` bytes is not run. The exponent is the slope of log(figure) ov
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,8 +76,7 @@ def exponent(lengths: Sequence[int], values: Sequence[float | None]) -> float | 
   points = [(math.log(t), math.log(x)) for t, x in zip(lengths, values, strict=True) if x]
   if len(points) < 2:
     return None
-  mean_t, mean_x = (sum(column) / len(points) for column in zip(*points, strict=True))
-  return sum((t - mean_t) * (x - mean_x) for t, x in points) / sum((t - mean_t) ** 2 for t, _ in points)
+  return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 def measure(lengths: Sequence[int], runs: int) -> list[dict[str, Any]]:

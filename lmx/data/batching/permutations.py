@@ -30,6 +30,7 @@ from lmx.data.batching.base import Batches, mark, sizes
 from lmx.errors import InputError, check_choice, check_least, check_share
 
 SPANS = ('released', 'paper', 'single')
+_PUNCTUATION = frozenset(string.punctuation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Permutations(Batches):
     self._tokenizer, self._also_V = tokenizer, np.zeros(0, bool)
     if cfg.spans == 'released':  # data_utils.py, _is_start_piece
       pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-      self._also_V = np.asarray([piece[:1] == '<' or piece in {*string.punctuation} for piece in pieces])
+      self._also_V = np.asarray([piece[:1] == '<' or piece in _PUNCTUATION for piece in pieces])
     sentences = split.sentences if split.sentences is not None else split.offsets
     self._borders = np.asarray(sentences, np.int64)
     self._streams = batch_size // 2 if cfg.bidirectional else batch_size
