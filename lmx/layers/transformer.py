@@ -332,6 +332,11 @@ def init_block(block: Block, width: int, key: Array, look: Any = WHOLE) -> Param
 
   `look` is of one token, where the block's attention takes another kind than `Look`.
   """
+  return _drawn(block, width, key, look)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))  # so that blocks alike are traced once
+def _drawn(block: Block, width: int, key: Array, look: Any) -> Params:
   x_BTD = jnp.zeros((1, 1, width), block.dtype)
   return block.init(key, x_BTD, look, source=x_BTD if block.cross else None)['params']
 

@@ -107,6 +107,7 @@ EPS = 1e-6  # of layer normalisation, released code
 _NOWHERE = 2**30  # position of padding, beyond every cache
 
 
+@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
 def _block(cfg: Config, i: int) -> transformer.Block:
   kinds: dict[str, Callable[..., Any]] = {
     'F': transformer.SelfAttention,

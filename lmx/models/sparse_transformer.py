@@ -119,6 +119,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @functools.cache  # so that layers alike are traced once
+@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
 def _block(cfg: Config, i: int) -> transformer.Block:
   """Layer i."""
   one = 0.125 if cfg.init == 'paper' else 0.125**0.5  # section 6

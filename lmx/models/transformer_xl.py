@@ -163,6 +163,7 @@ def _tables(cfg: Config) -> adaptive.Sizes:
   )  # fmt: skip
 
 
+@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
 def _block(cfg: Config) -> transformer.Block:
   farthest = None if not cfg.same_length else cfg.M - (cfg.fidelity == 'pytorch')
   attention = functools.partial(

@@ -101,6 +101,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
 def _block(cfg: Config) -> transformer.Block:
   return transformer.Block(
     heads=cfg.H,
