@@ -41,7 +41,7 @@ def _dropout(embedding: float, hidden: float, output: float) -> dict[str, float]
 def _recipe(kind: str, recipe: str) -> dict[str, Any]:
   if recipe == 'modern':
     return {
-      'model': {'tied': True, 'init_scale': 0.08, **_dropout(0.3, 0.3, 0.4)},
+      'model': {'tied': True, **_dropout(0.3, 0.3, 0.4)},
       'objective': {'smoothing': 0.1},
       'data': {'batch_size': 64},
       'optim': {
