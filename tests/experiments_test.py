@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import common
+from experiments import common, spaces
 from lmx import config, objectives, state, step
 from lmx.data import batching, pipeline, sources, subword_tokenizers, tokenizers
 from lmx.data import corpus as corpora
@@ -186,7 +186,8 @@ def test_tiny_needs_nothing_but_a_laptop(path):
 @pytest.mark.parametrize('path', FILES)
 def test_sweep_points_build(path):
   seen, built = set(), set()
-  for point in module(path).sweep():
+  points = spaces.points(module(path).sweep())
+  for point in points:
     overrides = [f'{key}={value}' for key, value in point.items()]
     loaded = config.load(path, overrides)
     flat = config.flatten(loaded)
@@ -196,7 +197,7 @@ def test_sweep_points_build(path):
       build_abstractly(run)
     built.add((run.model, run.data))
     seen.add(config.digest(loaded))
-  assert len(seen) == len(list(module(path).sweep())) > 1, f'{path}: two points are one run'
+  assert len(seen) == len(points) > 1, f'{path}: two points are one run'
 
 
 @pytest.mark.parametrize('path', FILES)

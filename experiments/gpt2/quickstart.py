@@ -10,7 +10,7 @@ own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, spaces
 
 VARIANTS = ('fast', 'full', 'tiny')
 TABLE: list[common.Row] = []  # no paper measures this corpus
@@ -58,4 +58,6 @@ def get_config(arg: str = ''):
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 2e-3, 4e-3], optim__weight_decay=[0.01, 0.1])
+  return spaces.space(
+    optim__lr=spaces.log_range(5e-4, 8e-3), optim__weight_decay=spaces.log_range(1e-3, 0.3), optim__b2=[0.95, 0.99]
+  )

@@ -11,7 +11,7 @@ Option after the variant: `:fast,cell=gru` (lstm, gru, rnn).
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, spaces
 
 VARIANTS = ('fast', 'full', 'tiny')
 TABLE: list[common.Row] = []  # no paper measures this corpus
@@ -54,4 +54,4 @@ def get_config(arg: str = ''):
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 2e-3, 4e-3], model__dropout=[0.2, 0.35, 0.5])
+  return spaces.space(optim__lr=spaces.log_range(5e-4, 1e-2), model__dropout=spaces.linear_range(0.1, 0.6))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import common, spaces
 
 VARIANTS = ('small', 'base', 'tiny')
 TABLE: list[common.Row] = []  # texts of yours
@@ -49,4 +49,8 @@ def get_config(arg: str = ''):
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3], model__dropout=[0.1, 0.3])
+  return spaces.space(
+    optim__lr=spaces.log_range(3e-4, 3e-3),
+    model__dropout=spaces.linear_range(0.0, 0.4),
+    objective__smoothing=[0.0, 0.1],
+  )

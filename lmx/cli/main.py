@@ -80,7 +80,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
       _module(name).add_arguments(command)
   if argv and not argv[0].startswith('-') and argv[0] not in COMMANDS:
     raise InputError(f'unknown command "{argv[0]}"{nearest(argv[0], COMMANDS)}')
-  rest, overrides = _split(argv)
+  rest, overrides = split_overrides(argv)
   args, unknown = parser.parse_known_args(rest)
   if args.command is None:
     parser.print_help()
@@ -97,8 +97,8 @@ def _module(command: str) -> ModuleType:
   return importlib.import_module(f'lmx.cli.{command}{"_" if keyword.iskeyword(command) else ""}')
 
 
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-  """Takes the `--config.` overrides out of the arguments."""
+def split_overrides(argv: list[str]) -> tuple[list[str], list[str]]:
+  """The arguments without the `--config.` overrides, and these as 'section.key=value'. InputError: one has no value."""
   rest: list[str] = []
   overrides: list[str] = []
   words = iter(argv)

@@ -1,0 +1,279 @@
+"""The memory of a sweep, kept by Optuna: which trials there are, what each is of, and who works on it.
+
+All N trials are put down at the beginning, so that there are never more, and each is taken from there by one worker
+alone. A trial whose worker is gone is taken over under its own number: it keeps its parameters and work directory.
+A worker is gone if it was on this machine and in this work directory, which only one sweep holds; one elsewhere, if
+its pulse has not changed for a while by our own clock, since the clocks of machines may differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import socket
+import time
+import urllib.parse
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments import spaces
+from lmx import fields
+from lmx.errors import InputError
+
+SAMPLERS = ('grid', 'random', 'tpe')
+PRUNERS = ('none', 'asha', 'hyperband', 'median')
+Axes = dict[str, spaces.Range | tuple[str, ...]]  # key -> range, or texts of values
+
+
+def load() -> Any:
+  """Optuna, without its log and its notes on what is new in it."""
+  try:
+    import optuna
+  except ImportError:
+    raise InputError('a sweep needs Optuna: install the extra, pip install "lmx[sweep]"') from None
+  optuna.logging.set_verbosity(optuna.logging.WARNING)
+  warnings.filterwarnings('ignore', category=optuna.exceptions.ExperimentalWarning)
+  return optuna
+
+
+def text(value: Any) -> str:
+  """A value as `--config.key=...` takes it: a text that would be read as something else stands in quotes."""
+  return value if isinstance(value, str) and fields.parse(value) == value else repr(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+  """Where a sweep looks.
+
+  Attributes:
+    axes: what each key may be.
+    points: the points of a grid, in its order; () if there are ranges.
+  """
+
+  axes: Axes
+  points: tuple[dict[str, str], ...] = ()
+
+  @classmethod
+  def of(cls, found: spaces.Space | Iterable[dict[str, Any]], fixed: Sequence[str] = ()) -> Search:
+    """From what `sweep()` gave, without the keys that are `fixed` otherwise."""
+    if isinstance(found, spaces.Space) and any(isinstance(axis, spaces.Range) for axis in found.values()):
+      axes: Axes = {
+        key: axis if isinstance(axis, spaces.Range) else tuple(dict.fromkeys(map(text, axis)))
+        for key, axis in found.items() if key not in fixed
+      }  # fmt: skip
+      return cls._checked(cls(axes))
+    points = [{k: text(v) for k, v in point.items() if k not in fixed} for point in spaces.points(found)]
+    points = [dict(pairs) for pairs in dict.fromkeys(tuple(point.items()) for point in points)]
+    keys = dict.fromkeys(key for point in points for key in point)
+    axes = {key: tuple(dict.fromkeys(point[key] for point in points if key in point)) for key in keys}
+    return cls._checked(cls(axes, tuple(points)))
+
+  @staticmethod
+  def _checked(search: Search) -> Search:
+    if not search.axes:
+      raise InputError('nothing is left to search: every key of the sweep() is given by --config.* or by --seeds')
+    return search
+
+  def check(self, sampler: str, trials: int) -> None:
+    """Raises InputError if the sampler cannot walk this space so many times."""
+    ranges = [key for key, axis in self.axes.items() if isinstance(axis, spaces.Range)]
+    if sampler == 'grid' and ranges:
+      raise InputError(f'--sampler=grid: {", ".join(ranges)} may be anything in a range; use random or tpe')
+    if sampler == 'grid' and trials > len(self.points):
+      raise InputError(f'--trials={trials}: the grid of this config has {len(self.points)} points')
+    if sampler != 'grid' and any(point.keys() != self.axes.keys() for point in self.points):
+      raise InputError(f'--sampler={sampler}: the points of this sweep() differ in their keys; use grid')
+
+
+@dataclasses.dataclass(frozen=True)
+class Here:
+  """This process, as other sweeps see it: `place` is its machine and work directory, `session` itself."""
+
+  place: str
+  session: str
+
+  @classmethod
+  def of(cls, workdir: pathlib.Path) -> Here:
+    return cls(f'{socket.gethostname()}-{uuid.getnode():x}:{workdir.absolute()}', uuid.uuid4().hex)
+
+
+class Store:
+  """A study in its storage."""
+
+  def __init__(self, url: str, name: str, direction: str, sampler: str, seed: int, here: Here, stale: float):
+    """Opens it, or makes it.
+
+    Args:
+      url: 'journal:FILE', or what SQLAlchemy takes; '' keeps it in memory.
+      name: of the study.
+      direction: 'minimize' or 'maximize'.
+      sampler: one of SAMPLERS.
+      seed: of the sampler.
+      here: this process.
+      stale: seconds after which a worker elsewhere without a pulse is gone.
+    """
+    self.optuna = load()
+    self.url, self.sampler, self.seed, self.here, self.stale = url, sampler, seed, here, stale
+    self.shared = not url.startswith(('journal:', 'sqlite:')) and bool(url)
+    self.storage = self.optuna.storages.get_storage(self._storage())
+    make: Callable = self.optuna.create_study
+    self.made = True
+    try:
+      self.study = make(storage=self.storage, study_name=name, direction=direction, load_if_exists=False)
+    except self.optuna.exceptions.DuplicatedStudyError:
+      self.study, self.made = make(storage=self.storage, study_name=name, load_if_exists=True), False
+    self.id = self.storage.get_study_id_from_name(name)
+    self._pulses: dict[int, tuple[Any, float]] = {}
+
+  def _storage(self, attempts: int = 3) -> Any:
+    storages = self.optuna.storages
+    if not self.url:
+      return storages.InMemoryStorage()
+    if self.url.startswith('journal:'):
+      file = self.url.removeprefix('journal:')
+      guard = storages.journal.JournalFileSymlinkLock(file, grace_period=10)
+      return storages.JournalStorage(storages.journal.JournalFileBackend(file, lock_obj=guard))
+    options: dict = {'connect_args': {'timeout': 60}} if self.url.startswith('sqlite') else {'pool_pre_ping': True}
+    try:
+      return storages.RDBStorage(self.url, engine_kwargs=options)
+    except Exception as error:  # SQLAlchemy's and each driver's own
+      if attempts > 1 and type(error).__name__ in ('IntegrityError', 'ProgrammingError'):
+        time.sleep(2)  # another machine has made the tables in this moment
+        return self._storage(attempts - 1)
+      said = hidden(f'{type(error).__name__}: {error}', self.url).strip()
+      raise InputError(f'--storage={hidden(self.url, self.url)} cannot be used ({said})') from None
+
+  def settle(self, settings: Mapping[str, Any]) -> None:
+    """Keeps the settings with the study. Raises InputError if it was made with others."""
+    kept = self.study.user_attrs.get('settings')
+    if kept is None:
+      self.study.set_user_attr('settings', dict(settings))
+      return
+    lines = [f'  {k}: {kept.get(k)!r} there, {v!r} now' for k, v in settings.items() if kept.get(k) != v]
+    if lines:
+      raise InputError('the study was begun with other settings; choose another --workdir (and --study), or set back:\n'
+                       + '\n'.join(lines))  # fmt: skip
+
+  def fill(self, trials: int, search: Search) -> None:
+    """Puts trials down until there are `trials`."""
+    count = len(self.trials())
+    if self.shared and not self.made:  # another machine may be doing so
+      before = -1
+      while before < count < trials:
+        time.sleep(3)
+        before, count = count, len(self.trials())
+    for number in range(count, trials):
+      self.study.enqueue_trial(search.points[number] if self.sampler == 'grid' else {})
+
+  def trials(self, *states: str) -> list[Any]:
+    """The trials as Optuna has them ('WAITING', 'RUNNING', 'COMPLETE', 'PRUNED', 'FAIL'), by number."""
+    wanted = tuple(self.optuna.trial.TrialState[state] for state in states) or None
+    return sorted(self.study.get_trials(deepcopy=False, states=wanted), key=lambda trial: trial.number)
+
+  def claim(self, trials: int, mine: set[int]) -> Any:
+    """A trial that waits, or whose worker is gone, as Optuna's Trial; None if there is none now.
+
+    Args:
+      trials: numbers from here on are left alone.
+      mine: numbers that this process works on.
+    """
+    state = self.optuna.trial.TrialState
+    for frozen in self.trials('WAITING', 'RUNNING'):
+      left = frozen.state == state.RUNNING
+      if frozen.number >= trials or frozen.number in mine or left and not self._gone(frozen):
+        continue
+      number = self.storage.get_trial_id_from_study_id_trial_number(self.id, frozen.number)
+      try:
+        if left:
+          self.storage.set_trial_state_values(number, state=state.WAITING)
+        if not self.storage.set_trial_state_values(number, state=state.RUNNING):
+          continue  # another was faster
+      except self.optuna.exceptions.UpdateFinishedTrialError:
+        continue
+      self.study.sampler, self.study.pruner = self._sampler(frozen.number), self.optuna.pruners.NopPruner()
+      trial = self.optuna.trial.Trial(self.study, number)
+      trial.set_user_attr('worker', dataclasses.asdict(self.here))
+      if left and self.shared and not self._alone(number):
+        continue
+      return trial
+    return None
+
+  def _alone(self, number: int) -> bool:
+    """Whether no other machine has taken over the same trial in the same moment: the last to say so has it."""
+    time.sleep(2)
+    return self.storage.get_trial(number).user_attrs['worker']['session'] == self.here.session
+
+  def _gone(self, frozen: Any) -> bool:
+    """Whether nobody works on a running trial."""
+    worker = frozen.user_attrs.get('worker', {})
+    if worker.get('session') == self.here.session:
+      return False  # `_alone` has given it to another, who has not said so yet
+    if worker.get('place') == self.here.place or not self.shared and not worker:
+      return True
+    pulse, now = (worker.get('session'), frozen.user_attrs.get('pulse')), time.monotonic()
+    if self._pulses.get(frozen.number, (None, 0.0))[0] != pulse:
+      self._pulses[frozen.number] = (pulse, now)
+    # One that was taken and whose worker has not said so within seconds was left in that moment.
+    return now - self._pulses[frozen.number][1] > (self.stale if worker else min(10.0, self.stale))
+
+  def _sampler(self, number: int) -> Any:
+    """The sampler of trial `number`: its draws depend on the seed, the number and what is known, not on kills."""
+    seed = (1_000_003 * self.seed + number) % 2**32
+    if self.sampler == 'tpe':
+      return self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    return self.optuna.samplers.RandomSampler(seed=seed)
+
+  def parameters(self, trial: Any, search: Search) -> dict[str, str]:
+    """The parameters of a trial as texts for the command line; they are drawn once."""
+    keys = search.points[trial.number] if self.sampler == 'grid' else search.axes
+    return {key: _suggest(trial, key, search.axes[key]) for key in keys}
+
+  def pruner(self, kind: str, first: int, last: int, reduction: int) -> Any:
+    """The pruner `kind` of PRUNERS for figures that come from step `first` on, to step `last` (0: not known)."""
+    pruners = self.optuna.pruners
+    if kind == 'asha':
+      return pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=reduction)
+    if kind == 'hyperband':
+      return pruners.HyperbandPruner(min_resource=first, max_resource=last or 'auto', reduction_factor=reduction)
+    if kind == 'median':
+      return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=first - 1)
+    return pruners.NopPruner()
+
+  def tell(self, number: int, state: str, value: float | None = None) -> None:
+    """Ends a trial as 'COMPLETE' with its value, as 'PRUNED' or as 'FAIL'."""
+    self.study.tell(number, value, state=self.optuna.trial.TrialState[state])
+
+  def importances(self) -> tuple[str, dict[str, float]]:
+    """How much each key matters to the value: by fANOVA where scikit-learn is installed, else by PED-ANOVA."""
+    done = [trial for trial in self.trials('COMPLETE') if math.isfinite(trial.value)]
+    if len(done) < 4 or len({trial.value for trial in done}) < 2:
+      return '', {}
+    importance = self.optuna.importance
+    try:
+      name, evaluator = 'fANOVA', importance.FanovaImportanceEvaluator(seed=0)
+    except ImportError:
+      name, evaluator = 'PED-ANOVA', importance.PedAnovaImportanceEvaluator()
+    found = importance.get_param_importances(self.study, evaluator=evaluator)
+    return name, {key: value for key, value in found.items() if math.isfinite(value)}
+
+
+def _suggest(trial: Any, key: str, axis: spaces.Range | tuple[str, ...]) -> str:
+  if not isinstance(axis, spaces.Range):
+    return trial.suggest_categorical(key, axis)
+  whole = isinstance(axis.low, int) and isinstance(axis.high, int)
+  suggest = trial.suggest_int if whole else trial.suggest_float
+  return repr(suggest(key, axis.low, axis.high, log=axis.log))
+
+
+def hidden(words: str, url: str) -> str:
+  """The words with the password of the URL as ***."""
+  try:
+    password = urllib.parse.urlsplit(url).password
+  except ValueError:
+    password = url.partition('://')[2].rpartition('@')[0].partition(':')[2]
+  for secret in (password, urllib.parse.unquote(password or '')):
+    words = words.replace(secret, '***') if secret else words
+  return words

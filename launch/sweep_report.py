@@ -1,0 +1,198 @@
+"""What a sweep leaves behind: table.md, trials.csv, best.json, parallel.png and importance.png."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments import spaces
+from launch import study, trials
+
+STATES = {'COMPLETE': 'done', 'PRUNED': 'pruned', 'FAIL': 'failed', 'RUNNING': 'running', 'WAITING': 'waiting'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One trial. `rank` is that among those that are done, 0 for others; `value` of a pruned one is its last."""
+
+  rank: int
+  number: int
+  state: str
+  value: float | None
+  spread: float | None
+  step: int
+  seconds: float
+  parameters: Mapping[str, str]
+  error: str
+
+
+def rows(store: study.Store, plan: trials.Plan, count: int) -> list[Row]:
+  """The trials: those that are done by rank, then the others by number."""
+  sign = 1 if plan.metric.direction == 'minimize' else -1
+  found = [trial for trial in store.trials() if trial.number < count]
+  done = sorted((t for t in found if t.state.name == 'COMPLETE'), key=lambda t: (sign * t.value, t.number))
+  ranks = {trial.number: rank for rank, trial in enumerate(done, start=1)}
+  return [_row(trial, ranks.get(trial.number, 0)) for trial in [*done, *(t for t in found if t not in done)]]
+
+
+def _row(trial: Any, rank: int) -> Row:
+  attrs, last = trial.user_attrs, trial.intermediate_values.get(trial.last_step)
+  state = trial.state.name
+  return Row(
+    rank=rank, number=trial.number, state=state, value=trial.value if rank else last, spread=attrs.get('spread'),
+    step=attrs.get('step', trial.last_step or 0), seconds=attrs.get('seconds', 0.0),
+    parameters={key: str(value) for key, value in trial.params.items()},
+    error=' '.join(attrs.get('error', '').split()),
+  )  # fmt: skip
+
+
+def _cells(row: Row, keys: Sequence[str], number: str = '.6g') -> list[str]:
+  figures = ['' if x is None else format(x, number) for x in (row.value, row.spread)]
+  return [str(row.rank or ''), f'{row.number:04d}', *(row.parameters.get(key, '') for key in keys), *figures,
+          str(row.step), STATES[row.state], f'{row.seconds:.1f}']  # fmt: skip
+
+
+def _short(text: str) -> str:
+  """A number in six digits, what is none as it is."""
+  number = _number(text)
+  return text if number is None or len(text) <= 8 else f'{number:.6g}'
+
+
+def write(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, command: str) -> None:
+  """Writes table.md, trials.csv and, once a trial is done whose work directory is on this machine, best.json."""
+  keys = sorted({key for row in found for key in row.parameters})
+  names = ['rank', 'trial', *keys, plan.metric.name, 'spread', 'step', 'state', 'seconds']
+  file = io.StringIO()
+  writer = csv.writer(file, lineterminator='\n')
+  writer.writerow([*names, 'error'])
+  writer.writerows([*_cells(row, keys, '.17g'), row.error] for row in found)
+  _replace(folder / 'trials.csv', file.getvalue())
+  counts = ', '.join(f'{sum(row.state == state for row in found)} {name}' for state, name in STATES.items())
+  over = f', mean of {plan.seeds} seeds and standard deviation' if plan.seeds > 1 else ''
+  where = '' if plan.metric.final else ' on the validation split'
+  lines = [f'# {plan.config}', '', f'{plan.metric.name}{where} ({plan.metric.direction}d{over}); {counts}.', '',
+           '```', command, '```', '', '| ' + ' | '.join(names) + ' |', '|' + '---|' * len(names)]  # fmt: skip
+  lines += ['| ' + ' | '.join(_escaped(_short(cell)) for cell in _cells(row, keys)) + ' |' for row in found]
+  errors = [f'* {row.number:04d}: {row.error}' for row in found if row.error]
+  lines += ['', 'What failed:', '', *errors] if errors else []
+  _replace(folder / 'table.md', '\n'.join(lines) + '\n')
+  best = _best(found, plan)
+  if best is not None:
+    _replace(folder / 'best.json', (best / 'config.json').read_text())
+
+
+def _best(found: Sequence[Row], plan: trials.Plan) -> pathlib.Path | None:
+  """The work directory of the best trial, if it is here."""
+  runs = [plan.runs(row.number)[0] for row in found if row.rank == 1]
+  return runs[0] if runs and (runs[0] / 'config.json').exists() else None
+
+
+def _escaped(cell: str) -> str:
+  return cell.replace('|', '\\|').replace('\n', ' ')
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+  part = path.with_name(path.name + '.part')
+  part.write_text(text)
+  os.replace(part, path)
+
+
+def summary(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan) -> str:
+  """The best three, and where everything is."""
+  lines = [f'  {row.value:12.6g}  trial {row.number:04d}  ' + ' '.join(f'{k}={_short(v)}' for k, v in
+           row.parameters.items()) for row in found if 1 <= row.rank <= 3]  # fmt: skip
+  lines = [f'{plan.metric.name}, best first:', *lines] if lines else ['no trial is done']
+  if lines[1:] and _best(found, plan) is None:
+    lines.append('the best trial ran on another machine: best.json is there')
+  elif lines[1:]:
+    lines.append(f'train it again: lmx train --config={folder / "best.json"} --workdir=...')
+  return '\n'.join([*lines, f'the table and the plots are in {folder}'])
+
+
+def draw(
+  folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, search: study.Search, store: study.Store
+) -> None:
+  """Draws parallel.png, and importance.png once there are four trials that differ."""
+  shown = [row for row in found if row.value is not None and math.isfinite(row.value)]
+  if not any(row.rank for row in shown):
+    return
+  from matplotlib import figure as figures
+
+  picture = figures.Figure(figsize=(2 + 2 * len(search.axes), 4.5), layout='constrained')
+  _parallel(picture, shown, plan, search.axes)
+  picture.savefig(folder / 'parallel.png', dpi=120)
+  name, importances = store.importances()
+  if importances:
+    picture = figures.Figure(figsize=(6, 1.2 + 0.4 * len(importances)), layout='constrained')
+    axes, ordered = picture.subplots(), sorted(importances.items(), key=lambda item: item[1])
+    axes.barh([key for key, _ in ordered], [value for _, value in ordered], color='tab:blue')
+    axes.set_xlabel(f'importance for {plan.metric.name} ({name})')
+    picture.savefig(folder / 'importance.png', dpi=120)
+
+
+def _parallel(picture: Any, shown: Sequence[Row], plan: trials.Plan, axes: study.Axes) -> None:
+  """A vertical scale for each key and one for the metric; a line for each trial, grey where it was pruned."""
+  from matplotlib import colormaps
+
+  panel = picture.subplots()
+  scales = [_Scale(key, [row.parameters[key] for row in shown if key in row.parameters], axes[key]) for key in axes]
+  done = [row for row in shown if row.rank]
+  scales.append(_Scale(plan.metric.name, [repr(row.value) for row in done], None))
+  colours = colormaps['viridis_r']
+  for row in sorted(shown, key=lambda row: -row.rank):
+    cells = [row.parameters.get(scale.name) for scale in scales[:-1]] + [repr(row.value) if row.rank else None]
+    places = [(x, scale.place(cell)) for x, (scale, cell) in enumerate(zip(scales, cells, strict=True)) if cell]
+    colour = colours(1 - (row.rank - 1) / max(1, len(done) - 1)) if row.rank else '0.8'
+    width, layer = (2.5 if row.rank == 1 else 1), (2 if row.rank else 0)
+    panel.plot(*zip(*places, strict=True), color=colour, linewidth=width, zorder=layer)
+  for x, scale in enumerate(scales):
+    panel.axvline(x, color='0.3', linewidth=0.8, zorder=3)
+    for label, y in scale.ticks():
+      panel.text(x + 0.02, y, label, fontsize=8, va='center', zorder=4)
+  panel.set_xticks(range(len(scales)), [scale.name for scale in scales])
+  panel.set_yticks([])
+  panel.set_xlim(-0.1, len(scales) - 0.6)
+  panel.set_title(f'{len(done)} trials done, {len(shown) - len(done)} stopped early (grey)', fontsize=10)
+
+
+class _Scale:
+  """Where a value stands between 0 and 1: a number by its size or its logarithm, anything else by turn."""
+
+  def __init__(self, name: str, texts: Sequence[str], axis: spaces.Range | tuple[str, ...] | None):
+    self.name, self.log = name, isinstance(axis, spaces.Range) and axis.log
+    numbers = [_number(text) for text in texts]
+    self.numeric = bool(texts) and all(number is not None for number in numbers)
+    given = axis is None or isinstance(axis, spaces.Range)  # a Range is a tuple too
+    self.names = [str(name) for name in (sorted(set(texts)) if given else axis or ())]
+    self.low, self.high = 0.0, float(max(1, len(self.names) - 1))
+    if self.numeric:
+      sizes = [self._size(text) for text in texts]
+      self.low, self.high = min(sizes), max(sizes)
+
+  def _size(self, text: str) -> float:
+    number = _number(text) or 0.0
+    return math.log(number) if self.log else number
+
+  def place(self, text: str) -> float:
+    at = self._size(text) if self.numeric else float(self.names.index(text))
+    return 0.5 if self.high == self.low else (at - self.low) / (self.high - self.low)
+
+  def ticks(self) -> list[tuple[str, float]]:
+    if not self.numeric:
+      return [(name, self.place(name)) for name in self.names]
+    sizes = [self.low, (self.low + self.high) / 2, self.high] if self.high > self.low else [self.low]
+    values = [math.exp(size) if self.log else size for size in sizes]
+    return [(format(value, '.4g'), self.place(repr(value))) for value in values]
+
+
+def _number(text: str) -> float | None:
+  try:
+    return float(text)
+  except ValueError:
+    return None
