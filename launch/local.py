@@ -4,7 +4,9 @@
 
 Every process gets LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID. With --devices=N each has N simulated CPU
 devices; with 0 (the default) it has the devices that JAX finds. SIGINT and SIGTERM go on to every process. If one
-fails the others are stopped, and the exit code is that of the first failure. Imports no JAX.
+fails the others are stopped, and the exit code is that of the first failure. With --restarts=N all are started again,
+up to N times, when the first to end had saved and left (exit code 75) or was killed by a signal, unless the signal was
+sent to the launcher. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
+
+from launch import command as command_lib
 
 PROGRAM = (sys.executable, '-m', 'lmx.cli.main')
 
@@ -50,7 +53,11 @@ def environment(process: int, processes: int, devices: int, port: int) -> dict[s
 
 
 def run(
-  command: Sequence[str], environments: Sequence[Mapping[str, str]], *, grace: float = 30.0
+  command: Sequence[str],
+  environments: Sequence[Mapping[str, str]],
+  *,
+  grace: float = 30.0,
+  told: Callable[[], None] = lambda: None,
 ) -> int:
   """Runs `command` once per environment and returns the exit code of the first failure, 0 if there is none.
 
@@ -58,12 +65,14 @@ def run(
     command: program and arguments, the same for all.
     environments: what each process gets in addition to this process's environment.
     grace: seconds between SIGTERM and SIGKILL when the others are stopped.
+    told: called when SIGINT or SIGTERM comes.
   """
   children: list[subprocess.Popen] = []
   pumps: list[threading.Thread] = []
 
   def forward(number, frame):
     del frame
+    told()
     for child in children:
       _signal(child, number)
 
@@ -80,7 +89,8 @@ def run(
       )
       children.append(child)
       if child.stdout is not None:
-        pumps.append(threading.Thread(target=_pump, args=(child.stdout, number), daemon=True))
+        mark = f'[{number}] '
+        pumps.append(threading.Thread(target=command_lib.pump, args=(child.stdout, mark), daemon=True))
         pumps[-1].start()
     code = _wait(children, grace)
     for pump in pumps:
@@ -93,12 +103,24 @@ def run(
       signal.signal(number, handler)
 
 
-def _pump(lines: IO[bytes], number: int) -> None:
-  for line in lines:
-    # One write for the whole line: where output is not buffered (PYTHONUNBUFFERED), print would write its end apart,
-    # and another process's line could come between.
-    sys.stdout.write(f'[{number}] {line.decode(errors="replace").rstrip()}\n')
-    sys.stdout.flush()
+def run_again(
+  command: Sequence[str], environments: Callable[[], Sequence[Mapping[str, str]]], restarts: int, *, grace: float = 30.0
+) -> int:
+  """`run`, and again up to `restarts` times while it ends so that a restart is wanted; returns the last exit code.
+
+  Args:
+    command: as in `run`.
+    environments: gives those of a start; called for each, since a port may be taken by then.
+    restarts: how often to begin again.
+    grace: as in `run`.
+  """
+  stopped: list[bool] = []
+  for left in range(restarts, -1, -1):
+    code = run(command, environments(), grace=grace, told=lambda: stopped.append(True))
+    if stopped or not left or not command_lib.restartable(code):
+      break
+    print(f'launch.local: ended with {code}; starting again ({left} left)', file=sys.stderr, flush=True)
+  return code
 
 
 def _signal(child: subprocess.Popen, number: int) -> None:
@@ -129,6 +151,7 @@ def _wait(children: Sequence[subprocess.Popen], grace: float) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
+  own, words = command_lib.split(argv)
   parser = argparse.ArgumentParser(
     prog='python -m launch.local',
     description=__doc__,
@@ -138,22 +161,25 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument('--devices', type=int, default=0, help='simulated CPU devices of each, 0 for the real ones')
   parser.add_argument('--port', type=int, default=0, help='of process 0, 0 for a free one')
   parser.add_argument('--grace', type=float, default=30.0, help='seconds from SIGTERM to SIGKILL')
+  parser.add_argument('--restarts', type=int, default=0, help='times to start all again after exit code 75 or a kill')
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
-  parser.add_argument('command', nargs='*', help='what follows `lmx`, after --')
-  args = parser.parse_args(argv)
-  if args.processes < 1 or args.devices < 0:
-    parser.error('--processes must be at least 1 and --devices at least 0')
-  if not args.command:
+  args = parser.parse_args(own)
+  if args.processes < 1 or args.devices < 0 or args.restarts < 0:
+    parser.error('--processes must be at least 1, --devices and --restarts at least 0')
+  if not words:
     parser.error('nothing to run: put the lmx command after --, for example -- train --config=...')
-  command = [*PROGRAM, *args.command]
-  port = args.port or free_port()
-  environments = [environment(p, args.processes, args.devices, port) for p in range(args.processes)]
+  command = [*PROGRAM, *words]
+
+  def environments() -> list[dict[str, str]]:
+    port = args.port or free_port()
+    return [environment(p, args.processes, args.devices, port) for p in range(args.processes)]
+
   if args.dry_run:
-    for added in environments:
+    for added in environments():
       settings = [f'{key}={shlex.quote(value)}' for key, value in added.items()]
       print(' '.join(settings + [shlex.join(command)]))
     return 0
-  return run(command, environments, grace=args.grace)
+  return run_again(command, environments, args.restarts, grace=args.grace)
 
 
 if __name__ == '__main__':

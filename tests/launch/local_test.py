@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from launch import local
+from launch import command, local
 
 REPORT = 'import os; print(os.environ["LMX_PROCESS_ID"], os.environ["LMX_NUM_PROCESSES"], os.environ["NPROC"])'
 
@@ -41,7 +41,7 @@ def test_every_process_runs_with_its_number(capfd):
 def test_a_line_is_one_write(monkeypatch):
   written = []
   monkeypatch.setattr(sys, 'stdout', types.SimpleNamespace(write=written.append, flush=lambda: None))
-  local._pump([b'loss 1\n', b'loss 2'], 3)
+  command.pump([b'loss 1\n', b'loss 2'], '[3] ')
   assert written == ['[3] loss 1\n', '[3] loss 2\n']
 
 
@@ -92,6 +92,58 @@ def test_sigterm_goes_on_to_every_process_and_their_code_comes_back(root):
   assert process.returncode == 75
 
 
+def ends(tmp_path, *how):
+  """A program that ends in one of these ways at each start, in process 1; process 0 waits."""
+  return (
+    'import os, pathlib, signal, sys, time\n'
+    'if os.environ["LMX_PROCESS_ID"] == "0": time.sleep(1.5); sys.exit(0)\n'
+    f'file = pathlib.Path({str(tmp_path / "starts")!r})\n'
+    'starts = file.read_text() if file.exists() else ""\n'
+    'file.write_text(starts + "x")\n'
+    f'how = {how!r}[len(starts)]\n'
+    'os.kill(os.getpid(), -how) if how < 0 else sys.exit(how)'
+  )
+
+
+@pytest.mark.parametrize(
+  'how, restarts, code, starts',
+  [
+    ((75, -signal.SIGKILL, 0), 2, 0, 3),  # saved and left, then killed: again, on other ports
+    ((-signal.SIGSEGV, 75, 0), 1, 75, 2),
+    ((2, 0), 5, 2, 1),  # bad input stays bad
+    ((3, 0), 5, 3, 1),
+    ((130, 0), 5, 130, 1),  # from the keyboard
+    ((75, 0), 0, 75, 1),
+  ],
+)
+def test_restarts(tmp_path, capfd, how, restarts, code, starts):
+  ports = []
+
+  def given():
+    ports.append(local.free_port())
+    return [local.environment(i, 2, 4, ports[-1]) for i in range(2)]
+
+  assert local.run_again([sys.executable, '-c', ends(tmp_path, *how)], given, restarts, grace=0.2) == code
+  assert len((tmp_path / 'starts').read_text()) == len(ports) == starts
+  assert capfd.readouterr().err.count('starting again') == starts - 1
+
+
+def test_a_signal_to_the_launcher_ends_it_for_good(root):
+  child = (
+    'import os, sys, time, signal; signal.signal(15, lambda *_: sys.exit(75))\n'
+    'os.write(1, b"x\\n"); time.sleep(60)'
+  )
+  parent = (
+    'import sys; from launch import local\n'
+    f'sys.exit(local.run_again([sys.executable, "-c", {child!r}], lambda: [{{}}], 3))'
+  )
+  process = subprocess.Popen([sys.executable, '-c', parent], stdout=subprocess.PIPE, cwd=root)
+  assert process.stdout.readline() == b'x\n'
+  process.send_signal(signal.SIGTERM)
+  rest, _ = process.communicate(timeout=30)
+  assert rest == b'' and process.returncode == 75
+
+
 def test_dry_run_prints_one_command_per_process(capsys):
   argv = ['--processes=2', '--devices=4', '--port=12345', '--dry_run', '--', 'train', '--config=a.py', '--workdir=a b']
   assert local.main(argv) == 0
@@ -102,7 +154,10 @@ def test_dry_run_prints_one_command_per_process(capsys):
     assert line.endswith("-m lmx.cli.main train --config=a.py '--workdir=a b'")
 
 
-@pytest.mark.parametrize('argv', [[], ['--processes=0', '--', 'train'], ['--devices=-1', '--', 'train']])
+BAD = ('--processes=0', '--devices=-1', '--restarts=-1')
+
+
+@pytest.mark.parametrize('argv', [[], *([option, '--', 'train'] for option in BAD)])
 def test_bad_arguments_exit_with_2(argv, capsys):
   with pytest.raises(SystemExit) as error:
     local.main(argv)

@@ -1,0 +1,276 @@
+"""What the launchers share: a run's command, environment and secrets, quoting, and running or showing commands.
+
+A launcher's own options come first and the lmx command after `--`, as in
+
+  python -m launch.slurm --nodes=2 -- train --config=experiments/gpt2/quickstart.py --workdir=runs/a
+
+Every word of that command reaches lmx as it was given, whatever characters it has: words are quoted for the shell by
+`shlex`, and once more by whatever carries the shell's text. A secret is named, never shown: `--secret=WANDB_API_KEY`
+passes on the variable of that name, and its value stands in no argument, no file and no log. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO
+
+from lmx.errors import InputError
+
+PREEMPTED = 75  # exit code of lmx: stopped by SIGTERM after saving; start the same command again
+INTERRUPTED = 130  # from the keyboard: nobody wants that again
+MODULE = ('-m', 'lmx.cli.main')
+
+INSTALL = {
+  'gcloud': 'install the Google Cloud CLI, https://cloud.google.com/sdk/docs/install, and run `gcloud init`',
+  'kubectl': 'run `gcloud components install kubectl gke-gcloud-auth-plugin`, then '
+  '`gcloud container clusters get-credentials CLUSTER`',
+  'xpk': 'run `pip install xpk`; or leave --through=xpk away and use kubectl',
+  'sbatch': "run this on a login node of the cluster; on Debian Slurm's commands are in the package slurm-client",
+  'git': 'install git: the code is copied at its commit',
+}
+_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
+_LOOKS_SECRET = re.compile(r'KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL', re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """What is to be run, wherever that is.
+
+  Attributes:
+    words: what follows `lmx`.
+    env: variables to set, by name.
+    secrets: names of variables of this environment to pass on.
+    restarts: how often to begin again after a preemption.
+    preflight: check the hosts before a training begins.
+    dry_run: show what would be done and do nothing.
+  """
+
+  words: tuple[str, ...]
+  env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  secrets: tuple[str, ...] = ()
+  restarts: int = 3
+  preflight: bool = True
+  dry_run: bool = False
+
+  def __post_init__(self):
+    if self.restarts < 0:
+      raise InputError(f'--restarts is {self.restarts}; it must be at least 0')
+    for name in (*self.env, *self.secrets):
+      if not _NAME.fullmatch(name):
+        raise InputError(f'"{name}" is no name of a variable')
+    for name in self.env:
+      if _LOOKS_SECRET.search(name):
+        raise InputError(f'--env={name}=... would be seen by others; export it and give --secret={name}')
+    for text in (*self.words, *self.env.values()):
+      if '\0' in text:
+        raise InputError('an argument has a zero byte, which no command line can carry')
+
+  def secret_values(self) -> dict[str, str]:
+    """The secrets of this environment by name.
+
+    Raises:
+      InputError: one is not set, or has several lines.
+    """
+    for name in self.secrets:
+      if name not in os.environ:
+        raise InputError(f'--secret={name}: the environment has no {name}; export it first')
+      if '\n' in os.environ[name]:
+        raise InputError(f'--secret={name}: a value of several lines cannot be passed on')
+    return {name: os.environ[name] for name in self.secrets}
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3) -> None:
+  """Adds the options that every launcher has."""
+  parser.add_argument('--env', action='append', default=[], metavar='NAME=VALUE', help='variable to set; repeatable')
+  parser.add_argument(
+    '--secret', action='append', default=[], metavar='NAME', help='variable to pass on unseen; repeatable'
+  )
+  parser.add_argument('--restarts', type=int, default=restarts, help='times to go on after a preemption')
+  parser.add_argument(
+    '--preflight', action=argparse.BooleanOptionalAction, default=True, help='check the hosts before training'
+  )
+  parser.add_argument('--dry_run', action='store_true', help='print what would be done and do nothing')
+
+
+def split(argv: Sequence[str] | None) -> tuple[list[str], tuple[str, ...]]:
+  """The launcher's own arguments, and the lmx command after the first `--`."""
+  argv = list(sys.argv[1:] if argv is None else argv)
+  at = argv.index('--') if '--' in argv else len(argv)
+  return argv[:at], tuple(argv[at + 1 :])
+
+
+def of(args: argparse.Namespace, words: Sequence[str]) -> Run:
+  """The run that parsed arguments ask for.
+
+  Raises:
+    InputError: a variable without a value, or a secret with one.
+  """
+  for text in args.secret:
+    if '=' in text:  # without the value, which would then stand in a log
+      name = text.partition('=')[0]
+      raise InputError(f'--secret={name}=... takes a name alone: export {name} and give --secret={name}')
+  for text in args.env:
+    if '=' not in text:
+      raise InputError(f'--env={text} has no value; give --env={text}=VALUE')
+  env = dict(text.split('=', 1) for text in args.env)
+  return Run(tuple(words), env, tuple(args.secret), args.restarts, args.preflight, args.dry_run)
+
+
+def needs_command(words: Sequence[str]) -> None:
+  """InputError unless there is something to run."""
+  if not words:
+    raise InputError('nothing to run: put the lmx command after --, for example -- train --config=... --workdir=...')
+
+
+def lmx(words: Sequence[str], python: str = 'python3') -> str:
+  """The lmx command of `words` as a shell reads it."""
+  return shlex.join([python, *MODULE, *words])
+
+
+def exports(env: Mapping[str, str]) -> list[str]:
+  """Lines of a shell script that set variables."""
+  return [f'export {name}={shlex.quote(value)}' for name, value in env.items()]
+
+
+def restartable(code: int) -> bool:
+  """Whether a process that ended so is to be started again: it saved and left, or a signal killed it."""
+  return code == PREEMPTED or (code > 128 and code != INTERRUPTED)
+
+
+def guarded(name: str, main: Callable[[], int]) -> int:
+  """Runs a launcher; what the user can mend is a line and exit code 2, as with lmx."""
+  try:
+    return main()
+  except (InputError, Failed) as error:
+    print(f'launch.{name}: {error}', file=sys.stderr)
+    return 2
+  except KeyboardInterrupt:
+    print(f'\nlaunch.{name}: interrupted', file=sys.stderr)
+    return INTERRUPTED
+
+
+class Failed(RuntimeError):
+  """A command ended with an error.
+
+  Attributes:
+    code: its exit code.
+    stderr: what it said.
+  """
+
+  def __init__(self, argv: Sequence[str], code: int, stderr: str):
+    super().__init__(f'`{shlex.join(argv)}` ended with {code}: {stderr.strip() or "no message"}')
+    self.code, self.stderr = code, stderr
+
+
+class Runner:
+  """Runs commands of other programs, or shows them.
+
+  Attributes:
+    dry_run: print and run nothing.
+  """
+
+  def __init__(self, dry_run: bool = False):
+    self.dry_run = dry_run
+
+  def read(self, argv: Sequence[str], stdin: str | bytes = '', about: str = '') -> str:
+    """What the command writes to standard output; '' in a dry run.
+
+    Args:
+      argv: program and arguments.
+      stdin: what it reads.
+      about: what that is, for a dry run; the text itself is never shown.
+
+    Raises:
+      Failed: it ended with an error.
+      InputError: there is no such program.
+    """
+    if self.dry_run:
+      self.show(argv, about)
+      return ''
+    found = subprocess.run(
+      list(argv), input=stdin.encode() if isinstance(stdin, str) else stdin, capture_output=True, check=False,
+      env={**os.environ, 'PATH': path(argv[0])},
+    )  # fmt: skip
+    if found.returncode:
+      raise Failed(argv, found.returncode, found.stderr.decode(errors='replace'))
+    return found.stdout.decode(errors='replace')
+
+  def follow(self, argv: Sequence[str], say: Callable[[str], None] = lambda line: write(line)) -> int:
+    """Hands each line of what the command writes to `say` as it comes; returns its exit code, 0 in a dry run."""
+    if self.dry_run:
+      self.show(argv)
+      return 0
+    child = subprocess.Popen(
+      list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, 'PATH': path(argv[0])}
+    )
+    assert child.stdout is not None
+    for line in child.stdout:
+      say(line.decode(errors='replace').rstrip())
+    return child.wait()
+
+  def show(self, argv: Sequence[str], about: str = '') -> None:
+    """Prints a command as one would type it."""
+    print(shlex.join(argv) + (f'  # reads from standard input: {about}' if about else ''))
+
+
+def path(program: str) -> str:
+  """PATH, if `program` is on it."""
+  if shutil.which(program) is None:
+    raise InputError(f'there is no `{program}` here: {INSTALL.get(program, "install it")}')
+  return os.environ.get('PATH', os.defpath)
+
+
+_writing = threading.Lock()
+
+
+def write(line: str) -> None:
+  """Writes a line to standard output, whole."""
+  # One write: where output is not buffered (PYTHONUNBUFFERED), print would write the line's end apart, and another
+  # process's line could come between.
+  with _writing:
+    sys.stdout.write(f'{line}\n')
+    sys.stdout.flush()
+
+
+def pump(lines: IO[bytes], mark: str) -> None:
+  """Writes lines as they come, each with `mark` before it."""
+  for line in lines:
+    write(f'{mark}{line.decode(errors="replace").rstrip()}')
+
+
+def directive(option: str, value: str | int) -> str:
+  """An option's value that stands unquoted in a line of a job script.
+
+  Raises:
+    InputError: it has characters that could end the line or begin another option.
+  """
+  text = str(value)
+  if not re.fullmatch(r'[A-Za-z0-9_./:@%+,=\-\[\]*]+', text):
+    raise InputError(f'--{option} is "{text}"; only letters, digits and _ . / : @ % + , = - [ ] * can stand there')
+  return text
+
+
+def commands_of(lines: Iterable[str]) -> list[tuple[str, ...]]:
+  """One lmx command a line, as one types it; empty lines and those that begin with # count for nothing.
+
+  Raises:
+    InputError: a line with an open quote.
+  """
+  found = []
+  for number, line in enumerate(lines, 1):
+    try:
+      words = tuple(shlex.split(line, comments=True))
+    except ValueError as error:
+      raise InputError(f'line {number} of the commands: {error}') from None
+    if words:
+      found.append(words[1:] if words[0] == 'lmx' else words)
+  return found
