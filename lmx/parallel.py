@@ -143,6 +143,29 @@ def initialize(
   return jax.process_count() > 1
 
 
+def place(timeout: int = 60) -> tuple[str, int, int]:
+  """(address of process 0, number of processes, number of this one) for `initialize`; ('', 1, 0) for one alone.
+
+  Connects to nobody. Raises InputError for incomplete settings, or where JAX knows no cluster.
+  """
+  coordinator = os.environ.get('LMX_COORDINATOR')
+  if not coordinator:
+    return '', 1, 0
+  if coordinator != 'auto':
+    return coordinator, _setting('LMX_NUM_PROCESSES', None), _setting('LMX_PROCESS_ID', None)
+  from jax._src import clusters  # what jax.distributed.initialize asks; there is no public way to ask
+
+  try:
+    address, processes, process, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+      None, None, None, None, None, timeout
+    )
+  except (RuntimeError, ValueError, OSError) as error:
+    raise InputError(f'LMX_COORDINATOR is "auto", but the cluster could not be asked: {error}') from error
+  if address is None or processes is None or process is None:
+    raise InputError('LMX_COORDINATOR is "auto", but JAX knows no cluster here: give the address of process 0')
+  return address, processes, process
+
+
 def barrier(name: str) -> None:
   """Waits until every process has come here."""
   if jax.process_count() > 1:

@@ -42,6 +42,7 @@ LEAVES = {
   'log': {'errors'},
   'pictures': {'errors'},
   'checksum': {'errors'},
+  'rendezvous': {'errors'},
   'fields': {'errors'},
   'commit': {'errors', 'checksum'},
   'checkpoint': {'errors', 'checksum', 'commit'},
@@ -49,7 +50,7 @@ LEAVES = {
 # Parts that put the others together: only they may import one another, and only the last two import train.
 TOGETHER = {
   'answers', 'config', 'restored', 'exchanged', 'evaluate', 'inference', 'predictions', 'tags', 'translate',
-  'translated', 'pointer', 'mixture', 'context', 'wordvectors', 'results', 'train', 'cli', '__init__',
+  'translated', 'pointer', 'mixture', 'context', 'wordvectors', 'preflight', 'results', 'train', 'cli', '__init__',
 }  # fmt: skip
 JAX = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 PICKLES = {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'shelve', 'marshal'}

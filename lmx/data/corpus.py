@@ -197,8 +197,8 @@ def load(
   return read(prepare(Spec(dataset, tokenizer, **options), cache_dir), verify=verify)
 
 
-def prepare(spec: Spec, cache_dir: str = '') -> str:
-  """Tokenises a data set unless that was done; returns its cache directory."""
+def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
+  """Tokenises a data set unless that was done (or not `make`); returns its cache directory."""
   source, given = spec.data_set(), None
   request: dict[str, Any] = {'format': FORMAT, 'dataset': source.identity(), 'kind': spec.tokenizer}
   if spec.tokenizer_path:
@@ -218,7 +218,8 @@ def prepare(spec: Spec, cache_dir: str = '') -> str:
   key = manifest_hash(request)[:16]
   name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
-  cache.build(directory, lambda temporary: _build(temporary, spec, source, given, cache_dir))
+  if make:
+    cache.build(directory, lambda temporary: _build(temporary, spec, source, given, cache_dir))
   return directory
 
 

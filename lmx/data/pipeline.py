@@ -150,6 +150,11 @@ def load(cfg: Config) -> Corpus:
   return views.view(corpus, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
 
 
+def directory(cfg: Config) -> str:
+  """Where `load` finds the tokenised data set or puts it; '' for data that is made up on the way. Raises InputError."""
+  return '' if cfg.dataset == 'generated' else corpora.prepare(corpora.Spec(**cfg.spec()), cfg.cache_dir, make=False)
+
+
 def examples(cfg: Config, split: str) -> sources.Examples:
   """The texts of a split, in order and before they are tokenised. Raises InputError."""
   splits = sources.open_splits(corpora.Spec(**cfg.spec()).data_set(), cfg.cache_dir)

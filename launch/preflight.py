@@ -1,0 +1,67 @@
+"""Looks at the hosts before a training begins: `lmx preflight` in every process, with what the training will run with.
+
+  python -m launch.preflight --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
+
+runs the check alone in processes of this machine. The other launchers put `words(...)` before the training they start.
+What is looked at, and how a failure reads, stands in lmx/preflight.py. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from launch import command, local
+from lmx.errors import InputError
+
+SECONDS = 60  # jax-ml/jax#22436: a script begun on one host only hangs without a word
+
+
+def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, seconds: int = 0) -> tuple[str, ...]:
+  """What follows `lmx` to check the hosts of the training `run`; () for other commands, which need none.
+
+  Args:
+    run: what follows `lmx` in the training.
+    processes: how many there must be, or a word of the shell for it; 0 to take as many as are said elsewhere.
+    devices: accelerators that each process must see; 0 for any number.
+    seconds: to wait for the others, 0 for SECONDS.
+  """
+  if not run or run[0] != 'train':
+    return ()
+  kept: list[str] = []
+  rest = iter(run[1:])
+  for word in rest:
+    name, equals, _ = word.partition('=')
+    if name in ('--config', '--workdir') or name.startswith('--config.'):
+      kept += [word] if equals else [word, next(rest, '')]
+  options = [f'--processes={processes}'] if processes else []
+  options += [f'--devices={devices}'] if devices else []
+  return ('preflight', '--prepare', *options, f'--timeout={seconds or SECONDS}', *kept)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Entry point; returns the exit code."""
+  return command.guarded('preflight', lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+  own, run = command.split(argv)
+  parser = argparse.ArgumentParser(
+    prog='python -m launch.preflight', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--processes', type=int, default=1, help='number of processes')
+  parser.add_argument('--devices', type=int, default=0, help='simulated CPU devices of each, 0 for the real ones')
+  parser.add_argument('--timeout', type=int, default=SECONDS, help='seconds to wait for a process')
+  parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
+  args = parser.parse_args(own)
+  command.needs_command(run)
+  check = words(run, processes=args.processes, devices=args.devices, seconds=args.timeout)
+  if not check:
+    raise InputError(f'`lmx {run[0]}` needs no preflight; only `train` does')
+  given = [f'--processes={args.processes}', f'--devices={args.devices}', *(['--dry_run'] if args.dry_run else [])]
+  return local.main([*given, '--', *check])
+
+
+if __name__ == '__main__':
+  sys.exit(main())

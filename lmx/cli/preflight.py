@@ -1,0 +1,27 @@
+"""`lmx preflight --config=FILE --workdir=DIR`: looks at the hosts before a training begins (`lmx/preflight.py`).
+
+It is run in every process, as the training will be; the launchers do it before each.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument('--config', required=True, help='experiment file of the training, with :variant if it has any')
+  parser.add_argument('--workdir', required=True, help='work directory of the training')
+  parser.add_argument('--processes', type=int, default=0, help='how many there are to be, 0 for as many as are known')
+  parser.add_argument('--devices', type=int, default=0, help='devices that each process must have, 0 for any number')
+  parser.add_argument('--timeout', type=float, default=60.0, help='seconds to wait for a process')
+  parser.add_argument('--prepare', action='store_true', help='make the data set where it is missing')
+
+
+def run(args: argparse.Namespace) -> int:
+  from lmx import preflight
+
+  wanted = preflight.Wanted(
+    args.config, args.overrides, args.workdir, args.processes, args.devices, args.timeout, args.prepare
+  )
+  preflight.check(wanted, lambda text: print(f'preflight: {text}', flush=True))
+  return 0

@@ -1,0 +1,189 @@
+"""Processes of a run tell each other who and how they are, over one connection each, before JAX connects them.
+
+Where JAX waits in vain it says nothing of who is missing, and ends the process (jax-ml/jax#22436). So process 0 listens
+for a moment where JAX's coordinator is going to, the others come with their number and the name of their host, and what
+one says all get to know.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from lmx.errors import InputError
+
+_LONGEST = 1 << 20  # bytes of one record
+Record = dict[str, Any]
+
+
+class Rendezvous:
+  """All processes of a run, which must make the same calls in the same order.
+
+  Attributes:
+    process: number of this one.
+    hosts: name of each process's host.
+  """
+
+  def __init__(self, address: str, processes: int, process: int, host: str, timeout: float, names: Sequence[str] = ()):
+    """Waits for all.
+
+    Args:
+      address: host:port of process 0; not used where there is one process.
+      processes: number of processes.
+      process: number of this one.
+      host: name of this one's host.
+      timeout: seconds to wait.
+      names: hosts of the processes where they are known, to name those that do not come.
+
+    Raises:
+      InputError: not all came in time, or two have one number.
+    """
+    self.process, self.hosts = process, {process: host}
+    self._processes, self._address, self._names = processes, address, names
+    self._lines: dict[int, Any] = {}
+    self._sockets: list[socket.socket] = []
+    deadline = time.monotonic() + timeout
+    hello = {'process': process, 'host': host, 'processes': processes}
+    try:
+      if process == 0:
+        self._gather(deadline, timeout)
+      else:
+        self._come(hello, deadline, timeout)
+      records = self.all(hello, max(1.0, deadline - time.monotonic()) + 10 * (process != 0))
+    except BaseException:
+      self.close()
+      raise
+    self.hosts = {record['process']: record['host'] for record in records}
+
+  def name(self, process: int) -> str:
+    """A process in words."""
+    host = self.hosts.get(process) or (self._names[process] if process < len(self._names) else '')
+    return f'host {host} (process {process})' if host else f'process {process}'
+
+  def all(self, record: Record, timeout: float) -> list[Record]:
+    """Says `record` and returns what all said, by number.
+
+    Raises:
+      InputError: a process said nothing in time, or ended.
+    """
+    if self._processes == 1:
+      return [json.loads(json.dumps(record))]
+    deadline = time.monotonic() + timeout
+    if self.process:
+      self._send(0, record)
+      found = self._receive(0, deadline + 10, timeout)  # process 0 is to say who is missing
+      if 'missing' in found:
+        raise InputError(found['missing'])
+      return found['all']
+    said = {0: json.loads(json.dumps(record))}
+    try:
+      for process in sorted(self._lines):
+        said[process] = self._receive(process, deadline, timeout)
+    except InputError as error:
+      self._tell({'missing': str(error)})
+      raise
+    self._tell({'all': [said[process] for process in range(self._processes)]})
+    return [said[process] for process in range(self._processes)]
+
+  def close(self) -> None:
+    """Leaves the port to JAX."""
+    for file in self._lines.values():
+      file.close()
+    for each in self._sockets:
+      each.close()
+    self._lines, self._sockets = {}, []
+
+  def _gather(self, deadline: float, timeout: float) -> None:
+    if self._processes == 1:
+      return
+    port = int(self._address.rpartition(':')[2])
+    listening = socket.create_server(('', port), backlog=self._processes)
+    self._sockets.append(listening)
+    while len(self._lines) < self._processes - 1 and (left := deadline - time.monotonic()) > 0:
+      listening.settimeout(left)
+      try:
+        other, _ = listening.accept()
+      except TimeoutError:
+        break
+      self._sockets.append(other)
+      self._admit(other, deadline)
+    missing = sorted(set(range(1, self._processes)) - self._lines.keys())
+    if missing:
+      text = (
+        f'{len(self._lines) + 1} of {self._processes} processes came within {timeout:g} s; missing: '
+        + ', '.join(map(self.name, missing))
+        + '. Start the same command on every host, and see whether these hosts are up and reach '
+        + f'{self._address} (a firewall?)'
+      )
+      self._tell({'missing': text})
+      raise InputError(text)
+
+  def _admit(self, other: socket.socket, deadline: float) -> None:
+    """Takes in a process that has come."""
+    other.settimeout(max(0.1, deadline - time.monotonic()))
+    file = other.makefile('rwb')
+    try:
+      hello = json.loads(file.readline(_LONGEST))
+      process, host, processes = int(hello['process']), str(hello['host']), int(hello['processes'])
+    except (OSError, ValueError, KeyError, TypeError):
+      file.close()  # something else that tried the port
+      return
+    problem = ''
+    if processes != self._processes:
+      problem = f'host {host} was told of {processes} processes, and process 0 of {self._processes}'
+    elif process in self._lines or not 0 < process < processes:
+      problem = f'{self.name(process)} and host {host} both are process {process}; give each its own LMX_PROCESS_ID'
+    self._lines[process], self.hosts[process] = file, host
+    if problem:
+      self._tell({'missing': problem})
+      raise InputError(problem)
+
+  def _come(self, hello: Record, deadline: float, timeout: float) -> None:
+    host, _, port = self._address.rpartition(':')
+    problem: OSError | None = None
+    while time.monotonic() < deadline:
+      try:
+        connection = socket.create_connection((host.strip('[]'), int(port)), max(0.1, deadline - time.monotonic()))
+      except OSError as error:  # not there yet
+        problem = error
+        time.sleep(0.1)
+        continue
+      self._sockets.append(connection)
+      self._lines[0] = connection.makefile('rwb')
+      self._send(0, hello)
+      return
+    raise InputError(
+      f'host {hello["host"]} (process {self.process}) did not reach process 0 at {self._address} within {timeout:g} s '
+      f'({problem}). Start the same command on every host, and see whether that address is right and its port open'
+    )
+
+  def _send(self, process: int, record: Record) -> None:
+    file = self._lines[process]
+    try:
+      file.write(json.dumps(record).encode() + b'\n')
+      file.flush()
+    except OSError as error:
+      raise InputError(f'{self.name(process)} has ended ({error}); see what it said') from None
+
+  def _tell(self, record: Record) -> None:
+    """To all that have come; whoever has gone needs to know no more."""
+    for process in list(self._lines):
+      try:
+        self._send(process, record)
+      except InputError:
+        continue
+
+  def _receive(self, process: int, deadline: float, timeout: float) -> Record:
+    connection = self._lines[process]
+    for each in self._sockets:
+      each.settimeout(max(0.1, deadline - time.monotonic()))
+    try:
+      line = connection.readline()
+    except OSError:
+      raise InputError(f'{self.name(process)} said nothing for {timeout:g} s; see what it does') from None
+    if not line:
+      raise InputError(f'{self.name(process)} has ended; see what it said')
+    return json.loads(line)
