@@ -1,0 +1,72 @@
+#!/bin/bash
+# Made by python -m launch.slurm; sbatch takes it.
+#SBATCH --job-name=lmx
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=4
+#SBATCH --gpus-per-node=4
+#SBATCH --output=runs/slurm/%x-%A_%a.out
+#SBATCH --array=0-2%2
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@120
+#SBATCH --export=HOME,USER,PATH,LANG,LD_LIBRARY_PATH,LMX_CACHE,LMX_DATA,XDG_CACHE_HOME
+#SBATCH --requeue
+
+set -u
+export SLURM_EXPORT_ENV=ALL  # to srun, what this shell has
+cd /project || exit 2
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+
+case "$SLURM_ARRAY_TASK_ID" in
+0)
+command=(/env/bin/python -m lmx.cli.main train --config=a.py --workdir=runs/0)
+check=()
+;;
+1)
+command=(/env/bin/python -m lmx.cli.main train --config=a.py --workdir=runs/1)
+check=()
+;;
+2)
+command=(/env/bin/python -m lmx.cli.main train --config=a.py --workdir=runs/2)
+check=()
+;;
+esac
+restarts=0
+task='trap : TERM  # lmx has it too, saves and ends
+export LMX_PROCESS_ID="$SLURM_PROCID"
+"$@"
+code=$?
+if [ "$code" -eq 0 ] || [ "$code" -eq 75 ] || [ "$code" -gt 128 ]; then exit "$code"; fi
+if [ "$code" -gt 63 ]; then code=1; fi
+exit "$((192 + code))"'
+
+export LMX_COORDINATOR=auto  # JAX knows Slurm, and gives each process of a node its own device
+told=; child=
+# By scancel, which signals the processes: srun takes the signal for an order to end them at once.
+trap 'told=1; if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi' TERM
+
+processes() {  # runs the command in every process; the code is the first that no restart mends, or the greatest
+  srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
+  child=$!
+  wait "$child"
+  code=$?
+  while kill -0 "$child" 2>/dev/null; do  # the wait was ended by the signal
+    wait "$child"
+    code=$?
+  done
+  child=
+  if [ "$code" -ge 192 ]; then code=$((code - 192)); fi
+}
+
+code=0
+if [ ${#check[@]} -gt 0 ]; then processes "${check[@]}"; fi
+if [ "$code" -eq 0 ] && [ -n "$told" ]; then code=75; fi  # before the training began
+if [ "$code" -eq 0 ]; then processes "${command[@]}"; fi
+if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
+  state="$(scontrol show job --oneliner "$SLURM_JOB_ID" | grep -o 'JobState=[A-Z]*')"
+  if [ "$state" = JobState=RUNNING ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$restarts" ]; then
+    echo "launch.slurm: ended with $code; back into the queue (restart $((${SLURM_RESTART_COUNT:-0} + 1)) of $restarts)"
+    scontrol requeue "$SLURM_JOB_ID"
+    sleep 60  # until Slurm ends this run of the job
+  fi
+fi
+exit "$code"

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Made by python -m launch.slurm; sbatch takes it.
+#SBATCH --job-name=gpt2
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --time=1-00:00:00
+#SBATCH --partition=gpu
+#SBATCH --account=lab
+#SBATCH --output=runs/slurm/%x-%j.out
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@120
+#SBATCH --export=HOME,USER,PATH,LANG,LD_LIBRARY_PATH,LMX_CACHE,LMX_DATA,XDG_CACHE_HOME,WANDB_API_KEY
+#SBATCH --exclusive
+#SBATCH --mail-type=END
+#SBATCH --requeue
+
+set -u
+export SLURM_EXPORT_ENV=ALL  # to srun, what this shell has
+export NOTE='a b'
+cd /project || exit 2
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+module load cuda
+
+command=(/env/bin/python -m lmx.cli.main train --config=experiments/gpt2/webtext.py:124m '--workdir=it'"'"'s here' --config.optim.lr 1e-3)
+check=(/env/bin/python -m lmx.cli.main preflight --prepare --processes=2 --devices=8 --timeout=60 --config=experiments/gpt2/webtext.py:124m '--workdir=it'"'"'s here' --config.optim.lr 1e-3)
+restarts=3
+task='trap : TERM  # lmx has it too, saves and ends
+export LMX_PROCESS_ID="$SLURM_PROCID"
+"$@"
+code=$?
+if [ "$code" -eq 0 ] || [ "$code" -eq 75 ] || [ "$code" -gt 128 ]; then exit "$code"; fi
+if [ "$code" -gt 63 ]; then code=1; fi
+exit "$((192 + code))"'
+
+LMX_HOSTS="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd, -)"
+LMX_COORDINATOR="${LMX_HOSTS%%,*}:$((20000 + SLURM_JOB_ID % 10000))"
+export LMX_HOSTS LMX_COORDINATOR LMX_NUM_PROCESSES=2
+told=; child=
+# By scancel, which signals the processes: srun takes the signal for an order to end them at once.
+trap 'told=1; if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi' TERM
+
+processes() {  # runs the command in every process; the code is the first that no restart mends, or the greatest
+  srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
+  child=$!
+  wait "$child"
+  code=$?
+  while kill -0 "$child" 2>/dev/null; do  # the wait was ended by the signal
+    wait "$child"
+    code=$?
+  done
+  child=
+  if [ "$code" -ge 192 ]; then code=$((code - 192)); fi
+}
+
+code=0
+if [ ${#check[@]} -gt 0 ]; then processes "${check[@]}"; fi
+if [ "$code" -eq 0 ] && [ -n "$told" ]; then code=75; fi  # before the training began
+if [ "$code" -eq 0 ]; then processes "${command[@]}"; fi
+if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
+  state="$(scontrol show job --oneliner "$SLURM_JOB_ID" | grep -o 'JobState=[A-Z]*')"
+  if [ "$state" = JobState=RUNNING ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$restarts" ]; then
+    echo "launch.slurm: ended with $code; back into the queue (restart $((${SLURM_RESTART_COUNT:-0} + 1)) of $restarts)"
+    scontrol requeue "$SLURM_JOB_ID"
+    sleep 60  # until Slurm ends this run of the job
+  fi
+fi
+exit "$code"
