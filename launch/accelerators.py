@@ -1,0 +1,133 @@
+"""What Google's names of TPU slices and GPU machines stand for: hosts, chips, and what GKE calls them.
+
+Sources: cloud.google.com/tpu/docs (configurations of each generation) and /kubernetes-engine/docs (topologies and node
+labels), as of 2026; the same pairs stand in xpk's system_characteristics.py. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from lmx.errors import InputError, nearest
+
+_PLANE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
+_CUBES = {
+  4: '2x2x1', 8: '2x2x2', 16: '2x2x4', 32: '2x4x4', 64: '4x4x4', 128: '4x4x8', 256: '4x8x8', 512: '8x8x8',
+  1024: '8x8x16', 2048: '8x16x16', 4096: '16x16x16',
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+  """A kind of TPU.
+
+  Attributes:
+    per_chip: what the number in its name counts, of one chip: 2 where it counts TensorCores.
+    topologies: by number of chips.
+    whole: chips that one host of a TPU VM can have where it is the whole slice.
+    devices: JAX devices of a chip.
+    gke: the accelerator's label, '' where GKE has no pools of it.
+    runtime: software version of a TPU VM, '' where there are only pools.
+  """
+
+  per_chip: int
+  topologies: dict[int, str]
+  whole: int
+  devices: int
+  gke: str
+  runtime: str
+
+
+GENERATIONS = {
+  'v2': Generation(2, dict.fromkeys((4, 16, 64, 128, 256), ''), 4, 2, '', 'tpu-ubuntu2204-base'),
+  'v3': Generation(2, dict.fromkeys((4, 16, 32, 64, 128, 256, 512, 1024), ''), 4, 2, '', 'tpu-ubuntu2204-base'),
+  'v4': Generation(2, _CUBES, 4, 1, 'tpu-v4-podslice', 'tpu-ubuntu2204-base'),
+  'v5litepod': Generation(1, _PLANE, 8, 1, 'tpu-v5-lite-podslice', 'v2-alpha-tpuv5-lite'),
+  'v5p': Generation(2, _CUBES, 4, 1, 'tpu-v5p-slice', 'v2-alpha-tpuv5'),
+  'v6e': Generation(1, _PLANE, 8, 1, 'tpu-v6e-slice', 'v2-alpha-tpuv6e'),
+  'tpu7x': Generation(2, _CUBES, 4, 2, 'tpu7x', ''),
+}
+
+GPUS = {  # name without the number -> label of GKE, GPUs that a machine can have
+  't4': ('nvidia-tesla-t4', (1, 2, 4)),
+  'l4': ('nvidia-l4', (1, 2, 4, 8)),
+  'a100-40gb': ('nvidia-tesla-a100', (1, 2, 4, 8)),
+  'a100-80gb': ('nvidia-a100-80gb', (1, 2, 4, 8)),
+  'h100-80gb': ('nvidia-h100-80gb', (1, 2, 4, 8)),
+  'h100-mega-80gb': ('nvidia-h100-mega-80gb', (8,)),
+  'h200-141gb': ('nvidia-h200-141gb', (8,)),
+  'b200': ('nvidia-b200', (8,)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+  """Machines with accelerators that belong together.
+
+  Attributes:
+    name: as one asks for it.
+    kind: 'tpu' or 'gpu'.
+    hosts: number of machines; of GPUs it is free, and 1 here.
+    chips: of a machine.
+    devices: JAX devices of a machine.
+    label: GKE's label of the accelerator.
+    topology: of a TPU slice.
+    runtime: software version of a TPU VM.
+  """
+
+  name: str
+  kind: str
+  hosts: int
+  chips: int
+  devices: int
+  label: str = ''
+  topology: str = ''
+  runtime: str = ''
+
+
+def names(kind: str = '') -> list[str]:
+  """Names that are known, of TPUs or GPUs or both."""
+  tpus = [f'{name}-{chips * g.per_chip}' for name, g in GENERATIONS.items() for chips in g.topologies]
+  gpus = [f'{name}-{count}' for name, (_, counts) in GPUS.items() for count in counts]
+  return {'tpu': tpus, 'gpu': gpus}.get(kind, tpus + gpus)
+
+
+def find(name: str, *, pool: bool) -> Slice:
+  """What a name stands for.
+
+  Args:
+    name: such as 'v5litepod-16' or 'h100-80gb-8'.
+    pool: as GKE's node pools have it, where each machine of a slice has four chips (or one); else as TPU VMs do.
+
+  Raises:
+    InputError: there is none of that name; says the nearest.
+  """
+  known = names() if pool else [n for n in names('tpu') if GENERATIONS[n.rpartition('-')[0]].runtime]
+  if pool:
+    known = [n for n in known if not (g := GENERATIONS.get(n.rpartition('-')[0])) or g.gke]
+  if name not in known:
+    alike = name.lower().replace('v5e', 'v5litepod').replace('v5lite-', 'v5litepod-')
+    where = 'GKE' if pool else 'TPU VMs'
+    raise InputError(f'{where}: no accelerator "{name}"{nearest(alike, _near(alike, known))}')
+  kind, _, count = name.rpartition('-')
+  if kind in GPUS:
+    return Slice(name, 'gpu', 1, int(count), int(count), GPUS[kind][0])
+  generation = GENERATIONS[kind]
+  chips = int(count) // generation.per_chip
+  whole = min(generation.whole, 4) if pool else generation.whole
+  hosts = 1 if chips <= whole else chips // 4
+  here = chips // hosts
+  return Slice(
+    name, 'tpu', hosts, here, here * generation.devices, generation.gke, generation.topologies[chips],
+    generation.runtime,
+  )  # fmt: skip
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+  """Sizes of the same kind, nearest in number, or all names."""
+  kind, _, count = name.rpartition('-')
+  same = [k for k in known if k.rpartition('-')[0] == kind]
+  if not same or not re.fullmatch(r'\d{1,9}', count):
+    return known
+  return [min(same, key=lambda k: abs(int(k.rpartition('-')[2]) - int(count)))]
