@@ -26,6 +26,7 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 import lmx
+from lmx import mirror
 from lmx.errors import InputError
 
 Record = dict[str, Any]
@@ -151,7 +152,8 @@ class Logger:
       every_seconds: least time between two plain lines, where there is no progress bar.
       terminal: draw a progress bar; None asks standard error.
     """
-    self.workdir = pathlib.Path(workdir)
+    self.mirror = mirror.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
+    self.workdir = self.mirror.local
     self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
     self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
     self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
@@ -310,6 +312,7 @@ class Logger:
         file.close()
       except OSError as e:  # a full disk: the checkpoint or the last record has said so
         self.note(f'cannot close a file below {self.workdir}: {e.strerror}')
+    self.mirror.close()
 
 
 def smooth(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import checkpoint, commit, objectives
+from lmx import checkpoint, commit, mirror, objectives
 from lmx import config as config_lib
 from lmx.data import pipeline, tokenizers
 from lmx.data.corpus import Corpus
@@ -237,7 +237,7 @@ def load(
     params = averaging.value(running, running.mean)
   else:
     params, _, step = checkpoint.restore_params(directory, shapes, which)
-  tokenizer = tokenizers.load(str(workdir / 'tokenizer'))
+  tokenizer = tokenizers.load(mirror.here(workdir / 'tokenizer'))
   return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 
 
@@ -245,7 +245,8 @@ def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> di
   """The config of a run as another config wants it measured."""
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
-  data = {**given['data'], **own, 'tokenizer_path': str(workdir / 'tokenizer'), 'special_tokens': (), 'marks': ''}
+  path = mirror.here(epath.Path(workdir) / 'tokenizer')
+  data = {**given['data'], **own, 'tokenizer_path': path, 'special_tokens': (), 'marks': ''}
   return {**saved, **taken, 'data': data}
 
 

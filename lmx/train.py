@@ -23,7 +23,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from lmx import checkpoint, evaluate, log, objectives, parallel, restored, results, sparse_step, state, step
+from lmx import checkpoint, evaluate, log, mirror, objectives, parallel, restored, results, sparse_step, state, step
 from lmx import config as config_lib
 from lmx.data import labels, pipeline
 from lmx.errors import InputError, NonFiniteLoss
@@ -134,7 +134,7 @@ def open_workdir(workdir, config, corpus) -> None:
     elif jax.process_index() == 0:
       manifest = {'hash': corpus.hash, **corpus.manifest}
       (workdir / 'data.json').write_text(json.dumps(manifest, indent=1, sort_keys=True) + '\n')
-      corpus.tokenizer.save(str(workdir / 'tokenizer'))
+      mirror.written(workdir / 'tokenizer', corpus.tokenizer.save)
       # Last and whole: a directory with a config is one that can be resumed.
       (workdir / 'config.json.part').write_text(json.dumps(config.to_dict(), indent=1) + '\n')
       (workdir / 'config.json.part').rename(saved)
@@ -250,6 +250,7 @@ class Session:
   def save(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool) -> None:
     """Commits everything that the run needs to go on from here."""
     logger.flush()  # so that a resumed log has the line of this step
+    logger.mirror.send()
     meta = {
       'progress': dataclasses.asdict(self.progress), 'config_hash': self.config_hash, 'data_hash': self.corpus.hash,
       'versions': log.versions(),

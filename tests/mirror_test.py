@@ -1,0 +1,96 @@
+"""A work directory on a bucket has the files of one on a disk; the bucket is one in memory."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import fsspec
+import pytest
+from etils import epath
+from fsspec.implementations.memory import MemoryFileSystem
+
+from lmx import log, mirror
+from lmx.data import tokenizers
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+  """A bucket in memory, whose objects can be neither appended to nor moved."""
+
+  class Bucket(MemoryFileSystem):
+    protocol = ('gcs', 'gs')
+    store: dict = {}
+    pseudo_dirs = ['']
+
+    def open(self, path, mode='rb', **more):
+      assert 'a' not in mode and '+' not in mode, 'an object cannot be appended to'
+      return super().open(path, mode, **more)
+
+  fsspec.register_implementation('gcs', Bucket, clobber=True)
+  backend = epath.Path('gs://b/run')._backend
+  backend._get_filesystem.cache_clear()
+  yield epath.Path('gs://b/run')
+  backend._get_filesystem.cache_clear()
+
+
+def session(workdir, steps, start=0):
+  with log.Logger(workdir, 10, start_step=start, tokens_per_step=8, every=1, terminal=False) as logger:
+    for step in range(start + 1, steps + 1):
+      logger.train(step, {'loss': 1.0 / step})
+      logger.flush()
+    logger.samples(f'sample of {steps}')
+    logger.mirror.send()
+    sent = logger.mirror.local
+    if not start:
+      logger.plot()
+    logger.results({'loss': 0.5, 'split': 'test'})
+  return sent
+
+
+def names(directory):
+  return {path.name for path in directory.iterdir()}
+
+
+def test_a_log_goes_on_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for workdir in (bucket, tmp_path / 'disk'):
+    local = session(workdir, 6)
+    session(workdir, 9, start=4)  # what was logged after step 4 is dropped
+    assert local.exists() == (workdir is not bucket)
+  assert names(bucket) == names(tmp_path / 'disk') >= {'metrics.jsonl', 'samples.txt', 'results.json', 'loss.png'}
+  assert list(tmp_path.iterdir()) == [tmp_path / 'disk']  # no directory 'gs:'
+  for workdir in (bucket, tmp_path / 'disk'):
+    records = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+    assert [record['step'] for record in records] == list(range(1, 10))
+    assert (workdir / 'samples.txt').read_text() == '=== step 9 ===\nsample of 9\n\n'
+    assert json.loads((workdir / 'results.json').read_text())['loss'] == 0.5
+
+
+def test_only_what_has_changed_is_sent(bucket, monkeypatch):
+  sent = []
+  monkeypatch.setattr(mirror, 'copy', lambda path, to: sent.append(path.name))
+  kept = mirror.Mirror(bucket)
+  for text, wanted in (('a', ['x']), ('a', []), ('ab', ['x'])):
+    if not sent or text != 'a':
+      (kept.local / 'x').write_text(text)
+    before = len(sent)
+    kept.send()
+    assert sent[before:] == wanted
+  kept.close()
+  assert not kept.local.exists()
+
+
+def test_a_tokenizer_comes_back_from_a_bucket(bucket):
+  tokenizer = tokenizers.train('words', ['the cat saw the dog'])
+  mirror.written(bucket / 'tokenizer', tokenizer.save)
+  again = tokenizers.load(mirror.here(bucket / 'tokenizer'))
+  assert again.hash == tokenizer.hash
+
+
+def test_a_disk_is_used_as_it_is(tmp_path):
+  kept = mirror.Mirror(tmp_path)
+  assert kept.local == pathlib.Path(tmp_path)
+  (tmp_path / 'x').write_text('1')
+  kept.close()
+  assert (tmp_path / 'x').exists() and mirror.here(epath.Path(tmp_path)) == str(tmp_path)
