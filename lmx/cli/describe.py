@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of the model')
   parser.add_argument('--batch', type=int, default=8, help='rows of a batch (default %(default)s)')
   parser.add_argument('--length', type=int, default=0, help="tokens of a row (default: the model's window)")
+  parser.add_argument('--output', default='', help='file to write the counts of parameters to, as JSON')
   parser.add_argument('--all', action='store_true', help='every layer, also those with equal shapes')
 
 
@@ -45,6 +46,11 @@ def run(args: argparse.Namespace) -> int:
   print()
   for line in totals(task):
     print(line)
+  if args.output:
+    from lmx import log
+
+    heads, body = counts(task)
+    log.write_json(args.output, {'model': name, 'parameters': body, 'heads': heads})
   return 0
 
 
@@ -181,14 +187,19 @@ def _quantity(number: float, base: int, unit: str) -> str:
 
 def totals(task: Any) -> list[str]:
   """The heads, if there are any, and the last line: the parameters of the model without them."""
-  from lmx import cost
-
-  shapes = task.shapes()
-  heads = {name: cost.count(shapes['model'][name]) for name in task.model.HEADS}
-  body = cost.count(shapes['model']) - sum(heads.values())
-  heads |= {f'objective {name}': cost.count(value) for name, value in shapes['objective'].items()}
+  heads, body = counts(task)
   lines = []
   if heads:
     each = ', '.join(f'{name} {count:,}' for name, count in heads.items())
     lines.append(f'heads, not in the total ({each})  {sum(heads.values()):,}')
   return [*lines, f'total parameters  {body:,}']
+
+
+def counts(task: Any) -> tuple[dict[str, int], int]:
+  """Parameters of each head, and those of the model without its heads."""
+  from lmx import cost
+
+  shapes = task.shapes()
+  heads = {name: cost.count(shapes['model'][name]) for name in task.model.HEADS}
+  body = cost.count(shapes['model']) - sum(heads.values())
+  return heads | {f'objective {name}': cost.count(value) for name, value in shapes['objective'].items()}, body

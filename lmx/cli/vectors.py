@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--words', metavar='WORDS', help='the words to draw; two and two are joined with --pairs')
   parser.add_argument('--pairs', action='store_true', help='join the first word with the second, and so on')
   parser.add_argument('--export', metavar='FILE', help='write the vectors; binary where it ends with .bin or .bin.gz')
+  parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
   parser.add_argument('--json', action='store_true', help='print the figures as JSON')
 
 
@@ -54,6 +55,10 @@ def run(args: argparse.Namespace) -> int:
   if args.plot:
     draw(vectors, (args.words or ','.join(vectors.words[:40])).split(','), args.plot, pairs=args.pairs)
     found['drawn'] = args.plot
+  if args.output:
+    from lmx import log
+
+    log.write_json(args.output, found)
   print(json.dumps(found, indent=1) if args.json else '\n'.join(_lines(found)))
   return 0
 
