@@ -1,4 +1,4 @@
-"""What experiment files share: reading `file.py:arg`, merging settings, sweeps and table rows.
+"""What experiment files share: reading `file.py:arg`, merging settings, and sweeps.
 
 An experiment lists only what differs from the defaults of lmx/config.py. Nothing here imports jax, so that launchers
 start at once.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_collections
 
@@ -267,26 +267,6 @@ def transformer_xl_characters(dataset: str, size: str, tokenizer: str, *, small:
   }  # fmt: skip
   seen = {'evaluation': {'model': {'M': 24, 'clamp': 12}}}
   return config(base, *((tiny(), seen) if small else ()))
-
-
-class Row(NamedTuple):
-  """A row of a paper's table that an experiment is to reproduce.
-
-  Attributes:
-    id: system/table or data set/row/column.
-    arg: what `get_config` is called with to run it.
-    split: split measured.
-    metric: a key of results.json, such as 'ppl' or 'ppl_word'.
-    value: the figure as printed.
-    note: what else fixes the number, or why it can only be approached.
-  """
-
-  id: str
-  arg: str
-  split: str
-  metric: str
-  value: float
-  note: str = ''
 
 
 def parse_arg(

@@ -20,7 +20,7 @@ from lmx.cli import main, pipeline
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = ('README.md', 'CONTRIBUTING.md', 'docs/results.md')
-EXPERIMENTS = sorted((ROOT / 'experiments').glob('*/*.py'))
+EXPERIMENTS = sorted(p for p in (ROOT / 'experiments').glob('*/*.py') if p.parent.name != 'tables')
 
 
 def commands(text: str) -> list[list[str]]:

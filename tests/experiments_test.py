@@ -1,4 +1,4 @@
-"""Every experiment builds: each variant, each option, each sweep point and each table row, without any memory.
+"""Every experiment builds: each variant, each option, each sweep point and each run of a table, without any memory.
 
 And every field of a config does something: changed, it changes the traced computation, the schedule or the batches; a
 field of the loop, which cannot be seen in those, must at least be read by the code.
@@ -19,9 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import common, spaces
+from experiments import common, spaces, tables
+from launch.tables import collected, rendered
+from launch.tables import plan as plans
 from lmx import config, objectives, state, step
-from lmx.data import batching, pipeline, sources, subword_tokenizers, tokenizers
+from lmx.cli import main
+from lmx.data import batching, pipeline, subword_tokenizers, tokenizers
 from lmx.data import corpus as corpora
 from lmx.errors import InputError
 from lmx.models import registry
@@ -29,7 +32,8 @@ from lmx.optim import averaging, build
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted(
-  str(p.relative_to(ROOT)) for p in (ROOT / 'experiments').glob('*/*.py') if p.name != '__init__.py'
+  str(p.relative_to(ROOT)) for p in (ROOT / 'experiments').glob('*/*.py')
+  if p.name != '__init__.py' and p.parent.name != 'tables'
 )
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
 SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples')
@@ -200,17 +204,63 @@ def test_sweep_points_build(path):
   assert len(seen) == len(points) > 1, f'{path}: two points are one run'
 
 
-@pytest.mark.parametrize('path', FILES)
-def test_table_rows_name_a_run(path):
-  ids = [row.id for row in module(path).TABLE]
-  assert len(set(ids)) == len(ids)
-  for row in module(path).TABLE:
-    to_run(f'{path}:{row.arg}')
-    assert row.split in sources.SPLITS and math.isfinite(row.value)
-    assert row.metric in ('ppl', 'ppl_word', 'loss', 'bpc', 'error_percent', 'analogies_percent', 'accuracy',
-                          'perplexity_average', 'bleu_tokenised', 'bleu_tokenised_lower', 'span_f1', 'f1',
-                          'exact_match', 'best_f1', 'best_exact_match', 'matthews', 'pearson', 'bpb', 'last_word_ppl',
-                          'filtered_accuracy')
+UNPRINTED = ('quickstart/', 'ntm/bits/')  # rows of which no paper prints a figure
+
+
+@pytest.mark.parametrize('name', plans.names())
+def test_table_rows_have_their_printed_figures_and_runs(name):
+  table, printed = plans.table(name), plans.published()
+  ids, runs = [row.id for row in table.rows], {run.name: run for run in table.runs}
+  assert len(set(ids)) == len(ids) and len(runs) == len(table.runs)
+  for row in table.rows:
+    written = {f'{{dir}}/{row.file}.json', f'{row.file}.json'}
+    assert any(text in command for text in written for command in runs[row.run].then) or row.file == 'results'
+    assert row.id.startswith(UNPRINTED) or printed[row.id].metric in tables.METRICS[row.metric].printed, row.id
+    assert math.isfinite(rendered.band(row, printed.get(row.id))) or row.id.startswith(UNPRINTED)
+  used = {run.name for run in plans.ordered([row.run for row in table.rows], runs)}
+  assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
+
+
+def test_a_run_of_two_tables_is_the_same_run():
+  seen: dict = {}
+  for name in plans.names():
+    for run in plans.table(name).runs:
+      assert seen.setdefault(run.name, run) == run, run.name
+  used = {row.id for name in plans.names() for row in plans.table(name).rows}
+  assert used >= set(plans.published()), 'published.csv has figures that no table shows'
+
+
+def test_every_model_has_a_row_of_the_quickstart_table():
+  models = {to_run(run.config).model_name for run in plans.table('quickstart').runs}
+  assert models == set(registry.names())
+
+
+def overrides_of(run: tables.Run) -> list[str]:
+  """Its settings but those that need a file."""
+  return [text for text in run.settings if '{' not in text]
+
+
+@pytest.mark.parametrize('name', plans.names())
+def test_table_runs_build_and_are_known_again(name):
+  """Each builds; what its config.json will say is what the table looks for; and its commands parse."""
+  table, plan, built = plans.table(name), plans.Plan(), set()
+  runs = {run.name: run for run in table.runs}
+  for run in table.runs:
+    for command in plans.commands(run, plans.seeds(run, plan)[0], runs, plan, shown=True):
+      main.parse(list(command.words))
+    if not run.config:
+      continue
+    loaded = config.load(run.config, [*overrides_of(run), 'seed=3'])
+    assert not collected._unlike(config.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
+    path, _, arg = run.config.partition(':')
+    if arg in module(path).VARIANTS and not overrides_of(run):
+      continue  # a variant is built by a test of its own
+    made = to_run(run.config, overrides_of(run))
+    if getattr(made.model, 'N', 0) > 24:  # equal layers
+      made = dataclasses.replace(made, model=dataclasses.replace(made.model, N=4))
+    if (made.model, made.objective) not in built:
+      build_abstractly(made)
+    built.add((made.model, made.objective))
 
 
 @pytest.mark.parametrize('path', FILES)

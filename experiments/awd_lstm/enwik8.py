@@ -19,9 +19,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('released', 'tiny')
-TABLE = [
-  common.Row('awd_lstm/scales/enwik8_lstm3', 'released', 'test', 'bpc', 1.232, 'as NLP-progress has it; not verified'),
-]
 
 
 def get_config(arg: str = ''):

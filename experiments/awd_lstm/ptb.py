@@ -45,28 +45,6 @@ CHANGES: dict[str, dict] = {
   },
 }
 FINETUNE: dict[str, dict] = {'qrnn': {'train': {'epochs': 300}}}  # README; the others as the first run
-_README = 'README of the released code, approximate; batch 20'
-_PAPER = 'one model, state carried over, test in one stream'
-TABLE = [
-  common.Row('awd_lstm/ablation/no_finetune/ptb_valid', 'paper', 'valid', 'ppl', 60.7, _PAPER),
-  common.Row('awd_lstm/ablation/no_finetune/ptb_test', 'paper', 'test', 'ppl', 58.8, _PAPER),
-  common.Row('awd_lstm/ptb/finetuned/valid', 'finetune,of=paper', 'valid', 'ppl', 60.0, _PAPER),
-  common.Row('awd_lstm/ptb/finetuned/test', 'finetune,of=paper', 'test', 'ppl', 57.3, _PAPER),
-  common.Row('awd_lstm/ptb/cache/valid', 'finetune,of=paper', 'valid', 'ppl', 53.9, 'cache 2000, 0.1, 1.0'),
-  common.Row('awd_lstm/ptb/cache/test', 'finetune,of=paper', 'test', 'ppl', 52.8, 'cache 2000, 0.1, 1.0'),
-  common.Row('awd_lstm/readme/lstm_ptb/base/valid', 'released', 'valid', 'ppl', 61.2, _README),
-  common.Row('awd_lstm/readme/lstm_ptb/base/test', 'released', 'test', 'ppl', 58.8, _README),
-  common.Row('awd_lstm/readme/lstm_ptb/finetune/valid', 'finetune', 'valid', 'ppl', 58.8, _README),
-  common.Row('awd_lstm/readme/lstm_ptb/finetune/test', 'finetune', 'test', 'ppl', 56.5, _README),
-  common.Row('awd_lstm/readme/lstm_ptb/pointer/valid', 'finetune', 'valid', 'ppl', 53.2, 'cache 500, 0.1, 1.0'),
-  common.Row('awd_lstm/readme/lstm_ptb/pointer/test', 'finetune', 'test', 'ppl', 52.5, 'cache 500, 0.1, 1.0'),
-  common.Row('awd_lstm/readme/qrnn_ptb/base/valid', 'qrnn', 'valid', 'ppl', 60.6, _README),
-  common.Row('awd_lstm/readme/qrnn_ptb/base/test', 'qrnn', 'test', 'ppl', 58.3, _README),
-  common.Row('awd_lstm/readme/qrnn_ptb/finetune/valid', 'finetune,of=qrnn', 'valid', 'ppl', 59.1, _README),
-  common.Row('awd_lstm/readme/qrnn_ptb/finetune/test', 'finetune,of=qrnn', 'test', 'ppl', 56.7, _README),
-  common.Row('awd_lstm/readme/qrnn_ptb/pointer/valid', 'finetune,of=qrnn', 'valid', 'ppl', 53.4, 'cache 500, 0.1, 1.0'),
-  common.Row('awd_lstm/readme/qrnn_ptb/pointer/test', 'finetune,of=qrnn', 'test', 'ppl', 52.6, 'cache 500, 0.1, 1.0'),
-]
 
 
 def get_config(arg: str = ''):

@@ -28,29 +28,6 @@ CHANGES: dict[str, dict] = {
   'paper': {'model': {'dropout_hidden': 0.3}, 'optim': {'asgd_lag': False}},  # section 5
   'qrnn': {'model': {'variant': 'wt2_qrnn'}, 'data': {'batch_size': 40}, 'train': {'epochs': 500}},  # README
 }
-_README = 'README of the released code, approximate; batch 80'
-_PAPER = 'one model, state carried over, test in one stream'
-_CACHE = 'cache 3785, 0.1279, 0.662'
-TABLE = [
-  common.Row('awd_lstm/ablation/no_finetune/wt2_valid', 'paper', 'valid', 'ppl', 69.1, _PAPER),
-  common.Row('awd_lstm/ablation/no_finetune/wt2_test', 'paper', 'test', 'ppl', 66.0, _PAPER),
-  common.Row('awd_lstm/wikitext2/finetuned/valid', 'finetune,of=paper', 'valid', 'ppl', 68.6, _PAPER),
-  common.Row('awd_lstm/wikitext2/finetuned/test', 'finetune,of=paper', 'test', 'ppl', 65.8, _PAPER),
-  common.Row('awd_lstm/wikitext2/cache/valid', 'finetune,of=paper', 'valid', 'ppl', 53.8, 'cache not printed'),
-  common.Row('awd_lstm/wikitext2/cache/test', 'finetune,of=paper', 'test', 'ppl', 52.0, 'cache not printed'),
-  common.Row('awd_lstm/readme/lstm_wt2/base/valid', 'released', 'valid', 'ppl', 68.7, _README),
-  common.Row('awd_lstm/readme/lstm_wt2/base/test', 'released', 'test', 'ppl', 65.6, _README),
-  common.Row('awd_lstm/readme/lstm_wt2/finetune/valid', 'finetune', 'valid', 'ppl', 67.4, _README),
-  common.Row('awd_lstm/readme/lstm_wt2/finetune/test', 'finetune', 'test', 'ppl', 64.7, _README),
-  common.Row('awd_lstm/readme/lstm_wt2/pointer/valid', 'finetune', 'valid', 'ppl', 52.2, _CACHE),
-  common.Row('awd_lstm/readme/lstm_wt2/pointer/test', 'finetune', 'test', 'ppl', 50.6, _CACHE),
-  common.Row('awd_lstm/readme/qrnn_wt2/base/valid', 'qrnn', 'valid', 'ppl', 69.3, _README),
-  common.Row('awd_lstm/readme/qrnn_wt2/base/test', 'qrnn', 'test', 'ppl', 66.8, _README),
-  common.Row('awd_lstm/readme/qrnn_wt2/finetune/valid', 'finetune,of=qrnn', 'valid', 'ppl', 68.5, _README),
-  common.Row('awd_lstm/readme/qrnn_wt2/finetune/test', 'finetune,of=qrnn', 'test', 'ppl', 65.9, _README),
-  common.Row('awd_lstm/readme/qrnn_wt2/pointer/valid', 'finetune,of=qrnn', 'valid', 'ppl', 53.6, _CACHE),
-  common.Row('awd_lstm/readme/qrnn_wt2/pointer/test', 'finetune,of=qrnn', 'test', 'ppl', 52.1, _CACHE),
-]
 
 
 def get_config(arg: str = ''):

@@ -39,11 +39,6 @@ ORIGIN = {'released': 'from_zero', 'paper': 'after_warmup'}
 WARMUP, RATE = 10_000, 1e-4
 MAX_PREDICTIONS = {128: 20, 512: 77}  # README of the released code: about 0.15 of the length
 PHASES = {128: 900_000, 512: 100_000}  # updates of each length, appendix A.2
-_NOTE = 'held-out training data; Books and Wikipedia as of 2018'
-TABLE = [
-  common.Row('bert/ablation_size/l12_h768_a12/mlm_ppl', 'base', 'valid', 'ppl', 3.99, _NOTE),
-  common.Row('bert/ablation_size/l24_h1024_a16/mlm_ppl', 'large', 'valid', 'ppl', 3.23, _NOTE),
-]
 
 
 def _line(length: int, fidelity: str) -> dict[str, float]:

@@ -27,10 +27,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('squad', 'squad2', 'own', 'tiny')
-TABLE = [
-  common.Row('bert/squad1.1/base/dev_em', 'squad', 'valid', 'exact_match', 80.8, 'one model'),
-  common.Row('bert/squad1.1/base/dev_f1', 'squad', 'valid', 'f1', 88.5, 'one model'),
-]
 
 
 def get_config(arg: str = ''):

@@ -24,7 +24,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'tiny')
-TABLE = [common.Row('bert/conll2003_ner/base_ft/test', 'conll2003', 'test', 'span_f1', 92.4, 'cased model')]
 
 
 def get_config(arg: str = ''):

@@ -46,8 +46,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'own', 'own_scores', 'tiny')
-# What is published of GLUE is of its test server.
-TABLE = [common.Row('bert/swag/base/dev', 'swag', 'valid', 'accuracy', 81.6, 'one model')]
 
 
 def get_config(arg: str = ''):

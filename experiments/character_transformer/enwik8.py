@@ -32,10 +32,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('t12', 't64', 'tiny')
-TABLE = [
-  common.Row('char_transformer/enwik8/t12', 't12', 'test', 'bpc', 1.11, 'last position only, stride 1'),
-  common.Row('char_transformer/enwik8/t64', 't64', 'test', 'bpc', 1.06, 'last position only, stride 1'),
-]
 
 
 def get_config(arg: str = ''):

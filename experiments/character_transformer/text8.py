@@ -26,25 +26,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('t12', 't64', 'tiny')
-_ABLATION = 'last position only, stride 1; not verified'
-TABLE = [
-  common.Row('char_transformer/text8/t12', 't12', 'test', 'bpc', 1.18, 'last position only, stride 1'),
-  common.Row('char_transformer/text8/t64', 't64', 'test', 'bpc', 1.13, 'last position only, stride 1'),
-  common.Row('char_transformer/ablation/baseline', 't64', 'valid', 'bpc', 1.062, _ABLATION),
-  common.Row(
-    'char_transformer/ablation/no_multiple_positions', 't64,every_position=false', 'valid', 'bpc', 2.482, _ABLATION
-  ),
-  common.Row(
-    'char_transformer/ablation/no_intermediate_losses', 't64,every_layer=false', 'valid', 'bpc', 1.158, _ABLATION
-  ),
-  common.Row(
-    'char_transformer/ablation/no_layer_positions', 't64,layer_positions=false', 'valid', 'bpc', 1.069, _ABLATION
-  ),
-  common.Row(
-    'char_transformer/ablation/no_multiple_targets', 't64,second_target=false', 'valid', 'bpc', 1.068, _ABLATION
-  ),
-  common.Row('char_transformer/ablation/no_sgd_momentum', 't64,optimizer=adam', 'valid', 'bpc', 1.065, _ABLATION),
-]
 
 
 def get_config(arg: str = ''):

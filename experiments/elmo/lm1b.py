@@ -19,9 +19,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('original', 'medium', 'small', 'tiny')
-TABLE = [
-  common.Row('elmo/bilm/avg_ppl', 'original', 'test', 'perplexity_average', 39.7, '10 epochs, full softmax'),
-]
 
 
 def get_config(arg: str = ''):

@@ -19,10 +19,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('base', 'elmo', 'tiny')
-TABLE = [
-  common.Row('bert/glue_test/bilstm_elmo_attn/sst2', 'elmo,bilm=original,phrases', 'test', 'accuracy', 90.4,
-             'in percent; GLUE server, with attention and the released biLM'),
-]  # fmt: skip
 
 
 def get_config(arg: str = ''):

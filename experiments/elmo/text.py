@@ -16,7 +16,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('mini', 'small', 'medium', 'original', 'tiny')
-TABLE: list[common.Row] = []  # a text of one's own
 ADAM = {
   'optimizer': 'adam', 'lr': 1e-3, 'schedule': 'cosine', 'warmup_steps': 200, 'end_fraction': 0.05, 'clip_norm': 1.0,
 }  # fmt: skip

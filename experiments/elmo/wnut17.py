@@ -20,7 +20,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('base', 'elmo', 'tiny')
-TABLE: list[common.Row] = []  # the paper measures CoNLL 2003
 
 
 def get_config(arg: str = ''):

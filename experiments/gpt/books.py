@@ -22,7 +22,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('base', 'tiny')
-TABLE: list[common.Row] = []  # 18.4 stands in the text alone
 
 
 def get_config(arg: str = ''):

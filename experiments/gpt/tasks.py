@@ -28,7 +28,7 @@ read and the states at their ends are added (sections 3.2, 3.3 and 4.2). A quest
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 GLUE's figures are of its test server; the labels of its test files are not public, so those here are of the validation
-split, and none stands in TABLE; those of the other sets do.
+split (experiments/tables/gpt_tasks.py says so in each row).
 
 Batch 32, 3 epochs, rate 6.25e-5, warm-up over 0.2% of the updates, linear decay, dropout 0.1 before the linear layer,
 auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 on matrices alone and epsilon 1e-8
@@ -48,12 +48,6 @@ from experiments import common
 VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'own', 'own_scores', 'tiny')
 SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 MARKS = ('_start_', '_delimiter_', '_classify_')
-TABLE = [
-  common.Row('gpt/nli/gpt/snli', 'snli', 'test', 'accuracy', 89.9, 'one model'),
-  common.Row('gpt/nli/gpt/scitail', 'scitail', 'test', 'accuracy', 88.3, 'one model'),
-  common.Row('gpt/qa/gpt/story_cloze', 'story_cloze', 'test', 'accuracy', 86.5, 'one model'),
-  common.Row('gpt/qa/gpt/race', 'race', 'test', 'accuracy', 59.0, 'one model, middle and high'),
-]
 
 
 def get_config(arg: str = ''):

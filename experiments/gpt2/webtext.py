@@ -29,13 +29,6 @@ from experiments import common
 
 VARIANTS = ('124m', '355m', '774m', '1558m', 'tiny')
 PEAK = {'124m': 6e-4, '355m': 3e-4, '774m': 2.5e-4, '1558m': 2e-4}
-_NOTE = 'loss in nats a token on OpenWebText, which is not the WebText of the paper'
-TABLE = [
-  common.Row('gpt2/nanogpt_owt/repro_124m/valid', '124m', 'valid', 'loss', 2.85, _NOTE),
-  common.Row('gpt2/nanogpt_owt/gpt2_medium/valid', '355m', 'valid', 'loss', 2.84, _NOTE + '; OpenAI'),
-  common.Row('gpt2/nanogpt_owt/gpt2_large/valid', '774m', 'valid', 'loss', 2.67, _NOTE + '; OpenAI'),
-  common.Row('gpt2/nanogpt_owt/gpt2_xl/valid', '1558m', 'valid', 'loss', 2.54, _NOTE + '; OpenAI'),
-]
 
 
 def get_config(arg: str = ''):

@@ -19,7 +19,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('wikitext2', 'wikitext103', 'tiny')
-TABLE: list[common.Row] = []  # the paper's rows on these sets are zero-shot
 
 
 def get_config(arg: str = ''):

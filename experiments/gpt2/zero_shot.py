@@ -22,9 +22,7 @@ here a window of 1,024 tokens begins every 512; `stride=32` takes sixteen times 
 LAMBADA's accuracy is printed with a filter of stop words, 63.24 for the largest model, where it is 52.66 without. Both
 are reported, with stop words of our own. Its plain lines, which are cut into words, need --config.data.detokenize=True.
 
-For a table beside the paper's write each figure with --output=runs/zero/VARIANT/SPLIT.json (VARIANT `ptb,size=355m` for
-the row of another size than 124m) and run
-`python -m launch.tables --experiment=experiments/gpt2/zero_shot.py --runs=runs/zero`.
+The whole table, beside the paper's: `python -m launch.tables gpt2_zero_shot --data=gpt2_124m=DIR --data=ptb=DIR ...`.
 Hardware: one GPU for the 124M model. Not one of the paper's rows has been measured here yet.
 """
 
@@ -35,38 +33,12 @@ from experiments import common
 VARIANTS = (
   'wikitext2', 'wikitext103', 'ptb', 'lm1b', 'enwik8', 'text8', 'lambada', 'cbt_cn', 'cbt_ne', 'cbt_v', 'cbt_p', 'tiny'
 )  # fmt: skip
-SIZES = {'124m': '117m', '355m': '345m', '774m': '762m', '1558m': '1542m'}  # as released -> as the paper calls them
+SIZES = ('124m', '355m', '774m', '1558m')  # as released; the paper calls them 117M, 345M, 762M and 1542M
 _WORDS = ('wikitext2', 'wikitext103', 'ptb', 'lm1b')
-_METRICS = {
-  'lambada_ppl': 'last_word_ppl', 'lambada_acc': 'filtered_accuracy', 'cbt_cn': 'accuracy', 'cbt_ne': 'accuracy',
-  'wikitext2': 'ppl_word', 'ptb': 'ppl_word', 'enwik8': 'bpb', 'text8': 'bpc', 'wikitext103': 'ppl_word',
-  'lm1b': 'ppl_word',
-}  # fmt: skip
-_PRINTED = {
-  '117m': (35.13, 45.99, 87.65, 83.4, 29.41, 65.85, 1.16, 1.17, 37.50, 75.20),
-  '345m': (15.60, 55.48, 92.35, 87.1, 22.76, 47.33, 1.01, 1.06, 26.37, 55.72),
-  '762m': (10.87, 60.12, 93.45, 88.0, 19.93, 40.31, 0.97, 1.02, 22.05, 44.575),
-  '1542m': (8.63, 63.24, 93.30, 89.05, 18.34, 35.76, 0.93, 0.98, 17.48, 42.16),
-}
-_NOTE = 'zero-shot; detokenisers, stride and stop words are not published'
-
-
-def _rows():
-  for size, name in SIZES.items():
-    for (column, metric), value in zip(_METRICS.items(), _PRINTED[name], strict=True):
-      variant = 'lambada' if column.startswith('lambada') else column
-      arg = variant if size == '124m' else f'{variant},size={size}'
-      split = 'valid' if column.startswith('cbt') else 'test'
-      yield common.Row(f'gpt2/zeroshot/{name}/{column}', arg, split, metric, value, _NOTE)
-  # The text of section 3.3 has the largest model's accuracy without the filter.
-  yield common.Row('gpt2/text/lambada_acc_nofilter', 'lambada,size=1558m', 'test', 'accuracy', 52.66, _NOTE)
-
-
-TABLE = list(_rows())
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, size=tuple(SIZES), stride=512)
+  variant, options = common.parse_arg(arg, VARIANTS, size=SIZES, stride=512)
   name = 'ptb' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_zero_shot_{name}',

@@ -20,7 +20,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('t_dmca', 't_d', 'tiny')
-TABLE: list[common.Row] = []  # the data cannot be had
 
 
 def get_config(arg: str = ''):

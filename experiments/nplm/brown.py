@@ -1,7 +1,7 @@
 """Neural probabilistic language models on the Brown corpus (Bengio, Ducharme, Vincent and Jauvin 2003, table 1).
 
   lmx train --config=experiments/nplm/brown.py:mlp9 --workdir=runs/nplm/mlp9 --config.data.manual_dir=DIR
-  sh experiments/nplm/table.sh DIR runs/nplm       every row of the table, printed beside the paper's
+  python -m launch.tables nplm_brown --data=brown=DIR        every row of the table, beside the paper's
 
 DIR holds train.txt, valid.txt, test.txt and index.tsv (each may be .gz), or cats.txt and the tagged files as NLTK keeps
 them; without DIR they are downloaded. Perplexities of the paper, and what each row is:
@@ -43,48 +43,6 @@ from experiments import common
 
 VARIANTS = ('mlp1', 'mlp2', 'mlp3', 'mlp4', 'mlp5', 'mlp6', 'mlp7', 'mlp8', 'mlp9', 'mlp10', 'tiny')
 BATCH, LENGTH = 32, 8
-# Table 1: train, valid and test perplexity of each row.
-PAPER = {
-  'mlp1': (182, 284, 268),
-  'mlp2': (None, 275, 257),
-  'mlp3': (201, 327, 310),
-  'mlp4': (None, 286, 272),
-  'mlp5': (209, 296, 279),
-  'mlp6': (None, 273, 259),
-  'mlp7': (210, 309, 293),
-  'mlp8': (None, 284, 270),
-  'mlp9': (175, 280, 276),
-  'mlp10': (None, 265, 252),
-}
-# The same of its n-gram models, under the names of `lmx ngrams`.
-PAPER_NGRAMS = {
-  'trigram': (31, 352, 336),
-  'kn3': (None, 334, 323),
-  'kn4': (None, 332, 321),
-  'kn5': (None, 332, 321),
-  'class3_150': (None, 348, 334),
-  'class3_200': (None, 354, 340),
-  'class3_500': (None, 326, 312),
-  'class3_1000': (None, 335, 319),
-  'class3_2000': (None, 343, 326),
-  'class4_500': (None, 327, 312),
-  'class5_500': (None, 327, 312),
-}
-_PRINTED = {'trigram': 'del_int'}  # "Del. Int."
-_NOTE = 'word-level; 800,000 / 200,000 / rest; words seen three times or fewer are one symbol'
-
-
-def _rows(printed):
-  return [
-    common.Row(f'nplm/brown/{_PRINTED.get(name, name)}/{split}', name, split, 'ppl', float(value), _NOTE)
-    for name, values in printed.items()
-    for split, value in zip(('train', 'valid', 'test'), values, strict=True)
-    if value is not None
-  ]
-
-
-TABLE = _rows(PAPER)
-NGRAM_ROWS = _rows(PAPER_NGRAMS)
 
 
 def get_config(arg: str = ''):

@@ -15,7 +15,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('lstm', 'ff', 'baseline', 'tiny')
-TABLE: list[common.Row] = []  # no paper measures so short a training
 
 
 def get_config(arg: str = ''):

@@ -23,7 +23,6 @@ from typing import Any
 from experiments import common
 
 VARIANTS = ('copy', 'repeat_copy', 'recall', 'ngrams', 'sort', 'tiny')
-TABLE: list[common.Row] = []  # the tables print numbers of parameters (tests/contract_test.py), the results are curves
 
 NETWORKS = ('lstm', 'ff', 'baseline')
 SIZES = {'repeat_copy': 'repeat'}  # tasks by their name in the model's variants, where that is shorter

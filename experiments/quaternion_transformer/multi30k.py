@@ -13,7 +13,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('full', 'partial', 'none', 'tiny')
-TABLE: list[common.Row] = []  # not in the paper
 _EPOCH = 62  # batches
 
 

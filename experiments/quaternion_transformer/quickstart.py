@@ -14,7 +14,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('full', 'partial', 'none', 'tiny')
-TABLE: list[common.Row] = []  # no paper measures this corpus
 
 
 def get_config(arg: str = ''):

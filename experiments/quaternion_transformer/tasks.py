@@ -24,16 +24,6 @@ from typing import Any
 from experiments import common
 
 VARIANTS = ('imdb', 'sst2', 'snli', 'scitail', 'own', 'tiny')
-_NOTE = 'unverified: from notes on the paper; in percent'
-_ACCURACY = {'imdb': (82.6, 83.9, 83.6), 'sst2': (78.9, 80.5, 81.4)}  # of none, full, partial
-TABLE = [
-  common.Row(
-    f'quaternion_transformer/{"sst" if name == "sst2" else name}/{row}', f'{name},quaternion={kind}', 'test',
-    'accuracy', value, _NOTE,
-  )
-  for name, values in _ACCURACY.items()
-  for row, kind, value in zip(('base', 'full', 'partial'), ('none', 'full', 'partial'), values, strict=True)
-]  # fmt: skip
 
 
 def get_config(arg: str = ''):

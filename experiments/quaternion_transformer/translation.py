@@ -23,19 +23,6 @@ from experiments import common
 
 VARIANTS = ('partial', 'full', 'base', 'tiny')
 _PAIRS = ('en_vi', 'en_ro', 'en_et')
-_BLEU = {  # of base, full, partial
-  'en_vi': (28.4, 28.0, 30.9),
-  'en_ro': (22.8, 18.5, 22.7),
-  'en_et': (14.1, 13.1, 14.2),
-}
-TABLE = [
-  common.Row(
-    f'quaternion_transformer/{pair.replace("_", "")}/{variant}', f'{variant},pair={pair}', 'test', 'bleu_tokenised',
-    value, 'unverified: from notes on the paper; beam and tokens of BLEU not known',
-  )
-  for pair, values in _BLEU.items()
-  for variant, value in zip(('base', 'full', 'partial'), values, strict=True)
-]  # fmt: skip
 
 
 def get_config(arg: str = ''):

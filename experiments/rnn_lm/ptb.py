@@ -31,15 +31,6 @@ RECIPES = {
   'large': (35, 14, 1.15, 55, 10.0),
 }
 BIAS = {'paper': 'single', 'released': 'double'}
-_PROTOCOL = 'word-level, one model, carry taken over, <eos> counted'
-TABLE = [
-  common.Row('rnn_lm/ptb/small/valid', 'small', 'valid', 'ppl', 120.7, _PROTOCOL),
-  common.Row('rnn_lm/ptb/small/test', 'small', 'test', 'ppl', 114.5, _PROTOCOL),
-  common.Row('rnn_lm/ptb/medium/valid', 'medium', 'valid', 'ppl', 86.2, _PROTOCOL),
-  common.Row('rnn_lm/ptb/medium/test', 'medium', 'test', 'ppl', 82.7, _PROTOCOL),
-  common.Row('rnn_lm/ptb/large/valid', 'large', 'valid', 'ppl', 82.2, _PROTOCOL),
-  common.Row('rnn_lm/ptb/large/test', 'large', 'test', 'ppl', 78.4, _PROTOCOL),
-]
 
 
 def get_config(arg: str = ''):

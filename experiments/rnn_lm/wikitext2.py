@@ -21,7 +21,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('medium', 'large', 'tiny')
-TABLE: list[common.Row] = []  # no paper prints a row for this recipe
 
 
 def get_config(arg: str = ''):

@@ -30,7 +30,6 @@ from typing import Any
 from experiments import common
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
-TABLE: list[common.Row] = []
 _TOKENS = 14  # mean tokens of a target
 
 

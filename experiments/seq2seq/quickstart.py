@@ -19,7 +19,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
-TABLE: list[common.Row] = []  # no paper measures this task
 SIZES = {
   'rnnsearch': {'A': 64, 'maxout': 64},
   'luong': {'D': 128, 'reach': 3, 'init_scale': 0.3},

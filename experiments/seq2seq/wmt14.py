@@ -30,41 +30,6 @@ from experiments import common
 
 VARIANTS = ('rnnsearch', 'rnnencdec', 'luong', 'tiny')
 _TOKENS = 25  # mean tokens of a target
-_BLEU = 'newstest2014, tokenised BLEU, words'
-_FEED = 'with dropout and input feeding'
-
-
-def _row(name: str, arg: str, metric: str, value: float, note: str = _BLEU) -> common.Row:
-  return common.Row(f'seq2seq/{name}', arg, 'test', metric, value, note)
-
-
-def _pair(name: str, arg: str, ppl: float, bleu: float | None, note: str = _BLEU) -> list[common.Row]:
-  rows = [_row(f'{name}/ppl', arg, 'ppl', ppl, note)]
-  return rows + ([] if bleu is None else [_row(f'{name}/bleu', arg, 'bleu_tokenised', bleu, note)])
-
-
-TABLE = [
-  _row('bahdanau/rnnencdec30/all', 'rnnencdec,length=30', 'bleu_tokenised', 13.93),
-  _row('bahdanau/rnnsearch30/all', 'rnnsearch,length=30', 'bleu_tokenised', 21.50),
-  _row('bahdanau/rnnencdec50/all', 'rnnencdec', 'bleu_tokenised', 17.82),
-  _row('bahdanau/rnnsearch50/all', 'rnnsearch', 'bleu_tokenised', 26.75),
-  *_pair('luong_ende14/base', 'luong,attention=false,dropout=false,reverse=false', 10.6, 11.3),
-  *_pair('luong_ende14/reverse', 'luong,attention=false,dropout=false', 9.9, 12.6),
-  *_pair('luong_ende14/dropout', 'luong,attention=false', 8.1, 14.0),
-  *_pair('luong_ende14/global_location', 'luong,score=location,window=global,feed=false', 7.3, 16.8),
-  *_pair('luong_ende14/global_location_feed', 'luong,score=location,window=global', 6.4, 18.1),
-  *_pair('luong_ende14/localp_general_feed', 'luong', 5.9, 19.0),
-  *_pair('luong_attention/global_location', 'luong,score=location,window=global', 6.4, 18.1, _FEED),
-  *_pair('luong_attention/global_dot', 'luong,score=dot,window=global', 6.1, 18.6, _FEED),
-  *_pair('luong_attention/global_general', 'luong,score=general,window=global', 6.1, 17.3, _FEED),
-  *_pair('luong_attention/localm_dot', 'luong,score=dot,window=local_m', 7.0, None, _FEED),
-  *_pair('luong_attention/localm_general', 'luong,score=general,window=local_m', 6.2, 18.6, _FEED),
-  *_pair('luong_attention/localp_dot', 'luong,score=dot,window=local_p', 6.6, 18.0, _FEED),
-  *_pair('luong_attention/localp_general', 'luong', 5.9, 19.0, _FEED),
-  *_pair('luong_attention/global_concat', 'luong,score=concat_identity,window=global', 6.7, None, 'footnote 15'),
-  *_pair('luong_attention/localm_concat', 'luong,score=concat_identity,window=local_m', 7.1, None, 'footnote 15'),
-  *_pair('luong_attention/localp_concat', 'luong,score=concat_identity,window=local_p', 7.1, None, 'footnote 15'),
-]
 
 
 def _luong(options) -> dict[str, Any]:

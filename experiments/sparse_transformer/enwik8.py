@@ -32,17 +32,7 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('fixed', 'strided', 'dense', 'tiny')
-CONTEXTS = {6144: 0.9952, 9216: 0.9936, 10_752: 0.9932, 11_904: 0.9930, 12_096: 0.9922, 12_160: 0.9908}  # table 3
 _LENGTH = 12_288
-TABLE = [
-  common.Row(
-    'sparse_transformer/enwik8/sparse_fixed', 'fixed,context=12160', 'test', 'bpb', 0.99, 'batch, rate not printed'
-  ),
-  *(
-    common.Row(f'sparse_transformer/min_context/{context}', f'fixed,context={context}', 'test', 'bpb', value, 'table 3')
-    for context, value in CONTEXTS.items()
-  ),
-]
 
 
 def get_config(arg: str = ''):

@@ -24,9 +24,7 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('en_de', 'en_fr', 'tiny')
-_NOTE = 'table 2; BLEU of normalised, lower-cased Moses tokens, beam 5'
 _EPOCH = 62  # batches
-TABLE = [common.Row('transformer/multi30k/tiny/test2016', 'en_de', 'test', 'bleu_tokenised_lower', 41.02, _NOTE)]
 
 
 def get_config(arg: str = ''):

@@ -18,7 +18,6 @@ from typing import Any
 from experiments import common, spaces
 
 VARIANTS = ('small', 'base', 'tiny')
-TABLE: list[common.Row] = []  # texts of yours
 
 
 def get_config(arg: str = ''):

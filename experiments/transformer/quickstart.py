@@ -14,7 +14,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('words', 'digits', 'tiny')
-TABLE: list[common.Row] = []  # no paper measures this task
 
 
 def get_config(arg: str = ''):

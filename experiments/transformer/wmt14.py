@@ -32,13 +32,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('base', 'big', 'tiny')
-_NOTE = 'newstest2014, beam 4, length penalty 0.6'
-TABLE = [
-  common.Row('transformer/mt/base/bleu_ende', 'base', 'test', 'bleu_tokenised', 27.3, _NOTE),
-  common.Row('transformer/mt/big/bleu_ende', 'big', 'test', 'bleu_tokenised', 28.4, _NOTE),
-  common.Row('transformer/mt/base/bleu_enfr', 'base,pair=en_fr', 'test', 'bleu_tokenised', 38.1, _NOTE),
-  common.Row('transformer/mt/big/bleu_enfr', 'big,pair=en_fr', 'test', 'bleu_tokenised', 41.8, _NOTE),
-]
 _RELEASED = {
   'model': {'norm': 'pre', 'positions': 'tensor2tensor', 'dropout_attention': 0.1, 'dropout_relu': 0.1},
   'objective': {'smoothing_form': 'released'},

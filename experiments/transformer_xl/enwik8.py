@@ -21,11 +21,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('12l', '18l', '24l', 'tiny')
-TABLE = [
-  common.Row('transformer_xl/enwik8/12l', '12l', 'test', 'bpc', 1.06, 'memory 2100, clamp 820'),
-  common.Row('transformer_xl/enwik8/18l', '18l', 'test', 'bpc', 1.03, 'sizes assumed'),
-  common.Row('transformer_xl/enwik8/24l', '24l', 'test', 'bpc', 0.99, 'memory 3800, clamp 1000'),
-]
 
 
 def get_config(arg: str = ''):

@@ -26,14 +26,6 @@ from typing import Any
 from experiments import common
 
 VARIANTS = ('base', 'large', 'ours', 'shaw', 'alone', 'tiny')
-_SIZES = 'sizes assumed; memory 128, or windows of 256; one mark between sentences here'
-TABLE = [
-  common.Row('transformer_xl/lm1b/base', 'base', 'test', 'ppl', 23.5, 'memory 128; one mark between sentences here'),
-  common.Row('transformer_xl/lm1b/large', 'large', 'test', 'ppl', 21.8, 'memory 128; one mark between sentences here'),
-  common.Row('transformer_xl/lm1b/ablation/ours', 'ours', 'test', 'ppl', 25.2, _SIZES),
-  common.Row('transformer_xl/lm1b/ablation/shaw', 'shaw', 'test', 'ppl', 25.7, _SIZES),
-  common.Row('transformer_xl/lm1b/ablation/norecurrence', 'alone', 'test', 'ppl', 27.1, _SIZES),
-]
 
 
 def _row(variant: str) -> dict[str, Any]:

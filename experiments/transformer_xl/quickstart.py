@@ -13,7 +13,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('fast', 'alone', 'tiny')
-TABLE: list[common.Row] = []  # no paper measures this corpus
 
 
 def get_config(arg: str = ''):

@@ -16,7 +16,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('24l', 'tiny')
-TABLE = [common.Row('transformer_xl/text8/24l', '24l', 'test', 'bpc', 1.08, 'memory 3800, clamp 1000')]
 
 
 def get_config(arg: str = ''):

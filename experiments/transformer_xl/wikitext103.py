@@ -34,23 +34,6 @@ from typing import Any
 from experiments import common
 
 VARIANTS = ('base', 'large', 'ours', 'shaw', 'half', 'alone', 'alone_half', 'alone_shaw', 'vaswani_half', 'tiny')
-_EVAL = 'attention length {} at evaluation; sizes assumed'
-TABLE = [
-  common.Row('transformer_xl/wikitext103/standard', 'base', 'test', 'ppl', 24.0, 'memory 640, clamp 400, windows 64'),
-  common.Row('transformer_xl/wikitext103/large', 'large', 'test', 'ppl', 18.3, 'memory 1600, clamp 1000'),
-  *(
-    common.Row(f'transformer_xl/wikitext103/ablation/{row}/ppl_best', variant, 'test', 'ppl', value, _EVAL.format(seen))
-    for row, variant, value, seen in (
-      ('recurrence_ours_full', 'ours', 26.77, 500),
-      ('recurrence_shaw_full', 'shaw', 27.94, 256),
-      ('recurrence_ours_half', 'half', 28.33, 460),
-      ('norecurrence_ours_full', 'alone', 29.02, 260),
-      ('norecurrence_ours_half', 'alone_half', 30.10, 120),
-      ('norecurrence_shaw_full', 'alone_shaw', 29.75, 120),
-      ('norecurrence_vaswani_half', 'vaswani_half', 30.97, 120),
-    )
-  ),
-]
 
 
 def _seen(M: int, clamp: int) -> dict[str, Any]:  # noqa: N803

@@ -34,25 +34,6 @@ from experiments import common
 
 VARIANTS = ('imdb', 'trec', 'embedded', 'tiny')
 METHODS = ('gradual_unfreezing', 'scratch', 'full', 'discriminative', 'stlr', 'last')
-_TABLE_2 = 'forward and backward ensemble'
-_ABLATION = '10% of the training set held out, forward only, 50 epochs'
-TABLE = [
-  common.Row('ulmfit/imdb/ulmfit', 'imdb,direction=both', 'test', 'error_percent', 4.6, _TABLE_2),
-  common.Row('ulmfit/trec6/ulmfit', 'trec,direction=both', 'test', 'error_percent', 3.6, _TABLE_2),
-  common.Row('ulmfit/bidirectional/single', 'imdb', 'test', 'error_percent', 5.30, 'forward only'),
-  *(
-    common.Row(f'ulmfit/ablation_classifier/{row}/{name}', f'{data},method={method},epochs=50', 'valid',
-               'error_percent', value, _ABLATION)
-    for row, method, values in (
-      ('scratch', 'scratch', (9.93, 13.36)),
-      ('full', 'full', (6.87, 6.86)),
-      ('full_discr', 'discriminative', (5.57, 6.21)),
-      ('last', 'last', (6.49, 16.09)),
-      ('freez_discr_stlr', 'gradual_unfreezing', (5.00, 5.69)),
-    )
-    for (data, name), value in zip((('imdb', 'imdb'), ('trec', 'trec6')), values, strict=True)
-  ),
-]  # fmt: skip
 # Groups trained, epochs, factor of the rate, cut_fraction: freeze_to(-1), freeze_to(-2), unfreeze(), each a `fit`.
 FASTAI_STAGES = ((1, 1.0, 1.0, 1 / 3), (2, 1.0, 1.0, 1 / 3), (0, 0.0, 1.0, 1 / 8))
 _EPOCHS = {'imdb': 15, 'trec': 30, 'embedded': 15, 'tiny': 1}

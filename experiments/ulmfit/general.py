@@ -19,7 +19,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('wikitext103', 'wikitext2', 'text', 'small', 'tiny')
-TABLE: list[common.Row] = []  # nothing is printed
 
 
 def get_config(arg: str = ''):

@@ -20,7 +20,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('imdb', 'trec', 'embedded', 'tiny')
-TABLE: list[common.Row] = []  # table 6 measures the classifier
 _DATA = {'embedded': 'embedded_topics', 'tiny': 'embedded'}
 FASTAI_GROUPS = ((r'layer_00/', 1 / 6, 1.0), (r'layer_01/', 1 / 3, 1.0), (r'layer_02/', 1.0, 1.0), ('.*', 0.5, 1.0))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('fast', 'tiny')
-TABLE: list[common.Row] = []
 
 
 def get_config(arg: str = ''):

@@ -33,23 +33,6 @@ RECIPES = {
   'cbow_300': ('cbow', 0, 4, 3, 8),
   'skipgram_300': ('skipgram', 0, 10, 3, 2),
 }
-_NOTE = 'google analogies, whole vocabulary; the text was not released'
-
-
-def _row(name: str, arg: str, value: float) -> common.Row:
-  return common.Row(f'word2vec/{name}/total', arg, 'test', 'analogies_percent', value, _NOTE)
-
-
-TABLE = [
-  _row('public_vectors/cbow_300', 'cbow_300', 36.1),
-  _row('public_vectors/skipgram_300', 'skipgram_300', 53.3),
-  _row('objectives/neg5', 'neg5', 59),
-  _row('objectives/neg15', 'neg15', 61),
-  _row('objectives/hs', 'hs', 47),
-  _row('objectives/neg5_sub', 'neg5,sample=1e-5', 60),
-  _row('objectives/neg15_sub', 'neg15,sample=1e-5', 61),
-  _row('objectives/hs_sub', 'hs,sample=1e-5', 55),
-]
 
 
 def get_config(arg: str = ''):

@@ -22,7 +22,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('demo', 'skipgram', 'hierarchical', 'tiny')
-TABLE: list[common.Row] = []  # no paper prints a row for this corpus
 
 
 def get_config(arg: str = ''):

@@ -33,7 +33,6 @@ from typing import Any
 from experiments import common
 
 VARIANTS = ('xlnet', 'k7', 'no_memory', 'no_span', 'no_bidirectional', 'dae', 'bert', 'tiny')
-TABLE: list[common.Row] = []  # figures are of fine-tuned models
 
 
 def get_config(arg: str = ''):

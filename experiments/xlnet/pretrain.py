@@ -24,7 +24,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('base', 'large', 'tiny')
-TABLE: list[common.Row] = []  # figures are of fine-tuned models
 
 
 def get_config(arg: str = ''):

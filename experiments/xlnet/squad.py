@@ -31,12 +31,6 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('squad2', 'squad', 'own', 'tiny')
-TABLE = [
-  common.Row('xlnet/v2/squad2.0/dev/xlnet_large/em', 'squad2', 'valid', 'best_exact_match', 87.9, 'large'),
-  common.Row('xlnet/v2/squad2.0/dev/xlnet_large/f1', 'squad2', 'valid', 'best_f1', 90.6, 'large'),
-  common.Row('xlnet/v2/squad1.1/dev/xlnet_large/em', 'squad', 'valid', 'exact_match', 89.7, 'large'),
-  common.Row('xlnet/v2/squad1.1/dev/xlnet_large/f1', 'squad', 'valid', 'f1', 95.1, 'large'),
-]
 
 
 def get_config(arg: str = ''):

@@ -44,18 +44,6 @@ from typing import Any, NamedTuple
 from experiments import common
 
 VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'imdb', 'own', 'own_scores', 'tiny')
-TABLE = [
-  common.Row('xlnet/v2/race/xlnet_large/accuracy', 'race', 'test', 'accuracy', 85.4, 'large, one model'),
-  common.Row('xlnet/v2/text_classification/xlnet_large/imdb', 'imdb', 'test', 'error_percent', 3.20, 'large'),
-  *(
-    common.Row(f'xlnet/v2/glue/dev/xlnet_large/{row}', variant, 'valid', metric, value, 'large, one model')
-    for row, variant, metric, value in (
-      ('mnli_m', 'mnli', 'accuracy', 90.8), ('qnli', 'qnli', 'accuracy', 94.9), ('qqp', 'qqp', 'accuracy', 92.3),
-      ('rte', 'rte', 'accuracy', 85.9), ('sst2', 'sst2', 'accuracy', 97.0), ('mrpc', 'mrpc', 'accuracy', 90.8),
-      ('cola', 'cola', 'matthews', 69.0), ('stsb', 'stsb', 'pearson', 92.5),
-    )
-  ),
-]  # fmt: skip
 
 
 class Recipe(NamedTuple):

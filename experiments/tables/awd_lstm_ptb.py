@@ -1,0 +1,40 @@
+"""AWD-LSTM on Penn Treebank: as the paper has it, and as the released code's README does."""
+
+from experiments.tables import Row, Run, Table, at, from_run, measured
+
+_FILE = 'experiments/awd_lstm/ptb.py'
+_BOTH = (measured('valid'),)
+
+
+def _runs(recipe: str, window: int) -> tuple[Run, Run]:
+  """A training of 500 epochs and more, and the second run of averaged SGD, measured with a cache too."""
+  cache = tuple(measured(split, f'--cache={window},0.1,1.0', file=f'cache_{split}') for split in ('valid', 'test'))
+  first = f'awd_lstm/ptb_{recipe}'
+  return (
+    Run(first, f'{_FILE}:{recipe}', (at('ptb'),), _BOTH),
+    Run(f'{first}_tuned', f'{_FILE}:finetune,of={recipe}', (at('ptb'), from_run(first)), (*_BOTH, *cache)),
+  )
+
+
+def _rows(recipe: str, base: str, tuned: str, cache: str) -> list[Row]:
+  found = []
+  for split, file in (('valid', 'valid'), ('test', 'results')):
+    found += [
+      Row(base.format(split), f'awd_lstm/ptb_{recipe}', 'ppl', file),
+      Row(tuned.format(split), f'awd_lstm/ptb_{recipe}_tuned', 'ppl', file),
+      Row(cache.format(split), f'awd_lstm/ptb_{recipe}_tuned', 'cache_ppl', f'cache_{split}'),
+    ]
+  return found
+
+
+TABLE = Table(
+  'AWD-LSTM, Penn Treebank',
+  'Merity, Keskar and Socher 2018 (arXiv 1708.02182), tables 1 and 4; the README of salesforce/awd-lstm-lm',
+  rows=(
+    *_rows('paper', 'awd_lstm/ablation/no_finetune/ptb_{}', 'awd_lstm/ptb/finetuned/{}', 'awd_lstm/ptb/cache/{}'),
+    *_rows('released', *(f'awd_lstm/readme/lstm_ptb/{row}/{{}}' for row in ('base', 'finetune', 'pointer'))),
+    *_rows('qrnn', *(f'awd_lstm/readme/qrnn_ptb/{row}/{{}}' for row in ('base', 'finetune', 'pointer'))),
+  ),
+  runs=(*_runs('paper', 2000), *_runs('released', 500), *_runs('qrnn', 500)),
+  note="The README's figures are approximate; its authors saw them move with PyTorch and GPU.",
+)

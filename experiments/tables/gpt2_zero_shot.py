@@ -1,0 +1,42 @@
+"""GPT-2 on data that it was not trained on."""
+
+from experiments.tables import Row, Run, Table, at, imported
+
+_SIZES = {'124m': '117m', '355m': '345m', '774m': '762m', '1558m': '1542m'}  # as released -> as the paper calls them
+_COLUMNS = {  # column -> variant of the experiment, metric, split, data
+  'lambada_ppl': ('lambada', 'last_word_ppl', 'test', 'lambada'),
+  'lambada_acc': ('lambada', 'filtered_accuracy', 'test', 'lambada'),
+  'cbt_cn': ('cbt_cn', 'accuracy', 'valid', 'cbt'),
+  'cbt_ne': ('cbt_ne', 'accuracy', 'valid', 'cbt'),
+  **{name: (name, metric, 'test', name) for name, metric in (
+    ('wikitext2', 'ppl_word'), ('ptb', 'ppl_word'), ('enwik8', 'bpb'), ('text8', 'bpc'), ('wikitext103', 'ppl_word'),
+    ('lm1b', 'ppl_word'),
+  )},
+}  # fmt: skip
+
+
+def _run(size: str) -> Run:
+  """Every data set once; both of LAMBADA's figures are in one file."""
+  commands = [
+    f'evaluate --workdir={{imported/gpt2_{size}}} --config=experiments/gpt2/zero_shot.py:{variant},size={size} '
+    f'--split={split} --config.{at(data)} --output={{dir}}/{variant}.json'
+    for variant, split, data in dict.fromkeys((v, split, data) for v, _, split, data in _COLUMNS.values())
+  ]
+  return Run(f'gpt2/zero_shot_{size}', then=tuple(commands), seeds=0)
+
+
+TABLE = Table(
+  'GPT-2, zero-shot',
+  'Radford et al. 2019, table 3 and section 3.3',
+  rows=(
+    *(
+      Row(f'gpt2/zeroshot/{printed}/{column}', f'gpt2/zero_shot_{size}', metric, variant)
+      for size, printed in _SIZES.items()
+      for column, (variant, metric, _, _) in _COLUMNS.items()
+    ),
+    Row('gpt2/text/lambada_acc_nofilter', 'gpt2/zero_shot_1558m', 'accuracy', 'lambada'),
+  ),
+  runs=tuple(run for size in _SIZES for run in (imported(f'gpt2_{size}'), _run(size))),
+  note='Detokenisers, stride and stop words are not published; ours are in experiments/gpt2/zero_shot.py. Perplexities '
+  "are per word of the original. The Children's Book Test is of the validation split, as in the paper.",
+)

@@ -1,0 +1,54 @@
+"""Neural probabilistic language models and n-gram models on the Brown corpus."""
+
+from experiments.tables import CORES, Row, Run, Table, at, measured
+
+_FILE = 'experiments/nplm/brown.py'
+_SPLITS = ('train', 'valid', 'test')
+_NGRAMS = {  # model of `lmx ngrams` -> row of the paper
+  'trigram': 'del_int',
+  **{name: name for name in (
+    'kn3', 'kn4', 'kn5', 'class3_150', 'class3_200', 'class3_500', 'class3_1000', 'class3_2000', 'class4_500',
+    'class5_500',
+  )},
+}  # fmt: skip
+_ALONE = (1, 3, 5, 7, 9)  # the networks; the next number is the same one mixed with the trigram
+
+
+def _network(number: int) -> Run:
+  mixed = tuple(measured(split, '--mixture=trigram', file=f'mixed_{split}') for split in _SPLITS[1:])
+  alone = tuple(measured(split) for split in _SPLITS)
+  return Run(f'nplm/brown_mlp{number}', f'{_FILE}:mlp{number}', (at('brown'),), (*alone, *mixed), needs=CORES)
+
+
+def _group(model: str) -> str:
+  """The run that a model is measured in: those of word classes each in one, as finding the classes takes long."""
+  return f'nplm/brown_{model if model.startswith("class") else "ngrams"}'
+
+
+def _ngrams(name: str) -> Run:
+  models = ','.join(model for model in _NGRAMS if _group(model) == name)
+  command = f'ngrams --config={_FILE} --split=train,valid,test --models={models} --output={{dir}}/ngrams.json'
+  return Run(name, then=(f'{command} --config.{at("brown")}',), seeds=0, needs=CORES)
+
+
+TABLE = Table(
+  'Neural probabilistic language model, Brown corpus',
+  'Bengio, Ducharme, Vincent and Jauvin 2003, table 1',
+  rows=(
+    *(Row(f'nplm/brown/mlp{n}/{split}', f'nplm/brown_mlp{n}', 'ppl', split) for n in _ALONE for split in _SPLITS),
+    *(
+      Row(f'nplm/brown/mlp{n + 1}/{split}', f'nplm/brown_mlp{n}', 'mixed_ppl', f'mixed_{split}')
+      for n in _ALONE
+      for split in _SPLITS[1:]
+    ),
+    *(
+      Row(f'nplm/brown/{row}/{split}', _group(model), 'ppl', 'ngrams', f'model={model},split={split}')
+      for model, row in _NGRAMS.items()
+      for split in (_SPLITS if model == 'trigram' else _SPLITS[1:])
+    ),
+  ),
+  runs=(*(_network(number) for number in _ALONE), *(_ngrams(name) for name in dict.fromkeys(map(_group, _NGRAMS)))),
+  note="The corpus as it can be had has other marks than the paper's: "
+  '1,161,692 words for 1,181,041, and 17,904 that '
+  'occur more than three times for 16,383.',
+)  # fmt: skip

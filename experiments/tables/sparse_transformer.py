@@ -1,0 +1,41 @@
+"""Sparse Transformer: enwik8, the patterns, and the least context of an evaluated byte."""
+
+from experiments.tables import GPUS, Row, Run, Table, at
+
+_FILE = 'experiments/sparse_transformer/enwik8.py'
+_CONTEXTS = (6144, 9216, 10752, 11904, 12096, 12160)
+_PATTERNS = ('fixed', 'strided', 'dense')
+_SPLIT = 'table 2 does not say on which split'
+
+
+def _measured(context: int) -> str:
+  return (
+    f'evaluate --workdir={{dir}} --config={_FILE}:fixed,context={context} --split=test --config.{at("enwik8")} '
+    f'--output={{dir}}/context_{context}.json'
+  )
+
+
+TABLE = Table(
+  'Sparse Transformer, enwik8',
+  'Child et al. 2019 (arXiv 1904.10509), tables 1 to 3 and section 7.2',
+  rows=(
+    Row('sparse_transformer/enwik8/sparse_fixed', 'sparse_transformer/enwik8_fixed', 'bpb', 'context_12160'),
+    Row('sparse_transformer/seeds/enwik8', 'sparse_transformer/enwik8_fixed', 'bpb', 'context_12160'),
+    *(
+      Row(f'sparse_transformer/min_context/{context}', 'sparse_transformer/enwik8_fixed', 'bpb', f'context_{context}')
+      for context in _CONTEXTS
+    ),
+    *(
+      Row(f'sparse_transformer/patterns_enwik8/{name}/loss', f'sparse_transformer/enwik8_{name}', 'bpb', differs=_SPLIT)
+      for name in _PATTERNS
+    ),
+  ),
+  runs=tuple(
+    Run(
+      f'sparse_transformer/enwik8_{name}', f'{_FILE}:{name}', (at('enwik8'),),
+      tuple(map(_measured, _CONTEXTS)) if name == 'fixed' else (), seeds=3 if name == 'fixed' else 1, needs=GPUS,
+    )
+    for name in _PATTERNS
+  ),
+  note='Batch and rate are not printed for this set.',
+)  # fmt: skip

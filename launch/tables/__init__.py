@@ -1,0 +1,178 @@
+"""Reproduces tables of papers: runs what is missing, collects the figures, sets them beside the published ones.
+
+  python -m launch.tables --list                              every table, and how much of it there is in runs/
+  python -m launch.tables awd_lstm_ptb                        runs what is missing, resumes what is unfinished
+  python -m launch.tables bert_glue --runs=runs --collect     only renders, such as after copying runs/ from a cluster
+  python -m launch.tables bert_glue --dry_run --rows='*cola'  the commands, and nothing else
+
+Runs lie in DIR/NAME/seedK, the table in DIR/tables/TABLE.md, .html and .png. `--data=squad=DIR` says where a data set
+is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a table needs. With `--where=slurm` (or the
+name of another launcher) each command is handed to `python -m launch.slurm OPTIONS -- COMMAND`, the OPTIONS from
+`--launch`; called again later it hands over what follows. `--config.section.key=value` changes every training, and
+`--options=epochs=6` is added to the argument of every experiment: the runs are then of another protocol than the
+table's, and a collection without the same options does not count them. Starts without jax.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import pathlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+from experiments.tables import DATA, Row, Table
+from launch.tables import collected, rendered, running
+from launch.tables import plan as plans
+from lmx.errors import InputError, nearest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Entry point; returns the exit code: 0, 1 if a run failed, 2 for wrong input, 75 if stopped (start it again)."""
+  words = list(sys.argv[1:] if argv is None else argv)
+  settings = [word.removeprefix('--config.') for word in words if word.startswith('--config.')]
+  args = _parser().parse_args([word for word in words if not word.startswith('--config.')])
+  try:
+    plan = _plan(args, settings)
+    if args.list or not args.table:
+      return _list([args.table] if args.table else plans.names(), plan)
+    return _reproduce(args, plan)
+  except InputError as error:
+    print(f'launch.tables: {error}', file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog='python -m launch.tables', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+    allow_abbrev=False,
+  )  # fmt: skip
+  parser.add_argument('table', nargs='?', help='name of a table')
+  parser.add_argument('--list', action='store_true', help='show all tables, or the rows of one')
+  parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
+  parser.add_argument('--runs', default='runs', help='directories of runs, with commas; new ones go into the first')
+  parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
+  parser.add_argument('--seeds', type=int, default=0, help='seeds of each run (default: what the table asks for)')
+  parser.add_argument('--jobs', type=int, default=1, help='runs at once on this machine')
+  parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm')
+  parser.add_argument('--launch', default='', help='options of that launcher, as one text')
+  parser.add_argument('--again', action='store_true', help='hand over again what was handed to the launcher before')
+  parser.add_argument('--collect', action='store_true', help='run nothing, only render what there is')
+  parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
+  parser.add_argument('--options', default='', help="added to every experiment's argument, such as epochs=6")
+  parser.add_argument('--output', default='', help='directory of the rendered table (default: DIR/tables)')
+  return parser
+
+
+def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
+  data: dict[str, str] = {}
+  for text in args.data:
+    name, equals, path = text.partition('=')
+    if not equals:
+      if not pathlib.Path(text).is_dir():
+        raise InputError(f'--data={text}: there is no such directory')
+      data |= {key: str(pathlib.Path(text, key)) for key in DATA if pathlib.Path(text, key).exists()}
+    elif name not in DATA:
+      raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
+    else:
+      data[name] = path
+  for text in settings:
+    if '=' not in text:
+      raise InputError(f'--config.{text} has no value: write --config.{text}=VALUE')
+  if args.seeds < 0 or args.jobs < 1:
+    raise InputError('--seeds must be at least 0 and --jobs at least 1')
+  roots = tuple(pathlib.Path(text) for text in args.runs.split(','))
+  return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
+
+
+def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
+  table = plans.table(args.table)
+  rows = chosen(table, args.rows)
+  runs = {run.name: run for run in table.runs}
+  found = collected.collect(table, rows, plan)
+  wrong = {one.row.run for one in found if one.state == collected.WRONG}
+  wanted = [runs[name] for name in dict.fromkeys(row.run for row in rows) if name not in wrong]
+  todo = running.tasks(wanted, runs, plan, shown=args.dry_run)
+  if args.dry_run:
+    for task in todo:
+      for command in task.commands:
+        print(_shown(args, command))
+    return 0
+  code = 0
+  if not args.collect and todo:
+    code = _run(args, todo)
+    plan.known.clear()
+    found = collected.collect(table, rows, plan)
+  render(args.table, table, found, plan, pathlib.Path(args.output) if args.output else plan.runs[0] / 'tables')
+  for problem in dict.fromkeys(problem for one in found for problem in one.problems):
+    print(f'launch.tables: not counted: {problem}', file=sys.stderr)
+  return code or (2 if any(one.problems for one in found) else 0)
+
+
+def _shown(args: argparse.Namespace, command: plans.Command) -> str:
+  if args.where == 'local':
+    return f'lmx {shlex.join(command.words)}'
+  return f'python -m launch.{args.where} {args.launch} -- {shlex.join(command.words)}'
+
+
+def _run(args: argparse.Namespace, todo: list[running.Task]) -> int:
+  if args.where != 'local':
+    launchers = [path.stem for path in (plans.ROOT / 'launch').glob('*.py') if path.stem != '__init__']
+    if args.where not in launchers:
+      raise InputError(f'--where: there is no launcher "{args.where}"{nearest(args.where, launchers)}')
+    return running.submit(todo, args.where, shlex.split(args.launch), _say, again=args.again)
+  runner = running.Runner(args.jobs, _say)
+  code = runner.run(todo)
+  if runner.failed:
+    print(f'launch.tables: {len(runner.failed)} of {len(todo)} runs did not end', file=sys.stderr)
+  return code
+
+
+def _say(text: str) -> None:
+  print(text, file=sys.stderr, flush=True)
+
+
+def chosen(table: Table, text: str) -> list[Row]:
+  """The rows that `text` names, in the table's order; InputError for a name that fits none."""
+  if not text:
+    return list(table.rows)
+  kept: set[str] = set()
+  ids = [row.id for row in table.rows]
+  for pattern in text.split(','):
+    fits = {one for one in ids for text in (pattern, f'*/{pattern}') if fnmatch.fnmatchcase(one, text)}
+    if not fits:
+      raise InputError(f'--rows: no row "{pattern}"{nearest(pattern, ids)}')
+    kept |= fits
+  return [row for row in table.rows if row.id in kept]
+
+
+def render(
+  name: str, table: Table, found: list[collected.Found], plan: plans.Plan, folder: pathlib.Path
+) -> None:
+  """Writes NAME.md, NAME.html and NAME.png into `folder`, and prints the table."""
+  folder.mkdir(parents=True, exist_ok=True)
+  text = rendered.markdown(name, table, found, plan)
+  (folder / f'{name}.md').write_text(text)
+  (folder / f'{name}.html').write_text(rendered.page(name, table, found, plan))
+  rendered.draw(folder / f'{name}.png', table, found)
+  print(text.partition('\n## ')[0].rstrip())
+  print(f'\n{folder / name}.md, .html, .png')
+
+
+def _list(names: list[str], plan: plans.Plan) -> int:
+  for name in names:
+    table = plans.table(name)
+    found = collected.collect(table, list(table.rows), plan)
+    states = [one.state for one in found]
+    counts = [f'{states.count(state)} {state}' for state in dict.fromkeys(states) if state != collected.DONE]
+    done = f'{states.count(collected.DONE)} of {len(found)} rows'
+    rest = '' if counts == [f'{len(found)} {collected.ABSENT}'] or not counts else f'  ({", ".join(counts)})'
+    print(f'{name:26} {done:16} {table.title}{rest}')
+    if len(names) == 1:
+      for line in rendered.lines(found):
+        print(f'  {line.found.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
+      for key in rendered.data_of(table, found):
+        print(f'  --data={key}={"DIR" if DATA[key].needed else "DIR (or made, or downloaded)"}: {DATA[key].what}; '
+              f'{DATA[key].terms}')  # fmt: skip
+  return 0

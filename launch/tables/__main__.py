@@ -1,0 +1,7 @@
+"""`python -m launch.tables`."""
+
+import sys
+
+from launch import tables
+
+sys.exit(tables.main())

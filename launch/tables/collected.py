@@ -1,0 +1,233 @@
+"""The figures of a table out of work directories, wherever those were made.
+
+A run is looked for where this program puts it, DIR/NAME/seedK, and if it is not there in every work directory below
+DIR: by what its config.json says, so that directories keep the names that they had on another machine. What is of
+another config than the table's, or cannot be read, is not counted and is told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from experiments.tables import METRICS, Row, Run, Table
+from launch.tables import plan as plans
+
+_WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that hold no other
+_SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # and not a stage of a pipeline
+_SPLITS = {'dev': 'valid', 'newstest2014': 'test', 'held-out': 'test'}  # names of papers
+_Place = tuple[pathlib.Path, dict[str, Any]]
+DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+  """One seed's figure in the unit of the paper, with what it was measured on."""
+
+  value: float
+  seed: int | None
+  seconds: float
+  device: str
+
+
+@dataclasses.dataclass
+class Found:
+  """What there is for a row: figures of seeds, how many there should be, and what went wrong."""
+
+  row: Row
+  wanted: int
+  figures: list[Figure]
+  problems: list[str]
+  begun: bool = False
+
+  @property
+  def state(self) -> str:
+    """One of _Place = tuple[pathlib.Path, dict[str, Any]]
+DONE, PART, ABSENT, WRONG."""
+    if len(self.figures) >= self.wanted:
+      return DONE
+    return WRONG if self.problems else PART if self.begun or self.figures else ABSENT
+
+  @property
+  def mean(self) -> float:
+    """NaN without a figure."""
+    return statistics.fmean(one.value for one in self.figures) if self.figures else math.nan
+
+  @property
+  def deviation(self) -> float:
+    """Standard deviation (n - 1); NaN for fewer than two seeds."""
+    return statistics.stdev(one.value for one in self.figures) if len(self.figures) > 1 else math.nan
+
+
+def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[Found]:
+  """What there is for each row; also fills in `plan.known` for runs that lie elsewhere."""
+  runs = {run.name: run for run in table.runs}
+  problems: dict[tuple[str, int | None], list[str]] = {}
+  begun, elsewhere = set(), functools.cache(lambda: _elsewhere(plan.runs))
+  for run in plans.ordered(list(dict.fromkeys(row.run for row in rows)), runs):
+    for seed in plans.seeds(run, plan):
+      problems[run.name, seed] = _place(run, seed, runs, plan, elsewhere)
+      where = plans.directory(run, seed, plan)
+      if (where / 'config.json').exists() or any(where.glob('*.json')) or any(where.glob('*/config.json')):
+        begun.add((run.name, seed))
+  found = []
+  for row in rows:
+    run = runs[row.run]
+    one = Found(row, len(plans.seeds(run, plan)), [], [])
+    for seed in plans.seeds(run, plan):
+      key = (run.name, seed)
+      one.begun |= key in begun
+      one.problems += problems[key]
+      if not problems[key]:
+        _read(row, seed, plans.directory(run, seed, plan), one)
+    found.append(one)
+  return found
+
+
+def _place(
+  run: Run, seed: int | None, runs: Mapping[str, Run], plan: plans.Plan, elsewhere: Callable[[], list[_Place]]
+) -> list[str]:
+  """Finds the work directory of a run; returns what is wrong with it."""
+  if not run.config:
+    for root in plan.runs:
+      if plans.usual(run, seed, root).is_dir():
+        plan.known[run.name, seed] = plans.usual(run, seed, root)
+        break
+    return []
+  wanted = plans.configs(run, seed, plan)
+  for root in plan.runs:
+    where = plans.usual(run, seed, root)
+    if any((where / part / 'config.json').exists() for part in wanted):
+      plan.known[run.name, seed] = where
+      return [text for part, flat in wanted.items() for text in _differences(where / part, flat, seed)]
+  if run.kind == 'train':
+    starts = [plans.directory(other, seed if other.seeds else None, plan) for other in plans.needed(run, runs)]
+    for where, settings in elsewhere():
+      fits = not _unlike(settings, wanted[''], seed) and _same_start(settings, starts) and not _odd(where, wanted[''])
+      if fits and where not in plan.known.values():
+        plan.known[run.name, seed] = where
+        return []
+  return []
+
+
+def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None) -> list[str]:
+  file = where / 'config.json'
+  if not file.exists():
+    return []
+  try:
+    unlike = _unlike(dict(plans.flatten(read(file))), flat, seed) or _added(where, flat)
+  except ValueError as error:
+    return [str(error)]
+  return [f'{where} holds a run of another config: {"; ".join(unlike)}'] if unlike else []
+
+
+def _unlike(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
+  """Settings of a config.json that are not those of the table, with both values."""
+  wanted = {**flat, **({} if seed is None else {'seed': seed})}
+  return [
+    f'{key} {settings.get(key)!r} there, {value!r} here' for key, value in wanted.items() if settings.get(key) != value
+  ]
+
+
+def _odd(where: pathlib.Path, flat: Mapping[str, Any]) -> bool:
+  try:
+    return bool(_added(where, flat))
+  except ValueError:
+    return False  # what cannot be read is told where its figures are wanted
+
+
+def _added(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
+  """Settings of the command that trained a run, of which the table says nothing."""
+  file = where / 'results.json'
+  words: list[str] = []
+  if file.exists():
+    record = read(file)
+    words = record.get('command', []) if isinstance(record, dict) else []
+  given = [str(word).removeprefix('--config.') for word in words if str(word).startswith('--config.')]
+  keys = [text.partition('=')[0] for text in given]
+  return [f'{text} there, not set here' for key, text in zip(keys, given, strict=True)
+          if key not in flat and key.partition('.')[0] in _SECTIONS and not plans.is_free(key)]  # fmt: skip
+
+
+def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path]) -> bool:
+  """Whether a run began from a directory with the end of the name that a run has here."""
+  said = pathlib.PurePath(settings.get('train.init_from') or '').parts
+  return not starts or any(said[-2:] == start.parts[-2:] for start in starts)
+
+
+def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:
+  """Every work directory below `roots` with its settings; those that cannot be read are nobody's."""
+  found = []
+  for root in roots:
+    for name, folders, files in os.walk(root):
+      if 'config.json' in files:
+        folders[:] = [folder for folder in folders if folder not in _WITHIN]
+        try:
+          found.append((pathlib.Path(name), dict(plans.flatten(read(pathlib.Path(name, 'config.json'))))))
+        except ValueError:
+          continue
+  return sorted(found, key=lambda one: one[0])
+
+
+def read(file: pathlib.Path) -> Any:
+  """The contents of a JSON file. Raises ValueError that names it."""
+  try:
+    found = json.loads(file.read_text())
+  except (OSError, ValueError) as error:
+    raise ValueError(f'{file} cannot be read ({error}); was it cut off? Copy it again, or delete it') from None
+  if not isinstance(found, (dict, list)):
+    raise ValueError(f'{file} holds no figures')
+  return found
+
+
+def _read(row: Row, seed: int | None, where: pathlib.Path, into: Found) -> None:
+  """Adds the figure of a seed, or what is wrong with it."""
+  file = where / f'{row.file}.json'
+  if not file.exists():
+    return
+  try:
+    record = _picked(read(file), row, file)
+    value = _figure(record, row, file)
+  except ValueError as error:
+    into.problems.append(str(error))
+    return
+  beside = where / 'results.json'
+  about = read(beside) if beside.exists() and beside != file else record
+  about = about if isinstance(about, dict) else {}
+  into.figures.append(Figure(value, seed, _number(about.get('training_seconds')), str(about.get('device', ''))))
+
+
+def _picked(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
+  if not isinstance(record, list):
+    return record
+  wanted = dict(part.partition('=')[::2] for part in row.pick.split(','))
+  for one in record:
+    if all(str(one.get(key)) == value for key, value in wanted.items()):
+      return one
+  raise ValueError(f'{file} has no record of {row.pick.replace(",", ", ")}')
+
+
+def _figure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:
+  printed = plans.published().get(row.id)
+  split = _SPLITS.get(printed.split, printed.split) if printed else ''
+  measured = record.get('split', '')
+  if split in ('train', 'valid', 'test') and measured and not row.differs and not str(measured).startswith(split):
+    raise ValueError(f'{file} is of the split {measured}; {row.id} is of {split}')
+  metric, found = METRICS[row.metric], record
+  for key in metric.key.split('.'):
+    found = found.get(key) if isinstance(found, Mapping) else None  # type: ignore[assignment]
+  value = _number(found)
+  if math.isnan(value):
+    raise ValueError(f'{file} has no figure "{metric.key}"')
+  return metric.scale * value
+
+
+def _number(value: Any) -> float:
+  return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan

@@ -1,0 +1,255 @@
+"""What is to be run for a table: its runs, their work directories and the commands, from experiments/tables/."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import importlib
+import json
+import pathlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from experiments.tables import DATA, Run, Table
+from lmx import fields
+from lmx.errors import InputError, nearest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / 'experiments' / 'tables'
+_BRACES = re.compile(r'\{(data\.)?([\w./-]+)\}')
+# Where data and weights lie, how fast and with what noise around it: not what is computed.
+_FREE = ('parallel.', 'checkpoint.', 'samples.', 'train.log_every', 'train.init_from', 'data.manual_dir',
+         'data.tokenizer_path', 'data.cache_dir', 'data.prefetch', 'data.workers', 'name', 'seed', 'optim.accumulate',
+         'model.remat', 'model.scan')  # fmt: skip
+_LIKE_INIT = ('model.variant', 'data.tokenizer', 'data.lower_case')  # what train.like_init takes from another run
+
+
+class Printed(NamedTuple):
+  """A line of published.csv; `spread` is a standard deviation over runs, NaN where none is printed."""
+
+  value: float
+  text: str
+  spread: float
+  metric: str
+  row: str
+  dataset: str
+  split: str
+  table: str
+  paper: str
+  protocol: str
+  verified: bool
+  source: str
+
+
+class Command(NamedTuple):
+  """Arguments of lmx, and the file that is there when it has been done."""
+
+  words: tuple[str, ...]
+  proof: pathlib.Path
+
+
+class Missing(InputError):
+  """A data set that the user must give has not been given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What the command line says about how runs are made.
+
+  Attributes:
+    runs: directories of runs; new ones go into the first.
+    data: name in DATA -> directory or file.
+    seeds: how many of every run that is repeated; 0 is what the table asks for.
+    options: added to the argument of every experiment, such as 'epochs=6'.
+    settings: 'section.key=value' for every training.
+    known: (name of a run, seed) -> its work directory, where that is not the usual one.
+  """
+
+  runs: tuple[pathlib.Path, ...] = (pathlib.Path('runs'),)
+  data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  seeds: int = 0
+  options: str = ''
+  settings: tuple[str, ...] = ()
+  known: dict[tuple[str, int | None], pathlib.Path] = dataclasses.field(default_factory=dict)
+
+
+def names() -> list[str]:
+  """The tables, found by listing their folder."""
+  return sorted(path.stem for path in FOLDER.glob('*.py') if path.name != '__init__.py')
+
+
+def table(name: str) -> Table:
+  """The table `name`; InputError with the nearest name if there is none."""
+  if name not in names():
+    raise InputError(f'unknown table "{name}"{nearest(name, names())}')
+  return importlib.import_module(f'experiments.tables.{name}').TABLE
+
+
+@functools.cache
+def published() -> dict[str, Printed]:
+  """id -> what the paper printed."""
+  found = {}
+  with (FOLDER / 'published.csv').open(newline='', encoding='utf-8') as file:
+    for line in csv.DictReader(file):
+      kept = {name: line[name] for name in Printed._fields if name not in ('value', 'text', 'spread', 'verified')}
+      spread = float(line['spread']) if line['spread'] else float('nan')
+      found[line['id']] = Printed(
+        float(line['value']), line['value'], spread, verified=line['verified'] == 'yes', **kept
+      )
+  return found
+
+
+def seeds(run: Run, plan: Plan) -> list[int | None]:
+  """The seeds of a run; [None] where it is not repeated."""
+  return list(range(plan.seeds or run.seeds)) if run.seeds else [None]
+
+
+def usual(run: Run, seed: int | None, root: pathlib.Path) -> pathlib.Path:
+  """The work directory that a run has below `root`."""
+  return root / run.name / f'seed{seed}' if seed is not None else root / run.name
+
+
+def directory(run: Run, seed: int | None, plan: Plan) -> pathlib.Path:
+  """Where a run is, or will be."""
+  return plan.known.get((run.name, seed)) or usual(run, seed, plan.runs[0])
+
+
+def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
+  """The runs that `run` begins from or measures."""
+  text = ' '.join((*run.settings, *run.then))
+  found = [name for data, name in _BRACES.findall(text) if not data and name != 'dir']
+  return [runs[name] for name in dict.fromkeys(found)]
+
+
+def ordered(wanted: list[str], runs: Mapping[str, Run]) -> list[Run]:
+  """The runs named in `wanted` with those that they need, which come first."""
+  found: dict[str, Run] = {}
+
+  def add(run: Run) -> None:
+    for other in needed(run, runs):
+      add(other)
+    found.setdefault(run.name, run)
+
+  for name in wanted:
+    add(runs[name])
+  return list(found.values())
+
+
+def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *, shown: bool = False) -> list[Command]:
+  """What makes a run, one command after another.
+
+  Args:
+    shown: only to be read: DATA/NAME stands for what the user has not given.
+
+  Raises:
+    Missing: data that the user must give, unless `shown`.
+  """
+  where = directory(run, seed, plan)
+
+  def fill(text: str) -> str | None:
+    left_out = False
+
+    def put(match: re.Match) -> str:
+      nonlocal left_out
+      data, name = match.groups()
+      if not data:
+        other = runs.get(name)
+        return str(where if name == 'dir' or other is None else directory(other, seed if other.seeds else None, plan))
+      if name in plan.data:
+        return plan.data[name]
+      left_out |= not DATA[name].needed
+      if DATA[name].needed and not shown:
+        raise Missing(f'{run.name} needs {DATA[name].what} ({DATA[name].terms}): --data={name}=DIR')
+      return f'DATA/{name}'
+
+    found = _BRACES.sub(put, text)
+    return None if left_out else found
+
+  made = []
+  if run.config:
+    changes = [fill(text) for text in (*run.settings, *plan.settings)]
+    words = [run.kind, f'--config={argument(run, plan)}', f'--workdir={where}']
+    words += [f'--config.{text}' for text in changes if text is not None]
+    words += [] if seed is None else [f'--config.seed={seed}']
+    made.append(Command(tuple(words), where / 'results.json'))
+  for text in run.then:
+    filled = [fill(word) for word in shlex.split(text)]
+    words = [word for word in filled if word is not None]
+    words = [_with_options(word, plan) if words[0] == 'ngrams' else word for word in words]
+    made.append(Command(tuple(words), _proof(words)))
+  return made
+
+
+def argument(run: Run, plan: Plan) -> str:
+  """The experiment file of a run with its argument."""
+  return _with_options(run.config, plan)
+
+
+def _with_options(text: str, plan: Plan) -> str:
+  if not plan.options or not re.match(r'(--config=)?experiments/', text):
+    return text
+  return f'{text}{"," if ":" in text else ":"}{plan.options}'
+
+
+def _proof(words: list[str]) -> pathlib.Path:
+  named = dict(word.partition('=')[::2] for word in words)
+  return pathlib.Path(named['--output'] if '--output' in named else f'{named["--workdir"]}/config.json')
+
+
+def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]:
+  """What the config.json of a run must say: {folder below its directory: {'section.key': value}}.
+
+  Only what the experiment and the table name is there, as all else are lmx's defaults; and nothing that says where data
+  lie or how fast a run is.
+  """
+  path, _, arg = argument(run, plan).partition(':')
+  module = importlib.import_module(path.removesuffix('.py').replace('/', '.'))
+  try:
+    if run.kind != 'pipeline':
+      return {'': _flat(module.get_config(arg), (*run.settings, *plan.settings))}
+    found = {}
+    for stage in module.stages(arg):
+      if 'config' in stage:
+        file, _, text = stage['config'].partition(':')
+        part = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
+        own = [f'{key}={value}' for key, value in stage['overrides'].items()]
+        given = [s.removeprefix(stage['name'] + '.') for s in run.settings if s.startswith(stage['name'] + '.')]
+        found[stage['name']] = _flat(part.get_config(text), (*own, *given, *plan.settings))
+    return found
+  except ValueError as error:
+    raise InputError(f'{path}: {error}') from None
+
+
+def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
+  tree = config.to_dict()
+  for text in changes:
+    key, _, value = text.partition('=')
+    *sections, last = key.split('.')
+    part = tree
+    for name in sections:
+      part[name] = {'name': part[name]} if isinstance(part.get(name), str) else part.get(name, {})
+      part = part[name]
+    part[last] = fields.parse(value)
+  flat = dict(flatten(json.loads(json.dumps(tree))))
+  if isinstance(tree.get('data', {}).get('batching'), str):
+    flat['data.batching.name'] = flat.pop('data.batching')
+  given = {text.partition('=')[0] for text in changes}
+  taken = set(_LIKE_INIT) - given if flat.get('train.like_init') and 'train.init_from' in given else set()
+  return {key: x for key, x in flat.items() if not is_free(key) and key not in taken}
+
+
+def is_free(key: str) -> bool:
+  """Whether 'section.key' is of no account for what is computed."""
+  return key.startswith(_FREE)
+
+
+def flatten(tree: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
+  """('section.key', value) of nested settings."""
+  for key, value in tree.items():
+    if isinstance(value, Mapping):
+      yield from flatten(value, f'{before}{key}.')
+    else:
+      yield before + key, value

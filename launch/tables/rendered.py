@@ -1,0 +1,221 @@
+"""A table as Markdown, HTML and a picture: what is published beside what was measured here."""
+
+from __future__ import annotations
+
+import html
+import math
+import pathlib
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from experiments.tables import DATA, METRICS, Run, Table
+from launch.tables import collected
+from launch.tables import plan as plans
+
+HEADER = ('Row', 'Data', 'Figure', 'Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Measured on',
+          'Time')  # fmt: skip
+
+
+class Line(NamedTuple):
+  """The cells of a row, in the order of HEADER, and what the picture needs: the difference in bands, and its spread."""
+
+  cells: tuple[str, ...]
+  found: collected.Found
+  share: float
+  spread: float
+
+
+def band(row, printed: plans.Printed | None) -> float:
+  """How far from the published figure counts as reached: the row's, twice the published spread, or the metric's."""
+  if printed is None:
+    return math.nan
+  metric = METRICS[row.metric]
+  ours = metric.band * printed.value if metric.relative else metric.band
+  return row.band or (ours if math.isnan(printed.spread) else max(2 * printed.spread, _rounding(printed.text)))
+
+
+def _rounding(text: str) -> float:
+  """Half of the last digit printed: 0.05 for '24.0'."""
+  return 0.5 * 10.0 ** -len(text.partition('.')[2])
+
+
+def lines(found: Sequence[collected.Found]) -> list[Line]:
+  """The table's cells."""
+  return [_line(one) for one in found]
+
+
+def _line(one: collected.Found) -> Line:
+  row, printed = one.row, plans.published().get(one.row.id)
+  places = len(printed.text.partition('.')[2]) if printed else 2
+  reach, mean = band(row, printed), one.mean
+  compared = printed is not None and not row.differs and not math.isnan(mean)
+  difference = mean - printed.value if compared and printed else math.nan
+  share = difference / reach if reach else math.nan
+  spreads = difference / printed.spread if printed and printed.spread else math.nan
+  known = sorted({figure.device for figure in one.figures if figure.device})
+  seconds = [figure.seconds for figure in one.figures if not math.isnan(figure.seconds)]
+  cells = (
+    printed.row if printed else row.id,
+    f'{printed.dataset}, {printed.split}'.strip(', ') if printed else '',
+    METRICS[row.metric].title,
+    _published(row, printed),
+    _ours(one, places),
+    '' if math.isnan(difference) else f'{difference:+.{max(places, 1)}f}',
+    '' if math.isnan(spreads) else f'{spreads:+.1f}',
+    '' if math.isnan(share) else ('yes' if abs(share) <= 1 + 1e-9 else 'no') + f' (±{reach:.{max(places, 2)}g})',
+    '; '.join(known),
+    duration(sum(seconds) / len(seconds)) if seconds else '',
+  )
+  return Line(cells, one, share, one.deviation / reach if reach else math.nan)
+
+
+def _published(row, printed: plans.Printed | None) -> str:
+  if printed is None:
+    return 'none'
+  spread = '' if math.isnan(printed.spread) else f' ± {printed.spread:g}'
+  return printed.text + spread + ('' if printed.verified else ' (not checked)') + (' *' if row.differs else '')
+
+
+def _ours(one: collected.Found, places: int) -> str:
+  if not one.figures:
+    return one.state
+  text = f'{one.mean:.{places}f}' + ('' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(places, 1) + 1}f}')
+  count = len(one.figures)
+  seeds = '' if one.figures[0].seed is None else f' ({count} seed{"s" * (count > 1)})'
+  return text + seeds + ('' if one.state == collected.DONE else f', {count} of {one.wanted}; {one.state}')
+
+
+def duration(seconds: float) -> str:
+  """Seconds as a reader wants them: 48 s, 12 min, 3.5 h."""
+  if seconds < 90:
+    return f'{seconds:.0f} s'
+  return f'{seconds / 60:.0f} min' if seconds < 5400 else f'{seconds / 3600:.1f} h'
+
+
+def markdown(name: str, table: Table, found: Sequence[collected.Found], plan: plans.Plan) -> str:
+  """The table with its protocol in Markdown."""
+  text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
+  text += ['| ' + ' | '.join(HEADER) + ' |', '|---|---|---|' + '---:|' * 5 + '---|---:|']
+  text += ['| ' + ' | '.join(cell.replace('|', '\\|') for cell in line.cells) + ' |' for line in lines(found)]
+  text += ['', *(f'- {note}' for note in notes(found)), '']
+  text += ['## How each is measured', '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
+  for run in runs_of(table, found):
+    text += [f'**{run.name}** ({about(run, plan)})', '', '```', *protocol(run, table, plan), '```', '']
+  text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|']
+  text += [f'| {key} | {DATA[key].what} | {DATA[key].terms} |' for key in data_of(table, found)]
+  return '\n'.join(text) + '\n'
+
+
+def notes(found: Sequence[collected.Found]) -> list[str]:
+  """What the cells have no room for: what is not compared and why, remarks, sources, and problems."""
+  reasons = dict.fromkeys(one.row.differs for one in found if one.row.differs)
+  texts = [f'* Not compared: {reason}.' for reason in reasons]
+  texts += [f'{one.row.id}: {one.row.note}.' for one in found if one.row.note]
+  sources: dict[str, None] = {}
+  for one in found:
+    printed = plans.published().get(one.row.id)
+    if printed:
+      checked = 'checked' if printed.verified else 'not checked'
+      place = f'{printed.paper}, table {printed.table}' if printed.table else printed.paper
+      sources[f'{place} ({checked}; {printed.source})'] = None
+  texts += [f'Published: {source}.' for source in sources]
+  texts.append('Difference: ours less the published figure. Band: twice the published spread where one is known (the '
+               'standard deviation over runs), else a width of ours for figures of its kind.')  # fmt: skip
+  return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in found for p in one.problems)]
+
+
+def runs_of(table: Table, found: Sequence[collected.Found]) -> list[Run]:
+  """The runs that the rows shown are read from, and those that they begin from."""
+  runs = {run.name: run for run in table.runs}
+  return plans.ordered(list(dict.fromkeys(one.row.run for one in found)), runs)
+
+
+def data_of(table: Table, found: Sequence[collected.Found]) -> list[str]:
+  """The names of the data sets and weights that those runs read."""
+  text = ' '.join(' '.join((*run.settings, *run.then)) for run in runs_of(table, found))
+  return [name for name in DATA if f'{{data.{name}}}' in text]
+
+
+def about(run: Run, plan: plans.Plan) -> str:
+  """Seeds and hardware of a run."""
+  count = len(plans.seeds(run, plan))
+  return (f'{count} seed{"s" * (count > 1)}; ' if run.seeds else '') + f'needs {run.needs}'
+
+
+def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
+  """The commands of a run, of its first seed."""
+  runs = {one.name: one for one in table.runs}
+  clean = plans.Plan(runs=(pathlib.Path('DIR'),), seeds=plan.seeds, options=plan.options, settings=plan.settings)
+  made = plans.commands(run, plans.seeds(run, plan)[0], runs, clean, shown=True)
+  return [f'lmx {shlex.join(command.words)}' for command in made]
+
+
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.3rem .7rem;border-bottom:1px solid #ddd;
+text-align:left}td.n,th.n{text-align:right}tr.absent td{color:#888}td.no{color:#a33}td.yes{color:#275}
+pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
+
+
+def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.Plan) -> str:
+  """The same as a page of HTML, with the picture of it."""
+  e = html.escape
+  head = ''.join(f'<th{" class=n" if 3 <= i <= 7 or i == 9 else ""}>{e(text)}</th>' for i, text in enumerate(HEADER))
+  rows = []
+  for line in lines(found):
+    cells = ''.join(f'<td class="{_class(i, text)}">{e(text)}</td>' for i, text in enumerate(line.cells))
+    rows.append(f'<tr class="{"" if line.found.figures else "absent"}" title="{e(line.found.row.id)}">{cells}</tr>')
+  runs = ''.join(
+    f'<details><summary><b>{e(run.name)}</b> ({e(about(run, plan))})</summary><pre>'
+    f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>' for run in runs_of(table, found)
+  )  # fmt: skip
+  data = ''.join(f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>'
+                 for k in data_of(table, found))  # fmt: skip
+  remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(found))
+  return (
+    f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
+    f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n<table><thead><tr>{head}</tr></thead>\n'
+    f'<tbody>{chr(10).join(rows)}</tbody></table>\n<ul>{remarks}</ul>\n<p><img src="{e(name)}.png" '
+    f'alt="Difference from the published figures"></p>\n<h2>How each is measured</h2>\n{runs}\n<h2>Data</h2>\n'
+    f'<table><tbody>{data}</tbody></table></html>\n'
+  )
+
+
+def _class(column: int, text: str) -> str:
+  verdict = text.partition(' ')[0] if column == 7 and text else ''
+  return ' '.join(filter(None, ['n' if 3 <= column <= 7 or column == 9 else '', verdict]))
+
+
+def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> None:
+  """A picture: each row's difference from the published figure in units of its band, and the figures beside it."""
+  import matplotlib
+
+  matplotlib.use('Agg')
+  from matplotlib import pyplot
+
+  shown = lines(found)
+  figure, axes = pyplot.subplots(figsize=(11, 1.4 + 0.26 * len(shown)), layout='constrained')
+  axes.axvspan(-1, 1, color='0.93', zorder=0)
+  axes.axvline(0, color='0.5', linewidth=1, zorder=1)
+  for y, line in enumerate(shown):
+    if not math.isnan(line.share):
+      inside = abs(line.share) <= 1
+      x = min(max(line.share, -3.9), 3.9)  # what lies farther is drawn at the edge
+      error = None if math.isnan(line.spread) else line.spread
+      axes.errorbar(x, y, xerr=error, fmt='o' if abs(line.share) <= 3.9 else '>' if x > 0 else '<',
+                    color='#1f6f50' if inside else '#a33333', capsize=2, markersize=5, zorder=3)  # fmt: skip
+    text = f'{line.cells[3]}  |  {line.cells[4]}'
+    color = 'black' if line.found.figures else '0.55'
+    axes.annotate(text, (1.01, y), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=color)
+  axes.set_yticks(range(len(shown)), [_label(line) for line in shown], fontsize=8)
+  axes.set(xlim=(-4, 4), ylim=(len(shown) - 0.4, -0.6), xlabel='ours less published, in bands (grey: within)')
+  axes.set_title(f'{table.title}     (right: published | ours)', fontsize=10, loc='left')
+  axes.spines[['top', 'right', 'left']].set_visible(False)
+  axes.tick_params(left=False)
+  figure.savefig(file, dpi=130, metadata={'Software': None})
+  pyplot.close(figure)
+
+
+def _label(line: Line) -> str:
+  text = ', '.join(filter(None, line.cells[:2])) + f': {line.cells[2]}'
+  return text if len(text) <= 80 else text[:79] + '…'

@@ -1,0 +1,208 @@
+"""Runs what a table is missing: here, several runs at once, or handed to another launcher.
+
+Each command is one of lmx that resumes by itself; one that ends with the code "start me again" is started again. What
+the commands print goes to a file beside the work directory, seedK.log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from experiments.tables import Run
+from launch import local
+from launch.tables import plan as plans
+from launch.tables import rendered
+
+PREEMPTED = 75  # lmx saved its state and wants to be started again
+Key = tuple[str, int | None]
+
+
+@dataclasses.dataclass
+class Task:
+  """A run at one seed: its commands that are still to be done, the tasks before it, and its log."""
+
+  key: Key
+  commands: list[plans.Command]
+  after: list[Key]
+  log: pathlib.Path
+  missing: str = ''
+
+  @property
+  def title(self) -> str:
+    """The run with its seed, for messages."""
+    return self.key[0] + ('' if self.key[1] is None else f' seed {self.key[1]}')
+
+
+def tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, shown: bool = False) -> list[Task]:
+  """What is to be done for `wanted`, in an order in which it can be; finished runs are left out."""
+  found: dict[Key, Task] = {}
+  for run in plans.ordered([run.name for run in wanted], runs):
+    for seed in plans.seeds(run, plan):
+      where, missing = plans.directory(run, seed, plan), ''
+      try:
+        made = plans.commands(run, seed, runs, plan, shown=shown)
+      except plans.Missing as error:
+        # What is finished needs no data any more.
+        made, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
+      left = [command for command in made if not command.proof.exists()]
+      after = [(other.name, seed if other.seeds else None) for other in plans.needed(run, runs)]
+      if left:
+        log = where.with_name(where.name + '.log')
+        found[run.name, seed] = Task((run.name, seed), left, [key for key in after if key in found], log, missing)
+  return list(found.values())
+
+
+class Runner:
+  """Runs tasks in processes on this machine.
+
+  Args:
+    jobs: how many at once; each has its share of the cores.
+    say: where progress goes.
+    program: what the commands are given to; lmx, unless named.
+  """
+
+  def __init__(
+    self, jobs: int = 1, say: Callable[[str], None] = print, program: Sequence[str] = ()
+  ):
+    self.failed: dict[Key, str] = {}
+    self._jobs, self._say, self._program = jobs, say, program or local.PROGRAM
+    self._children: set[subprocess.Popen] = set()
+    self._lock, self._free, self._stopping = threading.Lock(), list(range(jobs)), False
+
+  def run(self, todo: Sequence[Task]) -> int:
+    """Runs all that can be; returns 0, 1 if something failed, or 75 after SIGTERM or Ctrl-C."""
+    old = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+      with ThreadPoolExecutor(self._jobs) as pool:
+        self._all(pool, list(todo))
+    finally:
+      for number, handler in old.items():
+        signal.signal(number, handler)
+    return PREEMPTED if self._stopping else 1 if self.failed else 0
+
+  def _all(self, pool: ThreadPoolExecutor, waiting: list[Task]) -> None:
+    running: dict[Future, Task] = {}
+    while (waiting and not self._stopping) or running:
+      for task in list(waiting):
+        unfinished = {one.key for one in (*waiting, *running.values())}
+        if self._stopping or task.missing or any(key in self.failed for key in task.after):
+          waiting.remove(task)
+          if not self._stopping:
+            self._fail(task, task.missing or f'{task.title} needs {task.after[0][0]}, which did not end')
+        elif len(running) < self._jobs and not unfinished & set(task.after):
+          waiting.remove(task)
+          running[pool.submit(self._one, task)] = task
+      done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+      for future in done:
+        future.result()
+        del running[future]
+
+  def _one(self, task: Task) -> None:
+    """Runs the commands of a task; the first that fails ends it."""
+    with self._lock:
+      place = self._free.pop()
+    start = time.monotonic()
+    try:
+      for command in task.commands:
+        code = PREEMPTED
+        while code == PREEMPTED and not self._stopping:
+          code = self._process(command, task.log, place)
+        if self._stopping:
+          return
+        if code or not command.proof.exists():
+          self._fail(task, _told(task, command, code))
+          return
+      self._say(f'{task.title}: done in {rendered.duration(time.monotonic() - start)}')
+    finally:
+      with self._lock:
+        self._free.append(place)
+
+  def _process(self, command: plans.Command, log: pathlib.Path, place: int) -> int:
+    words = [*self._program, *command.words]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command.proof.parent.mkdir(parents=True, exist_ok=True)
+    with log.open('a') as output:
+      output.write(f'\n$ lmx {shlex.join(command.words)}\n')
+      output.flush()
+      with self._lock:
+        if self._stopping:
+          return PREEMPTED
+        child = subprocess.Popen(
+          words, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+          env={**os.environ, 'PYTHONUNBUFFERED': '1'},
+        )  # fmt: skip
+        self._children.add(child)
+      if self._jobs > 1 and hasattr(os, 'sched_setaffinity'):
+        _pin(child.pid, place, self._jobs)
+      code = child.wait()
+    with self._lock:
+      self._children.discard(child)
+    return code
+
+  def _fail(self, task: Task, text: str) -> None:
+    self.failed[task.key] = text
+    self._say(f'{task.title}: {text}')
+
+  def _stop(self, number: int, frame) -> None:
+    del number, frame
+    self._stopping = True
+    for child in list(self._children):
+      if child.poll() is None:
+        child.send_signal(signal.SIGTERM)
+
+
+def _pin(pid: int, place: int, jobs: int) -> None:
+  """Gives a process its share of the cores, so that jobs do not wait for one another's threads."""
+  cores = sorted(os.sched_getaffinity(0))
+  mine = cores[place::jobs] or cores
+  try:
+    os.sched_setaffinity(pid, mine)
+  except OSError:
+    pass  # it has ended already
+
+
+def _told(task: Task, command: plans.Command, code: int) -> str:
+  """What went wrong: the end of what the command printed, and where the rest is."""
+  lines = [line for line in task.log.read_text(errors='replace').splitlines() if line.strip()]
+  ending = f'exit code {code}' if code else f'left no {command.proof.name}'
+  return f'failed ({ending}): {lines[-1].split(chr(13))[-1][:200]}; see {task.log}'
+
+
+def submit(todo: Sequence[Task], where: str, options: Sequence[str], say: Callable[[str], None], *, again: bool) -> int:
+  """Hands what can begin now to `python -m launch.WHERE`; the rest follows when this is called after those have ended.
+
+  A command that was handed over before is not handed over twice, unless `again`: beside the log, seedK.submitted says
+  which those were and when.
+  """
+  open_keys, failed = {task.key for task in todo}, 0
+  for task in todo:
+    record = task.log.with_suffix('.submitted')
+    before = json.loads(record.read_text()) if record.exists() else {}
+    if task.missing or open_keys & set(task.after):
+      say(f'{task.title}: {task.missing or "waits for " + task.after[0][0]}')
+      failed |= bool(task.missing)
+      continue
+    trains = task.commands[0].proof.name == 'results.json'  # what measures it comes after
+    for command in task.commands[:1] if trains else task.commands:
+      if command.proof.name in before and not again:
+        say(f'{task.title}: {command.proof.name} was handed to {before[command.proof.name]["where"]} at '
+            f'{before[command.proof.name]["time"]}; --again does it once more')  # fmt: skip
+        continue
+      code = subprocess.run([sys.executable, '-m', f'launch.{where}', *options, '--', *command.words]).returncode
+      failed |= bool(code)
+      if not code:
+        before[command.proof.name] = {'where': where, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(before, indent=1) + '\n')
+  return 1 if failed else 0
