@@ -2,7 +2,7 @@
 
 One table for source, target and output with embeddings multiplied by sqrt(D) of 3.4, sinusoidal positions of 3.5, and
 dropout of the sums of embeddings and positions of 5.4. A model file says of which blocks a `Net` is made and has
-`init`, `apply`, `begin`, `alignment` and `depth` from here.
+`init`, `apply`, `begin`, `alignment`, `attention` and `depth` from here.
 
 Axes: S tokens of the source.
 """
@@ -80,17 +80,26 @@ def _finish(block: transformer.Block, params: Params, name: str, x_BTD: Array) -
 
 def encode(net: Net, params: Params, batch: Batch, key: Array | None = None) -> Array:
   """The encoder's output for `source_BS`, padding on the right where `source_valid_BS` says so: (B, S, D)."""
+  return _encoded(net, params, batch, key)[0]
+
+
+def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple[Array, tuple[Array, ...]]:
+  """The encoder's output, and the input and the output of each of its layers."""
   embed_key, layers_key = regularize.split(key, 2)
-  x_BSD, _, _ = transformer.stack(
+  x_BSD, _, seen = transformer.stack(
     net.encoder,
     net.params(params, False),
     embedded(net, params, batch['source_BS'], embed_key),
-    masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {}),
+    _encoder_look(batch),
     key=layers_key,
     scan=net.scan,
     remat=net.remat,
   )
-  return _finish(net.encoder, params, 'norm_encoder', x_BSD)
+  return _finish(net.encoder, params, 'norm_encoder', x_BSD), seen
+
+
+def _encoder_look(batch: Batch) -> masks.Look:
+  return masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {})
 
 
 def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
@@ -186,8 +195,39 @@ def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
   seen = apply(net, params, batch, (), None, True)[0].layers or ()
   layer = range(net.layers[1])[layer]
   look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
-  run = functools.partial(transformer.alignment, net.decoder, net.params(params, True)[layer])
-  return run(seen[layer], masks.from_batch(batch), encode(net, params, batch), look)
+  run = functools.partial(transformer.attended, net.decoder, net.params(params, True)[layer])
+  found = run(seen[layer], masks.from_batch(batch), encode(net, params, batch), look)
+  return jnp.mean(found['cross'], axis=1)
+
+
+def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
+  """What every head of every layer attends to, in float32.
+
+  Args:
+    net: of what kind.
+    params: of `init`.
+    batch: tokens_BT; valid_BT, source_BS and source_valid_BS (optional), as `apply` reads them without a state.
+
+  Returns:
+    {'encoder_NBHSS': the source to itself, 'decoder_NBHTT': the target to itself, 'cross_NBHTS': the target to the
+    source}, N being the layers of the encoder or of the decoder; each row sums to 1 over what it may look at.
+  """
+  source_BSD, read = _encoded(net, params, batch, None)
+  encoder = [
+    transformer.attended(net.encoder, layer, x_BSD, _encoder_look(batch))['attention']
+    for layer, x_BSD in zip(net.params(params, False), read[:-1], strict=True)
+  ]
+  written = apply(net, params, batch, (), None, True)[0].layers or ()
+  look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
+  decoder = [
+    transformer.attended(net.decoder, layer, x_BTD, masks.from_batch(batch), source_BSD, look)
+    for layer, x_BTD in zip(net.params(params, True), written[:-1], strict=True)
+  ]
+  return {
+    'encoder_NBHSS': jnp.stack(encoder),
+    'decoder_NBHTT': jnp.stack([found['attention'] for found in decoder]),
+    'cross_NBHTS': jnp.stack([found['cross'] for found in decoder]),
+  }
 
 
 def depth(net: Net, path: tuple[str, ...]) -> int:

@@ -126,7 +126,8 @@ class SelfAttention(nn.Module):
   """Multi-head self-attention: one fused kernel (D, 3, H, K) for queries, keys and values, one (H, K, D) back.
 
   `drawn` are further arguments of each `linear`. `views` makes the queries, keys and values of what is attended with
-  out of those of the heads; it may make several heads of one, each with a part of its values.
+  out of those of the heads; it may make several heads of one, each with a part of its values. Where the collection
+  'alignment' is mutable, the probabilities (B, H, T, S) are put there.
   """
 
   heads: int
@@ -152,6 +153,8 @@ class SelfAttention(nn.Module):
     if cache is not None and position_BT is not None:
       k_BSHK, v_BSHK = cache = write(cache, k_BSHK, v_BSHK, position_BT)
     qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
+    if self.is_mutable_collection('alignment'):
+      self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look, self.causal))
     o_BTHK = scaled_dot.attend(*qkv, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = o_BTHK.reshape(q_BTHK.shape)
     return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
@@ -187,7 +190,7 @@ class CrossAttention(nn.Module):
     k_BSHK, v_BSHK = source if isinstance(source, tuple) else _pair(self.to_source(D, name='kv')(source))
     qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
-      self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look))
+      self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look, False))
     o_BTHK = scaled_dot.attend(*qkv, look, causal=False, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = o_BTHK.reshape(q_BTHK.shape)
     return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK)
@@ -201,11 +204,11 @@ def _pair(kv_BSCHK: Array) -> Cache:
   return kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
 
 
-def probabilities(q_BTHK: Array, k_BSHK: Array, look: Look) -> Array:
+def probabilities(q_BTHK: Array, k_BSHK: Array, look: Look, causal: bool) -> Array:
   """How much each query takes from each key that it may look at, (B, H, T, S) float32."""
   T, S = q_BTHK.shape[1], k_BSHK.shape[1]
   a_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * q_BTHK.shape[-1] ** -0.5, k_BSHK, preferred_element_type=jnp.float32)
-  mask_BTS = masks.allowed(look, False, (0, T), (0, S))
+  mask_BTS = masks.allowed(look, causal, (0, T), (0, S))
   return jax.nn.softmax(a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, masks.HIDDEN), axis=-1)
 
 
@@ -348,11 +351,13 @@ def source_keys(block: Block, params: Params, source_BSD: Array) -> Cache:
   return _pair(kv_BSCHK)
 
 
-def alignment(block: Block, params: Params, x_BTD: Array, look: Look, source: Array, source_look: Look) -> Array:
-  """What a block's heads attend to in the source, the mean over heads: (B, T, S) float32."""
+def attended(
+  block: Block, params: Params, x_BTD: Array, look: Look, source: Array | None = None, source_look: Look = WHOLE
+) -> dict[str, Array]:
+  """What the heads of a block attend to: 'attention' to its input, 'cross' to a source; each (B, H, T, S) float32."""
   run = functools.partial(block.apply, source=source, source_look=source_look, mutable=['alignment'])
   _, found = run({'params': params}, x_BTD, look)
-  return jnp.mean(found['alignment']['cross']['a_BHTS'][0], axis=1)
+  return {part: weights['a_BHTS'][0] for part, weights in found['alignment'].items()}
 
 
 def name(i: int) -> str:

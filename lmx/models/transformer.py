@@ -180,6 +180,11 @@ def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> 
   return encoder_decoder.alignment(_net(cfg), params, batch, layer)
 
 
+def attention(cfg: Config, params: Params, batch: Batch) -> dict[str, Array]:
+  """What every head of every layer attends to; see `encoder_decoder.attention`."""
+  return encoder_decoder.attention(_net(cfg), params, batch)
+
+
 def _bias(params: Params) -> Array | None:
   return params['output']['bias'] if 'output' in params else None
 

@@ -76,6 +76,24 @@ def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_sour
   assert not np.any(np.asarray(a_BTS) * ~batch['source_valid_BS'][:, None])
 
 
+@pytest.mark.parametrize('norm', ['post', 'pre'])
+def test_attention_is_that_of_every_head_of_the_restatement(norm, monkeypatch):
+  cfg = config(norm=norm, encoder_layers=2, decoder_layers=2)
+  params, batch = params_of(cfg), batch_of(cfg)
+  found = transformer.attention(cfg, params, batch)
+  seen, heads = [], reference.heads
+  monkeypatch.setattr(reference, 'heads', lambda *given: seen.append(heads(*given)) or seen[-1])
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  for b in range(B):
+    seen.clear()
+    row = (batch['source_BS'][b], batch['source_valid_BS'][b], batch['tokens_BT'][b])
+    reference.transformer(exact, *row, cfg.encoder_layers, norm, cfg.eps)
+    p = [p_HTS for _, p_HTS in seen]  # the encoder's layers, then of each of the decoder's the target and the source
+    for name, expected in (('encoder_NBHSS', p[:2]), ('decoder_NBHTT', p[2::2]), ('cross_NBHTS', p[3::2])):
+      assert found[name].shape[:3] == (2, B, cfg.H) and found[name].dtype == jnp.float32
+      np.testing.assert_allclose(found[name][:, b], np.stack(expected), rtol=1e-5, atol=1e-5)
+
+
 def test_layouts_of_the_positions():
   paper = reference.positions(40, 16)
   np.testing.assert_allclose(embed.sinusoids(40, 16, 'interleaved'), paper, atol=1e-6)

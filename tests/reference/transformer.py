@@ -24,9 +24,9 @@ def gelu(x, form):
 
 
 def heads(q_TD, k_SD, v_SD, H, hidden_TS):
-  """Vaswani et al. 2017, equation 1 for each head, side by side: (T, D) and the mean probabilities (T, S)."""
+  """Vaswani et al. 2017, equation 1 for each head, side by side: (T, D) and its probabilities (H, T, S)."""
   K = q_TD.shape[1] // H
-  found, mean = [], 0
+  found, p_HTS = [], []
   for h in range(H):
     part = slice(h * K, (h + 1) * K)
     scores = q_TD[:, part] @ k_SD[:, part].T / math.sqrt(K)
@@ -34,8 +34,8 @@ def heads(q_TD, k_SD, v_SD, H, hidden_TS):
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p = p / p.sum(-1, keepdims=True)
     found.append(p @ v_SD[:, part])
-    mean = mean + p / H
-  return np.concatenate(found, -1), mean
+    p_HTS.append(p)
+  return np.concatenate(found, -1), np.stack(p_HTS)
 
 
 def linear(x_TD, params, c=None):
@@ -62,8 +62,8 @@ def cross_attention(x_TD, source_SD, params, valid_S):
   """The same with keys and values from the encoder: (T, D) and the mean probabilities (T, S)."""
   q_TD, k_SD, v_SD = linear(x_TD, params['q']), linear(source_SD, params['kv'], 0), linear(source_SD, params['kv'], 1)
   hidden = np.broadcast_to(~valid_S, (len(x_TD), len(source_SD)))
-  o_TD, p_TS = heads(q_TD, k_SD, v_SD, params['q']['kernel'].shape[1], hidden)
-  return linear(o_TD, _flat(params['out'])), p_TS
+  o_TD, p_HTS = heads(q_TD, k_SD, v_SD, params['q']['kernel'].shape[1], hidden)
+  return linear(o_TD, _flat(params['out'])), p_HTS.mean(0)
 
 
 def _flat(params):
