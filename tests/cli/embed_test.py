@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from lmx.cli import embed
 from lmx.cli.main import main
 from lmx.data import spelling
 from lmx.interop import elmo as release
@@ -66,17 +65,6 @@ def test_carried_lines_are_one_text(released):
     np.testing.assert_allclose(carried['0'], fresh['0'], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(carried['2'][0], fresh['2'][0], rtol=1e-5, atol=1e-6)  # words do not depend on the state
     assert np.abs(carried['2'][1] - fresh['2'][1]).max() > 1e-4
-
-
-def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
-  model, cfg = registry.get('rnn_lm'), registry.config('rnn_lm', 'tiny')
-  ids = np.array([1, 2, 3])
-  lines = [(['a', 'b', 'c'], {'tokens_BT': ids}), (['d'], {'tokens_BT': ids[:1]})]
-  params = model.init(cfg, jax.random.key(0))
-  (words, layers), (_, short) = embed.embedded(model, cfg, params, lines, 2)
-  assert words == ['a', 'b', 'c'] and [layer.shape for layer in layers] == [(3, 12), (3, 16), (3, 16)]
-  for one, whole in zip(short, layers, strict=True):
-    np.testing.assert_allclose(one, whole[:1], rtol=1e-5, atol=1e-6)  # causal: the first token knows itself only
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [
