@@ -39,15 +39,20 @@ def test_links_lead_somewhere(document):
     assert ((ROOT / document).parent / target).exists(), target
 
 
-@pytest.mark.parametrize('path', [*DOCUMENTS, *(str(p.relative_to(ROOT)) for p in EXPERIMENTS)])
-def test_commands_parse_and_their_configs_load(path):
-  for words in commands((ROOT / path).read_text()):
+def check_commands(text: str) -> None:
+  """Every command of a text parses, and its config loads."""
+  for words in commands(text):
     args = main.parse(words)
     if args.command == 'pipeline':
       pipeline.plan(args.config, pathlib.Path(args.workdir), args.overrides)
     elif getattr(args, 'config', None):
       # The run that a document begins from is not there to take sizes from.
       config.load(args.config, [re.sub(r'^(train.init_from=).*', r'\1', text) for text in args.overrides])
+
+
+@pytest.mark.parametrize('path', [*DOCUMENTS, *(str(p.relative_to(ROOT)) for p in EXPERIMENTS)])
+def test_commands_parse_and_their_configs_load(path):
+  check_commands((ROOT / path).read_text())
 
 
 def test_readme_shows_every_command_and_exit_code():
