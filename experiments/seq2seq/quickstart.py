@@ -19,7 +19,7 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
-SIZES = {
+SIZES: dict[str, dict[str, float]] = {
   'rnnsearch': {'A': 64, 'maxout': 64},
   'luong': {'D': 128, 'reach': 3, 'init_scale': 0.3},
   'rnnencdec': {'D': 128, 'maxout': 64},
@@ -29,7 +29,7 @@ SIZES = {
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(arg, VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
   kind = 'rnnsearch' if variant == 'tiny' else variant
-  model = {'E': 32, 'D': 64, 'init_scale': 0.1} | SIZES[kind]
+  model: dict[str, float] = {'E': 32, 'D': 64, 'init_scale': 0.1} | SIZES[kind]
   base = {
     'name': f'seq2seq_numbers_{variant}',
     'model': {'name': 'seq2seq', 'variant': f'{kind}_small', **model},
