@@ -36,7 +36,7 @@ case "$1" in
   wait)
     trap 'echo told; exit 75' TERM
     if [ "$restart" -eq 0 ]; then echo waiting; for i in {1..300}; do sleep 0.1; done; exit 9; fi ;;
-  mixed) if [ "$LMX_PROCESS_ID" = 1 ]; then exit 2; fi; sleep 30 ;;
+  mixed) if [ "$LMX_PROCESS_ID" = 1 ]; then exit 2; fi; trap '' TERM; sleep 30 ;;
 esac
 """
 
@@ -282,7 +282,8 @@ def test_jobs_end_as_lmx_ends(cluster, project):
   written = [path.read_text(errors='replace') for path in project.rglob('*') if path.is_file()]
   assert not any('hidden-value' in text for text in written)
   assert cluster.ended(failed) == 'FAILED 2:0 0'  # bad input: not again
-  assert cluster.ended(mixed) == 'FAILED 2:0 0'  # though Slurm kills the process that did not fail
+  assert cluster.ended(mixed) == 'FAILED 2:0 0'  # though Slurm kills the process that did not fail, with signal 9
+  assert not list((project / 'runs/slurm').glob('.ended*'))
   assert {'process 0 of 2', 'process 1 of 2'} <= {x.partition(',')[0] for x in output(project, mixed).splitlines()}
 
 

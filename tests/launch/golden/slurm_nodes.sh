@@ -26,22 +26,25 @@ module load cuda
 command=(/env/bin/python -m lmx.cli.main train --config=experiments/gpt2/webtext.py:124m '--workdir=it'"'"'s here' --config.optim.lr 1e-3)
 check=(/env/bin/python -m lmx.cli.main preflight --prepare --processes=2 --devices=8 --timeout=60 --config=experiments/gpt2/webtext.py:124m '--workdir=it'"'"'s here' --config.optim.lr 1e-3)
 restarts=3
+logs=runs/slurm
 task='trap : TERM  # lmx has it too, saves and ends
 export LMX_PROCESS_ID="$SLURM_PROCID"
 "$@"
 code=$?
-if [ "$code" -eq 0 ] || [ "$code" -eq 75 ] || [ "$code" -gt 128 ]; then exit "$code"; fi
-if [ "$code" -gt 63 ]; then code=1; fi
-exit "$((192 + code))"'
+if [ "$code" -ne 0 ] && [ "$code" -ne 75 ] && { [ "$code" -le 128 ] || [ "$code" -eq 130 ]; }; then
+  echo "$code" > "$LMX_ENDED"
+fi
+exit "$code"'
 
 LMX_HOSTS="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd, -)"
 LMX_COORDINATOR="${LMX_HOSTS%%,*}:$((20000 + SLURM_JOB_ID % 10000))"
 export LMX_HOSTS LMX_COORDINATOR LMX_NUM_PROCESSES=2
 told=; child=
+export LMX_ENDED="$logs/.ended-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
 # By scancel, which signals the processes: srun takes the signal for an order to end them at once.
 trap 'told=1; if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi' TERM
 
-processes() {  # runs the command in every process; the code is the first that no restart mends, or the greatest
+processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
   srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
   child=$!
   wait "$child"
@@ -51,7 +54,7 @@ processes() {  # runs the command in every process; the code is the first that n
     code=$?
   done
   child=
-  if [ "$code" -ge 192 ]; then code=$((code - 192)); fi
+  if [ -s "$LMX_ENDED" ]; then read -r code < "$LMX_ENDED"; rm -f "$LMX_ENDED"; fi
 }
 
 code=0
