@@ -117,6 +117,7 @@ METRICS = {
   'mixed_ppl': Metric('mixture.perplexity_per_token', 'perplexity, mixed', ('ppl',), band=0.02, relative=True),
   'average_ppl': Metric('perplexity_average', 'perplexity, both ways', ('ppl',), band=0.02, relative=True),
   'masked_ppl': Metric('masked_perplexity', 'masked perplexity', ('masked LM ppl',), band=0.02, relative=True),
+  'predicted_ppl': Metric('predicted_perplexity', 'perplexity of predicted tokens', (), band=0.02, relative=True),
   'last_word_ppl': Metric('perplexity_of_last_word', 'perplexity, last word', ('ppl',), band=0.02, relative=True),
   'loss': Metric('loss', 'loss, nats', ('loss (nats)',), band=0.02),
   'bpc': Metric('bits_per_character', 'bits per character', ('bpc',), band=0.01),
