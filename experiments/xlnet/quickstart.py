@@ -20,7 +20,7 @@ def get_config(arg: str = ''):
     'name': 'xlnet_quickstart',
     'model': {
       'name': 'xlnet', 'variant': 'base', 'D': 128, 'F': 512, 'H': 4, 'N': 4, 'M': 64, 'reuse': 64,
-      'dropout': 0.1, 'dropout_attention': 0.0,
+      'dropout': 0.0, 'dropout_attention': 0.0,
     },
     'data': {
       'dataset': 'embedded', 'tokenizer': 'unigram', 'vocab_size': 4096, 'marks': 'xlnet',
