@@ -21,10 +21,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from launch.command import PREEMPTED
 from lmx.errors import InputError
 
 LOG = 'log.txt'
-AGAIN = 75  # exit code of lmx: saved and stopped, start the same command again
 SECRETS = ('LMX_SWEEP_STORAGE', 'PGPASSWORD')  # variables that commands do not get
 _BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its number down, even if who started it is gone, and becomes the command
 
@@ -33,7 +33,7 @@ class Job(Protocol):
   """A command that was started."""
 
   def poll(self) -> int | None:
-    """Its exit code, None while it runs; of one that another process started, AGAIN in the place of the code."""
+    """Its exit code, None while it runs; of one that another process started, PREEMPTED in the place of the code."""
 
   def stop(self) -> None:
     """Asks it to save and to end."""
@@ -78,7 +78,7 @@ class _Process:
     if held is None:
       return None
     os.close(held)
-    return AGAIN
+    return PREEMPTED
 
   def stop(self) -> None:
     self._signal(signal.SIGTERM)
@@ -145,7 +145,7 @@ class _Batch:
       return self.waiting.poll()
     asked = ['squeue', '--noheader', f'--jobs={self.number()}', '--format=%T']
     state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    return None if state.strip() else AGAIN
+    return None if state.strip() else PREEMPTED
 
   def stop(self) -> None:
     self._cancel('--signal=TERM', '--batch')

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from launch import command as command_lib
 
-PROGRAM = (sys.executable, '-m', 'lmx.cli.main')
+PROGRAM = (sys.executable, *command_lib.MODULE)
 
 
 def free_port() -> int:

@@ -31,11 +31,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import spaces
-from launch import jobs, study, sweep_report, trials
+from launch import jobs, local, study, sweep_report, trials
+from launch.command import PREEMPTED
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError
-
-PROGRAM = (sys.executable, '-m', 'lmx.cli.main')
 
 
 def read_search(config: str, fixed: Sequence[str]) -> study.Search:
@@ -92,7 +91,7 @@ class Sweep:
         signal.signal(number, handler)
     if self.told:
       self._say('stopped; the same command goes on')
-    return {0: 0, signal.SIGTERM: jobs.AGAIN, signal.SIGINT: 130}[self.number]
+    return {0: 0, signal.SIGTERM: PREEMPTED, signal.SIGINT: 130}[self.number]
 
   def _tell(self, number: int, frame: Any) -> None:
     del frame
@@ -213,7 +212,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def make_plan(args: argparse.Namespace) -> trials.Plan:
   """What all trials have in common, from the arguments."""
   return trials.Plan(
-    program=tuple(shlex.split(args.program)) or PROGRAM, config=args.config, overrides=tuple(args.overrides),
+    program=tuple(shlex.split(args.program)) or local.PROGRAM, config=args.config, overrides=tuple(args.overrides),
     folder=pathlib.Path(args.workdir) / 'trials', seeds=args.seeds, metric=trials.Metric.of(args.metric),
     pruner=args.pruner, reduction=args.reduction, least=args.min_steps,
     environment=dict(setting.split('=', 1) for setting in args.env), grace=args.grace,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from launch import jobs, study
+from launch.command import PREEMPTED
 from lmx.errors import InputError
 
 FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # what begins so is better lower
@@ -256,17 +257,17 @@ class Worker:
     self._asked = 0.0
     if self.pruned:
       return self._conclude('PRUNED')
-    if finished(folder) and code in (0, jobs.AGAIN):
+    if finished(folder) and code in (0, PREEMPTED):
       return self._next()
     if self.ending and asked:
       return 'LEFT'
-    if code == jobs.AGAIN:
+    if code == PREEMPTED:
       count = len(records(folder))
       self._idle, self._count = (self._idle + 1, count) if count <= self._count else (0, count)
       if self._idle < PATIENCE:
         self.trial.set_user_attr('restarts', self.trial.user_attrs.get('restarts', 0) + 1)
         return self._next()
-    why = {0: ', without results.json', jobs.AGAIN: f', {PATIENCE} times without getting on'}.get(code, '')
+    why = {0: ', without results.json', PREEMPTED: f', {PATIENCE} times without getting on'}.get(code, '')
     return self._fail(f'exit code {code}{why}\n{tail(folder)}', code)
 
   def _complete(self) -> str:

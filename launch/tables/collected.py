@@ -49,8 +49,7 @@ class Found:
 
   @property
   def state(self) -> str:
-    """One of _Place = tuple[pathlib.Path, dict[str, Any]]
-DONE, PART, ABSENT, WRONG."""
+    """One of DONE, PART, ABSENT, WRONG."""
     if len(self.figures) >= self.wanted:
       return DONE
     return WRONG if self.problems else PART if self.begun or self.figures else ABSENT

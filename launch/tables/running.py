@@ -21,10 +21,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from experiments.tables import Run
 from launch import local
+from launch.command import PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import rendered
 
-PREEMPTED = 75  # lmx saved its state and wants to be started again
 Key = tuple[str, int | None]
 
 
