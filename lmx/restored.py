@@ -197,6 +197,16 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: Restored, labels: Sequ
   return x
 
 
+def saved(workdir) -> dict[str, Any]:
+  """The config of the run in a work directory. Raises InputError where none is, or it cannot be read."""
+  try:
+    return json.loads((epath.Path(workdir) / 'config.json').read_text())
+  except FileNotFoundError:
+    raise InputError(f'{workdir} holds no run: it has no config.json') from None
+  except json.JSONDecodeError as error:
+    raise InputError(f'{workdir}/config.json cannot be read: {error}') from None
+
+
 def load(
   workdir, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
 ) -> Restored:
@@ -214,13 +224,8 @@ def load(
     InputError: no run is there, it has no finished checkpoint, or all are damaged.
   """
   workdir = epath.Path(workdir)
-  try:
-    saved = json.loads((workdir / 'config.json').read_text())
-    config = config_lib.resolve(_measured(saved, measured, workdir) if measured else saved, overrides)
-  except FileNotFoundError:
-    raise InputError(f'{workdir} holds no run: it has no config.json') from None
-  except json.JSONDecodeError as error:
-    raise InputError(f'{workdir}/config.json cannot be read: {error}') from None
+  own = saved(workdir)
+  config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides)
   run = config_lib.to_run(config)
   directory = workdir / 'checkpoints'
   which = int(which) if str(which).isdecimal() else which

@@ -1,7 +1,8 @@
 """`lmx describe MODEL[:variant]`: parameters, operations and memory of a model, without building it.
 
-The last line is the number of parameters of the model. Heads that a paper does not count (BERT's masked LM and next
-sentence heads) stand on a line of their own above it.
+`lmx describe --workdir=DIR` describes the model of a run, with the compute of its training. The last line is the
+number of parameters of the model. Heads that a paper does not count (BERT's masked LM and next sentence heads) stand on
+a line of their own above it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from lmx.errors import InputError, nearest
 
+_BATCH = 8
 _LENGTH = 35  # tokens a row of a model without a window (arXiv 1409.2329, section 4.1)
 # Labels of no data set in particular, for heads whose size the data decides.
 _LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
@@ -24,34 +26,85 @@ Row = tuple[str, tuple[int, ...], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('model', metavar='MODEL[:variant]', help='such as gpt2:124m; without a variant, the first')
+  parser.add_argument(
+    'model', nargs='?', default='', metavar='MODEL[:variant]', help='such as gpt2:124m; without a variant, the first'
+  )
+  parser.add_argument('--workdir', default='', help='instead of MODEL: the run whose model and training are described')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of the model')
-  parser.add_argument('--batch', type=int, default=8, help='rows of a batch (default %(default)s)')
-  parser.add_argument('--length', type=int, default=0, help="tokens of a row (default: the model's window)")
-  parser.add_argument('--output', default='', help='file to write the counts of parameters to, as JSON')
+  parser.add_argument('--batch', type=int, help=f"rows of a batch (default: the run's, or {_BATCH})")
+  parser.add_argument('--length', type=int, default=0, help="tokens of a row (default: the run's, or the window)")
+  parser.add_argument('--output', default='', help='file to write the counts to, as JSON')
   parser.add_argument('--all', action='store_true', help='every layer, also those with equal shapes')
 
 
 def run(args: argparse.Namespace) -> int:
-  task, name = task_of(args.model, args.set)
-  length = length_of(task.cfg, args.batch, args.length)
+  if bool(args.model) == bool(args.workdir):
+    raise InputError('name a model, or a run with --workdir=DIR')
+  if args.workdir and args.set:
+    raise InputError('--set changes a model that is named; a run has its own')
+  run = _run(args.workdir) if args.workdir else None
+  task, name = _task_of_run(run) if run else task_of(args.model, args.set)
+  batch = args.batch if args.batch is not None else run.data.batch_size if run else _BATCH
+  length = length_of(task.cfg, batch, args.length or (run.data.length if run else 0))
   print(name)
   print('  ' + ', '.join(f'{f.name}={getattr(task.cfg, f.name)}' for f in dataclasses.fields(task.cfg)))
   print()
   for line in table(task, collapse=not args.all):
     print(line)
   print()
-  for line in costs(task, args.batch, length):
+  for line in costs(task, batch, length):
     print(line)
   print()
+  own = run and args.batch is None and not args.length
+  training = _training(run, task, args.workdir) if own else {}
+  if training:
+    print(f'training, {training["updates"]:,} updates of {batch:,} x {length:,} tokens')
+    print(f'  {"operations":28} {_quantity(training["training_flops"], 1000, "FLOP"):>16}')
+    print()
   for line in totals(task):
     print(line)
   if args.output:
     from lmx import log
 
     heads, body = counts(task)
-    log.write_json(args.output, {'model': name, 'parameters': body, 'heads': heads})
+    every = body + sum(heads.values())
+    found = {'model': name, 'parameters': body, 'parameters_with_heads': every, 'heads': heads}
+    log.write_json(args.output, found | training)
   return 0
+
+
+def _run(workdir: str):
+  """The run of a work directory, of which nothing but its settings is read."""
+  from lmx import config, restored
+
+  return config.to_run(config.resolve(restored.saved(workdir)))
+
+
+def _task_of_run(run):
+  """(cost.Task, 'model:variant') of a run."""
+  from lmx import cost, objectives
+  from lmx.models import registry
+
+  task = cost.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
+  return task, f'{run.model_name}:{run.variant}'
+
+
+def _training(run, task, workdir: str) -> dict[str, Any]:
+  """What the training of a run costs, updates being those that it made or, before its end, those that it names; {}
+  where it names none, as with `train.epochs`."""
+  import json
+
+  from etils import epath
+
+  from lmx import cost
+
+  results = epath.Path(workdir) / 'results.json'
+  updates = json.loads(results.read_text())['steps'] if results.exists() else run.train.steps
+  if not updates:
+    return {}
+  each = cost.flops_per_token(task, run.data.batch_size, run.data.length, training=True)
+  tokens = run.data.batch_size * run.data.length * updates
+  return {'flops_per_token': each, 'tokens': tokens, 'updates': updates, 'training_flops': each * tokens}
 
 
 def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, str]:
@@ -178,8 +231,8 @@ def costs(task: Any, batch: int, length: int) -> list[str]:
 
 
 def _quantity(number: float, base: int, unit: str) -> str:
-  for prefix in ('', 'K', 'M', 'G', 'T'):
-    if number < base or prefix == 'T':
+  for prefix in ('', 'K', 'M', 'G', 'T', 'P'):
+    if number < base or prefix == 'P':
       return f'{number:,.2f} {prefix}{"i" if base == 1024 and prefix else ""}{unit}'
     number /= base
   raise AssertionError

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from lmx import config
 from lmx.cli import describe
 from lmx.cli import list as list_command
 from lmx.cli.main import main
@@ -48,6 +51,35 @@ def test_all_layers_and_changes(capsys):
   text = capsys.readouterr().out
   assert 'N=3' in text and 'scan=True' in text
   assert all(f'\nlayer_0{i} ' in text for i in range(3)) and 'equal layers' not in text
+
+
+def test_a_run_is_described_with_its_training(tmp_path, capsys):
+  """Products of the LSTM and the output, by hand: forward once, backward twice."""
+  changes = ['model.V=61', 'train.steps=3', 'data.batch_size=4', 'data.length=8']
+  given = config.load('experiments/rnn_lm/quickstart.py:tiny', changes)
+  (tmp_path / 'config.json').write_text(given.to_json())
+  words = ['describe', f'--workdir={tmp_path}', f'--output={tmp_path}/out.json']
+  assert main(words) == 0
+  assert 'training, 3 updates of 4 x 8 tokens' in capsys.readouterr().out
+  found, cfg = json.loads((tmp_path / 'out.json').read_text()), config.to_run(given).model
+  assert found['parameters_with_heads'] == found['parameters'] + sum(found['heads'].values())
+  assert found['model'] == 'rnn_lm:tiny' and found['tokens'] == 3 * 4 * 8
+  assert found['flops_per_token'] == 3 * 2 * (4 * cfg.D * (cfg.E + 3 * cfg.D) + cfg.V * cfg.D)
+  assert found['training_flops'] == found['flops_per_token'] * found['tokens']
+  assert main([*words, '--batch=2']) == 0 and ' updates of ' not in capsys.readouterr().out  # not the run's batch
+  (tmp_path / 'results.json').write_text('{"steps": 2}')  # it was stopped before
+  assert main(words) == 0 and json.loads((tmp_path / 'out.json').read_text())['updates'] == 2
+
+
+@pytest.mark.parametrize('words,message', [
+  ([], 'name a model, or a run'),
+  (['gpt2', '--workdir=DIR'], 'name a model, or a run'),
+  (['--workdir=DIR', '--set', 'N=3'], '--set changes a model that is named'),
+  (['--workdir=DIR'], 'DIR holds no run'),
+])  # fmt: skip
+def test_what_is_wrong_is_said(words, message, capsys):
+  assert main(['describe', *words]) == 2
+  assert message in capsys.readouterr().err
 
 
 def test_only_equal_neighbours_are_joined():
