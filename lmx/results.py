@@ -42,6 +42,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   about = {
     'seed': run.seed, 'config_hash': session.config_hash, 'steps': session.done, 'command': list(command),
     'training_seconds': session.progress.seconds, 'skipped_updates': session.progress.skipped,
+    **({} if session.progress.best is None else {'validation_loss': session.progress.best}),
     **({} if run.optim.asgd == 'off' else {'trigger_step': session.progress.trigger}),
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)

@@ -68,6 +68,8 @@ class Row(NamedTuple):
     band: how far from the published figure still counts as reached; 0 for twice the published spread, or where none is
       known for the metric's.
     note: what else fixes the figure.
+    tries: runs of other settings. Of `run` and these, the one whose validation loss is lowest in the mean over seeds
+      counts.
   """
 
   id: str
@@ -78,16 +80,34 @@ class Row(NamedTuple):
   differs: str = ''
   band: float = 0.0
   note: str = ''
+  tries: tuple[str, ...] = ()
+
+  @property
+  def runs(self) -> tuple[str, ...]:
+    """The names of all runs that the figure may be read from."""
+    return (self.run, *self.tries)
+
+
+class Curve(NamedTuple):
+  """A point of the picture of a table that draws curves: in which panel, on which line, and the ids of the rows whose
+  figures it lies at; '' for x is at the left end."""
+
+  panel: str
+  line: str
+  x: str
+  y: str
 
 
 class Table(NamedTuple):
-  """A table: its title, where it stands, its rows, the runs of it, and what holds for all of it."""
+  """A table: its title, where it stands, its rows, the runs of it, what holds for all of it, and the points of its
+  picture, if that is not of differences from published figures."""
 
   title: str
   source: str
   rows: tuple[Row, ...]
   runs: tuple[Run, ...]
   note: str = ''
+  curves: tuple[Curve, ...] = ()
 
 
 class Metric(NamedTuple):
@@ -135,11 +155,14 @@ METRICS = {
   'best_exact_match': Metric('best_exact_match', 'exact match at the best threshold, %', ('EM',), band=0.5),
   'span_f1': Metric('span_f1', 'F1 of spans', ('F1',), band=0.5),
   'bleu': Metric('bleu_tokenised', 'BLEU of tokens', ('BLEU',), band=0.5),
+  'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ()),
   'bleu_lower': Metric('bleu_tokenised_lower', 'BLEU of lower-cased tokens', ('BLEU',), band=0.5),
   'analogies': Metric('analogies.total', 'analogies, %', ('accuracy',), 100.0, band=3.0),
   'semantic': Metric('analogies.semantic', 'semantic analogies, %', ('accuracy',), 100.0, band=3.0),
   'syntactic': Metric('analogies.syntactic', 'syntactic analogies, %', ('accuracy',), 100.0, band=3.0),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
+  'all_parameters': Metric('parameters_with_heads', 'parameters with heads', ()),
+  'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
   'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5),
 }  # fmt: skip
 
@@ -150,6 +173,7 @@ DATA = {
   'wikitext103': Data('wiki.train.tokens and the others', 'CC BY-SA', needed=False),
   'enwik8': Data('the file', 'CC BY-SA', needed=False),
   'text8': Data('the file', 'CC BY-SA', needed=False),
+  'text': Data('text of yours: train.txt, valid.txt, test.txt, or a part is held out', 'yours', needed=False),
   'lm1b': Data('as TFDS prepares it', 'free for research', needed=False),
   'brown': Data('the tagged files as NLTK keeps them, or train.txt ...', 'free for non-commercial use', needed=False),
   'multi30k': Data('the files of task 1', 'CC BY-NC-SA, non-commercial', needed=False),

@@ -91,8 +91,8 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   rows = chosen(table, args.rows)
   runs = {run.name: run for run in table.runs}
   found = collected.collect(table, rows, plan)
-  wrong = {one.row.run for one in found if one.state == collected.WRONG}
-  wanted = [runs[name] for name in dict.fromkeys(row.run for row in rows) if name not in wrong]
+  wrong = {name for one in found if one.state == collected.WRONG for name in one.row.runs}
+  wanted = [runs[name] for name in plans.read_from(rows) if name not in wrong]
   todo = running.tasks(wanted, runs, plan, shown=args.dry_run)
   if args.dry_run:
     for task in todo:

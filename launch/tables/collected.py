@@ -29,23 +29,28 @@ DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-  """One seed's figure in the unit of the paper, with what it was measured on."""
+  """One seed's figure in the unit of the paper, with the validation loss of its run, and what it was measured on."""
 
   value: float
   seed: int | None
   seconds: float
   device: str
+  loss: float
 
 
 @dataclasses.dataclass
 class Found:
-  """What there is for a row: figures of seeds, how many there should be, and what went wrong."""
+  """What there is for a row: figures of seeds, how many there should be, what went wrong, and the run that they are of.
+
+  With several tries `figures` are those of the chosen one; until all are done, none is chosen.
+  """
 
   row: Row
   wanted: int
   figures: list[Figure]
   problems: list[str]
   begun: bool = False
+  run: str = ''
 
   @property
   def state(self) -> str:
@@ -70,24 +75,32 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[Found]:
   runs = {run.name: run for run in table.runs}
   problems: dict[tuple[str, int | None], list[str]] = {}
   begun, elsewhere = set(), functools.cache(lambda: _elsewhere(plan.runs))
-  for run in plans.ordered(list(dict.fromkeys(row.run for row in rows)), runs):
+  for run in plans.ordered(plans.read_from(rows), runs):
     for seed in plans.seeds(run, plan):
       problems[run.name, seed] = _place(run, seed, runs, plan, elsewhere)
       where = plans.directory(run, seed, plan)
       if (where / 'config.json').exists() or any(where.glob('*.json')) or any(where.glob('*/config.json')):
         begun.add((run.name, seed))
-  found = []
-  for row in rows:
-    run = runs[row.run]
-    one = Found(row, len(plans.seeds(run, plan)), [], [])
+  def of_run(row: Row, run: Run) -> Found:
+    one = Found(row, len(plans.seeds(run, plan)), [], [], run=run.name)
     for seed in plans.seeds(run, plan):
       key = (run.name, seed)
       one.begun |= key in begun
       one.problems += problems[key]
       if not problems[key]:
         _read(row, seed, plans.directory(run, seed, plan), one)
-    found.append(one)
-  return found
+    return one
+
+  return [_chosen([of_run(row, runs[name]) for name in row.runs]) for row in rows]
+
+
+def _chosen(tries: list[Found]) -> Found:
+  """The try of the lowest validation loss in the mean over seeds, if all are done."""
+  if len(tries) == 1 or all(one.state == DONE for one in tries):
+    return min(tries, key=lambda one: statistics.fmean(figure.loss for figure in one.figures) if len(tries) > 1 else 0)
+  problems = [problem for one in tries for problem in one.problems]
+  begun = any(one.begun or one.figures for one in tries)
+  return Found(tries[0].row, tries[0].wanted, [], problems, begun, tries[0].run)
 
 
 def _place(
@@ -200,7 +213,11 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, into: Found) -> None:
   beside = where / 'results.json'
   about = read(beside) if beside.exists() and beside != file else record
   about = about if isinstance(about, dict) else {}
-  into.figures.append(Figure(value, seed, _number(about.get('training_seconds')), str(about.get('device', ''))))
+  loss = _number(about.get('validation_loss'))
+  if row.tries and math.isnan(loss):
+    into.problems.append(f'{beside} has no validation loss, by which the try that counts is chosen')
+    return
+  into.figures.append(Figure(value, seed, _number(about.get('training_seconds')), str(about.get('device', '')), loss))
 
 
 def _picked(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:

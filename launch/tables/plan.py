@@ -10,10 +10,10 @@ import json
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from experiments.tables import DATA, Run, Table
+from experiments.tables import DATA, Row, Run, Table
 from lmx import fields
 from lmx.errors import InputError, nearest
 
@@ -122,6 +122,11 @@ def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
   text = ' '.join((*run.settings, *run.then))
   found = [name for data, name in _BRACES.findall(text) if not data and name != 'dir']
   return [runs[name] for name in dict.fromkeys(found)]
+
+
+def read_from(rows: Iterable[Row]) -> list[str]:
+  """The names of the runs that rows are read from, each once."""
+  return list(dict.fromkeys(name for row in rows for name in row.runs))
 
 
 def ordered(wanted: list[str], runs: Mapping[str, Run]) -> list[Run]:

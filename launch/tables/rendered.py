@@ -57,7 +57,7 @@ def _line(one: collected.Found) -> Line:
   seconds = [figure.seconds for figure in one.figures if not math.isnan(figure.seconds)]
   cells = (
     printed.row if printed else row.id,
-    f'{printed.dataset}, {printed.split}'.strip(', ') if printed else '',
+    f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.figures else '',
     METRICS[row.metric].title,
     _published(row, printed),
     _ours(one, places),
@@ -128,7 +128,7 @@ def notes(found: Sequence[collected.Found]) -> list[str]:
 def runs_of(table: Table, found: Sequence[collected.Found]) -> list[Run]:
   """The runs that the rows shown are read from, and those that they begin from."""
   runs = {run.name: run for run in table.runs}
-  return plans.ordered(list(dict.fromkeys(one.row.run for one in found)), runs)
+  return plans.ordered(plans.read_from(one.row for one in found), runs)
 
 
 def data_of(table: Table, found: Sequence[collected.Found]) -> list[str]:
@@ -187,12 +187,18 @@ def _class(column: int, text: str) -> str:
 
 
 def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> None:
-  """A picture: each row's difference from the published figure in units of its band, and the figures beside it."""
+  """A picture: each row's difference from the published figure in units of its band, and the figures beside it; or the
+  table's curves."""
   import matplotlib
 
   matplotlib.use('Agg')
   from matplotlib import pyplot
 
+  if table.curves:
+    figure = _curves(table, found)
+    figure.savefig(file, dpi=130, metadata={'Software': None})
+    pyplot.close(figure)
+    return
   shown = lines(found)
   figure, axes = pyplot.subplots(figsize=(11, 1.4 + 0.26 * len(shown)), layout='constrained')
   axes.axvspan(-1, 1, color='0.93', zorder=0)
@@ -214,6 +220,39 @@ def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> 
   axes.tick_params(left=False)
   figure.savefig(file, dpi=130, metadata={'Software': None})
   pyplot.close(figure)
+
+
+def _curves(table: Table, found: Sequence[collected.Found]):
+  """The figure of a table with curves: a panel beside another, a line for each name, deviations as bars."""
+  from matplotlib import pyplot
+
+  by_id = {one.row.id: one for one in found if one.figures}
+  panels = list(dict.fromkeys(point.panel for point in table.curves))
+  names = list(dict.fromkeys(point.line for point in table.curves))
+  figure, all_axes = pyplot.subplots(
+    1, len(panels), figsize=(1 + 4 * len(panels), 4.2), layout='constrained', squeeze=False
+  )
+  known = [by_id[point.x].mean for point in table.curves if point.x in by_id and point.y in by_id]
+  left = min(known, default=1.0) / 4  # where a figure without an x is drawn
+  for panel, axes in zip(panels, all_axes[0], strict=True):
+    for number, name in enumerate(names):
+      points = [p for p in table.curves if (p.panel, p.line) == (panel, name) and p.y in by_id]
+      drawn = sorted((by_id[p.x].mean, by_id[p.y]) for p in points if p.x in by_id)
+      style = {'color': f'C{number}', 'capsize': 2, 'markersize': 5}
+      if drawn:
+        errors = [0 if math.isnan(one.deviation) else one.deviation for _, one in drawn]
+        axes.errorbar([x for x, _ in drawn], [one.mean for _, one in drawn], errors, marker='o', label=name, **style)
+      for one in (by_id[p.y] for p in points if not p.x):
+        axes.errorbar(left, one.mean, None if math.isnan(one.deviation) else one.deviation, marker='x', **style)
+    axes.set(xscale='log', title=panel)
+    axes.spines[['top', 'right']].set_visible(False)
+  shown = {METRICS[by_id[p.x].row.metric].title for p in table.curves if p.x in by_id}
+  heights = {METRICS[by_id[p.y].row.metric].title for p in table.curves if p.y in by_id}
+  figure.supxlabel(', '.join(sorted(shown)) + (' (x: none)' if any(not p.x for p in table.curves) else ''), fontsize=10)
+  all_axes[0][0].set_ylabel(', '.join(sorted(heights)))
+  if by_id:
+    all_axes[0][-1].legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
+  return figure
 
 
 def _label(line: Line) -> str:

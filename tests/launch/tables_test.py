@@ -13,9 +13,10 @@ import time
 
 import pytest
 
+from experiments.tables import Curve, Row, Run, Table
 from launch import local, tables
+from launch.tables import collected, rendered, running
 from launch.tables import plan as plans
-from launch.tables import rendered, running
 
 STAND_IN = (sys.executable, str(pathlib.Path(__file__).with_name('stand_in.py')))
 SMALL = '--rows=small/*'
@@ -195,6 +196,59 @@ def test_records_are_picked_from_a_list(tmp_path):
   assert tables.main(words) == 0
   cells = [line.split(' | ')[3:6] for line in rows_of(tmp_path, 'nplm_brown')]
   assert cells == [['336', '338', '+2.0'], ['323', '325', '+2.0']]
+
+
+def _tries(folder: pathlib.Path, **given: tuple[tuple[float, float], ...]) -> tuple[Table, plans.Plan]:
+  """A table of one row with two tries, 'low' and 'high', and of each seed (validation loss, accuracy)."""
+  for name, seeds in given.items():
+    for seed, (loss, accuracy) in enumerate(seeds):
+      where = folder / name / f'seed{seed}'
+      where.mkdir(parents=True, exist_ok=True)
+      (where / 'results.json').write_text(json.dumps({'accuracy': accuracy, 'validation_loss': loss, 'split': 'test'}))
+  runs = tuple(Run(name, then=('evaluate --workdir={dir} --output={dir}/results.json',), seeds=2)
+               for name in ('low', 'high'))  # fmt: skip
+  row = Row('made/up', 'low', 'accuracy', tries=('high',))
+  compute = Row('made/compute', 'low', 'accuracy')
+  table = Table('A', 'B', (row, compute), runs, curves=(Curve('p', 'one', 'made/compute', 'made/up'),))
+  return table, plans.Plan(runs=(folder,))
+
+
+def test_of_several_tries_the_one_of_the_lowest_validation_loss_counts(tmp_path):
+  """In the mean over seeds, and not the one of the best figure."""
+  table, plan = _tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  found = collected.collect(table, list(table.rows[:1]), plan)[0]
+  assert (found.run, found.state, found.mean) == ('high', collected.DONE, pytest.approx(65.0))
+  assert rendered.lines([found])[0].cells[1] == 'high'
+
+
+def test_until_all_tries_are_done_none_is_chosen(tmp_path):
+  table, plan = _tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7),))
+  found = collected.collect(table, list(table.rows[:1]), plan)[0]
+  assert found.state == collected.PART and not found.figures
+  todo = running.tasks(list(table.runs), {run.name: run for run in table.runs}, plan)
+  assert [task.key for task in todo] == [('high', 1)]
+
+
+def test_a_try_without_a_validation_loss_is_told(tmp_path):
+  table, plan = _tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.5}')
+  found = collected.collect(table, list(table.rows[:1]), plan)[0]
+  assert found.state == collected.WRONG and 'has no validation loss' in found.problems[0]
+
+
+def test_a_table_with_curves_draws_them(tmp_path):
+  table, plan = _tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  found = collected.collect(table, list(table.rows), plan)
+  axes = rendered._curves(table, found).axes[0]
+  line, bars = axes.containers[0].lines[0], axes.containers[0].lines[2][0]
+  assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([pytest.approx(85.0)], [pytest.approx(65.0)])
+  low, high = bars.get_segments()[0][:, 1]
+  assert high - low == pytest.approx(2 * found[0].deviation) and axes.get_xscale() == 'log'
+  rendered.draw(tmp_path / 'curves.png', table, found)
+  assert (tmp_path / 'curves.png').read_bytes()[:4] == b'\x89PNG'
+  nothing = collected.collect(table, list(table.rows), plans.Plan((tmp_path / 'no',)))
+  rendered.draw(tmp_path / 'empty.png', table, nothing)
+  assert (tmp_path / 'empty.png').exists()
 
 
 @pytest.mark.parametrize('words,message', [
