@@ -1,0 +1,248 @@
+"""The line from word2vec to XLNet under one budget: the same text, parameters, tokens, tasks and tries for each.
+
+  python -m launch.tables lineage --data=trec=DIR --data=sst2=DIR                size=small: hours of two cores
+  python -m launch.tables lineage --options=size=base --data=text=DIR ...        days of one GPU, or a pod
+
+  lmx train --config=experiments/lineage/systems.py:bert --workdir=runs/bert
+  lmx train --config=experiments/lineage/systems.py:bert,stage=task,task=sst2 --workdir=runs/bert_sst2 \\
+    --config.train.init_from=runs/bert --config.data.manual_dir=DIR
+
+A variant is a system, as its own paper has it but for the size:
+
+  variant         pre-trained to                               on a task
+  word2vec        tell neighbours from noise (skip-gram)       start of the word vectors of a bidirectional LSTM
+  elmo            predict the next word, and the one before    frozen, its mixed layers beside that LSTM's words
+  ulmfit          predict the next piece (AWD-LSTM)            tuned on the task's text (`stage=text`), then unfrozen
+  gpt             predict the next piece (Transformer)         all of it, with the language model's loss beside
+  bert            fill in masks, tell the next sentence        all of it
+  transformer_xl  predict the next piece, with a memory        all of it; a classifier is not in its paper
+  xlnet           predict in random orders (two streams)       all of it
+
+  option   values
+  stage    pretrain, text (of ulmfit alone), task
+  size     small, medium, base: 1.3, 14 and 110 million parameters, equal within 3 percent; medium fits one GPU in
+           minutes a run
+  budget   16, 4, 1: times 0.26, 10 or 131 million tokens of pre-training
+  text     the pre-training's: embedded (the default of small; it holds the texts of `topics`, without labels) or files
+           (text of yours in data.manual_dir: train.txt ...)
+  task     trec (kinds of questions), sst2 (sentiment of sentences), topics (which package of Python)
+  rate     low, high: two rates are tried for every system
+
+Pieces are WordPiece's of the pre-training text, the same for all but word2vec and ELMo, whose tokens are words, as many
+as there are pieces; ELMo reads them by their characters. The compute of an update follows from that: results.json has
+`training_flops`. Skip-gram has next to none, two streams double XLNet's. ULMFiT's second stage and the tasks are not in
+it, nor is a task's own LSTM in the parameters of word2vec and ELMo.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from experiments import common
+
+SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet')
+VARIANTS = (*SYSTEMS, 'tiny')
+TASKS = ('trec', 'sst2', 'topics')
+_DATA = {'topics': 'embedded_topics', 'trec': 'trec', 'sst2': 'sst2'}
+_EPOCHS = {'trec': 3.0, 'sst2': 2.0, 'topics': 3.0}
+
+
+class Size(NamedTuple):
+  """A size: entries of the vocabulary, width, heads and layers of the Transformers, rows and length of a batch, updates
+  of the least budget, dropout, rates of pre-training and of tasks, then what is each other system's own."""
+
+  V: int
+  D: int
+  H: int
+  N: int
+  rows: int
+  length: int
+  updates: int
+  dropout: float
+  lr: float
+  rates: tuple[float, float]
+  awd: dict[str, int]
+  elmo: dict[str, Any]
+  vectors: int  # width of word2vec's
+  cells: int  # of the LSTM on a task, each way
+
+
+_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # Peters et al. 2018, as released
+SIZES = {
+  'small': Size(
+    4096, 128, 4, 4, 16, 64, 250, 0.0, 1e-3, (3e-4, 1e-3), {'E': 128, 'D': 208, 'N': 3},
+    {'filters': ((1, 16), (2, 16), (3, 32), (4, 64)), 'cells': 332, 'projection': 80, 'highways': 1}, 160, 96,
+  ),
+  'medium': Size(
+    8192, 384, 6, 6, 64, 128, 1250, 0.0, 5e-4, (1e-4, 3e-4), {'E': 384, 'D': 796, 'N': 3},
+    {'filters': _FILTERS[:5], 'cells': 1180, 'projection': 256, 'highways': 1}, 840, 192,
+  ),
+  'base': Size(
+    30_000, 768, 12, 12, 256, 512, 1000, 0.1, 2.5e-4, (2e-5, 5e-5), {'E': 768, 'D': 1900, 'N': 4},
+    {'filters': _FILTERS, 'cells': 4096, 'projection': 512, 'highways': 2}, 1810, 200,
+  ),
+}  # fmt: skip
+
+
+def get_config(arg: str = ''):
+  system, options = common.parse_arg(
+    arg, VARIANTS, stage=('pretrain', 'text', 'task'), size=tuple(SIZES), budget=('16', '4', '1'),
+    text=('auto', 'embedded', 'files'), task=TASKS, rate=('low', 'high'),
+  )  # fmt: skip
+  small = {}
+  if system == 'tiny':
+    system, small = 'bert', common.config(common.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
+  if options.stage == 'text' and system != 'ulmfit':
+    raise ValueError(f'stage=text is of ulmfit, which learns the text of a task first; {system} has none')
+  size = SIZES[options.size]
+  own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task's model is another
+  make = {'pretrain': _pretrained, 'text': _task_text, 'task': _tuned}[options.stage]
+  base = {
+    'name': f'lineage_{system}',
+    'model': {} if own else {'name': _MODEL.get(system, system), **_sizes(system, size)},
+    'data': {'tokenizer': 'wordpiece', 'vocab_size': size.V, 'lower_case': True},
+    'train': {'log_every': 20},
+    'evaluation': {'baselines': False},
+    'samples': {'count': 0},
+  }
+  return common.config(base, make(system, size, options), small)
+
+
+_MODEL = {'ulmfit': 'awd_lstm'}
+_WORDS: dict[str, dict[str, Any]] = {'word2vec': {'tokenizer': 'words'}, 'elmo': {'tokenizer': 'words', 'characters': 24, 'lower_case': False}}
+
+
+def _sizes(system: str, size: Size) -> dict[str, Any]:
+  """The `model` section that is pre-trained."""
+  rate, layers = size.dropout, {'D': size.D, 'H': size.H, 'N': size.N}
+  off = {'dropout': rate, 'dropout_attention': rate}
+  positions = {'D': size.D, 'T': 2 * size.length}
+  # Relative positions need a matrix more a layer, of D x D: the feed-forward network is as much narrower.
+  relative = {**layers, **off, 'F': 4 * size.D - size.D // 2, 'M': size.length}
+  return {
+    'word2vec': {'variant': 'skipgram', 'D': size.vectors},
+    'elmo': {'variant': 'mini', **size.elmo, 'dropout': rate},
+    'ulmfit': {'variant': 'ptb', **size.awd, **common.ulmfit_dropout('fastai', times=0.5)},
+    'gpt': {'variant': 'base', **layers, **positions, **common.gpt_dropout(rate)},
+    'bert': {
+      'variant': 'base', **layers, **positions, 'dropout_hidden': rate, 'dropout_attention': rate,
+    },
+    'transformer_xl': {'variant': 'wt103_base', **relative, 'cutoffs': (), 'fidelity': 'pytorch'},
+    'xlnet': {'variant': 'base', **relative, 'reuse': size.length // 2},
+  }[system]  # fmt: skip
+
+
+def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
+  files = options.text == 'files' or (options.text == 'auto' and options.size != 'small')
+  steps = int(options.budget) * size.updates
+  batching: Any = {
+    'word2vec': {'name': 'skipgrams', 'chunk': 32},
+    'elmo': 'both_ways',
+    'ulmfit': 'streams',
+    'gpt': {'name': 'windows', 'stride': size.length},
+    'bert': {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': round(0.15 * size.length)},
+    'transformer_xl': 'streams',
+    'xlnet': {'name': 'permutations', 'reuse': size.length // 2},
+  }[system]
+  optim: dict[str, Any] = {
+    'optimizer': 'adamw', 'lr': size.lr, 'eps': 1e-6, 'weight_decay': 0.01, 'clip_norm': 1.0,
+    'groups': common.DECAY_MATRICES_ONLY, 'schedule': 'linear', 'warmup_fraction': 0.05,
+  }  # fmt: skip
+  if system == 'elmo':
+    optim = common.ELMO_ADAGRAD
+  if system == 'ulmfit':
+    optim = {
+      'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4 * size.lr, 'clip_norm': 1.0, 'schedule': 'slanted_triangular',
+    }  # fmt: skip
+  if system == 'word2vec':
+    optim = common.word2vec_rate('skipgram')
+  return {
+    'data': {
+      'dataset': 'text_files' if files else 'embedded',
+      **_WORDS.get(system, {}),
+      'batching': batching, 'batch_size': size.rows, 'length': size.length,
+    },
+    'optim': optim,
+    'train': {'steps': steps, 'eval_every': max(steps // 4, 1)},
+    'evaluation': {'which': 'last'},
+  }  # fmt: skip
+
+
+def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
+  """Howard and Ruder 2018, section 3.2: slanted triangular and discriminative rates on the text of the task."""
+  del system
+  return {
+    'data': {'dataset': _DATA[options.task], 'batching': 'streams', 'batch_size': 16, 'length': size.length},
+    'optim': {
+      'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4 * size.lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,
+      'schedule': 'slanted_triangular',
+    },
+    'train': {'epochs': 4},
+  }  # fmt: skip
+
+
+def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
+  lr = size.rates[options.rate == 'high']
+  epochs = _EPOCHS[options.task]
+  base: dict[str, Any] = {
+    'objective': {'name': 'classify', 'metric': 'accuracy'},
+    'data': {'dataset': _DATA[options.task], 'batch_size': 32, 'length': 64},
+    'train': {'init_parts': ('model',)},
+  }
+  if system in ('word2vec', 'elmo', 'ulmfit'):
+    base['data']['batching'] = {'name': 'documents', 'buckets': (16, 32, 48)}
+    return common.config(base, _on_vectors(system, size, lr, epochs)).to_dict()
+  form = {'bert': 'bert', 'xlnet': 'xlnet'}.get(system, 'gpt')
+  marks = {'gpt': ('_start_', '_delimiter_', '_classify_'), 'xlnet': ('<cls>', '<sep>'), 'bert': ()}[form]
+  head = {
+    'bert': {**common.LINEAR_HEAD, 'pooling': 'pooled'},
+    'xlnet': common.XLNET_HEAD,
+    'gpt': {**common.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if system == 'gpt' else 0.0},
+  }[form]
+  memory = {'M': 0} if form == 'xlnet' or system == 'transformer_xl' else {}
+  tuned = {
+    'model': memory,
+    'objective': head,
+    'data': {
+      'special_tokens': marks,
+      'batching': {'name': 'texts', 'form': form, 'buckets': (16, 32, 48), **common.ANY_LENGTH},
+    },
+  }
+  return common.config(base, common.bert_fine_tuning('corrected', lr, epochs), tuned).to_dict()
+
+
+def _on_vectors(system: str, size: Size, lr: float, epochs: float) -> dict[str, Any]:
+  """Tasks of the systems with LSTMs."""
+  if system == 'ulmfit':
+    return {
+      'model': common.ulmfit_dropout('fastai', classifier=True, times=0.5),
+      'objective': {'dropout_pooled': 0.2},
+      'optim': {
+        'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 10 * lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,
+        'schedule': 'slanted_triangular', 'unfreeze_every': 0.5,
+      },
+      'train': {'epochs': epochs},
+    }  # fmt: skip
+  task: dict[str, Any] = {
+    'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
+    'optim': {'optimizer': 'adam', 'lr': 5 * lr, 'clip_norm': 5.0},
+    'train': {'epochs': epochs},
+  }
+  lstm = {'name': 'bilstm', 'N': 1, 'D': size.cells, 'dropout': 0.2, 'char_filters': ()}
+  if system == 'word2vec':
+    return task | {
+      'model': {**lstm, 'variant': 'base', 'E': size.vectors},
+      'data': _WORDS['word2vec'],
+      'train': {'epochs': epochs, 'init_parts': ('model/embed=model/embed',)},
+    }
+  bilm = {f'bilm_{name}': value for name, value in size.elmo.items()}
+  model = {**lstm, 'variant': 'elmo_mini', 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm}
+  return task | {
+    'model': {**model, 'dropout_bilm': 0.0},
+    'data': _WORDS['elmo'],
+    'train': {'epochs': epochs, 'init_parts': ('model=model/bilm',)},
+  }
+
+
+def sweep():
+  yield from common.grid(seed=[0, 1])
