@@ -163,7 +163,7 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
       'batching': batching, 'batch_size': size.rows, 'length': size.length,
     },
     'optim': optim,
-    'train': {'steps': steps, 'eval_every': max(steps // 4, 1)},
+    'train': {'steps': steps, 'eval_every': steps},
     'evaluation': {'which': 'last'},
   }  # fmt: skip
 
