@@ -44,6 +44,7 @@ def test_every_update_and_every_look_at_the_validation_split_is_recorded(tmp_pat
   results = json.loads((tmp_path / 'results.json').read_text())
   valid = [r for r in records if r['split'] == 'valid']
   assert results['step'] == min(valid, key=lambda r: r['loss'])['step']
+  assert results['validation_loss'] == pytest.approx(min(r['loss'] for r in valid))
   assert results['tokens_counted'] > 10_000 and results['seed'] == 0 and results['versions']['jax'] == jax.__version__
 
 
