@@ -109,7 +109,9 @@ def get_config(arg: str = ''):
 
 
 _MODEL = {'ulmfit': 'awd_lstm'}
-_WORDS: dict[str, dict[str, Any]] = {'word2vec': {'tokenizer': 'words'}, 'elmo': {'tokenizer': 'words', 'characters': 24, 'lower_case': False}}
+_WORDS: dict[str, dict[str, Any]] = {
+  'word2vec': {'tokenizer': 'words'}, 'elmo': {'tokenizer': 'words', 'characters': 24, 'lower_case': False},
+}  # fmt: skip
 
 
 def _sizes(system: str, size: Size) -> dict[str, Any]:

@@ -38,7 +38,7 @@ import jax.numpy as jnp
 from lmx.parts import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
-_parts = Parts(__name__, 'objective', apart=('rows', 'continuation'))
+_parts = Parts(__name__, 'objective', apart=('rows', 'continuation', 'next_sentence'))
 names, get = _parts.names, _parts.get
 
 

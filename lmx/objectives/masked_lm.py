@@ -2,7 +2,6 @@
 
 The loss is the mean negative log-likelihood of the masked tokens plus that of the next-sentence label (appendix A.2:
 "the training loss is the sum of the mean masked LM likelihood and the mean next sentence prediction likelihood").
-Label 0 says that B follows A, 1 that it is a random segment, as in the released code.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
+from lmx.objectives import next_sentence
 from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'gaps'
@@ -40,8 +40,7 @@ def init(cfg: Config, model, model_cfg, key: Array) -> Params:
   del model
   if not cfg.next_sentence:
     return {}
-  kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (model_cfg.D, 2), jnp.float32)
-  return {'nsp': {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32)}}
+  return {'nsp': next_sentence.init(model_cfg.D, cfg.init_std, key)}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
@@ -53,7 +52,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   """{'mlm': masked tokens, 'nsp': rows}."""
   found = {'mlm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
   if cfg.next_sentence:
-    found['nsp'] = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
+    found['nsp'] = next_sentence.weight(batch)
   return found
 
 
@@ -66,8 +65,7 @@ def _at_masks(features: Features, batch: Batch) -> Features:
 def _next_logits(params: Params, features: Features) -> Array:
   if features.pooled_BD is None:
     raise InputError('next sentence prediction needs a model with a pooler; set objective.next_sentence=false')
-  head = params['objective']['nsp']
-  return features.pooled_BD.astype(jnp.float32) @ head['kernel'] + head['bias']
+  return next_sentence.logits(params['objective']['nsp'], features.pooled_BD)
 
 
 def loss(
@@ -92,13 +90,8 @@ def loss(
   if right is not None:
     metrics['mlm_accuracy'] = (right, count['mlm'])
   if cfg.next_sentence:
-    logits_B2 = _next_logits(params, features)
-    log_p_B = jnp.take_along_axis(jax.nn.log_softmax(logits_B2), batch['next_B'][:, None], 1)[:, 0]
-    sums['nsp'] = -jnp.sum(log_p_B * batch['row_weights_B'], dtype=jnp.float32)
-    metrics['nsp'] = (sums['nsp'], count['nsp'])
-    if key is None:
-      right_B = (jnp.argmax(logits_B2, -1) == batch['next_B']) * batch['row_weights_B']
-      metrics['nsp_accuracy'] = (jnp.sum(right_B), count['nsp'])
+    sums['nsp'], more = next_sentence.loss(_next_logits(params, features), batch, measure=key is None)
+    metrics |= more
   return Output(sums, metrics, state)
 
 
@@ -138,6 +131,6 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   sizes = {'T': (length,), 'P': (max(1, round(0.15 * length)),), 'B': ()}
   types = {
     'tokens_BT': jnp.int32, 'types_BT': jnp.int32, 'valid_BT': jnp.bool_, 'positions_BP': jnp.int32,
-    'targets_BP': jnp.int32, 'weights_BP': jnp.float32, 'next_B': jnp.int32, 'row_weights_B': jnp.float32,
+    'targets_BP': jnp.int32, 'weights_BP': jnp.float32, **next_sentence.SHAPES,
   }  # fmt: skip
   return {name: jax.ShapeDtypeStruct((batch_size, *sizes[name[-1]]), dtype) for name, dtype in types.items()}

@@ -2,6 +2,9 @@
 
 Tokens at P positions of a row are predicted in an order drawn at random, each from those before it in the order and
 from those that all may see. The model's memory of the row's earlier segments is carried on, without a gradient.
+
+`next_sentence` adds BERT's task (table 6, row 8: "+ next-sent pred"). The release has no code of it. Here the classes
+come from the content stream's state at CLS, the last token of a row, through a layer with tanh, as in fine-tuning.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import jax.numpy as jnp
 from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
+from lmx.objectives import next_sentence
 from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'gaps'
@@ -27,36 +31,50 @@ class Config:
 
   Attributes:
     stateful: carry the memory from batch to batch.
+    next_sentence: also predict whether segment B follows segment A.
   """
 
   stateful: bool = True
+  next_sentence: bool = False
 
 
 def init(cfg: Config, model, model_cfg, key: Array) -> Params:
-  """No head of its own: the output layer belongs to the model."""
-  del cfg, model, model_cfg, key
-  return {}
+  """{}: the output layer belongs to the model. With `next_sentence` 'summary' {'kernel' (D, D), 'bias'} and 'nsp'."""
+  del model
+  if not cfg.next_sentence:
+    return {}
+  D, std, (summary_key, head_key) = model_cfg.D, model_cfg.init_std, jax.random.split(key)
+  kernel = std * jax.random.normal(summary_key, (D, D), jnp.float32)
+  summary = {'kernel': kernel, 'bias': jnp.zeros(D, jnp.float32)}
+  return {'summary': summary, 'nsp': next_sentence.init(D, std, head_key)}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('plm',)."""
-  del cfg
-  return ('plm',)
+  """('plm',), or ('plm', 'nsp')."""
+  return ('plm', 'nsp') if cfg.next_sentence else ('plm',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'plm': number of tokens predicted}."""
-  del cfg
-  return {'plm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
+  """{'plm': number of tokens predicted, 'nsp': rows}."""
+  found = {'plm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
+  return found | ({'nsp': next_sentence.weight(batch)} if cfg.next_sentence else {})
 
 
-def _features(cfg: Config, model, model_cfg, params, batch, state, key=None) -> tuple[Features, State]:
-  """Features of the predicted positions alone, and the state to carry on."""
+def _features(cfg: Config, model, model_cfg, params, batch, state, key=None) -> tuple[Features, Array, State]:
+  """Features of the predicted positions alone, the content stream at CLS, and the state to carry on."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
   if features.query_BPD is None:
     raise InputError('permutation_lm needs a model with a query stream, such as xlnet, and data.batching=permutations')
-  return features._replace(last_BTD=features.query_BPD), end if cfg.stateful else state
+  summary_BD = features.last_BTD[:, -1]
+  return features._replace(last_BTD=features.query_BPD), summary_BD, end if cfg.stateful else state
+
+
+def _next_logits(params: Params, x_BD: Array) -> Array:
+  layer = params['objective']['summary']
+  return next_sentence.logits(
+    params['objective']['nsp'], jnp.tanh(x_BD.astype(jnp.float32) @ layer['kernel'] + layer['bias'])
+  )
 
 
 def loss(
@@ -65,25 +83,33 @@ def loss(
   """Negative log-likelihood of the predicted tokens in nats.
 
   Args:
-    params: {'model': ...}.
-    batch: tokens_BT, order_BT, positions_BP, targets_BP, weights_BP; reset_B (optional) and whatever the model reads.
+    params: {'model': ..., 'objective': of `init`}.
+    batch: tokens_BT, order_BT, positions_BP, targets_BP, weights_BP; with `next_sentence` next_B and row_weights_B;
+      reset_B (optional) and whatever the model reads.
     state: the model's memory.
     key: randomness of dropout; None at evaluation, when the accuracy is measured as well.
 
   Returns:
-    Output with sums {'plm'}, metrics {'plm', and at evaluation 'plm_accuracy'}, and the memory after the batch.
+    Output with sums of the terms, metrics of the same names, at evaluation 'plm_accuracy' and 'nsp_accuracy', and the
+    memory after the batch.
   """
-  features, end = _features(cfg, model, model_cfg, params, batch, state, key)
+  features, summary_BD, end = _features(cfg, model, model_cfg, params, batch, state, key)
   count = weights(cfg, batch)['plm']
   total, right = objectives.predicted(model, model_cfg, params['model'], features, batch, measure=key is None)
-  accuracy = {} if right is None else {'plm_accuracy': (right, count)}
-  return Output({'plm': total}, {'plm': (total, count)} | accuracy, end)
+  sums, metrics = {'plm': total}, {'plm': (total, count)}
+  if right is not None:
+    metrics['plm_accuracy'] = (right, count)
+  if cfg.next_sentence:
+    sums['nsp'], more = next_sentence.loss(_next_logits(params, summary_BD), batch, measure=key is None)
+    metrics |= more
+  return Output(sums, metrics, end)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
-  """({'logits_BPV': scores of the predicted tokens}, state)."""
-  features, end = _features(cfg, model, model_cfg, params, batch, state)
-  return {'logits_BPV': model.logits(model_cfg, params['model'], features)}, end
+  """({'logits_BPV': scores of the predicted tokens, 'next_logits_B2'}, state)."""
+  features, summary_BD, end = _features(cfg, model, model_cfg, params, batch, state)
+  found = {'logits_BPV': model.logits(model_cfg, params['model'], features)}
+  return found | ({'next_logits_B2': _next_logits(params, summary_BD)} if cfg.next_sentence else {}), end
 
 
 def headline(cfg: Config) -> str:
@@ -93,14 +119,13 @@ def headline(cfg: Config) -> str:
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """The loss, the perplexity of the predicted tokens, and how many are right."""
-  del cfg, counts
-  total, weight = totals['plm']
-  found = {'loss': total / weight if weight else math.nan, 'predicted_perplexity': language.perplexity(total, weight)}
-  if 'plm_accuracy' in totals:
-    right, weight = totals['plm_accuracy']
-    found['plm_accuracy'] = right / weight if weight else math.nan
-  return found
+  """The loss, the perplexity of the predicted tokens, and how many of these, and of the rows, are right."""
+  del counts
+  mean = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  found = {'loss': sum(mean[term] for term in terms(cfg))}
+  found['predicted_perplexity'] = language.perplexity(*totals['plm'])
+  found |= {name: value for name, value in mean.items() if name.endswith('accuracy')}
+  return found | ({'plm_loss': mean['plm'], 'nsp_loss': mean['nsp']} if cfg.next_sentence else {})
 
 
 def protocol(cfg: Config, data, batches) -> list[str]:
@@ -112,10 +137,9 @@ def protocol(cfg: Config, data, batches) -> list[str]:
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
   """The keys of a batch with one token in six predicted."""
-  del cfg
-  lengths = {'T': (length,), 'P': (max(1, length // 6),)}
+  lengths = {'T': (length,), 'P': (max(1, length // 6),), 'B': ()}
   types = {
     'tokens_BT': jnp.int32, 'types_BT': jnp.int32, 'order_BT': jnp.int32, 'positions_BP': jnp.int32,
-    'targets_BP': jnp.int32, 'weights_BP': jnp.float32,
+    'targets_BP': jnp.int32, 'weights_BP': jnp.float32, **(next_sentence.SHAPES if cfg.next_sentence else {}),
   }  # fmt: skip
   return {name: jax.ShapeDtypeStruct((batch_size, *lengths[name[-1]]), dtype) for name, dtype in types.items()}
