@@ -19,7 +19,6 @@ import copy
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import json
 import pathlib
 import types
@@ -30,7 +29,7 @@ import jax
 import ml_collections
 from flax.traverse_util import flatten_dict
 
-from lmx import checkpoint, objectives, parallel
+from lmx import checkpoint, experiment_file, objectives, parallel
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, check_choice, check_least, check_share, nearest
@@ -212,17 +211,8 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
 
 
 def experiment(path: str) -> types.ModuleType:
-  """Imports an experiment file: a path, or a path below the repository when called from elsewhere."""
-  here = pathlib.Path(path)
-  beside = pathlib.Path(__file__).parents[1] / path
-  file = here if here.is_file() else beside
-  if not file.is_file():
-    raise InputError(f'there is no config file {path}; `lmx list` shows those that come with lmx')
-  spec = importlib.util.spec_from_file_location('lmx_experiment', file)
-  if spec is None or spec.loader is None:
-    raise InputError(f'{path} is not a Python file')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
+  """Imports an experiment file that has a `get_config`."""
+  module = experiment_file.load(path)
   if not hasattr(module, 'get_config'):
     raise InputError(f'{path} has no function get_config(arg)')
   return module
@@ -235,7 +225,7 @@ def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_coll
     path, equals, value = text.partition('=')
     if not equals:
       raise InputError(f'override "{text}" has no value: write section.key=value')
-    _put(given, path.split('.'), value)
+    experiment_file.put(given, path.split('.'), value)
   _known('', given, ['name', 'seed', 'model', 'objective', *_SECTIONS])
   model = given.get('model', {})
   if 'name' not in model:
@@ -403,16 +393,6 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
   if isinstance(config, ml_collections.ConfigDict):
     return config.to_dict()
   return copy.deepcopy(dict(config))
-
-
-def _put(tree: dict[str, Any], path: list[str], text: str) -> None:
-  for name in path[:-1]:
-    if name == 'batching' and isinstance(tree.get(name), str):
-      tree[name] = {'name': tree[name]}
-    tree = tree.setdefault(name, {})
-    if not isinstance(tree, dict):
-      raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
-  tree[path[-1]] = fields_lib.parse(text)
 
 
 def _names(cls) -> list[str]:

@@ -45,6 +45,7 @@ LEAVES = {
   'checksum': {'errors'},
   'rendezvous': {'errors'},
   'fields': {'errors'},
+  'experiment_file': {'errors', 'fields'},
   'commit': {'errors', 'checksum'},
   'checkpoint': {'errors', 'checksum', 'commit'},
 }

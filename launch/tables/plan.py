@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Row, Run, Table
-from lmx import fields
+from lmx import experiment_file
 from lmx.errors import InputError, nearest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -211,7 +211,7 @@ def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]
   lie or how fast a run is.
   """
   path, _, arg = argument(run, plan).partition(':')
-  module = importlib.import_module(path.removesuffix('.py').replace('/', '.'))
+  module = _experiment(path)
   try:
     if run.kind != 'pipeline':
       return {'': _flat(module.get_config(arg), (*run.settings, *plan.settings))}
@@ -219,7 +219,7 @@ def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]
     for stage in module.stages(arg):
       if 'config' in stage:
         file, _, text = stage['config'].partition(':')
-        part = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
+        part = _experiment(file)
         own = [f'{key}={value}' for key, value in stage['overrides'].items()]
         given = [s.removeprefix(stage['name'] + '.') for s in run.settings if s.startswith(stage['name'] + '.')]
         found[stage['name']] = _flat(part.get_config(text), (*own, *given, *plan.settings))
@@ -228,16 +228,14 @@ def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]
     raise InputError(f'{path}: {error}') from None
 
 
+_experiment = functools.cache(experiment_file.load)
+
+
 def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
   tree = config.to_dict()
   for text in changes:
     key, _, value = text.partition('=')
-    *sections, last = key.split('.')
-    part = tree
-    for name in sections:
-      part[name] = {'name': part[name]} if isinstance(part.get(name), str) else part.get(name, {})
-      part = part[name]
-    part[last] = fields.parse(value)
+    experiment_file.put(tree, key.split('.'), value)
   flat = dict(flatten(json.loads(json.dumps(tree))))
   if isinstance(tree.get('data', {}).get('batching'), str):
     flat['data.batching.name'] = flat.pop('data.batching')

@@ -1,0 +1,36 @@
+"""Experiment files as such: imported, and their settings changed. No jax, so that launchers read them at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import types
+from typing import Any
+
+from lmx import fields
+from lmx.errors import InputError
+
+
+def load(path: str) -> types.ModuleType:
+  """Imports an experiment file: a path, or a path below the repository when called from elsewhere."""
+  here = pathlib.Path(path)
+  file = here if here.is_file() else pathlib.Path(__file__).parents[1] / path
+  if not file.is_file():
+    raise InputError(f'there is no config file {path}; `lmx list` shows those that come with lmx')
+  spec = importlib.util.spec_from_file_location('lmx_experiment', file)
+  if spec is None or spec.loader is None:
+    raise InputError(f'{path} is not a Python file')
+  found = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(found)
+  return found
+
+
+def put(tree: dict[str, Any], path: list[str], text: str) -> None:
+  """Sets the value of `path` in nested settings as the command line has it."""
+  for name in path[:-1]:
+    if name == 'batching' and isinstance(tree.get(name), str):
+      tree[name] = {'name': tree[name]}
+    tree = tree.setdefault(name, {})
+    if not isinstance(tree, dict):
+      raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
+  tree[path[-1]] = fields.parse(text)
