@@ -88,8 +88,8 @@ class Run:
     return {name: os.environ[name] for name in self.secrets}
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3) -> None:
-  """Adds the options that every launcher has."""
+def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: float = 10.0) -> None:
+  """Adds the options that every launcher of jobs has."""
   parser.add_argument('--env', action='append', default=[], metavar='NAME=VALUE', help='variable to set; repeatable')
   parser.add_argument(
     '--secret', action='append', default=[], metavar='NAME', help='variable to pass on unseen; repeatable'
@@ -98,6 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3) -> None
   parser.add_argument(
     '--preflight', action=argparse.BooleanOptionalAction, default=True, help='check the hosts before training'
   )
+  parser.add_argument(
+    '--wait', default='', metavar='FILE',
+    help="wait for the end and end with lmx's exit code; FILE remembers the job, for the same command to take it up",
+  )  # fmt: skip
+  parser.add_argument('--poll', type=float, default=poll, help='seconds between two looks at the job')
   parser.add_argument('--dry_run', action='store_true', help='print what would be done and do nothing')
 
 
@@ -176,10 +181,11 @@ class Runner:
 
   Attributes:
     dry_run: print and run nothing.
+    apart: in sessions of their own, which no signal to the launcher reaches.
   """
 
-  def __init__(self, dry_run: bool = False):
-    self.dry_run = dry_run
+  def __init__(self, dry_run: bool = False, apart: bool = False):
+    self.dry_run, self.apart = dry_run, apart
 
   def read(self, argv: Sequence[str], stdin: str | bytes = '', about: str = '') -> str:
     """What the command writes to standard output; '' in a dry run.
@@ -198,7 +204,7 @@ class Runner:
       return ''
     found = subprocess.run(
       list(argv), input=stdin.encode() if isinstance(stdin, str) else stdin, capture_output=True, check=False,
-      env={**os.environ, 'PATH': path(argv[0])},
+      env={**os.environ, 'PATH': path(argv[0])}, start_new_session=self.apart,
     )  # fmt: skip
     if found.returncode:
       raise Failed(argv, found.returncode, found.stderr.decode(errors='replace'))
@@ -210,8 +216,9 @@ class Runner:
       self.show(argv)
       return 0
     child = subprocess.Popen(
-      list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, 'PATH': path(argv[0])}
-    )
+      list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, 'PATH': path(argv[0])},
+      start_new_session=self.apart,
+    )  # fmt: skip
     assert child.stdout is not None
     for line in child.stdout:
       say(line.decode(errors='replace').rstrip())

@@ -9,7 +9,8 @@ is the entry of its name in the cluster's Secret --secrets_of:
 
   kubectl create secret generic lmx --from-env-file=<(printenv | grep ^WANDB_API_KEY=)
 
---dry_run prints the manifest, with --through=xpk the command line. Imports no JAX.
+With --wait=FILE the launcher waits for the end (launch/waiting.py) and deletes the JobSet. --dry_run prints the
+manifest, with --through=xpk the command line. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from launch import accelerators, command, preflight
+from launch import accelerators, command, preflight, waiting
 from lmx.errors import InputError
 
 PORT = 8476  # of process 0, as JAX has it on TPUs
@@ -220,18 +221,27 @@ def xpk(job: Job, run: command.Run, cluster: str) -> list[str]:
   ]  # fmt: skip
 
 
-def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
-  """Creates the JobSet, or shows what would."""
-  runner = command.Runner(run.dry_run)
+def create(job: Job, run: command.Run, through: str, cluster: str, runner: command.Runner) -> None:
+  """Creates the JobSet, or shows what would.
+
+  Raises:
+    command.Failed: the cluster refuses it.
+  """
   if through == 'xpk':
     code = runner.follow(xpk(job, run, cluster))
     if code:
       raise command.Failed(['xpk'], code, 'see what it said')
-    return
-  if run.dry_run:
+  elif run.dry_run:
     print(text(job, run), end='')
+  else:
+    runner.read(['kubectl', 'create', '-f', '-'], text(job, run))
+
+
+def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
+  """Creates the JobSet and says how to see to it, or shows what would be created."""
+  create(job, run, through, cluster, command.Runner(run.dry_run))
+  if through == 'xpk' or run.dry_run:
     return
-  runner.read(['kubectl', 'create', '-f', '-'], text(job, run))
   where = ['-n', job.namespace] if job.namespace else []
   label = f'jobset.sigs.k8s.io/jobset-name={job.name},batch.kubernetes.io/job-completion-index=0'
   print(f'created {job.name}; what it says, and its end:')
@@ -265,7 +275,13 @@ def _main(argv: Sequence[str] | None) -> int:
   args = parser.parse_args(own)
   command.needs_command(words)
   job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
-  start(job, command.of(args, words), args.through, args.cluster)
+  run = command.of(args, words)
+  if args.wait and not run.dry_run:
+    from launch import gke_wait
+
+    command.path('kubectl')
+    return waiting.to_end('gke', gke_wait.Waited(job, run, args.through, args.cluster), args.wait, args.poll)
+  start(job, run, args.through, args.cluster)
   return 0
 
 

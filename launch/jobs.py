@@ -1,11 +1,9 @@
 """Commands that run in folders: started, found again by another process, followed to their end, and stopped.
 
-What starts them has `start(command, folder, environment) -> Job` and `find(folder) -> Job | None`: `Local` runs them on
-this machine, `Slurm` as jobs of a cluster. Any other way is a program that takes the command line as its arguments,
-waits for it, passes SIGTERM on and ends with its exit code, as `srun` does: put before the command, it is `Local`.
-
 A command holds a lock on `.job` in its folder, which it inherits and which ends with it, whatever becomes of the
 process that started it. So none is started beside another in one folder, and one left behind is found and taken up.
+What runs elsewhere is a command of this machine too: a launcher with --wait (launch/waiting.py), or a program such as
+`srun`, that waits for it, passes SIGTERM on and ends with its exit code.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import dataclasses
 import fcntl
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 import time
@@ -26,6 +23,8 @@ from lmx.errors import InputError
 
 LOG = 'log.txt'
 SECRETS = ('LMX_SWEEP_STORAGE', 'PGPASSWORD')  # variables that commands do not get
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PASSING = 120.0  # seconds that a launcher has to end its job
 _BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its number down, even if who started it is gone, and becomes the command
 
 
@@ -42,16 +41,6 @@ class Job(Protocol):
     """Ends it."""
 
 
-class Launcher(Protocol):
-  """What starts jobs."""
-
-  def start(self, command: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str]) -> Job:
-    """Starts `command`; its output is added to LOG in the folder."""
-
-  def find(self, folder: pathlib.Path) -> Job | None:
-    """The command that runs in the folder, if one does."""
-
-
 def lock(path: pathlib.Path) -> int | None:
   """Holds a file for this process and those that inherit the descriptor; None if others hold it."""
   descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -63,12 +52,19 @@ def lock(path: pathlib.Path) -> int | None:
   return descriptor
 
 
+def environment() -> dict[str, str]:
+  """The variables of this process that commands get."""
+  return {name: value for name, value in os.environ.items() if name not in SECRETS}
+
+
 @dataclasses.dataclass
 class _Process:
-  """A command on this machine; `process` is None if another process started it."""
+  """A command on this machine; `process` is None if another process started it, `passes` as in Local."""
 
   folder: pathlib.Path
   process: subprocess.Popen | None = None
+  passes: bool = False
+  _killed: float = 0.0  # when it was first to be ended
 
   def poll(self) -> int | None:
     if self.process is not None:
@@ -84,7 +80,11 @@ class _Process:
     self._signal(signal.SIGTERM)
 
   def kill(self) -> None:
-    self._signal(signal.SIGKILL)
+    if not self._killed and self.passes:
+      self._signal(signal.SIGTERM)  # once more, which ends the job that it waits for
+    elif not self.passes or time.monotonic() - self._killed > PASSING:
+      self._signal(signal.SIGKILL)
+    self._killed = self._killed or time.monotonic()
 
   def _signal(self, number: int) -> None:
     if self.poll() is not None:
@@ -104,10 +104,17 @@ class _Process:
     raise ProcessLookupError
 
 
+@dataclasses.dataclass
 class Local:
-  """Runs commands on this machine, each in a session of its own, so that Ctrl-C does not reach them."""
+  """Runs commands on this machine, each in a session of its own, so that Ctrl-C does not reach them.
 
-  def start(self, command: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str]) -> _Process:
+  Attributes:
+    passes: they wait for jobs elsewhere, which a second SIGTERM ends.
+  """
+
+  passes: bool = False
+
+  def start(self, command: Sequence[str], folder: pathlib.Path, added: Mapping[str, str]) -> _Process:
     """Starts `command`; its output is added to LOG in the folder.
 
     Raises:
@@ -118,81 +125,20 @@ class Local:
     if held is None:
       raise InputError(f'another command runs in {folder}')
     os.truncate(held, 0)
-    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    with (folder / LOG).open('ab') as log:
-      process = subprocess.Popen(
-        ['/bin/sh', '-c', _BEGIN, str(folder / '.job'), *command], env={**kept, **environment},
-        stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(held,),
-      )  # fmt: skip
+    # A launcher gets what comes before it is ready once it is: the mask is inherited, and lifted by waiting.Told.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if self.passes else ())
+    try:
+      with (folder / LOG).open('ab') as log:
+        process = subprocess.Popen(
+          ['/bin/sh', '-c', _BEGIN, str(folder / '.job'), *command], env={**environment(), **added},
+          stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(held,),
+        )  # fmt: skip
+    finally:
+      signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(held)
-    return _Process(folder, process)
+    return _Process(folder, process, self.passes)
 
   def find(self, folder: pathlib.Path) -> _Process | None:
     """The command that runs in the folder, if one does."""
-    found = _Process(folder)
+    found = _Process(folder, passes=self.passes)
     return found if (folder / '.job').exists() and found.poll() is None else None
-
-
-@dataclasses.dataclass
-class _Batch:
-  """A job of Slurm: `waiting` is the `sbatch --wait` that waits for it, if that still runs."""
-
-  folder: pathlib.Path
-  waiting: _Process | None
-
-  def poll(self) -> int | None:
-    if self.waiting is not None:
-      return self.waiting.poll()
-    asked = ['squeue', '--noheader', f'--jobs={self.number()}', '--format=%T']
-    state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    return None if state.strip() else PREEMPTED
-
-  def stop(self) -> None:
-    self._cancel('--signal=TERM', '--batch')
-
-  def kill(self) -> None:
-    self._cancel()
-
-  def _cancel(self, *options: str) -> None:
-    if self.number():
-      subprocess.run(['scancel', *options, self.number()], check=False)
-
-  def number(self) -> str:
-    """What `sbatch --parsable` said, without the name of the cluster."""
-    path = self.folder / '.slurm'
-    return path.read_text().strip().partition(';')[0] if path.exists() else ''
-
-
-@dataclasses.dataclass
-class Slurm:
-  """Submits each command by `sbatch --wait`, so that it is waited for as a command of this machine is.
-
-  Attributes:
-    options: further options of sbatch, such as '--gres=gpu:1'.
-  """
-
-  options: Sequence[str] = ()
-
-  def command(self, command: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str]) -> list[str]:
-    """What submits `command` and waits for it."""
-    settings = [f'{name}={value}' for name, value in environment.items()]
-    script = 'exec ' + shlex.join(['env', *(f'--unset={name}' for name in SECRETS), *settings, *command])
-    return ['sbatch', '--parsable', '--wait', f'--job-name={"-".join(folder.parts[-2:])}',
-            f'--output={folder / LOG}', '--open-mode=append', f'--chdir={os.getcwd()}', *self.options,
-            f'--wrap={script}']  # fmt: skip
-
-  def start(self, command: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str]) -> _Batch:
-    """Submits `command`; its output is added to LOG in the folder."""
-    folder = folder.absolute()
-    (folder / '.slurm').unlink(missing_ok=True)
-    submit = shlex.join(self.command(command, folder, environment))
-    # The number goes straight to a file, where it is found even if this process is gone.
-    waiting = Local().start(['/bin/sh', '-c', f'exec {submit} > {shlex.quote(str(folder / ".slurm"))}'], folder, {})
-    return _Batch(folder, waiting)
-
-  def find(self, folder: pathlib.Path) -> _Batch | None:
-    """The job that waits or runs in the folder, if one does."""
-    found = _Batch(folder.absolute(), Local().find(folder))
-    if not found.waiting and not found.number():
-      return None
-    return found if found.poll() is None else None

@@ -8,8 +8,9 @@ is called from must hold the project and be seen by the nodes, and so must the P
 
 One process a node by default, which has all its GPUs; with --per_gpu one a GPU. A job is told two minutes before its
 end (--notice) and when it is preempted: lmx saves and leaves with code 75, and the job is put back into the queue, as
-it is when a node fails. After other errors it is not, and its exit code is lmx's. `scancel` ends it for good. Imports
-no JAX.
+it is when a node fails. After other errors it is not, and its exit code is lmx's. `scancel` ends it for good, and
+`scancel --signal=USR1 --batch` lets lmx save first. With --wait=FILE the launcher waits (launch/waiting.py). Imports no
+JAX.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from launch import command, preflight
+from launch import command, preflight, waiting
 from lmx.errors import InputError
 
 # What else of the environment goes along: enough to find programs and caches, and none of the secrets that lie there.
 ENVIRONMENT = ('HOME', 'USER', 'PATH', 'LANG', 'LD_LIBRARY_PATH', 'LMX_CACHE', 'LMX_DATA', 'XDG_CACHE_HOME')
+KEPT = '.code-{}'  # in the folder of the output files: the exit code of a job that is waited for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Job:
     python: the interpreter there.
     setup: lines of shell to run first, such as `module load cuda`.
     more: further options of sbatch.
+    waited: writes its exit code to KEPT.
   """
 
   name: str = 'lmx'
@@ -65,6 +68,7 @@ class Job:
   python: str = sys.executable
   setup: tuple[str, ...] = ()
   more: tuple[str, ...] = ()
+  waited: bool = False
 
   def __post_init__(self):
     for name, least in {'nodes': 1, 'gpus': 0, 'cpus': 0, 'notice': 0, 'jobs': 0}.items():
@@ -115,10 +119,14 @@ exit "$code"
 """.strip()
 
 RUN = r"""
-told=; child=
+told=; child=; again=
 export LMX_ENDED="$logs/.ended-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
-# By scancel, which signals the processes: srun takes the signal for an order to end them at once.
-trap 'told=1; if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi' TERM
+tell() {  # by scancel, which signals the processes: srun takes the signal for an order to end them at once
+  told=1
+  if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi
+}
+trap tell TERM
+trap 'restarts=0; tell' USR1
 
 processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
   srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
@@ -141,11 +149,14 @@ if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
   state="$(scontrol show job --oneliner "$SLURM_JOB_ID" | grep -o 'JobState=[A-Z]*')"
   if [ "$state" = JobState=RUNNING ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$restarts" ]; then
     echo "launch.slurm: ended with $code; back into the queue (restart $((${SLURM_RESTART_COUNT:-0} + 1)) of $restarts)"
-    scontrol requeue "$SLURM_JOB_ID"
+    scontrol requeue "$SLURM_JOB_ID" && again=1
     sleep 60  # until Slurm ends this run of the job
   fi
 fi
-exit "$code"
+""".strip()
+
+KEEP = r"""
+if [ -z "$again" ]; then echo "$code" > "$kept.part" && mv "$kept.part" "$kept"; fi
 """.strip()
 
 
@@ -171,6 +182,8 @@ def script(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
   else:
     lines += _arrays(job, run)
   lines += [f'restarts={run.restarts}', f'logs={shlex.quote(job.logs)}', f'task={shlex.quote(TASK)}', '']
+  if job.waited:
+    lines += [f'kept="$logs/{KEPT.format("$SLURM_JOB_ID")}"', 'rm -f "$kept"']
   processes = job.nodes * job.tasks
   if job.per_gpu:
     lines += ['export LMX_COORDINATOR=auto  # JAX knows Slurm, and gives each process of a node its own device']
@@ -180,7 +193,7 @@ def script(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
       'LMX_COORDINATOR="${LMX_HOSTS%%,*}:$((20000 + SLURM_JOB_ID % 10000))"',
       f'export LMX_HOSTS LMX_COORDINATOR LMX_NUM_PROCESSES={processes}',
     ]
-  return '\n'.join([*lines, RUN, ''])
+  return '\n'.join([*lines, RUN, *([KEEP] if job.waited else []), 'exit "$code"', ''])
 
 
 def _arrays(job: Job, run: command.Run) -> list[str]:
@@ -237,10 +250,12 @@ def submit_through_submitit(job: Job, run: command.Run, commands: Sequence[Seque
   executor = submitit.SlurmExecutor(folder=logs, python=shlex.quote(job.python))
   executor.update_parameters(**parameters(job, run))
   runs = [dataclasses.replace(run, words=tuple(words)) for words in commands] or [run]
+  kept = str(pathlib.Path(job.directory) / job.logs / KEPT) if job.waited else ''
   tasks = [
-    submitted.Task(each.words, _check(job, each), job.python, job.directory, dict(run.env), run.restarts, job.per_gpu)
+    submitted.Task(each.words, _check(job, each), job.python, job.directory, dict(run.env), run.restarts, job.per_gpu,
+                   kept)
     for each in runs
-  ]
+  ]  # fmt: skip
   return [each.job_id for each in executor.submit_array(tasks)]
 
 
@@ -267,6 +282,8 @@ def _main(argv: Sequence[str] | None) -> int:
   args = _parser().parse_args(own)
   run = command.of(args, words)
   commands: list[tuple[str, ...]] = []
+  if args.wait and args.commands:
+    raise InputError('--wait is for one lmx command, not for --commands')
   if args.commands:
     try:
       commands = command.commands_of(pathlib.Path(args.commands).read_text().splitlines())
@@ -276,7 +293,11 @@ def _main(argv: Sequence[str] | None) -> int:
     raise InputError('give either one lmx command after --, or --commands=FILE with one a line')
   fields = {field.name: getattr(args, field.name) for field in dataclasses.fields(Job) if hasattr(args, field.name)}
   job = Job(**{name: value for name, value in fields.items() if value is not None},
-            setup=tuple(args.setup_lines), more=tuple(args.sbatch))  # fmt: skip
+            setup=tuple(args.setup_lines), more=tuple(args.sbatch), waited=bool(args.wait))  # fmt: skip
+  if args.wait and not run.dry_run:
+    from launch import slurm_wait
+
+    return waiting.to_end('slurm', slurm_wait.Waited(job, run, args.through), args.wait, args.poll)
   if args.through == 'submitit' and not run.dry_run:
     print('\n'.join(submit_through_submitit(job, run, commands)))
     return 0

@@ -8,6 +8,8 @@ tpe draw. Trial 7 is the work directory DIR/trials/0007 of an ordinary run. It f
 split; what falls behind is told to save and stop (pruned). Whatever stops the sweep, the same command goes on: runs
 that still go are taken up, others resume where they were. Runs that fail keep their error and are left behind.
 
+With --where=slurm, gke or tpu_vm each run is given to that launcher, with the options --launch, as a job of its own.
+
 DIR then has table.md, trials.csv, parallel.png, importance.png, and best.json for `lmx train --config=DIR/best.json`.
 
 Several machines share a study when each runs the same command with --storage=postgresql://USER@HOST/DATABASE and one
@@ -17,11 +19,9 @@ Several machines share a study when each runs the same command with --storage=po
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import pathlib
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,21 +31,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import spaces
-from launch import jobs, local, study, sweep_report, trials
+from launch import command, figures, jobs, local, study, sweep_report, trials, waiting
 from launch.command import PREEMPTED
+from lmx import experiment_file
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError
 
 
 def read_search(config: str, fixed: Sequence[str]) -> study.Search:
   """What `sweep()` of an experiment file gives. Raises InputError."""
-  path = pathlib.Path(config.partition(':')[0])
-  path = path if path.is_file() else pathlib.Path(__file__).parents[1] / path
-  spec = importlib.util.spec_from_file_location('lmx_experiment', path) if path.suffix == '.py' else None
-  if spec is None or spec.loader is None or not path.is_file():
-    raise InputError(f'--config={config}: there is no such experiment file')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
+  path = config.partition(':')[0]
+  module = experiment_file.load(path)
   if not hasattr(module, 'sweep'):
     raise InputError(f'{path} has no function sweep() that says what to vary')
   return study.Search.of(module.sweep(), fixed)
@@ -63,12 +59,24 @@ def check_config(config: str, overrides: Sequence[str], search: study.Search) ->
     raise InputError(done.stderr.strip())
 
 
+def check_launch(args: argparse.Namespace, plan: trials.Plan) -> None:
+  """Raises InputError with what the launcher says of its options, or if it would give secrets of the sweep to runs."""
+  command.path(waiting.PROGRAMS[args.where])
+  tried = plan.command(0, 0, {}, 0, '--dry_run')
+  named = [name for name in jobs.SECRETS if {f'--secret={name}', name} & set(tried[: tried.index('--')])]
+  if named:
+    raise InputError(f'--launch: {named[0]} is not for the runs')
+  done = subprocess.run(tried, capture_output=True, text=True, env=jobs.environment(), check=False)
+  if done.returncode:
+    raise InputError(f'--launch: {done.stderr.strip()}')
+
+
 class Sweep:
   """The loop that keeps the workers busy."""
 
   def __init__(self, args: argparse.Namespace, plan: trials.Plan, store: study.Store, search: study.Search):
     self.args, self.plan, self.store, self.search = args, plan, store, search
-    self.launcher = jobs.Slurm(shlex.split(args.sbatch)) if args.where == 'slurm' else jobs.Local()
+    self.launcher = jobs.Local(passes=args.where != 'local')
     self.workers: dict[int, trials.Worker] = {}  # by slot
     self.told = 0  # signals that have come, of which `number` is the first
     self.number = 0
@@ -119,11 +127,15 @@ class Sweep:
     free = [slot for slot in range(self.args.jobs) if slot not in self.workers]
     if not free or self.told or not self._may_ask():
       return
-    for slot in free:
+    while free:
       trial = self.store.claim(self.args.trials, {worker.number for worker in self.workers.values()})
       if trial is None:
         self._asked = time.monotonic()  # ask again in a while: another machine may have gone
         return
+      kept = trial.user_attrs.get('slot')  # where it was begun: its machine may be that worker's
+      slot = kept if kept in free else free[0]
+      free.remove(slot)
+      trial.set_user_attr('slot', slot)
       worker = trials.Worker(self.plan, self.store, trial, self.search, self.launcher, slot)
       self.workers[slot] = worker
       self._say(f'trial {trial.number:04d}: ' + ' '.join(f'{k}={v}' for k, v in worker.parameters.items()))
@@ -187,8 +199,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
       help='journal or sqlite (files in DIR), or a URL of SQLAlchemy; LMX_SWEEP_STORAGE, else journal')  # fmt: skip
   add('--study', default='', help='name of the study where a database holds several; default: name of DIR')
   add('--env', action='append', default=[], help='NAME=VALUE for the runs; {job} is the worker, 0 to J-1')
-  add('--where', choices=('local', 'slurm'), default='local', help='slurm: one sbatch job for each run')
-  add('--sbatch', default='', help='further options of sbatch, such as --sbatch="--gres=gpu:1 --time=8:00:00"')
+  add('--where', choices=('local', *waiting.LAUNCHERS), default='local', help='each run a job of this launcher')
+  add('--launch', default='', help='options of that launcher, as one text; {job} is the worker, as in --env')
+  add('--runs', default='', help='where the work directories are that the runs see, such as gs://...; DIR/trials')
   add('--program', default='', help='what `train ...` is given to and waits for it, such as "srun -n1 lmx"')
   add('--grace', type=float, default=300.0, help='seconds that a run has to save before it is killed')
   add('--stale', type=float, default=300.0, help='seconds without a sign of life after which another machine is gone')
@@ -205,15 +218,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   if bad:
     parser.error(f'--env={bad[0]}: write NAME=VALUE')
   if '://' in args.workdir:
-    parser.error('--workdir must be on a disk: the runs are followed by reading their files')
+    parser.error('--workdir must be on a disk; work directories of the runs may be on a bucket: --runs=gs://...')
+  if args.where == 'local' and args.launch or args.where != 'local' and args.program:
+    parser.error('--launch goes with --where, and --program with --where=local')
   return args
 
 
 def make_plan(args: argparse.Namespace) -> trials.Plan:
   """What all trials have in common, from the arguments."""
   return trials.Plan(
-    program=tuple(shlex.split(args.program)) or local.PROGRAM, config=args.config, overrides=tuple(args.overrides),
-    folder=pathlib.Path(args.workdir) / 'trials', seeds=args.seeds, metric=trials.Metric.of(args.metric),
+    program=tuple(shlex.split(args.program)) or local.PROGRAM, where=args.where, launch=args.launch,
+    places=args.runs and args.runs.rstrip('/'), config=args.config, overrides=tuple(args.overrides),
+    folder=pathlib.Path(args.workdir) / 'trials', seeds=args.seeds, metric=figures.Metric.of(args.metric),
     pruner=args.pruner, reduction=args.reduction, least=args.min_steps,
     environment=dict(setting.split('=', 1) for setting in args.env), grace=args.grace,
   )  # fmt: skip
@@ -250,10 +266,8 @@ def dry_run(args: argparse.Namespace, plan: trials.Plan, search: study.Search) -
   store.fill(args.trials, search)
   for number in range(min(args.trials, max(3, args.jobs))):
     trial = store.claim(args.trials, set(range(number)))
-    for seed, folder in enumerate(plan.runs(number)):
-      command = plan.command(number, seed, store.parameters(trial, search))
-      slurm = jobs.Slurm(shlex.split(args.sbatch)).command(command, folder.absolute(), plan.environment)
-      print(shlex.join(slurm if args.where == 'slurm' else command))
+    for seed in range(args.seeds):
+      print(shlex.join(plan.command(number, seed, store.parameters(trial, search), number % args.jobs)))
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -263,8 +277,8 @@ def sweep(args: argparse.Namespace) -> int:
     dry_run(args, plan, search)
     return 0
   folder, url = plan.folder.parent, storage_url(args)
-  if args.where == 'slurm' and not shutil.which('sbatch'):
-    raise InputError('--where=slurm: there is no sbatch on this machine')
+  if args.where != 'local':
+    check_launch(args, plan)
   study.load()
   if not args.program:
     check_config(args.config, args.overrides, search)

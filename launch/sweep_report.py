@@ -87,9 +87,9 @@ def write(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, command
     _replace(folder / 'best.json', (best / 'config.json').read_text())
 
 
-def _best(found: Sequence[Row], plan: trials.Plan) -> pathlib.Path | None:
-  """The work directory of the best trial, if it is here."""
-  runs = [plan.runs(row.number)[0] for row in found if row.rank == 1]
+def _best(found: Sequence[Row], plan: trials.Plan) -> Any:
+  """The work directory of the best trial, if it can be read from here, else None."""
+  runs = [plan.workdirs(row.number)[0] for row in found if row.rank == 1]
   return runs[0] if runs and (runs[0] / 'config.json').exists() else None
 
 

@@ -3,9 +3,10 @@
   python -m launch.tpu_vm --name=NAME --zone=ZONE --accelerator=v5litepod-16 --delete -- train --config=... --workdir=gs://...
 
 The code is that of the commit that is checked out here. lmx runs apart from the connection: when the launcher is ended,
-training goes on, and the same command takes up following it. When the machine is preempted or lmx leaves with code 75,
-all begins again on a new one, up to --restarts times. With --delete the machine is deleted when the run has ended; with
---delete and no command, at once. Secrets go through the connection's standard input. Imports no JAX.
+training goes on, and the same command takes up following it; with --wait=FILE a signal to the launcher reaches lmx
+(launch/waiting.py). When the machine is preempted or lmx leaves with code 75, all begins again on a new one, up to
+--restarts times. With --delete the machine is deleted when the run has ended; with --delete and no command, at once.
+Secrets go through the connection's standard input. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
+import hashlib
 import json
 import pathlib
-import re
 import shlex
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from launch import accelerators, command, preflight
+from launch import accelerators, command, preflight, waiting
+from launch.tpu_machine import BUSY, FOLLOW, INSTALL, SCRIPT, START, STOP, TAKEN, Machine
 from lmx.errors import InputError
 
 LOST = 255  # the connection broke, as ssh says it; no code of lmx
@@ -32,135 +35,40 @@ GONE = ('PREEMPTED', 'TERMINATED', 'HIDDEN')
 QUEUED = ('ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING', 'CREATING', 'DELETING', 'SUSPENDING')
 AT_ONCE = 32  # connections
 
-INSTALL = r"""
-set -e
-cd "$HOME"
-test -e {folder}/.installed && exit 0
-tar xzf {folder}.tar.gz
-python="$(command -v python3.13 || command -v python3.12 || command -v python3.11 || true)"
-if [ -z "$python" ]; then
-  sudo apt-get update -qq
-  sudo apt-get install -y -qq python3.11 python3.11-venv
-  python=python3.11
-fi
-"$python" -m venv {folder}/.venv
-cd {folder}
-.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tpu,gcs]'
-touch .installed
-""".strip()
 
-START = r"""
-{secrets}cd "$HOME/{folder}" || exit 2
-if [ -e .run/pid ] && grep -qs lmx.cli.main "/proc/$(cat .run/pid)/cmdline"; then exit 0; fi
-mkdir -p .run
-rm -f .run/code
-setsid nohup bash -c {script} > .run/log 2>&1 < /dev/null &
-echo "$!" > .run/pid
-""".strip()
-
-SCRIPT = r"""
-trap : TERM
-{exports}{check}{command}
-code=$?
-echo "$code" > .run/part && mv .run/part .run/code
-""".strip()
-
-# Lines come with their number, so that none is shown twice when the connection is made again.
-FOLLOW = r"""
-cd "$HOME/{folder}/.run" || exit 2
-pid="$(cat pid)"
-tail -n +{line} --pid="$pid" -f log | awk -v n={line} '{{ print n++ ":" $0; fflush() }}'
-if [ -e code ]; then exit "$(cat code)"; fi
-exit 137
-""".strip()
-
-STOP = 'cd "$HOME/{folder}/.run" && kill -TERM -- "-$(cat pid)"'
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-  """A TPU VM.
-
-  Attributes:
-    name, zone, project: which; the project may be gcloud's own.
-    accelerator: a type of TPU VM, such as 'v5litepod-16'.
-    version: of its software, '' for the usual one.
-    queued: ask by a queued resource, which waits for capacity.
-    spot: one that can be preempted.
-    reserved: of a reservation.
-    internal: connect by internal addresses.
-    service_account, network, subnetwork: as in gcloud, '' to leave out.
-  """
-
-  name: str
-  zone: str
-  accelerator: str
-  project: str = ''
-  version: str = ''
-  queued: bool = False
-  spot: bool = False
-  reserved: bool = False
-  internal: bool = False
-  service_account: str = ''
-  network: str = ''
-  subnetwork: str = ''
-
-  def __post_init__(self):
-    if not re.fullmatch(r'[a-z]([a-z0-9-]{0,60}[a-z0-9])?', self.name):
-      raise InputError(f'--name is "{self.name}"; it must be small letters, digits and -, a letter first')
-    accelerators.find(self.accelerator, pool=False)
-
-  def gcloud(self, kind: str, verb: str, *more: str, about: str = '') -> list[str]:
-    """A command of `gcloud compute tpus` about this machine, or what `about` names."""
-    where = [f'--zone={self.zone}', *([f'--project={self.project}'] if self.project else []), '--quiet']
-    return ['gcloud', 'compute', 'tpus', kind, verb, *([about] if about else [self.name]), *where, *more]
-
-  def create(self) -> list[str]:
-    """The command that makes it."""
-    version = self.version or accelerators.find(self.accelerator, pool=False).runtime
-    options = [f'--accelerator-type={self.accelerator}']
-    options += [f'--{name.replace("_", "-")}={getattr(self, name)}'
-                for name in ('service_account', 'network', 'subnetwork') if getattr(self, name)]  # fmt: skip
-    options += [f'--{name}' for name in ('spot', 'reserved') if getattr(self, name)]
-    if self.queued:
-      return self.gcloud('queued-resources', 'create', f'--node-id={self.name}', f'--runtime-version={version}',
-                         *options)  # fmt: skip
-    return self.gcloud('tpu-vm', 'create', f'--version={version}', *options)
-
-  def delete(self) -> list[str]:
-    """The command that deletes it."""
-    if self.queued:
-      return self.gcloud('queued-resources', 'delete', '--force')
-    return self.gcloud('tpu-vm', 'delete')
-
-  def ssh(self, worker: int | str, text: str) -> list[str]:
-    """The command that runs a shell's text on one host, or on 'all'."""
-    inside = ['--internal-ip'] if self.internal else []
-    return self.gcloud('tpu-vm', 'ssh', f'--worker={worker}', *inside, f'--command={text}')
-
-  def scp(self, file: str) -> list[str]:
-    """The command that copies a file to the home of all hosts."""
-    inside = ['--internal-ip'] if self.internal else []
-    base = self.gcloud('tpu-vm', 'scp', '--worker=all', *inside, about=file)
-    return [*base[: base.index(file) + 1], f'{self.name}:', *base[base.index(file) + 1 :]]
+class Stopped(Exception):
+  """Told to end before lmx was started."""
 
 
 class Launch:
-  """A run on a machine, from making it to its end."""
+  """A run on a machine, from making it to its end.
+
+  Attributes:
+    told: with --wait: the signals to pass on to lmx.
+    taken: the run was begun before, and is not begun again where it has ended since.
+  """
 
   def __init__(self, machine: Machine, run: command.Run, commit: str, poll: float = 20.0):
     self.machine, self.run, self.commit, self.poll = machine, run, commit, poll
     self.runner = command.Runner(run.dry_run)
     self.folder = f'lmx-{commit[:12]}'
+    self.name = hashlib.sha256('\0'.join(run.words).encode()).hexdigest()[:12]
     self.say = (lambda text: None) if run.dry_run else say
+    self.told: waiting.Told | None = None
+    self.taken = False
+    self._passed, self._passing = -1, threading.Lock()  # signals passed on, -1 where lmx does not run
 
   def to_end(self) -> int:
     """Begins, follows and begins again; returns the exit code of lmx."""
     code = LOST
     for left in range(self.run.restarts, -1, -1):
-      code = self.once()
-      if not left or not (code == LOST or command.restartable(code)):
+      try:
+        code = self.once()
+      except Stopped:
+        return command.PREEMPTED
+      if not left or not (code == LOST or command.restartable(code)) or self.told and self.told.count:
         return code
+      self.taken = False
       why = 'the machine is gone' if code == LOST else f'lmx ended with {code}'
       self.say(f'{why}; starting again ({left} left)')
     return code
@@ -170,6 +78,7 @@ class Launch:
     hosts = self.ready()
     try:
       self.bring()
+      self._check()
       self.start(hosts)
     except command.Failed:
       if self.state() == 'READY':
@@ -199,6 +108,7 @@ class Launch:
       command.Failed: Google refuses it.
     """
     while True:
+      self._check()
       found = self.describe()
       state = found.get('state', 'ABSENT')
       if state == 'READY':
@@ -217,7 +127,7 @@ class Launch:
       elif state == 'STOPPED':
         self.runner.read(self.machine.gcloud('tpu-vm', 'start'))
       elif state in WAIT:
-        time.sleep(self.poll)
+        self._sleep()
       else:
         raise InputError(f'{self.machine.name} is {state}; see `gcloud compute tpus tpu-vm describe`, or delete it')
       if self.run.dry_run:
@@ -231,7 +141,8 @@ class Launch:
     state = found.get('state', 'ABSENT')
     if state in QUEUED or state == 'ACTIVE':
       self.say(f'{self.machine.name} in the queue: {state}')
-      time.sleep(self.poll)
+      self._sleep()
+      self._check()
       return True
     if state == 'FAILED':
       raise InputError(f'Google gives no {self.machine.accelerator} in {self.machine.zone}: {json.dumps(found)}')
@@ -259,9 +170,18 @@ class Launch:
       self.runner.show(self.machine.ssh('all' if not about else 'WORKER', text), about)
       return
     values = ''.join(f'{value}\n' for value in self.run.secret_values().values())
-    # One connection a host: several in one call would share its standard input.
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-      list(pool.map(lambda worker: self.runner.read(self.machine.ssh(worker, text), values, about), range(hosts)))
+    while True:
+      try:
+        # One connection a host: several in one call would share its standard input.
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+          list(pool.map(lambda worker: self.runner.read(self.machine.ssh(worker, text), values, about), range(hosts)))
+        return
+      except command.Failed as error:
+        if error.code != BUSY or self.told is None:
+          raise
+      self.say(f'another run of lmx is on {self.machine.name}; waiting for its end')
+      self._sleep()
+      self._check()
 
   def start_text(self, hosts: int) -> str:
     """What the shell of each host runs to begin."""
@@ -273,40 +193,47 @@ class Launch:
     lines = ''.join(f'{line}\n' for line in command.exports(env))
     python = '.venv/bin/python'
     script = SCRIPT.format(
-      exports=lines, check=f'{command.lmx(check, python)} && ' if check else '',
+      run=self.name, exports=lines, check=f'{command.lmx(check, python)} && ' if check else '',
       command=command.lmx(self.run.words, python),
     )  # fmt: skip
     reads = ''.join(f'IFS= read -r {name} || exit 2\nexport {name}\n' for name in self.run.secrets)
-    return START.format(secrets=reads, folder=self.folder, script=shlex.quote(script))
+    taken = TAKEN.format(run=self.name) if self.taken else ''
+    return START.format(secrets=reads, folder=self.folder, script=shlex.quote(script), run=self.name, taken=taken,
+                        busy=BUSY)  # fmt: skip
 
   def follow(self, hosts: int) -> int:
     """Shows what the hosts say until all have ended; returns the code of the first that failed, 0 if none did."""
     if self.run.dry_run:
-      self.runner.show(self.machine.ssh('WORKER', FOLLOW.format(folder=self.folder, line=1)))
+      self.runner.show(self.machine.ssh('WORKER', FOLLOW.format(folder=self.folder, line=1, run=self.name)))
       return 0
     codes: list[int] = []
+    self._passed = 0
+    self.pass_on()
     with concurrent.futures.ThreadPoolExecutor(hosts) as pool:
-      waiting = [pool.submit(self.follow_host, worker) for worker in range(hosts)]
-      for ended in concurrent.futures.as_completed(waiting):
+      followed = [pool.submit(self.follow_host, worker) for worker in range(hosts)]
+      for ended in concurrent.futures.as_completed(followed):
         codes.append(ended.result())
-        if codes[-1] and not any(codes[:-1]):
-          self._stop()
+        if codes[-1] and not any(codes[:-1]) and not self._passed:
+          self._stop('TERM')
+    self._passed = -1
     final = [code for code in codes if code and code != LOST and not command.restartable(code)]
     return next(iter([*final, *filter(None, codes)]), 0)
 
   def follow_host(self, worker: int) -> int:
     """Shows what a host says until lmx has ended there; returns its code, LOST if the machine went away."""
-    shown, tries = 0, 0
+    shown, before, tries = 0, 0, 0
 
     def show(line: str) -> None:
       nonlocal shown, tries
       number, _, text = line.partition(':')
-      if number.isdigit() and int(number) > shown:
-        shown, tries = int(number), 0
+      if number.isdigit() and before + int(number) > shown:
+        shown, tries = before + int(number), 0
         command.write(f'[{worker}] {text}' if worker else text)
 
     while tries < 30:
-      code = self.runner.follow(self.machine.ssh(worker, FOLLOW.format(folder=self.folder, line=shown + 1)), show)
+      before = shown
+      text = FOLLOW.format(folder=self.folder, line=shown + 1, run=self.name)
+      code = self.runner.follow(self.machine.ssh(worker, text), show)
       if code != LOST:
         return code
       if self.state() != 'READY':
@@ -315,12 +242,50 @@ class Launch:
       time.sleep(self.poll)
     raise InputError(f'host {worker} of {self.machine.name} is there, but no connection to it holds; try ssh by hand')
 
-  def _stop(self) -> None:
-    """Ends the others where one has failed: they would wait for it."""
-    try:
-      self.runner.read(self.machine.ssh('all', STOP.format(folder=self.folder)))
-    except command.Failed:
-      return  # some have ended already, or the machine is gone
+  def pass_on(self) -> None:
+    """Passes on to lmx the signals that came and were not yet: the first lets it save, the second ends it."""
+    with self._passing:
+      while self.told and 0 <= self._passed < min(self.told.count, 2):
+        self._stop(('TERM', 'KILL')[self._passed])
+        self._passed += 1
+
+  def _stop(self, signal: str) -> None:
+    """Signals lmx on all hosts, of which it may have ended on some."""
+    for _ in range(30):
+      try:
+        self.runner.read(self.machine.ssh('all', STOP.format(folder=self.folder, signal=signal)))
+        return
+      except command.Failed as error:
+        if error.code != LOST or self.state() != 'READY':
+          return
+      time.sleep(self.poll)
+
+  def _check(self) -> None:
+    if self.told and self.told.count:
+      raise Stopped
+
+  def _sleep(self) -> None:
+    (self.told or time).sleep(self.poll)
+
+
+def wait(machine: Machine, run: command.Run, args: argparse.Namespace) -> int:
+  """With --wait: runs to the end, or takes up the run that the record speaks of; returns the exit code of lmx."""
+  with waiting.held(pathlib.Path(args.wait)) as record:
+    known = record.known
+    machine = dataclasses.replace(machine, name=known.get('name', machine.name))
+    launch = Launch(machine, run, known.get('commit') or commit_of(command.Runner(), args.commit), args.poll)
+    launch.taken, launch.runner.apart = bool(known), True
+    with waiting.Told(lambda count: launch.pass_on()) as launch.told:
+      if 'code' not in known:
+        record.write(name=machine.name, commit=launch.commit)
+        code = launch.to_end()
+        again = code == LOST or launch.told.count and command.restartable(code)
+        record.write(code=command.PREEMPTED if again else code)
+    if args.delete and launch.describe():
+      launch.runner.read(machine.delete())
+    code = record.known['code']
+    record.remove()
+    return code
 
 
 def say(text: str) -> None:
@@ -357,6 +322,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if not run.dry_run:
       command.path('gcloud')
       run.secret_values()
+    if args.wait and not run.dry_run:
+      return wait(machine, run, args)
     code = Launch(machine, run, commit_of(command.Runner(), args.commit), args.poll).to_end()
   if args.delete:
     runner.read(machine.delete())
@@ -379,9 +346,8 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--reserved', action='store_true', help='a machine of a reservation')
   parser.add_argument('--internal', action='store_true', help='connect by internal addresses')
   parser.add_argument('--commit', default='', help='commit to run, the one checked out if not given')
-  parser.add_argument('--poll', type=float, default=20.0, help='seconds between two looks at the machine')
   parser.add_argument('--delete', action='store_true', help='delete the machine when the run has ended')
-  command.add_arguments(parser)
+  command.add_arguments(parser, poll=20.0)
   return parser
 
 

@@ -3,119 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import pathlib
 import statistics
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from launch import jobs, study
+from launch import jobs, study, waiting
 from launch.command import PREEMPTED
+from launch.figures import Metric, figure, finished, records, setting, tail, version
 from lmx.errors import InputError
 
-FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # what begins so is better lower
-RISING = ('accuracy', 'f1', 'bleu', 'matthews', 'pearson', 'spearman', 'exact_match', 'best_f1', 'mlm_accuracy',
-          'nsp_accuracy', 'token_accuracy', 'filtered_accuracy', 'answered_f1', 'span_f1')  # fmt: skip
+RECORD = '.launched'  # in a run's directory on this machine: what was submitted
 PATIENCE = 5  # a run that is preempted so often without a new figure has failed
-
-
-@dataclasses.dataclass(frozen=True)
-class Metric:
-  """What a sweep is after.
-
-  Attributes:
-    name: of the figure.
-    direction: 'minimize' or 'maximize'.
-    final: from results.json, once a run has ended; else of the validation split, during the run.
-  """
-
-  name: str
-  direction: str
-  final: bool = False
-
-  @classmethod
-  def of(cls, text: str) -> Metric:
-    """From 'loss', 'accuracy', 'reward:max', 'results.bleu'. Raises InputError."""
-    name, _, order = text.partition(':')
-    final, name = name.startswith('results.'), name.removeprefix('results.')
-    known = {'min': 'minimize', 'max': 'maximize'}
-    guess = 'max' if name in RISING else 'min' if name.startswith(FALLING) else ''
-    if (order or guess) not in known or not name:
-      raise InputError(f'--metric={text}: say whether less or more of it is better: {name or "NAME"}:min or :max')
-    return cls(name, known[order or guess], final)
-
-
-class Figure(NamedTuple):
-  """A figure of a run, the step it is of, and how far and how long the run went."""
-
-  value: float
-  step: int
-  steps: int
-  seconds: float
-
-
-def records(folder: pathlib.Path, split: str = '') -> list[dict[str, Any]]:
-  """The records of metrics.jsonl, of one split or of all, the last of each step; a half-written line is left out."""
-  path, found = folder / 'metrics.jsonl', {}
-  for line in path.read_text(errors='replace').split('\n') if path.exists() else []:
-    try:
-      record = json.loads(line)
-      if not split or record['split'] == split:
-        found[int(record['step']), record['split']] = record
-    except (ValueError, KeyError, TypeError):
-      continue
-  return [found[key] for key in sorted(found)]
-
-
-def finished(folder: pathlib.Path) -> bool:
-  """Whether a run has ended."""
-  return (folder / 'results.json').exists()
-
-
-def setting(folder: pathlib.Path, section: str, key: str) -> Any:
-  """A setting of a run's own config.json; None without it."""
-  try:
-    return json.loads((folder / 'config.json').read_text())[section][key]
-  except (OSError, ValueError, KeyError, TypeError):
-    return None
-
-
-def figure(folder: pathlib.Path, metric: Metric) -> Figure:
-  """What a finished run has reached: on the validation split, of the parameters that the run measures, which are the
-  best by loss unless its `evaluation.which` says otherwise.
-
-  Raises:
-    InputError: there is no such figure, or it is not finite.
-  """
-  every = records(folder)
-  steps = max((record['step'] for record in every), default=0)
-  seconds = max((float(record.get('seconds', 0)) for record in every), default=0.0)
-  if metric.final:
-    candidates = [{'step': steps, **json.loads((folder / 'results.json').read_text())}]
-  else:
-    candidates = [record for record in every if record['split'] == 'valid']
-  having = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
-  if not having:
-    known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
-    raise InputError(f'the run left no figure "{metric.name}"; it has: {", ".join(known) or "none"}')
-  last = metric.final or setting(folder, 'evaluation', 'which') in ('last', 'average')
-  chosen = having[-1] if last else min(having, key=lambda record: _number(record.get('loss', 0.0)))
-  value = float(chosen[metric.name])
-  if not math.isfinite(value):
-    raise InputError(f'the figure "{metric.name}" of the run is {value}')
-  return Figure(value, int(chosen['step']), steps, seconds)
-
-
-def _number(value: Any) -> float:
-  return math.inf if math.isnan(float(value)) else float(value)
-
-
-def tail(folder: pathlib.Path, lines: int = 20, most: int = 2000) -> str:
-  """The end of what a run has printed."""
-  path = folder / jobs.LOG
-  return '\n'.join(path.read_text(errors='replace').splitlines()[-lines:])[-most:] if path.exists() else ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +23,13 @@ class Plan:
   """What is the same for all trials.
 
   Attributes:
-    program: what `train ...` is given to.
+    program: what `train ...` is given to where the runs are on this machine.
+    where: 'local', or the launcher of `launch.waiting` that each run is given to.
+    launch: its options; {job} stands for the number of the worker.
+    places: where the runs' work directories are, '' for `folder`.
     config: experiment file, with :variant.
     overrides: 'section.key=value' of all trials.
-    folder: where the trials' directories are.
+    folder: where the trials' directories are, with what their runs print.
     seeds: runs of a trial; with 1 the seed is the config's.
     metric: what is sought.
     pruner: one of study.PRUNERS.
@@ -137,6 +40,9 @@ class Plan:
   """
 
   program: tuple[str, ...]
+  where: str
+  launch: str
+  places: str
   config: str
   overrides: tuple[str, ...]
   folder: pathlib.Path
@@ -149,16 +55,39 @@ class Plan:
   grace: float
 
   def runs(self, number: int) -> list[pathlib.Path]:
-    """The work directories of a trial."""
-    folder = self.folder / f'{number:04d}'
-    return [folder] if self.seeds == 1 else [folder / f'seed_{seed}' for seed in range(self.seeds)]
+    """The directories of a trial's runs on this machine."""
+    return [self.folder / name for name in self._names(number)]
 
-  def command(self, number: int, seed: int, parameters: Mapping[str, str]) -> list[str]:
-    """What trains one run."""
+  def workdirs(self, number: int) -> list[Any]:
+    """Their work directories, which may be on a bucket."""
+    if not self.places:
+      return self.runs(number)
+    from etils import epath
+
+    return [epath.Path(self.places) / name for name in self._names(number)]
+
+  def _names(self, number: int) -> list[str]:
+    return [f'{number:04d}'] if self.seeds == 1 else [f'{number:04d}/seed_{seed}' for seed in range(self.seeds)]
+
+  def command(self, number: int, seed: int, parameters: Mapping[str, str], slot: int, *more: str) -> list[str]:
+    """What trains one run for worker `slot`; `more` are options for the launcher."""
     settings = [*self.overrides, *(f'{key}={value}' for key, value in parameters.items())]
     settings += [f'seed={seed}'] if self.seeds > 1 else []
-    return [*self.program, 'train', f'--config={self.config}', f'--workdir={self.runs(number)[seed]}',
-            *(f'--config.{text}' for text in settings)]  # fmt: skip
+    words = ['train', f'--config={self.config}', f'--workdir={self.workdirs(number)[seed]}',
+             *(f'--config.{text}' for text in settings)]  # fmt: skip
+    if self.where == 'local':
+      return [*self.program, *words]
+    env = [f'--env={name}={value}' for name, value in self.settings(slot).items()]
+    record = self.runs(number)[seed] / RECORD
+    return waiting.launcher(self.where, _numbered(self.launch, slot), words, [*env, f'--wait={record}', *more])
+
+  def settings(self, slot: int) -> dict[str, str]:
+    """The variables of a run of worker `slot`."""
+    return {name: _numbered(value, slot) for name, value in self.environment.items()}
+
+
+def _numbered(text: str, slot: int) -> str:
+  return text.replace('{job}', str(slot))
 
 
 class Worker:
@@ -167,7 +96,7 @@ class Worker:
   def __init__(self, plan: Plan, store: study.Store, trial: Any, search: study.Search, launcher: Any, slot: int):
     self.plan, self.store, self.trial, self.launcher, self.slot = plan, store, trial, launcher, slot
     self.number, self.parameters = trial.number, store.parameters(trial, search)
-    self.runs = plan.runs(self.number)
+    self.runs, self.workdirs = plan.runs(self.number), plan.workdirs(self.number)
     self.pruned = trial.user_attrs.get('pruned_at') is not None
     self.reported = set(store.storage.get_trial(trial._trial_id).intermediate_values)
     self.seed, self.error, self.ending = 0, '', False
@@ -196,7 +125,7 @@ class Worker:
 
   def _next(self) -> str:
     """Takes up the next run that is not finished."""
-    while not self.pruned and self.seed < len(self.runs) and finished(self.runs[self.seed]):
+    while not self.pruned and self.seed < len(self.runs) and self._settled():
       if self.seed == 0:
         self._follow(prune=False)
       self.seed += 1
@@ -204,25 +133,28 @@ class Worker:
       return self._complete()
     folder = self.runs[self.seed]
     self.job = self.launcher.find(folder)
-    if self.job is None and self.pruned:
+    if self.job is None and self.pruned and not (folder / RECORD).exists():
       return self._conclude('PRUNED')
     if self.job is None and self.ending:
       return 'LEFT'
     if self.job is None:
-      added = {name: value.replace('{job}', str(self.slot)) for name, value in self.plan.environment.items()}
+      added = self.plan.settings(self.slot) if self.plan.where == 'local' else {}
+      command = self.plan.command(self.number, self.seed, self.parameters, self.slot)
       folder.mkdir(parents=True, exist_ok=True)
-      self.job = self.launcher.start(self.plan.command(self.number, self.seed, self.parameters), folder, added)
+      self.job = self.launcher.start(command, folder, added)
     return ''
+
+  def _settled(self) -> bool:
+    """Whether the run has ended, and was seen to: the launcher of one that was killed is started again."""
+    return finished(self.workdirs[self.seed]) and not (self.runs[self.seed] / RECORD).exists()
 
   def _follow(self, *, prune: bool = True) -> None:
     """Reports the figures of the first run as they come, and lets the pruner judge them."""
-    metric, path = self.plan.metric, self.runs[0] / 'metrics.jsonl'
-    state = path.stat() if path.exists() else None
-    seen = state and (state.st_mtime_ns, state.st_size, state.st_ino)
+    metric, seen = self.plan.metric, version(self.workdirs[0] / 'metrics.jsonl')
     if metric.final or seen == self._seen or self.pruned:
       return
     self._seen = seen
-    for record in records(self.runs[0], 'valid'):
+    for record in records(self.workdirs[0], 'valid'):
       step = int(record['step'])
       if step in self.reported or not isinstance(record.get(metric.name), (int, float, str)):
         continue
@@ -237,7 +169,7 @@ class Worker:
     """Asks the pruner, whose first rung is the first step that any trial had a figure of."""
     rungs = self.store.study.user_attrs.get('rungs')
     if rungs is None:
-      rungs = [self.plan.least or step, setting(self.runs[0], 'train', 'steps') or 0]
+      rungs = [self.plan.least or step, setting(self.workdirs[0], 'train', 'steps') or 0]
       self.store.study.set_user_attr('rungs', rungs)
     self.store.study.pruner = self.store.pruner(self.plan.pruner, rungs[0], rungs[1], self.plan.reduction)
     return self.trial.should_prune()
@@ -253,10 +185,10 @@ class Worker:
       self.job.kill()
 
   def _ended(self, code: int) -> str:
-    folder, asked = self.runs[self.seed], self._asked
+    folder, asked = self.workdirs[self.seed], self._asked
     self._asked = 0.0
     if self.pruned:
-      return self._conclude('PRUNED')
+      return self._next()
     if finished(folder) and code in (0, PREEMPTED):
       return self._next()
     if self.ending and asked:
@@ -268,12 +200,12 @@ class Worker:
         self.trial.set_user_attr('restarts', self.trial.user_attrs.get('restarts', 0) + 1)
         return self._next()
     why = {0: ', without results.json', PREEMPTED: f', {PATIENCE} times without getting on'}.get(code, '')
-    return self._fail(f'exit code {code}{why}\n{tail(folder)}', code)
+    return self._fail(f'exit code {code}{why}\n{tail(self.runs[self.seed])}', code)
 
   def _complete(self) -> str:
     """All runs have ended: the mean of their figures is the trial's value."""
     try:
-      found = [figure(folder, self.plan.metric) for folder in self.runs]
+      found = [figure(folder, self.plan.metric) for folder in self.workdirs]
     except InputError as error:
       return self._fail(str(error), 0)
     values = [one.value for one in found]
@@ -290,7 +222,7 @@ class Worker:
     return self._conclude('FAIL')
 
   def _conclude(self, state: str, value: float | None = None) -> str:
-    every = [records(folder) for folder in self.runs]
+    every = [records(folder) for folder in self.workdirs]
     self.trial.set_user_attr('steps', max((r['step'] for r in every[0]), default=0))
     seconds = sum(max((float(r.get('seconds', 0)) for r in run), default=0.0) for run in every)
     self.trial.set_user_attr('seconds', seconds)

@@ -67,3 +67,26 @@ def data_dir() -> pathlib.Path:
   if not found.is_dir():
     pytest.skip(f'no real data in {found}; set LMX_DATA to a directory that holds it')
   return found
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+  """A bucket in memory, whose objects can be neither appended to nor moved."""
+  import fsspec
+  from etils import epath
+  from fsspec.implementations.memory import MemoryFileSystem
+
+  class Bucket(MemoryFileSystem):
+    protocol = ('gcs', 'gs')
+    store: dict = {}
+    pseudo_dirs = ['']
+
+    def open(self, path, mode='rb', **more):
+      assert 'a' not in mode and '+' not in mode, 'an object cannot be appended to'
+      return super().open(path, mode, **more)
+
+  fsspec.register_implementation('gcs', Bucket, clobber=True)
+  backend = epath.Path('gs://b/run')._backend
+  backend._get_filesystem.cache_clear()
+  yield epath.Path('gs://b/run')
+  backend._get_filesystem.cache_clear()

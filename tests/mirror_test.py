@@ -5,33 +5,10 @@ from __future__ import annotations
 import json
 import pathlib
 
-import fsspec
-import pytest
 from etils import epath
-from fsspec.implementations.memory import MemoryFileSystem
 
 from lmx import log, mirror
 from lmx.data import tokenizers
-
-
-@pytest.fixture
-def bucket(monkeypatch):
-  """A bucket in memory, whose objects can be neither appended to nor moved."""
-
-  class Bucket(MemoryFileSystem):
-    protocol = ('gcs', 'gs')
-    store: dict = {}
-    pseudo_dirs = ['']
-
-    def open(self, path, mode='rb', **more):
-      assert 'a' not in mode and '+' not in mode, 'an object cannot be appended to'
-      return super().open(path, mode, **more)
-
-  fsspec.register_implementation('gcs', Bucket, clobber=True)
-  backend = epath.Path('gs://b/run')._backend
-  backend._get_filesystem.cache_clear()
-  yield epath.Path('gs://b/run')
-  backend._get_filesystem.cache_clear()
 
 
 def session(workdir, steps, start=0):

@@ -23,17 +23,19 @@ import sys
 from collections.abc import Sequence
 
 from experiments.tables import DATA, Row, Table
+from launch import waiting
 from launch.tables import collected, rendered, running
 from launch.tables import plan as plans
+from lmx.cli.main import split_overrides
 from lmx.errors import InputError, nearest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code: 0, 1 if a run failed, 2 for wrong input, 75 if stopped (start it again)."""
   words = list(sys.argv[1:] if argv is None else argv)
-  settings = [word.removeprefix('--config.') for word in words if word.startswith('--config.')]
-  args = _parser().parse_args([word for word in words if not word.startswith('--config.')])
   try:
+    rest, settings = split_overrides(words)
+    args = _parser().parse_args(rest)
     plan = _plan(args, settings)
     if args.list or not args.table:
       return _list([args.table] if args.table else plans.names(), plan)
@@ -77,9 +79,6 @@ def _plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
       raise InputError(f'--data: unknown data set "{name}"{nearest(name, DATA)}')
     else:
       data[name] = path
-  for text in settings:
-    if '=' not in text:
-      raise InputError(f'--config.{text} has no value: write --config.{text}=VALUE')
   if args.seeds < 0 or args.jobs < 1:
     raise InputError('--seeds must be at least 0 and --jobs at least 1')
   roots = tuple(pathlib.Path(text) for text in args.runs.split(','))
@@ -113,15 +112,12 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
 def _shown(args: argparse.Namespace, command: plans.Command) -> str:
   if args.where == 'local':
     return f'lmx {shlex.join(command.words)}'
-  return f'python -m launch.{args.where} {args.launch} -- {shlex.join(command.words)}'
+  return shlex.join(['python', *waiting.launcher(args.where, args.launch, command.words)[1:]])
 
 
 def _run(args: argparse.Namespace, todo: list[running.Task]) -> int:
   if args.where != 'local':
-    launchers = [path.stem for path in (plans.ROOT / 'launch').glob('*.py') if path.stem != '__init__']
-    if args.where not in launchers:
-      raise InputError(f'--where: there is no launcher "{args.where}"{nearest(args.where, launchers)}')
-    return running.submit(todo, args.where, shlex.split(args.launch), _say, again=args.again)
+    return running.submit(todo, args.where, args.launch, _say, again=args.again)
   runner = running.Runner(args.jobs, _say)
   code = runner.run(todo)
   if runner.failed:

@@ -13,14 +13,13 @@ import pathlib
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from experiments.tables import Run
-from launch import local
+from launch import local, waiting
 from launch.command import PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import rendered
@@ -179,7 +178,7 @@ def _told(task: Task, command: plans.Command, code: int) -> str:
   return f'failed ({ending}): {lines[-1].split(chr(13))[-1][:200]}; see {task.log}'
 
 
-def submit(todo: Sequence[Task], where: str, options: Sequence[str], say: Callable[[str], None], *, again: bool) -> int:
+def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], None], *, again: bool) -> int:
   """Hands what can begin now to `python -m launch.WHERE`; the rest follows when this is called after those have ended.
 
   A command that was handed over before is not handed over twice, unless `again`: beside the log, seedK.submitted says
@@ -199,7 +198,7 @@ def submit(todo: Sequence[Task], where: str, options: Sequence[str], say: Callab
         say(f'{task.title}: {command.proof.name} was handed to {before[command.proof.name]["where"]} at '
             f'{before[command.proof.name]["time"]}; --again does it once more')  # fmt: skip
         continue
-      code = subprocess.run([sys.executable, '-m', f'launch.{where}', *options, '--', *command.words]).returncode
+      code = subprocess.run(waiting.launcher(where, options, command.words)).returncode
       failed |= bool(code)
       if not code:
         before[command.proof.name] = {'where': where, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}

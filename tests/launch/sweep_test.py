@@ -14,7 +14,6 @@ import pwd
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import time
 import pytest
 
 from experiments import spaces
-from launch import jobs, study, sweep, trials
+from launch import figures, jobs, study, sweep
 from lmx.errors import InputError
 
 optuna = pytest.importorskip('optuna', reason='needs the extra `sweep`')
@@ -166,13 +165,13 @@ def test_whole_ranges_and_corners():
 
 
 def test_a_metric_says_which_way_is_better():
-  assert trials.Metric.of('perplexity_per_word') == trials.Metric('perplexity_per_word', 'minimize')
-  assert trials.Metric.of('accuracy') == trials.Metric('accuracy', 'maximize')
-  assert trials.Metric.of('results.bleu') == trials.Metric('bleu', 'maximize', True)
-  assert trials.Metric.of('reward:max') == trials.Metric('reward', 'maximize')
+  assert figures.Metric.of('perplexity_per_word') == figures.Metric('perplexity_per_word', 'minimize')
+  assert figures.Metric.of('accuracy') == figures.Metric('accuracy', 'maximize')
+  assert figures.Metric.of('results.bleu') == figures.Metric('bleu', 'maximize', True)
+  assert figures.Metric.of('reward:max') == figures.Metric('reward', 'maximize')
   for text in ('reward', 'loss:up', ':min'):
     with pytest.raises(InputError, match=':min or :max'):
-      trials.Metric.of(text)
+      figures.Metric.of(text)
 
 
 def test_the_figure_is_that_of_the_parameters_that_a_run_measures(tmp_path):
@@ -180,15 +179,15 @@ def test_the_figure_is_that_of_the_parameters_that_a_run_measures(tmp_path):
   lines = [{'step': s, 'split': 'valid', 'loss': loss, 'accuracy': a, 'seconds': 10.0 * s} for s, loss, a in looks]
   lines.append({'step': 9, 'split': 'train', 'loss': 0.1, 'seconds': 91.0})
   (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 10, "spl')
-  accuracy = trials.Metric.of('accuracy')
-  assert trials.figure(tmp_path, trials.Metric.of('loss')) == trials.Figure(2.0, 6, 9, 91.0)
-  assert trials.figure(tmp_path, accuracy).value == 0.6
+  accuracy = figures.Metric.of('accuracy')
+  assert figures.figure(tmp_path, figures.Metric.of('loss')) == figures.Figure(2.0, 6, 9, 91.0)
+  assert figures.figure(tmp_path, accuracy).value == 0.6
   (tmp_path / 'config.json').write_text('{"evaluation": {"which": "last"}}')
-  assert trials.figure(tmp_path, accuracy).value == 0.7
+  assert figures.figure(tmp_path, accuracy).value == 0.7
   with pytest.raises(InputError, match='no figure "bleu".*accuracy, loss'):
-    trials.figure(tmp_path, trials.Metric.of('bleu'))
+    figures.figure(tmp_path, figures.Metric.of('bleu'))
   (tmp_path / 'results.json').write_text('{"bleu": 17.5}')
-  assert trials.figure(tmp_path, trials.Metric.of('results.bleu')).value == 17.5
+  assert figures.figure(tmp_path, figures.Metric.of('results.bleu')).value == 17.5
 
 
 @pytest.mark.parametrize('pruner', ['asha', 'hyperband', 'median'])
@@ -292,7 +291,6 @@ BAD = [
   (['--trials=2', '--metric=results.loss', '--pruner=asha'], 'cannot be pruned by'),
   (['--trials=2', '--storage=somewhere'], 'it must be journal, sqlite or a URL'),
   (['--trials=2', '--config.optim.lr=1', '--config.model.dropout=0'], 'nothing is left to search'),
-  (['--trials=2', '--where=slurm'], 'no sbatch on this machine'),
 ]
 
 
@@ -312,7 +310,7 @@ def test_bad_arguments_exit_with_2(place, capsys, more):
 
 def test_no_such_file_no_sweep_and_too_many_points(place, capsys):
   assert sweep.main([f'--config={place.folder}/no.py', f'--workdir={place.dir}']) == 2
-  assert 'no such experiment file' in capsys.readouterr().err
+  assert 'there is no config file' in capsys.readouterr().err
   assert place.run(HEAD.partition('\n\n\ndef sweep')[0] + '\n') == 2
   assert 'no function sweep()' in capsys.readouterr().err
   assert place.run(GRID, '--trials=10') == 2
@@ -564,64 +562,151 @@ def test_a_password_is_hidden_in_errors_and_kept_from_runs(place, capsys, monkey
   assert place.begun(0)[0].split()[-1] == 'False'
 
 
-SBATCH = """#!{python}
-# Stands for sbatch: writes its arguments down, gives a number, runs the job in a session of its own and waits for it.
-import os, pathlib, subprocess, sys
-options = dict(word[2:].split('=', 1) for word in sys.argv[1:] if '=' in word)
-here = pathlib.Path({folder!r})
-number = os.getpid()
-(here / f'{{number}}.args').write_text('\\n'.join(sys.argv[1:]))
-with open(options['output'], 'ab') as log:
-  job = subprocess.Popen(['/bin/sh', '-c', options['wrap']], stdout=log, stderr=log, cwd=options['chdir'],
-                         start_new_session=True, close_fds=True)
-(here / f'{{number}}.pid').write_text(str(job.pid))
-print(f'{{number}};cluster', flush=True)
-code = job.wait()
-(here / f'{{number}}.pid').unlink()
-sys.exit(code)
-"""
-SCANCEL = """#!/bin/sh
-echo "$@" >> {folder}/scancel
-for last; do :; done
-case "$1" in --signal=TERM) kill -TERM "$(cat {folder}/$last.pid)";; *) kill -KILL "$(cat {folder}/$last.pid)";; esac
-"""
+# Through a launcher
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
-  """A directory where programs called sbatch and scancel keep their jobs."""
-  folder = tmp_path / 'slurm'
-  folder.mkdir()
-  for name, text in (('sbatch', SBATCH), ('scancel', SCANCEL)):
-    (folder / name).write_text(text.format(python=sys.executable, folder=str(folder)))
-    (folder / name).chmod(stat.S_IRWXU)
-  monkeypatch.setenv('PATH', f'{folder}{os.pathsep}{os.environ["PATH"]}')
+def cluster(place, tmp_path, monkeypatch, root):
+  """A fake cluster of Kubernetes whose containers run the child; no config of lmx is asked for."""
+  folder = tmp_path / 'cluster'
+  (folder / 'bin').mkdir(parents=True)
+  fake = shlex.join([sys.executable, str(root / 'tests/launch/fake_kubectl.py')])
+  programs = {'kubectl': f'exec {fake} "$@"', 'bin/python3': f'shift 2\nexec {shlex.join(CHILD)} "$@"'}
+  for name, text in programs.items():
+    (folder / name).write_text(f'#!/bin/sh\n{text}\n')
+    (folder / name).chmod(0o755)
+  monkeypatch.setenv('FAKE_CLUSTER', str(folder))
+  monkeypatch.setenv('PATH', f'{folder}:{os.environ["PATH"]}')
+  monkeypatch.setattr(sweep, 'check_config', lambda *args: None)
+  monkeypatch.chdir(root)
   return folder
 
 
-def test_runs_as_jobs_of_slurm(place, slurm):
-  place.child(steps=12, seconds=0.02)
-  more = ('--trials=6', '--jobs=2', '--where=slurm', '--sbatch=--gres=gpu:1 --time=1:00:00', '--env=SLOT={job}')
-  assert place.run(SPACE, *more, '--pruner=asha', '--reduction=2', '--sampler=random') == 0
-  assert set(states(place)) == {'done', 'pruned'} and len(list(slurm.glob('*.args'))) == 6
-  first = next(text for path in slurm.glob('*.args') if 'trials-0000' in (text := path.read_text())).splitlines()
-  run = place.run_of(0).absolute()
-  assert first[:4] == ['--parsable', '--wait', '--job-name=trials-0000', f'--output={run}/log.txt']
-  assert first[4:8] == ['--open-mode=append', f'--chdir={os.getcwd()}', '--gres=gpu:1', '--time=1:00:00']
-  assert first[8].startswith('--wrap=exec env --unset=LMX_SWEEP_STORAGE --unset=PGPASSWORD SLOT=')
-  assert place.begun(0)[0].split()[1] in '01'
-  pruned = sum(state == 'pruned' for state in states(place))
-  assert (slurm / 'scancel').read_text().count('--signal=TERM --batch') == pruned
+LAUNCH = '--image=i --accelerator=v6e-4 --name=w{job} --no-preflight --poll=0.1'
 
 
-def test_a_killed_sweep_finds_its_jobs_of_slurm(place, slurm):
-  place.child(steps=30, seconds=0.05)
-  process = start(place, '--trials=2', '--jobs=2', '--where=slurm', text=GRID)
-  wait_for(lambda: count(place, 'metrics.jsonl') == 2, process)
-  process.kill()
-  process.communicate()
-  assert place.run(GRID, '--trials=2', '--jobs=2', '--where=slurm') == 0
-  assert states(place) == ['done'] * 2 and [len(place.begun(number)) for number in range(2)] == [1, 1]
+def through(place, text, *more, launch=LAUNCH, **child):
+  """The arguments of a sweep through launch.gke."""
+  argv = [word for word in place.argv(text, *more) if not word.startswith('--program')]
+  setting = '--env=CHILD=' + json.dumps({'steps': 12, 'seconds': 0.02, **child})
+  return [*argv, '--where=gke', f'--launch={launch}', '--env=SLOT={job}', setting]
+
+
+def created(cluster):
+  return [argv for line in (cluster / 'calls').read_text().splitlines() if (argv := json.loads(line))[0] == 'create']
+
+
+def test_runs_as_jobsets_of_their_workers(place, cluster, monkeypatch):
+  monkeypatch.setenv('PGPASSWORD', 's3cret')
+  more = ('--pruner=asha', '--reduction=2', '--sampler=random')
+  argv = through(place, SPACE, '--trials=6', '--jobs=2', *more, linger=30)
+  assert sweep.main(argv) == 0
+  assert set(states(place)) == {'done', 'pruned'} and len(created(cluster)) == 6
+  assert {path.name for path in cluster.glob('*.json')} == {'w0.json', 'w1.json'}  # which is their namesakes' too
+  assert not list(cluster.glob('*.state')) and not list(place.dir.rglob('.launched'))
+  for number in range(6):
+    (begun,) = place.begun(number)
+    assert begun.split()[1] in '01' and begun.split()[2] == 'False'
+  log = (place.run_of(0) / 'log.txt').read_text()
+  assert log.startswith('launch.gke: JobSet w0') and 's3cret' not in log
+
+
+def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, cluster):
+  text = HEAD + '  yield from common.grid(optim__lr=[0.01, 1.0])\n'
+  more = ('--pruner=asha', '--reduction=2')
+  assert sweep.main(through(place, text, '--trials=1', *more, steps=4, seconds=0.3)) == 0
+  argv = through(place, text, *more, steps=4, linger=20)
+  process = subprocess.Popen([sys.executable, '-c', f'import sys\nfrom launch import jobs, sweep\n'
+                              'sweep.check_config = lambda *args: None\n'
+                              'jobs._Process.stop = lambda self: sys.exit(1)\n'  # as if killed at this moment
+                              f'sys.exit(sweep.main({argv!r}))'])  # fmt: skip
+  assert process.wait(120) == 1
+  os.killpg(int((place.run_of(1) / '.job').read_text()), signal.SIGKILL)
+  assert (cluster / 'w0.state').exists()
+  assert sweep.main(argv) == 0
+  assert states(place) == ['done', 'pruned'] and not list(cluster.glob('*.state'))
+  assert len(place.begun(1)) == 1 and not (place.run_of(1) / 'results.json').exists()
+
+
+@pytest.mark.parametrize(('launch', 'message'), [
+  (LAUNCH + ' --queue=A!', '--launch: launch.gke: --queue is "A!"'),
+  (LAUNCH + ' --quene=a', 'unrecognized arguments: --quene=a'),
+  (LAUNCH + ' --secret=PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
+  (LAUNCH + ' --secret PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
+  (LAUNCH + ' -- train', 'only options stand there'),
+  (LAUNCH + " 'open", 'No closing quotation'),
+])  # fmt: skip
+def test_options_of_a_launcher_are_tried_first(place, cluster, capsys, launch, message):
+  assert sweep.main(through(place, GRID, launch=launch)) == 2
+  assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()
+
+
+@pytest.mark.parametrize(('where', 'program'), [('slurm', 'sbatch'), ('gke', 'kubectl'), ('tpu_vm', 'gcloud')])
+def test_a_launcher_without_its_program_is_said(place, capsys, monkeypatch, where, program):
+  monkeypatch.setattr(shutil, 'which', lambda name: None)
+  argv = [word for word in place.argv(GRID) if not word.startswith('--program')]
+  assert sweep.main([*argv, f'--where={where}']) == 2
+  assert f'there is no `{program}` here' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('more', [['--launch=--name=a'], ['--where=gke', '--program=lmx'], ['--where=xpk']])
+def test_options_that_do_not_go_together(place, capsys, more):
+  with pytest.raises(SystemExit):
+    sweep.main([word for word in place.argv(GRID, *more) if word != f'--program={shlex.join(CHILD)}'])
+  assert 'usage' in capsys.readouterr().err
+
+
+def test_dry_run_prints_the_commands_of_the_launcher(place, capsys):
+  assert sweep.main([*through(place, GRID, '--jobs=2', '--trials=2'), '--dry_run', '--runs=gs://bucket/s/']) == 0
+  lines = capsys.readouterr().out.splitlines()
+  for number, line in enumerate(lines):
+    words = shlex.split(line)
+    assert words[1:3] == ['-m', 'launch.gke'] and f'--name=w{number}' in words and f'--env=SLOT={number}' in words
+    assert f'--wait={place.dir}/trials/{number:04d}/.launched' in words
+    at = words.index('--')
+    assert words[at + 1 : at + 4] == ['train', f'--config={place.folder}/bar.py',
+                                      f'--workdir=gs://bucket/s/{number:04d}']  # fmt: skip
+  assert len(lines) == 2 and not place.dir.exists()
+
+
+def test_a_trial_goes_back_to_its_worker(place):
+  place.child(steps=2, seconds=0)
+  place.dir.mkdir()
+  here, argv = study.Here.of(place.dir), (GRID, '--trials=2', '--jobs=2', '--env=SLOT={job}')
+  store = study.Store(f'journal:{place.dir}/study.journal', 'sweep', 'minimize', 'grid', 0, here, 1)
+  search = sweep.read_search(place.argv(GRID)[0].partition('=')[2], [])
+  store.fill(2, search)
+  mine: set[int] = set()
+  for slot in (1, 0):
+    trial = store.claim(2, mine)
+    trial.set_user_attr('slot', slot)
+    mine.add(trial.number)
+  assert place.run(*argv) == 0
+  assert [place.begun(number)[0].split()[1] for number in range(2)] == ['1', '0']
+
+
+def test_work_directories_may_be_elsewhere(place):
+  elsewhere = place.folder / 'elsewhere'
+  assert place.run(GRID, '--trials=2', '--seeds=2', '--pruner=median', f'--runs={elsewhere}') == 0
+  assert states(place) == ['done'] * 2
+  assert sorted(path.parent.name + path.name for path in elsewhere.glob('*/seed_*')) == [
+    '0000seed_0', '0000seed_1', '0001seed_0', '0001seed_1']  # fmt: skip
+  assert (place.run_of(0, 0) / 'log.txt').exists() and not (place.run_of(0, 0) / 'results.json').exists()
+  assert json.loads((place.dir / 'best.json').read_text())['settings']['seed'] == '0'
+
+
+def test_a_run_on_a_bucket_is_followed(bucket):
+  assert figures.version(bucket / 'metrics.jsonl') is None and not figures.finished(bucket)
+  assert figures.records(bucket) == [] and figures.setting(bucket, 'train', 'steps') is None
+  lines = [json.dumps({'step': step, 'split': 'valid', 'loss': 3.0 - step, 'seconds': 1.0}) for step in (1, 2)]
+  (bucket / 'metrics.jsonl').write_text(lines[0] + '\n')
+  before = figures.version(bucket / 'metrics.jsonl')
+  (bucket / 'metrics.jsonl').write_text('\n'.join(lines) + '\n')
+  assert before is not None and figures.version(bucket / 'metrics.jsonl') != before
+  (bucket / 'config.json').write_text('{"train": {"steps": 2}}')
+  (bucket / 'results.json').write_text('{}')
+  assert figures.finished(bucket) and figures.setting(bucket, 'train', 'steps') == 2
+  assert figures.figure(bucket, figures.Metric.of('loss')) == figures.Figure(1.0, 2, 2, 1.0)
 
 
 # With lmx

@@ -255,12 +255,12 @@ def test_a_table_with_curves_draws_them(tmp_path):
   (['bert_gleu'], 'unknown table "bert_gleu"; did you mean "bert_glue"?'),
   (['bert_glue', '--rows=bert/glue_test/base/colla'], 'did you mean "bert/glue_test/base/cola"?'),
   (['bert_glue', '--data=glu=DIR'], 'unknown data set "glu"; did you mean "glue"?'),
-  (['bert_glue', '--config.optim.lr'], 'write --config.optim.lr=VALUE'),
+  (['bert_glue', '--config.optim.lr'], 'option "--config.optim.lr" has no value'),
   (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
   (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
 ])  # fmt: skip
 def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
-  assert tables.main([*words, f'--runs={tmp_path}']) == 2
+  assert tables.main([f'--runs={tmp_path}', *words]) == 2
   assert message in capsys.readouterr().err
 
 
@@ -296,11 +296,11 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
                        {run.name: run for run in table.runs}, plan)  # fmt: skip
   said: list[str] = []
   for _ in range(2):
-    assert running.submit(todo, 'slurm', ['--time=24:00:00'], said.append, again=False) == 0
+    assert running.submit(todo, 'slurm', '--time=24:00:00', said.append, again=False) == 0
   assert len(handed) == 1 and handed[0][1:5] == ['-m', 'launch.slurm', '--time=24:00:00', '--']
   assert handed[0][5:7] == ['train', '--config=experiments/awd_lstm/ptb.py:paper']
   assert 'waits for awd_lstm/ptb_paper' in said[0] and 'results.json was handed to slurm at' in said[1]
-  assert running.submit(todo, 'slurm', [], said.append, again=True) == 0 and len(handed) == 2
+  assert running.submit(todo, 'slurm', '', said.append, again=True) == 0 and len(handed) == 2
 
 
 def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):

@@ -42,10 +42,14 @@ fi
 exit "$code"'
 
 export LMX_COORDINATOR=auto  # JAX knows Slurm, and gives each process of a node its own device
-told=; child=
+told=; child=; again=
 export LMX_ENDED="$logs/.ended-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
-# By scancel, which signals the processes: srun takes the signal for an order to end them at once.
-trap 'told=1; if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi' TERM
+tell() {  # by scancel, which signals the processes: srun takes the signal for an order to end them at once
+  told=1
+  if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi
+}
+trap tell TERM
+trap 'restarts=0; tell' USR1
 
 processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
   srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
@@ -68,7 +72,7 @@ if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
   state="$(scontrol show job --oneliner "$SLURM_JOB_ID" | grep -o 'JobState=[A-Z]*')"
   if [ "$state" = JobState=RUNNING ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$restarts" ]; then
     echo "launch.slurm: ended with $code; back into the queue (restart $((${SLURM_RESTART_COUNT:-0} + 1)) of $restarts)"
-    scontrol requeue "$SLURM_JOB_ID"
+    scontrol requeue "$SLURM_JOB_ID" && again=1
     sleep 60  # until Slurm ends this run of the job
   fi
 fi

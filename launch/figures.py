@@ -1,0 +1,123 @@
+"""The figures of a run, as its work directory says them, on a disk or a bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any, NamedTuple
+
+from launch import jobs
+from lmx.errors import InputError
+
+FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # what begins so is better lower
+RISING = ('accuracy', 'f1', 'bleu', 'matthews', 'pearson', 'spearman', 'exact_match', 'best_f1', 'mlm_accuracy',
+          'nsp_accuracy', 'token_accuracy', 'filtered_accuracy', 'answered_f1', 'span_f1')  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+  """What a sweep is after.
+
+  Attributes:
+    name: of the figure.
+    direction: 'minimize' or 'maximize'.
+    final: from results.json, once a run has ended; else of the validation split, during the run.
+  """
+
+  name: str
+  direction: str
+  final: bool = False
+
+  @classmethod
+  def of(cls, text: str) -> Metric:
+    """From 'loss', 'accuracy', 'reward:max', 'results.bleu'. Raises InputError."""
+    name, _, order = text.partition(':')
+    final, name = name.startswith('results.'), name.removeprefix('results.')
+    known = {'min': 'minimize', 'max': 'maximize'}
+    guess = 'max' if name in RISING else 'min' if name.startswith(FALLING) else ''
+    if (order or guess) not in known or not name:
+      raise InputError(f'--metric={text}: say whether less or more of it is better: {name or "NAME"}:min or :max')
+    return cls(name, known[order or guess], final)
+
+
+class Figure(NamedTuple):
+  """A figure of a run, the step it is of, and how far and how long the run went."""
+
+  value: float
+  step: int
+  steps: int
+  seconds: float
+
+
+def records(folder: Any, split: str = '') -> list[dict[str, Any]]:
+  """The records of metrics.jsonl, of one split or of all, the last of each step; a half-written line is left out."""
+  path, found = folder / 'metrics.jsonl', {}
+  for line in path.read_bytes().decode(errors='replace').split('\n') if path.exists() else []:
+    try:
+      record = json.loads(line)
+      if not split or record['split'] == split:
+        found[int(record['step']), record['split']] = record
+    except (ValueError, KeyError, TypeError):
+      continue
+  return [found[key] for key in sorted(found)]
+
+
+def version(path: Any) -> Any:
+  """What changes when a file, on a disk or a bucket, does; None without it."""
+  if not path.exists():
+    return None
+  state = path.stat()
+  if isinstance(path, pathlib.Path) and hasattr(state, 'st_ino'):
+    return state.st_mtime_ns, state.st_size, state.st_ino
+  return state.mtime, state.length
+
+
+def finished(folder: Any) -> bool:
+  """Whether a run has ended."""
+  return (folder / 'results.json').exists()
+
+
+def setting(folder: Any, section: str, key: str) -> Any:
+  """A setting of a run's own config.json; None without it."""
+  try:
+    return json.loads((folder / 'config.json').read_text())[section][key]
+  except (OSError, ValueError, KeyError, TypeError):
+    return None
+
+
+def figure(folder: Any, metric: Metric) -> Figure:
+  """What a finished run has reached: on the validation split, of the parameters that the run measures, which are the
+  best by loss unless its `evaluation.which` says otherwise.
+
+  Raises:
+    InputError: there is no such figure, or it is not finite.
+  """
+  every = records(folder)
+  steps = max((record['step'] for record in every), default=0)
+  seconds = max((float(record.get('seconds', 0)) for record in every), default=0.0)
+  if metric.final:
+    candidates = [{'step': steps, **json.loads((folder / 'results.json').read_text())}]
+  else:
+    candidates = [record for record in every if record['split'] == 'valid']
+  having = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
+  if not having:
+    known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
+    raise InputError(f'the run left no figure "{metric.name}"; it has: {", ".join(known) or "none"}')
+  last = metric.final or setting(folder, 'evaluation', 'which') in ('last', 'average')
+  chosen = having[-1] if last else min(having, key=lambda record: _number(record.get('loss', 0.0)))
+  value = float(chosen[metric.name])
+  if not math.isfinite(value):
+    raise InputError(f'the figure "{metric.name}" of the run is {value}')
+  return Figure(value, int(chosen['step']), steps, seconds)
+
+
+def _number(value: Any) -> float:
+  return math.inf if math.isnan(float(value)) else float(value)
+
+
+def tail(folder: pathlib.Path, lines: int = 20, most: int = 2000) -> str:
+  """The end of what a run has printed."""
+  path = folder / jobs.LOG
+  return '\n'.join(path.read_text(errors='replace').splitlines()[-lines:])[-most:] if path.exists() else ''

@@ -1,0 +1,131 @@
+"""`launch.slurm --wait=FILE`: a job of Slurm from its submission to its end, which the job script writes down.
+
+Where the job wrote nothing, since it was cancelled or its node is gone, Slurm says how it ended: `scontrol` for some
+minutes, `sacct` where there is accounting. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from launch import command, slurm
+from launch.waiting import Record
+from lmx.errors import InputError
+
+ENDED = ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'OUT_OF_MEMORY',
+         'DEADLINE')  # fmt: skip
+# What a job that ended so, and wrote nothing down, is taken to have ended with: one that was cancelled by hand is not
+# wanted again, and one whose end nobody knows is.
+CODES = {'COMPLETED': 0, 'CANCELLED': command.INTERRUPTED, 'OUT_OF_MEMORY': 137}
+
+
+@dataclasses.dataclass
+class Waited:
+  """A job and the run in it.
+
+  Attributes:
+    job: what is asked of Slurm; its `waited` is true.
+    run: what is run.
+    through: 'sbatch' or 'submitit'.
+  """
+
+  job: slurm.Job
+  run: command.Run
+  through: str
+
+  def __post_init__(self):
+    self._runner = command.Runner(apart=True)
+    self._before = ''  # how it ended, as the last look at it had it
+
+  def submit(self) -> dict[str, Any]:
+    """Submits it; returns its number and where its files are."""
+    logs = pathlib.Path(self.job.directory, self.job.logs).absolute()
+    if self.through == 'submitit':
+      number = slurm.submit_through_submitit(self.job, self.run)[0]
+      says = [str(logs / number / f'{number}_0_log.{kind}') for kind in ('out', 'err')]
+    else:
+      number = slurm.submit(self.job, self.run)
+      says = [str(logs / f'{self.job.name}-{number}.out')]
+    print(f'launch.slurm: job {number}', flush=True)
+    return {'job': number, 'says': says, 'kept': str(logs / slurm.KEPT.format(number)), 'through': self.through}
+
+  def poll(self, record: Record) -> int | None:
+    """Shows what it has said since, and returns the exit code of lmx once it has ended."""
+    known = record.known
+    state, code = self._state(known['job'])
+    show(record)
+    if state not in (*ENDED, ''):
+      return None
+    stopped, kept = known.get('stopped'), pathlib.Path(known['kept'])
+    if kept.exists() and (stopped or state != 'CANCELLED'):  # by hand, which is for good, although lmx has saved
+      return int(kept.read_text())
+    if self._before != (state or 'gone'):  # it may be on its way back into the queue, or the file on its way here
+      self._before = state or 'gone'
+      return None
+    command.write(f'launch.slurm: job {known["job"]} ended as {state or "nobody knows"}')
+    if stopped and state != 'COMPLETED':
+      return command.PREEMPTED
+    return CODES.get(state, code or command.PREEMPTED)
+
+  def _state(self, number: str) -> tuple[str, int]:
+    """The state of a job, '' if Slurm has forgotten it, and its exit code where that is the batch shell's."""
+    try:
+      text = self._runner.read(['scontrol', 'show', 'job', '--oneliner', number])
+    except command.Failed as error:
+      if 'Invalid job id' not in error.stderr:
+        raise
+      return self._accounted(number)
+    found = dict(word.partition('=')[::2] for word in text.split())
+    return found['JobState'], _code(found['JobState'], found['ExitCode'])
+
+  def _accounted(self, number: str) -> tuple[str, int]:
+    try:
+      text = self._runner.read(['sacct', '--noheader', '--parsable2', '--allocations', '--format=State,ExitCode',
+                                f'--jobs={number}'])  # fmt: skip
+      state, _, code = text.strip().splitlines()[-1].partition('|')
+    except (command.Failed, InputError, IndexError):
+      return '', 0
+    return state.split()[0], _code(state.split()[0], code)  # as in 'CANCELLED by 1000'
+
+  def stop(self, known: dict[str, Any]) -> None:
+    """Tells lmx to save and leave, and the job not to go back into the queue."""
+    state = self._state(known['job'])[0]
+    if state == 'PENDING':
+      self._runner.read(['scancel', '--state=PENDING', known['job']])
+    elif state not in (*ENDED, ''):
+      shell = ['--batch'] if known['through'] == 'sbatch' else []
+      self._runner.read(['scancel', '--signal=USR1', *shell, known['job']])
+
+  def kill(self, known: dict[str, Any]) -> None:
+    """Ends the job at once."""
+    self._runner.read(['scancel', known['job']])
+
+  def clear(self, known: dict[str, Any]) -> None:
+    """Removes the file with the exit code."""
+    pathlib.Path(known['kept']).unlink(missing_ok=True)
+
+
+def _code(state: str, text: str) -> int:
+  """Of '2:0', a code and a signal; 0 where it says nothing of lmx."""
+  code, _, number = text.partition(':')
+  return (int(code) or 128 + int(number or 0)) if state == 'FAILED' else 0
+
+
+def show(record: Record) -> None:
+  """Writes the whole lines that the files of a job have got since the last time."""
+  shown = dict(record.known.get('shown', {}))
+  for name in record.known['says']:
+    path = pathlib.Path(name)
+    if not path.exists():
+      continue
+    with path.open('rb') as file:
+      file.seek(shown.get(name, 0))
+      text = file.read()
+    whole = text[: text.rfind(b'\n') + 1]
+    for line in whole.decode(errors='replace').splitlines():
+      command.write(line)
+    shown[name] = shown.get(name, 0) + len(whole)
+  if shown != record.known.get('shown', {}):
+    record.write(shown=shown)

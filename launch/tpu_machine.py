@@ -1,0 +1,134 @@
+"""A Cloud TPU VM as gcloud knows it, and what the shells of its hosts run. Imports no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from launch import accelerators
+from lmx.errors import InputError
+
+INSTALL = r"""
+set -e
+cd "$HOME"
+test -e {folder}/.installed && exit 0
+tar xzf {folder}.tar.gz
+python="$(command -v python3.13 || command -v python3.12 || command -v python3.11 || true)"
+if [ -z "$python" ]; then
+  sudo apt-get update -qq
+  sudo apt-get install -y -qq python3.11 python3.11-venv
+  python=python3.11
+fi
+"$python" -m venv {folder}/.venv
+cd {folder}
+.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tpu,gcs]'
+touch .installed
+""".strip()
+
+# A comment of the script says which run it is, where the arguments of a process are read. {taken} is TAKEN, or nothing.
+START = r"""
+{secrets}cd "$HOME/{folder}" || exit 2
+mkdir -p .run
+if [ -e .run/pid ] && grep -qs lmx.cli.main "/proc/$(cat .run/pid)/cmdline"; then
+  if grep -qs 'run {run}' "/proc/$(cat .run/pid)/cmdline"; then exit 0; fi
+  echo 'another run of lmx is on this machine; give another --name' >&2
+  exit {busy}
+fi
+{taken}rm -f .run/code
+echo {run} > .run/run
+setsid nohup bash -c {script} > .run/log 2>&1 < /dev/null &
+echo "$!" > .run/pid
+""".strip()
+BUSY = 98
+
+# Of a run that is taken up: one that has ended since is not begun again.
+TAKEN = r"""
+if [ -e .run/code ] && [ "$(cat .run/run)" = {run} ]; then exit 0; fi
+""".lstrip()
+
+SCRIPT = r"""
+trap : TERM  # run {run}
+{exports}{check}{command}
+code=$?
+echo "$code" > .run/part && mv .run/part .run/code
+""".strip()
+
+# Lines come with their number from {line} on, so that none is shown twice when the connection is made again; by grep,
+# since mawk, which is Ubuntu's awk, keeps lines back until it has 4 KiB of them.
+FOLLOW = r"""
+cd "$HOME/{folder}/.run" || exit 2
+pid="$(cat pid)"
+tail -n +{line} --pid="$pid" -f log | grep --text --line-buffered --line-number ''
+if [ -e code ] && [ "$(cat run)" = {run} ]; then exit "$(cat code)"; fi
+exit 137
+""".strip()
+
+STOP = 'cd "$HOME/{folder}/.run" && kill -{signal} -- "-$(cat pid)"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+  """A TPU VM.
+
+  Attributes:
+    name, zone, project: which; the project may be gcloud's own.
+    accelerator: a type of TPU VM, such as 'v5litepod-16'.
+    version: of its software, '' for the usual one.
+    queued: ask by a queued resource, which waits for capacity.
+    spot: one that can be preempted.
+    reserved: of a reservation.
+    internal: connect by internal addresses.
+    service_account, network, subnetwork: as in gcloud, '' to leave out.
+  """
+
+  name: str
+  zone: str
+  accelerator: str
+  project: str = ''
+  version: str = ''
+  queued: bool = False
+  spot: bool = False
+  reserved: bool = False
+  internal: bool = False
+  service_account: str = ''
+  network: str = ''
+  subnetwork: str = ''
+
+  def __post_init__(self):
+    if not re.fullmatch(r'[a-z]([a-z0-9-]{0,60}[a-z0-9])?', self.name):
+      raise InputError(f'--name is "{self.name}"; it must be small letters, digits and -, a letter first')
+    accelerators.find(self.accelerator, pool=False)
+
+  def gcloud(self, kind: str, verb: str, *more: str, about: str = '') -> list[str]:
+    """A command of `gcloud compute tpus` about this machine, or what `about` names."""
+    where = [f'--zone={self.zone}', *([f'--project={self.project}'] if self.project else []), '--quiet']
+    return ['gcloud', 'compute', 'tpus', kind, verb, *([about] if about else [self.name]), *where, *more]
+
+  def create(self) -> list[str]:
+    """The command that makes it."""
+    version = self.version or accelerators.find(self.accelerator, pool=False).runtime
+    options = [f'--accelerator-type={self.accelerator}']
+    options += [f'--{name.replace("_", "-")}={getattr(self, name)}'
+                for name in ('service_account', 'network', 'subnetwork') if getattr(self, name)]  # fmt: skip
+    options += [f'--{name}' for name in ('spot', 'reserved') if getattr(self, name)]
+    if self.queued:
+      return self.gcloud('queued-resources', 'create', f'--node-id={self.name}', f'--runtime-version={version}',
+                         *options)  # fmt: skip
+    return self.gcloud('tpu-vm', 'create', f'--version={version}', *options)
+
+  def delete(self) -> list[str]:
+    """The command that deletes it."""
+    if self.queued:
+      return self.gcloud('queued-resources', 'delete', '--force')
+    return self.gcloud('tpu-vm', 'delete')
+
+  def ssh(self, worker: int | str, text: str) -> list[str]:
+    """The command that runs a shell's text on one host, or on 'all'."""
+    inside = ['--internal-ip'] if self.internal else []
+    return self.gcloud('tpu-vm', 'ssh', f'--worker={worker}', *inside, f'--command={text}')
+
+  def scp(self, file: str) -> list[str]:
+    """The command that copies a file to the home of all hosts."""
+    inside = ['--internal-ip'] if self.internal else []
+    base = self.gcloud('tpu-vm', 'scp', '--worker=all', *inside, about=file)
+    return [*base[: base.index(file) + 1], f'{self.name}:', *base[base.index(file) + 1 :]]
