@@ -11,11 +11,15 @@ from lmx.errors import InputError
 from tests import engine_cases
 
 MODELS = sorted(engine_cases.SIZES)
+# Under pmap by default: a carried state, an average and penalties, two terms, statistics of the batch, a memory, pairs.
+OF_EACH_KIND = ('rnn_lm', 'awd_lstm', 'bert', 'ulmfit', 'transformer_xl', 'transformer')
 TOLERANCE = 1e-5
 
 
-@pytest.mark.parametrize('name', MODELS)
-@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+@pytest.mark.parametrize(('name', 'mode'), [
+  *((name, 'jit') for name in MODELS),
+  *(pytest.param(name, 'pmap', marks=() if name in OF_EACH_KIND else pytest.mark.slow) for name in MODELS),
+])  # fmt: skip
 def test_eight_devices_are_one(name, mode):
   found = engine_cases.flat(engine_cases.train(name, parallel.Config(mode), evaluate=name == 'rnn_lm'))
   assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
