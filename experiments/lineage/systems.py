@@ -29,9 +29,9 @@ A variant is a system, as its own paper has it but for the size:
   rate     low, high: two rates are tried for every system
 
 Pieces are WordPiece's of the pre-training text, the same for all but word2vec and ELMo, whose tokens are words, as many
-as there are pieces; ELMo reads them by their characters. The compute of an update follows from that: results.json has
-`training_flops`. Skip-gram has next to none, two streams double XLNet's. ULMFiT's second stage and the tasks are not in
-it, nor is a task's own LSTM in the parameters of word2vec and ELMo.
+as there are pieces; ELMo reads them by their characters. The compute of a pre-training follows from that: see `lmx
+describe --workdir=DIR`. Skip-gram has next to none. ULMFiT's second stage and the tasks are not in it, nor is a task's
+own LSTM in the parameters of word2vec and ELMo.
 """
 
 from __future__ import annotations
@@ -153,9 +153,7 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
   if system == 'elmo':
     optim = common.ELMO_ADAGRAD
   if system == 'ulmfit':
-    optim = {
-      'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4 * size.lr, 'clip_norm': 1.0, 'schedule': 'slanted_triangular',
-    }  # fmt: skip
+    optim = _slanted(size)
   if system == 'word2vec':
     optim = common.word2vec_rate('skipgram')
   return {
@@ -170,15 +168,19 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
   }  # fmt: skip
 
 
+def _slanted(size: Size) -> dict[str, Any]:
+  """Adam and the schedule of both of ULMFiT's language models."""
+  return {
+    'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4 * size.lr, 'clip_norm': 1.0, 'schedule': 'slanted_triangular',
+  }  # fmt: skip
+
+
 def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
   """Howard and Ruder 2018, section 3.2: slanted triangular and discriminative rates on the text of the task."""
   del system
   return {
     'data': {'dataset': _DATA[options.task], 'batching': 'streams', 'batch_size': 16, 'length': size.length},
-    'optim': {
-      'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4 * size.lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,
-      'schedule': 'slanted_triangular',
-    },
+    'optim': {**_slanted(size), 'layer_decay': 1 / 2.6},
     'train': {'epochs': 4},
   }  # fmt: skip
 
