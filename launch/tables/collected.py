@@ -96,8 +96,10 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[Found]:
 
 def _chosen(tries: list[Found]) -> Found:
   """The try of the lowest validation loss in the mean over seeds, if all are done."""
-  if len(tries) == 1 or all(one.state == DONE for one in tries):
-    return min(tries, key=lambda one: statistics.fmean(figure.loss for figure in one.figures) if len(tries) > 1 else 0)
+  if len(tries) == 1:
+    return tries[0]
+  if all(one.state == DONE for one in tries):
+    return min(tries, key=lambda one: statistics.fmean(figure.loss for figure in one.figures))
   problems = [problem for one in tries for problem in one.problems]
   begun = any(one.begun or one.figures for one in tries)
   return Found(tries[0].row, tries[0].wanted, [], problems, begun, tries[0].run)
