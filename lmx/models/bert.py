@@ -33,7 +33,6 @@ HEADS = ('mlm',)
 VOCABULARY = ('embed/tokens', 'mlm/bias')
 POSITIONS = ('embed/positions',)
 EPS = 1e-12  # of layer normalisation, released code
-STD = 0.02  # released configuration's initializer_range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Config:
     gelu: 'tanh' (released) or 'erf'.
     dropout_hidden: after the embeddings and of what is added to the residual path.
     dropout_attention: of attention probabilities.
+    init_std: deviation of kernels and tables.
     dtype: compute type.
     attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
     scan: compile one layer and loop over it.
@@ -65,6 +65,7 @@ class Config:
   gelu: str = 'tanh'
   dropout_hidden: float = 0.1
   dropout_attention: float = 0.1
+  init_std: float = 0.02  # released configuration's initializer_range
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
@@ -77,6 +78,7 @@ class Config:
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
+    check_range('model.init_std', self.init_std, 0)
 
 
 VARIANTS = {
@@ -97,8 +99,8 @@ def _block(cfg: Config) -> transformer.Block:
     norm='post',
     eps=EPS,
     activation=f'gelu_{cfg.gelu}',
-    std=STD,
-    residual_std=STD,
+    std=cfg.init_std,
+    residual_std=cfg.init_std,
     truncated=True,
     backend=cfg.attention,
     attention_rate=cfg.dropout_attention,
@@ -115,7 +117,7 @@ def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias)."""
   keys = jax.random.split(key, cfg.N + 5)
   D = cfg.D
-  draw = lambda i, rows: embed.table(keys[i], rows, D, STD, truncated=True)
+  draw = lambda i, rows: embed.table(keys[i], rows, D, cfg.init_std, truncated=True)
   params: dict[str, Params] = {
     'embed': {'tokens': draw(0, cfg.V), 'positions': draw(1, cfg.T), 'types': draw(2, cfg.E), 'norm': _norm(D)},
     'pooler': {'kernel': draw(3, D), 'bias': jnp.zeros(D, jnp.float32)},

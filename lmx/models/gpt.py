@@ -37,7 +37,6 @@ HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
 EPS = 1e-5  # of layer normalisation, released code
-STD = 0.02  # section 4.1
 FIDELITY = ('paper', 'released')
 
 
@@ -55,6 +54,7 @@ class Config:
     dropout_embedding: after tokens + positions, or of the table's entries.
     dropout_attention: of attention probabilities.
     dropout_residual: of what is added to the residual path.
+    init_std: deviation of kernels and tables.
     dtype: compute type.
     attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
     scan: compile one layer and loop over it.
@@ -70,6 +70,7 @@ class Config:
   dropout_embedding: float = 0.1  # section 4.1
   dropout_attention: float = 0.1
   dropout_residual: float = 0.1
+  init_std: float = 0.02  # section 4.1
   dtype: str = 'float32'
   attention: str = 'auto'
   scan: bool = False
@@ -82,6 +83,7 @@ class Config:
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
+    check_range('model.init_std', self.init_std, 0)
 
 
 VARIANTS = {
@@ -98,8 +100,8 @@ def _block(cfg: Config) -> transformer.Block:
     norm='post',
     eps=EPS,
     activation='gelu_tanh',
-    std=STD,
-    residual_std=STD,
+    std=cfg.init_std,
+    residual_std=cfg.init_std,
     backend=cfg.attention,
     attention_rate=cfg.dropout_attention,
     residual_rate=cfg.dropout_residual,
@@ -112,8 +114,8 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
-      'tokens': embed.table(tokens_key, cfg.V, cfg.D, STD),
-      'positions': embed.table(positions_key, cfg.T, cfg.D, STD),
+      'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.init_std),
+      'positions': embed.table(positions_key, cfg.T, cfg.D, cfg.init_std),
     }
   }
   for i, k in enumerate(keys):
