@@ -275,7 +275,12 @@ def test_bfloat16_is_finite_and_close():
 
 @pytest.mark.parametrize(
   ('name', 'mode', 'devices', 'groups'),
-  [('bilstm', 'jit', 1, 4), ('gpt', 'jit', 2, 4), ('gpt', 'pmap', 2, 4), ('ulmfit', 'pmap', 2, 1)],
+  [
+    ('bilstm', 'jit', 1, 4),
+    pytest.param('gpt', 'jit', 2, 4, marks=pytest.mark.slow),
+    ('gpt', 'pmap', 2, 4),
+    ('ulmfit', 'pmap', 2, 1),
+  ],
 )
 def test_groups_of_like_length_change_nothing(name, mode, devices, groups):
   """Labels and characters of each place; two sequences a row with an auxiliary loss; batch
