@@ -37,6 +37,7 @@ GLUE: dict[str, dict[str, Any]] = {
 }
 CHOICES = ('swag', 'race', 'story_cloze')  # questions with choices
 TESTED = ('snli', 'scitail', 'race', 'story_cloze')  # tasks whose test files have labels
+GPT_MARKS = ('_start_', '_delimiter_', '_classify_')  # of a row (Radford et al. 2018, section 3.3), as released
 LINEAR_HEAD = {'head': (), 'normalize': False, 'bptt': 0, 'init_std': 0.02, 'dropout_pooled': 0.1}  # BERT's and GPT's
 
 

@@ -42,7 +42,7 @@ class Metric:
     return cls(name, known[order or guess], final)
 
 
-class Figure(NamedTuple):
+class Reached(NamedTuple):
   """A figure of a run, the step it is of, and how far and how long the run went."""
 
   value: float
@@ -87,7 +87,7 @@ def setting(folder: Any, section: str, key: str) -> Any:
     return None
 
 
-def figure(folder: Any, metric: Metric) -> Figure:
+def figure(folder: Any, metric: Metric) -> Reached:
   """What a finished run has reached: on the validation split, of the parameters that the run measures, which are the
   best by loss unless its `evaluation.which` says otherwise.
 
@@ -110,7 +110,7 @@ def figure(folder: Any, metric: Metric) -> Figure:
   value = float(chosen[metric.name])
   if not math.isfinite(value):
     raise InputError(f'the figure "{metric.name}" of the run is {value}')
-  return Figure(value, int(chosen['step']), steps, seconds)
+  return Reached(value, int(chosen['step']), steps, seconds)
 
 
 def _number(value: Any) -> float:

@@ -64,7 +64,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   if batching == 'translation':
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
   if batching == 'texts':
-    tokenizer = subword_tokenizers.with_special(tokenizer, MARKS)
+    tokenizer = subword_tokenizers.with_special(tokenizer, common.GPT_MARKS)
   if batching in ('documents', 'tagged', 'texts', 'questions', 'continuations'):
     count = 48 if batching == 'continuations' else 42  # rows of twelve documents, or of two
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:count])] for name in texts}
@@ -527,7 +527,6 @@ SPELLED = {  # what they need besides
   'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}, 'algorithmic': {'dataset': 'generated'},
 }  # fmt: skip
 PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
-MARKS = ('_start_', '_delimiter_', '_classify_')
 LENGTHS = {'permutations': 16}
 CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algorithmic': {'bits': 4}}
 
@@ -865,7 +864,7 @@ def test_every_field_of_a_batching_changes_a_batch(name, field):
 
   def batches_with(**options):
     data = {'batch_size': 4, 'length': 32 if name == 'documents' else 16} | SPELLED.get(name, {})
-    data |= {'tokenizer': 'wordpiece', 'special_tokens': MARKS, 'length': 64} if name == 'texts' else {}
+    data |= {'tokenizer': 'wordpiece', 'special_tokens': common.GPT_MARKS, 'length': 64} if name == 'texts' else {}
     data |= {'tokenizer': 'wordpiece', 'length': 20} if name == 'questions' else {}
     data |= {'length': 256} if name == 'continuations' else {}
     return first_batches(pipeline.Config(batching={'name': name, **options}, **data))

@@ -47,7 +47,6 @@ from experiments import common
 
 VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'own', 'own_scores', 'tiny')
 SYMMETRIC = ('mrpc', 'qqp', 'stsb')
-MARKS = ('_start_', '_delimiter_', '_classify_')
 
 
 def get_config(arg: str = ''):
@@ -60,7 +59,7 @@ def get_config(arg: str = ''):
     'objective': {**common.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if options.lm else 0.0},
     'data': {
       'tokenizer': 'bpe',
-      'special_tokens': MARKS,
+      'special_tokens': common.GPT_MARKS,
       'batching': {
         'name': 'texts', 'form': 'gpt', 'both_orders': variant in SYMMETRIC, 'buckets': (16, 32, 48, 64, 96, 256),
         **common.ANY_LENGTH,

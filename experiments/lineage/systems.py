@@ -198,7 +198,7 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
     base['data']['batching'] = {'name': 'documents', 'buckets': (16, 32, 48)}
     return common.config(base, _on_vectors(system, size, lr, epochs)).to_dict()
   form = {'bert': 'bert', 'xlnet': 'xlnet'}.get(system, 'gpt')
-  marks = {'gpt': ('_start_', '_delimiter_', '_classify_'), 'xlnet': ('<cls>', '<sep>'), 'bert': ()}[form]
+  marks = {'gpt': common.GPT_MARKS, 'xlnet': common.XLNET_PIECES['special_tokens'], 'bert': ()}[form]
   head = {
     'bert': {**common.LINEAR_HEAD, 'pooling': 'pooled'},
     'xlnet': common.XLNET_HEAD,

@@ -40,7 +40,7 @@ def get_config(arg: str = ''):
     'data': {
       'tokenizer': 'bpe',
       'vocab_size': 8192,
-      'special_tokens': ('_start_', '_delimiter_', '_classify_'),
+      'special_tokens': common.GPT_MARKS,
       'batching': {
         'name': 'texts', 'form': 'gpt', 'buckets': (128, 192, 256, 384) if long else (16, 24, 32, 48, 64),
         **common.ANY_LENGTH,

@@ -330,22 +330,28 @@ def test_an_array_runs_a_command_in_each_element(cluster, project):
   assert sorted(words) == sorted([list(each) for each in commands])
 
 
-@pytest.mark.slow
-def test_through_submitit(cluster, project, root):
-  pytest.importorskip('submitit', reason='submitit is not installed: pip install lmx[slurm]')
-  job = slurm.Job(directory=str(project), python=sys.executable, nodes=2)
-  (project / 'lmx/cli').mkdir(parents=True)  # stands in for lmx beside the real launchers
+def stand_in(project, root, program: str) -> None:
+  """A project whose lmx is `program`, beside the real launchers."""
+  (project / 'lmx/cli').mkdir(parents=True)
   (project / 'launch').symlink_to(root / 'launch')
   for name in ('__init__.py', 'cli/__init__.py'):
     (project / 'lmx' / name).touch()
   (project / 'lmx/errors.py').symlink_to(root / 'lmx/errors.py')
-  (project / 'lmx/cli/main.py').write_text(
+  (project / 'lmx/cli/main.py').write_text(program)
+
+
+@pytest.mark.slow
+def test_through_submitit(cluster, project, root):
+  pytest.importorskip('submitit', reason='submitit is not installed: pip install lmx[slurm]')
+  job = slurm.Job(directory=str(project), python=sys.executable, nodes=2)
+  stand_in(
+    project, root,
     'import os, sys\n'
     'print("words", sys.argv[1:], os.environ["LMX_PROCESS_ID"], os.environ["LMX_NUM_PROCESSES"],'
     ' os.environ["LMX_COORDINATOR"].partition(":")[0], os.environ["NOTE"], "WANDB_API_KEY" in os.environ,'
     ' "OTHER_SECRET" in os.environ)\n'
-    'sys.exit(0 if os.environ.get("SLURM_RESTART_COUNT") else 75)\n'
-  )
+    'sys.exit(0 if os.environ.get("SLURM_RESTART_COUNT") else 75)\n',
+  )  # fmt: skip
   run = run_of('list', *NASTY, env={'NOTE': 'a $(b)'}, secrets=('WANDB_API_KEY',))
   (number,) = slurm.submit_through_submitit(job, run)
   assert cluster.ended(number) == 'COMPLETED 0:0 1'
@@ -391,20 +397,17 @@ def test_waiting_ends_as_lmx_ends(cluster, project):
   assert not list((project / 'runs/slurm').glob('.code*'))
 
 
-def stand_in(project, root) -> None:
-  """A project whose lmx ends with 75 when it is told."""
-  (project / 'lmx/cli').mkdir(parents=True)
-  (project / 'launch').symlink_to(root / 'launch')
-  for name in ('__init__.py', 'cli/__init__.py'):
-    (project / 'lmx' / name).touch()
-  (project / 'lmx/errors.py').symlink_to(root / 'lmx/errors.py')
-  (project / 'lmx/cli/main.py').write_text(
-    'import os, signal, sys, time\n'
-    'def told(*_):\n  print("told", flush=True)\n  sys.exit(75)\n'
-    'signal.signal(signal.SIGTERM, told)\n'
-    'open(f"words-{os.environ[\'SLURM_JOB_ID\']}", "a").write("begun ")\n'
-    'print("waiting", flush=True)\ntime.sleep(120)\n'
-  )
+# Ends with 75 when it is told.
+TOLD = """\
+import os, signal, sys, time
+def told(*_):
+  print("told", flush=True)
+  sys.exit(75)
+signal.signal(signal.SIGTERM, told)
+open(f"words-{os.environ['SLURM_JOB_ID']}", "a").write("begun ")
+print("waiting", flush=True)
+time.sleep(120)
+"""
 
 
 @pytest.mark.slow
@@ -413,7 +416,7 @@ def test_a_waiting_launcher_that_was_killed_takes_up_its_job_and_passes_a_signal
   own = [f'--through={through}']
   if through == 'submitit':
     pytest.importorskip('submitit', reason='submitit is not installed: pip install lmx[slurm]')
-    stand_in(project, root)
+    stand_in(project, root, TOLD)
     own.append(f'--python={sys.executable}')
   more = {'own': own, 'cwd': project if through == 'submitit' else None}
   before = jobs_of(cluster)

@@ -180,7 +180,7 @@ def test_the_figure_is_that_of_the_parameters_that_a_run_measures(tmp_path):
   lines.append({'step': 9, 'split': 'train', 'loss': 0.1, 'seconds': 91.0})
   (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 10, "spl')
   accuracy = figures.Metric.of('accuracy')
-  assert figures.figure(tmp_path, figures.Metric.of('loss')) == figures.Figure(2.0, 6, 9, 91.0)
+  assert figures.figure(tmp_path, figures.Metric.of('loss')) == figures.Reached(2.0, 6, 9, 91.0)
   assert figures.figure(tmp_path, accuracy).value == 0.6
   (tmp_path / 'config.json').write_text('{"evaluation": {"which": "last"}}')
   assert figures.figure(tmp_path, accuracy).value == 0.7
@@ -706,7 +706,7 @@ def test_a_run_on_a_bucket_is_followed(bucket):
   (bucket / 'config.json').write_text('{"train": {"steps": 2}}')
   (bucket / 'results.json').write_text('{}')
   assert figures.finished(bucket) and figures.setting(bucket, 'train', 'steps') == 2
-  assert figures.figure(bucket, figures.Metric.of('loss')) == figures.Figure(1.0, 2, 2, 1.0)
+  assert figures.figure(bucket, figures.Metric.of('loss')) == figures.Reached(1.0, 2, 2, 1.0)
 
 
 # With lmx
