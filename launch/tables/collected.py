@@ -122,7 +122,8 @@ def _place(
       plan.known[run.name, seed] = where
       return [text for part, flat in wanted.items() for text in _differences(where / part, flat, seed)]
   if run.kind == 'train':
-    starts = [plans.directory(other, seed if other.seeds else None, plan) for other in plans.needed(run, runs)]
+    begins = plans.begins_from(run, runs)
+    starts = begins and [plans.directory(other, seed if other.seeds else None, plan) for other in begins]
     for where, settings in elsewhere():
       fits = not _unlike(settings, wanted[''], seed) and _same_start(settings, starts) and not _odd(where, wanted[''])
       if fits and where not in plan.known.values():
@@ -170,10 +171,10 @@ def _added(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
           if key not in flat and key.partition('.')[0] in _SECTIONS and not plans.is_free(key)]  # fmt: skip
 
 
-def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path]) -> bool:
-  """Whether a run began from a directory with the end of the name that a run has here."""
+def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) -> bool:
+  """Whether a run began from a directory with the end of the name that a run has here; with None, from nothing."""
   said = pathlib.PurePath(settings.get('train.init_from') or '').parts
-  return not starts or any(said[-2:] == start.parts[-2:] for start in starts)
+  return not said if starts is None else not starts or any(said[-2:] == start.parts[-2:] for start in starts)
 
 
 def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:

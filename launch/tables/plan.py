@@ -118,8 +118,17 @@ def directory(run: Run, seed: int | None, plan: Plan) -> pathlib.Path:
 
 
 def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
-  """The runs that `run` begins from or measures."""
-  text = ' '.join((*run.settings, *run.then))
+  """The runs that `run` begins from, reads a file of, or measures."""
+  return _named(' '.join((*run.settings, *run.then)), runs)
+
+
+def begins_from(run: Run, runs: Mapping[str, Run]) -> list[Run] | None:
+  """The run whose parameters `run` takes first; [] where the user gives them, None where it takes none."""
+  texts = [text for text in run.settings if text.startswith('train.init_from=')]
+  return _named(texts[-1], runs) if texts else None
+
+
+def _named(text: str, runs: Mapping[str, Run]) -> list[Run]:
   found = [name for data, name in _BRACES.findall(text) if not data and name != 'dir']
   return [runs[name] for name in dict.fromkeys(found)]
 
