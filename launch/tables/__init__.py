@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
   parser.add_argument('--runs', default='runs', help='directories of runs, with commas; new ones go into the first')
   parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
-  parser.add_argument('--seeds', type=int, default=0, help='seeds of each run (default: what the table asks for)')
+  parser.add_argument('--seeds', type=int, default=0, help='how many seeds of each run (default: as the table asks)')
   parser.add_argument('--jobs', type=int, default=1, help='runs at once on this machine')
   parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm')
   parser.add_argument('--launch', default='', help='options of that launcher, as one text')

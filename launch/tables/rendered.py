@@ -227,13 +227,14 @@ def _curves(table: Table, found: Sequence[collected.Found]):
   from matplotlib import pyplot
 
   by_id = {one.row.id: one for one in found if one.figures}
-  panels = list(dict.fromkeys(point.panel for point in table.curves))
+  panels = list(dict.fromkeys(point.panel for point in table.curves if point.y in by_id)) or ['']
   names = list(dict.fromkeys(point.line for point in table.curves))
   figure, all_axes = pyplot.subplots(
     1, len(panels), figsize=(1 + 4 * len(panels), 4.2), layout='constrained', squeeze=False
   )
   known = [by_id[point.x].mean for point in table.curves if point.x in by_id and point.y in by_id]
   left = min(known, default=1.0) / 4  # where a figure without an x is drawn
+  drawn_by = {}
   for panel, axes in zip(panels, all_axes[0], strict=True):
     for number, name in enumerate(names):
       points = [p for p in table.curves if (p.panel, p.line) == (panel, name) and p.y in by_id]
@@ -241,17 +242,20 @@ def _curves(table: Table, found: Sequence[collected.Found]):
       style = {'color': f'C{number}', 'capsize': 2, 'markersize': 5}
       if drawn:
         errors = [0 if math.isnan(one.deviation) else one.deviation for _, one in drawn]
-        axes.errorbar([x for x, _ in drawn], [one.mean for _, one in drawn], errors, marker='o', label=name, **style)
+        heights = [one.mean for _, one in drawn]
+        drawn_by[name] = axes.errorbar([x for x, _ in drawn], heights, errors, marker='o', **style)
       for one in (by_id[p.y] for p in points if not p.x):
-        axes.errorbar(left, one.mean, None if math.isnan(one.deviation) else one.deviation, marker='x', **style)
+        error = None if math.isnan(one.deviation) else one.deviation
+        drawn_by.setdefault(name, axes.errorbar(left, one.mean, error, marker='x', **style))
     axes.set(xscale='log', title=panel)
     axes.spines[['top', 'right']].set_visible(False)
   shown = {METRICS[by_id[p.x].row.metric].title for p in table.curves if p.x in by_id}
-  heights = {METRICS[by_id[p.y].row.metric].title for p in table.curves if p.y in by_id}
+  titles = {METRICS[by_id[p.y].row.metric].title for p in table.curves if p.y in by_id}
   figure.supxlabel(', '.join(sorted(shown)) + (' (x: none)' if any(not p.x for p in table.curves) else ''), fontsize=10)
-  all_axes[0][0].set_ylabel(', '.join(sorted(heights)))
-  if by_id:
-    all_axes[0][-1].legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
+  all_axes[0][0].set_ylabel(', '.join(sorted(titles)))
+  if drawn_by:
+    place = {'loc': 'upper left', 'bbox_to_anchor': (1, 1)}
+    all_axes[0][-1].legend(list(drawn_by.values()), list(drawn_by), frameon=False, fontsize=8, **place)
   return figure
 
 

@@ -124,6 +124,20 @@ def test_work_directories_are_known_by_what_they_are(tmp_path, program):
   assert rows_of(tmp_path / 'copied') == rows_of(tmp_path / 'runs')
 
 
+def test_what_began_from_another_run_is_not_taken_for_what_began_from_nothing(tmp_path):
+  """Their configs differ in nothing else, and both read the pieces of one run."""
+  for rate, loss in (('low', 0.7), ('high', 0.6)):
+    put(tmp_path, f'lineage/gpt_0_trec_{rate}', 'results', accuracy=0.8, validation_loss=loss, split='test')
+    moved = (tmp_path / f'lineage/gpt_0_trec_{rate}').rename(tmp_path / f'lineage/gpt_1_trec_{rate}')
+    file = moved / 'seed0/config.json'
+    config = json.loads(file.read_text())
+    config['train']['init_from'] = str(tmp_path / 'lineage/gpt_1')
+    file.write_text(json.dumps(config))
+  words = ['lineage', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=gpt/?/trec']
+  assert tables.main(words) == 0
+  assert [line.split(' | ')[4] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']
+
+
 def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
   runs = tmp_path / 'runs'
   assert run(runs, SMALL) == 0
@@ -209,7 +223,8 @@ def _tries(folder: pathlib.Path, **given: tuple[tuple[float, float], ...]) -> tu
                for name in ('low', 'high'))  # fmt: skip
   row = Row('made/up', 'low', 'accuracy', tries=('high',))
   compute = Row('made/compute', 'low', 'accuracy')
-  table = Table('A', 'B', (row, compute), runs, curves=(Curve('p', 'one', 'made/compute', 'made/up'),))
+  curves = (Curve('p', 'one', 'made/compute', 'made/up'), Curve('q', 'two', 'made/compute', 'not/run'))
+  table = Table('A', 'B', (row, compute), runs, curves=curves)
   return table, plans.Plan(runs=(folder,))
 
 
@@ -239,7 +254,9 @@ def test_a_try_without_a_validation_loss_is_told(tmp_path):
 def test_a_table_with_curves_draws_them(tmp_path):
   table, plan = _tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collected.collect(table, list(table.rows), plan)
-  axes = rendered._curves(table, found).axes[0]
+  axes, *others = rendered._curves(table, found).axes
+  assert not others, 'a panel without a figure'
+  assert [text.get_text() for text in axes.get_legend().get_texts()] == ['one']
   line, bars = axes.containers[0].lines[0], axes.containers[0].lines[2][0]
   assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([pytest.approx(85.0)], [pytest.approx(65.0)])
   low, high = bars.get_segments()[0][:, 1]
