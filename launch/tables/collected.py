@@ -123,7 +123,9 @@ def _place(
       return [text for part, flat in wanted.items() for text in _differences(where / part, flat, seed)]
   if run.kind == 'train':
     begins = plans.begins_from(run, runs)
-    starts = begins and [plans.directory(other, seed if other.seeds else None, plan) for other in begins]
+    starts = None
+    if begins is not None:
+      starts = [plans.directory(other, seed if other.seeds else None, plan) for other in begins]
     for where, settings in elsewhere():
       fits = not _unlike(settings, wanted[''], seed) and _same_start(settings, starts) and not _odd(where, wanted[''])
       if fits and where not in plan.known.values():
