@@ -122,10 +122,7 @@ def _place(
       plan.known[run.name, seed] = where
       return [text for part, flat in wanted.items() for text in _differences(where / part, flat, seed)]
   if run.kind == 'train':
-    begins = plans.begins_from(run, runs)
-    starts = None
-    if begins is not None:
-      starts = [plans.directory(other, seed if other.seeds else None, plan) for other in begins]
+    starts = plans.starts(run, seed, runs, plan)
     for where, settings in elsewhere():
       fits = not _unlike(settings, wanted[''], seed) and _same_start(settings, starts) and not _odd(where, wanted[''])
       if fits and where not in plan.known.values():
@@ -176,7 +173,9 @@ def _added(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
 def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) -> bool:
   """Whether a run began from a directory with the end of the name that a run has here; with None, from nothing."""
   said = pathlib.PurePath(settings.get('train.init_from') or '').parts
-  return not said if starts is None else not starts or any(said[-2:] == start.parts[-2:] for start in starts)
+  if starts is None:
+    return not said
+  return not starts or any(said[-2:] == start.parts[-2:] for start in starts)
 
 
 def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:

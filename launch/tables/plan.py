@@ -122,10 +122,12 @@ def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
   return _named(' '.join((*run.settings, *run.then)), runs)
 
 
-def begins_from(run: Run, runs: Mapping[str, Run]) -> list[Run] | None:
-  """The run whose parameters `run` takes first; [] where the user gives them, None where it takes none."""
+def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> list[pathlib.Path] | None:
+  """Where the parameters lie that `run` takes first; [] where the user gives them, None where it takes none."""
   texts = [text for text in run.settings if text.startswith('train.init_from=')]
-  return _named(texts[-1], runs) if texts else None
+  if not texts:
+    return None
+  return [directory(other, seed if other.seeds else None, plan) for other in _named(texts[-1], runs)]
 
 
 def _named(text: str, runs: Mapping[str, Run]) -> list[Run]:
