@@ -49,10 +49,11 @@ def test_figures_words_and_files(workdir, tmp_path, capsys):
   code, out, _ = command(
     capsys, f'--workdir={workdir}', f'--analogies={tmp_path}/q.txt', f'--similarity={tmp_path}/s.tsv', '--nearest=list',
     '--analogy=list,lists,file', '--count=3', f'--export={tmp_path}/v.bin', f'--plot={tmp_path}/map.png',
-    '--words=list,lists,file,files', '--pairs', '--json',
+    '--words=list,lists,file,files', '--pairs', '--json', f'--output={tmp_path}/found.json',
   )  # fmt: skip
   assert code == 0
   found = json.loads(out)
+  assert json.loads((tmp_path / 'found.json').read_text()) == found
   assert found['analogies']['sections'] == {'plural': [found['analogies']['sections']['plural'][0], 1]}
   assert found['analogies']['skipped'] == 1
   assert found['similarity'][f'{tmp_path}/s.tsv']['pairs'] == 2
@@ -69,7 +70,7 @@ def test_mistakes_are_named(workdir, tmp_path, capsys):
   for argv, message in (
     (['--nearest=lst'], '"lst" has no vector'), (['--analogy=a,b'], 'three words'),
     ([f'--analogies={tmp_path}/x'], 'cannot'), ([f'--plot={tmp_path}/m.png', '--words=list'], 'at least two'),
-    ([f'--export={tmp_path}/none/v.txt'], 'cannot write'),
+    ([f'--export={tmp_path}/none/v.txt'], 'cannot write'), ([f'--output={tmp_path}/none/f.json'], 'cannot be written'),
   ):  # fmt: skip
     code, _, err = command(capsys, f'--workdir={workdir}', *argv)
     assert code == 2 and message in err
