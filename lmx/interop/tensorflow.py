@@ -11,6 +11,8 @@ Kernels have a leading axis of 1.
 zihangdai/xlnet: xlnet_config.json, spiece.model and xlnet_model.ckpt.{index,data-*}. Kernels of the feed-forward
 networks are (in, out); biases and segment encodings of all layers stand in one variable. Its "gelu" is the tanh form,
 and its memory begins with zeros; how long it is the files do not say (`--config.model.M=384 --config.model.reuse=256`).
+What its run_classifier.py, run_squad.py and run_race.py leave, model.ckpt-*, is read as well. Nothing is masked there,
+so these have no vector of the mask: it is zero. The classifiers name no labels.
 
 Variables come back under the names of transformers (lmx/interop/huggingface/), by which messages call them too. The
 optimizer's are left out. Only TensorFlow reads these files: `pip install 'lmx[tf]'`.
@@ -46,9 +48,16 @@ _GPT2_NAMES = (
 _XLNET_NAMES = (
   ('^model/', ''), ('/word_embedding/lookup_table$', '/word_embedding/weight'), ('/mask_emb/mask_emb$', '/mask_emb'),
   ('/layer_([0-9]+)/(?=rel_attn|ff)', r'/layer/\1/'), ('/rel_attn/([qkvro])/kernel$', r'/rel_attn/\1'),
-  ('/LayerNorm/gamma$', '/layer_norm/weight'), ('/LayerNorm/beta$', '/layer_norm/bias'), ('/kernel$', '/weight'),
-  ('/', '.'),
+  ('^(transformer/.*)/LayerNorm/', r'\1/layer_norm/'), ('/gamma$', '/weight'), ('/beta$', '/bias'),
+  ('^((classification|regression)_[^/]*/logit|logits/dense)/', 'logits_proj/'),
+  ('^sequnece_summary/', 'sequence_summary/'), ('/kernel$', '/weight'), ('/', '.'),
 )  # fmt: skip
+# Variables that only a class has -> the class.
+_XLNET_HEADS = {
+  'model/(classification|regression)_.*/logit/kernel': 'XLNetForSequenceClassification',
+  'logits/dense/kernel': 'XLNetForMultipleChoice',
+  'start_logits/dense/kernel': 'XLNetForQuestionAnswering',
+}
 _STACKED = ('r_w_bias', 'r_r_bias', 'r_s_bias', 'seg_embed')  # of all layers, each in one variable
 _HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the others have one name in both
 _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  # the released code has none
@@ -102,18 +111,27 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if settings.get('ff_activation') == 'gelu':
     settings['ff_activation'] = 'gelu_new'
   fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}
-  tensors: dict[str, np.ndarray] = {}
-  for name, x in _variables(directory).items():
+  variables = _variables(directory)
+  heads = {name: kind for name in variables for head, kind in _XLNET_HEADS.items() if re.fullmatch(head, name)}
+  if len(heads) > 1:
+    raise InputError(f'{directory} holds several heads, of which lmx reads one: {", ".join(heads)}')
+  tensors: dict[str, np.ndarray] = {'transformer.mask_emb': np.zeros((1, 1, fields['D']), np.float32)} if heads else {}
+  for name, x in variables.items():
     part = name.removeprefix('model/transformer/')
     if part not in _STACKED:
-      tensors[_renamed(name, _XLNET_NAMES)] = x.T if name.endswith(('/layer_1/kernel', '/layer_2/kernel')) else x
+      # Kernels of attention have three axes.
+      tensors[_renamed(name, _XLNET_NAMES)] = x.T if name.endswith('/kernel') and x.ndim == 2 else x
       continue
     shared = part != 'seg_embed' and not fields['untie']
     tensors |= {f'transformer.layer.{i}.rel_attn.{part}': y for i, y in enumerate([x] * fields['N'] if shared else x)}
   table, output = (tensors.get(name) for name in ('transformer.word_embedding.weight', 'lm_loss.weight'))
   if table is not None and output is not None and not np.array_equal(table, output):
     raise InputError(f'{directory}: model/lm_loss/weight is not the table of embeddings; lmx has one for both')
-  return Folder('xlnet', fields, tensors, xlnet.TOKENIZER, None, 'XLNetLMHeadModel')
+  kind = next(iter(heads.values()), 'XLNetLMHeadModel')
+  if kind == 'XLNetForSequenceClassification':
+    settings['num_labels'] = variables[next(iter(heads))].shape[-1]
+  objective, labels = architectures.objective(kind, settings), architectures.labels(kind, settings)
+  return Folder('xlnet', fields, tensors, xlnet.TOKENIZER, None, kind, objective, labels)
 
 
 _READERS = {BERT: _bert, GPT2: _gpt2, XLNET: _xlnet}

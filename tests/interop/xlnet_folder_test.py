@@ -220,6 +220,66 @@ def test_variables_of_the_release_are_those_of_the_same_weights(untie, make, tmp
   assert ('bias' in run.params['model']) == (not untie)
 
 
+LAYERS = {  # of the heads: name of a linear layer -> (outputs, inputs), of a normalisation -> (size,)
+  'XLNetForSequenceClassification': {'sequence_summary.summary': (8, 8), 'logits_proj': (3, 8)},
+  'XLNetForMultipleChoice': {'sequence_summary.summary': (8, 8), 'logits_proj': (1, 8)},
+  'XLNetForQuestionAnswering': {
+    'start_logits.dense': (1, 8), 'end_logits.dense_0': (8, 16), 'end_logits.LayerNorm': (8,),
+    'end_logits.dense_1': (1, 8), 'answer_class.dense_0': (8, 16), 'answer_class.dense_1': (1, 8),
+  },
+}  # fmt: skip
+FINE_TUNED = [  # class, where its last layer is among the released variables, number of labels, objective
+  ('XLNetForSequenceClassification', 'model/classification_mnli/logit', 3, 'classify'),
+  ('XLNetForSequenceClassification', 'model/regression_sts-b/logit', 1, 'regress'),
+  ('XLNetForMultipleChoice', 'logits/dense', 1, 'multiple_choice'),
+  ('XLNetForQuestionAnswering', '', 0, 'span'),
+]
+
+
+def fine_tuned(kind, last, outputs, folder, variables):
+  """A head of random numbers: writes the folder of the class and returns the variables of zihangdai/xlnet."""
+  rng, tensors, added = np.random.default_rng(1), {}, {}
+  place = {'sequence_summary.summary': 'model/sequnece_summary/summary', 'logits_proj': last}
+  for layer, shape in LAYERS[kind].items():
+    shape = (outputs, 8) if layer == 'logits_proj' else shape
+    names = {'gamma': 'weight', 'beta': 'bias'} if len(shape) == 1 else {'kernel': 'weight', 'bias': 'bias'}
+    for theirs, ours in names.items():
+      if layer == 'answer_class.dense_1' and ours == 'bias':
+        continue
+      x = rng.normal(size=shape if ours == 'weight' else shape[:1]).astype(np.float32)
+      tensors[f'{layer}.{ours}'] = x
+      added[f'{place.get(layer, layer.replace(".", "/"))}/{theirs}'] = x.T
+  change(folder, **tensors, **{'lm_loss.weight': None, 'lm_loss.bias': None})
+  settings = json.loads((folder / 'config.json').read_text()) | {'architectures': [kind]}
+  settings |= {'id2label': {str(i): f'LABEL_{i}' for i in range(outputs)}} if 'Sequence' in kind else {}
+  (folder / 'config.json').write_text(json.dumps(settings))
+  left = ('model/lm_loss', 'model/transformer/mask_emb')
+  return {name: x for name, x in variables.items() if not name.startswith(left)} | added
+
+
+def same_fine_tuned(tmp_path, folder, release, objective):
+  exchanged.import_run(str(folder), tmp_path / 'one', ['model.gelu=tanh', 'model.fidelity=released'])
+  exchanged.import_run(str(release), tmp_path / 'two')
+  one, two = (lmx.load(tmp_path / name) for name in ('one', 'two'))
+  assert one.run.objective_name == two.run.objective_name == objective
+  assert one.cfg == two.cfg and one.run.objective == two.run.objective
+  masks = [run.params['model']['embed'].pop('mask') for run in (one, two)]
+  assert masks[0].any() and not masks[1].any()
+  jax.tree.map(np.testing.assert_array_equal, dict(one.params), dict(two.params))
+
+
+@pytest.mark.parametrize('kind,last,outputs,objective', FINE_TUNED)
+def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, make, tmp_path, monkeypatch):
+  folder, release, variables = make()
+  variables = fine_tuned(kind, last, outputs, folder, variables)
+  monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
+  monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
+  same_fine_tuned(tmp_path, folder, release, objective)
+  variables['model/classification_qnli/logit/kernel'] = variables['model/regression_rte/logit/kernel'] = np.ones((8, 2))
+  with pytest.raises(InputError, match='holds several heads, of which lmx reads one: .*classification_qnli'):
+    exchanged.import_run(str(release), tmp_path / 'again')
+
+
 def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
   pieces = [(piece, score) for piece, score in spiece_test.learned() if piece == piece.lower()]
   _, release, variables = make(pieces)
@@ -238,7 +298,8 @@ def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
     ('model/transformer/r_w_bias', np.zeros((3, 2, 4)), '1 tensors unknown: transformer.layer.2.rel_attn.r_w_bias'),
     ('model/transformer/r_w_bias', np.zeros((2, 4)), r'layer.0.rel_attn.r_w_bias is \(4,\), not \(2, 4\)'),
     ('model/lm_loss/weight', np.zeros((3, 8)), 'model/lm_loss/weight is not the table of embeddings'),
-    ('model/classification_mnli/logit/kernel', np.zeros((8, 3)), 'unknown: classification_mnli.logit.weight'),
+    ('model/classification_mnli/logit/kernel', np.zeros((8, 3)), 'missing: sequence_summary.summary.weight'),
+    ('logits/kernel', np.zeros((8, 1)), 'unknown: logits.weight'),
   ],
 )
 def test_other_variables_are_named(name, value, words, make, tmp_path, monkeypatch):
@@ -262,15 +323,27 @@ def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
     exchanged.import_run(str(release), tmp_path / 'run')
 
 
+def save(prefix, variables):
+  tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
+  names, values = zip(*variables.items(), strict=True)
+  tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(names), shape_and_slices=[''] * len(names),
+                    tensors=[tf.constant(x) for x in values])  # fmt: skip
+
+
 @pytest.mark.peer
 @pytest.mark.parametrize('untie', [True, False])
 def test_a_checkpoint_that_tensorflow_wrote(untie, make, tmp_path):
-  tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
   folder, release, variables = make(untie=untie)
-  names, values = zip(*variables.items(), strict=True)
-  tf.raw_ops.SaveV2(prefix=str(release / 'xlnet_model.ckpt'), tensor_names=list(names),
-                    shape_and_slices=[''] * len(names), tensors=[tf.constant(x) for x in values])  # fmt: skip
+  save(release / 'xlnet_model.ckpt', variables)
   same_runs(tmp_path, folder, release, untie)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize('kind,last,outputs,objective', FINE_TUNED)
+def test_a_fine_tuned_checkpoint_that_tensorflow_wrote(kind, last, outputs, objective, make, tmp_path):
+  folder, release, variables = make()
+  save(release / 'model.ckpt-900', fine_tuned(kind, last, outputs, folder, variables))
+  same_fine_tuned(tmp_path, folder, release, objective)
 
 
 def test_a_spiece_file_alone_may_be_named_as_tokenizer(make, tmp_path):
