@@ -42,7 +42,7 @@ def start(root, model, workdir, *more, devices=1) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen, code: int = 0) -> str:
-  output, _ = process.communicate(timeout=300)
+  output, _ = process.communicate(timeout=1800)
   assert process.returncode == code, output
   return output
 
@@ -92,6 +92,7 @@ def test_a_run_killed_twice_ends_bit_equal(root, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize('model', EXPERIMENTS)
 def test_a_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
   finish(start(root, model, tmp_path / 'whole'))
@@ -102,6 +103,7 @@ def test_a_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize('model', EXPERIMENTS)
 def test_a_run_restarted_on_other_numbers_of_devices_ends_equal_within_1e_6(root, tmp_path, model):
   finish(start(root, model, tmp_path / 'whole'))
