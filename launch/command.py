@@ -161,6 +161,9 @@ def guarded(name: str, main: Callable[[], int]) -> int:
   except KeyboardInterrupt:
     print(f'\nlaunch.{name}: interrupted', file=sys.stderr)
     return INTERRUPTED
+  except BrokenPipeError:
+    sys.stderr.close()  # the reader of the output has gone: nothing is left to say
+    return 0
 
 
 class Failed(RuntimeError):

@@ -120,6 +120,7 @@ class Metric(NamedTuple):
     scale: what a record's figure is multiplied by to be in the unit of the papers.
     band: how far from a published figure without a known spread still counts as reached; ours, for want of a better.
     relative: the band is a share of the published figure.
+    whole: the figure is a count; one that is not the published one is another.
   """
 
   key: str
@@ -128,6 +129,7 @@ class Metric(NamedTuple):
   scale: float = 1.0
   band: float = 1.0
   relative: bool = False
+  whole: bool = False
 
 
 METRICS = {
@@ -161,9 +163,9 @@ METRICS = {
   'semantic': Metric('analogies.semantic', 'semantic analogies, %', ('accuracy',), 100.0, band=3.0),
   'syntactic': Metric('analogies.syntactic', 'syntactic analogies, %', ('accuracy',), 100.0, band=3.0),
   'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
-  'all_parameters': Metric('parameters_with_heads', 'parameters with heads', ()),
+  'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
-  'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5),
+  'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5, whole=True),
 }  # fmt: skip
 
 

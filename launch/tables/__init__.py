@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 
 from experiments.tables import DATA, Row, Table
+from launch import command as launched
 from launch import waiting
 from launch.tables import collected, rendered, running
 from launch.tables import plan as plans
@@ -32,17 +33,16 @@ from lmx.errors import InputError, nearest
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code: 0, 1 if a run failed, 2 for wrong input, 75 if stopped (start it again)."""
-  words = list(sys.argv[1:] if argv is None else argv)
-  try:
-    rest, settings = split_overrides(words)
-    args = _parser().parse_args(rest)
-    plan = _plan(args, settings)
-    if args.list or not args.table:
-      return _list([args.table] if args.table else plans.names(), plan)
-    return _reproduce(args, plan)
-  except InputError as error:
-    print(f'launch.tables: {error}', file=sys.stderr)
-    return 2
+  return launched.guarded('tables', lambda: _main(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _main(words: list[str]) -> int:
+  rest, settings = split_overrides(words)
+  args = _parser().parse_args(rest)
+  plan = _plan(args, settings)
+  if args.list or not args.table:
+    return _list([args.table] if args.table else plans.names(), plan)
+  return _reproduce(args, plan)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.tables import DATA, METRICS, Run, Table
+from experiments.tables import DATA, METRICS, Metric, Run, Table
 from launch.tables import collected
 from launch.tables import plan as plans
 
@@ -47,6 +47,7 @@ def lines(found: Sequence[collected.Found]) -> list[Line]:
 
 def _line(one: collected.Found) -> Line:
   row, printed = one.row, plans.published().get(one.row.id)
+  metric = METRICS[row.metric]
   places = len(printed.text.partition('.')[2]) if printed else 2
   reach, mean = band(row, printed), one.mean
   compared = printed is not None and not row.differs and not math.isnan(mean)
@@ -58,29 +59,40 @@ def _line(one: collected.Found) -> Line:
   cells = (
     printed.row if printed else row.id,
     f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.figures else '',
-    METRICS[row.metric].title,
+    metric.title,
     _published(row, printed),
     _ours(one, places),
-    '' if math.isnan(difference) else f'{difference:+.{max(places, 1)}f}',
+    '' if math.isnan(difference) else _number(difference, metric, max(places, 1), '+'),
     '' if math.isnan(spreads) else f'{spreads:+.1f}',
-    '' if math.isnan(share) else ('yes' if abs(share) <= 1 + 1e-9 else 'no') + f' (±{reach:.{max(places, 2)}g})',
+    '' if math.isnan(share) else ('yes' if abs(share) <= 1 + 1e-9 else 'no') + _width(reach, metric, places),
     '; '.join(known),
     duration(sum(seconds) / len(seconds)) if seconds else '',
   )
   return Line(cells, one, share, one.deviation / reach if reach else math.nan)
 
 
+def _number(value: float, metric: Metric, places: int, sign: str = '') -> str:
+  return f'{value:{sign},.0f}' if metric.whole else f'{value:{sign}.{places}f}'
+
+
+def _width(reach: float, metric: Metric, places: int) -> str:
+  return '' if metric.whole else f' (±{reach:.{max(places, 2)}g})'
+
+
 def _published(row, printed: plans.Printed | None) -> str:
   if printed is None:
     return 'none'
   spread = '' if math.isnan(printed.spread) else f' ± {printed.spread:g}'
-  return printed.text + spread + ('' if printed.verified else ' (not checked)') + (' *' if row.differs else '')
+  metric = METRICS[row.metric]
+  text = _number(printed.value, metric, 0) if metric.whole else printed.text
+  return text + spread + ('' if printed.verified else ' (not checked)') + (' *' if row.differs else '')
 
 
 def _ours(one: collected.Found, places: int) -> str:
   if not one.figures:
     return one.state
-  text = f'{one.mean:.{places}f}' + ('' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(places, 1) + 1}f}')
+  text = _number(one.mean, METRICS[one.row.metric], places)
+  text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(places, 1) + 1}f}'
   count = len(one.figures)
   seeds = '' if one.figures[0].seed is None else f' ({count} seed{"s" * (count > 1)})'
   return text + seeds + ('' if one.state == collected.DONE else f', {count} of {one.wanted}; {one.state}')
@@ -102,8 +114,8 @@ def markdown(name: str, table: Table, found: Sequence[collected.Found], plan: pl
   text += ['## How each is measured', '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
   for run in runs_of(table, found):
     text += [f'**{run.name}** ({about(run, plan)})', '', '```', *protocol(run, table, plan), '```', '']
-  text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|']
-  text += [f'| {key} | {DATA[key].what} | {DATA[key].terms} |' for key in data_of(table, found)]
+  rows = [f'| {key} | {DATA[key].what} | {DATA[key].terms} |' for key in data_of(table, found)]
+  text += ['## Data', '', '| Name | What | Terms |', '|---|---|---|', *rows] if rows else []
   return '\n'.join(text) + '\n'
 
 
@@ -171,13 +183,13 @@ def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.
   )  # fmt: skip
   data = ''.join(f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>'
                  for k in data_of(table, found))  # fmt: skip
+  data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(found))
   return (
     f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
     f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n<table><thead><tr>{head}</tr></thead>\n'
     f'<tbody>{chr(10).join(rows)}</tbody></table>\n<ul>{remarks}</ul>\n<p><img src="{e(name)}.png" '
-    f'alt="Difference from the published figures"></p>\n<h2>How each is measured</h2>\n{runs}\n<h2>Data</h2>\n'
-    f'<table><tbody>{data}</tbody></table></html>\n'
+    f'alt="Difference from the published figures"></p>\n<h2>How each is measured</h2>\n{runs}\n{data}</html>\n'
   )
 
 

@@ -328,6 +328,28 @@ def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):
   assert '0 of 12 rows' in said and '--data=squad=DIR: train-v1.1.json, dev-v1.1.json; CC BY-SA' in said
 
 
+def test_numbers_of_parameters_are_whole_and_what_reads_no_data_says_so(tmp_path):
+  rows = {'copy': ('lstm_controller', 65_817), 'repeat_copy': ('lstm_baseline', 5_312_007)}
+  for task, (network, count) in rows.items():
+    folder = tmp_path / f'ntm/described_{task}_{network.partition("_")[2].replace("controller", "lstm")}'
+    folder.mkdir(parents=True)
+    (folder / 'described.json').write_text(json.dumps({'parameters': count}))
+  wanted = ','.join(f'params_{network}/{task}' for task, (network, _) in rows.items())
+  assert tables.main(['ntm', f'--runs={tmp_path}', f'--rows={wanted}', '--collect']) == 0
+  text = (tmp_path / 'tables/ntm.md').read_text()
+  assert '| parameters | 67,561 | 65,817 | -1,744 |  | no |' in text
+  assert '| parameters | 5,312,007 | 5,312,007 | +0 |  | yes |' in text
+  assert '## How each is measured' in text and '## Data' not in text
+  assert '<h2>Data</h2>' not in (tmp_path / 'tables/ntm.html').read_text()
+
+
+def test_a_reader_that_has_gone_is_no_error(root):
+  words = [sys.executable, '-m', 'launch.tables', '--list']
+  with subprocess.Popen(words, cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
+    shown.stdout.close()
+    assert not shown.stderr.read() and shown.wait() == 0
+
+
 def test_bands_are_of_the_row_of_the_spread_or_of_the_metric():
   printed = plans.published()
   row = next(row for row in plans.table('bert_squad').rows if row.id == 'bert/nvidia_seeds/squad_large/f1')
