@@ -10,12 +10,14 @@ is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a tab
 name of another launcher) each command is handed to `python -m launch.slurm OPTIONS -- COMMAND`, the OPTIONS from
 `--launch`; called again later it hands over what follows. `--config.section.key=value` changes every training, and
 `--options=epochs=6` is added to the argument of every experiment: the runs are then of another protocol than the
-table's, and a collection without the same options does not count them. Starts without jax.
+table's, so their figures stand beside the published ones and are not compared, and a collection without the same
+options does not count them. Starts without jax.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import fnmatch
 import pathlib
 import shlex
@@ -103,10 +105,19 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
     code = _run(args, todo)
     plan.known.clear()
     found = collected.collect(table, rows, plan)
+  found = [_marked(one, plan) for one in found]
   render(args.table, table, found, plan, pathlib.Path(args.output) if args.output else plan.runs[0] / 'tables')
   for problem in dict.fromkeys(problem for one in found for problem in one.problems):
     print(f'launch.tables: not counted: {problem}', file=sys.stderr)
   return code or (2 if any(one.problems for one in found) else 0)
+
+
+def _marked(one: collected.Found, plan: plans.Plan) -> collected.Found:
+  """The same, not compared where the command line changed what the published figure is of."""
+  if not plan.changed or one.row.differs or one.row.id not in plans.published():
+    return one
+  row = one.row._replace(differs=f'ours is of runs with {plan.changed}')
+  return dataclasses.replace(one, row=row)
 
 
 def _shown(args: argparse.Namespace, command: plans.Command) -> str:

@@ -75,6 +75,12 @@ class Plan:
   settings: tuple[str, ...] = ()
   known: dict[tuple[str, int | None], pathlib.Path] = dataclasses.field(default_factory=dict)
 
+  @property
+  def changed(self) -> str:
+    """The part of the command line that makes another protocol than the table's; '' if none does."""
+    told = [f'--config.{text}' for text in self.settings if not is_free(text)]
+    return ' '.join([*told, *([f'--options={self.options}'] if self.options else [])])
+
 
 def names() -> list[str]:
   """The tables, found by listing their folder."""

@@ -149,8 +149,10 @@ def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
   assert run(runs, SMALL) == 2 and program() == before
   assert 'ptb_small/seed0 holds a run of another config: optim.lr 0.25 there, 20.0 here' in capsys.readouterr().err
   assert all('| not counted |' in line for line in rows_of(runs))
-  assert run(runs, SMALL, '--config.optim.lr=0.25', '--collect') == 0
-  assert '| 115.6 (1 seed) |' in rows_of(runs)[1]
+  capsys.readouterr()
+  assert run(runs, SMALL, '--config.optim.lr=0.25', '--config.data.workers=2', '--collect') == 0
+  assert '| 114.5 * | 115.6 (1 seed) |  |  |  |' in rows_of(runs)[1]
+  assert '* Not compared: ours is of runs with --config.optim.lr=0.25.' in capsys.readouterr().out
 
 
 def test_a_file_that_was_cut_off_is_told(tmp_path, program, capsys):
