@@ -201,18 +201,17 @@ def _class(column: int, text: str) -> str:
 def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> None:
   """A picture: each row's difference from the published figure in units of its band, and the figures beside it; or the
   table's curves."""
-  import matplotlib
+  figure = _curves(table, found) if table.curves else _differences(table, found)
+  figure.savefig(file, dpi=130, metadata={'Software': None})
 
-  matplotlib.use('Agg')
-  from matplotlib import pyplot
 
-  if table.curves:
-    figure = _curves(table, found)
-    figure.savefig(file, dpi=130, metadata={'Software': None})
-    pyplot.close(figure)
-    return
+def _differences(table: Table, found: Sequence[collected.Found]):
+  """The figure of a table without curves."""
+  from matplotlib.figure import Figure
+
   shown = lines(found)
-  figure, axes = pyplot.subplots(figsize=(11, 1.4 + 0.26 * len(shown)), layout='constrained')
+  figure = Figure(figsize=(11, 1.4 + 0.26 * len(shown)), layout='constrained')
+  axes = figure.subplots()
   axes.axvspan(-1, 1, color='0.93', zorder=0)
   axes.axvline(0, color='0.5', linewidth=1, zorder=1)
   for y, line in enumerate(shown):
@@ -230,20 +229,18 @@ def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> 
   axes.set_title(f'{table.title}     (right: published | ours)', fontsize=10, loc='left')
   axes.spines[['top', 'right', 'left']].set_visible(False)
   axes.tick_params(left=False)
-  figure.savefig(file, dpi=130, metadata={'Software': None})
-  pyplot.close(figure)
+  return figure
 
 
 def _curves(table: Table, found: Sequence[collected.Found]):
   """The figure of a table with curves: a panel beside another, a line for each name, deviations as bars."""
-  from matplotlib import pyplot
+  from matplotlib.figure import Figure
 
   by_id = {one.row.id: one for one in found if one.figures}
   panels = list(dict.fromkeys(point.panel for point in table.curves if point.y in by_id)) or ['']
   names = list(dict.fromkeys(point.line for point in table.curves))
-  figure, all_axes = pyplot.subplots(
-    1, len(panels), figsize=(1 + 4 * len(panels), 4.2), layout='constrained', squeeze=False
-  )
+  figure = Figure(figsize=(1 + 4 * len(panels), 4.2), layout='constrained')
+  all_axes = figure.subplots(1, len(panels), squeeze=False)
   known = [by_id[point.x].mean for point in table.curves if point.x in by_id and point.y in by_id]
   left = min(known, default=1.0) / 4  # where a figure without an x is drawn
   drawn_by = {}
