@@ -112,7 +112,7 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
     settings['ff_activation'] = 'gelu_new'
   fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}
   variables = _variables(directory)
-  heads = {name: kind for name in variables for head, kind in _XLNET_HEADS.items() if re.fullmatch(head, name)}
+  heads = {name: kind for name in variables for layer, kind in _XLNET_HEADS.items() if re.fullmatch(layer, name)}
   if len(heads) > 1:
     raise InputError(f'{directory} holds several heads, of which lmx reads one: {", ".join(heads)}')
   tensors: dict[str, np.ndarray] = {'transformer.mask_emb': np.zeros((1, 1, fields['D']), np.float32)} if heads else {}
@@ -127,9 +127,9 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   table, output = (tensors.get(name) for name in ('transformer.word_embedding.weight', 'lm_loss.weight'))
   if table is not None and output is not None and not np.array_equal(table, output):
     raise InputError(f'{directory}: model/lm_loss/weight is not the table of embeddings; lmx has one for both')
-  kind = next(iter(heads.values()), 'XLNetLMHeadModel')
+  head, kind = next(iter(heads.items()), ('', 'XLNetLMHeadModel'))
   if kind == 'XLNetForSequenceClassification':
-    settings['num_labels'] = variables[next(iter(heads))].shape[-1]
+    settings['num_labels'] = variables[head].shape[-1]
   objective, labels = architectures.objective(kind, settings), architectures.labels(kind, settings)
   return Folder('xlnet', fields, tensors, xlnet.TOKENIZER, None, kind, objective, labels)
 

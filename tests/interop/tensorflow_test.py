@@ -128,6 +128,14 @@ class Reader:
     return self._variables[name]
 
 
+def save(prefix, variables):
+  """Has TensorFlow write a checkpoint; the test is skipped without it."""
+  tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
+  names, values = zip(*variables.items(), strict=True)
+  tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(names), shape_and_slices=[''] * len(names),
+                    tensors=[tf.constant(x) for x in values])  # fmt: skip
+
+
 CASES = [
   ('bert', '', 0),
   ('bert', 'BertForSequenceClassification', 3),
@@ -201,11 +209,8 @@ def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
 @pytest.mark.peer
 @pytest.mark.parametrize('name,architecture,outputs', CASES)
 def test_checkpoints_that_tensorflow_wrote(name, architecture, outputs, make, tmp_path):
-  tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
   folder, release, variables = make(name, architecture, outputs)
-  names, values = zip(*variables.items(), strict=True)
-  tf.raw_ops.SaveV2(prefix=str(release / 'model.ckpt'), tensor_names=list(names), shape_and_slices=[''] * len(names),
-                    tensors=[tf.constant(x) for x in values])  # fmt: skip
+  save(release / 'model.ckpt', variables)
   assert_same_runs(tmp_path, folder, release)
   data = next(release.glob('model.ckpt.data-*'))
   content = data.read_bytes()

@@ -24,7 +24,7 @@ from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from tests.data import spiece_test
-from tests.interop.tensorflow_test import Reader
+from tests.interop.tensorflow_test import Reader, save
 
 XLNET = registry.get('xlnet')
 SIZES = {'D': 8, 'F': 12, 'H': 2, 'N': 2, 'dropout_attention': 0.1}
@@ -321,13 +321,6 @@ def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'tensorflow', None)
   with pytest.raises(InputError, match=r"pip install 'lmx\[tf\]'"):
     exchanged.import_run(str(release), tmp_path / 'run')
-
-
-def save(prefix, variables):
-  tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
-  names, values = zip(*variables.items(), strict=True)
-  tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(names), shape_and_slices=[''] * len(names),
-                    tensors=[tf.constant(x) for x in values])  # fmt: skip
 
 
 @pytest.mark.peer
