@@ -21,7 +21,7 @@ import numpy as np
 
 from lmx import config, inference
 from lmx.data import corpus as corpora
-from lmx.data import labels, pipeline, views
+from lmx.data import labels, pipeline
 from lmx.data.builders import questions
 from lmx.data.builders.questions import Question
 from lmx.errors import InputError
@@ -102,9 +102,7 @@ def _texts(run: config.Run, split: str) -> list[Question]:
   for (_, context, _), (_, question, label) in zip(rows[::2], rows[1::2], strict=True):
     about = json.loads(label)
     found.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
-  if run.data.fraction < 1:
-    found = [found[i] for i in np.flatnonzero(views.kept(len(found), run.data.fraction))]
-  return found
+  return [found[i] for i in pipeline.kept(run.data, split, len(found))]
 
 
 Span = tuple[float, int, int]  # score, first and last place

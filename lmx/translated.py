@@ -7,11 +7,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lmx import config, decode, pictures, translate
 from lmx.data import corpus as corpora
-from lmx.data import sources, views
+from lmx.data import pipeline, sources
 from lmx.errors import InputError, nearest
 from lmx.metrics import translation as metrics
 from lmx.types import Params
@@ -39,8 +37,7 @@ def texts(run: config.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str
   names = run.data.train_splits if split == 'train' else (split,)
   documents = [text for name in names for _, text, _ in examples[name]]
   pairs = list(zip(documents[::2], documents[1::2], strict=True))
-  if run.data.fraction < 1:
-    pairs = [pairs[i] for i in np.flatnonzero(views.kept(len(pairs), run.data.fraction))]
+  pairs = [pairs[i] for i in pipeline.kept(run.data, split, len(pairs))]
   return [source for source, _ in pairs], [target for _, target in pairs]
 
 

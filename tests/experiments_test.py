@@ -736,6 +736,7 @@ DATA_CHANGES: dict = {
   'vocabulary_splits': None,
   'reverse': None,
   'train_splits': None,
+  'train_documents': None,
   'fraction': None,
   'documents': None,
   'tokenizer': None,

@@ -28,6 +28,9 @@ A variant is a system, as its own paper has it but for the size:
   task     trec (kinds of questions), sst2 (sentiment of sentences), topics (which package of Python)
   rate     low, high: two rates are tried for every system
 
+Small tunes on 1,500 rows of a task, the same for every system (and its text is ULMFiT's `stage=text`), for four epochs;
+medium and base on all of its rows for three. Validation and test are whole.
+
 Pieces are WordPiece's of the pre-training text, the same for all but word2vec and ELMo, whose tokens are words, as many
 as there are pieces; ELMo reads them by their characters. The compute of a pre-training follows from that: see `lmx
 describe --workdir=DIR`. Skip-gram has next to none. ULMFiT's second stage and the tasks are not in it, nor is a task's
@@ -44,12 +47,12 @@ SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet
 VARIANTS = (*SYSTEMS, 'tiny')
 TASKS = ('trec', 'sst2', 'topics')
 _DATA = {'topics': 'embedded_topics', 'trec': 'trec', 'sst2': 'sst2'}
-_EPOCHS = {'trec': 3.0, 'sst2': 2.0, 'topics': 3.0}
 
 
 class Size(NamedTuple):
   """A size: entries of the vocabulary, width, heads and layers of the Transformers, rows and length of a batch, updates
-  of the least budget, dropout, rates of pre-training and of tasks, then what is each other system's own."""
+  of the least budget, dropout, rate of pre-training, rates, most rows (0: all) and epochs of a task, then what is each
+  other system's own."""
 
   V: int
   D: int
@@ -61,6 +64,8 @@ class Size(NamedTuple):
   dropout: float
   lr: float
   rates: tuple[float, float]
+  task_rows: int
+  epochs: float
   awd: dict[str, int]
   elmo: dict[str, Any]
   vectors: int  # width of word2vec's
@@ -70,15 +75,18 @@ class Size(NamedTuple):
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # Peters et al. 2018, as released
 SIZES = {
   'small': Size(
-    4096, 128, 4, 4, 16, 64, 250, 0.0, 1e-3, (3e-4, 1e-3), {'E': 128, 'D': 208, 'N': 3},
+    4096, 128, 4, 4, 16, 64, 250, 0.0, 1e-3, (3e-4, 1e-3), 1500, 4.0,
+    {'E': 128, 'D': 208, 'N': 3},
     {'filters': ((1, 16), (2, 16), (3, 32), (4, 64)), 'cells': 332, 'projection': 80, 'highways': 1}, 160, 96,
   ),
   'medium': Size(
-    8192, 384, 6, 6, 64, 128, 1250, 0.0, 5e-4, (1e-4, 3e-4), {'E': 384, 'D': 796, 'N': 3},
+    8192, 384, 6, 6, 64, 128, 1250, 0.0, 5e-4, (1e-4, 3e-4), 0, 3.0,
+    {'E': 384, 'D': 796, 'N': 3},
     {'filters': _FILTERS[:5], 'cells': 1180, 'projection': 256, 'highways': 1}, 840, 192,
   ),
   'base': Size(
-    30_000, 768, 12, 12, 256, 512, 1000, 0.1, 2.5e-4, (2e-5, 5e-5), {'E': 768, 'D': 1900, 'N': 4},
+    30_000, 768, 12, 12, 256, 512, 1000, 0.1, 2.5e-4, (2e-5, 5e-5), 0, 3.0,
+    {'E': 768, 'D': 1900, 'N': 4},
     {'filters': _FILTERS, 'cells': 4096, 'projection': 512, 'highways': 2}, 1810, 200,
   ),
 }  # fmt: skip
@@ -180,23 +188,27 @@ def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
   """Howard and Ruder 2018, section 3.2: slanted triangular and discriminative rates on the text of the task."""
   del system
   return {
-    'data': {'dataset': _DATA[options.task], 'batching': 'streams', 'batch_size': 16, 'length': size.length},
+    'data': {**_rows(size, options), 'batching': 'streams', 'batch_size': 16, 'length': size.length},
     'optim': {**_slanted(size), 'layer_decay': 1 / 2.6},
     'train': {'epochs': 4},
   }  # fmt: skip
 
 
+def _rows(size: Size, options: Any) -> dict[str, Any]:
+  """The rows of a task."""
+  return {'dataset': _DATA[options.task], 'train_documents': size.task_rows}
+
+
 def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
   lr = size.rates[options.rate == 'high']
-  epochs = _EPOCHS[options.task]
   base: dict[str, Any] = {
     'objective': {'name': 'classify', 'metric': 'accuracy'},
-    'data': {'dataset': _DATA[options.task], 'batch_size': 32, 'length': 64},
+    'data': {**_rows(size, options), 'batch_size': 32, 'length': 64},
     'train': {'init_parts': ('model',)},
   }
   if system in ('word2vec', 'elmo', 'ulmfit'):
     base['data']['batching'] = {'name': 'documents', 'buckets': (16, 32, 48)}
-    return common.config(base, _on_vectors(system, size, lr, epochs)).to_dict()
+    return common.config(base, _on_vectors(system, size, lr)).to_dict()
   form = {'bert': 'bert', 'xlnet': 'xlnet'}.get(system, 'gpt')
   marks = {'gpt': common.GPT_MARKS, 'xlnet': common.XLNET_PIECES['special_tokens'], 'bert': ()}[form]
   head = {
@@ -213,10 +225,10 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
       'batching': {'name': 'texts', 'form': form, 'buckets': (16, 32, 48), **common.ANY_LENGTH},
     },
   }
-  return common.config(base, common.bert_fine_tuning('corrected', lr, epochs), tuned).to_dict()
+  return common.config(base, common.bert_fine_tuning('corrected', lr, size.epochs), tuned).to_dict()
 
 
-def _on_vectors(system: str, size: Size, lr: float, epochs: float) -> dict[str, Any]:
+def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
   """Tasks of the systems with LSTMs."""
   if system == 'ulmfit':
     return {
@@ -226,26 +238,26 @@ def _on_vectors(system: str, size: Size, lr: float, epochs: float) -> dict[str, 
         'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 10 * lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,
         'schedule': 'slanted_triangular', 'unfreeze_every': 0.5,
       },
-      'train': {'epochs': epochs},
+      'train': {'epochs': size.epochs},
     }  # fmt: skip
   task: dict[str, Any] = {
     'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
     'optim': {'optimizer': 'adam', 'lr': 5 * lr, 'clip_norm': 5.0},
-    'train': {'epochs': epochs},
+    'train': {'epochs': size.epochs},
   }
   lstm = {'name': 'bilstm', 'N': 1, 'D': size.cells, 'dropout': 0.2, 'char_filters': ()}
   if system == 'word2vec':
     return task | {
       'model': {**lstm, 'variant': 'base', 'E': size.vectors},
       'data': _WORDS['word2vec'],
-      'train': {'epochs': epochs, 'init_parts': ('model/embed=model/embed',)},
+      'train': {'epochs': size.epochs, 'init_parts': ('model/embed=model/embed',)},
     }
   bilm = {f'bilm_{name}': value for name, value in size.elmo.items()}
   model = {**lstm, 'variant': 'elmo_mini', 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm}
   return task | {
     'model': {**model, 'dropout_bilm': 0.0},
     'data': _WORDS['elmo'],
-    'train': {'epochs': epochs, 'init_parts': ('model=model/bilm',)},
+    'train': {'epochs': size.epochs, 'init_parts': ('model=model/bilm',)},
   }
 
 

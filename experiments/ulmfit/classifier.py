@@ -22,6 +22,8 @@ rows of table 7, each with what stands before it; `size=small`, `direction=`, `e
 all dropout rates, which are too high for the small size), and of the pipeline
 `general=` (a variant of general.py), `lm_epochs=N`, `rates=` (of lm.py), `direction=both` (with the ensemble) and
 `table` (all rows of the ablation from the same language models).
+Few labels (figure 3): `--config.3_classifier.data.train_documents=100` of the pipeline, and of `2_lm` too for the curve
+without unlabelled text; what is validated and tested on stays whole.
 Deviations: 10% of the training documents are for validation, also in the final run; the head's second dropout rate is
 the released code's, as the paper gives none.
 """

@@ -65,6 +65,8 @@ class Config:
       Words then have ids of their own numbering (lmx/data/spelling.py).
     reverse: read each document from its end to its beginning, for backward language models.
     train_splits: splits whose documents are trained on; a language model may also learn from the text of 'test'.
+    train_documents: most documents (rows, pairs) to train on, the same ones in every run; 0 is no limit. What is
+      validated and tested on stays whole, as in few-shot learning.
     fraction: share of the documents of every split that is used, the same ones in every run.
     batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead).
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.
@@ -99,6 +101,7 @@ class Config:
   characters: int = 0
   reverse: bool = False
   train_splits: tuple[str, ...] = ('train',)
+  train_documents: int = 0
   fraction: float = 1.0
   batch_size: int = 20
   eval_batch_size: int = 0
@@ -111,7 +114,7 @@ class Config:
   def __post_init__(self):
     object.__setattr__(self, 'batching', batching.config(self.batching))
     check_least('data', self, batch_size=1, length=1, vocab_size=0, min_count=1, eval_batch_size=0, eval_length=0,
-                prefetch=0, workers=0)  # fmt: skip
+                train_documents=0, prefetch=0, workers=0)  # fmt: skip
     generated = hasattr(batching.get(self.batching.name), 'corpus')
     if generated != (self.dataset == 'generated'):
       raise InputError(
@@ -125,9 +128,11 @@ class Config:
     if self.characters and self.characters < 4 or self.characters < 0:
       raise InputError(f'data.characters is {self.characters}; it must be 0 or at least 4')
     name, module = self.batching.name, batching.get(self.batching.name)
-    changed = self.reverse or self.fraction < 1 or len(self.train_splits) > 1
+    changed = self.reverse or self.train_documents or self.fraction < 1 or len(self.train_splits) > 1
     if getattr(module, 'SENTENCES', False) and changed:
-      raise InputError(f'data.batching "{name}" needs sentences: leave data.reverse, fraction and train_splits alone')
+      raise InputError(
+        f'data.batching "{name}" needs sentences: leave data.reverse, train_splits, train_documents and fraction alone'
+      )
     spelled = getattr(module, 'CHARACTERS', 'no')
     if spelled == 'must' and not self.characters:
       raise InputError(f'data.batching "{name}" spells words; set data.characters (50 in the release)')
@@ -147,7 +152,15 @@ def load(cfg: Config) -> Corpus:
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cache_dir=cfg.cache_dir, **cfg.spec())
-  return views.view(corpus, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
+  return views.view(
+    corpus, reverse=cfg.reverse, train_splits=cfg.train_splits, train_documents=cfg.train_documents,
+    fraction=cfg.fraction,
+  )  # fmt: skip
+
+
+def kept(cfg: Config, split: str, count: int) -> np.ndarray:
+  """Places of the documents (pairs) of a split of so many that `load` keeps, in order."""
+  return np.flatnonzero(views.kept(count, cfg.fraction, cfg.train_documents if split == 'train' else 0))
 
 
 def directory(cfg: Config) -> str:

@@ -13,7 +13,12 @@ from lmx.errors import InputError, nearest
 
 
 def view(
-  corpus: Corpus, *, reverse: bool = False, train_splits: Sequence[str] = ('train',), fraction: float = 1.0
+  corpus: Corpus,
+  *,
+  reverse: bool = False,
+  train_splits: Sequence[str] = ('train',),
+  train_documents: int = 0,
+  fraction: float = 1.0,
 ) -> Corpus:
   """Returns the corpus read another way; itself where nothing is changed.
 
@@ -22,37 +27,46 @@ def view(
     reverse: whether each document is read from its end to its beginning; its last end-of-text id stays last.
     train_splits: the splits that together are 'train'. Text to learn a language model from may be that of splits whose
       labels are held out.
-    fraction: share of the documents (of translations: of the pairs) of each split that is kept; a smaller share is a
-      part of a larger one.
+    train_documents: most documents (of translations: pairs) to train on; 0 is no limit. The other splits stay whole.
+    fraction: share of the documents (of translations: of the pairs) of each split that is kept.
+
+  What is kept under a smaller `train_documents` or `fraction` is a part of what is kept under a larger one.
 
   Raises:
     InputError: there is no such split.
   """
-  if not reverse and tuple(train_splits) == ('train',) and fraction == 1:
+  if not reverse and tuple(train_splits) == ('train',) and not train_documents and fraction == 1:
     return corpus
   for name in train_splits:
     if name not in corpus.splits:
       raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
   splits = {**corpus.splits, 'train': _joined([corpus.splits[name] for name in train_splits])}
-  if fraction < 1:
+  if fraction < 1 or train_documents:
     together = corpus.manifest.get('texts', 2 if corpus.manifest.get('sides') else 1)
-    splits = {name: _part(split, fraction, together) for name, split in splits.items()}
+    limits = {'train': train_documents}
+    splits = {name: _part(split, fraction, limits.get(name, 0), together) for name, split in splits.items()}
   if reverse:
     splits = {name: _reversed(split, corpus.tokenizer.eos_id) for name, split in splits.items()}
   manifest = {**corpus.manifest, 'reverse': reverse, 'train_splits': list(train_splits), 'fraction': fraction}
+  if train_documents:
+    manifest['train_documents'] = train_documents
   return dataclasses.replace(corpus, splits=splits, manifest=manifest, hash=manifest_hash(manifest))
 
 
-def kept(count: int, fraction: float) -> np.ndarray:
-  """Which of `count` documents (or pairs) `data.fraction` keeps, bool; at least one of them."""
+def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
+  """Which of `count` documents (or pairs) are kept, bool: those whose number, drawn for their place, is below
+  `fraction`, at least one, and of the `most` least where that is not 0."""
+  if not count:
+    return np.zeros(0, bool)
   drawn = noise.generator(0, 'fraction').random(count)
-  return drawn < max(fraction, np.nextafter(drawn.min(), 1))
+  least = np.sort(drawn)
+  taken = drawn < max(fraction, np.nextafter(least[0], 1))
+  return taken & (drawn <= least[min(most or count, count) - 1])
 
 
-def _part(split: Split, fraction: float, together: int) -> Split:
-  """The documents whose number, drawn for their place in the split, is below `fraction`; at least one. So many one
-  after another stay `together`."""
-  taken = np.repeat(kept((len(split.offsets) - 1) // together, fraction), together)
+def _part(split: Split, fraction: float, most: int, together: int) -> Split:
+  """What `kept` keeps of a split; so many documents one after another stay `together`."""
+  taken = np.repeat(kept((len(split.offsets) - 1) // together, fraction, most), together)
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(taken, sizes)]
   share = len(tokens) / max(len(split.tokens), 1)

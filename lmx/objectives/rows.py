@@ -310,6 +310,8 @@ def protocol(cfg: Config, data: Any) -> list[str]:
   words = [f'documents read {read}, {cfg.pooling} pooling']
   if cfg.pooled_length:
     words.append(f'windows from {cfg.pooled_length} tokens before the end on pooled')
+  if data.train_documents:
+    words.append(f'at most {data.train_documents:,} documents trained on')
   if data.fraction < 1:
     words.append(f'only {data.fraction:.0%} of the documents')
   return words

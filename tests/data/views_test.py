@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -68,9 +70,34 @@ def test_a_part_is_the_same_part_always():
     pipeline.Config(fraction=0.0)
 
 
+def test_few_documents_to_train_on_leave_the_rest_whole():
+  made = corpus()
+  texts = lambda made: [tuple(words(made, 'train')[b:e]) for b, e in itertools.pairwise(made.splits['train'].offsets)]
+  seven, twenty = (views.view(made, train_documents=n) for n in (7, 20))
+  assert [len(texts(made)) for made in (seven, twenty)] == [7, 20]
+  assert set(texts(seven)) < set(texts(twenty)) < set(texts(made))
+  places = [texts(made).index(text) for text in texts(seven)]
+  assert places == sorted(places)  # in the order of the data
+  np.testing.assert_array_equal(seven.splits['train'].labels, np.asarray(LABELS['train'])[places])
+  for split in ('valid', 'test'):
+    np.testing.assert_array_equal(seven.splits[split].tokens, made.splits[split].tokens)
+  assert texts(views.view(made, train_documents=10**6)) == texts(made)
+  both = views.view(made, train_documents=20, fraction=0.2)
+  assert texts(both) == [text for text in texts(views.view(made, fraction=0.2)) if text in texts(twenty)]
+  cfg = pipeline.Config(train_documents=7)
+  assert pipeline.kept(cfg, 'train', len(texts(made))).tolist() == places
+  assert pipeline.kept(cfg, 'test', 9).tolist() == list(range(9)) and not len(pipeline.kept(cfg, 'train', 0))
+  with pytest.raises(InputError, match='data.train_documents is -1'):
+    pipeline.Config(train_documents=-1)
+  with pytest.raises(InputError, match='needs sentences'):
+    pipeline.Config(batching='pairs', train_documents=7, length=32)
+
+
 def test_the_section_reaches_the_view(monkeypatch):
   monkeypatch.setattr(corpora, 'load', lambda **_: corpus())
-  cfg = pipeline.Config(reverse=True, train_splits=('test',), fraction=0.5)
-  assert pipeline.load(cfg).hash == views.view(corpus(), reverse=True, train_splits=('test',), fraction=0.5).hash
+  view = {'reverse': True, 'train_splits': ('test',), 'train_documents': 9, 'fraction': 0.5}
+  cfg = pipeline.Config(**view)
+  assert pipeline.load(cfg).hash == views.view(corpus(), **view).hash
+  assert pipeline.load(cfg).hash != views.view(corpus(), **view | {'train_documents': 8}).hash
   with pytest.raises(InputError, match='"pairs" needs sentences'):
     pipeline.Config(batching='pairs', reverse=True, length=32)
