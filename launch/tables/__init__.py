@@ -157,14 +157,16 @@ def chosen(table: Table, text: str) -> list[Row]:
 def render(
   name: str, table: Table, found: list[collected.Found], plan: plans.Plan, folder: pathlib.Path
 ) -> None:
-  """Writes NAME.md, NAME.html and NAME.png into `folder`, and prints the table."""
+  """Writes NAME.md, NAME.html and, where there is something to draw, NAME.png into `folder`; prints the table."""
   folder.mkdir(parents=True, exist_ok=True)
   text = rendered.markdown(name, table, found, plan)
   (folder / f'{name}.md').write_text(text)
   (folder / f'{name}.html').write_text(rendered.page(name, table, found, plan))
-  rendered.draw(folder / f'{name}.png', table, found)
+  drawn = rendered.pictured(table, found)
+  if drawn:
+    rendered.draw(folder / f'{name}.png', table, found)
   print(text.partition('\n## ')[0].rstrip())
-  print(f'\n{folder / name}.md, .html, .png')
+  print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
 
 
 def _list(names: list[str], plan: plans.Plan) -> int:

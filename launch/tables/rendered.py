@@ -15,6 +15,8 @@ from launch.tables import plan as plans
 
 HEADER = ('Row', 'Data', 'Figure', 'Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Measured on',
           'Time')  # fmt: skip
+_COMPARED = ('Published', 'Difference', 'In spreads', 'Within the band')
+_NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Time')
 
 
 class Line(NamedTuple):
@@ -105,11 +107,28 @@ def duration(seconds: float) -> str:
   return f'{seconds / 60:.0f} min' if seconds < 5400 else f'{seconds / 3600:.1f} h'
 
 
+def columns(found: Sequence[collected.Found]) -> list[int]:
+  """The columns of HEADER that a table has: where nothing is published, none that compare."""
+  printed = _printed(found)
+  return [i for i, name in enumerate(HEADER) if printed or name not in _COMPARED]
+
+
+def _printed(found: Sequence[collected.Found]) -> bool:
+  return any(one.row.id in plans.published() for one in found)
+
+
+def pictured(table: Table, found: Sequence[collected.Found]) -> bool:
+  """Whether there is something to draw: curves, or figures to compare with."""
+  return bool(table.curves) or _printed(found)
+
+
 def markdown(name: str, table: Table, found: Sequence[collected.Found], plan: plans.Plan) -> str:
   """The table with its protocol in Markdown."""
   text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
-  text += ['| ' + ' | '.join(HEADER) + ' |', '|---|---|---|' + '---:|' * 5 + '---|---:|']
-  text += ['| ' + ' | '.join(cell.replace('|', '\\|') for cell in line.cells) + ' |' for line in lines(found)]
+  shown = columns(found)
+  text += ['| ' + ' | '.join(HEADER[i] for i in shown) + ' |']
+  text += ['|' + ''.join('---:|' if HEADER[i] in _NUMBERS else '---|' for i in shown)]
+  text += ['| ' + ' | '.join(line.cells[i].replace('|', '\\|') for i in shown) + ' |' for line in lines(found)]
   text += ['', *(f'- {note}' for note in notes(found)), '']
   text += ['## How each is measured', '', f'`python -m launch.tables {name} --runs=DIR` runs what is missing.', '']
   for run in runs_of(table, found):
@@ -132,8 +151,9 @@ def notes(found: Sequence[collected.Found]) -> list[str]:
       place = f'{printed.paper}, table {printed.table}' if printed.table else printed.paper
       sources[f'{place} ({checked}; {printed.source})'] = None
   texts += [f'Published: {source}.' for source in sources]
-  texts.append('Difference: ours less the published figure. Band: twice the published spread where one is known (the '
-               'standard deviation over runs), else a width of ours for figures of its kind.')  # fmt: skip
+  if sources:
+    texts.append('Difference: ours less the published figure. Band: twice the published spread where one is known (the '
+                 'standard deviation over runs), else a width of ours for figures of its kind.')  # fmt: skip
   return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in found for p in one.problems)]
 
 
@@ -172,10 +192,11 @@ pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
 def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.Plan) -> str:
   """The same as a page of HTML, with the picture of it."""
   e = html.escape
-  head = ''.join(f'<th{" class=n" if 3 <= i <= 7 or i == 9 else ""}>{e(text)}</th>' for i, text in enumerate(HEADER))
+  shown = columns(found)
+  head = ''.join(f'<th{" class=n" if HEADER[i] in _NUMBERS else ""}>{e(HEADER[i])}</th>' for i in shown)
   rows = []
   for line in lines(found):
-    cells = ''.join(f'<td class="{_class(i, text)}">{e(text)}</td>' for i, text in enumerate(line.cells))
+    cells = ''.join(f'<td class="{_class(HEADER[i], line.cells[i])}">{e(line.cells[i])}</td>' for i in shown)
     rows.append(f'<tr class="{"" if line.found.figures else "absent"}" title="{e(line.found.row.id)}">{cells}</tr>')
   runs = ''.join(
     f'<details><summary><b>{e(run.name)}</b> ({e(about(run, plan))})</summary><pre>'
@@ -185,17 +206,20 @@ def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.
                  for k in data_of(table, found))  # fmt: skip
   data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(found))
+  remarks = remarks and f'<ul>{remarks}</ul>\n'
+  about_it = 'Scores by what they cost' if table.curves else 'Difference from the published figures'
+  image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if pictured(table, found) else ''
   return (
     f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
     f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n<table><thead><tr>{head}</tr></thead>\n'
-    f'<tbody>{chr(10).join(rows)}</tbody></table>\n<ul>{remarks}</ul>\n<p><img src="{e(name)}.png" '
-    f'alt="Difference from the published figures"></p>\n<h2>How each is measured</h2>\n{runs}\n{data}</html>\n'
+    f'<tbody>{chr(10).join(rows)}</tbody></table>\n{remarks}{image}'
+    f'<h2>How each is measured</h2>\n{runs}\n{data}</html>\n'
   )
 
 
-def _class(column: int, text: str) -> str:
-  verdict = text.partition(' ')[0] if column == 7 and text else ''
-  return ' '.join(filter(None, ['n' if 3 <= column <= 7 or column == 9 else '', verdict]))
+def _class(column: str, text: str) -> str:
+  verdict = text.partition(' ')[0] if column == 'Within the band' else ''
+  return ' '.join(filter(None, ['n' if column in _NUMBERS else '', verdict]))
 
 
 def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> None:

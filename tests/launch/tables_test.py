@@ -135,7 +135,17 @@ def test_what_began_from_another_run_is_not_taken_for_what_began_from_nothing(tm
     file.write_text(json.dumps(config))
   words = ['lineage', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=gpt/?/trec']
   assert tables.main(words) == 0
-  assert [line.split(' | ')[4] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']
+  assert [line.split(' | ')[3] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']
+
+
+def test_a_table_of_which_nothing_is_published_compares_nothing(tmp_path):
+  assert tables.main(['quickstart', f'--runs={tmp_path}', '--rows=*gpt2*', '--collect']) == 0
+  text, page = ((tmp_path / f'tables/quickstart.{end}').read_text() for end in ('md', 'html'))
+  for word in ('Published', 'Difference', 'In spreads', 'band'):
+    assert word not in text and word not in page
+  assert '<ul>' not in page and '.png' not in page and not (tmp_path / 'tables/quickstart.png').exists()
+  assert '| Row | Data | Figure | Ours | Measured on | Time |\n|---|---|---|---:|---|---:|' in text
+  assert len(rows_of(tmp_path, 'quickstart')[0].split(' | ')) == 6
 
 
 def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
@@ -374,5 +384,5 @@ def test_a_row_for_real(tmp_path, monkeypatch, root):
   words = ['quickstart', f'--runs={tmp_path}', '--rows=word2vec', *small]
   assert tables.main(words) == 0
   cells = rows_of(tmp_path, 'quickstart')[0].split(' | ')
-  assert cells[3] == 'none' and cells[4].endswith('(1 seed)') and float(cells[4].split()[0]) > 0 and 'cpu' in cells[8]
+  assert cells[3].endswith('(1 seed)') and float(cells[3].split()[0]) > 0 and 'cpu' in cells[4]
   assert tables.main(['quickstart', f'--runs={tmp_path}', '--collect', '--rows=word2vec']) == 2
