@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lmx import checksum
@@ -46,4 +47,11 @@ def test_sees_changes_and_not_the_sharding():
   assert len(set(checksum.checksums(changed))) == len(changed)
   mesh = jax.make_mesh((2, 4), ('a', 'b'))
   placed = [jax.device_put(x, NamedSharding(mesh, PartitionSpec(*s))) for s in ((), ('a',), ('a', 'b'), (None, 'b'))]
-  assert set(checksum.checksums(placed)) == set(checksum.checksums([x]))
+  assert set(checksum.checksums(placed)) == set(checksum.checksums([x])) == {int(checksum._checksum(y)) for y in placed}
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'int8', 'int4', 'bool', 'uint16', 'int32', 'complex64'])
+def test_xla_and_numpy_agree(dtype):
+  """What was saved on an accelerator is read on a host, also where it is longer than NumPy's chunks."""
+  x = jnp.asarray(4 * np.random.default_rng(1).normal(size=(3, 50_001))).astype(dtype)
+  assert checksum.checksums([x, np.asarray(x)]) == [int(checksum._checksum(x))] * 2
