@@ -204,7 +204,7 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
   base: dict[str, Any] = {
     'objective': {'name': 'classify', 'metric': 'accuracy'},
     'data': {**_rows(size, options), 'batch_size': 32, 'length': 64},
-    'train': {'init_parts': ('model',)},
+    'train': {'epochs': size.epochs, 'init_parts': ('model',)},
   }
   if system in ('word2vec', 'elmo', 'ulmfit'):
     base['data']['batching'] = {'name': 'documents', 'buckets': (16, 32, 48)}
@@ -238,26 +238,24 @@ def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
         'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 10 * lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,
         'schedule': 'slanted_triangular', 'unfreeze_every': 0.5,
       },
-      'train': {'epochs': size.epochs},
     }  # fmt: skip
   task: dict[str, Any] = {
     'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
     'optim': {'optimizer': 'adam', 'lr': 5 * lr, 'clip_norm': 5.0},
-    'train': {'epochs': size.epochs},
   }
   lstm = {'name': 'bilstm', 'N': 1, 'D': size.cells, 'dropout': 0.2, 'char_filters': ()}
   if system == 'word2vec':
     return task | {
       'model': {**lstm, 'variant': 'base', 'E': size.vectors},
       'data': _WORDS['word2vec'],
-      'train': {'epochs': size.epochs, 'init_parts': ('model/embed=model/embed',)},
+      'train': {'init_parts': ('model/embed=model/embed',)},
     }
   bilm = {f'bilm_{name}': value for name, value in size.elmo.items()}
   model = {**lstm, 'variant': 'elmo_mini', 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm}
   return task | {
     'model': {**model, 'dropout_bilm': 0.0},
     'data': _WORDS['elmo'],
-    'train': {'epochs': size.epochs, 'init_parts': ('model=model/bilm',)},
+    'train': {'init_parts': ('model=model/bilm',)},
   }
 
 
