@@ -396,6 +396,7 @@ def test_overfits_one_batch(name):
   cfg = config(name)
   batch, optimizer = batch_of(cfg), optax.adam(3e-3)
   params = all_params(name)
+  updates = 600 if name == 'ntm' else 250  # it has left its plateau after some 250 to 400
 
   @jax.jit
   def train(params):
@@ -405,10 +406,10 @@ def test_overfits_one_batch(name):
       updates, moments = optimizer.update(gradients, moments)
       return (optax.apply_updates(params, updates), moments), value
 
-    return jax.lax.scan(step, (params, optimizer.init(params)), None, length=600)[1]
+    return jax.lax.scan(step, (params, optimizer.init(params)), None, length=updates)[1]
 
   losses = np.asarray(train(params))
-  assert losses[-1] < 0.2 * losses[0]  # the machine with a memory has left its plateau after some 250 to 400
+  assert losses[-1] < 0.2 * losses[0]
 
 
 @every_model
@@ -472,8 +473,8 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
   rows = model.rows(cfg, batch)
   read = {k: Rows(jax.tree.map(lambda ids, table=flat[k]: table[ids], ids)) for k, ids in rows.items()}
   loss = lambda flat: loss_of(name, cfg, {'model': unflatten_dict(flat, sep='/'), 'objective': {}}, batch)
-  np.testing.assert_allclose(loss({**flat, **read}), loss(flat), rtol=1e-6)
-  gradients = jax.grad(loss)(flat)
+  value, gradients = jax.jit(jax.value_and_grad(loss))(flat)
+  np.testing.assert_allclose(jax.jit(loss)({**flat, **read}), value, rtol=1e-6)
   for table, ids in rows.items():
     touched = np.unique(np.concatenate([np.ravel(i) for i in jax.tree.leaves(ids)]))
     others = np.setdiff1d(np.arange(cfg.V), touched)
