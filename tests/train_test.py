@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import types
 
@@ -129,7 +130,7 @@ def test_eight_devices_train_to_the_parameters_of_one(tmp_path):
   for mode in ('jit', 'pmap'):
     assert run(tmp_path / mode, *more, 'parallel.data=8', f'parallel.mode={mode}') == 0
     eight = last_params(tmp_path / mode)[0]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=mode), one, eight)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5, err_msg=mode), eight, one)
 
 
 def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
