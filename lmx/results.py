@@ -46,7 +46,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
     **({} if run.optim.asgd == 'off' else {'trigger_step': session.progress.trigger}),
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)
-  found = evaluate.figures(run, corpus, split, session.evaluate(split, final=True)) | {'step': session.done} | about
+  found = evaluate.figures(run, corpus, split, session.evaluate(final=True)) | {'step': session.done} | about
   found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
   found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
   translations = _translated(run, corpus, found, session.measured(), session.engine)

@@ -90,11 +90,12 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   workdir = epath.Path(workdir)
   corpus = load_corpus(run)
   config, run = config_lib.with_corpus(config, corpus)
-  open_workdir(workdir, config, corpus)
+  check_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
+  open_workdir(workdir, config, corpus)
   with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
     session.restore(checkpoints, 'last')
-    notes = list(session.batches.notes)
+    notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes]
     if run.train.init_from and not session.done:
       notes.append(session.begin_from(run.train.init_from))
     with log.Logger(
@@ -120,28 +121,36 @@ def load_corpus(run: config_lib.Run):
   return corpus if jax.process_index() == 0 else pipeline.load(run.data)
 
 
-def open_workdir(workdir, config, corpus) -> None:
-  """Writes the resolved config and the data manifest, or checks that those there are the same."""
+def check_workdir(workdir, config, corpus) -> None:
+  """Checks that a run that stands there has this config and data; InputError if not, or if it is damaged."""
   saved = workdir / 'config.json'
   try:
-    workdir.mkdir(parents=True, exist_ok=True)
-    if saved.exists():
-      # Resolved, so that a run goes on under a later lmx whose configs have more fields.
-      config_lib.check_same(config_lib.resolve(json.loads(saved.read_text())), config, workdir)
-      manifest = json.loads((workdir / 'data.json').read_text())
-      if manifest['hash'] != corpus.hash:
-        raise InputError(f'{workdir} was trained on other data (hash {manifest["hash"]}, now {corpus.hash})')
-    elif jax.process_index() == 0:
+    if not saved.exists():
+      return
+    # Resolved, so that a run goes on under a later lmx whose configs have more fields.
+    config_lib.check_same(config_lib.resolve(json.loads(saved.read_text())), config, workdir)
+    manifest = json.loads((workdir / 'data.json').read_text())
+  except OSError as error:
+    raise InputError(f'cannot use work directory {workdir}: {error}') from None
+  except json.JSONDecodeError as error:
+    raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
+  if manifest['hash'] != corpus.hash:
+    raise InputError(f'{workdir} was trained on other data (hash {manifest["hash"]}, now {corpus.hash})')
+
+
+def open_workdir(workdir, config, corpus) -> None:
+  """Writes the resolved config, the data manifest and the tokenizer, if they are not there."""
+  try:
+    if jax.process_index() == 0 and not (workdir / 'config.json').exists():
+      workdir.mkdir(parents=True, exist_ok=True)
       manifest = {'hash': corpus.hash, **corpus.manifest}
       (workdir / 'data.json').write_text(json.dumps(manifest, indent=1, sort_keys=True) + '\n')
       mirror.written(workdir / 'tokenizer', corpus.tokenizer.save)
       # Last and whole: a directory with a config is one that can be resumed.
       (workdir / 'config.json.part').write_text(json.dumps(config.to_dict(), indent=1) + '\n')
-      (workdir / 'config.json.part').rename(saved)
+      (workdir / 'config.json.part').rename(workdir / 'config.json')
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None
-  except json.JSONDecodeError as error:
-    raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
   parallel.barrier('workdir')
 
 
@@ -183,6 +192,11 @@ class Session:
     self.microbatches = run.optim.accumulate * self._groups()
     for rows in self.batches.row_counts():
       engine.check_batch(rows, self.microbatches)
+    # Made before the first update: a split that there is not, or that is too small, would else end the run at its end.
+    self.validation = pipeline.batches(run.data, corpus, 'valid', evaluate.SEED, train=False)
+    self.measurement = pipeline.batches(
+      evaluate.final_data(run), corpus, run.evaluation.split, evaluate.SEED, train=False
+    )
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
@@ -261,12 +275,11 @@ class Session:
     """The parameters that evaluation and generation use: the running average where there is one."""
     return averaging.value(self.state.ema, self.state.params)
 
-  def evaluate(self, split: str, *, final: bool = False) -> evaluate.Totals:
-    """Sums over the whole of `split`; `final`: with the rows of the measurement at the end."""
-    data = evaluate.final_data(self.run) if final else self.run.data
-    batches = pipeline.batches(data, self.corpus, split, evaluate.SEED, train=False)
+  def evaluate(self, *, final: bool = False) -> evaluate.Totals:
+    """Sums over the validation split, or, `final`, over what the results are measured on."""
+    batches, title = (self.measurement, self.run.evaluation.split) if final else (self.validation, 'valid')
     rows = self.rows_state(self.run.measured, batches.batch_size)
-    return evaluate.measure(self.eval_step, self.measured(), rows, batches, self.engine, title=split)
+    return evaluate.measure(self.eval_step, self.measured(), rows, batches, self.engine, title=title)
 
   def host_params(self):
     """The parameters to measure and to generate with, whole, on this process's first device."""
@@ -316,7 +329,7 @@ class Session:
   def _validate(self, logger: log.Logger) -> float:
     """Measures the validation split; returns the loss."""
     self._check()
-    totals = self.evaluate('valid')
+    totals = self.evaluate()
     loss = evaluate.loss(self.run, totals)
     report = evaluate.report(self.run, self.corpus.splits['valid'].counts, totals)
     if self.run.optim.asgd != 'off':

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lmx import config, decode, pictures, translate
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError
 from lmx.metrics import translation as metrics
 from lmx.types import Params
 
@@ -31,8 +31,7 @@ def texts(run: config.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str
   """
   if not corpus.manifest.get('sides'):
     raise InputError(f'data set {run.data.dataset} has no pairs of a source and its translation')
-  if split not in corpus.splits:
-    raise InputError(f'the data set has no split "{split}"{nearest(split, corpus.splits)}')
+  corpus.split(split)
   examples = sources.open_splits(corpora.Spec(**run.data.spec()).data_set(), run.data.cache_dir)
   names = run.data.train_splits if split == 'train' else (split,)
   documents = [text for name in names for _, text, _ in examples[name]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import types
 
 import filelock
@@ -13,6 +14,7 @@ import pytest
 
 from lmx import checkpoint, config, log, train
 from lmx.cli import main as cli
+from lmx.data import pipeline
 from lmx.errors import InputError, NonFiniteLoss
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
@@ -131,6 +133,34 @@ def test_eight_devices_train_to_the_parameters_of_one(tmp_path):
     assert run(tmp_path / mode, *more, 'parallel.data=8', f'parallel.mode={mode}') == 0
     eight = last_params(tmp_path / mode)[0]
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5, err_msg=mode), eight, one)
+
+
+@pytest.mark.parametrize(
+  ('files', 'override', 'message'),
+  [
+    (['train', 'valid'], 'evaluation.split=test', r'no split "test"; .*; name files so, or set evaluation.split=valid'),
+    (['train'], 'data.split_fraction=0', 'no split "valid"'),
+    (['train', 'valid', 'test'], 'data.length=4000', 'fewer|too few|tokens'),
+  ],
+)
+def test_what_cannot_be_measured_ends_a_run_before_it_begins(tmp_path, files, override, message):
+  (tmp_path / 'text').mkdir()
+  for name in files:
+    (tmp_path / 'text' / f'{name}.txt').write_text('the cat sat on the mat\n\n' * (2000 if name == 'train' else 20))
+  own = ('data.dataset=text_files', f'data.manual_dir={tmp_path / "text"}')
+  with pytest.raises(InputError, match=message):
+    run(tmp_path / 'run', *own, override)
+  assert not (tmp_path / 'run').exists()
+
+
+def test_what_is_held_out_is_said(tmp_path, capsys):
+  text = tmp_path / 'train.txt'
+  text.write_text(''.join(f'the cat number {i} sat on the mat\n\n' for i in range(400)))
+  own = ['data.dataset=text_files', f'data.manual_dir={text}']
+  assert run(tmp_path / 'run', *own) == 0
+  said = re.search(r'held out .*, documents: (\d+) for "valid", (\d+) for "test"', capsys.readouterr().err)
+  corpus = pipeline.load(config.to_run(config.load(BASE, own)).data)
+  assert [int(count) for count in said.groups()] == [len(corpus.split(s).offsets) - 1 for s in ('valid', 'test')]
 
 
 def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):

@@ -101,7 +101,8 @@ class Corpus:
   def split(self, name: str) -> Split:
     """The split `name`; InputError with the nearest name if there is none."""
     if name not in self.splits:
-      raise InputError(f'the data set has no split "{name}"{nearest(name, self.splits)}')
+      other = '; name files so, or set evaluation.split=valid' if name == 'test' else ''
+      raise InputError(f'the data set has no split "{name}"{nearest(name, self.splits)}{other}')
     return self.splits[name]
 
 
@@ -123,7 +124,7 @@ class Spec:
       tools count Penn Treebank.
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
-    split_fraction: text_files: share held out for validation, and for test, where no file is.
+    split_fraction: share of the user's training files held out, see `lmx.data.builders.files.held_out`.
     marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.MARKS`.
     special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.

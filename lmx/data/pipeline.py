@@ -37,7 +37,8 @@ class Config:
     cache_dir: where tokenised data is kept; '' is what LMX_CACHE says, or the user's cache directory.
     check_sizes: refuse files whose checksum, or splits whose size, is not the published one.
     documents: what a document is in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
-    split_fraction: share of the user's text held out for validation, and for test, where no file is named for them.
+    split_fraction: share of the user's training data held out for validation where no file is named for it, and
+      then for testing too where none is.
     source: language to translate from, in data sets of translations; '' is the data set's own choice.
     target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
     texts: columns of the text, or of the two texts, of data set table_files.
@@ -158,6 +159,16 @@ def load(cfg: Config) -> Corpus:
   )  # fmt: skip
 
 
+def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
+  """A line for a run to show where splits were cut from the user's training files, else none."""
+  if cfg.dataset not in sources.OWN:
+    return ()
+  source = corpora.Spec(**cfg.spec()).data_set()
+  rows = lambda split: corpus.split(split).counts['documents'] // source.documents_together
+  parts = [f'{rows(split):,} for "{split}"' for split in source.held_out()]
+  return (f'held out of the training data (data.split_fraction), documents: {", ".join(parts)}',) if parts else ()
+
+
 def kept(cfg: Config, split: str, count: int) -> np.ndarray:
   """Places of the documents (pairs) of a split of so many that `load` keeps, in order."""
   return np.flatnonzero(views.kept(count, cfg.fraction, cfg.train_documents if split == 'train' else 0))
@@ -194,8 +205,7 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
   Raises:
     InputError: there is no such split, it is too small for one batch, or its data does not suit cfg.batching.
   """
-  if split not in corpus.splits:
-    raise InputError(f'the data set has no split "{split}"{nearest(split, corpus.splits)}')
+  corpus.split(split)
   if seed < 0:
     raise InputError(f'the seed is {seed}; it must not be negative')
   module = batching.get(cfg.batching.name)

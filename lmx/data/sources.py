@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lmx.data import cache
@@ -34,6 +34,7 @@ _BATCH = 256  # records asked of ArrayRecord at once
 _LM1B_VALID = 0.02  # 1B words: share of the held-out part that is used for validation, the rest is test
 
 
+OWN = ('text_files', 'parallel_files', 'table_files')  # data sets of the user's files, put into splits by their names
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
 
 
@@ -109,9 +110,8 @@ class Source:
       prose = importlib.import_module('lmx.data.builders.embedded.prose')
       return identity | prose.fingerprint()
     if self.name == 'text_files':
-      found = files.find_texts(self.manual_dir)
-      identity |= {'documents': self._documents, 'split_fraction': self.split_fraction}
-      return identity | {'files': {split: [_digest(p) for p in paths] for split, paths in sorted(found.items())}}
+      digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
+      return identity | {'documents': self._documents, 'held_out': self._held_out_shares(), 'files': digests}
     if (self.rules.table or self.rules.spans) and not self.name.startswith('embedded'):
       return identity | self._own_identity()
     if self.name == 'lm1b':
@@ -128,6 +128,19 @@ class Source:
       inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(found_parts.items())]
     return identity | {'files': inputs}
 
+  def held_out(self) -> list[str]:
+    """Splits that are cut from the user's training files, having none of their own; see `files.held_out`."""
+    return files.held_out(self._own_files(), self.split_fraction) if self.name in OWN else []
+
+  def _held_out_shares(self) -> dict[str, float]:
+    return dict.fromkeys(self.held_out(), self.split_fraction)
+
+  def _own_files(self) -> Mapping[str, Any]:
+    """Split -> the user's files, of the data sets that are nothing else."""
+    if self.name == 'parallel_files':
+      return parallel.find_own(self.manual_dir, self.sides or ('', ''))
+    return (tables.find_own if self.name == 'table_files' else files.find_texts)(self.manual_dir)
+
   def by_tfds(self) -> bool:
     """Is it a data set of pairs that TFDS prepares, rather than read from the user's text files?"""
     return self.name in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
@@ -139,10 +152,9 @@ class Source:
       files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(found.items())}
       return {'check_sizes': self.check_sizes, 'files': files_of}
     if self.name == 'table_files':
-      found = tables.find_own(self.manual_dir)
-      digests = {split: [_digest(p) for p in paths] for split, paths in sorted(found.items())}
+      digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
-      return identity | {'split_fraction': self.split_fraction, 'files': digests}
+      return identity | {'held_out': self._held_out_shares(), 'files': digests}
     paths = tables.find(self.name, self._directory())
     digest = lambda path: _listing(path) if os.path.isdir(path) else _digest(path)
     return {'check_sizes': self.check_sizes, 'files': {split: digest(path) for split, path in sorted(paths.items())}}
@@ -162,7 +174,7 @@ class Source:
     if self.name.startswith('embedded'):
       return identity
     if self.name == 'parallel_files':
-      found, identity['split_fraction'] = parallel.find_own(self.manual_dir, sides), self.split_fraction
+      found, identity['held_out'] = self._own_files(), self._held_out_shares()
     else:
       identity['check_sizes'] = self.check_sizes
       if not self.manual_dir:
@@ -274,7 +286,7 @@ def _prepare(source: Source, directory: str, root: str) -> None:
   import tensorflow_datasets as tfds  # seconds to import, and needless when the data is ready
 
   config = tfds.download.DownloadConfig()
-  if source.manual_dir and source.name not in ('text_files', 'parallel_files', 'table_files'):
+  if source.manual_dir and source.name not in OWN:
     config.manual_dir = os.path.abspath(source.manual_dir)
   try:
     with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints what it is going to do

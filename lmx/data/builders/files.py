@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from lmx.errors import InputError
 
@@ -142,6 +142,15 @@ def split_of(path: str) -> str:
   """The split that a file's name says; 'train' when it says none."""
   name = os.path.basename(path).lower()
   return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
+
+
+def held_out(named: Collection[str], fraction: float) -> list[str]:
+  """Splits to cut from the user's training files; `named` are those that files are named for.
+
+  With files for validation and none for testing nothing is cut: the run then measures the validation split.
+  """
+  missing = [split for split in ('valid', 'test') if split not in named]
+  return missing if fraction and missing != ['test'] else []
 
 
 def hashed_split(text: str, missing: list[str], fraction: float) -> str:

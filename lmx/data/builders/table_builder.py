@@ -23,7 +23,7 @@ class TableConfig(base.TextConfig):
     texts: table_files: columns of the texts.
     label: table_files: column of the label.
     scores: table_files: whether labels are numbers on a scale.
-    split_fraction: table_files: share of the training rows to hold out for each part that no file is named for.
+    split_fraction: table_files: share of the training rows to hold out for each of `files.held_out`.
   """
 
   table: str = ''
@@ -100,10 +100,10 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
 
 
 class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """The user's own tables; parts without a file are cut from the training rows, chosen by a hash of their texts."""
+  """The user's own tables; `files.held_out` are cut from the training rows, chosen by a hash of their texts."""
 
   def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
-    missing = [part for part in ('valid', 'test') if part not in paths]
+    missing = files.held_out(paths, self.builder_config.split_fraction)
     source = 'train' if split in missing else split
     for path in paths[source]:
       for name, texts, label in tables.read(self.table, path, source):
@@ -117,5 +117,5 @@ class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
-    cut = [part for part in ('valid', 'test') if part not in paths and self.builder_config.split_fraction]
+    cut = files.held_out(paths, self.builder_config.split_fraction)
     return {split: self._generate_examples(split, paths) for split in [*paths, *cut]}

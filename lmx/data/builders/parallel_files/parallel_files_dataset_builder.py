@@ -21,9 +21,7 @@ class Builder(pairs.PairBuilder):
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths, fraction = self._paths(dl_manager), self.builder_config.split_fraction
-    self._missing = [split for split in ('valid', 'test') if split not in paths]
-    if self._missing == ['test'] or not fraction:
-      self._missing = []
+    self._missing = files.held_out(paths, fraction)
     self._parts = self._counted(paths['train']) if self._missing else {}
     return {split: self._generate_examples(split, paths) for split in (*paths, *self._missing)}
 

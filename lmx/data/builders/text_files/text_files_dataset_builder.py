@@ -21,7 +21,7 @@ class TextFilesConfig(base.TextConfig):
   Attributes:
     pattern: directory, file, glob, or several with commas between; '': TFDS's manual_dir.
     documents: what a document of a .txt file is: 'blank_line' (text between empty lines), 'file' or 'line'.
-    split_fraction: share of the training text to hold out for each part that no file is named for.
+    split_fraction: share of the training text to hold out for each of `files.held_out`.
   """
 
   pattern: str = ''
@@ -38,8 +38,7 @@ class Builder(base.TextBuilder):
     pattern = self.builder_config.pattern or os.fspath(dl_manager.manual_dir)
     splits = files.find_texts(pattern)
     generators = {split: self._examples(self._read(paths)) for split, paths in splits.items()}
-    missing = [split for split in ('valid', 'test') if split not in splits]
-    if missing != ['test'] and missing and self.builder_config.split_fraction > 0:
+    if missing := files.held_out(splits, self.builder_config.split_fraction):
       generators |= {split: self._examples(part) for split, part in self._hold_out(splits['train'], missing).items()}
     return generators
 
