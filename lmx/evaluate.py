@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -141,7 +140,7 @@ def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
   batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
   data = corpus.splits[split]
   places = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
-  numbered: Any = types.SimpleNamespace(splits={split: places}, tokenizer=_Places(len(data.tokens)))
+  numbered = dataclasses.replace(corpus, splits={split: places}, tokenizer=_Places(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, SEED, train=False)
   scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.measured, *args)[::2])
   found = np.full(len(data.tokens), np.nan)
