@@ -4,7 +4,7 @@ Of the training step three things can be timed: a model at given sizes (MODEL[:v
 preset of these, and a run with its own data, devices and optimizer (--config). --attention times factorized and dense
 attention by themselves at several lengths (lmx/cli/lengths.py), --evaluation how a model with a memory is measured
 (lmx/cli/sliding.py). With --peer the step of transformers or torch.nn runs in
-another interpreter (lmx/cli/peer.py), in rounds that alternate, so that both meet the same state of the machine.
+another interpreter (lmx/cli/compared.py), in rounds that alternate, so that both meet the same state of the machine.
 
 The step is the whole update: forward, backward, clipping, optimizer. Utilisation (MFU) counts three times the
 operations of the forward pass, without what is computed twice (Chowdhery et al. 2022, PaLM, appendix B).
@@ -13,27 +13,17 @@ operations of the forward pass, without what is computed twice (Chowdhery et al.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from lmx.cli import describe, lengths, sliding
+from lmx.cli import compared, describe, lengths, sliding
 from lmx.errors import InputError, nearest
-
-_DROPOUT = {  # the fields that peer's one rate stands for
-  'gpt': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
-  'gpt2': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
-  'bert': ('dropout_hidden', 'dropout_attention'),
-  'rnn_lm': ('dropout',),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,19 +59,26 @@ PRESETS = {
 }
 
 
+class Step(NamedTuple):
+  """A step that was timed: its seconds, without compiling, and the rows and tokens a row of its batch."""
+
+  seconds: float
+  batch: int
+  length: int
+
+
 @dataclasses.dataclass
 class Subject:
-  """A compiled training step.
+  """A training step that is to be timed.
 
   Attributes:
     name: what is timed.
     task: the cost.Task.
-    batch, length: rows and tokens a row, of all devices.
+    batch, length: most rows and most tokens a row, of all devices.
     optimizer, clip: as the peer is told.
     devices: how many.
-    compile_seconds: tracing and compiling.
-    planned_bytes: memory that XLA plans for the step, None if it does not say.
-    steps: runs k steps; returns (seconds of each, seconds waited for data in all).
+    programs: the step compiled for every shape of a batch that came.
+    steps: runs k steps; returns them, and the seconds waited for data in all.
   """
 
   name: str
@@ -91,9 +88,40 @@ class Subject:
   optimizer: str
   clip: float
   devices: int
-  compile_seconds: float
-  planned_bytes: int | None
-  steps: Callable[[int], tuple[list[float], float]]
+  programs: Programs
+  steps: Callable[[int], tuple[list[Step], float]]
+
+
+class Programs:
+  """A jitted step, compiled ahead for each shape of its arguments.
+
+  Attributes:
+    seconds: tracing and compiling of all of them.
+    planned_bytes: most memory that XLA plans for one, None if it does not say or nothing is compiled.
+  """
+
+  def __init__(self, jitted: Any):
+    self._jitted, self._compiled = jitted, dict[Any, Any]()
+    self.seconds = 0.0
+    self.planned_bytes: int | None = None
+
+  def __len__(self) -> int:
+    return len(self._compiled)
+
+  def of(self, *args: Any) -> Any:
+    """The program for arguments of these shapes."""
+    import jax
+
+    from lmx import cost
+
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(args))
+    if shapes not in self._compiled:
+      begin = time.perf_counter()
+      self._compiled[shapes] = self._jitted.lower(*args).compile()
+      self.seconds += time.perf_counter() - begin
+      planned = cost.compiled_memory(self._compiled[shapes])
+      self.planned_bytes = max(filter(None, (self.planned_bytes, planned)), default=None)
+    return self._compiled[shapes]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +183,7 @@ def _subjects(args: argparse.Namespace) -> list[Callable[[], Subject]]:
 
 
 def of_preset(name: str, preset: Preset) -> Subject:
-  """Compiles the step of a preset for the first device, on random tokens."""
+  """The step of a preset for the first device, on random tokens."""
   import jax
 
   from lmx import cost, parallel, sparse_step, state, step
@@ -178,28 +206,24 @@ def of_preset(name: str, preset: Preset) -> Subject:
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
   batch = engine.put_batch(cost.random_batch(task, preset.batch, preset.length))
   key = engine.replicate(jax.random.key(1))
-  begin = time.perf_counter()
-  compiled = engine.compile_train(train_step, held).lower(held, rows, batch, key).compile()
-  seconds = time.perf_counter() - begin
+  programs = Programs(engine.compile_train(train_step, held))
 
-  def steps(k: int) -> tuple[list[float], float]:
+  def steps(k: int) -> tuple[list[Step], float]:
     nonlocal held, rows
-    times = []
+    found = []
+    program = programs.of(held, rows, batch, key)
     for _ in range(k):
       start = time.perf_counter()
-      held, rows, metrics = compiled(held, rows, batch, key)
+      held, rows, metrics = program(held, rows, batch, key)
       jax.block_until_ready(metrics['loss'])
-      times.append(time.perf_counter() - start)
-    return times, 0.0
+      found.append(Step(time.perf_counter() - start, preset.batch, preset.length))
+    return found, 0.0
 
-  return Subject(
-    name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, seconds,
-    cost.compiled_memory(compiled), steps,
-  )  # fmt: skip
+  return Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, programs, steps)
 
 
 def of_config(path: str, overrides: list[str]) -> Subject:
-  """Compiles the step of a run, on its own devices, and feeds it from its own data."""
+  """The step of a run, on its own devices, fed from its own data."""
   import jax
 
   from lmx import config, cost, parallel, train
@@ -212,157 +236,57 @@ def of_config(path: str, overrides: list[str]) -> Subject:
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
   done = 0
-  first = engine.put_batch(batches(0, session.rows))
-  begin = time.perf_counter()
-  compiled = session.train_step.lower(session.state, session.model_state, first, session.train_key).compile()
-  seconds = time.perf_counter() - begin
+  programs = Programs(session.train_step)
 
-  def steps(k: int) -> tuple[list[float], float]:
+  def steps(k: int) -> tuple[list[Step], float]:
     nonlocal done
-    times = []
+    found = []
     with pipeline.prefetch(batches, done, done + k, session.rows, data.prefetch, data.workers) as stream:
       start = time.perf_counter()
       for _, batch in stream:
-        session.state, session.model_state, metrics = compiled(
-          session.state, session.model_state, engine.put_batch(batch), session.train_key
-        )
+        shape = batch['tokens_BT'].shape if 'tokens_BT' in batch else (batches.batch_size, batches.length)
+        args = session.state, session.model_state, engine.put_batch(batch), session.train_key
+        compiled = programs.seconds
+        program = programs.of(*args)
+        start += programs.seconds - compiled
+        session.state, session.model_state, metrics = program(*args)
         jax.block_until_ready(metrics['loss'])
-        times.append(time.perf_counter() - start)
+        found.append(Step(time.perf_counter() - start, *shape))
         start = time.perf_counter()
     done += k
-    return times, stream.wait_seconds
+    return found, stream.wait_seconds
 
   task = cost.Task(session.model, settled.model, session.objective, settled.objective)
   optim = settled.optim
   return Subject(
-    path, task, batches.batch_size, data.length, optim.optimizer, optim.clip_norm, engine.mesh.size, seconds,
-    cost.compiled_memory(compiled), steps,
-  )  # fmt: skip
-
-
-def peer_spec(subject: Subject) -> dict[str, Any]:
-  """What the peer is told to build; InputError if it has no such model or not these dropout rates."""
-  cfg, name = subject.task.cfg, subject.task.model.__name__.rsplit('.', 1)[-1]
-  if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied:
-    return _awd_lstm_spec(subject)
-  if name == 'transformer' and cfg.norm == 'post' and cfg.encoder_layers == cfg.decoder_layers:
-    return _translator_spec(subject, 'marian', cfg.dropout) | {'N': cfg.encoder_layers, 'H': cfg.H, 'F': cfg.F}
-  if name == 'seq2seq' and (cfg.design, cfg.cell, cfg.score, cfg.N) == ('bahdanau', 'gru', 'additive', 2):
-    return _translator_spec(subject, 'rnnsearch', 0.0) | {field: getattr(cfg, field) for field in ('E', 'A', 'maxout')}
-  if name == 'xlnet' or (name == 'transformer_xl' and not cfg.untie and cfg.positions == 'sinusoids'):
-    return _with_memory_spec(subject, name)
-  if name not in _DROPOUT:
-    others = (
-      'awd_lstm (LSTM, tied)', 'transformer (post-norm)', 'seq2seq (rnnsearch with the cell gru)', 'xlnet',
-      'transformer_xl (sinusoids, untie=false)',
-    )  # fmt: skip
-    raise InputError(f'the peer has no model "{name}" like this one; it has {", ".join([*_DROPOUT, *others])}')
-  rates = {getattr(cfg, field) for field in _DROPOUT[name]}
-  optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
-  if len(rates) > 1:
-    raise InputError(f'the peer has one dropout rate, and {name} is given {sorted(rates)}')
-  names = ('V', 'E', 'D', 'N', 'tied') if name == 'rnn_lm' else ('V', 'D', 'N', 'H')
-  return {
-    'kind': cfg.cell if name == 'rnn_lm' else name,
-    **{field: getattr(cfg, field) for field in names},
-    'dropout': rates.pop(),
-    'batch': subject.batch,
-    'length': subject.length,
-    'optimizer': optimizer,
-    'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
-    'threads': _cores(),
-  }
-
-
-def _translator_spec(subject: Subject, kind: str, dropout: float) -> dict[str, Any]:
-  cfg = subject.task.cfg
-  return {
-    'kind': kind, 'V': cfg.V, 'D': cfg.D, 'dropout': dropout, 'batch': subject.batch, 'length': subject.length,
-    'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
-  }  # fmt: skip
-
-
-def _with_memory_spec(subject: Subject, kind: str) -> dict[str, Any]:
-  cfg = subject.task.cfg
-  fields = ('N', 'H', 'F', 'M') + (('cutoffs', 'div_val') if kind == 'transformer_xl' else ('reuse',))
-  return _translator_spec(subject, kind, cfg.dropout) | {field: getattr(cfg, field) for field in fields}
-
-
-def _awd_lstm_spec(subject: Subject) -> dict[str, Any]:
-  cfg = subject.task.cfg
-  rates = ('input', 'hidden', 'output', 'embedding', 'weight')
-  return {
-    'kind': 'awd_lstm', **{field: getattr(cfg, field) for field in ('V', 'E', 'D', 'N', 'alpha', 'beta')},
-    'dropout': {rate: getattr(cfg, f'dropout_{rate}') for rate in rates}, 'batch': subject.batch,
-    'length': subject.length, 'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
-  }  # fmt: skip
-
-
-def _cores() -> int:
-  return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-
-
-class Peer:
-  """The other interpreter; a context manager."""
-
-  def __init__(self, python: str):
-    program = pathlib.Path(__file__).with_name('peer.py')
-    try:
-      self._process = subprocess.Popen(
-        [python, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_plain_environment()
-      )
-    except OSError as error:
-      raise InputError(f'cannot run the peer {python}: {error}') from None
-    self._input: Any = self._process.stdin
-    self._output: Any = self._process.stdout
-
-  def __enter__(self) -> Peer:
-    return self
-
-  def __exit__(self, *_: Any) -> None:
-    with contextlib.suppress(BrokenPipeError):  # it may have ended already
-      self._input.close()
-    self._process.wait(timeout=60)
-
-  def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-    """Sends a request and returns the answer; InputError with what the peer says is wrong."""
-    try:
-      self._input.write(json.dumps(request) + '\n')
-      self._input.flush()
-      line = self._output.readline()
-    except BrokenPipeError:
-      line = ''
-    if not line:
-      raise InputError('the peer ended before it answered; what it printed stands above')
-    answer = json.loads(line)
-    if 'error' in answer:
-      raise InputError(f'the peer cannot do this: {answer["error"]}')
-    return answer
-
-
-def _plain_environment() -> dict[str, str]:
-  """The environment without this interpreter's module path, which is not the peer's."""
-  return {k: v for k, v in os.environ.items() if k not in ('PYTHONPATH', 'PYTHONHOME')}
+    path, task, batches.batch_size, batches.length, optim.optimizer, optim.clip_norm, engine.mesh.size, programs, steps
+  )
 
 
 def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
-  """Runs the rounds and returns the figures, JSON-able."""
+  """Runs the rounds and returns the figures, JSON-able.
+
+  Raises:
+    InputError: the peer is to be compared with a run whose batches have several shapes.
+  """
   subject.steps(args.warmup)
   if not args.peer:
-    times, waited = subject.steps(args.steps)
-    return figures(subject, times, waited)
-  times, theirs, ratios, waited = [], [], [], 0.0
-  with Peer(args.peer) as peer:
-    about = peer.ask(peer_spec(subject))
+    return figures(subject, *subject.steps(args.steps))
+  steps, theirs, ratios, waited = list[Step](), [], [], 0.0
+  with compared.Peer(args.peer) as peer:
+    about = peer.ask(compared.spec(subject))
     peer.ask({'steps': max(args.warmup, 1)})
     for _ in range(args.rounds):
       ours, wait = subject.steps(args.steps)
+      if any(step[1:] != (subject.batch, subject.length) for step in ours):
+        raise InputError('the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
+                         'to () and data.batching.groups to 1')  # fmt: skip
       other = peer.ask({'steps': args.steps})['seconds']
-      times += ours
+      steps += ours
       theirs += other
       waited += wait
-      ratios.append(statistics.median(other) / statistics.median(ours))
-  found = figures(subject, times, waited)
+      ratios.append(statistics.median(other) / statistics.median(step.seconds for step in ours))
+  found = figures(subject, steps, waited)
   found['peer'] = {
     'torch': about['torch'], 'threads': about['threads'], 'parameters': about['parameters'],
     **_spread(theirs), 'ratio': statistics.median(theirs) / found['step_seconds'], 'ratio_of_rounds': ratios,
@@ -375,24 +299,27 @@ def _spread(times: list[float]) -> dict[str, float]:
   return {'step_seconds': statistics.median(times), 'quartile_1': quarters[0], 'quartile_3': quarters[2]}
 
 
-def figures(subject: Subject, times: list[float], waited: float) -> dict[str, Any]:
-  """The figures of one subject; None stands for what the device does not tell."""
+def figures(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any]:
+  """The figures of one subject; None stands for what the device does not tell. Rates are medians over steps."""
   import jax
 
   from lmx import cost, log
 
-  tokens = subject.batch * subject.length
-  spread = _spread(times)
-  forward = cost.flops_per_token(subject.task, subject.batch, subject.length, training=False)
-  rate = 3 * forward * tokens / spread['step_seconds']
+  spread = _spread([step.seconds for step in steps])
+  shapes = sorted({step[1:] for step in steps}, key=lambda shape: shape[1])
+  forward = {shape: cost.flops_per_token(subject.task, *shape, training=False) for shape in shapes}
+  tokens = [step.batch * step.length / step.seconds for step in steps]
+  rate = statistics.median(3 * forward[step[1:]] * speed for step, speed in zip(steps, tokens, strict=True))
   peak = cost.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
   stats = jax.local_devices()[0].memory_stats() or {}
   return {
-    'name': subject.name, 'batch': subject.batch, 'length': subject.length, 'optimizer': subject.optimizer,
-    'parameters': cost.count(subject.task.shapes()), **spread, 'steps': len(times),
-    'tokens_per_second': tokens / spread['step_seconds'], 'compile_seconds': subject.compile_seconds,
-    'planned_bytes': subject.planned_bytes, 'peak_device_bytes': stats.get('peak_bytes_in_use'),
-    'peak_process_bytes': cost.process_peak(), 'waiting_share': waited / sum(times),
+    'name': subject.name, 'shapes': shapes, 'batch': subject.batch, 'length': subject.length,
+    'optimizer': subject.optimizer,
+    'parameters': cost.count(subject.task.shapes()), **spread, 'steps': len(steps),
+    'tokens_per_second': statistics.median(tokens), 'compile_seconds': subject.programs.seconds,
+    'programs': len(subject.programs), 'planned_bytes': subject.programs.planned_bytes,
+    'peak_device_bytes': stats.get('peak_bytes_in_use'), 'peak_process_bytes': cost.process_peak(),
+    'waiting_share': waited / sum(step.seconds for step in steps),
     'flops_per_second': rate, 'mfu': rate / (peak * subject.devices) if peak else None,
     'device': log.device(), 'versions': log.versions(),
   }  # fmt: skip
@@ -405,11 +332,12 @@ def lines(found: dict[str, Any]) -> list[str]:
     *(1000 * x[name] for name in ('step_seconds', 'quartile_1', 'quartile_3'))
   )
   mfu = 'peak of the device unknown' if found['mfu'] is None else f'{found["mfu"]:.1%} of the peak'
+  programs = found['programs']
   rows = [
     ('parameters', f'{found["parameters"]:,}'),
     ('step', f'{milli(found)}, median and quartiles of {found["steps"]}'),
     ('tokens a second', f'{found["tokens_per_second"]:,.0f}'),
-    ('compiling', f'{found["compile_seconds"]:.1f} s'),
+    ('compiling', f'{found["compile_seconds"]:.1f} s' + (f', {programs} programs' if programs > 1 else '')),
     ('memory planned by XLA', size(found['planned_bytes'])),
     ('peak memory, device', size(found['peak_device_bytes'])),
     ('peak memory, process', size(found['peak_process_bytes'])),
@@ -422,5 +350,6 @@ def lines(found: dict[str, Any]) -> list[str]:
     about = f'{peer["threads"]} threads, {peer["parameters"]:,} parameters'
     rows.append((f'torch {peer["torch"]}', f'{milli(peer)}, {about}'))
     rows.append(('times as fast', f'{peer["ratio"]:.2f} (rounds {rounds})'))
-  title = f'{found["name"]}: batch {found["batch"]} x {found["length"]} on {found["device"]}'
+  first, last = (' x '.join(map(str, found['shapes'][i])) for i in (0, -1))
+  title = f'{found["name"]}: batch {first if first == last else f"{first} to {last}"} on {found["device"]}'
   return [title, *(f'  {name:24} {text}' for name, text in rows)]

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from lmx.cli import bench, describe, lengths, sliding
+from lmx.cli import bench, compared, describe, lengths, sliding
 from lmx.cli.main import main
 from lmx.errors import InputError
 
@@ -31,13 +31,28 @@ def test_a_model(tmp_path, capsys):
     assert found[name] > 0, name
 
 
+def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
+  file = tmp_path / 'out.json'
+  words = [
+    'bench', '--config=experiments/transformer/quickstart.py:tiny', '--config.data.batching.buckets=(10,)',
+    '--config.data.batching.tokens=400', '--config.parallel.data=1', '--warmup=0', '--steps=8',
+  ]  # fmt: skip
+  assert main([*words, f'--json={file}']) == 0
+  (found,) = json.loads(file.read_text())
+  assert len(found['shapes']) == 2 and found['programs'] == len(found['shapes'])
+  assert all(rows * length <= 400 for rows, length in found['shapes'])
+  assert ', 2 programs' in capsys.readouterr().out
+  # No step was timed with its compiling, which takes much longer.
+  assert found['quartile_3'] < found['compile_seconds'] / found['programs']
+
+
 @pytest.mark.parametrize('name', bench.PRESETS)
 def test_presets_exist(name):
   preset = bench.PRESETS[name]
   task, _ = describe.task_of(preset.model, preset.changes)
   assert describe.length_of(task.cfg, preset.batch, preset.length) == preset.length
-  subject = bench.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, 0.0, None, None)
-  spec = bench.peer_spec(subject)
+  subject = bench.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, None, None)
+  spec = compared.spec(subject)
   assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
   kinds = {
     'gpt2': 'gpt2', 'bert': 'bert', 'rnn_lm': 'lstm', 'awd_lstm': 'awd_lstm', 'transformer': 'marian',
@@ -99,12 +114,20 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
   assert found['peer']['ratio'] == pytest.approx(1 / found['step_seconds'])
 
 
+def test_the_peer_reads_batches_of_one_shape(peer):
+  task, _ = describe.task_of('gpt2:tiny', [])
+  steps = lambda k: ([bench.Step(1.0, 2, length) for length in (4, 8)], 0.0)
+  subject = bench.Subject('x', task, 2, 8, 'adamw', 1.0, 1, bench.Programs(None), steps)
+  with pytest.raises(InputError, match='batches of one shape'):
+    bench.measure(subject, argparse.Namespace(peer=peer, warmup=1, steps=2, rounds=1))
+
+
 def test_what_the_peer_cannot_do_is_said(peer):
-  with bench.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
+  with compared.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
     program.ask({'kind': 'lstm', 'V': 13})
   with pytest.raises(InputError, match='cannot run the peer'):
-    bench.Peer('/no/such/python')
-  with bench.Peer(sys.executable) as program:
+    compared.Peer('/no/such/python')
+  with compared.Peer(sys.executable) as program:
     program._process.kill()
     program._process.wait()
     with pytest.raises(InputError, match='ended before it answered'):
@@ -113,11 +136,11 @@ def test_what_the_peer_cannot_do_is_said(peer):
 
 def test_unequal_dropout_has_no_counterpart():
   task, _ = describe.task_of('gpt2:tiny', ['dropout_residual=0.1'])
-  subject = bench.Subject('x', task, 1, 8, 'adamw', 1.0, 1, 0.0, None, None)
+  subject = bench.Subject('x', task, 1, 8, 'adamw', 1.0, 1, None, None)
   with pytest.raises(ValueError, match='one dropout rate'):
-    bench.peer_spec(subject)
+    compared.spec(subject)
   cfg = dataclasses.replace(task.cfg, dropout_residual=0.0)
-  assert bench.peer_spec(dataclasses.replace(subject, task=dataclasses.replace(task, cfg=cfg)))['dropout'] == 0.0
+  assert compared.spec(dataclasses.replace(subject, task=dataclasses.replace(task, cfg=cfg)))['dropout'] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""The same training step in PyTorch, in another interpreter (lmx/cli/peer.py): what it is told, and what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+from lmx.errors import InputError
+
+_DROPOUT = {  # the fields that peer's one rate stands for
+  'gpt': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
+  'gpt2': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
+  'bert': ('dropout_hidden', 'dropout_attention'),
+  'rnn_lm': ('dropout',),
+}
+
+
+def spec(subject: Any) -> dict[str, Any]:
+  """What the peer is told to build of a `bench.Subject`; InputError if it has no such model or not these dropout
+  rates."""
+  cfg, name = subject.task.cfg, subject.task.model.__name__.rsplit('.', 1)[-1]
+  if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied:
+    return _awd_lstm_spec(subject)
+  if name == 'transformer' and cfg.norm == 'post' and cfg.encoder_layers == cfg.decoder_layers:
+    return _translator_spec(subject, 'marian', cfg.dropout) | {'N': cfg.encoder_layers, 'H': cfg.H, 'F': cfg.F}
+  if name == 'seq2seq' and (cfg.design, cfg.cell, cfg.score, cfg.N) == ('bahdanau', 'gru', 'additive', 2):
+    return _translator_spec(subject, 'rnnsearch', 0.0) | {field: getattr(cfg, field) for field in ('E', 'A', 'maxout')}
+  if name == 'xlnet' or (name == 'transformer_xl' and not cfg.untie and cfg.positions == 'sinusoids'):
+    return _with_memory_spec(subject, name)
+  if name not in _DROPOUT:
+    others = (
+      'awd_lstm (LSTM, tied)', 'transformer (post-norm)', 'seq2seq (rnnsearch with the cell gru)', 'xlnet',
+      'transformer_xl (sinusoids, untie=false)',
+    )  # fmt: skip
+    raise InputError(f'the peer has no model "{name}" like this one; it has {", ".join([*_DROPOUT, *others])}')
+  rates = {getattr(cfg, field) for field in _DROPOUT[name]}
+  optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
+  if len(rates) > 1:
+    raise InputError(f'the peer has one dropout rate, and {name} is given {sorted(rates)}')
+  names = ('V', 'E', 'D', 'N', 'tied') if name == 'rnn_lm' else ('V', 'D', 'N', 'H')
+  return {
+    'kind': cfg.cell if name == 'rnn_lm' else name,
+    **{field: getattr(cfg, field) for field in names},
+    'dropout': rates.pop(),
+    'batch': subject.batch,
+    'length': subject.length,
+    'optimizer': optimizer,
+    'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
+    'threads': _cores(),
+  }
+
+
+def _translator_spec(subject: Any, kind: str, dropout: float) -> dict[str, Any]:
+  cfg = subject.task.cfg
+  return {
+    'kind': kind, 'V': cfg.V, 'D': cfg.D, 'dropout': dropout, 'batch': subject.batch, 'length': subject.length,
+    'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
+  }  # fmt: skip
+
+
+def _with_memory_spec(subject: Any, kind: str) -> dict[str, Any]:
+  cfg = subject.task.cfg
+  fields = ('N', 'H', 'F', 'M') + (('cutoffs', 'div_val') if kind == 'transformer_xl' else ('reuse',))
+  return _translator_spec(subject, kind, cfg.dropout) | {field: getattr(cfg, field) for field in fields}
+
+
+def _awd_lstm_spec(subject: Any) -> dict[str, Any]:
+  cfg = subject.task.cfg
+  rates = ('input', 'hidden', 'output', 'embedding', 'weight')
+  return {
+    'kind': 'awd_lstm', **{field: getattr(cfg, field) for field in ('V', 'E', 'D', 'N', 'alpha', 'beta')},
+    'dropout': {rate: getattr(cfg, f'dropout_{rate}') for rate in rates}, 'batch': subject.batch,
+    'length': subject.length, 'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
+  }  # fmt: skip
+
+
+def _cores() -> int:
+  return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+class Peer:
+  """The other interpreter; a context manager."""
+
+  def __init__(self, python: str):
+    program = pathlib.Path(__file__).with_name('peer.py')
+    try:
+      self._process = subprocess.Popen(
+        [python, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_plain_environment()
+      )
+    except OSError as error:
+      raise InputError(f'cannot run the peer {python}: {error}') from None
+    self._input: Any = self._process.stdin
+    self._output: Any = self._process.stdout
+
+  def __enter__(self) -> Peer:
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it may have ended already
+      self._input.close()
+    self._process.wait(timeout=60)
+
+  def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    """Sends a request and returns the answer; InputError with what the peer says is wrong."""
+    try:
+      self._input.write(json.dumps(request) + '\n')
+      self._input.flush()
+      line = self._output.readline()
+    except BrokenPipeError:
+      line = ''
+    if not line:
+      raise InputError('the peer ended before it answered; what it printed stands above')
+    answer = json.loads(line)
+    if 'error' in answer:
+      raise InputError(f'the peer cannot do this: {answer["error"]}')
+    return answer
+
+
+def _plain_environment() -> dict[str, str]:
+  """The environment without this interpreter's module path, which is not the peer's."""
+  return {k: v for k, v in os.environ.items() if k not in ('PYTHONPATH', 'PYTHONHOME')}
