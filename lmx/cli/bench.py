@@ -93,7 +93,7 @@ class Subject:
 
 
 class Programs:
-  """A jitted step, compiled ahead for each shape of its arguments.
+  """A jitted step, compiled ahead for each shape of a batch.
 
   Attributes:
     seconds: tracing and compiling of all of them.
@@ -108,16 +108,14 @@ class Programs:
   def __len__(self) -> int:
     return len(self._compiled)
 
-  def of(self, *args: Any) -> Any:
-    """The program for arguments of these shapes."""
-    import jax
-
+  def of(self, held: Any, rows: Any, batch: Any, key: Any) -> Any:
+    """The program for a batch of these shapes; those of the other arguments are always the same."""
     from lmx import cost
 
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(args))
+    shapes = tuple((name, array.shape) for name, array in batch.items())
     if shapes not in self._compiled:
       begin = time.perf_counter()
-      self._compiled[shapes] = self._jitted.lower(*args).compile()
+      self._compiled[shapes] = self._jitted.lower(held, rows, batch, key).compile()
       self.seconds += time.perf_counter() - begin
       planned = cost.compiled_memory(self._compiled[shapes])
       self.planned_bytes = max(filter(None, (self.planned_bytes, planned)), default=None)
@@ -244,7 +242,9 @@ def of_config(path: str, overrides: list[str]) -> Subject:
     with pipeline.prefetch(batches, done, done + k, session.rows, data.prefetch, data.workers) as stream:
       start = time.perf_counter()
       for _, batch in stream:
-        shape = batch['tokens_BT'].shape if 'tokens_BT' in batch else (batches.batch_size, batches.length)
+        shape = batches.batch_size, batches.length
+        if 'tokens_BT' in batch:  # the rows of this process
+          shape = len(batch['tokens_BT']) * jax.process_count(), batch['tokens_BT'].shape[-1]
         args = session.state, session.model_state, engine.put_batch(batch), session.train_key
         compiled = programs.seconds
         program = programs.of(*args)
