@@ -35,14 +35,14 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
   file = tmp_path / 'out.json'
   words = [
     'bench', '--config=experiments/transformer/quickstart.py:tiny', '--config.data.batching.buckets=(10,)',
-    '--config.data.batching.tokens=400', '--config.parallel.data=1', '--warmup=0', '--steps=8',
+    '--config.data.batching.tokens=400', '--config.parallel.data=1', '--warmup=0', '--steps=4',
   ]  # fmt: skip
   assert main([*words, f'--json={file}']) == 0
   (found,) = json.loads(file.read_text())
   assert len(found['shapes']) == 2 and found['programs'] == len(found['shapes'])
   assert all(rows * length <= 400 for rows, length in found['shapes'])
   assert ', 2 programs' in capsys.readouterr().out
-  # No step was timed with its compiling, which takes much longer.
+  # No step was timed with its compiling, which takes much longer; of the four, two compile.
   assert found['quartile_3'] < found['compile_seconds'] / found['programs']
 
 
