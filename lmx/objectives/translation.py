@@ -110,17 +110,17 @@ def loss(
   """
   body = params['model']
   features, _ = model.apply(model_cfg, body, batch, model.init_state(model_cfg, len(batch['tokens_BT'])), key)
-  cost_BT, nll_BT, right_BT = _scores(cfg, model, model_cfg, body, features, batch['targets_BT'], key is not None)
+  cost, nll_BT, right_BT = _scores(cfg, model, model_cfg, body, features, batch, key is not None)
   total = lambda x_BT: jnp.sum(x_BT * batch['weights_BT'], dtype=jnp.float32)
   extra, measured = objectives.penalties(model, model_cfg, body, features, batch, key)
   tokens = weights(cfg, batch)['nll']
   metrics = {'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)} | measured
   if not cfg.draws:
-    return Output({'nll': total(cost_BT)} | extra, metrics, state)
+    return Output({'nll': cost} | extra, metrics, state)
   drawn_BT, entropy_BT, baseline = _drawn(cfg, features, nll_BT, batch['weights_BT'], params['objective'], axis)
   metrics['entropy'] = (total(entropy_BT), tokens)
   statistics = None if key is None else {'objective': {'baseline': baseline}}
-  return Output({'nll': total(cost_BT + drawn_BT)} | extra, metrics, state, statistics)
+  return Output({'nll': cost + total(drawn_BT)} | extra, metrics, state, statistics)
 
 
 def _drawn(
@@ -144,18 +144,18 @@ def _drawn(
 
 
 def _scores(
-  cfg: Config, model, model_cfg, params: Params, features: Features, targets_BT: Array, train: bool
+  cfg: Config, model, model_cfg, params: Params, features: Features, batch: Batch, train: bool
 ) -> tuple[Array, Array, Array]:
-  """(cost, negative log-likelihood, whether the target is the most probable), each (B, T) float32."""
+  """(sum of the costs; negative log-likelihood, whether the target is the most probable, both (B, T) float32)."""
   smoothing = cfg.smoothing if train else 0.0
 
-  def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, Array, Array]:
+  def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
     cost_BM, nll_BM = heads.smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
-    return cost_BM, nll_BM, (jnp.argmax(logits_BMV, axis=-1) == targets_BM).astype(jnp.float32)
+    return cost_BM, (nll_BM, heads.best(logits_BMV, targets_BM))
 
-  found: tuple[Array, Array, Array] = heads.in_blocks(of_block, features.last_BTD, targets_BT)
-  return found
+  cost, (nll_BT, right_BT) = heads.summed(of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT'])
+  return cost, nll_BT, right_BT
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,6 +56,53 @@ def test_blocks_keep_no_scores_for_the_backward_pass():
   )
   assert largest(None) >= B * T * V
   assert largest(B) < B * T * V
+
+
+@pytest.mark.parametrize('block', [None, 1, 2 * B, 3 * B, 7 * B])
+def test_sum_formed_with_its_gradient_equals_the_sum_of_blocks(block):
+  x_BTD, table_VD, bias_V, targets_BT, weights_BT = draw()
+
+  def of_block(table_VD, bias_V, x_BMD, targets_BM):
+    logits_BMV = heads.tied_logits(x_BMD, table_VD, bias_V)
+    cost_BM, nll_BM = heads.smoothed(logits_BMV, targets_BM, 0.1)
+    return cost_BM, (nll_BM, heads.best(logits_BMV, targets_BM))
+
+  def formed(x_BTD, table_VD, bias_V):
+    score = functools.partial(of_block, table_VD, bias_V)
+    total, measured = heads.summed(score, x_BTD, targets_BT, weights_BT, block)
+    return 3 * total + jnp.sum(measured[0]), (total, measured)  # no gradient comes from what is measured
+
+  def plain(x_BTD, table_VD, bias_V):
+    cost_BT, measured = of_block(table_VD, bias_V, x_BTD, targets_BT)
+    total = jnp.sum(cost_BT * weights_BT)
+    return 3 * total, (total, measured)
+
+  run = lambda of: jax.jit(jax.value_and_grad(of, argnums=(0, 1, 2), has_aux=True))(x_BTD, table_VD, bias_V)
+  ((_, values), grads), ((_, expected), expected_grads) = run(formed), run(plain)
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), grads, expected_grads)
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), values, expected)
+  without = jax.jit(formed)(x_BTD, table_VD, bias_V)[1]  # where no gradient is asked for none is formed
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), without, values)
+
+
+def test_sum_keeps_the_gradient_alone_for_the_backward_pass():
+  x_BTD, table_VD, _, targets_BT, weights_BT = draw()
+
+  def total(x_BTD, table_VD):
+    score = lambda x, targets: (heads.cross_entropy(heads.tied_logits(x, table_VD), targets), ())
+    return heads.summed(score, x_BTD, targets_BT, weights_BT, B)[0]
+
+  kept = [leaf.size for leaf in jax.tree.leaves(jax.vjp(total, x_BTD, table_VD)[1])]
+  assert sorted(size for size in kept if size > 1) == sorted([x_BTD.size, table_VD.size])
+
+
+def test_best_is_argmax_also_of_equal_scores():
+  scores = jax.random.randint(jax.random.key(0), (50, 9, 7), 0, 4).astype(jnp.float32)  # many are equal
+  targets = jax.random.randint(jax.random.key(1), (50, 9), 0, 7)
+  expected = jnp.argmax(scores, -1) == targets
+  assert 0 < expected.mean() < 1
+  np.testing.assert_array_equal(heads.best(scores, targets), expected)
+  assert heads.best(scores, targets).dtype == jnp.float32
 
 
 def test_scores_are_float32_whatever_goes_in():
