@@ -386,7 +386,8 @@ def tiny_translator(**model: Any) -> dict[str, Any]:
   """`tiny` for translation: generated numbers, in words and in digits."""
   data = {
     'dataset': 'embedded_numbers', 'source': 'words', 'target': 'digits', 'tokenizer': 'words', 'vocab_size': 0,
-    'length': 24, 'manual_dir': '', 'batching': {'name': 'translation', 'tokens': 0, 'buckets': ()},
+    'prefix_space': False, 'length': 24, 'manual_dir': '',
+    'batching': {'name': 'translation', 'tokens': 0, 'buckets': ()},
   }  # fmt: skip
   return config(tiny(**model), {'data': data}).to_dict()
 

@@ -251,7 +251,7 @@ def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> di
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
   path = mirror.here(epath.Path(workdir) / 'tokenizer')
-  data = {**given['data'], **own, 'tokenizer_path': path, 'special_tokens': (), 'marks': ''}
+  data = {**given['data'], **own, 'tokenizer_path': path, 'special_tokens': (), 'marks': '', 'prefix_space': False}
   return {**saved, **taken, 'data': data}
 
 

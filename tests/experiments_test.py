@@ -744,6 +744,7 @@ DATA_CHANGES: dict = {
   'vocab_size': None,
   'min_count': None,
   'lower_case': None,
+  'prefix_space': None,
   'batching': ({}, 'windows'),
   'characters': ({'batching': 'tagged', 'length': 64, 'characters': 8}, 6),
   'batch_size': ({}, 5),

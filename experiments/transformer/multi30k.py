@@ -39,6 +39,7 @@ def get_config(arg: str = ''):
       'target': 'fr' if variant == 'en_fr' else 'de',
       'tokenizer': 'bpe',
       'lower_case': not options.cased,
+      'prefix_space': True,
       'vocab_size': 10_000,
       'batching': {'name': 'translation', 'tokens': 8192, 'buckets': (10, 12, 14, 16, 18, 20, 24, 32)},
       'length': 64,

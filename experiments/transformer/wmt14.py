@@ -51,6 +51,7 @@ def get_config(arg: str = ''):
       'dataset': f'wmt14_{options.pair}',
       'tokenizer': 'bpe' if options.pair == 'en_de' else 'unigram',
       'vocab_size': 37_000 if options.pair == 'en_de' else 32_000,  # section 5.1
+      'prefix_space': options.pair == 'en_de',
       'batching': {'name': 'translation', 'tokens': 25_600, 'buckets': (16, 24, 32, 48, 64, 96)},
       'length': 128,
     },

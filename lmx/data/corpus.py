@@ -125,6 +125,8 @@ class Spec:
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: share of the user's training files held out, see `lmx.data.builders.files.held_out`.
+    prefix_space: of bpe that is trained: a space is put before a text, so that its first word has the pieces that it
+      has within a text.
     marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.MARKS`.
     special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
@@ -146,6 +148,7 @@ class Spec:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  prefix_space: bool = False
   marks: str = ''
   special_tokens: tuple[str, ...] = ()
   all_words: bool = False
@@ -161,7 +164,7 @@ class Spec:
       raise InputError('data.detokenize would undo the words that data.tokenizer "words" reads; set it to False')
     if self.tokenizer not in tokenizers.KINDS:
       tokenizers.train(self.tokenizer, ())  # raises, with the nearest kind
-    tokenizers.check_marks(self.tokenizer, self.marks)
+    tokenizers.check_options(self.tokenizer, self.marks, self.prefix_space)
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
 
@@ -207,7 +210,8 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
     request['tokenizer'] = given.hash
   else:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
-    request |= {name: getattr(spec, name) for name in names} | ({'marks': spec.marks} if spec.marks else {})
+    request |= {name: getattr(spec, name) for name in names}
+    request |= {name: getattr(spec, name) for name in ('marks', 'prefix_space') if getattr(spec, name)}
   if spec.all_words:
     request['all_words'] = True
   if spec.special_tokens:
@@ -216,6 +220,8 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
     request['detokenize'] = True
   if spec.lower_case and spec.tokenizer == 'bpe':
     request['lowered'] = True  # caches of before bpe did so are other ones
+  if spec.tokenizer == 'unigram' and source.rules.token_labels:
+    request['spaced_once'] = True  # those of before have two spaces before a word
   key = manifest_hash(request)[:16]
   name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
@@ -301,7 +307,8 @@ def _sentences(text: str, mode: str, tokenizer: tokenizers.Tokenizer) -> list[st
   if not mode:
     return [text]
   if mode == _WORDS:  # pieces of byte-level BPE begin with their space
-    return [' ' * (i > 0 and tokenizer.kind != 'wordpiece') + word for i, word in enumerate(text.split())]
+    space = '' if tokenizer.space_first or tokenizer.kind == 'wordpiece' else ' '
+    return [space * (i > 0) + word for i, word in enumerate(text.split())]
   if mode.startswith('auto'):
     mode = sentence_rules.mode_of(text, lines=mode == 'auto_lines')
   # Pieces of byte-level BPE begin with their space; a cut before it gives the tokens of the whole.
@@ -322,7 +329,7 @@ def _build(
   mode = source.rules.sentences
   if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
     mode = 'auto_lines'  # one sentence a line is the usual form of such files
-  if tokenizer.kind == 'unigram':
+  if tokenizer.kind == 'unigram' or tokenizer.space_first:
     mode = ''  # every text begins with a space there, so a document cannot be encoded by the sentence
   if source.rules.token_labels and tokenizer.kind != 'words':
     mode = _WORDS
@@ -417,6 +424,7 @@ def _train(
     document_eos=rules.document_eos,
     others=_texts(splits, splits, 'checking the characters of', reading),
     marks=spec.marks,
+    prefix_space=spec.prefix_space,
   )
 
 

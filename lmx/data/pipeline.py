@@ -51,6 +51,8 @@ class Config:
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
     min_count: rarer words and characters are unknown ones.
     lower_case: whether words and subwords are lowered.
+    prefix_space: whether a space is put before a text of a trained bpe, so that its first word has the pieces that it
+      has within a text (fairseq's and subword-nmt's BPE do not tell the two apart, GPT-2's does).
     marks: special tokens that the first ids of a trained unigram vocabulary are of: '' are <|endoftext|> and <unk>,
       'xlnet' the nine of its release, in that order.
     special_tokens: entries added to a vocabulary of pieces of words, for marks that no text has (GPT's start, delimiter
@@ -95,6 +97,7 @@ class Config:
   vocab_size: int = 0
   min_count: int = 1
   lower_case: bool = False
+  prefix_space: bool = False
   marks: str = ''
   special_tokens: tuple[str, ...] = ()
   vocabulary_splits: tuple[str, ...] = ('train',)

@@ -24,6 +24,8 @@ class _Subwords(Tokenizer):
     self._model.no_padding()
     self._model.no_truncation()
     self.vocab_size = model.get_vocab_size(with_added_tokens=True)
+    cleaned = model.normalizer.normalize_str('x') if model.normalizer else 'x'
+    self.space_first = cleaned[:1] in (' ', subwords.SPACE)
 
   def encode(self, text: str) -> np.ndarray:
     return np.asarray(self._model.encode(text, add_special_tokens=False).ids, np.int32)
@@ -75,7 +77,8 @@ class Bpe(_Subwords):
   """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate.
 
   A byte that is no UTF-8, as where the split of a byte stream cuts a character, is a surrogate in the text, as Python's
-  `surrogateescape` has it; it is a token of its own.
+  `surrogateescape` has it; it is a token of its own, and a vocabulary that puts a space before a text
+  (`space_first`) puts one behind it too.
   """
 
   kind = 'bpe'

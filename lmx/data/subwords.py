@@ -35,21 +35,26 @@ def printable(byte: int) -> str:
   return chr(290 + byte - 128) if byte <= 0xA0 else chr(byte)
 
 
-def bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
-  """Puts GPT-2's splitting and byte alphabet around a model."""
+def bpe(model: hf.models.BPE, lower_case: bool = False, prefix_space: bool = False) -> hf.Tokenizer:
+  """Puts GPT-2's splitting and byte alphabet around a model; `prefix_space` gives a text's first word a space."""
   tokenizer = hf.Tokenizer(model)
-  if lower_case:
-    tokenizer.normalizer = hf.normalizers.Lowercase()
+  steps = [hf.normalizers.Lowercase()] * lower_case + [hf.normalizers.Prepend(' ')] * prefix_space
+  if steps:
+    tokenizer.normalizer = hf.normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
   tokenizer.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
   tokenizer.decoder = hf.decoders.ByteLevel()
+  if prefix_space:
+    tokenizer.decoder = hf.decoders.Sequence([hf.decoders.ByteLevel(), hf.decoders.Strip(' ', 1, 0)])
   return tokenizer
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool = False) -> hf.Tokenizer:
-  """Learns merges; id 0 is `<|endoftext|>`, then come the bytes."""
+def train_bpe(
+  texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool = False, prefix_space: bool = False
+) -> hf.Tokenizer:
+  """Learns merges; id 0 is `<|endoftext|>`, then come the bytes. `lower_case` and `prefix_space`: see `bpe`."""
   if vocab_size < 257:
     raise InputError(f'vocab_size {vocab_size}: byte-level BPE needs 256 bytes and {END_OF_TEXT}')
-  tokenizer = bpe(hf.models.BPE(), lower_case)
+  tokenizer = bpe(hf.models.BPE(), lower_case, prefix_space)
   trainer = hf.trainers.BpeTrainer(
     vocab_size=vocab_size,
     min_frequency=max(min_count, 2),

@@ -25,6 +25,7 @@ class Tokenizer(abc.ABC):
     vocab_size: ids are 0 .. vocab_size - 1.
     pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id, eop_id: ids of the special tokens, None where there is
       none. eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
+    space_first: a text is encoded as if a space stood before it, so its first word is like every other.
   """
 
   kind: str
@@ -37,6 +38,7 @@ class Tokenizer(abc.ABC):
   sep_id: int | None = None
   mask_id: int | None = None
   eop_id: int | None = None
+  space_first: bool = False
 
   @abc.abstractmethod
   def encode(self, text: str) -> np.ndarray:

@@ -153,6 +153,7 @@ def train(
   document_eos: bool = True,
   others: Iterable[str] = (),
   marks: str = '',
+  prefix_space: bool = False,
 ) -> Tokenizer:
   """Learns a tokenizer; the result depends on the arguments alone.
 
@@ -166,8 +167,9 @@ def train(
     document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
     others: characters only: texts not learned from that must be encodable; `<unk>` is added if they need it.
     marks: unigram only: the special tokens that the first ids are of, one of MARKS.
+    prefix_space: bpe only: a word has the same pieces at the beginning of a text as within it.
   """
-  check_marks(kind, marks)
+  check_options(kind, marks, prefix_space)
   if kind == 'bytes':
     return Bytes(eos=document_eos)
   if kind == 'characters':
@@ -175,7 +177,7 @@ def train(
   if kind == 'words':
     return _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos)
   if kind == 'bpe':
-    return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count, lower_case))
+    return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count, lower_case, prefix_space))
   if kind == 'gpt_bpe':
     return GptBpe(subwords.train_gpt_bpe(texts, vocab_size or 8192, min_count))
   if kind == 'unigram':
@@ -185,11 +187,13 @@ def train(
   raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
 
 
-def check_marks(kind: str, marks: str) -> None:
-  """InputError unless a trained tokenizer of this kind can have these marks."""
+def check_options(kind: str, marks: str, prefix_space: bool) -> None:
+  """InputError unless a trained tokenizer of this kind can have these marks and this prefix."""
   check_choice('data.marks', marks, tuple(MARKS))
   if marks and kind != 'unigram':
     raise InputError(f'data.marks "{marks}" goes with data.tokenizer "unigram", not "{kind}"')
+  if prefix_space and kind != 'bpe':
+    raise InputError(f'data.prefix_space goes with data.tokenizer "bpe", not "{kind}"; set it to False')
 
 
 def _ranked(counts: collections.Counter[str]) -> list[str]:

@@ -174,6 +174,21 @@ def test_bpe_by_sentences_is_bpe_of_the_whole():
   assert len(made.sentences) == 7
 
 
+@pytest.mark.parametrize('kind', ['bpe', 'unigram'])
+def test_words_with_labels_have_the_pieces_of_the_text_where_a_space_comes_first(kind):
+  tokenizer = tokenizers.train(kind, DOCUMENTS, vocab_size=400, prefix_space=kind == 'bpe')
+  text = DOCUMENTS[0].split()
+  (words,) = corpus.encoded_words([text], tokenizer)
+  np.testing.assert_array_equal(np.concatenate(words), tokenizer.encode(' '.join(text)))
+  assert tokenizer.space_first and len(words) == len(text)
+
+
+def test_prefix_space_has_its_own_cache_and_no_space_before_later_sentences(folder):
+  plain, made = (load(folder, 'bpe', vocab_size=300, prefix_space=space) for space in (False, True))
+  assert plain.dir != made.dir and made.tokenizer.space_first and not plain.tokenizer.space_first
+  assert made.tokenizer.decode(made.splits['train'].tokens[: made.splits['train'].offsets[1] - 1]) == DOCUMENTS[0]
+
+
 def _load_hash(folder, queue):
   queue.put(load(folder, verify=True).hash)
 

@@ -233,3 +233,23 @@ def test_lower_case(kind):
   made = tokenizers.train(kind, PROSE, vocab_size=380, lower_case=True)
   np.testing.assert_array_equal(made.encode('The CAT Ä'), made.encode('the cat ä'))
   assert made.decode(made.encode('The CAT')).replace(' ', '') == 'thecat'
+
+
+@pytest.mark.parametrize('lower_case', [False, True])
+def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp_path):
+  texts = ['the cat saw the cat', 'cat and cat. the end'] * 4
+  plain = tokenizers.train('bpe', texts, vocab_size=300, lower_case=lower_case)
+  made = tokenizers.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)
+  word = lambda tokenizer, text: tokenizer.pieces(tokenizer.encode(text))
+  assert word(plain, 'cat') != word(plain, 'a cat')[-len(word(plain, 'cat')):] and not plain.space_first
+  assert word(made, 'cat') == word(made, 'a cat')[-1:] == ['Ġcat'] and made.space_first
+  made.save(str(tmp_path))
+  again = tokenizers.load(str(tmp_path))
+  assert again.hash == made.hash and again.space_first
+  for text in ['cat', ' cat', '', '  the  cat ', '\n the cat', 'höhe']:
+    np.testing.assert_array_equal(again.encode(text), made.encode(text))
+    assert again.decode(again.encode(text)) == text
+  _, spans = made.encode_spans('the cat.')
+  assert ['the cat.'[a:b] for a, b in spans] == ['the', ' cat', '.']
+  with pytest.raises(InputError, match='prefix_space goes with data.tokenizer "bpe", not "unigram"'):
+    tokenizers.train('unigram', texts, prefix_space=True)
