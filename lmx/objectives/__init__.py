@@ -35,6 +35,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.layers import heads
 from lmx.parts import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -68,6 +69,24 @@ def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state
   return jax.tree.map(pick, fresh, state)
 
 
+def summed_nll(
+  model: ModuleType, model_cfg: Any, params: Params, features: Features, targets_BT: Array, weights_BT: Array
+) -> Array:
+  """Weighted sum of the targets' negative log-likelihoods in nats, float32; the weights have no gradient.
+
+  Its gradient is formed on the way forward, block by block (`heads.summed`), but for an adaptive softmax, which seeks a
+  cluster's words in the batch as a whole.
+  """
+  if getattr(model_cfg, 'cutoffs', ()):
+    nll_BT = model.nll(model_cfg, params, features, targets_BT)
+    return jnp.sum(nll_BT * weights_BT, dtype=jnp.float32)
+
+  def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
+    return model.nll(model_cfg, params, features._replace(last_BTD=x_BMD), targets_BM), ()
+
+  return heads.summed(of_block, features.last_BTD, targets_BT, weights_BT)[0]
+
+
 def predicted(
   model: ModuleType, model_cfg: Any, params: Params, features: Features, batch: Batch, *, measure: bool
 ) -> tuple[Array, Array | None]:
@@ -81,7 +100,6 @@ def predicted(
   if measure:
     logits_BPV = model.logits(model_cfg, params, features)
     nll_BP = -jnp.take_along_axis(jax.nn.log_softmax(logits_BPV), batch['targets_BP'][..., None], -1)[..., 0]
-    right = jnp.sum((jnp.argmax(logits_BPV, -1) == batch['targets_BP']) * batch['weights_BP'])
-  else:
-    nll_BP, right = model.nll(model_cfg, params, features, batch['targets_BP']), None
-  return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right
+    right = jnp.sum(heads.best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
+    return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right
+  return summed_nll(model, model_cfg, params, features, batch['targets_BP'], batch['weights_BP']), None

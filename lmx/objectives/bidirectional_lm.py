@@ -95,9 +95,11 @@ def loss(
       nll_BT = model.sampled_nll(
         model_cfg, params['model'], one, targets_BT, k, cfg.samples, correct_target=cfg.correct_target
       )
+      sums[way] = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
     else:
-      nll_BT = model.nll(model_cfg, params['model'], one, targets_BT)
-    sums[way] = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
+      sums[way] = objectives.summed_nll(
+        model, model_cfg, params['model'], one, targets_BT, batch['weights_BT']
+      )
     metrics[f'sampled_nll_{way}' if sampled else way] = (sums[way], count[way])
   return Output(sums, metrics, end if cfg.stateful else state)
 

@@ -65,8 +65,9 @@ def loss(
   """
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
-  nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
-  total = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
+  total = objectives.summed_nll(
+    model, model_cfg, params['model'], features, batch['targets_BT'], batch['weights_BT']
+  )
   extra, measured = objectives.penalties(model, model_cfg, params['model'], features, batch, key)
   metrics = {'nll': (total, weights(cfg, batch)['nll'])} | measured
   return Output({'nll': total} | extra, metrics, end if cfg.stateful else state)
