@@ -26,7 +26,7 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 import lmx
-from lmx import mirror
+from lmx import mirror, processor
 from lmx.errors import InputError
 
 Record = dict[str, Any]
@@ -47,7 +47,7 @@ def device() -> str:
   first = jax.devices()[0]
   text = f'{jax.device_count()} x {first.device_kind} ({first.platform})'
   if first.platform == 'cpu':
-    text += f', {os.cpu_count()} cores'
+    text += f', {processor.cores()} cores'
   return text + (f', {jax.process_count()} processes' if jax.process_count() > 1 else '')
 
 

@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 from typing import Any
 
+from lmx import processor
 from lmx.errors import InputError
 
 _DROPOUT = {  # the fields that peer's one rate stands for
@@ -50,7 +51,7 @@ def spec(subject: Any) -> dict[str, Any]:
     'length': subject.length,
     'optimizer': optimizer,
     'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
-    'threads': _cores(),
+    'threads': processor.cores(),
   }
 
 
@@ -58,7 +59,7 @@ def _translator_spec(subject: Any, kind: str, dropout: float) -> dict[str, Any]:
   cfg = subject.task.cfg
   return {
     'kind': kind, 'V': cfg.V, 'D': cfg.D, 'dropout': dropout, 'batch': subject.batch, 'length': subject.length,
-    'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
+    'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': processor.cores(),
   }  # fmt: skip
 
 
@@ -74,12 +75,8 @@ def _awd_lstm_spec(subject: Any) -> dict[str, Any]:
   return {
     'kind': 'awd_lstm', **{field: getattr(cfg, field) for field in ('V', 'E', 'D', 'N', 'alpha', 'beta')},
     'dropout': {rate: getattr(cfg, f'dropout_{rate}') for rate in rates}, 'batch': subject.batch,
-    'length': subject.length, 'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': _cores(),
+    'length': subject.length, 'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': processor.cores(),
   }  # fmt: skip
-
-
-def _cores() -> int:
-  return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 class Peer:

@@ -125,8 +125,7 @@ class Spec:
     check_sizes: compare the splits with the published sizes.
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: share of the user's training files held out, see `lmx.data.builders.files.held_out`.
-    prefix_space: of bpe that is trained: a space is put before a text, so that its first word has the pieces that it
-      has within a text.
+    prefix_space: a bpe that is trained gives a text's first word the pieces that it has within a text.
     marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.MARKS`.
     special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
@@ -290,9 +289,7 @@ def _encode_held(held, tokenizer) -> Iterator[tuple[str, str, list[np.ndarray]]]
     yield text, label, [next(encoded) for _ in pieces]
 
 
-def encoded_words(
-  texts: Iterable[Sequence[str]], tokenizer: tokenizers.Tokenizer
-) -> Iterator[list[np.ndarray]]:
+def encoded_words(texts: Iterable[Sequence[str]], tokenizer: tokenizers.Tokenizer) -> Iterator[list[np.ndarray]]:
   """Ids of each word of texts that are given by their words, as text is encoded whose words have labels."""
   for _, _, pieces in _encoded((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
     yield _some(pieces, tokenizer)
@@ -397,11 +394,7 @@ def _form(source: sources.Source, spec: Spec) -> dict[str, Any]:
 
 
 def _write_split(
-  writer: Writer,
-  rows: Iterable[written.Read],
-  tokenizer: tokenizers.Tokenizer,
-  mode: str,
-  stream: bool,
+  writer: Writer, rows: Iterable[written.Read], tokenizer: tokenizers.Tokenizer, mode: str, stream: bool
 ) -> None:
   for text, label, pieces in _encoded(rows, tokenizer, mode):
     writer.add(text, _some(pieces, tokenizer) if mode == _WORDS else pieces)

@@ -7,7 +7,8 @@ al. 2019, arXiv 1901.02860, appendix B), without a gather.
 - 'xla': the plain products over all rows and heads; keeps the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': one head of one row at a time and a block of queries at a time, in the cache of a CPU; the backward pass
   computes scores again, as in lmx/layers/scaled_dot.py. For one device.
-- 'auto': 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on, else 'xla'.
+- 'auto': 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on, else 'xla'. One head after another
+  leaves cores waiting, so where there are several it pays later, from `BLOCKED_FROM_CORES` on.
 
 Axes: G rows x heads, S = M + T keys, R distances, from S - 1 down.
 """
@@ -20,11 +21,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lmx import processor
 from lmx.layers import masks, regularize
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'blocked')
-BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' takes 'blocked' on a CPU
+BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' takes 'blocked' on one core of a CPU
+BLOCKED_FROM_CORES = 2**18  # and on several
 
 
 class Mask(NamedTuple):
@@ -94,7 +97,8 @@ def attend(
   seed_2 = regularize.seed(key) if rate and key is not None else None
   if backend == 'auto':
     alone = jax.default_backend() == 'cpu' and jax.device_count() == 1
-    backend = 'blocked' if alone and bias_HS is None and T * S >= BLOCKED_FROM else 'xla'
+    least = BLOCKED_FROM if processor.cores() == 1 else BLOCKED_FROM_CORES
+    backend = 'blocked' if alone and bias_HS is None and T * S >= least else 'xla'
   if backend == 'blocked' and bias_HS is None:
     return _by_heads(a_BTHK, b_BTHK, k_BSHK, v_BSHK, r_SHK, mask, rate, seed_2)
   scale = a_BTHK.shape[3] ** -0.5
