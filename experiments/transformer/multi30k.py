@@ -15,7 +15,7 @@ Their recipe (github.com/LividWo/Revisit-MMT, README-baseline.md): 4 + 4 layers 
 10,000 merges for both languages, batches of 4,096 tokens on each of two GPUs, rate 0.005 after 2,000 updates of warm-up
 and then the inverse square root, label smoothing, 8,000 updates at most and none after ten epochs without a better
 validation loss, mean of the last ten epochs' parameters, beam 5 with scores divided by the length. Ours differs: BPE is
-over the bytes of the lower-cased text (as it is with the option `cased`) instead of Moses' tokens.
+over the bytes of the lower-cased text (as it is with the option `cased`), a space before it, instead of Moses' tokens.
 Their figures are of normalised, lower-cased Moses tokens: `bleu_tokenised_lower` in results.json.
 """
 
