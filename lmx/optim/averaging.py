@@ -99,7 +99,8 @@ def update(average: State, params: Params, decay: float = 0.0, *, now: Array | f
   count = jnp.where(average.begun, average.updates + 1, 0)
   divisor = count - 1 if lag else count
   weight = 1.0 / jnp.maximum(divisor, 1).astype(jnp.float32)
-  mean = jax.tree.map(lambda m, p: jnp.where(divisor <= 1, p, m + weight * (p - m)), average.mean, params)
+  mixed = lambda: jax.tree.map(lambda m, p: m + weight * (p - m), average.mean, params)
+  mean = jax.lax.cond(divisor <= 1, lambda: params, mixed)
   return Mean(mean, average.begun, count, jnp.asarray(now, jnp.float32))
 
 
