@@ -1,8 +1,9 @@
 """Output layers: full softmax over a vocabulary whose matrix is the embedding (Press & Wolf 2017, arXiv 1608.05859).
 
 Scores and loss are float32 whatever the compute type. The loss of many tokens is worked off in blocks along time, and
-the backward pass computes a block's scores again instead of keeping all (B, T, V) of them. On a CPU that is faster
-than keeping them, though it costs a fourth matrix product on top of three, because memory is slower than the cores.
+all (B, T, V) scores are never kept: where a sum is wanted (`summed`), a block's gradient is formed with its loss; where
+the loss of every token is (`in_blocks`), the backward pass computes a block's scores again, a fourth matrix product on
+top of three, which on a CPU is still faster than keeping them because memory is slower than the cores.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def predicted(
   """
   if measure:
     logits_BPV = model.logits(model_cfg, params, features)
-    nll_BP = -jnp.take_along_axis(jax.nn.log_softmax(logits_BPV), batch['targets_BP'][..., None], -1)[..., 0]
+    nll_BP = heads.cross_entropy(logits_BPV, batch['targets_BP'])
     right = jnp.sum(heads.best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
     return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right
   return summed_nll(model, model_cfg, params, features, batch['targets_BP'], batch['weights_BP']), None

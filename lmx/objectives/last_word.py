@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from lmx.layers import heads
 from lmx.metrics import language
 from lmx.objectives import continuation
 from lmx.types import Array, Batch, Output, Params, State
@@ -75,8 +76,8 @@ def loss(
 
 def _right(logits_BPV: Array, batch: Batch) -> Array:
   """Whether all pieces of each row's word are the most probable ones, (B,)."""
-  right_BP = jnp.argmax(logits_BPV, -1) == batch['targets_BP']
-  return jnp.all(right_BP | (batch['weights_BP'] == 0), axis=1)
+  right_BP = heads.best(logits_BPV, batch['targets_BP'])
+  return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 
 
 def _without(logits_BPV: Array, stops_BW: Array) -> Array:
