@@ -161,15 +161,14 @@ def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
   return grads, total(loss), metrics, jax.tree.map(join, model_state), statistics
 
 
-def _valid(batch: Batch) -> Array:
-  return next(batch[key] for key in ('valid_BT', 'valid_BGT') if key in batch)
+def _valid(batch: Batch) -> list[Array]:
+  return [batch[key] for key in ('valid_BT', 'valid_BGT', 'source_valid_BS') if key in batch]
 
 
 def _lengths(batch: Batch) -> Array:
   """Places of each row up to its last token, (B,); of the longest of its sequences where it has several."""
-  valid = _valid(batch)
-  ends = jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0)
-  return jnp.max(ends, axis=tuple(range(1, valid.ndim)))
+  ends = [jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0) for valid in _valid(batch)]
+  return functools.reduce(jnp.maximum, [jnp.max(x, axis=tuple(range(1, x.ndim))) for x in ends])
 
 
 def _by_length(batch: Batch, k: int) -> Batch:
@@ -180,18 +179,20 @@ def _by_length(batch: Batch, k: int) -> Batch:
 
 def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, batch: Batch, model_state, key):
   """`gradient` of the batch without the places that none of its rows needs, as far as `lengths` go."""
-  places = {name: name.rpartition('_')[2].find('T') for name in batch}  # which axis, by the letters of the name
-  T = _valid(batch).shape[-1]
+  # Which axis, by the letters of the name: T, or S for the source of a translation.
+  places = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
+  T = max(valid.shape[-1] for valid in _valid(batch))
   steps = (*sorted(length for length in lengths if length < T), T)
   longest = jnp.max(_lengths(batch))
   if axis is not None:  # all devices take the same branch: there may be sums over them in it
     longest = jax.lax.pmax(longest, axis)
 
   def of(length: int):
-    cut = lambda name, x: x if places[name] < 0 else jax.lax.slice_in_dim(x, 0, length, axis=places[name])
-    return lambda batch: gradient(
-      params, weights, {name: cut(name, x) for name, x in batch.items()}, model_state, key
-    )
+    def cut(name: str, x: Array) -> Array:
+      axis = places[name]
+      return x if axis < 0 else jax.lax.slice_in_dim(x, 0, min(length, x.shape[axis]), axis=axis)
+
+    return lambda batch: gradient(params, weights, {name: cut(name, x) for name, x in batch.items()}, model_state, key)
 
   return jax.lax.switch(jnp.searchsorted(jnp.asarray(steps), longest), [of(length) for length in steps], batch)
 

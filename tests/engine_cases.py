@@ -143,8 +143,8 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
     }
   found |= {'targets_BT': tokens[:, 1:].astype(np.int32), 'weights_BT': valid_BT.astype(np.float32)}
   if name in ('seq2seq', 'transformer', 'quaternion_transformer'):
-    other = np.roll(np.arange(ROWS), 2)  # the row of another, so that some rows have only one of the two sides
-    source_valid_BS = np.arange(LENGTH + 1) < lengths_B[other][:, None]
+    other = np.roll(np.arange(ROWS), 2)  # the row of another, so that some rows have no target or only a source's end
+    source_valid_BS = np.arange(LENGTH + 1) < np.maximum(lengths_B[other], 1)[:, None]
     return found | {'source_BS': tokens[other].astype(np.int32), 'source_valid_BS': source_valid_BS}
   if name == 'character_transformer':  # the token after the target, unknown at a third of the rows' ends
     last_BT = np.arange(LENGTH) == lengths_B[:, None] - 1

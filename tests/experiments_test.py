@@ -790,6 +790,7 @@ BATCHING_CHANGES: dict = {
   ('translation', 'tokens'): ({}, 128),
   ('translation', 'rows_multiple'): ({'tokens': 128}, 3),
   ('translation', 'buckets'): ({}, (8, 12)),
+  ('translation', 'groups'): ({'buckets': _ANY}, 2),
   ('algorithmic', 'task'): ({}, 'recall'),
   ('algorithmic', 'bits'): ({}, 5),
   ('algorithmic', 'min_length'): ({}, 7),

@@ -280,11 +280,12 @@ def test_bfloat16_is_finite_and_close():
     pytest.param('gpt', 'jit', 2, 4, marks=pytest.mark.slow),
     ('gpt', 'pmap', 2, 4),
     ('ulmfit', 'pmap', 2, 1),
+    ('transformer', 'jit', 1, 4),
   ],
 )
 def test_groups_of_like_length_change_nothing(name, mode, devices, groups):
   """Labels and characters of each place; two sequences a row with an auxiliary loss; batch
-  normalisation, for which all devices must take the same length."""
+  normalisation, for which all devices must take the same length; a source that may be the longer side."""
   cfg = parallel.Config(mode, data=devices)
   found = engine_cases.train(name, cfg, devices=devices, lengths=(3, 10, 11), optim={'accumulate': groups})
   wanted = {k: v for k, v in engine_cases.one_device(name).items() if not k.startswith("['eval']")}

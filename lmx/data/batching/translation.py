@@ -6,6 +6,10 @@ the rows of a bucket are padded on the right to its length on both sides (S = T)
 bucket. With `tokens`, a bucket's batches have as many rows as fit into that number of positions of one side (Vaswani et
 al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have as many.
 
+With `groups` above 1 a batch of training has pairs of any length, all padded to `data.length`, and the step divides it
+into groups of pairs of like length and cuts those to their buckets (lmx/step.py). So every update sees every length;
+batches of one bucket pull the parameters one way and then another, as those of the many devices of the papers do not.
+
 What does not fill a batch of its bucket goes to the next longer one, so that every pair is used once an epoch and only
 the last batch made has rows to fill up. Those repeat a pair of the batch with weight 0 (`index_B` is -1). In training
 the order of an epoch and the order of its batches are drawn; in evaluation `index_B` says which pair a row is.
@@ -33,20 +37,25 @@ class Config:
   Attributes:
     tokens: positions of the source in a batch, and as many of the target, padding included: a batch has tokens / length
       rows. 0: every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` comes first, if it is given.
-    rows_multiple: the rows of a batch are then a multiple of this, which the devices (times `optim.accumulate`) must
-      divide.
+      With `groups`, which are padded less, it is the mean of the pairs' longer sides that is counted.
+    rows_multiple: the rows of a batch, or of a group, are then a multiple of this, which the devices (times
+      `optim.accumulate`) must divide.
     buckets: lengths that rows are padded to, besides `data.length`; each is a compilation. In training, pairs of which
       a side is longer than `data.length` are left out. In evaluation none is: longer buckets are added, or, where
       `data.eval_length` is given, what lies beyond it is cut off, with a warning.
+    groups: that a batch of training is divided into by the length of its pairs, each padded to its own bucket and read
+      after the other; the update is that of the whole batch. Fewer where devices could not share them evenly; 1 makes
+      batches of one bucket.
   """
 
   name: str = 'translation'
   tokens: int = 0
   rows_multiple: int = 8
   buckets: tuple[int, ...] = ()
+  groups: int = 1
 
   def __post_init__(self):
-    check_least('data.batching', self, tokens=0, rows_multiple=1)
+    check_least('data.batching', self, tokens=0, rows_multiple=1, groups=1)
     for bucket in self.buckets:
       check_range('data.batching.buckets: one', bucket, 1)
 
@@ -76,7 +85,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Transla
   rows, length = sizes(data, train)
   return Translation(
     corpus.splits[split], rows, length, start_id=corpus.tokenizer.eos_id, buckets=cfg.buckets,
-    tokens=cfg.tokens if train or not data.eval_batch_size else 0, multiple=cfg.rows_multiple,
+    tokens=cfg.tokens if train or not data.eval_batch_size else 0, multiple=cfg.rows_multiple, groups=cfg.groups,
     vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle,
     cut=not train and data.eval_length > 0)
 
@@ -116,13 +125,14 @@ class Translation(Batches):
     multiple: what the rows are then rounded down to a multiple of.
     seed: of the order.
     train: epochs without end, in drawn order; else one pass.
+    groups: that the step divides a batch of training into; 1: batches are of one bucket.
     shuffle: whether the order is drawn; else pairs come by bucket, as they are in the corpus.
     cut: what is longer than `length` is cut off; else longer buckets are added in evaluation.
   """
 
   def __init__(self, split: Any, batch_size: int, length: int, *, start_id: int | None, buckets: Sequence[int],
-               vocab_size: int, seed: int, train: bool, tokens: int = 0, multiple: int = 1, shuffle: bool = True,
-               cut: bool = False):
+               vocab_size: int, seed: int, train: bool, tokens: int = 0, multiple: int = 1, groups: int = 1,
+               shuffle: bool = True, cut: bool = False):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     if start_id is None:
       raise InputError('data.batching "translation" needs a tokenizer with an end-of-text')
@@ -150,9 +160,12 @@ class Translation(Batches):
       self.length = int(self._buckets[-1])
     if not len(self._pairs):
       raise InputError(f'split {split.name} has no pair of at most {length} positions (data.length)')
-    self._bucket_I = np.searchsorted(self._buckets, np.minimum(size_I, self.length))
-    self._rows = [
-      max(tokens // int(bucket) // multiple, 1) * multiple if tokens else batch_size for bucket in self._buckets]
+    self._size_I, counted = np.minimum(size_I, self.length), self._buckets.tolist()
+    if train and groups > 1:
+      self.groups, self.lengths, multiple = groups, tuple(counted), multiple * groups
+      self._buckets, counted = self._buckets[-1:], [float(self._size_I[self._pairs].mean())]
+    self._bucket_I = np.searchsorted(self._buckets, self._size_I)
+    self._rows = [max(int(tokens / n) // multiple, 1) * multiple if tokens else batch_size for n in counted]
     self._planned = functools.lru_cache(maxsize=2)(self._plan)
     plan = self._planned(0)
     self.batch_size = self._rows[plan.bucket_J.min()]
@@ -163,7 +176,12 @@ class Translation(Batches):
     return tuple(sorted({self._rows[bucket] for bucket in self._planned(0).bucket_J}))
 
   def positions(self) -> int:
-    return sum(self._rows[bucket] * int(self._buckets[bucket]) for bucket in self._planned(0).bucket_J)
+    plan = self._planned(0)
+    if self.groups == 1:
+      return sum(self._rows[bucket] * int(self._buckets[bucket]) for bucket in plan.bucket_J)
+    batches = (np.sort(self._size_I[pair_L]) for pair_L in np.split(plan.order_I, plan.start_J[1:-1]))
+    longest = [part.max(initial=0) for size_L in batches for part in np.array_split(size_L, self.groups)]
+    return sum(self.lengths[i] for i in np.searchsorted(self.lengths, longest)) * self.batch_size // self.groups
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`: of `rows` of `batch_size`, the same share of its own rows."""

@@ -125,6 +125,25 @@ def test_batches_of_an_epoch_come_in_a_drawn_order_of_lengths():
   assert lengths == sorted(lengths) and indices(plain) == indices(plain, 1)
 
 
+def test_batches_of_groups_have_pairs_of_every_length():
+  found, _ = batches(batching={'tokens': 600, 'groups': 4, 'rows_multiple': 2})
+  longer_I = np.array(SIZES).max(axis=1) + 1
+  assert found.groups == 4 and found.lengths == (8, 16, 24)
+  rows = int(600 / longer_I.mean()) // 8 * 8
+  assert found.row_counts() == (found.batch_size,) == (rows,) and found.steps == -(-len(PAIRS) // rows)
+  assert sorted(indices(found)) == list(range(len(PAIRS))) and indices(found) != indices(found, 1)
+  places = 0
+  for batch in epoch(found):
+    assert batch['source_BS'].shape == batch['tokens_BT'].shape == (rows, 24)
+    index_B = batch['index_B'][batch['index_B'] >= 0]
+    assert len({int(np.searchsorted((8, 16, 24), n)) for n in longer_I[index_B]}) == 3
+    parts = np.array_split(np.sort(longer_I[index_B]), 4)
+    places += sum(next(n for n in (8, 16, 24) if n >= part.max()) for part in parts) * rows // 4
+  assert found.positions() == places
+  held_out, _ = batches(train=False, batching={'tokens': 600, 'groups': 4})
+  assert held_out.groups == 1 and {batch['tokens_BT'].shape[1] for batch in epoch(held_out)} == {16, 24}
+
+
 @pytest.mark.parametrize('tokens', [0, 200])
 @pytest.mark.parametrize('hosts', [1, 2, 4])
 def test_hosts_make_the_rows_of_one_batch(tokens, hosts):
