@@ -10,6 +10,7 @@ times batch size plus row); -1 marks a row that only fills up the last batch of 
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grain
@@ -93,6 +94,12 @@ class Batches(abc.ABC):
   def positions(self) -> int:
     """Returns the positions of an epoch, padding included."""
     return self.steps * self.batch_size * self.length
+
+  def _positions_in_groups(self, batches: Iterable[np.ndarray], lengths: Sequence[int] | np.ndarray) -> int:
+    """Positions of batches, given as the sizes of their rows, whose `groups` are padded to one of `lengths` each."""
+    groups = (group for sizes in batches for group in np.array_split(np.sort(sizes), self.groups))
+    places = np.searchsorted(lengths, [group.max(initial=0) for group in groups])
+    return int(np.asarray(lengths)[places].sum()) * self.batch_size // self.groups
 
   def row_counts(self) -> tuple[int, ...]:
     """Returns the numbers of rows that batches have; more than `batch_size` alone where batches differ."""

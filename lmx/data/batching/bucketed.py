@@ -86,10 +86,9 @@ class Bucketed(Batches):
 
   def positions(self) -> int:
     """Positions of an epoch, padding included."""
-    batches = self._sizes[self._ordered(0)[: self.steps * self.batch_size]]
-    batches = [batches[i : i + self.batch_size] for i in range(0, len(batches), self.batch_size)]
-    grouped = (group for batch in batches for group in np.array_split(np.sort(batch), self.groups))
-    return sum(self._bucket(group.max()) for group in grouped) * self.batch_size // self.groups
+    sizes = self._sizes[self._ordered(0)[: self.steps * self.batch_size]]
+    batches = (sizes[i : i + self.batch_size] for i in range(0, len(sizes), self.batch_size))
+    return self._positions_in_groups(batches, self._buckets)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""

@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmx.data import noise
+from lmx.data.batching import bucketed
 from lmx.data.batching.base import Batches, sizes
-from lmx.errors import InputError, check_least, check_range
+from lmx.errors import InputError, check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +57,7 @@ class Config:
 
   def __post_init__(self):
     check_least('data.batching', self, tokens=0, rows_multiple=1, groups=1)
-    for bucket in self.buckets:
-      check_range('data.batching.buckets: one', bucket, 1)
+    bucketed.check_buckets(self.buckets)
 
 
 def check(data: Any) -> None:
@@ -179,9 +179,8 @@ class Translation(Batches):
     plan = self._planned(0)
     if self.groups == 1:
       return sum(self._rows[bucket] * int(self._buckets[bucket]) for bucket in plan.bucket_J)
-    batches = (np.sort(self._size_I[pair_L]) for pair_L in np.split(plan.order_I, plan.start_J[1:-1]))
-    longest = [part.max(initial=0) for size_L in batches for part in np.array_split(size_L, self.groups)]
-    return sum(self.lengths[i] for i in np.searchsorted(self.lengths, longest)) * self.batch_size // self.groups
+    batches = np.split(self._size_I[plan.order_I], plan.start_J[1:-1])
+    return self._positions_in_groups(batches, self.lengths)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`: of `rows` of `batch_size`, the same share of its own rows."""
