@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -164,6 +165,10 @@ class Translation(Batches):
     if train and groups > 1:
       self.groups, self.lengths, multiple = groups, tuple(counted), multiple * groups
       self._buckets, counted = self._buckets[-1:], [float(self._size_I[self._pairs].mean())]
+      if 0 < tokens < multiple * counted[0]:
+        raise InputError(
+          f'data.batching.tokens is {tokens}, which has no room for {multiple} rows (rows_multiple x groups) of '
+          f'{counted[0]:.1f} positions, their mean; it must be at least {math.ceil(multiple * counted[0])}')
     self._bucket_I = np.searchsorted(self._buckets, self._size_I)
     self._rows = [max(int(tokens / n) // multiple, 1) * multiple if tokens else batch_size for n in counted]
     self._planned = functools.lru_cache(maxsize=2)(self._plan)

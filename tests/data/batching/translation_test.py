@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 
 import jax
 import numpy as np
@@ -233,7 +234,11 @@ def test_what_is_refused():
     section(tokenizer='wordpiece')
   with pytest.raises(InputError, match='tokens is 100, which has no room for 8 rows .* at least 192'):
     section({'tokens': 100})
-  for fields in ({'tokens': -1}, {'rows_multiple': 0}, {'buckets': (4, 0)}):
+  least = math.ceil(64 * np.mean([max(pair) + 1 for pair in SIZES]))  # with the end-of-text
+  with pytest.raises(InputError, match=f'no room for 64 rows .rows_multiple x groups.* at least {least}$'):
+    batches(batching={'tokens': least - 1, 'groups': 8})
+  assert batches(batching={'tokens': least, 'groups': 8})[0].batch_size == 64
+  for fields in ({'tokens': -1}, {'rows_multiple': 0}, {'buckets': (4, 0)}, {'groups': 0}):
     with pytest.raises(InputError, match=f'data.batching.{next(iter(fields))}'):
       section(fields)
   plain = corpora.Corpus.from_texts({'train': ['a', 'b']}, corpus().tokenizer)
