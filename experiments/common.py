@@ -387,7 +387,7 @@ def tiny_translator(**model: Any) -> dict[str, Any]:
   data = {
     'dataset': 'embedded_numbers', 'source': 'words', 'target': 'digits', 'tokenizer': 'words', 'vocab_size': 0,
     'prefix_space': False, 'length': 24, 'manual_dir': '',
-    'batching': {'name': 'translation', 'tokens': 0, 'buckets': ()},
+    'batching': {'name': 'translation', 'tokens': 0, 'buckets': (), 'groups': 1},
   }  # fmt: skip
   return config(tiny(**model), {'data': data}).to_dict()
 
