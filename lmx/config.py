@@ -89,6 +89,7 @@ class Evaluation:
     beam: hypotheses of the beam search that also translates the split (lmx/translated.py); 0 does not translate it.
     alpha: exponent of its length penalty.
     penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
+    stop: when the search for a sentence ends, 'bound', 'current' or 'full', see lmx/beam.py.
     max_extra: a translation has at most so many tokens more than its source.
     n_best: answers to questions: best beginnings, endings and spans that are kept (lmx/answers.py).
     answer_length: most tokens of an answer.
@@ -111,6 +112,7 @@ class Evaluation:
   beam: int = 0
   alpha: float = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
   penalty: str = 'gnmt'
+  stop: str = 'bound'
   max_extra: int = 50  # Vaswani et al. 2017, section 6.1
   n_best: int = 20  # run_squad.py
   answer_length: int = 30  # run_squad.py
@@ -129,6 +131,7 @@ class Evaluation:
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, ('gnmt', 'power'))
+    check_choice('evaluation.stop', self.stop, ('bound', 'current', 'full'))
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
     check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1, batch_size=0,
                 stride=0)  # fmt: skip

@@ -19,7 +19,7 @@ def options(run: config.Run) -> translate.Options:
   """How the `evaluation` section of a run translates."""
   chosen = run.evaluation
   return translate.Options(
-    beam=max(chosen.beam, 1), alpha=chosen.alpha, penalty=chosen.penalty, max_extra=chosen.max_extra
+    beam=max(chosen.beam, 1), alpha=chosen.alpha, penalty=chosen.penalty, stop=chosen.stop, max_extra=chosen.max_extra
   )  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def figures(run: config.Run, corpus: corpora.Corpus, found: Sequence[Translated]
   limit = decode.window(run.model)
   cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   how = f'beam {chosen.beam}, {chosen.penalty} length penalty {chosen.alpha:g}, up to {chosen.max_extra} tokens more'
+  how += '' if chosen.stop == 'bound' else f', stop {chosen.stop}'
   hypotheses, references = [each.translation for each in found], [each.reference for each in found]
   scored = scores(hypotheses, references, lines, corpus.manifest['sides'][1], run.data.lower_case)
   return scored | {'metric': 'bleu', 'decoding': how} | ({'sources_cut': cut} if cut else {})

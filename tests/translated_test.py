@@ -68,6 +68,16 @@ def test_the_end_of_a_run_translates_the_split(run):
   assert [one[0].text for one in again] == written
 
 
+def test_the_search_is_that_of_the_evaluation_section():
+  chosen = {'evaluation.beam': 3, 'evaluation.alpha': 0.9, 'evaluation.penalty': 'power', 'evaluation.stop': 'full'}
+  run_cfg = config.load(BASE, [f'{name}={value}' for name, value in chosen.items()])
+  found = translated.options(run_cfg)
+  assert (found.beam, found.alpha, found.penalty, found.stop) == tuple(chosen.values())
+  assert found.search(()).stop == 'full'
+  with pytest.raises(InputError, match='evaluation.stop'):
+    config.load(BASE, ['evaluation.stop=soon'])
+
+
 def test_the_parameters_measured_are_the_mean_of_the_checkpoints(run, tmp_path, capsys):
   assert figures(run)['averaged_steps'] == [2, 4, 6]
   trees = [saved(run, step) for step in (2, 4, 6)]

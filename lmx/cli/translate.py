@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import os
 import sys
@@ -22,6 +23,7 @@ import numpy as np
 
 from lmx.errors import InputError
 
+_SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra')
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
 
 
@@ -29,11 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained encoder-decoder')
   parser.add_argument('--input', default='-', help='text, a sentence a line; - is standard input (default)')
   parser.add_argument('--output', default='-', help='file for the translations; - is standard output (default)')
-  parser.add_argument('--beam', type=int, default=4, help='hypotheses of the search; 1 is greedy (default %(default)s)')
-  parser.add_argument('--alpha', type=float, default=0.6, help='exponent of the length penalty (default %(default)s)')
-  parser.add_argument('--penalty', choices=('gnmt', 'power'), default='gnmt', help='((5 + n) / 6)^alpha, or n^alpha')
-  parser.add_argument('--stop', choices=('bound', 'current', 'full'), default='bound', help='bound is exact')
-  parser.add_argument('--max_extra', type=int, default=50, help='most tokens beyond those of the source')
+  search = parser.add_argument_group('search', "without these options as in the run's `evaluation`")
+  search.add_argument('--beam', type=int, help='hypotheses of the search; 1 is greedy (4 where the run has none)')
+  search.add_argument('--alpha', type=float, help='exponent of the length penalty')
+  search.add_argument('--penalty', choices=('gnmt', 'power'), help='((5 + n) / 6)^alpha, or n^alpha')
+  search.add_argument('--stop', choices=('bound', 'current', 'full'), help='bound is exact, full ends soonest')
+  search.add_argument('--max_extra', type=int, help='most tokens beyond those of the source')
   parser.add_argument('--n_best', type=int, default=1, help='translations of each line, with their scores')
   parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
   parser.add_argument('--sample', action='store_true', help='draw a translation instead of seeking the best')
@@ -52,14 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import restored, translate
+  from lmx import restored, translate, translated
 
-  _check(args)
   loaded = restored.load(args.workdir, args.which, args.overrides)
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
-  options = translate.Options(
-    beam=args.beam, alpha=args.alpha, max_extra=args.max_extra, penalty=args.penalty, stop=args.stop,
-    tokens=args.tokens, allow_unk=args.allow_unk, sample=args.sample, temperature=args.temperature, seed=args.seed,
+  given = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
+  search = {'beam': loaded.run.evaluation.beam or 4} | given
+  _check(args, search['beam'])
+  options = dataclasses.replace(
+    translated.options(loaded.run), **search, tokens=args.tokens, allow_unk=args.allow_unk, sample=args.sample,
+    temperature=args.temperature, seed=args.seed,
   )  # fmt: skip
   references = _lines(args.reference) if args.reference else None
   gold = _gold(args, references)
@@ -79,12 +84,12 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-  if min(args.n_best, args.beam) < 1 or args.lines < 0:
+def _check(args: argparse.Namespace, beam: int) -> None:
+  if min(args.n_best, beam) < 1 or args.lines < 0:
     raise InputError('--beam and --n_best must be at least 1 and --lines at least 0, '
-                     f'got {args.beam}, {args.n_best} and {args.lines}')  # fmt: skip
-  if args.n_best > (1 if args.sample else args.beam):
-    most = 'the one sample' if args.sample else f'--beam={args.beam}'
+                     f'got {beam}, {args.n_best} and {args.lines}')  # fmt: skip
+  if args.n_best > (1 if args.sample else beam):
+    most = 'the one sample' if args.sample else f'--beam={beam}'
     raise InputError(f'--n_best={args.n_best} is more than {most}')
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')

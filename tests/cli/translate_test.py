@@ -43,6 +43,23 @@ def _write(capsys, workdir, *options: str) -> tuple[list[str], str]:
   return said.out.splitlines(), said.err
 
 
+def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, monkeypatch):
+  seen, real = [], translate.translate
+
+  def note(translator, lines, options, **more):
+    seen.append(options)
+    return real(translator, lines, options, **more)
+
+  monkeypatch.setattr(translate, 'translate', note)
+  run = ['--config.evaluation.alpha=0.9', '--config.evaluation.penalty=power', '--config.evaluation.stop=full',
+         '--config.evaluation.max_extra=3']  # fmt: skip
+  command = ['translate', f'--workdir={workdir}', f'--input={text}']
+  assert main([*command, *run]) == main([*command, *run, '--config.evaluation.beam=3']) == 0
+  assert main([*command, *run, '--config.evaluation.beam=3', '--beam=2', '--alpha=0', '--stop=current']) == 0
+  found = [(one.beam, one.alpha, one.penalty, one.stop, one.max_extra) for one in seen]
+  assert found == [(4, 0.9, 'power', 'full', 3), (3, 0.9, 'power', 'full', 3), (2, 0.0, 'power', 'current', 3)]
+
+
 def test_a_line_is_a_line(workdir, text, capsys, tmp_path):
   found, _ = _write(capsys, workdir, f'--input={text}')
   assert len(found) == 4 and [bool(line) for line in found] == [True, False, True, True]
