@@ -29,6 +29,7 @@ import jax
 import ml_collections
 from flax.traverse_util import flatten_dict
 
+from lmx import beam as beam_lib
 from lmx import checkpoint, experiment_file, objectives, parallel
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
@@ -130,8 +131,8 @@ class Evaluation:
     cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
-    check_choice('evaluation.penalty', self.penalty, ('gnmt', 'power'))
-    check_choice('evaluation.stop', self.stop, ('bound', 'current', 'full'))
+    check_choice('evaluation.penalty', self.penalty, beam_lib.PENALTIES)
+    check_choice('evaluation.stop', self.stop, beam_lib.STOPS)
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
     check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1, batch_size=0,
                 stride=0)  # fmt: skip

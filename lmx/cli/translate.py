@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
   loaded = restored.load(args.workdir, args.which, args.overrides)
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
   given = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
-  search = {'beam': loaded.run.evaluation.beam or 4} | given
+  search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | given
   _check(args, search['beam'])
   options = dataclasses.replace(
     translated.options(loaded.run), **search, tokens=args.tokens, allow_unk=args.allow_unk, sample=args.sample,
