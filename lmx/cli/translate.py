@@ -57,11 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import restored, translate, translated
 
+  _check(args)
   loaded = restored.load(args.workdir, args.which, args.overrides)
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
   given = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
   search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | given
-  _check(args, search['beam'])
+  _check_most(args, search['beam'])
   options = dataclasses.replace(
     translated.options(loaded.run), **search, tokens=args.tokens, allow_unk=args.allow_unk, sample=args.sample,
     temperature=args.temperature, seed=args.seed,
@@ -84,15 +85,20 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _check(args: argparse.Namespace, beam: int) -> None:
-  if min(args.n_best, beam) < 1 or args.lines < 0:
-    raise InputError('--beam and --n_best must be at least 1 and --lines at least 0, '
-                     f'got {beam}, {args.n_best} and {args.lines}')  # fmt: skip
+def _check(args: argparse.Namespace) -> None:
+  """What can be said before the run is loaded."""
+  least = {'beam': 1, 'n_best': 1, 'lines': 0, 'tokens': 1}
+  for name, value in least.items():
+    if getattr(args, name) is not None and getattr(args, name) < value:
+      raise InputError(f'--{name} must be at least {value}, got {getattr(args, name)}')
+  if args.alignments and not args.reference:
+    raise InputError('--alignments are between the source and the reference: give --reference too')
+
+
+def _check_most(args: argparse.Namespace, beam: int) -> None:
   if args.n_best > (1 if args.sample else beam):
     most = 'the one sample' if args.sample else f'--beam={beam}'
     raise InputError(f'--n_best={args.n_best} is more than {most}')
-  if args.alignments and not args.reference:
-    raise InputError('--alignments are between the source and the reference: give --reference too')
 
 
 def _translated(translator: Any, lines: Sequence[str], options: Any, args: argparse.Namespace, first: int) -> list[Any]:

@@ -153,12 +153,10 @@ def test_labels_show_where_words_go_on():
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    (['--beam=0'], '--beam and --n_best must be at least 1'),
     (['--n_best=3'], 'more than --beam=2'),
     (['--sample', '--n_best=2'], 'one sample'),
     (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
     (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
-    (['--alignments=gold'], 'give --reference too'),
     (['--alpha=-1'], 'beam alpha'),
     (['--reference=LINES3'], 'has 3 lines for 4'),
     (['--workdir=/nowhere'], 'holds no run'),
@@ -169,6 +167,21 @@ def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
   options = [option.replace('LINES3', str(tmp_path / 'three')) for option in options]
   given = [option for option in (f'--input={text}', '--beam=2') if option.split('=')[0] not in str(options)]
   assert main(['translate', f'--workdir={workdir}', *given, *options]) == 2
+  assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('option', 'message'),
+  [
+    ('--beam=0', '--beam must be at least 1, got 0'),
+    ('--n_best=0', '--n_best must be at least 1, got 0'),
+    ('--lines=-1', '--lines must be at least 0, got -1'),
+    ('--tokens=0', '--tokens must be at least 1, got 0'),
+    ('--alignments=gold', 'give --reference too'),
+  ],
+)
+def test_what_is_refused_before_the_run_is_loaded(capsys, option, message):
+  assert main(['translate', '--workdir=/nowhere', option]) == 2
   assert message in capsys.readouterr().err
 
 
