@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -41,7 +40,6 @@ def run(args: argparse.Namespace) -> int:
   loaded = lmx.load(args.workdir, args.which)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
-  warnings.showwarning = lambda message, *rest, **more: print(f'lmx: {message}', file=sys.stderr)
   prompt_T = decode.prompt_ids(loaded.tokenizer, _prompt(args))
   for i, parts in enumerate(_texts(args, loaded, prompt_T)):
     if args.samples > 1:

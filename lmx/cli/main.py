@@ -7,10 +7,14 @@ saving (start the same command again), 130 interrupted from the keyboard.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import keyword
 import os
+import pathlib
 import sys
+import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 from lmx import memory
@@ -46,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
   try:
     args = parse(argv)
     memory.keep()
-    return _module(args.command).run(args)
+    with _plain_warnings():
+      return _module(args.command).run(args)
   except InputError as error:
     print(f'lmx: {error}', file=sys.stderr)
     return 2
@@ -59,6 +64,22 @@ def main(argv: list[str] | None = None) -> int:
   except KeyboardInterrupt:
     print('\nlmx: interrupted', file=sys.stderr)
     return 130
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+  """Of warnings that lmx itself gives the message alone is shown: where they arose says nothing to a user."""
+  usual, here = warnings.formatwarning, str(pathlib.Path(__file__).parents[1])
+
+  def plain(message, category, filename, lineno, line=None) -> str:
+    own = issubclass(category, UserWarning) and filename.startswith(here)
+    return f'lmx: warning: {message}\n' if own else usual(message, category, filename, lineno, line)
+
+  warnings.formatwarning = plain
+  try:
+    yield
+  finally:
+    warnings.formatwarning = usual
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

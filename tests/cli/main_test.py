@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import types
+import warnings
 
 import pytest
 
@@ -38,6 +40,21 @@ def texts(tmp_path, content: bytes = b'one two three\n' * 400) -> list[str]:
 def test_an_unknown_command_and_an_unknown_option_get_the_nearest(capsys):
   assert 'did you mean "train"' in refused(capsys, 'trian')
   assert 'did you mean "--workdir"' in refused(capsys, 'train', f'--config={TINY}', '--workdir=x', '--workdri=3')
+
+
+def test_warnings_of_its_own_are_shown_as_messages(capsys, monkeypatch):
+  usual = warnings.formatwarning
+
+  def run(args):
+    for path in (cli.__file__, 'elsewhere.py'):
+      print(warnings.formatwarning('3 rows are cut', UserWarning, path, 7), end='')
+    return 0
+
+  monkeypatch.setattr(cli, '_module', lambda name: types.SimpleNamespace(add_arguments=lambda parser: None, run=run))
+  assert cli.main(['list']) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert lines == ['lmx: warning: 3 rows are cut', 'elsewhere.py:7: UserWarning: 3 rows are cut']
+  assert warnings.formatwarning is usual
 
 
 def test_an_unknown_config_key_gets_the_nearest(capsys, tmp_path):
