@@ -143,6 +143,16 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
   assert lines[1] == 'step 11/100  loss 0.9091  lr 1.00e-03  5.0k tokens/s  1:29 left'
 
 
+def test_a_figure_of_each_of_many_classes_is_written_down_alone(tmp_path, capsys):
+  many = {f'accuracy_class_{c}': 0.5 for c in range(11)}
+  few = {f'bits_at_{n}': 2.0 for n in (10, 20)}
+  with log.Logger(tmp_path, 100, tokens_per_step=5000) as logger:
+    logger.evaluation(7, 'valid', {'accuracy': 0.25, **many, **few})
+  assert capsys.readouterr().err == 'step 7/100  valid: accuracy 0.25, bits at 10 2, bits at 20 2\n'
+  (record,) = log.read_metrics(tmp_path)
+  assert record.keys() >= many.keys() | few.keys()
+
+
 def test_progress_bar_on_a_terminal(tmp_path, capsys):
   run(tmp_path, 10, 40, terminal=True)
   text = capsys.readouterr().err
@@ -252,17 +262,6 @@ def test_what_is_logged_outlives_a_kill(tmp_path):
   assert [r['step'] for r in log.read_metrics(tmp_path)] == [1, 2, 3]
 
 
-def test_smoothing():
-  x = np.linspace(5, 1, 400)
-  noisy = x + np.random.default_rng(0).normal(size=400) * 0.2
-  smoothed = log.smooth(noisy)
-  assert smoothed[0] == noisy[0]
-  assert np.abs(smoothed - x)[50:].max() < 0.2 and np.abs(smoothed - x)[50:].std() < 0.06
-  assert np.mean(smoothed[50:-20] - x[50:-20]) == pytest.approx(0, abs=0.02)  # it does not lag
-  assert log.smooth(np.array([3.0, math.nan, 1.0]))[[0, 2]].tolist() == [3.0, 1.0]
-  assert len(log.smooth(np.zeros(0))) == 0
-
-
 def has(pixels: np.ndarray, color: tuple[int, int, int]) -> int:
   """Returns how many pixels have a colour."""
   return int((np.abs(pixels[..., :3] * 255 - color).max(axis=-1) < 3).sum())
@@ -284,50 +283,3 @@ def test_plot(tmp_path):
   assert first.shape[0] > 600 and first.shape[1] > 1000
   assert has(first, blue) > 500 and has(first, orange) > 100 and has(first, grey) < 200
   assert has(second, blue) > 500 and has(second, grey) > 800  # the baseline's line
-
-
-@pytest.mark.parametrize(
-  'records', [[], [{'step': 1, 'split': 'train', 'loss': math.nan}], [{'step': 3, 'split': 'valid', 'loss': 90.0}]]
-)
-def test_plot_of_next_to_nothing(tmp_path, records):
-  log.draw(records, tmp_path / 'loss.png', {}, 8)
-  assert image.imread(tmp_path / 'loss.png').std() > 0.01
-
-
-def test_right_axis_is_perplexity_and_only_where_the_loss_is_per_token(tmp_path, monkeypatch):
-  texts = []
-  monkeypatch.setattr(log, '_draw_perplexity', lambda axes: texts.append(axes.get_ylabel()))
-  run(tmp_path, 0, 40)
-  base = {'model': 'm', 'dataset': 'd', 'split': 'test'}
-  records = log.read_metrics(tmp_path)
-  log.draw(records, tmp_path / 'a.png', base | {'metric': 'masked_perplexity', 'masked_perplexity': 2.0})
-  assert texts == []
-  log.draw(records, tmp_path / 'b.png', base | {'metric': 'perplexity_per_word', 'perplexity_per_word': math.inf})
-  assert texts == ['loss (nats per token)']
-
-
-def test_plot_marks_where_averaging_begins(tmp_path):
-  run(tmp_path, 0, 40, every=1)
-  pictures = {}
-  for trigger in (None, 20, 40):  # at 40 the run ended
-    results = {'model': 'm', 'dataset': 'd', 'split': 'test', 'metric': 'masked_perplexity', 'masked_perplexity': 2.0}
-    log.draw(log.read_metrics(tmp_path), tmp_path / 'a.png', results | {'trigger_step': trigger})
-    pictures[trigger] = image.imread(tmp_path / 'a.png')
-  np.testing.assert_array_equal(pictures[None], pictures[40])
-  changed = np.flatnonzero((pictures[None] != pictures[20]).any(axis=(0, 2)))
-  assert len(changed) and 0.4 < changed[0] / pictures[20].shape[1] < 0.6
-
-
-@pytest.mark.parametrize('low, high', [(3.3, 6.9), (3.90, 4.05), (0.01, 14.0), (0.5, 0.52)])
-def test_ticks_of_the_right_axis(low, high):
-  from matplotlib.figure import Figure
-
-  axes = Figure().add_subplot()
-  axes.set_ylim(low, high)
-  log._draw_perplexity(axes)
-  (right,) = axes.child_axes
-  ticks = right.get_yticks()
-  assert 3 <= len(ticks) <= 11
-  assert low <= min(ticks) and max(ticks) <= high
-  for tick, label in zip(ticks, right.get_yticklabels(), strict=True):
-    assert math.exp(tick) == pytest.approx(float(label.get_text().replace(',', '')), rel=2e-3)

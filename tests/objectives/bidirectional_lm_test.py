@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import log
+from lmx import loss_curve
 from lmx.errors import InputError
 from lmx.models import elmo, registry
 from lmx.objectives import bidirectional_lm as objective
@@ -100,13 +100,14 @@ def test_the_state_is_carried_and_rows_begin_anew():
 
 def test_a_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeypatch):
   drawn = []
-  monkeypatch.setattr(log, '_draw_perplexity', drawn.append)
+  monkeypatch.setattr(loss_curve, '_draw_perplexity', drawn.append)
   records = [{'step': i, 'split': 'train', 'loss': 5.0 - i, 'sampled_nll_forward': 2.5} for i in (1, 2)]
   results = {'model': 'elmo:tiny', 'dataset': 'x', 'split': 'test', 'metric': 'perplexity_average'}
   results['perplexity_average'] = 9.0
-  log.draw(records, tmp_path / 'loss.png', results)
+  loss_curve.draw(records, tmp_path / 'loss.png', results)
   assert not drawn
-  log.draw(records, tmp_path / 'loss.png', results | {'metric': 'perplexity_per_token', 'perplexity_per_token': 9.0})
+  results |= {'metric': 'perplexity_per_token', 'perplexity_per_token': 9.0}
+  loss_curve.draw(records, tmp_path / 'loss.png', results)
   assert drawn
 
 

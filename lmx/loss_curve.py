@@ -1,0 +1,142 @@
+"""loss.png: the losses of a run over its updates, with the baselines as lines to beat."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+  """Returns the mean over a centred window, which grows from 1 to n / 20 values after the start.
+
+  It does not lag behind a steep curve, as a moving average of the past does. What is not finite is left out.
+  """
+  n = len(values)
+  finite = np.isfinite(values)
+  sums = np.cumsum(np.append(0.0, np.where(finite, values, 0.0)))
+  counts = np.cumsum(np.append(0, finite))
+  index = np.arange(n)
+  half = np.minimum(index // 4, n // 40)
+  low, high = index - half, np.minimum(index + half + 1, n)
+  with np.errstate(invalid='ignore'):
+    return (sums[high] - sums[low]) / (counts[high] - counts[low])
+
+
+def draw(
+  records: Sequence[Mapping[str, Any]], path: pathlib.Path, results: Mapping[str, Any], tokens_per_step: int = 0
+) -> None:
+  """Draws the losses of a run over its steps, with the baselines' as lines to beat.
+
+  Args:
+    records: of metrics.jsonl: `step`, `split` and `loss`, which is in nats.
+    path: PNG file to write.
+    results: of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric`, the metric's value, and perhaps
+      `baselines`, each with a `loss` in nats a token, and `trigger_step`, where averaging began.
+    tokens_per_step: named under the horizontal axis.
+  """
+  from matplotlib.figure import Figure  # here: half a second that evaluation and generation need not pay
+
+  curves = {
+    split: np.asarray([(r['step'], r['loss']) for r in records if r['split'] == split and 'loss' in r], np.float64)
+    for split in ('train', 'valid')
+  }
+  figure = Figure(figsize=(9, 5.2), dpi=140, layout='constrained')
+  axes = figure.add_subplot()
+  axes.grid(True, color='0.92', linewidth=0.8)
+  axes.spines[['top', 'right', 'left', 'bottom']].set_visible(False)
+  axes.tick_params(length=0, colors='0.3')
+  _draw_curves(axes, curves, sampled=any(key.startswith('sampled_') for r in records[:1] for key in r))
+  lines = {name: b for name, b in results.get('baselines', {}).items() if np.isfinite(b.get('loss', np.nan))}
+  last = max((c[-1, 0] for c in curves.values() if len(c)), default=1.0)
+  _draw_results(axes, lines, results, last)
+  axes.set_ylim(*_limits(curves, [b['loss'] for b in lines.values()]))
+  axes.set_xlim(0, last * 1.02)
+  axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
+  axes.set_xlabel('training step' + (f' ({tokens_per_step:,} tokens each)' if tokens_per_step else ''), color='0.3')
+  if not results.get('metric', 'perplexity_per_token').startswith('perplexity_per_'):
+    axes.set_ylabel('loss (nats)', color='0.3')
+  else:
+    axes.set_ylabel('loss (nats per token)', color='0.3')
+    _draw_perplexity(axes)
+  title = results.get('name') or path.parent.name
+  axes.set_title(title, loc='left', fontsize=13, fontweight='bold', color='0.2', pad=24)
+  axes.text(0, 1.025, _subtitle(results), transform=axes.transAxes, fontsize=10, color='0.4')
+  figure.savefig(path)
+
+
+def _subtitle(results: Mapping[str, Any]) -> str:
+  """Returns the model, the data and the figure that counts; '' before there are results."""
+  if not results:
+    return ''
+  metric = results['metric']
+  figure = f'{results["split"]} {metric.replace("_", " ")} {results[metric]:,.2f}'
+  return f'{results["model"]} on {results["dataset"]}, {figure}'
+
+
+def _limits(curves: Mapping[str, np.ndarray], lines: list[float]) -> tuple[float, float]:
+  """Returns the range of the losses; the first steep fall, 3 % of the points, may leave the frame."""
+  seen = [c[np.isfinite(c[:, 1]), 1] for c in curves.values() if len(c)]
+  seen = [c for c in seen if len(c)] or [np.ones(1)]
+  low = min(min(c.min() for c in seen), *lines, math.inf)
+  high = max(max(np.quantile(c, 0.97) for c in seen), *lines, low + 1e-3)
+  margin = 0.07 * (high - low)
+  return low - margin, high + margin
+
+
+def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> None:
+  train, valid = curves['train'], curves['valid']
+  if len(train):
+    axes.plot(*train.T, color='#1f5fa8', alpha=0.22, linewidth=0.9)
+    label = 'training, over sampled words (smoothed)' if sampled else 'training (smoothed)'
+    axes.plot(train[:, 0], smooth(train[:, 1]), color='#1f5fa8', linewidth=2, label=label)
+  if len(valid):
+    axes.plot(
+      *valid.T, color='#d9541e', linewidth=1.4, marker='o', markersize=5, markeredgecolor='white', label='validation'
+    )  # fmt: skip
+    if np.isfinite(valid[:, 1]).any():
+      step, best = valid[np.nanargmin(valid[:, 1])]
+      below = len(train) > 0 and np.interp(step, train[:, 0], smooth(train[:, 1])) > best  # where no curve is
+      axes.annotate(
+        f'{best:.3f}', (step, best), (0, -15 if below else 7), textcoords='offset points', ha='center',
+        color='#d9541e', fontsize=9,
+      )  # fmt: skip
+  if len(train) or len(valid):
+    axes.legend(loc='lower right', bbox_to_anchor=(1, 1.05), ncols=2, frameon=False, labelcolor='0.2')
+
+
+def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any], last: float) -> None:
+  for name, baseline in lines.items():
+    label = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}.get(name, name).format(**baseline)
+    axes.axhline(baseline['loss'], color='0.45', linewidth=1.1, linestyle=(0, (5, 3)))
+    axes.annotate(
+      f'{label} ({results["split"]})  {baseline["loss"]:.3f}', (last, baseline['loss']), (0, 3),
+      textcoords='offset points', color='0.35', fontsize=9, ha='right', va='bottom',
+    )  # fmt: skip
+  trigger = results.get('trigger_step')
+  if trigger is not None and trigger < last:  # else it ended the run
+    axes.axvline(trigger, color='0.45', linewidth=1.1, linestyle=(0, (1, 2)))
+    axes.annotate(
+      f'averaging begins ({trigger:,})', (trigger, 0.02), (4, 0), xycoords=('data', 'axes fraction'),
+      textcoords='offset points', color='0.35', fontsize=9,
+    )  # fmt: skip
+
+
+def _draw_perplexity(axes: Any) -> None:
+  """Adds a right axis with round perplexities, exp of the left one."""
+  from matplotlib.ticker import MaxNLocator
+
+  right = axes.secondary_yaxis('right', functions=(np.asarray, np.asarray))
+  low, high = axes.get_ylim()
+  ticks = [m * 10**e for e in range(7) for m in (1, 1.5, 2, 3, 5, 7) if low <= math.log(m * 10**e) <= high]
+  if len(ticks) < 4:
+    even = MaxNLocator(6).tick_values(*np.exp(np.minimum([low, high], 50)))
+    ticks = [p for p in even if p > 0 and low <= math.log(p) <= high]
+  ticks = ticks[:: 1 + len(ticks) // 11]
+  right.set_yticks([math.log(p) for p in ticks], [f'{p:,.4g}' for p in ticks])
+  right.tick_params(length=0, colors='0.3')
+  right.spines['right'].set_visible(False)
+  right.set_ylabel('perplexity per token', color='0.3')
