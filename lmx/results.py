@@ -56,7 +56,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   if given and logger.primary:
     answers.keep(logger.workdir, given)
   if 'confusion' in found and logger.primary:
-    pictures.confusion(logger.workdir / 'confusion.png', found['confusion'], corpus.manifest['label_names'])
+    pictures.confusion(logger.workdir / 'confusion.png', found['confusion'], found['labels'])
   if translations and logger.primary:
     translated.keep(logger.workdir, found, translations)
   logger.note(summary(found))
@@ -122,6 +122,8 @@ def _beside(
   objective = objectives.get(run.objective_name)
   if hasattr(objective, 'judge'):
     more |= objective.judge(run.objective, predictions.outputs(run, corpus, engine.on_one(params), split))
+  if 'confusion' in more:
+    more['labels'] = list(corpus.manifest['label_names'])  # what its rows and accuracy_class_<i> are of
   return more
 
 

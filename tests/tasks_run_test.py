@@ -65,7 +65,8 @@ def said(command, capsys):
 
 def test_a_classifier_leaves_its_figures_and_confusions(classifier):
   found = json.loads((classifier / 'results.json').read_text())
-  counts = np.array(found['confusion'])  # label 0 is "other", 1 "same"
+  counts = np.array(found['confusion'])
+  assert found['labels'] == ['other', 'same']
   assert counts.sum() == 30 == found['tokens_counted'] and found['metric'] == 'f1'
   right, of_said, truly = counts[1, 1], counts[:, 1].sum(), counts[1].sum()
   assert found['f1'] == pytest.approx(2 * right / (of_said + truly))
