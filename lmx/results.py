@@ -112,7 +112,8 @@ def _beside(
 ) -> dict[str, Any]:
   """What `evaluation` asks for beside the figures: n-gram models, the model with a cache, and mixed with an n-gram
   model."""
-  more, split = {}, found['split']
+  more: dict[str, Any] = {}
+  split = found['split']
   if with_baselines and 'perplexity_per_word' in found:
     more['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
   if run.evaluation.cache:
