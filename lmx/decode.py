@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.sampling import Sampler, sample
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -234,6 +234,7 @@ def _prompt(
     warnings.warn(
       f'prompt of {lengths_B.max()} tokens is longer than the window of the model; only its last '
       f'{context} tokens are read',
+      InputWarning,
       stacklevel=4,
     )
     rows = [row[-context:] for row in rows]

@@ -1,4 +1,7 @@
-"""Errors that a user can mend. The command line prints their message alone and exits with code 2."""
+"""Errors that a user can mend. The command line prints their message alone and exits with code 2.
+
+Of a warning it prints the message alone too, and goes on.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from typing import Any
 
 class InputError(ValueError):
   """Something given to lmx (a config key, a file, a batch size) is wrong; the message says what to do."""
+
+
+class InputWarning(UserWarning):
+  """Something given to lmx is not read as it stands, such as a text that is cut; the message says what and how much."""
 
 
 class NonFiniteLoss(RuntimeError):

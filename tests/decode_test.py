@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmx import decode
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.types import Features
 
@@ -125,7 +125,7 @@ def test_a_long_prompt_keeps_its_end():
   module, cfg, params = _model('gpt2')
   options = dict(steps=3, key=KEY, sampler=decode.Sampler(greedy=True))
   long_BT = np.random.default_rng(1).integers(0, cfg.V, (1, cfg.T + 30))
-  with pytest.warns(UserWarning, match=f'only its last {cfg.T} tokens'):
+  with pytest.warns(InputWarning, match=f'only its last {cfg.T} tokens'):
     found = decode.generate(module, cfg, params, long_BT, **options)
   end = decode.generate(module, cfg, params, long_BT[:, -cfg.T :], **options)
   np.testing.assert_array_equal(found.tokens_BT, end.tokens_BT)

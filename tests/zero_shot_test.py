@@ -16,7 +16,7 @@ from lmx import objectives
 from lmx.cli import main
 from lmx.data import corpus as corpora
 from lmx.data import detokenize, stop_words, tokenizers
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.models import registry
 from tests.reference import transformer, zero_shot
@@ -111,7 +111,7 @@ def test_answers_of_the_childrens_book_test_are_those_of_the_restatement(run, sc
     lines.append(f'21 {sentence(rng, 2)} XXXXX saw it .\tcat\t\t' + '|'.join(rng.permutation(['cat', *WORDS[4:13]])))
     questions += '\n'.join(lines) + '\n\n'
   (tmp_path / 'cbtest_V_valid_2000ex.txt').write_text(questions)
-  with pytest.warns(UserWarning, match='12 of 12 rows of split valid are longer than 24 tokens'):
+  with pytest.warns(InputWarning, match='12 of 12 rows of split valid are longer than 24 tokens'):
     found = measured(run, 'cbt_v', tmp_path)
   corpus = corpora.load('cbt/v', 'bpe', tokenizer_path=str(run.workdir / 'tokenizer'), manual_dir=str(tmp_path),
                         check_sizes=False, cache_dir=str(tmp_path / 'cache'), detokenize=True)  # fmt: skip

@@ -11,14 +11,13 @@ import contextlib
 import importlib
 import keyword
 import os
-import pathlib
 import sys
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
 
 from lmx import memory
-from lmx.errors import InputError, NonFiniteLoss, nearest
+from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
 
 COMMANDS = {
   'train': 'train a model, or go on where the work directory stopped',
@@ -68,12 +67,13 @@ def main(argv: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-  """Of warnings that lmx itself gives the message alone is shown: where they arose says nothing to a user."""
-  usual, here = warnings.formatwarning, str(pathlib.Path(__file__).parents[1])
+  """Of an InputWarning the message alone is shown: where it arose says nothing to a user."""
+  usual = warnings.formatwarning
 
   def plain(message, category, filename, lineno, line=None) -> str:
-    own = issubclass(category, UserWarning) and filename.startswith(here)
-    return f'lmx: warning: {message}\n' if own else usual(message, category, filename, lineno, line)
+    if issubclass(category, InputWarning):
+      return f'lmx: warning: {message}\n'
+    return usual(message, category, filename, lineno, line)
 
   warnings.formatwarning = plain
   try:

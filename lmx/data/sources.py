@@ -23,7 +23,7 @@ from typing import Any
 from lmx.data import cache
 from lmx.data.builders import files, parallel, questions, tables
 from lmx.data.rules import RULES, TFDS, Rules
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, InputWarning, nearest
 
 SPLITS = (
   'train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised'
@@ -252,7 +252,8 @@ class Pairs(Examples):
         if all(texts):
           yield from ((f'{index}.{side}', text, '') for side, text in zip(self._sides, texts, strict=True))
     if empty:
-      warnings.warn(f'split {self._split}: {empty:,} pairs of which a side is empty are left out', stacklevel=2)
+      note = f'split {self._split}: {empty:,} pairs of which a side is empty are left out'
+      warnings.warn(note, InputWarning, stacklevel=2)
 
 
 def _builder(source: Source, directory: str) -> Any:

@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 from lmx.cli import main as cli
+from lmx.errors import InputWarning
 
 TINY = 'experiments/rnn_lm/quickstart.py:tiny'
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0', '--config.parallel.data=1')
@@ -46,14 +47,14 @@ def test_warnings_of_its_own_are_shown_as_messages(capsys, monkeypatch):
   usual = warnings.formatwarning
 
   def run(args):
-    for path in (cli.__file__, 'elsewhere.py'):
-      print(warnings.formatwarning('3 rows are cut', UserWarning, path, 7), end='')
+    for category in (InputWarning, UserWarning):
+      print(warnings.formatwarning('3 rows are cut', category, 'x.py', 7), end='')
     return 0
 
   monkeypatch.setattr(cli, '_module', lambda name: types.SimpleNamespace(add_arguments=lambda parser: None, run=run))
   assert cli.main(['list']) == 0
   lines = capsys.readouterr().out.splitlines()
-  assert lines == ['lmx: warning: 3 rows are cut', 'elsewhere.py:7: UserWarning: 3 rows are cut']
+  assert lines == ['lmx: warning: 3 rows are cut', 'x.py:7: UserWarning: 3 rows are cut']
   assert warnings.formatwarning is usual
 
 

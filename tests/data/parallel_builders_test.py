@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from lmx.data import corpus, sources
 from lmx.data.builders import parallel
 from lmx.data.builders.embedded_numbers import embedded_numbers_dataset_builder as numbers
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 WMT14 = """
 import tensorflow_datasets as tfds
@@ -148,7 +148,7 @@ def test_a_pair_with_an_empty_side_is_left_out_of_training_and_refused_elsewhere
   multi30k(tmp_path)
   (tmp_path / 'train.de').write_text('eins\n \ndrei\nvier\n')
   (tmp_path / 'train.en').write_text('one\ntwo\n\nfour\n')
-  with pytest.warns(UserWarning, match='train.en and .*train.de: 2 pairs of which a side is empty are left out'):
+  with pytest.warns(InputWarning, match='train.en and .*train.de: 2 pairs of which a side is empty are left out'):
     made = read('multi30k', tmp_path, tmp_path)
   assert pairs(made, 'train') == [('one', 'eins'), ('four', 'vier')]
   (tmp_path / 'val.de').write_text('eins\n\n')
@@ -265,7 +265,7 @@ def test_wmt14_prepared_by_tfds(tmp_path, monkeypatch):
   out = tmp_path / 'out'
   module = importlib.import_module('tiny_wmt14.builder')
   module.Wmt14Translate(data_dir=out, config='de-en').download_and_prepare(file_format='array_record')
-  with pytest.warns(UserWarning, match='split train: 1 pairs of which a side is empty are left out'):
+  with pytest.warns(InputWarning, match='split train: 1 pairs of which a side is empty are left out'):
     made = read('wmt14_en_de', out, tmp_path)
   assert made.manifest['sides'] == ['en', 'de'] and len(pairs(made, 'train')) == 4
   assert sorted(pairs(made, 'test')) == [(f't {n} english', f't {n} deutsch') for n in range(3)]

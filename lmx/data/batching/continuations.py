@@ -17,7 +17,7 @@ import numpy as np
 from lmx.data import stop_words
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Continuations(bucketed.Bucketed):
     cut = int((self._kept_IG < context_I[:, None]).any(axis=1).sum())
     if cut:
       warnings.warn(f'{cut:,} of {len(context_I):,} rows of split {split.name} are longer than {length} tokens; their '
-                    'contexts are cut at the beginning', stacklevel=3)  # fmt: skip
+                    'contexts are cut at the beginning', InputWarning, stacklevel=3)  # fmt: skip
     self._labels = _labels(split, documents, label_names) if choices else None
     self.unlabelled = 0 if self._labels is None else int((self._labels < 0).sum())
     self._arrange(cfg, 'rows')

@@ -30,7 +30,7 @@ import numpy as np
 
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import mark, sizes
-from lmx.errors import InputError, check_choice
+from lmx.errors import InputError, InputWarning, check_choice
 
 FORMS = ('bert', 'gpt', 'xlnet', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
@@ -147,7 +147,7 @@ class Texts(bucketed.Bucketed):
       note = f'{short:,} of {len(full_IN):,} rows of split {split.name} are longer than {length} and cut'
       self.notes = (note,) if train else ()
       if not train:
-        warnings.warn(note, stacklevel=3)
+        warnings.warn(note, InputWarning, stacklevel=3)
     self.unlabelled = int(len(full_IN) if self._labels is None else (~_known(self._labels)).sum())
     if train and self.unlabelled:
       raise InputError(

@@ -29,7 +29,7 @@ import numpy as np
 from lmx.data import noise
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import Batches, sizes
-from lmx.errors import InputError, check_least
+from lmx.errors import InputError, InputWarning, check_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Translation(Batches):
     elif over and cut:
       warnings.warn(
         f'{over:,} pairs of split {split.name} are longer than data.eval_length {length}: what lies beyond is cut off',
-        stacklevel=2)
+        InputWarning, stacklevel=2)
       self._size_SI = np.minimum(self._size_SI, length)
     elif over:
       self._buckets = np.concatenate([self._buckets, _doubled(length, int(size_I.max()))])

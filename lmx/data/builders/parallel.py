@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from lmx.data.builders import files
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 Files = tuple[str, ...]  # a file of each side, or one table with both
 Paths = dict[str, list[Files]]  # split -> what it is read from, in order
@@ -190,7 +190,7 @@ def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterato
         side = sides[0] if not source else sides[1]
         raise InputError(f'{where}, line {number}: the {side} side is empty; held-out text needs both sides')
     if empty:
-      warnings.warn(f'{where}: {empty:,} pairs of which a side is empty are left out', stacklevel=2)
+      warnings.warn(f'{where}: {empty:,} pairs of which a side is empty are left out', InputWarning, stacklevel=2)
 
 
 def _lines(group: Files) -> Iterator[tuple[int, str, str]]:

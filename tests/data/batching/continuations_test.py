@@ -9,7 +9,7 @@ import pytest
 
 from lmx.data import pipeline, stop_words, tokenizers
 from lmx.data.corpus import Corpus
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 TEXTS = ['The old man', ' went', 'A', ' thereupon', 'All of the people in it', ' the']
 ROWS = ['He had', '', ' one.', ' two words.', 'She', ' was', ' not', ' it']
@@ -66,7 +66,7 @@ def test_choices_are_sequences_of_a_row_and_rows_that_fill_up_count_nothing():
 
 def test_long_contexts_lose_their_beginning():
   made = corpus(TEXTS)
-  with pytest.warns(UserWarning, match=r'1 of 3 rows of split test are longer than 12 tokens'):
+  with pytest.warns(InputWarning, match=r'1 of 3 rows of split test are longer than 12 tokens'):
     batch = batches(made, length=12, rows=3, buckets=(4,))(0)
   b = int(np.flatnonzero(batch['index_B'] == 2)[0])
   text, steps = read(made.tokenizer, batch, b)

@@ -12,7 +12,7 @@ import pytest
 from lmx.data import corpus as corpora
 from lmx.data import pipeline
 from lmx.data.batching import texts
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 WORDS = [f'{a}{b}' for a, b in itertools.product('bcdfg', 'aeiou')]
 MARKS = ('_start_', '_delimiter_', '_classify_')
@@ -176,7 +176,7 @@ def test_a_question_is_read_once_with_each_choice(form, folder):
 
 
 def test_of_a_text_put_together_the_first_part_is_cut(folder):
-  with pytest.warns(UserWarning, match='rows of split train are longer than 9 and cut'):
+  with pytest.warns(InputWarning, match='rows of split train are longer than 9 and cut'):
     corpus, batches, table = choices(folder, 'gpt', length=9)
   row = by_index(batches)[3]
   context, question, *endings, _ = table[3]
@@ -193,7 +193,7 @@ def test_rows_that_are_cut_are_counted_and_said(folder):
   full = [len(corpus.tokenizer.encode(r['one'])) + len(corpus.tokenizer.encode(r['two'])) + 3 for r in rows()]
   short = sum(n > 9 for n in full)
   assert batches.notes == (f'{short} of 30 rows of split train are longer than 9 and cut',) and 0 < short < 30
-  with pytest.warns(UserWarning, match=f'{short} of 30 rows of split valid'):
+  with pytest.warns(InputWarning, match=f'{short} of 30 rows of split valid'):
     _, held_out = load(folder, length=9, train=False, split='valid')
   row = by_index(held_out)[3]
   assert row['valid_BT'].sum() == min(full[3], 9) and pieces(corpus, row)[-1] == '[SEP]'

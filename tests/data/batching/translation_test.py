@@ -12,7 +12,7 @@ import pytest
 from lmx import config, parallel
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, tokenizers, views
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 SIZES = [(1 + (i * 7) % 19, 1 + (i * 5) % 23) for i in range(503)]  # words of source and target
 
@@ -196,7 +196,7 @@ def test_an_evaluation_leaves_nothing_out():
   assert {batch['source_BS'].shape[1] for batch in epoch(found)} == {6, 12, 24} and found.length == 24
   assert sorted(indices(found)) == list(range(503))
   assert sum(batch['weights_BT'].sum() for batch in epoch(found)) == sum(target + 1 for _, target in SIZES)
-  with pytest.warns(UserWarning, match=r'pairs of split train are longer than data.eval_length 6: .* cut off'):
+  with pytest.warns(InputWarning, match=r'pairs of split train are longer than data.eval_length 6: .* cut off'):
     cut, made = batches(train=False, length=24, eval_length=6, batching={'buckets': ()})
   assert sorted(indices(cut)) == list(range(503)) and {b['source_BS'].shape[1] for b in epoch(cut)} == {6}
   for batch in epoch(cut):
