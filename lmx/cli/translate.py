@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from lmx.errors import InputError
+from lmx.errors import InputError, check_range
 
 _SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra')
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
@@ -87,10 +87,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
   """What can be said before the run is loaded."""
-  least = {'beam': 1, 'n_best': 1, 'lines': 0, 'tokens': 1}
-  for name, value in least.items():
-    if getattr(args, name) is not None and getattr(args, name) < value:
-      raise InputError(f'--{name} must be at least {value}, got {getattr(args, name)}')
+  for name, least in (('beam', 1), ('n_best', 1), ('lines', 0), ('tokens', 1)):
+    if (value := getattr(args, name)) is not None:
+      check_range(f'--{name}', value, least)
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')
 

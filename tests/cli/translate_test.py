@@ -173,10 +173,10 @@ def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
 @pytest.mark.parametrize(
   ('option', 'message'),
   [
-    ('--beam=0', '--beam must be at least 1, got 0'),
-    ('--n_best=0', '--n_best must be at least 1, got 0'),
-    ('--lines=-1', '--lines must be at least 0, got -1'),
-    ('--tokens=0', '--tokens must be at least 1, got 0'),
+    ('--beam=0', '--beam is 0; it must be at least 1'),
+    ('--n_best=0', '--n_best is 0; it must be at least 1'),
+    ('--lines=-1', '--lines is -1; it must be at least 0'),
+    ('--tokens=0', '--tokens is 0; it must be at least 1'),
     ('--alignments=gold', 'give --reference too'),
   ],
 )
