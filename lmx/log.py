@@ -126,7 +126,7 @@ def _scalars(metrics: Mapping[str, Any]) -> Record:
 
 
 def _short(names: Iterable[str]) -> list[str]:
-  """The names without those that differ from more than ten others in the number at their end alone."""
+  """The names without those of a series of more than ten, which differ in the number at their end alone."""
   found = {name: _NUMBER.sub('', name) for name in names}
   counts = collections.Counter(found.values())
   return [name for name, stem in found.items() if counts[stem] <= 10]
@@ -261,7 +261,7 @@ class Logger:
   def evaluation(self, step: int, split: str, values: Mapping[str, Any]) -> None:
     """Writes down and shows a measurement of `split` after `step` steps; its time does not count in tokens/s.
 
-    A figure of each of many classes is written down alone.
+    Figures of a series of more than ten, such as one of each class, are written down but not shown.
     """
     if not self.primary:
       return
