@@ -365,10 +365,9 @@ def tiny(**model: Any) -> dict[str, Any]:
   Args:
     **model: fields of the model that the tiny variant must not take from the experiment.
   """
-  evaluation_as_training = {'eval_batch_size': 0, 'eval_length': 0}
   return {
     'model': {'variant': 'tiny', **model},
-    'data': {'dataset': 'embedded', 'batch_size': 4, 'length': 32, **evaluation_as_training},
+    'data': {'dataset': 'embedded', 'batch_size': 4, 'length': 32, 'eval_batch_size': 32, 'eval_length': 0},
     'train': {'steps': 20, 'eval_every': 10, 'log_every': 5},
     'optim': {'accumulate': 1, 'warmup_steps': 5},
     'evaluation': {'baselines': False},
