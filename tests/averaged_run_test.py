@@ -21,11 +21,6 @@ QUICK = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-  monkeypatch.setenv('LMX_CACHE', str(tmp_path_factory.getbasetemp() / 'cache'))
-
-
 def run(workdir, *overrides: str) -> int:
   return train.train(config.load(BASE, [*QUICK, *overrides]), workdir)
 

@@ -24,11 +24,6 @@ EXPLODES = ('optim.optimizer=sgd', 'optim.lr=1e38', 'optim.warmup_steps=0', 'opt
             'optim.clip_norm=0', 'optim.weight_decay=0')  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-  monkeypatch.setenv('LMX_CACHE', str(tmp_path_factory.getbasetemp() / 'cache'))
-
-
 def run(workdir, *overrides: str) -> int:
   return train.train(config.load(BASE, [*QUICK, *overrides]), workdir)
 

@@ -15,11 +15,6 @@ TINY = 'experiments/rnn_lm/quickstart.py:tiny'
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0', '--config.parallel.data=1')
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-  monkeypatch.setenv('LMX_CACHE', str(tmp_path_factory.getbasetemp() / 'cache'))
-
-
 def refused(capsys, *argv: str) -> str:
   assert cli.main(list(argv)) == 2
   return capsys.readouterr().err
