@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ from tqdm import tqdm
 
 from lmx import beam as beam_lib
 from lmx import decode
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
 from lmx.types import Batch, Params
 
@@ -103,7 +104,7 @@ class Translator:
 
     Args:
       lines: text.
-      truncate: cut what is longer than the model's positions, instead of refusing it.
+      truncate: cut what is longer than the model's positions, with a warning, instead of refusing it.
       first: number of the first line, for messages.
 
     Raises:
@@ -115,6 +116,7 @@ class Translator:
         if not truncate:
           raise InputError(f'line {number} has {len(ids)} tokens, but the model has only {limit} positions, one of '
                            'them for the end mark; divide it, or cut it (--truncate)')  # fmt: skip
+        warnings.warn(f'line {number} has {len(ids)} tokens and is cut to {limit - 1}', InputWarning, stacklevel=1)
         ids = ids[: limit - 1]
       found.append(np.append(ids, self.tokenizer.eos_id).astype(np.int32) if ids.size else ids)
     return found

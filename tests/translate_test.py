@@ -13,7 +13,7 @@ import pytest
 from lmx import decode, translate
 from lmx.data import tokenizers
 from lmx.data.batching import translation as batching
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.translate import Options
 from tests import tiny_translator as tiny
@@ -103,7 +103,8 @@ def test_a_long_line_is_named_or_cut():
   long = ' '.join(WORDS[:30])
   with pytest.raises(InputError, match='line 12 has 30 tokens.*30 positions'):
     translate.translate(translator, [LINES[0], long], Options(), first=11)
-  found = translate.translate(translator, [long], Options(beam=2), truncate=True)
+  with pytest.warns(InputWarning, match='line 1 has 30 tokens and is cut to 29'):
+    found = translate.translate(translator, [long], Options(beam=2), truncate=True)
   assert found == translate.translate(translator, [' '.join(WORDS[:29])], Options(beam=2))
 
 

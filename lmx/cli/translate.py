@@ -75,8 +75,9 @@ def run(args: argparse.Namespace) -> int:
     stream = stack.enter_context(_reading(args.input))
     out = stack.enter_context(_writing(args.output))
     for some in _parts(stream, args.input, args.lines):
-      found = _translated(translator, some, options, args, first=len(lines) + 1)
-      for number, hypotheses in enumerate(found, len(lines) + 1):
+      first = len(lines) + 1
+      found = translate.translate(translator, some, options, truncate=args.truncate, first=first, title='translating')
+      for number, hypotheses in enumerate(found, first):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()
       lines += some
@@ -98,18 +99,6 @@ def _check_most(args: argparse.Namespace, beam: int) -> None:
   if args.n_best > (1 if args.sample else beam):
     most = 'the one sample' if args.sample else f'--beam={beam}'
     raise InputError(f'--n_best={args.n_best} is more than {most}')
-
-
-def _translated(translator: Any, lines: Sequence[str], options: Any, args: argparse.Namespace, first: int) -> list[Any]:
-  from lmx import translate
-
-  if args.truncate:
-    limit = translate.decode.window(translator.cfg)
-    sizes = [len(ids) for ids in translator.tokenizer.encode_batch(lines)]
-    for number, size in enumerate(sizes, first):
-      if limit is not None and size >= limit:
-        print(f'lmx: warning: line {number} has {size} tokens and is cut to {limit - 1}', file=sys.stderr)
-  return translate.translate(translator, lines, options, truncate=args.truncate, first=first, title='translating')
 
 
 def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> Iterator[str]:

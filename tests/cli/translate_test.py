@@ -13,7 +13,7 @@ from lmx import config, train, translate
 from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.data import tokenizers
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 QUICK = (
   'parallel.data=1', 'train.steps=60', 'train.eval_every=60', 'samples.count=0', 'data.batch_size=64',
@@ -187,8 +187,10 @@ def test_what_is_refused_before_the_run_is_loaded(capsys, option, message):
 
 def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch):
   monkeypatch.setattr(translate.decode, 'window', lambda cfg: 6)
-  for option, code in (('--lines=0', 2), ('--truncate', 0)):
-    stdin = io.TextIOWrapper(io.BytesIO(b'five\none two three four five six seven\n'))
-    monkeypatch.setattr(sys, 'stdin', stdin)
-    assert main(['translate', f'--workdir={workdir}', '--beam=1', option]) == code
-    assert 'line 2 has 7 tokens' in capsys.readouterr().err
+  text = b'five\none two three four five six seven\n'
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
+  assert main(['translate', f'--workdir={workdir}', '--beam=1']) == 2
+  assert 'line 2 has 7 tokens' in capsys.readouterr().err
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
+  with pytest.warns(InputWarning, match='line 2 has 7 tokens and is cut to 5'):
+    assert main(['translate', f'--workdir={workdir}', '--beam=1', '--truncate']) == 0
