@@ -116,7 +116,7 @@ class Translator:
         if not truncate:
           raise InputError(f'line {number} has {len(ids)} tokens, but the model has only {limit} positions, one of '
                            'them for the end mark; divide it, or cut it (--truncate)')  # fmt: skip
-        warnings.warn(f'line {number} has {len(ids)} tokens and is cut to {limit - 1}', InputWarning, stacklevel=1)
+        warnings.warn(f'line {number} has {len(ids)} tokens and is cut to {limit - 1}', InputWarning, stacklevel=2)
         ids = ids[: limit - 1]
       found.append(np.append(ids, self.tokenizer.eos_id).astype(np.int32) if ids.size else ids)
     return found

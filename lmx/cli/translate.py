@@ -70,19 +70,22 @@ def run(args: argparse.Namespace) -> int:
   references = _lines(args.reference) if args.reference else None
   gold = _gold(args, references)
   lines: list[str] = []
+  sources: list[np.ndarray] = []
   best: list[Any] = []
   with contextlib.ExitStack() as stack:
     stream = stack.enter_context(_reading(args.input))
     out = stack.enter_context(_writing(args.output))
     for some in _parts(stream, args.input, args.lines):
       first = len(lines) + 1
-      found = translate.translate(translator, some, options, truncate=args.truncate, first=first, title='translating')
+      read = translator.sources(some, truncate=args.truncate, first=first)
+      found = translate.of_ids(translator, read, options, first=first, title='translating')
       for number, hypotheses in enumerate(found, first):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()
       lines += some
+      sources += read
       best += [hypotheses[0] for hypotheses in found]
-  _about(args, loaded, translator, lines, best, references, gold)
+  _about(args, loaded, translator, lines, sources, best, references, gold)
   return 0
 
 
@@ -107,7 +110,7 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
     yield (f'{number}\t{one.score:.4f}\t{one.log_p:.4f}\t' if scored else '') + one.text + '\n'
 
 
-def _about(args, loaded, translator, lines, best, references, gold) -> None:
+def _about(args, loaded, translator, lines, sources, best, references, gold) -> None:
   """What is wanted beside the translations: scores, pictures, the alignment error rate."""
   from lmx import translated
 
@@ -121,7 +124,6 @@ def _about(args, loaded, translator, lines, best, references, gold) -> None:
   if args.plot or args.alignments:
     from lmx import translate
 
-    sources = translator.sources(lines, truncate=args.truncate)
     texts = [np.asarray(one.tokens, np.int32) for one in best] if references is None else translator.targets(references)
     seen = translate.alignments(translator, sources, texts, args.tokens)
     if args.plot:

@@ -46,11 +46,11 @@ def _write(capsys, workdir, *options: str) -> tuple[list[str], str]:
 def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, monkeypatch):
   seen = []
 
-  def note(translator, lines, options, **more):
+  def note(translator, sources, options, **more):
     seen.append(options)
-    return [[translate.Translation('', (), 0.0, 0.0)] for _ in lines]
+    return [[translate.Translation('', (), 0.0, 0.0)] for _ in sources]
 
-  monkeypatch.setattr(translate, 'translate', note)
+  monkeypatch.setattr(translate, 'of_ids', note)
   run = ['--config.evaluation.alpha=0.9', '--config.evaluation.penalty=power', '--config.evaluation.stop=full',
          '--config.evaluation.max_extra=3']  # fmt: skip
   command = ['translate', f'--workdir={workdir}', f'--input={text}']
@@ -189,7 +189,7 @@ def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch
   monkeypatch.setattr(translate.decode, 'window', lambda cfg: 6)
   text = b'five\none two three four five six seven\n'
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
-  assert main(['translate', f'--workdir={workdir}', '--beam=1']) == 2
+  assert main(['translate', f'--workdir={workdir}', '--beam=1', '--lines=0']) == 2
   assert 'line 2 has 7 tokens' in capsys.readouterr().err
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
   with pytest.warns(InputWarning, match='line 2 has 7 tokens and is cut to 5'):
