@@ -111,7 +111,7 @@ class Config:
 VARIANTS = {
   'base': dict(V=41_100),  # table 3
   'big': dict(V=36_000, D=1024, F=4096, H=16, dropout=0.3),
-  # Wu et al. 2021 (ACL), table 1's Transformer-Tiny, whose code is fairseq
+  # Wu et al. 2021 (ACL), Transformer-Tiny, whose code is fairseq
   'tiny_multi30k': dict(
     D=128, F=256, H=4, encoder_layers=4, decoder_layers=4, positions='tensor2tensor', biases='attention',
     gain_qkv=0.5**0.5, eps=1e-5, dropout=0.3,
