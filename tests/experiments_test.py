@@ -588,6 +588,7 @@ OBJECTIVE_CHANGES: dict = {
   ('tag', 'dropout'): ({}, 0.5),
   ('translation', 'smoothing'): ({}, 0.2),
   ('translation', 'smoothing_form'): ({'smoothing': 0.1}, 'released'),
+  ('translation', 'validation'): ({'smoothing': 0.1}, 'smoothed'),
   ('translation', 'reinforce'): ({}, 1.0),
   ('translation', 'entropy'): ({}, 0.1),
   ('translation', 'baseline_decay'): ({'reinforce': 1.0}, 0.5),

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import config, log, restored, train
+from lmx import checkpoint, config, log, restored, train
 from lmx.data import pipeline
 
 BASE = {
@@ -38,3 +38,15 @@ def test_rows_that_differ_are_divided_among_devices(tmp_path):
   split = pipeline.load(run.run.data).splits['valid']
   tokens = int(np.diff(split.offsets)[1::2].sum())  # of the targets, the end of each among them
   assert figures['two']['tokens_counted'] == figures['one']['tokens_counted'] == tokens > 30
+
+
+def test_a_run_goes_by_the_smoothed_loss_where_it_is_asked_to(tmp_path):
+  smoothed = ['objective.smoothing=0.3', 'objective.validation=smoothed', 'train.eval_every=2']
+  assert train.train(config.resolve(BASE, smoothed), tmp_path) == 0
+  looks = [record for record in log.read_metrics(tmp_path) if record['split'] == 'valid']
+  lowest = min(look['smoothed_loss'] for look in looks)
+  assert len(looks) == 3 and lowest > min(look['loss'] for look in looks)
+  meta = checkpoint.read_meta(tmp_path / 'checkpoints', 'last')
+  assert meta['progress']['best'] == pytest.approx(lowest, rel=1e-6)
+  results = json.loads((tmp_path / 'results.json').read_text())
+  assert results['smoothed_loss'] == pytest.approx(lowest, rel=1e-6)  # of the best checkpoint

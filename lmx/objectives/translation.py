@@ -1,7 +1,9 @@
 """Translation: log p(y_1 .. y_T | source) = sum_t log p(y_t | y_<t, source), with label smoothing in training.
 
 Label smoothing (Szegedy et al. 2016, arXiv 1512.00567, section 7; Vaswani et al. 2017, section 5.4) hurts perplexity,
-so what is reported is the likelihood without it, also in training. Stateless: every pair stands for itself.
+so what is reported is the likelihood without it, also in training. Which of the two losses of the validation split must
+fall (`train.patience`, the best checkpoint) is `validation`; fairseq, with which many figures were made, looks at the
+smoothed one. Stateless: every pair stands for itself.
 
 Hard attention draws source positions, through which no gradient flows. `reinforce` adds that of the expected likelihood
 (Xu et al. 2015, arXiv 1502.03044, section 4.1, by Williams' REINFORCE), with a moving average as the baseline and the
@@ -28,6 +30,7 @@ from lmx.types import Array, Batch, Features, Output, Params, State
 SAMPLES = 'translations'
 ACROSS_ROWS = True  # the baseline of hard attention: `loss` takes `axis`
 FORMS = ('paper', 'released')
+VALIDATION = ('nll', 'smoothed')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Config:
   Attributes:
     smoothing: probability that label smoothing takes from the right token, 0.1 in Vaswani et al. 2017; 0 is none.
     smoothing_form: 'paper' gives it to all entries of the vocabulary alike, 'released' (tensor2tensor) to the others.
+    validation: the loss of the validation split by which a run ends and its best checkpoint is chosen: 'nll', without
+      smoothing, or 'smoothed', the one trained on (fairseq's --patience and checkpoint_best).
     reinforce: lambda_r, for models with hard attention; 0 leaves REINFORCE out.
     entropy: lambda_e.
     baseline_decay: of the moving average of the reward.
@@ -44,6 +49,7 @@ class Config:
 
   smoothing: float = 0.0
   smoothing_form: str = 'paper'
+  validation: str = 'nll'
   reinforce: float = 0.0
   entropy: float = 0.0
   baseline_decay: float = 0.9  # arXiv 1502.03044, section 4.1
@@ -52,6 +58,9 @@ class Config:
     if not 0 <= self.smoothing < 1:
       raise InputError(f'objective.smoothing is {self.smoothing}; it must be at least 0 and below 1')
     check_choice('objective.smoothing_form', self.smoothing_form, FORMS)
+    check_choice('objective.validation', self.validation, VALIDATION)
+    if self.validation == 'smoothed' and not self.smoothing:
+      raise InputError('objective.validation is "smoothed", but objective.smoothing is 0; set it, or take "nll"')
     check_least('objective', self, reinforce=0, entropy=0)
     check_range('objective.baseline_decay', self.baseline_decay, 0, 1)
 
@@ -72,15 +81,13 @@ def init(cfg: Config, model, model_cfg, key: Array) -> Params:
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('nll',)."""
-  del cfg
-  return ('nll',)
+  """One term, of the name that `validation` has."""
+  return (cfg.validation,)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of target tokens, the end of the sentence among them}."""
-  del cfg
-  return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
+  """{term: number of target tokens, the end of the sentence among them}."""
+  return {cfg.validation: jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
 def loss(
@@ -94,7 +101,7 @@ def loss(
   *,
   axis: str | None = None,
 ) -> Output:
-  """Cross-entropy in nats, smoothed in training (where there is a key).
+  """Cross-entropy in nats, smoothed in training (where there is a key), and with `validation` 'smoothed' in any case.
 
   Args:
     params: {'model': ..., 'objective': what `init` returned}.
@@ -104,23 +111,24 @@ def loss(
     axis: devices among which the rows are divided, None where they are not.
 
   Returns:
-    Output with sums {'nll': smoothed in training, with the terms of hard attention if they are asked for} and in
-    training the model's penalties, metrics {'nll': (sum without smoothing, tokens), 'accuracy': (tokens that are the
-    most probable, tokens)}, the penalties and 'entropy' (of the alignments, tokens) too, the state, and the baseline.
+    Output with sums {term: the cost, with the terms of hard attention if they are asked for} and in training the
+    model's penalties, metrics {'nll': (sum without smoothing, tokens), 'accuracy': (tokens that are the most probable,
+    tokens)}, 'smoothed' (the cost, tokens) if that is the term, the penalties and 'entropy' (of the alignments, tokens)
+    too, the state, and the baseline.
   """
   body = params['model']
   features, _ = model.apply(model_cfg, body, batch, model.init_state(model_cfg, len(batch['tokens_BT'])), key)
   cost, nll_BT, right_BT = _scores(cfg, model, model_cfg, body, features, batch, key is not None)
   total = lambda x_BT: jnp.sum(x_BT * batch['weights_BT'], dtype=jnp.float32)
   extra, measured = objectives.penalties(model, model_cfg, body, features, batch, key)
-  tokens = weights(cfg, batch)['nll']
-  metrics = {'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)} | measured
+  ((term, tokens),) = weights(cfg, batch).items()
+  metrics = {term: (cost, tokens), 'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)} | measured
   if not cfg.draws:
-    return Output({'nll': cost} | extra, metrics, state)
+    return Output({term: cost} | extra, metrics, state)
   drawn_BT, entropy_BT, baseline = _drawn(cfg, features, nll_BT, batch['weights_BT'], params['objective'], axis)
   metrics['entropy'] = (total(entropy_BT), tokens)
   statistics = None if key is None else {'objective': {'baseline': baseline}}
-  return Output({'nll': cost + total(drawn_BT)} | extra, metrics, state, statistics)
+  return Output({term: cost + total(drawn_BT)} | extra, metrics, state, statistics)
 
 
 def _drawn(
@@ -147,7 +155,7 @@ def _scores(
   cfg: Config, model, model_cfg, params: Params, features: Features, batch: Batch, train: bool
 ) -> tuple[Array, Array, Array]:
   """(sum of the costs; negative log-likelihood, whether the target is the most probable, both (B, T) float32)."""
-  smoothing = cfg.smoothing if train else 0.0
+  smoothing = cfg.smoothing if train or cfg.validation == 'smoothed' else 0.0
 
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
@@ -172,10 +180,12 @@ def headline(cfg: Config) -> str:
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """Loss (nats a target token, without smoothing), perplexity per target token, and accuracy per target token."""
-  del cfg, counts  # the split's counts are of both sides
-  right, tokens = totals['accuracy']
-  return language.report(*totals['nll'], {}) | {'token_accuracy': right / tokens if tokens else math.nan}
+  """Loss (nats a target token, without smoothing), perplexity and accuracy per target token, and 'smoothed_loss' where
+  that is what the run goes by."""
+  del counts  # the split's counts are of both sides
+  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else math.nan
+  smoothed = {'smoothed_loss': mean('smoothed')} if cfg.validation == 'smoothed' else {}
+  return language.report(*totals['nll'], {}) | {'token_accuracy': mean('accuracy')} | smoothed
 
 
 def protocol(cfg: Config, data, batches) -> list[str]:

@@ -59,6 +59,20 @@ def test_smoothed_in_training_and_not_in_evaluation(form):
     assert float(out.metrics['nll'][0]) == pytest.approx(plain, rel=1e-5) and float(out.metrics['nll'][1]) == 9
 
 
+@pytest.mark.parametrize('form', translation.FORMS)
+def test_the_smoothed_loss_of_validation_where_it_is_asked_for(form):
+  options = {'smoothing': 0.1, 'smoothing_form': form, 'validation': 'smoothed'}
+  cfg, (smoothed, plain) = translation.Config(**options), (_expected(eps, form) for eps in (0.1, 0.0))
+  assert translation.terms(cfg) == tuple(translation.weights(cfg, BATCH)) == ('smoothed',)
+  for out in (_loss(jax.random.key(0), **options), _loss(**options)):
+    assert float(out.sums['smoothed']) == pytest.approx(smoothed, rel=1e-5)
+    assert {name: float(sum_) for name, (sum_, _) in out.metrics.items() if name != 'accuracy'} == pytest.approx(
+      {'smoothed': smoothed, 'nll': plain}, rel=1e-5)
+    found = translation.report(cfg, {name: tuple(map(float, pair)) for name, pair in out.metrics.items()}, {})
+    assert found['smoothed_loss'] == pytest.approx(smoothed / 9, rel=1e-5)
+    assert found['loss'] == pytest.approx(plain / 9, rel=1e-5)
+
+
 def test_accuracy_counts_the_targets_that_are_most_probable():
   right_BT = _log_p().argmax(-1) == BATCH['targets_BT']
   BATCH_RIGHT = BATCH | {'targets_BT': np.where(np.arange(6) < 2, _log_p().argmax(-1), BATCH['targets_BT'])}
@@ -97,6 +111,10 @@ def test_bad_input():
     translation.Config(smoothing=1.0)
   with pytest.raises(InputError, match='smoothing_form'):
     translation.Config(smoothing_form='other')
+  with pytest.raises(InputError, match='objective.validation: unknown "other"'):
+    translation.Config(smoothing=0.1, validation='other')
+  with pytest.raises(InputError, match='objective.smoothing is 0'):
+    translation.Config(validation='smoothed')
   with pytest.raises(InputError, match='reads no source'):
     translation.init(translation.Config(), types.SimpleNamespace(__name__='lmx.models.gpt2'), None, jax.random.key(0))
 
