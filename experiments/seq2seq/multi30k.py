@@ -80,12 +80,13 @@ def get_config(arg: str = ''):
       'target': 'de',
       'tokenizer': 'bpe',
       'lower_case': True,
+      'prefix_space': True,
       'vocab_size': 10_000,
       'batching': {'name': 'translation', 'buckets': (12, 16, 20, 28)},
       'length': 48,
     },
     'train': {'eval_every': 500, 'log_every': 50},
-    'evaluation': {'beam': 5, 'alpha': 1.0, 'penalty': 'power', 'baselines': False},
+    'evaluation': {'beam': 5, 'alpha': 1.0, 'penalty': 'power', 'stop': 'full', 'baselines': False},
   }
   tiny = common.tiny_translator(E=12, D=16, A=10, maxout=12, init_scale=0.3) if variant == 'tiny' else {}
   return common.config(base, _recipe(kind, options.recipe), tiny, {'train': {'epochs': 0}} if tiny else {})
