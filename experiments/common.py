@@ -381,16 +381,6 @@ def xlnet_tiny() -> dict[str, Any]:
   return config(tiny(M=16, reuse=16), {'data': rows}).to_dict()
 
 
-def tiny_translator(**model: Any) -> dict[str, Any]:
-  """`tiny` for translation: generated numbers, in words and in digits."""
-  data = {
-    'dataset': 'embedded_numbers', 'source': 'words', 'target': 'digits', 'tokenizer': 'words', 'vocab_size': 0,
-    'prefix_space': False, 'length': 24, 'manual_dir': '',
-    'batching': {'name': 'translation', 'tokens': 0, 'buckets': (), 'groups': 1},
-  }  # fmt: skip
-  return config(tiny(**model), {'data': data}).to_dict()
-
-
 def ulmfit_size(size: str) -> dict[str, Any]:
   """Sizes of the AWD-LSTM of ULMFiT: 'paper' (arXiv 1801.06146, section 4.1), or 'small' for two cores."""
   return {'variant': 'ptb', **({'E': 400, 'D': 1150, 'N': 3} if size == 'paper' else {'E': 128, 'D': 256, 'N': 3})}

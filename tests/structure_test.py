@@ -129,7 +129,8 @@ def test_experiments_import_only_ml_collections_and_what_they_share():
   allowed |= {'difflib', 'itertools'}
   for path in (ROOT / 'experiments').rglob('*.py'):
     assert not tops(path) - allowed, f'{name(path)} imports {sorted(tops(path) - allowed)}'
-    shared = {'experiments.tables'} if path.parent.name == 'tables' else {'experiments.common', 'experiments.spaces'}
+    beside = {f'experiments.{part.stem}' for part in (ROOT / 'experiments').glob('*.py')}
+    shared = {'experiments.tables'} if path.parent.name == 'tables' else beside
     other = {d for d in imports(path) if d.startswith('experiments.')} - shared
     assert not {d for d in other if not d.startswith(tuple(f'{part}.' for part in shared))}, name(path)
 

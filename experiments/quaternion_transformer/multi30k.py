@@ -10,10 +10,9 @@ stand before each part, as in tensor2tensor, where that model has them after. 3 
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('full', 'partial', 'none', 'tiny')
-_EPOCH = 62  # batches
 
 
 def get_config(arg: str = ''):
@@ -24,24 +23,9 @@ def get_config(arg: str = ''):
       'name': 'quaternion_transformer', 'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
       'D': 128, 'F': 256, 'H': 4, 'encoder_layers': 4, 'decoder_layers': 4, 'dropout': 0.3,
     },
-    'objective': {'smoothing': 0.1},
-    'data': {
-      'dataset': 'multi30k',
-      'source': 'en',
-      'target': 'de',
-      'tokenizer': 'bpe',
-      'lower_case': True,
-      'vocab_size': 10_000,
-      'batching': {'name': 'translation', 'tokens': 8192, 'buckets': (10, 12, 14, 16, 18, 20, 24, 32)},
-      'length': 64,
-    },
-    'optim': {**common.TRANSFORMER_ADAM, 'eps': 1e-8, 'lr': 5e-3, 'warmup_steps': 2000},
-    'train': {'steps': 8000, 'eval_every': _EPOCH, 'patience': 10, 'log_every': 50},
-    'checkpoint': {'every_steps': _EPOCH, 'keep_last': 10},
-    'evaluation': {'which': 'average', 'average': 10, 'beam': 5, 'alpha': 1.0, 'penalty': 'power', 'baselines': False},
   }  # fmt: skip
-  small = common.tiny_translator(D=32, F=48, encoder_layers=1, decoder_layers=1)
-  return common.config(base, small if variant == 'tiny' else {})
+  tiny = translation.tiny(D=32, F=48, encoder_layers=1, decoder_layers=1) if variant == 'tiny' else {}
+  return common.config(translation.transformer_tiny(), base, tiny)
 
 
 def sweep():

@@ -19,7 +19,7 @@ BLEU's tokens are not known; ours are a beam of 4 with 0.6 and Moses' tokens. On
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('partial', 'full', 'base', 'tiny')
 _PAIRS = ('en_vi', 'en_ro', 'en_et')
@@ -47,7 +47,7 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 1000, 'keep_last': 5},
     'evaluation': {'which': 'average', 'average': 5, 'beam': 4, 'alpha': 0.6, 'max_extra': 50, 'baselines': False},
   }
-  return common.config(base, common.tiny_translator() if variant == 'tiny' else {})
+  return common.config(base, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

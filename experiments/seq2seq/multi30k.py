@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
 _TOKENS = 14  # mean tokens of a target
@@ -74,22 +74,12 @@ def get_config(arg: str = ''):
     'name': f'seq2seq_multi30k_{variant}',
     'model': {'name': 'seq2seq', 'variant': f'{kind}_small'},
     'objective': {'name': 'translation'},
-    'data': {
-      'dataset': 'multi30k',
-      'source': 'en',
-      'target': 'de',
-      'tokenizer': 'bpe',
-      'lower_case': True,
-      'prefix_space': True,
-      'vocab_size': 10_000,
-      'batching': {'name': 'translation', 'buckets': (12, 16, 20, 28)},
-      'length': 48,
-    },
+    'data': {'batching': {'name': 'translation', 'buckets': (12, 16, 20, 28)}, 'length': 48},
     'train': {'eval_every': 500, 'log_every': 50},
-    'evaluation': {'beam': 5, 'alpha': 1.0, 'penalty': 'power', 'stop': 'full', 'baselines': False},
   }
-  tiny = common.tiny_translator(E=12, D=16, A=10, maxout=12, init_scale=0.3) if variant == 'tiny' else {}
-  return common.config(base, _recipe(kind, options.recipe), tiny, {'train': {'epochs': 0}} if tiny else {})
+  tiny = translation.tiny(E=12, D=16, A=10, maxout=12, init_scale=0.3) if variant == 'tiny' else {}
+  by_updates = {'train': {'epochs': 0}} if tiny else {}
+  return common.config(translation.MULTI30K, base, _recipe(kind, options.recipe), tiny, by_updates)
 
 
 def sweep():

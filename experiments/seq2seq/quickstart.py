@@ -16,7 +16,7 @@ the other direction, `reading=hard` has attention that draws one position (Xu et
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
 SIZES: dict[str, dict[str, float]] = {
@@ -47,7 +47,7 @@ def get_config(arg: str = ''):
     'evaluation': {'beam': 4, 'baselines': False},
   }
   hard = {'model': {'reading': 'hard'}, 'objective': {'reinforce': 1.0, 'entropy': 0.01}}
-  tiny = common.tiny_translator(E=12, D=16, A=10, maxout=8, init_scale=0.3)
+  tiny = translation.tiny(E=12, D=16, A=10, maxout=8, init_scale=0.3)
   return common.config(
     base, hard if options.reading == 'hard' and kind != 'rnnencdec' else {}, tiny if variant == 'tiny' else {}
   )

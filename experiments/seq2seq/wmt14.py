@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('rnnsearch', 'rnnencdec', 'luong', 'tiny')
 _TOKENS = 25  # mean tokens of a target
@@ -73,7 +73,7 @@ def get_config(arg: str = ''):
     'train': {'epochs': 5, 'eval_every': 5000, 'log_every': 100},
     'evaluation': {'beam': 12},
   }
-  tiny = common.tiny_translator(E=12, D=16, A=10, maxout=8) if variant == 'tiny' else {}
+  tiny = translation.tiny(E=12, D=16, A=10, maxout=8) if variant == 'tiny' else {}
   return common.config(
     base, _luong(options) if kind == 'luong' else {}, tiny, {'train': {'epochs': 0}} if tiny else {}
   )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common, spaces
+from experiments import common, spaces, translation
 
 VARIANTS = ('small', 'base', 'tiny')
 
@@ -43,7 +43,7 @@ def get_config(arg: str = ''):
     'train': {'steps': 20_000},
   }
   large = {'data': {'vocab_size': 32_000}}
-  changes: dict[str, dict[str, Any]] = {'small': small, 'base': large, 'tiny': common.tiny_translator()}
+  changes: dict[str, dict[str, Any]] = {'small': small, 'base': large, 'tiny': translation.tiny()}
   return common.config(base, changes[variant])
 
 

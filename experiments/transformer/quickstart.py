@@ -11,7 +11,7 @@ number of the test split is in the training split, and nearly all of them come o
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('words', 'digits', 'tiny')
 
@@ -34,7 +34,7 @@ def get_config(arg: str = ''):
     'train': {'steps': 800, 'eval_every': 400},
     'evaluation': {'beam': 4, 'baselines': False},
   }
-  return common.config(base, common.tiny_translator() if variant == 'tiny' else {})
+  return common.config(base, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

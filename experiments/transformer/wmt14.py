@@ -29,7 +29,7 @@ device.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import common, translation
 
 VARIANTS = ('base', 'big', 'tiny')
 _RELEASED = {
@@ -69,7 +69,7 @@ def get_config(arg: str = ''):
   }  # fmt: skip
   dropout = {'model': {'dropout': 0.1}} if options.pair == 'en_fr' else {}
   released = _RELEASED if options.fidelity == 'released' else {}
-  return common.config(base, dropout, released, common.tiny_translator() if variant == 'tiny' else {})
+  return common.config(base, dropout, released, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
