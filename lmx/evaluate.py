@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,11 +64,7 @@ def _add(totals: dict[str, np.ndarray], metrics: Mapping[str, Any] | None) -> No
 def loss(run: Run, totals: Totals) -> float:
   """The loss that training minimises, over the whole split: the sum of the means of its terms."""
   terms = objectives.get(run.objective_name).terms(run.objective)
-  return sum(_mean(totals[term]) for term in terms)
-
-
-def _mean(pair: tuple[float, float]) -> float:
-  return pair[0] / pair[1] if pair[1] else math.nan
+  return sum(objectives.mean(totals[term]) for term in terms)
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:

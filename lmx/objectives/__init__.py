@@ -29,6 +29,7 @@ are divided, and one mechanism for objectives with one denominator (causal LM) a
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +52,11 @@ def penalties(
     return {}, {}
   sums, weights = model.penalties(model_cfg, params, features, batch), model.penalty_weights(model_cfg, batch)
   return sums, {name: (total, weights[name]) for name, total in sums.items()}
+
+
+def mean(pair: tuple[float, float]) -> float:
+  """Sum over weight, NaN where nothing was counted."""
+  return pair[0] / pair[1] if pair[1] else math.nan
 
 
 def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state: State) -> State:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_range
-from lmx.objectives import penalties
+from lmx.objectives import mean, penalties
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'memory'
@@ -111,16 +111,16 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   """{'loss', 'bits_per_sequence', 'bit_error_percent', 'sequence_error_percent'}; for each of `lengths` in the data the
   first two errors at that length; 'optimal_bits_per_sequence' where it is known."""
   del counts
-  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else float('nan')
+  mean_of = lambda name: mean(totals[name])
   found = {
-    'loss': mean('nll'), 'bits_per_sequence': mean('nll') / math.log(2), 'bit_error_percent': 100 * mean('bit_errors'),
-    'sequence_error_percent': 100 * mean('sequence_errors'),
+    'loss': mean_of('nll'), 'bits_per_sequence': mean_of('nll') / math.log(2),
+    'bit_error_percent': 100 * mean_of('bit_errors'), 'sequence_error_percent': 100 * mean_of('sequence_errors'),
   }  # fmt: skip
   for length in cfg.lengths:
     if totals[f'nll_at_{length}'][1]:
-      found[f'bits_per_sequence_at_{length}'] = mean(f'nll_at_{length}') / math.log(2)
-      found[f'bit_error_percent_at_{length}'] = 100 * mean(f'bit_errors_at_{length}')
-  return found | ({'optimal_bits_per_sequence': mean('optimal')} if 'optimal' in totals else {})
+      found[f'bits_per_sequence_at_{length}'] = mean_of(f'nll_at_{length}') / math.log(2)
+      found[f'bit_error_percent_at_{length}'] = 100 * mean_of(f'bit_errors_at_{length}')
+  return found | ({'optimal_bits_per_sequence': mean_of('optimal')} if 'optimal' in totals else {})
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_range
 from lmx.layers import charcnn, crf, regularize
 from lmx.metrics import spans
-from lmx.objectives import penalties
+from lmx.objectives import mean, penalties
 from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'none'
@@ -188,9 +188,8 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """{'loss', 'accuracy', 'error_percent'}, and precision, recall and F1 of spans in percent."""
   del counts
-  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else float('nan')
-  accuracy = mean('accuracy')
-  found = {'loss': mean('nll'), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
+  accuracy = mean(totals['accuracy'])
+  found = {'loss': mean(totals['nll']), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
   if spans.is_scheme(cfg.labels):
     found |= spans.scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
   return found

@@ -183,9 +183,8 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   """Loss (nats a target token, without smoothing), perplexity and accuracy per target token, and 'smoothed_loss' where
   that is what the run goes by."""
   del counts  # the split's counts are of both sides
-  mean = lambda name: totals[name][0] / totals[name][1] if totals[name][1] else math.nan
-  smoothed = {'smoothed_loss': mean('smoothed')} if cfg.validation == 'smoothed' else {}
-  return language.report(*totals['nll'], {}) | {'token_accuracy': mean('accuracy')} | smoothed
+  smoothed = {'smoothed_loss': objectives.mean(totals['smoothed'])} if cfg.validation == 'smoothed' else {}
+  return language.report(*totals['nll'], {}) | {'token_accuracy': objectives.mean(totals['accuracy'])} | smoothed
 
 
 def protocol(cfg: Config, data, batches) -> list[str]:
