@@ -19,7 +19,7 @@ four seeds have 41.1 / 33.4 / 29.2), mean of the last ten epochs' parameters, be
 the search ending with the fifth finished hypothesis. Ours differs: BPE is over the bytes of the lower-cased text (as it
 is with the option `cased`), a space before it, instead of Moses' tokens; and an update reads pairs of every length, in
 eight groups, where theirs has two lengths, one a GPU (--config.data.batching.groups=1: of one length, as a single
-device without groups has it). The figures above are of seed 3 after 5,928 updates.
+device without groups has it). The table is of seed 3 after 5,928 updates (docs/results.md: not yet its end).
 Their figures are of normalised, lower-cased Moses tokens: `bleu_tokenised_lower` in results.json.
 """
 
