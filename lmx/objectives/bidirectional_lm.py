@@ -126,8 +126,8 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   forward, backward = totals['forward'], totals['backward']
   found = {f'perplexity_{way}': language.perplexity(*totals[way]) for way in _WAYS}
   both = language.perplexity(forward[0] + backward[0], forward[1] + backward[1])
-  mean = sum(total / weight if weight else float('nan') for total, weight in (forward, backward))
-  return {'loss': mean, **found, 'perplexity_average': both}
+  loss = objectives.mean(forward) + objectives.mean(backward)
+  return {'loss': loss, **found, 'perplexity_average': both}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -8,13 +8,12 @@ trained, the loss is that of a softmax over the ends' log-probabilities.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
-from lmx.objectives import continuation, rows
+from lmx.objectives import continuation, mean, rows
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'none'
@@ -84,7 +83,7 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """{'loss' of the softmax over the ends, 'accuracy'}."""
   del cfg, counts
-  means = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  means = {name: mean(pair) for name, pair in totals.items()}
   return {'loss': means.pop('nll'), **means}
 
 

@@ -9,7 +9,6 @@ word that begins with such a piece is counted as wrong there.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import jax
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 
 from lmx.layers import heads
 from lmx.metrics import language
-from lmx.objectives import continuation
+from lmx.objectives import continuation, mean
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'none'
@@ -103,7 +102,7 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """{'loss' in nats a word, 'perplexity_of_last_word', 'accuracy', 'filtered_accuracy' where measured}."""
   del cfg, counts
-  means = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  means = {name: mean(pair) for name, pair in totals.items()}
   return {'loss': means.pop('nll'), 'perplexity_of_last_word': language.perplexity(*totals['nll']), **means}
 
 

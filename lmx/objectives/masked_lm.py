@@ -7,7 +7,6 @@ The loss is the mean negative log-likelihood of the masked tokens plus that of t
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import jax
@@ -113,7 +112,7 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """The loss, the perplexity of the masked tokens, and the losses and accuracies of both terms."""
   del counts
-  mean = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  mean = {name: objectives.mean(pair) for name, pair in totals.items()}
   named = {name if name.endswith('accuracy') else f'{name}_loss': value for name, value in mean.items()}
   loss = sum(mean[term] for term in terms(cfg))
   return {'loss': loss, 'masked_perplexity': language.perplexity(*totals['mlm']), **named}

@@ -10,7 +10,6 @@ come from the content stream's state at CLS, the last token of a row, through a 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import jax
@@ -121,7 +120,7 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """The loss, the perplexity of the predicted tokens, and how many of these, and of the rows, are right."""
   del counts
-  mean = {name: total / weight if weight else math.nan for name, (total, weight) in totals.items()}
+  mean = {name: objectives.mean(pair) for name, pair in totals.items()}
   found = {'loss': sum(mean[term] for term in terms(cfg))}
   found['predicted_perplexity'] = language.perplexity(*totals['plm'])
   found |= {name: value for name, value in mean.items() if name.endswith('accuracy')}

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from lmx.objectives import mean
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'neighbours'
@@ -95,8 +96,7 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
   """{'loss': mean over pairs (skip-gram) or centres (CBOW)}, in nats."""
   del cfg, counts
-  total, weight = totals['nll']
-  return {'loss': total / weight if weight else float('nan')}
+  return {'loss': mean(totals['nll'])}
 
 
 def protocol(cfg: Config, data, batches) -> list[str]:

@@ -24,6 +24,7 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import answer
 from lmx.layers.answer import NEVER
 from lmx.layers.regularize import split
+from lmx.objectives import mean
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'none'
@@ -191,7 +192,7 @@ def headline(cfg: Config) -> str:
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
   """{'loss', 'accuracy', 'error_percent'} and of XLNet's head 'null_accuracy', over windows."""
   del counts
-  means = {name: total / weight if weight else float('nan') for name, (total, weight) in totals.items()}
+  means = {name: mean(pair) for name, pair in totals.items()}
   loss = sum(means.pop(term) for term in terms(cfg))
   return {'loss': loss, 'error_percent': 100 * (1 - means['accuracy']), **means}
 
