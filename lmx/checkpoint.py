@@ -4,6 +4,10 @@ Each save is one atomic commit (lmx/commit.py). A checkpoint that cannot be read
 differ from their checksums, is never used: `restore` warns, names it and takes the one before.
 Retention deletes only after a newer commit is complete, so `keep_last` finished ones are there at
 every moment once that many were written.
+
+A checkpoint is planned where its step alone made the run save, and interim where the clock or a
+signal did. Interim ones take no planned one's place, so a run that was stopped leaves the same
+planned ones as one that never was.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ class Config:
   Attributes:
     every_steps: steps between two saves.
     every_seconds: save also when so many seconds have passed since the last save; 0 = never.
-    keep_last: how many of the newest are kept; at least 2, so that one is left when one is damaged.
+    keep_last: how many of the newest are kept, and of the newest planned ones; at least 2, so that one is left when
+      one is damaged.
     keep_best: also keep the one with the lowest metric.
     asynchronous: write in the background while training goes on.
     verify: check the files before reading them, and every array's checksum afterwards.
@@ -81,19 +86,34 @@ def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
   return path if commit.is_remote(path) else path.expanduser().absolute()
 
 
-def _metric(path: epath.Path) -> float | None:
-  """Returns the metric of a checkpoint, None if it has none, a non-finite one or is unreadable."""
-  try:
-    metric = commit.read_document(path)['metric']
-  except commit.Damaged:
-    return None
-  return metric if metric is not None and math.isfinite(metric) else None
+def _documents(directory: epath.Path, entries: list[Entry]) -> dict[Entry, dict[str, Any]]:
+  """Returns the JSON of each checkpoint, {} of one that is unreadable."""
+  found = {}
+  for entry in entries:
+    try:
+      found[entry] = commit.read_document(directory / commit.name(entry))
+    except commit.Damaged:
+      found[entry] = {}
+  return found
 
 
-def _best(directory: epath.Path, entries: list[Entry]) -> list[Entry]:
-  """Returns the entries with a metric, lowest first; among equals the earlier."""
-  metrics = {entry: _metric(directory / commit.name(entry)) for entry in entries}
-  return sorted((e for e in entries if metrics[e] is not None), key=lambda e: (metrics[e], e))
+def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
+  """Returns the entries with a finite metric, lowest first; among equals the earlier."""
+  metrics = {entry: document.get('metric') for entry, document in documents.items()}
+  measured = {entry: metric for entry, metric in metrics.items() if metric is not None and math.isfinite(metric)}
+  return sorted(measured, key=lambda entry: (measured[entry], entry))
+
+
+def _planned(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
+  """Returns the entries of planned checkpoints, in rising order."""
+  return sorted(entry for entry, document in documents.items() if document.get('planned', True))
+
+
+def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
+  """Returns the steps with a planned checkpoint, in rising order; all steps where there is no planned one."""
+  directory = _absolute(directory)
+  entries = commit.entries(directory)
+  return sorted({step for step, _ in _planned(_documents(directory, entries)) or entries})
 
 
 def _candidates(directory: epath.Path, which: Which) -> list[Entry]:
@@ -103,7 +123,7 @@ def _candidates(directory: epath.Path, which: Which) -> list[Entry]:
   if which == 'last':
     order = newest
   elif which == 'best':
-    best = _best(directory, entries)
+    best = _best(_documents(directory, entries))
     order = best + [e for e in newest if e not in best]
   elif isinstance(which, int):
     order = [e for e in newest if e[0] == which]
@@ -148,9 +168,7 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
   return None, reason or 'another process could not read it'
 
 
-def _first_intact(
-  directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read
-) -> tuple[Any, list[Entry]]:
+def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read) -> tuple[Any, list[Entry]]:
   """Returns `read` of the first intact checkpoint, and the damaged ones that came before it."""
   damaged: list[Entry] = []
   reasons = []
@@ -173,9 +191,7 @@ def _first_intact(
   raise AllDamaged('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons))
 
 
-def read_meta(
-  directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn
-) -> dict[str, Any]:
+def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn) -> dict[str, Any]:
   """Returns the `meta` that was given to `save`; reads no array. InputError if there is none."""
   return _first_intact(_absolute(directory), which, False, warn, lambda path, body: body['meta'])[0]
 
@@ -240,9 +256,7 @@ def restore_params(
 class Checkpoints:
   """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
 
-  def __init__(
-    self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn
-  ) -> None:
+  def __init__(self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn) -> None:
     """Opens a directory; nothing is created or deleted before the first `save`.
 
     Args:
@@ -271,13 +285,15 @@ class Checkpoints:
         raise
       self._warn(str(e))
 
-  def due(self, step: int) -> bool:
-    """Returns whether the run should save after `step` steps.
+  def planned(self, step: int) -> bool:
+    """Returns whether `every_steps` has the run save after `step` steps."""
+    return step % self.cfg.every_steps == 0
+
+  def late(self, step: int) -> bool:
+    """Returns whether `every_seconds` has passed since the last save.
 
     Several processes follow process 0's clock, which they compare at every tenth step only.
     """
-    if step % self.cfg.every_steps == 0:
-      return True
     if not self.cfg.every_seconds:
       return False
     late = time.monotonic() - self._saved_at >= self.cfg.every_seconds
@@ -291,7 +307,7 @@ class Checkpoints:
 
   def best_step(self) -> int | None:
     """Returns the step with the lowest metric, None if no checkpoint has one."""
-    best = _best(self.directory, self._trusted())
+    best = _best(_documents(self.directory, self._trusted()))
     return best[0][0] if best else None
 
   def save(
@@ -301,6 +317,7 @@ class Checkpoints:
     meta: dict[str, Any],
     metric: float | None = None,
     block: bool = False,
+    planned: bool = True,
   ) -> None:
     """Starts one commit of `state` and `meta`; checkpoints of later steps become void with it.
 
@@ -312,6 +329,7 @@ class Checkpoints:
       meta: JSON-able dict.
       metric: what decides which checkpoint is the best; lower is better.
       block: return only when it is committed.
+      planned: False for an interim one, saved for the clock or a signal.
 
     Raises:
       InputError: this write, or the asynchronous one before it, failed (disk full, no permission).
@@ -324,7 +342,7 @@ class Checkpoints:
     self._pending = (int(step), attempt)
     self._needed = sum(leaf.nbytes for leaf in flat.values())
     metric = None if metric is None else float(metric)
-    body = {'step': int(step), 'metric': metric, 'meta': meta}
+    body = {'step': int(step), 'metric': metric, 'planned': planned, 'meta': meta}
     try:
       self._writer.start(self.directory / commit.name(self._pending), flat, body)
     except Exception as e:
@@ -333,9 +351,7 @@ class Checkpoints:
     if block or not self.cfg.asynchronous:
       self.wait()
 
-  def restore(
-    self, abstract_state: Tree, which: Which = 'last'
-  ) -> tuple[Tree, dict[str, Any], int]:
+  def restore(self, abstract_state: Tree, which: Which = 'last') -> tuple[Tree, dict[str, Any], int]:
     """Returns (state, meta, step) of the first intact checkpoint.
 
     Args:
@@ -386,10 +402,11 @@ class Checkpoints:
     if jax.process_index():
       return
     newest = {step: attempt for step, attempt in self._trusted() if step <= committed[0]}
-    entries = sorted(newest.items())
-    keep = set(entries[-self.cfg.keep_last :]) | {committed}
+    entries, last = sorted(newest.items()), self.cfg.keep_last
+    documents = _documents(self.directory, entries)
+    keep = {*entries[-last:], *_planned(documents)[-last:], committed}
     if self.cfg.keep_best:
-      keep |= set(_best(self.directory, entries)[:1])
+      keep |= set(_best(documents)[:1])
     for entry in commit.entries(self.directory):
       if entry not in keep:
         self._delete(commit.name(entry))

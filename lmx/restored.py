@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import checkpoint, commit, mirror, objectives
+from lmx import checkpoint, mirror, objectives
 from lmx import config as config_lib
 from lmx.data import pipeline, tokenizers
 from lmx.data.corpus import Corpus
@@ -260,7 +260,8 @@ def average(
 ) -> tuple[Params, tuple[int, ...]]:
   """The mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
 
-  One checkpoint is held beside the sum, however many there are.
+  They are planned ones (`checkpoint.planned_steps`), so where a run was stopped does not change it. One checkpoint is
+  held beside the sum, however many there are.
 
   Args:
     directory: of the checkpoints.
@@ -275,7 +276,7 @@ def average(
     InputError: there is no intact checkpoint.
   """
   total, steps = None, []
-  for step in sorted({step for step, _ in commit.entries(epath.Path(directory))}, reverse=True):
+  for step in reversed(checkpoint.planned_steps(directory)):
     try:
       params, _, _ = checkpoint.restore_params(directory, wanted, step, warn=warn)
     except checkpoint.AllDamaged:

@@ -261,15 +261,17 @@ class Session:
     self.state = self.state.replace(params=params, ema=average)
     return note
 
-  def save(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool) -> None:
-    """Commits everything that the run needs to go on from here."""
+  def save(
+    self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool, planned: bool
+  ) -> None:
+    """Commits everything that the run needs to go on from here; see `checkpoint.Checkpoints.save`."""
     logger.flush()  # so that a resumed log has the line of this step
     logger.mirror.send()
     meta = {
       'progress': dataclasses.asdict(self.progress), 'config_hash': self.config_hash, 'data_hash': self.corpus.hash,
       'versions': log.versions(),
     }  # fmt: skip
-    checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block)
+    checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block, planned)
 
   def measured(self):
     """The parameters that evaluation and generation use: the running average where there is one."""
@@ -311,9 +313,10 @@ class Session:
         metric = self._validate(logger) if look else None
         ended, told = self.ended(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
-        if metric is not None or ended or told or checkpoints.due(self.done):
+        planned = metric is not None or ended or checkpoints.planned(self.done)
+        if planned or told or checkpoints.late(self.done):
           self._check()
-          self.save(checkpoints, logger, metric, block=ended or told)
+          self.save(checkpoints, logger, metric, block=ended or told, planned=planned)
         if ended:
           return True
         if told:

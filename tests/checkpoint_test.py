@@ -117,6 +117,18 @@ def test_best_is_not_kept_where_it_is_not_wanted(tmp_path):
   assert checkpoints.steps() == [2, 3, 4]
 
 
+def test_interim_ones_take_no_planned_ones_place(tmp_path):
+  with checkpoint.Checkpoints(tmp_path / 'mixed', checkpoint.Config(keep_last=3)) as checkpoints:
+    for step in (10, 20, 30, 34, 40, 50, 52, 53):
+      checkpoints.save(step, {'x': jnp.ones(3)}, {}, planned=step % 10 == 0)
+  assert checkpoints.steps() == [30, 40, 50, 52, 53]
+  assert checkpoint.planned_steps(tmp_path / 'mixed') == [30, 40, 50]
+  with checkpoint.Checkpoints(tmp_path / 'interim') as checkpoints:
+    for step in range(5):
+      checkpoints.save(step, {'x': jnp.ones(3)}, {}, planned=False)
+  assert checkpoints.steps() == checkpoint.planned_steps(tmp_path / 'interim') == [3, 4]
+
+
 def test_two_proven_checkpoints_are_there_during_a_write(tmp_path, monkeypatch):
   save_steps(tmp_path, 1, 2)
   seen = []
@@ -395,17 +407,19 @@ def test_two_processes_save_and_restore_together(tmp_path):
   assert [finish(process).splitlines()[-1] for process in both] == ['restored 2', 'restored 2']
 
 
-def test_due(monkeypatch, tmp_path):
+def test_when_to_save(monkeypatch, tmp_path):
   now = [100.0]
   monkeypatch.setattr(checkpoint.time, 'monotonic', lambda: now[0])
   checkpoints = checkpoint.Checkpoints(tmp_path, checkpoint.Config(every_steps=10, every_seconds=60))
-  assert [s for s in range(1, 31) if checkpoints.due(s)] == [10, 20, 30]
+  assert [s for s in range(1, 31) if checkpoints.planned(s)] == [10, 20, 30]
+  assert not checkpoints.late(33)
   now[0] += 61
-  assert checkpoints.due(33)
+  assert checkpoints.late(33) and not checkpoints.planned(33)
   checkpoints.save(33, {'x': jnp.ones(1)}, {})
-  assert not checkpoints.due(34)
+  assert not checkpoints.late(34)
   checkpoints.close()
-  assert not checkpoint.Checkpoints(tmp_path, checkpoint.Config(every_steps=10)).due(33)
+  now[0] += 61
+  assert not checkpoint.Checkpoints(tmp_path, checkpoint.Config(every_steps=10)).late(33)
 
 
 @pytest.mark.parametrize(

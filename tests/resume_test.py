@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import random
@@ -120,7 +121,9 @@ def test_a_run_restarted_on_other_numbers_of_devices_ends_equal_within_1e_6(root
 
 
 def test_sigterm_saves_and_exits_with_75_and_the_run_goes_on(root, tmp_path):
-  process = start(root, 'rnn_lm', tmp_path / 'run', '--config.checkpoint.every_steps=1000')
+  more = ('checkpoint.every_steps=1000', 'checkpoint.keep_last=4', 'evaluation.which=average', 'evaluation.average=4')
+  more = [f'--config.{setting}' for setting in more]
+  process = start(root, 'rnn_lm', tmp_path / 'run', *more)
   while process.poll() is None and steps_logged(tmp_path / 'run') < 3:
     time.sleep(0.002)
   process.send_signal(signal.SIGTERM)
@@ -128,6 +131,9 @@ def test_sigterm_saves_and_exits_with_75_and_the_run_goes_on(root, tmp_path):
   assert 'the same command goes on' in output
   _, step = params(tmp_path / 'run')
   assert 3 <= step < 40
-  finish(start(root, 'rnn_lm', tmp_path / 'run', '--config.checkpoint.every_steps=1000'))
-  finish(start(root, 'rnn_lm', tmp_path / 'whole'))
+  finish(start(root, 'rnn_lm', tmp_path / 'run', *more))
+  finish(start(root, 'rnn_lm', tmp_path / 'whole', *more))
   jax.tree.map(np.testing.assert_array_equal, params(tmp_path / 'whole')[0], params(tmp_path / 'run')[0])
+  whole, again = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('whole', 'run'))
+  assert whole['averaged_steps'] == again['averaged_steps'] == [15, 30, 40]  # not the step of the signal
+  assert whole['loss'] == again['loss']
