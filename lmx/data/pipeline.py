@@ -46,7 +46,7 @@ class Config:
     scores: whether that column has numbers on a scale.
     detokenize: read data sets that were cut into words as people write them (lmx/data/detokenize.py), which nothing is
       lost by; perplexity per word is that of the original's words all the same.
-    tokenizer: kind of tokenizer: bytes, characters, words, bpe, gpt_bpe, wordpiece or unigram.
+    tokenizer: kind of tokenizer: bytes, characters, words, bpe, word_bpe, gpt_bpe, wordpiece or unigram.
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
     min_count: rarer words and characters are unknown ones.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tokenizers as hf
 
-from lmx.data import subwords
+from lmx.data import subwords, words
 from lmx.data.tokenizer import Tokenizer
 from lmx.errors import InputError
 
@@ -123,12 +123,32 @@ class GptBpe(_Subwords):
     super().__init__(model)
     self.unk_id = model.token_to_id('<unk>')
     if self.unk_id is None:
-      raise InputError('the vocabulary of GPT\'s BPE has no <unk>')
+      raise InputError(f'the vocabulary of {self.kind} has no <unk>')
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     return np.zeros(self.vocab_size, bool), np.asarray([text.endswith(subwords.WORD_END) for text in texts])
+
+
+class WordBpe(GptBpe):
+  """BPE of machine translation (Sennrich et al. 2016, section 3.2): characters merged within words and punctuation.
+
+  A word's last piece ends with `</w>`, so the end of a compound is the same piece as the word by itself, which it is
+  not where the beginning is marked (`Bpe`). Decoding writes prose. What no piece holds is `<unk>`; `<|endoftext|>` ends
+  a text.
+  """
+
+  kind = 'word_bpe'
+
+  def __init__(self, model: hf.Tokenizer):
+    super().__init__(model)
+    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
+    if self.eos_id is None:
+      raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+
+  def decode(self, ids: Iterable[int]) -> str:
+    return words.join(super().decode(ids).split(' '))
 
 
 class Unigram(_Subwords):

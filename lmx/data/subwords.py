@@ -1,22 +1,24 @@
-"""Models of the `tokenizers` library, made the same each time: byte-level BPE (GPT-2's), BPE within words (GPT's),
-WordPiece (BERT's) and Unigram (SentencePiece's)."""
+"""Models of the `tokenizers` library, made the same each time: byte-level BPE (GPT-2's), BPE within words (of machine
+translation, and GPT's), WordPiece (BERT's) and Unigram (SentencePiece's)."""
 
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tokenizers as hf
 
+from lmx.data import words
 from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'
 LONE_BYTE = re.compile('([\udc80-\udcff])')  # a byte that is no UTF-8, as `surrogateescape` has it
-WORD_END = '</w>'  # GPT's mark
+WORD_END = '</w>'  # Sennrich et al.'s mark, and GPT's
 SPACE = '▁'  # U+2581, SentencePiece's sign for a space
 _NEVER = -10_000.0  # a logarithm of a probability
 _ASCII = [chr(code) for code in range(33, 127)]
@@ -75,6 +77,16 @@ def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
   return tokenizer
 
 
+def word_bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
+  """Puts a splitting into words and punctuation around a model: that of `words.split` of prose."""
+  tokenizer = hf.Tokenizer(model)
+  if lower_case:
+    tokenizer.normalizer = hf.normalizers.Lowercase()
+  tokenizer.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(words.PROSE), 'removed', invert=True)
+  tokenizer.decoder = hf.decoders.BPEDecoder(suffix=WORD_END)
+  return tokenizer
+
+
 def read_bpe(vocabulary: str, merges: str, kind: str) -> hf.models.BPE:
   """A model from vocab.json and merges.txt."""
   if kind == 'bpe':
@@ -82,16 +94,32 @@ def read_bpe(vocabulary: str, merges: str, kind: str) -> hf.models.BPE:
   return hf.models.BPE.from_file(vocabulary, merges, unk_token='<unk>', end_of_word_suffix=WORD_END)
 
 
-def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Tokenizer:
-  """Learns merges; id 0 is `<unk>`, then come the characters, each by itself and at the end of a word.
+def train_word_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool) -> hf.Tokenizer:
+  """Learns merges; id 0 is `<|endoftext|>`, 1 `<unk>`, then come the characters as in `train_gpt_bpe`."""
+  special = (END_OF_TEXT, '<unk>')
+  trained = _train_in_words(texts, vocab_size, min_count, functools.partial(word_bpe, lower_case=lower_case), special)
+  trained.add_special_tokens([END_OF_TEXT])
+  return trained
 
-  The library numbers the latter in hash order, so all are given first, as if they were special tokens, and the model is
-  rebuilt from what results, as for WordPiece.
+
+def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Tokenizer:
+  """Learns merges; id 0 is `<unk>`, then come the characters, each by itself and at the end of a word."""
+  return _train_in_words(texts, vocab_size, min_count, gpt_bpe, ('<unk>',))
+
+
+def _train_in_words(
+  texts: Iterable[str], vocab_size: int, min_count: int, around: Callable[[hf.models.BPE], hf.Tokenizer],
+  special: Sequence[str],
+) -> hf.Tokenizer:  # fmt: skip
+  """Learns merges within the words that `around` cuts a text into.
+
+  The library numbers the characters at the end of a word in hash order, so all are given first, as if they were special
+  tokens, and the model is rebuilt from what results, as for WordPiece.
   """
   texts = list(texts)
-  tokenizer = gpt_bpe(hf.models.BPE(unk_token='<unk>', end_of_word_suffix=WORD_END))
+  tokenizer = around(hf.models.BPE(unk_token='<unk>', end_of_word_suffix=WORD_END))
   alphabet, _ = _alphabet(texts, tokenizer.normalizer)
-  first = ['<unk>', *alphabet, *(c + WORD_END for c in alphabet)]
+  first = [*special, *alphabet, *(c + WORD_END for c in alphabet)]
   if vocab_size < len(first):
     raise InputError(f'vocab_size {vocab_size}: the {len(alphabet)} characters of the text need {len(first)} entries')
   trainer = hf.trainers.BpeTrainer(
@@ -105,8 +133,7 @@ def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.T
   )
   tokenizer.train_from_iterator(texts, trainer)
   merges = [tuple(pair) for pair in json.loads(tokenizer.to_str())['model']['merges']]
-  model = hf.models.BPE(tokenizer.get_vocab(), merges, unk_token='<unk>', end_of_word_suffix=WORD_END)
-  return gpt_bpe(model)
+  return around(hf.models.BPE(tokenizer.get_vocab(), merges, unk_token='<unk>', end_of_word_suffix=WORD_END))
 
 
 def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
@@ -210,17 +237,17 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, min_count: int, lower
 
 
 def _alphabet(
-  texts: Iterable[str], normalizer: hf.normalizers.Normalizer, limit: int = 1000
+  texts: Iterable[str], normalizer: hf.normalizers.Normalizer | None, limit: int = 1000
 ) -> tuple[list[str], list[str]]:
   """The `limit` (BERT's) most frequent characters, sorted, and those of them that continue a word."""
   counts: collections.Counter[str] = collections.Counter()
   inner: set[str] = set()
   for text in texts:
-    text = normalizer.normalize_str(text)
+    text = normalizer.normalize_str(text) if normalizer else text
     counts.update(text)
     inner.update(re.findall(r'(?<=\S)\S', text))
   frequent = sorted(counts, key=lambda c: (-counts[c], c))[:limit]
-  kept = sorted(c for c in frequent if not c.isspace())
+  kept = sorted(c for c in frequent if c == '\n' or not c.isspace())
   return kept, [
     c for c in kept if c in inner and not unicodedata.category(c).startswith('P') and c not in string.punctuation
   ]

@@ -1,10 +1,10 @@
-"""Tokenizers: bytes, characters, words, byte-level BPE, GPT's BPE, WordPiece and Unigram.
+"""Tokenizers: bytes, characters, words, byte-level BPE, BPE of words, GPT's BPE, WordPiece and Unigram.
 
 Words follow the rules of the data set: Penn Treebank, WikiText, Brown and 1B words are split at white space and each
 line ends with a counted `<eos>` (Mikolov's rule); text8 is split at white space; plain prose is split into words,
 punctuation and line ends. Vocabularies are sorted by falling frequency, as adaptive and hierarchical softmaxes need.
 Byte-level BPE (GPT-2's, Radford et al. 2019, section 2.2), WordPiece (BERT's, Devlin et al. 2018) and Unigram (Kudo
-2018) are the `tokenizers` library's. GPT's BPE (Radford et al. 2018) is of
+2018) are the `tokenizers` library's. BPE of words (Sennrich et al. 2016) and GPT's BPE (Radford et al. 2018) are of
 characters in words. Special tokens written out in a text are ordinary text.
 """
 
@@ -22,12 +22,12 @@ import tokenizers as hf
 
 from lmx.data import spiece, subwords
 from lmx.data import words as word_rules
-from lmx.data.subword_tokenizers import Bpe, GptBpe, Unigram, WordPiece
+from lmx.data.subword_tokenizers import Bpe, GptBpe, Unigram, WordBpe, WordPiece
 from lmx.data.tokenizer import FILE, Tokenizer
 from lmx.errors import InputError, check_choice, nearest
 
 MARKS = {'': (subwords.END_OF_TEXT, '<unk>'), 'xlnet': subwords.XLNET_SPECIALS}
-KINDS = ('bytes', 'characters', 'words', 'bpe', 'gpt_bpe', 'wordpiece', 'unigram')
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')
 
 
 class Bytes(Tokenizer):
@@ -178,6 +178,8 @@ def train(
     return _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos)
   if kind == 'bpe':
     return Bpe(subwords.train_bpe(texts, vocab_size or 8192, min_count, lower_case, prefix_space))
+  if kind == 'word_bpe':
+    return WordBpe(subwords.train_word_bpe(texts, vocab_size or 8192, min_count, lower_case))
   if kind == 'gpt_bpe':
     return GptBpe(subwords.train_gpt_bpe(texts, vocab_size or 8192, min_count))
   if kind == 'unigram':
@@ -244,7 +246,7 @@ def _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos) -
 # Files of a vocabulary -> of its merges: as Hugging Face has them, GPT-2's and GPT's as released.
 _MERGES = {'vocab.json': 'merges.txt', 'encoder.json': 'vocab.bpe', 'encoder_bpe_40000.json': 'vocab_40000.bpe'}
 # Kinds whose files others write, and how these are called where they are not vocabularies with merges.
-_READ = {'bpe': Bpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}
+_READ = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}
 _FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.json', spiece.FILE)}
 
 
@@ -252,9 +254,9 @@ def read(kind: str, path: str, *, lower_case: bool = False, keep_accents: bool =
   """Reads a tokenizer that others made.
 
   Args:
-    kind: 'bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or the same
-      under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with either;
-      'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
+    kind: 'bpe', 'word_bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or
+      the same under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with
+      either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
     path: file or directory.
     lower_case: for a vocab.txt or spiece.model.
     keep_accents: for a spiece.model.
@@ -289,8 +291,9 @@ def _model(kind: str, path: str, lower_case: bool, keep_accents: bool) -> hf.Tok
   if kind == 'unigram':
     return subwords.marks_apart(spiece.tokenizer(spiece.read(path), lower_case=lower_case, keep_accents=keep_accents))
   merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
-  model = (subwords.bpe if kind == 'bpe' else subwords.gpt_bpe)(subwords.read_bpe(path, merges, kind))
-  if kind == 'bpe':
+  around = {'bpe': subwords.bpe, 'word_bpe': subwords.word_bpe, 'gpt_bpe': subwords.gpt_bpe}[kind]
+  model = around(subwords.read_bpe(path, merges, kind))
+  if kind in ('bpe', 'word_bpe'):
     model.add_special_tokens([subwords.END_OF_TEXT])
   return model
 

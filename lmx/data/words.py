@@ -6,7 +6,8 @@ import collections
 import re
 from collections.abc import Sequence
 
-_PROSE = re.compile(r"\n|<unk>|(?:[A-Za-z]\.){2,}|\w+(?:[-.'’]\w+)*|\.{3}|--+|[^\w\s]")
+PROSE = r"\n|<unk>|(?:[A-Za-z]\.){2,}|\w+(?:[-.'’]\w+)*|\.{3}|--+|[^\w\s]"
+_PROSE = re.compile(PROSE)
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())
 _QUOTES = frozenset('" \' `'.split())

@@ -305,7 +305,7 @@ def test_numbers_in_words_and_digits(tmp_path, monkeypatch):
 # ---- what a tokenizer makes of pairs ----
 
 
-@pytest.mark.parametrize('kind', ['bytes', 'characters', 'words', 'bpe', 'unigram'])
+@pytest.mark.parametrize('kind', ['bytes', 'characters', 'words', 'bpe', 'word_bpe', 'unigram'])
 def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
   folder = tmp_path / 'in'
   folder.mkdir()
@@ -321,7 +321,7 @@ def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
   texts = [made.tokenizer.decode(part.tokens[b : e - 1]) for b, e in zip(part.offsets, part.offsets[1:], strict=False)]
   assert texts == ['the quick brown fox', 'žluťoučký kůň úpěl'] * 50
   pieces = made.tokenizer.pieces(part.tokens[: part.offsets[2]])  # both sides were learned from:
-  if kind == 'bpe':  # they are read in whole words
+  if kind in ('bpe', 'word_bpe'):  # they are read in whole words
     assert len(pieces) <= 12
   if kind == 'unigram':  # no character of theirs is spelled in bytes
     assert not [piece for piece in pieces if piece.startswith('<0x')]
