@@ -116,10 +116,10 @@ class Spec:
     manual_dir: directory with the data set's files; for text_files also a file, a glob, or several
       with commas between; '': the data set is downloaded (or embedded).
     vocab_size: most entries of a trained vocabulary, special tokens included; 0: no limit (words,
-      characters) or 8192 (bpe, wordpiece, unigram).
+      characters) or 8192 (pieces of words).
     min_count: rarer words and characters become `<unk>`.
     tokenizer_path: file or directory of a tokenizer to read; '': one is trained.
-    lower_case: words, bpe, wordpiece and unigram lower the text.
+    lower_case: words and pieces of words lower the text; those of gpt_bpe always do.
     vocabulary_splits: the splits a vocabulary is learned from: ('train',), or all three as Mikolov's
       tools count Penn Treebank.
     check_sizes: compare the splits with the published sizes.

@@ -50,7 +50,7 @@ class Config:
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
     vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
     min_count: rarer words and characters are unknown ones.
-    lower_case: whether words and subwords are lowered.
+    lower_case: whether words and subwords are lowered (those of gpt_bpe always are).
     prefix_space: whether a space is put before a text of a trained bpe, so that its first word has the pieces that it
       has within a text (fairseq's and subword-nmt's BPE do not tell the two apart, GPT-2's does).
     marks: special tokens that the first ids of a trained unigram vocabulary are of: '' are <|endoftext|> and <unk>,

@@ -69,7 +69,7 @@ def check(data: Any) -> None:
                      '(seq2seq)')  # fmt: skip
   if data.tokenizer == 'wordpiece':
     raise InputError('data.tokenizer "wordpiece" has no end-of-text, which a translation ends with; take "bpe", '
-                     '"unigram", "words", "characters" or "bytes"')  # fmt: skip
+                     '"word_bpe", "unigram", "words", "characters" or "bytes"')  # fmt: skip
   if 0 < cfg.tokens < cfg.rows_multiple * data.length:
     raise InputError(
       f'data.batching.tokens is {cfg.tokens}, which has no room for {cfg.rows_multiple} rows (rows_multiple) of '
