@@ -41,15 +41,19 @@ class Job(Protocol):
     """Ends it."""
 
 
-def lock(path: pathlib.Path) -> int | None:
-  """Holds a file for this process and those that inherit the descriptor; None if others hold it."""
+def lock(path: pathlib.Path, seconds: float = 0.0) -> int | None:
+  """Holds a file for this process and those that inherit the descriptor; None if others hold it for so many seconds."""
+  end = time.monotonic() + seconds
   descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-  try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    os.close(descriptor)
-    return None
-  return descriptor
+  while True:
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      return descriptor
+    except BlockingIOError:
+      if time.monotonic() >= end:
+        os.close(descriptor)
+        return None
+    time.sleep(0.05)
 
 
 def environment() -> dict[str, str]:

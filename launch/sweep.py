@@ -37,6 +37,8 @@ from lmx import experiment_file
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError
 
+LETTING_GO = 2.0  # seconds that a run which a killed sweep was just starting may take to let go of its lock
+
 
 def read_search(config: str, fixed: Sequence[str]) -> study.Search:
   """What `sweep()` of an experiment file gives. Raises InputError."""
@@ -285,7 +287,7 @@ def sweep(args: argparse.Namespace) -> int:
   here = study.Here.of(folder)
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    held = jobs.lock(folder / f'.sweep-{here.place.partition(":")[0]}')
+    held = jobs.lock(folder / f'.sweep-{here.place.partition(":")[0]}', LETTING_GO)
   except OSError as error:
     raise InputError(f'--workdir={folder}: {error.strerror}') from None
   if held is None:

@@ -84,15 +84,13 @@ def held(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
   Raises:
     InputError: another has it, for so many seconds, or it cannot be made.
   """
-  end = time.monotonic() + seconds
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    while (lock := jobs.lock(path.with_name(path.name + '.lock'))) is None:
-      if time.monotonic() > end:
-        raise InputError(f'--wait={path}: another launcher waits for this job; end it first, or give another file')
-      time.sleep(0.1)
+    lock = jobs.lock(path.with_name(path.name + '.lock'), seconds)
   except OSError as error:
     raise InputError(f'--wait={path}: {error.strerror}') from None
+  if lock is None:
+    raise InputError(f'--wait={path}: another launcher waits for this job; end it first, or give another file')
   try:
     yield Record(path)
   finally:

@@ -55,8 +55,10 @@ def refuse(message: str) -> int:
 
 
 def state(name: str) -> dict:
-  path = ROOT / f'{name}.state'
-  return json.loads(path.read_text()) if path.exists() else {}
+  try:
+    return json.loads((ROOT / f'{name}.state').read_text())
+  except FileNotFoundError:  # never there, or deleted by another process meanwhile
+    return {}
 
 
 def put(name: str, **more) -> None:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
@@ -438,6 +439,14 @@ def test_the_same_with_sqlite(place):
   assert place.run(SPACE, '--trials=6', '--jobs=2', '--storage=sqlite') == 0
   assert states(place) == ['done'] * 6 and [len(place.begun(number)) for number in range(6)] == [1] * 6
   assert len(place.study(f'sqlite:///{place.dir}/study.db').trials) == 6
+
+
+def test_it_waits_for_a_run_that_a_killed_sweep_was_just_starting(place):
+  place.child(steps=2, seconds=0)
+  assert place.run(GRID, '--trials=1') == 0
+  held = jobs.lock(next(place.dir.glob('.sweep-*')))  # as between fork and exec
+  threading.Timer(0.5, os.close, [held]).start()
+  assert place.run(GRID, '--trials=2') == 0
 
 
 def test_a_trial_pruned_before_a_kill_stays_pruned(place):
