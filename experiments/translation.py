@@ -23,7 +23,6 @@ def transformer_tiny() -> dict[str, Any]:
   recipe = {
     'objective': {'smoothing': 0.1, 'validation': 'smoothed'},
     'data': {
-      'tokenizer': 'word_bpe', 'prefix_space': False,
       'batching': {'name': 'translation', 'tokens': 8192, 'groups': 8,
                    'buckets': (8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48)},
       'length': 64,

@@ -14,10 +14,9 @@
 worse on long sentences, which `bleu_by_length` of results.json shows (figure 2 of Bahdanau et al.).
 
 No paper has these models on these data at these settings, so there is no row to reproduce; the yardstick is the
-text-only Transformer of Wu et al. 2021, see experiments/transformer/multi30k.py. Text and search are the same there
-(experiments/translation.py): lower-cased, one BPE of 10,000 for both languages, beam 5 with scores divided by the
-length; the pieces are of bytes here and of words there (--config.data.tokenizer=word_bpe
---config.data.prefix_space=False).
+text-only Transformer of Wu et al. 2021, see experiments/transformer/multi30k.py. Text, vocabulary and search are the
+same there (experiments/translation.py): lower-cased, one BPE of 10,000 for both languages, beam 5 with scores divided
+by the length.
 
 Option `recipe`: 'modern' is Adam with a cosine, dropout, label smoothing and one matrix for the target's embedding and
 the output, at a size for two cores. 'paper' is that of each paper at the same size: Bahdanau and Cho, Adadelta with rho

@@ -16,12 +16,11 @@ Their recipe (github.com/LividWo/Revisit-MMT, README-baseline.md): 4 + 4 layers 
 and then the inverse square root, label smoothing, 8,000 updates at most and none after ten epochs without a better
 validation loss (the smoothed one, as fairseq has it; by the one without, objective.validation=nll, runs end sooner and
 four seeds have 41.1 / 33.4 / 29.2), mean of the last ten epochs' parameters, beam 5 with scores divided by the length,
-the search ending with the fifth finished hypothesis. Ours differs: words are cut by one rule for all languages
-(lmx/data/words.py) instead of Moses'; and an update reads pairs of every length, in eight groups, where theirs has two
-lengths, one a GPU (--config.data.batching.groups=1: of one length, as a single device without groups has it). The table
-is of seed 3 with pieces of bytes (--config.data.tokenizer=bpe --config.data.prefix_space=True); with pieces of words,
-which the config has and whose ends are marked as in theirs, validation loss is lower, and no run has ended yet
-(docs/results.md).
+the search ending with the fifth finished hypothesis. Ours differs: BPE is over the bytes of the lower-cased text (as it
+is with the option `cased`), a space before it, where theirs is within Moses' tokens, whose ends it marks
+(--config.data.tokenizer=word_bpe --config.data.prefix_space=False has nearly the same pieces; docs/results.md has what
+is known of them); and an update reads pairs of every length, in eight groups, where theirs has two lengths, one a GPU
+(--config.data.batching.groups=1: of one length, as a single device without groups has it). The table is of seed 3.
 Their figures are of normalised, lower-cased Moses tokens: `bleu_tokenised_lower` in results.json.
 """
 
