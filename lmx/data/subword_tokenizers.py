@@ -73,6 +73,14 @@ def _special(model: hf.Tokenizer) -> set[str]:
   return {token.content for token in model.get_added_tokens_decoder().values() if token.special}
 
 
+def _end_of_text(model: hf.Tokenizer) -> int:
+  """Id of the end-of-text of a BPE."""
+  found = model.token_to_id(subwords.END_OF_TEXT)
+  if found is None:
+    raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+  return found
+
+
 class Bpe(_Subwords):
   """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate.
 
@@ -85,9 +93,7 @@ class Bpe(_Subwords):
 
   def __init__(self, model: hf.Tokenizer):
     super().__init__(model)
-    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
-    if self.eos_id is None:
-      raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+    self.eos_id = self.bos_id = _end_of_text(model)
 
   def encode(self, text: str) -> np.ndarray:
     return self.encode_batch([text])[0]
@@ -143,9 +149,7 @@ class WordBpe(GptBpe):
 
   def __init__(self, model: hf.Tokenizer):
     super().__init__(model)
-    self.eos_id = self.bos_id = model.token_to_id(subwords.END_OF_TEXT)
-    if self.eos_id is None:
-      raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+    self.eos_id = self.bos_id = _end_of_text(model)
 
   def decode(self, ids: Iterable[int]) -> str:
     return words.join(super().decode(ids).split(' '))
