@@ -134,7 +134,8 @@ class GptBpe(_Subwords):
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
-    return np.zeros(self.vocab_size, bool), np.asarray([text.endswith(subwords.WORD_END) for text in texts])
+    alone = np.asarray([i == self.eos_id for i in range(self.vocab_size)])
+    return alone, alone | np.asarray([text.endswith(subwords.WORD_END) for text in texts])
 
 
 class WordBpe(GptBpe):

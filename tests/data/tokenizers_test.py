@@ -97,6 +97,9 @@ def test_the_end_of_a_compound_is_the_piece_of_the_word():
   pieces = made.pieces(made.encode('Hütte, Rothütte.'))
   assert pieces[:2] == ['hütte</w>', ',</w>'] and pieces[-2:] == ['hütte</w>', '.</w>']
   assert made.decode(made.encode('die  Rothütte ,"hut"\nein z.b.')) == 'die rothütte, "hut"\nein z.b.'
+  hut = made.encode('hut')
+  starts = made.starts_word(np.concatenate([hut, [made.eos_id], hut]))
+  assert starts[len(hut)] and starts[len(hut) + 1]  # the end of a text is a word
   assert made.unk_id in made.encode('q') and made.unk_id not in made.encode('<unk> <unk>')
   with pytest.raises(InputError, match='need 52 entries'):
     tokenizers.train('word_bpe', text, vocab_size=40)
