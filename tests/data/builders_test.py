@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 import sys
+import tempfile
 
 import pytest
 import tensorflow_datasets as tfds
@@ -102,6 +103,14 @@ def test_prepared_and_read_without_tensorflow(name, tmp_path):
     records = found.as_data_source(split)
     assert {*records[0]} == {'id', 'text', 'label'} and records[0]['text']
   assert 'tensorflow' not in sys.modules
+
+
+def test_a_builder_leaves_nothing_in_the_temporary_directory(tmp_path, monkeypatch):
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'tmp'))
+  (tmp_path / 'tmp').mkdir()
+  put_files('ptb', tmp_path / 'in')
+  splits = sources.open_splits(sources.Source('ptb', str(tmp_path / 'in'), check_sizes=False), str(tmp_path / 'cache'))
+  assert len(splits['train']) == 1 and not list((tmp_path / 'tmp').iterdir())
 
 
 def test_every_builder_has_its_files():

@@ -34,6 +34,13 @@ class TextConfig(tfds.core.BuilderConfig):
 CHECKED = [TextConfig(name='default'), TextConfig(name='unchecked', check_sizes=False)]
 
 
+class _Info(tfds.core.DatasetInfo):
+  """Of a data set that TFDS's bucket does not have."""
+
+  def initialize_from_bucket(self) -> None:
+    """Does not ask the bucket, for which TFDS makes a temporary folder each time and leaves it."""
+
+
 class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
   """A data set of documents. A subclass gives URLS, EXPECTED and `documents`."""
 
@@ -54,7 +61,14 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     features = tfds.features.FeaturesDict(
       {'id': tfds.features.Text(), 'text': tfds.features.Text(), 'label': tfds.features.Text()}
     )
-    return self.dataset_info_from_configs(features=features, disable_shuffling=True)
+    about = self.get_metadata()
+    return _Info(
+      builder=self,
+      description=about.description,
+      citation=about.citation,
+      features=features,
+      disable_shuffling=True,
+    )
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
