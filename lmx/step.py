@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from lmx.optim import averaging
@@ -177,13 +178,31 @@ def _by_length(batch: Batch, k: int) -> Batch:
   return {key: x[order_B] for key, x in batch.items()}
 
 
+def parts(batch: Batch, k: int, lengths: Sequence[int], devices: int = 1) -> tuple[tuple[int, int], ...]:
+  """(rows, places) of the microbatches that a step with `lengths` makes of a batch.
+
+  Args:
+    batch: on the host.
+    k: number of microbatches.
+    lengths: see `make_train_step`.
+    devices: that deal their own rows, as under `pmap`.
+  """
+  longest_K = np.sort(np.asarray(_lengths(batch)).reshape(devices, -1)).reshape(devices, k, -1).max(axis=(0, 2))
+  rows = len(_valid(batch)[0]) // k
+  return tuple((rows, next(length for length in _steps(batch, lengths) if length >= n)) for n in longest_K)
+
+
+def _steps(batch: Batch, lengths: Sequence[int]) -> tuple[int, ...]:
+  """The lengths that a microbatch may be cut to, its own the last."""
+  T = max(valid.shape[-1] for valid in _valid(batch))
+  return (*sorted(length for length in lengths if length < T), T)
+
+
 def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, batch: Batch, model_state, key):
   """`gradient` of the batch without the places that none of its rows needs, as far as `lengths` go."""
   # Which axis, by the letters of the name: T, or S for the source of a translation.
   places = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
-  T = max(valid.shape[-1] for valid in _valid(batch))
-  steps = (*sorted(length for length in lengths if length < T), T)
-  longest = jnp.max(_lengths(batch))
+  steps, longest = _steps(batch, lengths), jnp.max(_lengths(batch))
   if axis is not None:  # all devices take the same branch: there may be sums over them in it
     longest = jax.lax.pmax(longest, axis)
 

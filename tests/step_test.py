@@ -324,6 +324,8 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
   parts = np.split(np.sort(sizes_B.reshape(devices, -1)), groups, axis=1)
   wanted = sum(part.size * next(n for n in (4, 8, 9, 12) if n >= part.max()) for part in parts)
   assert int(metrics['places']) == wanted
+  found = step_lib.parts(rows, groups, lengths, devices)
+  assert sum(n * length for n, length in found) == wanted and len(found) == groups
   assert int(metrics['kept']) == rows['valid_BGT'].sum() and int(metrics['numbers']) == 120
 
 

@@ -6,8 +6,10 @@ attention by themselves at several lengths (lmx/cli/lengths.py), --evaluation ho
 (lmx/cli/sliding.py). With --peer the step of transformers or torch.nn runs in
 another interpreter (lmx/cli/compared.py), in rounds that alternate, so that both meet the same state of the machine.
 
-The step is the whole update: forward, backward, clipping, optimizer. Utilisation (MFU) counts three times the
-operations of the forward pass, without what is computed twice (Chowdhery et al. 2022, PaLM, appendix B).
+The step is the whole update: forward, backward, clipping, optimizer. Tokens a second are the positions that it reads,
+padding included: groups of rows of like length (data.batching.groups) are counted as they are cut. Utilisation (MFU)
+counts three times the operations of the forward pass, without what is computed twice (Chowdhery et al. 2022, PaLM,
+appendix B).
 """
 
 from __future__ import annotations
@@ -60,11 +62,10 @@ PRESETS = {
 
 
 class Step(NamedTuple):
-  """A step that was timed: its seconds, without compiling, and the rows and tokens a row of its batch."""
+  """A step that was timed: its seconds, without compiling, and rows and tokens a row of each part that it reads."""
 
   seconds: float
-  batch: int
-  length: int
+  parts: tuple[tuple[int, int], ...]
 
 
 @dataclasses.dataclass
@@ -214,7 +215,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
       start = time.perf_counter()
       held, rows, metrics = program(held, rows, batch, key)
       jax.block_until_ready(metrics['loss'])
-      found.append(Step(time.perf_counter() - start, preset.batch, preset.length))
+      found.append(Step(time.perf_counter() - start, ((preset.batch, preset.length),)))
     return found, 0.0
 
   return Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, programs, steps)
@@ -224,7 +225,7 @@ def of_config(path: str, overrides: list[str]) -> Subject:
   """The step of a run, on its own devices, fed from its own data."""
   import jax
 
-  from lmx import config, cost, parallel, train
+  from lmx import config, cost, parallel, step, train
   from lmx.data import pipeline
 
   loaded = config.load(path, overrides)
@@ -233,8 +234,18 @@ def of_config(path: str, overrides: list[str]) -> Subject:
   engine = parallel.Engine(settled.parallel)
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
+  processes = jax.process_count()
+  dealing = engine.row_shards // processes if settled.parallel.mode == 'pmap' else 1
   done = 0
   programs = Programs(session.train_step)
+
+  def parts_of(batch: Any) -> tuple[tuple[int, int], ...]:
+    parts: tuple[tuple[int, int], ...] = ((batches.batch_size // processes, batches.length),)
+    if batches.lengths:
+      parts = step.parts(batch, session.microbatches, batches.lengths, dealing)
+    elif 'tokens_BT' in batch:
+      parts = (batch['tokens_BT'].shape,)
+    return tuple((rows * processes, length) for rows, length in parts)  # `batch` has those of this process
 
   def steps(k: int) -> tuple[list[Step], float]:
     nonlocal done
@@ -242,16 +253,13 @@ def of_config(path: str, overrides: list[str]) -> Subject:
     with pipeline.prefetch(batches, done, done + k, session.rows, data.prefetch, data.workers) as stream:
       start = time.perf_counter()
       for _, batch in stream:
-        shape = batches.batch_size, batches.length
-        if 'tokens_BT' in batch:  # the rows of this process
-          shape = len(batch['tokens_BT']) * jax.process_count(), batch['tokens_BT'].shape[-1]
         args = session.state, session.model_state, engine.put_batch(batch), session.train_key
         compiled = programs.seconds
         program = programs.of(*args)
         start += programs.seconds - compiled
         session.state, session.model_state, metrics = program(*args)
         jax.block_until_ready(metrics['loss'])
-        found.append(Step(time.perf_counter() - start, *shape))
+        found.append(Step(time.perf_counter() - start, parts_of(batch)))
         start = time.perf_counter()
     done += k
     return found, stream.wait_seconds
@@ -278,7 +286,7 @@ def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     peer.ask({'steps': max(args.warmup, 1)})
     for _ in range(args.rounds):
       ours, wait = subject.steps(args.steps)
-      if any(step[1:] != (subject.batch, subject.length) for step in ours):
+      if any(step.parts != ((subject.batch, subject.length),) for step in ours):
         raise InputError('the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
                          'to () and data.batching.groups to 1')  # fmt: skip
       other = peer.ask({'steps': args.steps})['seconds']
@@ -306,17 +314,17 @@ def figures(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any
   from lmx import cost, log
 
   spread = _spread([step.seconds for step in steps])
-  shapes = sorted({step[1:] for step in steps}, key=lambda shape: shape[1])
-  forward = {shape: cost.flops_per_token(subject.task, *shape, training=False) for shape in shapes}
-  tokens = [step.batch * step.length / step.seconds for step in steps]
-  rate = statistics.median(3 * forward[step[1:]] * speed for step, speed in zip(steps, tokens, strict=True))
+  shapes = sorted({part for step in steps for part in step.parts}, key=lambda shape: shape[1])
+  forward = {(n, T): n * T * cost.flops_per_token(subject.task, n, T, training=False) for n, T in shapes}
+  tokens = statistics.median(sum(n * T for n, T in step.parts) / step.seconds for step in steps)
+  rate = statistics.median(3 * sum(forward[part] for part in step.parts) / step.seconds for step in steps)
   peak = cost.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
   stats = jax.local_devices()[0].memory_stats() or {}
   return {
     'name': subject.name, 'shapes': shapes, 'batch': subject.batch, 'length': subject.length,
     'optimizer': subject.optimizer,
     'parameters': cost.count(subject.task.shapes()), **spread, 'steps': len(steps),
-    'tokens_per_second': statistics.median(tokens), 'compile_seconds': subject.programs.seconds,
+    'tokens_per_second': tokens, 'compile_seconds': subject.programs.seconds,
     'programs': len(subject.programs), 'planned_bytes': subject.programs.planned_bytes,
     'peak_device_bytes': stats.get('peak_bytes_in_use'), 'peak_process_bytes': cost.process_peak(),
     'waiting_share': waited / sum(step.seconds for step in steps),

@@ -12,8 +12,10 @@ import sys
 import numpy as np
 import pytest
 
+from lmx import config
 from lmx.cli import bench, compared, describe, lengths, sliding
 from lmx.cli.main import main
+from lmx.data import pipeline
 from lmx.errors import InputError
 
 TINY = ['bench', 'rnn_lm:tiny', '--batch=2', '--length=4', '--steps=3', '--warmup=1']
@@ -44,6 +46,21 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
   assert ', 2 programs' in capsys.readouterr().out
   # No step was timed with its compiling, which takes much longer; of the four, two compile.
   assert found['quartile_3'] < found['compile_seconds'] / found['programs']
+
+
+def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
+  file, path = tmp_path / 'out.json', 'experiments/transformer/quickstart.py:tiny'
+  changes = ['data.batching.buckets=(10,)', 'data.batching.groups=2', 'parallel.data=1']
+  words = [f'--config={path}', *(f'--config.{change}' for change in changes), '--warmup=0', '--steps=1']
+  assert main(['bench', *words, f'--json={file}']) == 0
+  (found,) = json.loads(file.read_text())
+  run = config.to_run(config.load(path, changes))
+  batch = pipeline.batches(run.data, pipeline.load(run.data), 'train', run.seed, train=True)(0)
+  sizes = np.sort(np.maximum(batch['source_valid_BS'].sum(1), batch['valid_BT'].sum(1)))
+  shapes = [[part.size, 10 if part.max() <= 10 else 24] for part in np.split(sizes, 2)]
+  assert found['shapes'] == shapes and shapes[0] != shapes[1] and found['programs'] == 1
+  places = found['tokens_per_second'] * found['step_seconds']
+  assert places == pytest.approx(sum(n * length for n, length in shapes)) and places < found['batch'] * found['length']
 
 
 @pytest.mark.parametrize('name', bench.PRESETS)
@@ -116,10 +133,11 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
 
 def test_the_peer_reads_batches_of_one_shape(peer):
   task, _ = describe.task_of('gpt2:tiny', [])
-  steps = lambda k: ([bench.Step(1.0, 2, length) for length in (4, 8)], 0.0)
-  subject = bench.Subject('x', task, 2, 8, 'adamw', 1.0, 1, bench.Programs(None), steps)
-  with pytest.raises(InputError, match='batches of one shape'):
-    bench.measure(subject, argparse.Namespace(peer=peer, warmup=1, steps=2, rounds=1))
+  for parts in ([((2, 4),), ((2, 8),)], [((1, 4), (1, 8))]):  # of the batches, and in groups within a batch
+    steps = lambda k, parts=parts: ([bench.Step(1.0, each) for each in parts], 0.0)
+    subject = bench.Subject('x', task, 2, 8, 'adamw', 1.0, 1, bench.Programs(None), steps)
+    with pytest.raises(InputError, match='batches of one shape'):
+      bench.measure(subject, argparse.Namespace(peer=peer, warmup=1, steps=2, rounds=1))
 
 
 def test_what_the_peer_cannot_do_is_said(peer):
