@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ PROSE = r"\n|<unk>|(?:[A-Za-z]\.){2,}|\w+(?:[-.'’]\w+)*|\.{3}|--+|[^\w\s]"
 _PROSE = re.compile(PROSE)
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())
-_QUOTES = frozenset('" \' `'.split())
+_QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # what closes a quote: German, English, Swedish
 
 
 def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
@@ -25,15 +24,18 @@ def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
 def join(words: Sequence[str]) -> str:
   """Writes words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
   out: list[str] = []
-  opened: collections.Counter[str] = collections.Counter()
+  opened: list[str] = []
   glue = True  # no space before the next word
   for word in words:
     if word in ('\n', '<eos>'):
       out.append('\n' if word == '\n' else '\n\n')
-      glue, opened = True, collections.Counter()
+      glue, opened = True, []
       continue
-    closes = word in _QUOTES and opened[word] % 2 == 1
-    out.append(word if glue or closes or word in _CLOSING else ' ' + word)
-    glue = word in _OPENING or word in _QUOTES and not closes
-    opened[word] += word in _QUOTES
+    begun = next((quote for quote in opened[::-1] if word in _QUOTES[quote]), '')
+    out.append(word if glue or begun or word in _CLOSING else ' ' + word)
+    glue = word in _OPENING or word in _QUOTES and not begun
+    if begun:
+      opened.remove(begun)
+    elif word in _QUOTES:
+      opened.append(word)
   return ''.join(out)

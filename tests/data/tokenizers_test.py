@@ -177,6 +177,11 @@ def test_bpe_carries_the_bytes_of_a_cut_character_through():
 def test_prose_reads_well():
   text = 'The "quick" fox (or `dog`), isn\'t it? No: it\'s 3.5 at os.path.join!\nNext line.'
   assert words.join(words.split(text, 'prose')) == text
+  for text in (
+    'Er sagt: „Guten Tag“, sie „nein“.', 'He said “hello” (“a” and “b”).', '”Hej”, sade hon. ”Nej.”',
+    'mówi „tak” i „nie”', '„ab\n“cd” "e"',
+  ):  # fmt: skip
+    assert words.join(words.split(text, 'prose')) == text
 
 
 def test_wordpiece_cuts_words_and_lowers(tmp_path):
