@@ -211,16 +211,15 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
     request |= {name: getattr(spec, name) for name in names}
     request |= {name: getattr(spec, name) for name in ('marks', 'prefix_space') if getattr(spec, name)}
-  if spec.all_words:
-    request['all_words'] = True
   if spec.special_tokens:
     request['special_tokens'] = list(spec.special_tokens)
-  if spec.detokenize:
-    request['detokenize'] = True
-  if spec.lower_case and spec.tokenizer == 'bpe':
-    request['lowered'] = True  # caches of before bpe did so are other ones
-  if spec.tokenizer == 'unigram' and source.rules.token_labels:
-    request['spaced_once'] = True  # those of before have two spaces before a word
+  flags = {
+    'all_words': spec.all_words,
+    'detokenize': spec.detokenize,
+    'lowered': spec.tokenizer == 'bpe' and spec.lower_case,  # caches of before bpe did so are other ones
+    'spaced_once': spec.tokenizer == 'unigram' and source.rules.token_labels,  # those of before: two before a word
+  }
+  request |= {name: True for name, holds in flags.items() if holds}
   key = manifest_hash(request)[:16]
   name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
