@@ -78,11 +78,11 @@ def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
 
 
 def word_bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
-  """Puts a splitting into words and punctuation around a model: that of `words.split` of prose."""
+  """Puts a splitting into words and punctuation around a model: that of `words.HANGING`."""
   tokenizer = hf.Tokenizer(model)
   if lower_case:
     tokenizer.normalizer = hf.normalizers.Lowercase()
-  tokenizer.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(words.PROSE), 'removed', invert=True)
+  tokenizer.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(words.HANGING), 'removed', invert=True)
   tokenizer.decoder = hf.decoders.BPEDecoder(suffix=WORD_END)
   return tokenizer
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-PROSE = r"\n|<unk>|(?:[A-Za-z]\.){2,}|\w+(?:[-.'’]\w+)*|\.{3}|--+|[^\w\s]"
-_PROSE = re.compile(PROSE)
+_WORD = r"\w+(?:[-.'’]\w+)*"
+_RULE = r'\n|<unk>|(?:[A-Za-z]\.){2,}|%s|\.{3}|--+|[^\w\s]'
+_PROSE = re.compile(_RULE % _WORD)
+# The same, but a hyphen that hangs on a word is a part of it, as for Moses' tokenizer: German `Obst- und Gemüse`.
+HANGING = _RULE % rf'(?:(?<![\w-])-)?{_WORD}(?:-(?![\w-]))?'
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())
 _QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # what closes a quote: German, English, Swedish

@@ -107,6 +107,15 @@ def test_the_end_of_a_compound_is_the_piece_of_the_word():
     tokenizers.train('word_bpe', text, prefix_space=True)
 
 
+def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
+  text = 'Obst- und Gemüse, Innen-, (-außen) 3- bis 4-mal „neu“ -alt - x--y -- ein T-Shirt.'
+  made = tokenizers.train('word_bpe', [text] * 3)
+  assert made.decode(made.encode(text)) == text.replace('x--y', 'x -- y')
+  found = {piece.removesuffix('</w>') for piece in made.pieces(made.encode(text))}
+  assert {'Obst-', 'Innen-', '-außen', '3-', '4-mal', '-alt', '-', 'x', '--', 'y', 'T-Shirt'} <= found
+  assert words.split('Obst- und -alt', 'prose') == ['Obst', '-', 'und', '-', 'alt']  # as vocabularies of words have it
+
+
 def test_pieces_say_where_in_the_text_they_come_from():
   text = 'Naïve  cats'
   for kind in ('bpe', 'word_bpe', 'gpt_bpe', 'wordpiece'):
