@@ -217,6 +217,7 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
     'all_words': spec.all_words,
     'detokenize': spec.detokenize,
     'lowered': spec.tokenizer == 'bpe' and spec.lower_case,  # caches of before bpe did so are other ones
+    'marks': spec.tokenizer == 'words' and source.rules.words == 'prose',  # those of before are cut at marks in words
     'hanging': spec.tokenizer == 'word_bpe' and not given,  # those of before have no word with a hyphen at its end
     'spaced_once': spec.tokenizer == 'unigram' and source.rules.token_labels,  # those of before: two before a word
   }

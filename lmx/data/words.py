@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
-_WORD = r"\w+(?:[-.'’]\w+)*"
-_RULE = r'\n|<unk>|(?:[A-Za-z]\.){2,}|%s|\.{3}|--+|[^\w\s]'
-_PROSE = re.compile(_RULE % _WORD)
-# The same, but a hyphen that hangs on a word is a part of it, as for Moses' tokenizer: German `Obst- und Gemüse`.
-HANGING = _RULE % rf'(?:(?<![\w-])-)?{_WORD}(?:-(?![\w-]))?'
+_JOINERS = '\u200c\u200d'
+# Vowel signs of Hindi, accents that stand apart; beyond the basic plane they would make `re` slow.
+_MARKS = ''.join(c for c in map(chr, range(0x300, 0x10000)) if unicodedata.category(c)[0] == 'M')
+
+
+def _rule(inside: str, hanging: bool = False) -> str:
+  """Pattern of a word or a sign; `inside` are signs within words that are no letters."""
+  letters = rf'\w+(?:[{inside}]+\w*)*'
+  word = rf"{letters}(?:[-.'’]{letters})*"
+  if hanging:
+    word = rf'(?:(?<![\w-])-)?{word}(?:-(?![\w-]))?'
+  return rf'\n|<unk>|(?:[A-Za-z]\.){{2,}}|{word}|\.{{3}}|--+|[^\w\s]'
+
+
+_PROSE = re.compile(_rule(_MARKS + _JOINERS))
+# A hyphen that hangs on a word is a part of it, as for Moses' tokenizer: German `Obst- und Gemüse`. For Oniguruma, to
+# which marks are letters.
+HANGING = _rule(_JOINERS, hanging=True)
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())
 _QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # what closes a quote: German, English, Swedish

@@ -107,6 +107,13 @@ def test_the_end_of_a_compound_is_the_piece_of_the_word():
     tokenizers.train('word_bpe', text, prefix_space=True)
 
 
+@pytest.mark.parametrize('kind', ['words', 'word_bpe'])
+def test_marks_and_joiners_are_in_words(kind):
+  text = 'हिन्दी भाषा, ที่นี่ e\u0301te\u0301 می\u200cخواهم क्\u200dष.'
+  made = tokenizers.train(kind, [text] * 3)
+  assert made.decode(made.encode(text)) == text and len(made.encode(text)) == 8
+
+
 def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
   text = 'Obst- und Gemüse, Innen-, (-außen) 3- bis 4-mal „neu“ -alt - x--y -- ein T-Shirt.'
   made = tokenizers.train('word_bpe', [text] * 3)
