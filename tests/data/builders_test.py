@@ -12,7 +12,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lmx.data import sources
-from lmx.data.builders import base, wikitext
+from lmx.data.builders import base, files, wikitext
 from lmx.data.builders.embedded import prose
 from lmx.errors import InputError
 
@@ -309,3 +309,15 @@ def test_text_files_are_held_out_by_hash_or_by_lines(tmp_path):
   assert got['valid'] == ['line 36\nline 37'] and got['test'] == ['line 38\nline 39']
   write(tmp_path / 'in' / 'valid.txt', 'mine\n')
   assert texts_of(tmp_path).keys() == {'train', 'valid'}
+
+
+def test_files_are_put_into_splits_by_name():
+  names = {
+    'valid': ('val.txt', 'val2017.de', 'val_1.tsv', 'VAL-a.txt', 'valid.txt', 'validation.txt', 'dev2.txt'),
+    'test': ('test.txt', 'test_2016.en'),
+    'train': ('train.txt', 'value.txt', 'valör.txt', 'corpus.txt'),
+  }
+  for split, found in names.items():
+    for name in found:
+      assert files.split_of(f'in/{name}') == split, name
+      assert files.named_split(name) == (split != 'train' or name == 'train.txt')

@@ -19,7 +19,7 @@ from lmx.errors import InputError
 VERSION = '1.0.0'  # of every builder; raise it when a builder's output changes
 ENOUGH = 10  # expected documents in a part held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = ('.txt', '.txt.gz', '.jsonl', '.jsonl.gz')
-_SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val\b|val[._-]'), ('test', r'test'))
+_SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val(?![^\W\d_])'), ('test', r'test'))
 
 
 @dataclasses.dataclass(frozen=True)
