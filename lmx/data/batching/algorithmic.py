@@ -14,7 +14,8 @@ sort (4.5): n vectors, each with a priority in [-1, 1] on a channel of its own, 
 
 The vectors have 8 bits (copy, sort) or 6. Marks have a channel each; where the paper does not say which there are, the
 numbers of inputs and outputs are those that its LSTM networks' parameter counts fix: 10 and 9, 8 and 7, 8 and 6, 1 and
-1 (the sort's are open). Nothing is read while an answer is due, and only its steps are counted.
+1 (the sort's are open). With these a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". Nothing is
+read while an answer is due, and only its steps are counted.
 """
 
 from __future__ import annotations
@@ -199,7 +200,8 @@ class Algorithmic(Batches):
     super().__init__(split, batch_size, length, vocab_size=1, seed=seed, train=train, shuffle=False)
     examples = cfg.sequences if train else cfg.eval_sequences
     drawn = self._lengths or range(self._shortest, longest + 1)
-    mean = np.mean([steps(cfg, n, self._repeats or round((1 + cfg.repeats) / 2)) for n in drawn])
+    copies = [self._repeats] if self._repeats else range(1, cfg.repeats + 1)
+    mean = np.mean([steps(cfg, n, repeats) for n in drawn for repeats in copies])
     if train and examples < batch_size:
       raise InputError(f'data.batching.sequences is {examples}, fewer than the {batch_size} rows of a batch')
     self._set(examples, round(examples * mean), '1')

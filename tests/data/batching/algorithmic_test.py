@@ -137,6 +137,13 @@ def test_facts_of_an_epoch():
   assert abs(real - 24) < 1.0
 
 
+def test_tokens_of_an_epoch_are_of_every_number_of_copies():
+  made = batches('repeat_copy', rows=100, sequences=4000)
+  assert made.tokens_per_epoch == 4000 * (5.5 + 2 + 5.5 * 5.5 + 1)  # both means are 5.5
+  real = np.mean([made(i)['valid_BT'].sum(1).mean() for i in range(40)])
+  assert abs(real - made.tokens_per_epoch / 4000) < 1.5
+
+
 def test_what_cannot_be_is_refused():
   for task, fields, message in (
     ('copy', {'test_lengths': (0,)}, 'below 1'), ('recall', {'min_length': 1}, 'below 2'),
