@@ -15,6 +15,9 @@ def run(args: argparse.Namespace) -> int:
 
   run = config.to_run(config.load(args.config, args.overrides))
   corpus = pipeline.load(run.data)
+  if not corpus.dir:
+    print(f'data set {run.data.dataset} is made up as it is read; there is nothing to prepare')
+    return 0
   tokenizer = corpus.tokenizer
   print(f'{run.data.dataset} with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}, in {corpus.dir}')
   width = max(len(name) for name in corpus.splits)

@@ -96,6 +96,11 @@ def test_a_truncated_cache(capsys, tmp_path, monkeypatch):
   assert largest.name in message and 'delete' in message.lower()
 
 
+def test_what_needs_no_preparing(capsys):
+  assert cli.main(['prepare', '--config=experiments/ntm/quickstart.py:tiny']) == 0
+  assert capsys.readouterr().out == 'data set generated is made up as it is read; there is nothing to prepare\n'
+
+
 def test_a_work_directory_of_another_config(capsys, tmp_path):
   assert cli.main(train(tmp_path / 'run', '--config.train.steps=2')) == 0
   message = refused(capsys, *train(tmp_path / 'run', '--config.train.steps=3'))
