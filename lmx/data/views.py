@@ -27,8 +27,8 @@ def view(
     reverse: whether each document is read from its end to its beginning; its last end-of-text id stays last.
     train_splits: the splits that together are 'train'. Text to learn a language model from may be that of splits whose
       labels are held out.
-    train_documents: most documents (of translations: pairs) to train on; 0 is no limit. The other splits stay whole.
-    fraction: share of the documents (of translations: of the pairs) of each split that is kept.
+    train_documents: most documents (of rows of several: rows) to train on; 0 is no limit. The other splits stay whole.
+    fraction: share of the documents (rows) of each split that is kept.
 
   What is kept under a smaller `train_documents` or `fraction` is a part of what is kept under a larger one.
 
@@ -42,7 +42,7 @@ def view(
       raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
   splits = {**corpus.splits, 'train': _joined([corpus.splits[name] for name in train_splits])}
   if fraction < 1 or train_documents:
-    together = corpus.manifest.get('texts', 2 if corpus.manifest.get('sides') else 1)
+    together = corpus.manifest.get('texts', 2 if {'sides', 'spans'} & corpus.manifest.keys() else 1)
     limits = {'train': train_documents}
     splits = {name: _part(split, fraction, limits.get(name, 0), together) for name, split in splits.items()}
   if reverse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -91,6 +92,16 @@ def test_few_documents_to_train_on_leave_the_rest_whole():
     pipeline.Config(train_documents=-1)
   with pytest.raises(InputError, match='needs sentences'):
     pipeline.Config(batching='pairs', train_documents=7, length=32)
+
+
+@pytest.mark.parametrize('pairs', [{'sides': ['en', 'de']}, {'spans': True}, {'texts': 2}])
+def test_documents_of_a_row_stay_together(pairs):
+  made = dataclasses.replace(corpus(), manifest={**corpus().manifest, **pairs})
+  texts = lambda made: [tuple(words(made, 'train')[b:e]) for b, e in itertools.pairwise(made.splits['train'].offsets)]
+  for fields in ({'train_documents': 7}, {'fraction': 0.3}):
+    places = [texts(made).index(text) for text in texts(views.view(made, **fields))]
+    assert places[::2] == [place - 1 for place in places[1::2]] and not any(place % 2 for place in places[::2])
+    assert 0 < len(places) < 50
 
 
 def test_the_section_reaches_the_view(monkeypatch):
