@@ -146,6 +146,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   if sum(x is not None for x in (args.model, args.config, args.preset, args.attention)) != 1:
     raise InputError('say what to time: MODEL[:variant], --preset=NAME, --config=FILE or --attention=T, one of them')
+  if args.set and args.model is None:
+    raise InputError('--set changes a field of MODEL; that of a run is changed by --config.model.FIELD=VALUE')
+  if args.overrides and args.config is None:
+    raise InputError(f'--config.{args.overrides[0]} changes a run, and --config=FILE names none; a field of MODEL is '
+                     'changed by --set=FIELD=VALUE')  # fmt: skip
   if args.steps < 1 or args.warmup < 0 or args.rounds < 1:
     raise InputError('--steps and --rounds must be at least 1, --warmup at least 0')
   found: list[dict[str, Any]] = []

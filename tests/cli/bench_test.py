@@ -168,6 +168,8 @@ def test_unequal_dropout_has_no_counterpart():
     (['gpt2:tiny', '--preset=all'], 'one of them'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
     (['gpt2:tiny', '--steps=0'], 'at least 1'),
+    (['--preset=gpt2_124m', '--set=T=8'], '--config.model.FIELD=VALUE'),
+    (['gpt2:tiny', '--config.model.T=8'], '--set=FIELD=VALUE'),
     (['--attention=1024'], 'two or more'),
     (['--attention=64,no'], 'two or more'),
     (['gpt2:tiny', '--optimizer=adamx'], 'did you mean'),
