@@ -185,7 +185,7 @@ class Translation(Batches):
     if self.groups == 1:
       return sum(self._rows[bucket] * int(self._buckets[bucket]) for bucket in plan.bucket_J)
     batches = np.split(self._size_I[plan.order_I], plan.start_J[1:-1])
-    return self._positions_in_groups(batches, self.lengths)
+    return self._positions_in_groups((np.resize(sizes, self.batch_size) for sizes in batches), self.lengths)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`: of `rows` of `batch_size`, the same share of its own rows."""

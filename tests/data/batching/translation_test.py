@@ -126,6 +126,15 @@ def test_batches_of_an_epoch_come_in_a_drawn_order_of_lengths():
   assert lengths == sorted(lengths) and indices(plain) == indices(plain, 1)
 
 
+def test_rows_that_fill_up_a_batch_of_groups_are_positions():
+  found, _ = batches(made=corpus(PAIRS[:34]), batching={'groups': 4})
+  last = min(epoch(found), key=lambda batch: batch['index_B'].min())
+  assert (last['index_B'] >= 0).sum() == 2 and found.batch_size == 8
+  sizes = [np.sort(np.maximum(b['source_valid_BS'].sum(1), b['valid_BT'].sum(1))) for b in epoch(found)]
+  longest = np.concatenate(sizes).reshape(-1, 2).max(axis=1)
+  assert found.positions() == sum(2 * next(n for n in (8, 16, 24) if n >= size) for size in longest)
+
+
 def test_batches_of_groups_have_pairs_of_every_length():
   found, _ = batches(batching={'tokens': 600, 'groups': 4, 'rows_multiple': 2})
   longer_I = np.array(SIZES).max(axis=1) + 1
