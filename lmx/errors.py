@@ -55,3 +55,11 @@ def check_share(where: str, value: float) -> None:
   """InputError naming the field `where` unless 0 <= value <= 1."""
   if not 0 <= value <= 1:
     raise InputError(f'{where} is {value}; it must be between 0 and 1')
+
+
+def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> None:
+  """InputError unless the width D of a `model` is divided evenly among its H heads, and is `even` if that is asked."""
+  check_range('model.D', width, 1)
+  check_range('model.H', heads, 1)
+  if width % heads or (even and width % 2):
+    raise InputError(f'{model}: width D = {width} must be {"even and " if even else ""}divisible by H = {heads} heads')

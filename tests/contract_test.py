@@ -12,6 +12,7 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx.errors import InputError
 from lmx.models import registry
 from lmx.types import Rows
 
@@ -479,3 +480,11 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
     touched = np.unique(np.concatenate([np.ravel(i) for i in jax.tree.leaves(ids)]))
     others = np.setdiff1d(np.arange(cfg.V), touched)
     assert len(others) and not np.asarray(gradients[table])[others].any()
+
+
+@pytest.mark.parametrize('name', [n for n in MODELS if 'H' in registry.get(n).Config.__dataclass_fields__])
+def test_no_width_and_no_heads_are_refused(name):
+  for wrong in ({'D': 0}, {'H': -4}, {'H': 0}):
+    if (name, wrong) != ('ntm', {'H': 0}):  # a network without a memory
+      with pytest.raises(InputError, match=f'model.{next(iter(wrong))} is {next(iter(wrong.values()))}'):
+        config(name, **wrong)

@@ -47,7 +47,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embed, scaled_dot, transformer
 from lmx.types import Array
 
@@ -114,6 +114,7 @@ class Config:
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
+    check_least('model', self, D=1, H=1)
     parts = 1 if self.quaternion == 'none' else 4
     if self.D % (parts * self.H) or self.D % 2:
       wanted = f'even and divisible by H = {self.H} heads' + (' of whole quaternions' if parts == 4 else '')

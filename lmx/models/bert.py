@@ -23,7 +23,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -72,8 +72,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H:
-      raise InputError(f'bert: width D = {self.D} is not divisible by H = {self.H} heads')
+    check_heads('bert', self.D, self.H)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):

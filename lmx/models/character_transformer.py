@@ -37,7 +37,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import cache, embed, heads, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -89,8 +89,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H or self.D % 2:
-      raise InputError(f'character_transformer: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_heads('character_transformer', self.D, self.H, even=True)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.positions', self.positions, ('layers', 'sinusoids'))
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)

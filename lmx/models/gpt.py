@@ -27,7 +27,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -77,8 +77,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H:
-      raise InputError(f'gpt: width D = {self.D} is not divisible by H = {self.H} heads')
+    check_heads('gpt', self.D, self.H)
     check_choice('model.fidelity', self.fidelity, FIDELITY)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):

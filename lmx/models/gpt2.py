@@ -26,7 +26,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -74,8 +74,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H:
-      raise InputError(f'gpt2: width D = {self.D} is not divisible by H = {self.H} heads')
+    check_heads('gpt2', self.D, self.H)
     check_choice('model.init', self.init, INITS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):

@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import compressed, embed, heads, regularize, scaled_dot, transformer
 from lmx.layers.masks import Look
 from lmx.types import Array, Batch, Features, Params, State
@@ -79,8 +79,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H or self.D % 2:
-      raise InputError(f'memory_compressed: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_heads('memory_compressed', self.D, self.H, even=True)
     if not self.pattern or set(self.pattern) - set('FLM'):
       raise InputError(f'model.pattern is "{self.pattern}"; it must be letters F, L and M, one for each layer')
     check_choice('model.compress', self.compress, ('keys', 'input'))

@@ -38,7 +38,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, sparse, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -95,8 +95,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H:
-      raise InputError(f'sparse_transformer: width D = {self.D} is not divisible by H = {self.H} heads')
+    check_heads('sparse_transformer', self.D, self.H)
     check_choice('model.pattern', self.pattern, PATTERNS)
     check_choice('model.merge', self.merge, MERGES)
     check_choice('model.fidelity', self.fidelity, sparse.FIDELITIES)

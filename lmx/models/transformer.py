@@ -34,7 +34,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import check_choice, check_heads, check_range
 from lmx.layers import embed, encoder_decoder, heads, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -90,8 +90,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H or self.D % 2:
-      raise InputError(f'transformer: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_heads('transformer', self.D, self.H, even=True)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
     check_choice('model.positions', self.positions, embed.SINUSOIDS)

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import adaptive, embed, regularize, relative, relative_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -104,8 +104,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H or self.D % 2:
-      raise InputError(f'transformer_xl: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_heads('transformer_xl', self.D, self.H, even=True)
     check_choice('model.positions', self.positions, relative.POSITIONS)
     check_choice('model.attention', self.attention, relative_dot.BACKENDS)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)

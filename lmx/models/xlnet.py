@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_range
 from lmx.layers import embed, heads, regularize, transformer, two_stream
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -84,8 +84,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    if self.D % self.H or self.D % 2:
-      raise InputError(f'xlnet: width D = {self.D} must be even and divisible by H = {self.H} heads')
+    check_heads('xlnet', self.D, self.H, even=True)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
     for field in ('M', 'reuse', 'clamp'):
