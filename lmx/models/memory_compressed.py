@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import compressed, embed, heads, regularize, scaled_dot, transformer
 from lmx.layers.masks import Look
 from lmx.types import Array, Batch, Features, Params, State
@@ -86,8 +86,7 @@ class Config:
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.positions', self.positions, embed.SINUSOIDS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
-    for field in ('window', 'stride'):
-      check_range(f'model.{field}', getattr(self, field), 1)
+    check_least('model', self, F=1, window=1, stride=1)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 

@@ -36,7 +36,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range, check_share
+from lmx.errors import InputError, check_choice, check_least, check_range, check_share
 from lmx.layers import attention, decoder, embed, encoder, heads, loop, recurrent
 from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
@@ -129,11 +129,10 @@ class Config:
       ('readout', ('previous', 'current')), ('backend', recurrent.BACKENDS),
     ):  # fmt: skip
       check_choice(f'model.{field}', getattr(self, field), choices)
-    for field in ('encoder_layers', 'decoder_layers', 'reach', 'maxout', 'A', 'S'):
-      check_range(f'model.{field}', getattr(self, field), 1)
+    check_least('model', self, E=1, D=1, encoder_layers=1, decoder_layers=1, reach=1, maxout=1, A=1, S=1,
+                doubly_stochastic=0, init_scale=0)  # fmt: skip
     for field in ('dropout_embedding', 'dropout_hidden', 'dropout_output'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
-    check_range('model.doubly_stochastic', self.doubly_stochastic, 0)
     check_share('model.expected', self.expected)
     if self.bidirectional and self.reverse:
       raise InputError('model.reverse is for an encoder of one direction; set model.bidirectional or model.reverse')

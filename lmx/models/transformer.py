@@ -34,7 +34,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import check_choice, check_heads, check_range
+from lmx.errors import check_choice, check_heads, check_least, check_range
 from lmx.layers import embed, encoder_decoder, heads, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -95,9 +95,7 @@ class Config:
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
     check_choice('model.positions', self.positions, embed.SINUSOIDS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
-    check_range('model.gain_qkv', self.gain_qkv, 0)
-    for field in ('encoder_layers', 'decoder_layers'):
-      check_range(f'model.{field}', getattr(self, field), 1)
+    check_least('model', self, F=1, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 

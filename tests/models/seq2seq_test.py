@@ -216,6 +216,9 @@ def test_every_score_has_gradients(score):
     ({'design': 'cho', 'reading': 'hard'}, 'has no attention'),
     ({'tied': True}, 'E = 8, the width that the softmax reads, not 12'),
     ({'dropout_hidden': 1.0}, 'dropout_hidden is 1.0'),
+    ({'E': 0}, 'model.E is 0'),
+    ({'D': 0}, 'model.D is 0'),
+    ({'init_scale': -0.1}, 'model.init_scale is -0.1'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):

@@ -233,6 +233,7 @@ def test_state_holds_what_the_decoder_reads_in_the_compute_type():
 
 def test_errors_say_what_is_wrong():
   for change in (dict(H=5), dict(D=9, H=3), dict(norm='both'), dict(positions='learned'), dict(biases='some'),
-                 dict(attention='flash'), dict(dropout_relu=1.0), dict(decoder_layers=0)):  # fmt: skip
+                 dict(attention='flash'), dict(dropout_relu=1.0), dict(decoder_layers=0), dict(F=0),
+                 dict(eps=-1.0)):  # fmt: skip
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)
