@@ -156,6 +156,8 @@ class Config:
       ('clip_value', 0, None),
       ('warmup_steps', 0, None),
       ('warmup_fraction', 0, 1),
+      ('end_fraction', 0, None),
+      ('width', 0, None),
       ('decay_after_epochs', 0, None),
       ('decrease', 0, None),
       ('patience', 0, None),

@@ -147,6 +147,8 @@ def test_plateau_survives_json():
     ({'accumulate': 0}, 'at least 1'),
     ({'factor': 1.5}, 'below 1'),
     ({'decay_rate': 0.0}, 'above 0'),
+    ({'end_fraction': -0.1}, 'optim.end_fraction is -0.1'),
+    ({'schedule': 'inverse_sqrt', 'warmup_steps': 3, 'width': -512}, 'optim.width is -512'),
   ],
 )
 def test_bad_config_is_an_input_error(fields, message):
