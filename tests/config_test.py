@@ -36,6 +36,8 @@ def test_resolving_twice_changes_nothing():
     ('optim.lr=fast', 'must be of type float'),
     ('train.on_nan=ignore', '"stop" or "skip"'),
     ('model.variant=huge', 'no variant "huge"'),
+    ('model.dtype=bf16', 'model.dtype: unknown "bf16"; did you mean "bfloat16"'),
+    ('model.dtype=int8', 'model.dtype: unknown "int8"'),
     ('model.name=gpt2x', 'did you mean "gpt2"'),
     ('objective.name=causal', 'did you mean "causal_lm"'),
     ('seed', 'has no value'),

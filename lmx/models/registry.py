@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, check_choice, nearest
 from lmx.parts import Parts
 
 _parts = Parts('lmx.models', 'model', apart=('registry',))
 names, get = _parts.names, _parts.get
+DTYPES = ('float32', 'bfloat16', 'float16')  # compute types
 
 
 def config(name: str, variant: str, **changes):
   """Returns `Config` of `name` at the size `variant`, with `changes` on top.
 
   Raises:
-    InputError: unknown model, variant or field.
+    InputError: unknown model, variant, field or compute type.
   """
   module = get(name)
   if variant not in module.VARIANTS:
@@ -22,4 +23,6 @@ def config(name: str, variant: str, **changes):
   for field in changes:
     if field not in fields:
       raise InputError(f'model "{name}" has no field "{field}"{nearest(field, fields)}')
+  if 'dtype' in changes:
+    check_choice('model.dtype', changes['dtype'], DTYPES)
   return module.Config(**{**module.VARIANTS[variant], **changes})
