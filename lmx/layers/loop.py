@@ -179,9 +179,14 @@ def layer(
   dtype: str = 'float32',
   backend: str = 'auto',
 ) -> tuple[Array, recurrent.Carry]:
-  """`recurrent.layer`, and the same for the cell 'gru_paper', which that does not have."""
+  """`recurrent.layer`, and the same for the cell 'gru_paper', which that does not have.
+
+  Raises:
+    InputError: the backend 'cudnn' for another cell than an LSTM in float32.
+  """
   if cell != 'gru_paper':
     return recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)
+  recurrent.choose(backend, cell, dtype)
   x_TBE = x_TBE.astype(dtype)
   x_TBG = jnp.matmul(x_TBE, params['input'].astype(dtype), preferred_element_type=jnp.float32)
   x_TBG = x_TBG + params['bias'][None, None]

@@ -114,3 +114,10 @@ def test_turning_is_its_own_inverse_and_derivative():
 def test_an_unknown_cell_names_the_nearest():
   with pytest.raises(InputError, match='did you mean "gru_paper"'):
     loop.gates('gru_papers')
+
+
+@pytest.mark.parametrize('cell', ['gru', 'gru_paper'])
+def test_cudnn_is_refused_where_it_has_no_such_cell(cell):
+  x_TBE = jnp.ones((T, B, 6))
+  with pytest.raises(InputError, match=f'is for float32 LSTMs; this is "{cell}"'):
+    loop.layer(cell, layer_params(cell, 6, jax.random.key(0)), x_TBE, loop.init_carry(cell, B, D), backend='cudnn')
