@@ -360,11 +360,11 @@ def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_coll
 def _check_longest(run: Run, corpus: Any) -> None:
   """InputError where the data has rows of more positions than the model, which JAX would not notice."""
   module = batching.get(run.data.batching.name)
-  bound = getattr(run.model, 'T', 0)
+  field, bound = ('T', run.model.T) if hasattr(run.model, 'T') else ('S', getattr(run.model, 'longest', None))
   if bound and hasattr(module, 'longest') and (found := module.longest(run.data, corpus)) > bound:
     raise InputError(
-      f'the longest row of the held-out splits has {found} positions but the model has only T={bound}: set model.T, or '
-      'cut what is longer off with data.eval_length'
+      f'the longest row of the held-out splits has {found} positions but the model has only {field}={bound}: set '
+      f'model.{field}, or cut what is longer off with data.eval_length'
     )
 
 

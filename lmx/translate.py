@@ -110,7 +110,7 @@ class Translator:
     Raises:
       InputError: a line is longer than the model's positions.
     """
-    limit, found = decode.window(self.cfg), []
+    limit, found = longest(self.cfg), []
     for number, ids in enumerate(self.tokenizer.encode_batch([line.strip() for line in lines]), first):
       if ids.size and limit is not None and len(ids) >= limit:
         if not truncate:
@@ -146,6 +146,12 @@ def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
       starts[np.cumsum([0, *(len(piece) for piece in pieces[:-1])])] = True
       return starts
   raise InputError(f'the tokens of "{line}" do not belong to one word each, so words cannot be aligned')
+
+
+def longest(cfg: Any) -> int | None:
+  """Most tokens of a source, its end mark among them: the field or property `longest` of a model's Config, or else its
+  window; None for any number."""
+  return getattr(cfg, 'longest', None) or decode.window(cfg)
 
 
 def of(run, params: Params, tokenizer: Any) -> Translator:
@@ -228,7 +234,7 @@ def of_ids(
 ) -> list[list[Translation]]:
   """As `translate`, from ids as `Translator.sources` makes them."""
   found: list[list[Translation]] = [[Translation('', (), 0.0, 0.0)] for _ in sources]
-  limit = decode.window(translator.cfg)
+  limit = longest(translator.cfg)
   forbidden = decode.unwritable(translator.tokenizer, translator.cfg.V, allow_unk=options.allow_unk)
   find = functools.partial(_drawn if options.sample else _sought, translator, options, forbidden)
   with tqdm(total=len(sources), desc=title, unit=' lines', leave=False, disable=None if title else True) as progress:
@@ -321,7 +327,7 @@ def log_probabilities(
     tokens: positions of the source in a batch.
   """
   found = [np.zeros(0, np.float32) for _ in sources]
-  for chosen, source in batches(sources, tokens, decode.window(translator.cfg)):
+  for chosen, source in batches(sources, tokens, longest(translator.cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
     for i, each in zip(chosen, _scored(translator, source, rows), strict=False):
       found[i] = each
@@ -343,7 +349,7 @@ def alignments(
     raise InputError(f'model "{model.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
   look = jax.jit(functools.partial(model.alignment, cfg))
   found = [np.zeros((0, 0), np.float32) for _ in sources]
-  for chosen, source in batches(sources, tokens, decode.window(cfg)):
+  for chosen, source in batches(sources, tokens, longest(cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
     a_BTS = np.asarray(look(translator.params, _forced(translator, source, rows)), np.float32)
     for i, a_TS in zip(chosen, a_BTS, strict=False):

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmx import config, decode, pictures, translate
+from lmx import config, pictures, translate
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
 from lmx.errors import InputError
@@ -95,7 +95,7 @@ def pairs(
 def figures(run: config.Run, corpus: corpora.Corpus, found: Sequence[Translated]) -> dict[str, Any]:
   """What results.json has of the translations of a split, as `pairs` gives them."""
   chosen, lines = options(run), [each.source for each in found]
-  limit = decode.window(run.model)
+  limit = translate.longest(run.model)
   cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   how = f'beam {chosen.beam}, {chosen.penalty} length penalty {chosen.alpha:g}, up to {chosen.max_extra} tokens more'
   how += '' if chosen.stop == 'bound' else f', stop {chosen.stop}'

@@ -108,6 +108,22 @@ def test_a_long_line_is_named_or_cut():
   assert found == translate.translate(translator, [' '.join(WORDS[:29])], Options(beam=2))
 
 
+def test_a_score_of_positions_bounds_the_source_alone():
+  cfg = registry.config('seq2seq', 'tiny', V=TOKENIZER.vocab_size, score='location', S=10)
+  params = registry.get('seq2seq').init(cfg, jax.random.key(1))
+  translator = translate.Translator(registry.get('seq2seq'), cfg, params, TOKENIZER)
+  for n in (9, 3):  # with the end mark as many as the score knows, which their padding would go beyond
+    (found,) = translate.translate(translator, [' '.join(WORDS[:n])], Options(beam=1, max_extra=6))[0]
+    forced = translate.log_probabilities(translator, translator.sources([' '.join(WORDS[:n])]), [found.tokens])[0]
+    assert forced.sum() == pytest.approx(found.log_p, rel=1e-4)
+  assert len(found.tokens) == 9 or found.tokens[-1] == TOKENIZER.eos_id
+  long, whole = [' '.join(WORDS[:13])], [' '.join(WORDS[:9])]
+  with pytest.raises(InputError, match='line 1 has 13 tokens.*10 positions'):
+    translate.translate(translator, long)
+  with pytest.warns(InputWarning, match='line 1 has 13 tokens and is cut to 9'):
+    assert translate.translate(translator, long, truncate=True) == translate.translate(translator, whole)
+
+
 def test_unknown_words_are_written_only_on_request():
   translator = _translator()
   favoured = translator.params['bias'].at[TOKENIZER.unk_id].add(9.0)

@@ -127,7 +127,8 @@ def _positions(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
   return _wide(query_BTX[..., :S])
 
 
-def _product(x: Array, matrix: Array) -> Array:
+def product(x: Array, matrix: Array) -> Array:
+  """x times a matrix, in the type of x."""
   return jnp.matmul(x, matrix.astype(x.dtype))
 
 
@@ -140,13 +141,13 @@ SCORES = {
   ),
   'additive': Score(
     lambda n: {'query': (n.query, n.align), 'key': (n.key, n.align), 'energy': (n.align,), 'bias': (n.align,)},
-    lambda params, keys_BSE: _product(keys_BSE, params['key']) + params['bias'].astype(keys_BSE.dtype)[None, None],
+    lambda params, keys_BSE: product(keys_BSE, params['key']) + params['bias'].astype(keys_BSE.dtype)[None, None],
     lambda params, D: params['query'],
     _tanh_energy,
   ),
   'concat': Score(
     lambda n: {'matrix': (n.query + n.key, n.query), 'energy': (n.query,)},
-    lambda params, keys_BSE: _product(keys_BSE, params['matrix'][-keys_BSE.shape[-1] :]),
+    lambda params, keys_BSE: product(keys_BSE, params['matrix'][-keys_BSE.shape[-1] :]),
     lambda params, D: params['matrix'][:D],
     _tanh_energy,
   ),
@@ -164,7 +165,7 @@ SCORES = {
   ),
   'general': Score(
     lambda n: {'matrix': (n.query, n.key)},
-    lambda params, keys_BSE: _product(keys_BSE, params['matrix'].T),
+    lambda params, keys_BSE: product(keys_BSE, params['matrix'].T),
     None,
     lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD),
   ),

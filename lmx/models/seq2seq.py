@@ -169,6 +169,11 @@ class Config:
     return attention.Sizes(self.D, self.H, self.A, self.S)
 
   @property
+  def longest(self) -> int | None:
+    """Most tokens of a source, its end mark among them: what the score 'location' knows; None is any number."""
+    return self.S if self.design in LOOKING and self.score == 'location' else None
+
+  @property
   def looking(self) -> decoder.Spec:
     """How the designs with attention look at the source."""
     return decoder.Spec(
@@ -258,10 +263,6 @@ def _table(params: Params, side: str) -> Array:
   return params['embed'].get('table', params['embed'].get(side))
 
 
-def _product(x: Array, w: Array) -> Array:
-  return jnp.matmul(x, w.astype(x.dtype))
-
-
 def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None):
   """(annotations (B, S, H) after dropout, valid_BS, last carries of each layer by direction)."""
   source_BS = batch['source_BS']
@@ -283,10 +284,11 @@ def _start(cfg: Config, params: Params, ends) -> tuple[list[recurrent.Carry], Ar
   start, context_BD = params['start'], None
   if cfg.design == 'cho':
     last_BH = jnp.concatenate([end[0] for end in ends[-1].values()], axis=-1)
-    read_BD = context_BD = jnp.tanh(_product(last_BH, start['context']) + start['context_bias'][None])
+    read_BD = context_BD = jnp.tanh(attention.product(last_BH, start['context']) + start['context_bias'][None])
   else:
     read_BD = ends[-1]['backward' if cfg.bidirectional else 'forward'][0]
-  states = jnp.split(jnp.tanh(_product(read_BD, start['state']) + start['state_bias'][None]), cfg.decoder_layers, -1)
+  starts = jnp.tanh(attention.product(read_BD, start['state']) + start['state_bias'][None])
+  states = jnp.split(starts, cfg.decoder_layers, -1)
   return [(h_BD, *loop.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states], context_BD
 
 
@@ -335,7 +337,7 @@ def _deep(cfg: Config, params: Params, state, x_TBE: Array, y: dict[str, Array])
     parts['state'] = jnp.concatenate([state['layers'][-1][0][None].astype(cfg.dtype), y['state'][:-1]])
   t_TBW = output['readout_bias'].astype(cfg.dtype)[None, None]
   for name, x in parts.items():
-    t_TBW = t_TBW + _product(x.astype(cfg.dtype), output[f'readout_{name}'])
+    t_TBW = t_TBW + attention.product(x.astype(cfg.dtype), output[f'readout_{name}'])
   return jnp.max(t_TBW.reshape(*t_TBW.shape[:2], cfg.W, 2), axis=-1)
 
 

@@ -263,13 +263,14 @@ def test_what_is_refused():
     batches(train=False)[0](1 + len(SIZES) // 8)
 
 
-def test_rows_beyond_the_positions_of_a_model_are_refused():
+@pytest.mark.parametrize('name,sizes', [('gpt2', {'T': 20}), ('seq2seq', {'S': 20, 'score': 'location'})])
+def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
   made = corpus()
   def settle(**data):
-    base = {'model': {'name': 'gpt2', 'variant': 'tiny', 'T': 20}, 'train': {'steps': 1}}
+    base = {'model': {'name': name, 'variant': 'tiny', **sizes}, 'train': {'steps': 1}}
     data = {'batching': 'translation', 'length': 16, 'batch_size': 8, **data}
     return config.with_corpus(config.resolve({**base, 'data': data}), made)[1]
 
-  with pytest.raises(InputError, match=r'longest row of the held-out splits has 24 positions .* T=20.*eval_length'):
+  with pytest.raises(InputError, match=r'longest row of the held-out splits has 24 positions .* [TS]=20.*eval_length'):
     settle()
   assert settle(eval_length=20).data.eval_length == 20
