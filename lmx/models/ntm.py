@@ -57,7 +57,8 @@ class Config:
     width: width of a row.
     shifts: a weighting moves by up to this many rows either way.
     memory: what the memory holds at first: 'constant', 'learned' or 'random'.
-    memory_value: the constant, or the standard deviation of random contents (a normal cut off at two of them).
+    memory_value: the constant, or the standard deviation of what is drawn: 'learned' contents before any update (a
+      normal), or 'random' ones (a normal cut off at two of them).
     focus: score by which a head starts at its row 0; the weightings before the first step are learned from there.
     init_scale: kernels are uniform in +- init_scale / sqrt(width of their input).
     eps: added to the lengths of the cosine, see lmx/layers/memory.py.

@@ -62,7 +62,7 @@ def loss(
 
   Args:
     params: {'model': ..., 'objective': {}}.
-    batch: inputs_BTI, target_bits_BTO, weights_BT, row_weights_B, valid_BT; optional optimal_B.
+    batch: inputs_BTI, target_bits_BTO, weights_BT, row_weights_B, valid_BT; size_B for `lengths`; optional optimal_B.
     state: passed through; every episode begins anew.
     key: randomness of the model; None at evaluation, when errors are counted.
 
