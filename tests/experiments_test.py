@@ -879,3 +879,8 @@ def test_every_field_of_a_batching_changes_a_batch(name, field):
 def test_a_wrong_argument_is_the_users_to_mend():
   with pytest.raises(InputError, match='did you mean "medium"'):
     config.load('experiments/rnn_lm/ptb.py:medum')
+
+
+def test_hard_attention_is_refused_where_there_is_none():
+  with pytest.raises(InputError, match="the design 'cho' has no attention for reading"):
+    config.load('experiments/seq2seq/quickstart.py:rnnencdec,reading=hard')

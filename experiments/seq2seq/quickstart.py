@@ -11,7 +11,8 @@
 
 The numbers are generated, so no figure is published; no number of the test split is in the training split. Those that
 look learn nearly all of them, and the one vector is the last to get the long ones right. Options: `reads=digits` is
-the other direction, `reading=hard` has attention that draws one position (Xu et al. 2015, arXiv 1502.03044).
+the other direction, `reading=hard` has attention that draws one position (Xu et al. 2015, arXiv 1502.03044),
+which is not for `rnnencdec`.
 """
 
 from __future__ import annotations
@@ -48,9 +49,7 @@ def get_config(arg: str = ''):
   }
   hard = {'model': {'reading': 'hard'}, 'objective': {'reinforce': 1.0, 'entropy': 0.01}}
   tiny = translation.tiny(E=12, D=16, A=10, maxout=8, init_scale=0.3)
-  return common.config(
-    base, hard if options.reading == 'hard' and kind != 'rnnencdec' else {}, tiny if variant == 'tiny' else {}
-  )
+  return common.config(base, hard if options.reading == 'hard' else {}, tiny if variant == 'tiny' else {})
 
 
 def sweep():
