@@ -38,24 +38,27 @@ class Reader(NamedTuple):
   read: Callable[[str, int], Line]
 
 
-def open_reader(workdir: str | os.PathLike, which: str | int = 'best') -> Reader:
+def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides: Sequence[str] = ()) -> Reader:
   """The reader of a run, or of a directory with the two files of an ELMo release.
 
   Args:
     workdir: where it is.
     which: checkpoint of a run, see `lmx.load`.
+    overrides: of the config of a run, as `section.key=value`.
 
   Raises:
-    InputError: neither is there.
+    InputError: neither is there, or a release, which has no config, is to have another one.
   """
   workdir = os.fspath(workdir)
   if not os.path.exists(os.path.join(workdir, 'config.json')) and list(pathlib.Path(workdir).glob('*options.json')):
     from lmx.interop import elmo as release
 
+    if overrides:
+      raise InputError(f'{workdir} is a release, without a config in which {overrides[0]} could be set')
     fields, body = release.from_release(*release.find(workdir))
     model = registry.get('elmo')
     return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _spelled(line, 'space', False, 50))
-  return of_run(restored.load(workdir, which))
+  return of_run(restored.load(workdir, which, overrides))
 
 
 def of_run(loaded: restored.Restored) -> Reader:

@@ -38,6 +38,7 @@ def test_a_reader_opened_by_its_directory_is_the_same(run):
   reader = contextual.open_reader(run.workdir, 'last')
   (_, layers), (_, expected) = (next(contextual.vectors(r, LINES[:1])) for r in (reader, contextual.of_run(run)))
   np.testing.assert_array_equal(layers, expected)
+  assert contextual.open_reader(run.workdir, 'last', ['model.dtype=bfloat16']).cfg.dtype == 'bfloat16'
 
 
 def test_a_line_beyond_the_positions_is_refused(run):

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     raise InputError(f'--batch is {args.batch}; it must be at least 1')
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
-    reader = contextual.open_reader(args.workdir, args.which)
+    reader = contextual.open_reader(args.workdir, args.which, args.overrides)
     lines = [reader.read(line, number) for number, line in enumerate(_lines(args.input), 1)]
     size = 1 if args.carry else args.batch
     tokens = sum(len(line[0]) for line in lines)

@@ -32,12 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  import lmx
-  from lmx import decode
+  from lmx import decode, restored
 
   if args.samples < 1 or args.tokens < 1:
     raise InputError(f'--samples and --tokens must be at least 1, got {args.samples} and {args.tokens}')
-  loaded = lmx.load(args.workdir, args.which)
+  loaded = restored.load(args.workdir, args.which, args.overrides)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
   prompt_T = decode.prompt_ids(loaded.tokenizer, _prompt(args))

@@ -41,6 +41,8 @@ COMMANDS = {
   'bench': 'time the training step, also against PyTorch',
 }
 
+WITHOUT_CONFIG = ('results', 'export', 'describe', 'list', 'phrases')  # commands that read none, or change none
+
 
 def main(argv: list[str] | None = None) -> int:
   """Runs one command and returns its exit code."""
@@ -86,7 +88,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
   """Parses the command line; `--config.section.key=value` and `--config.section.key value` go to `args.overrides`.
 
   Raises:
-    InputError: an unknown command or option, with the nearest known one.
+    InputError: an unknown command or option, with the nearest known one; or an override for a command of
+      `WITHOUT_CONFIG`.
   """
   from lmx import __version__
 
@@ -110,6 +113,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
   if unknown:
     options = [o for action in commands.choices[args.command]._actions for o in action.option_strings]
     raise InputError(f'unknown option "{unknown[0]}"{nearest(unknown[0].split("=")[0], options)}')
+  if overrides and args.command in WITHOUT_CONFIG:
+    raise InputError(f'lmx {args.command} changes no config, so --config.{overrides[0]} would be left unread')
   args.overrides = overrides
   return args
 

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-import lmx
-from lmx import decode
+from lmx import decode, restored
 from lmx.cli import generate
 from lmx.cli.main import main, parse
 from lmx.data import tokenizers
@@ -27,7 +26,8 @@ def loaded(request, monkeypatch):
   params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
   params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
   run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=tokenizers.Bytes(eos=True))
-  monkeypatch.setattr(lmx, 'load', lambda workdir, which: run)
+  run.asked = []
+  monkeypatch.setattr(restored, 'load', lambda workdir, which, overrides: run.asked.append(overrides) or run)
   return run
 
 
@@ -42,6 +42,11 @@ def test_streaming_changes_nothing(loaded, capsys):
   assert streamed == _write(capsys, *options, '--no-stream')
   assert streamed.startswith('--- sample 1 of 2\nThe') and '\n--- sample 2 of 2\nThe' in streamed
   assert streamed != _write(capsys, '--prompt=The', '--samples=2', '--seed=5')
+
+
+def test_changes_of_the_config_reach_the_run(loaded, capsys):
+  _write(capsys, '--prompt=The', '--config.model.dtype=bfloat16')
+  assert loaded.asked == [['model.dtype=bfloat16']]
 
 
 def test_greedy_is_temperature_zero(loaded, capsys):

@@ -38,6 +38,12 @@ def test_an_unknown_command_and_an_unknown_option_get_the_nearest(capsys):
   assert 'did you mean "--workdir"' in refused(capsys, 'train', f'--config={TINY}', '--workdir=x', '--workdri=3')
 
 
+@pytest.mark.parametrize('command', [['list'], ['describe', 'gpt2:tiny'], ['export', '--workdir=x', '--to=y']])
+def test_a_change_for_a_command_without_a_config(capsys, command):
+  message = refused(capsys, *command, '--config.model.D=8')
+  assert f'lmx {command[0]} changes no config' in message and '--config.model.D=8' in message
+
+
 def test_warnings_of_its_own_are_shown_as_messages(capsys, monkeypatch):
   usual = warnings.formatwarning
 
