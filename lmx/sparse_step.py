@@ -23,7 +23,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from lmx.errors import InputError
 from lmx.optim import build
 from lmx.state import TrainState
-from lmx.step import sum_over
+from lmx.step import explained, sum_over
 from lmx.types import Array, Batch, Params, Rows, State
 
 _WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
@@ -112,7 +112,7 @@ def make(
     found |= {'loss': mean, 'grad_norm': norm, 'finite': going, 'lr': lr}
     return state.replace(params=params, step=state.step + 1), model_state, found
 
-  return train_step
+  return explained(train_step)
 
 
 def _update(parts: _Parts, tables: dict[str, Array], others: Params, seen, lr: Array, going: Array, axis: str | None):

@@ -9,6 +9,7 @@ alone, they are known before the backward pass, and rows can be divided among de
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lmx.errors import InputError
 from lmx.optim import averaging
 from lmx.state import TrainState
 from lmx.types import Array, Batch, Params, State
@@ -25,6 +27,25 @@ from lmx.types import Array, Batch, Params, State
 Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
 EvalStep = Callable[..., tuple[Metrics, State]]
+
+
+def explained(step: Callable[..., Any]) -> Callable[..., Any]:
+  """The step, a function of (_, _, batch, ...), with an InputError where it reads an array that no batch has."""
+
+  @functools.wraps(step)
+  def run(first: Any, second: Any, batch: Batch, *more: Any, **named: Any) -> Any:
+    try:
+      return step(first, second, batch, *more, **named)
+    except KeyError as error:
+      key = error.args[0] if error.args else ''
+      if key in batch or not re.fullmatch(r'[a-z_]+_[A-Z]+', str(key)):
+        raise
+      raise InputError(
+        f'the model or its objective reads "{key}", but the batches have only {", ".join(sorted(batch))}: '
+        'data.batching must be one for this objective'
+      ) from error
+
+  return run
 
 
 def make_train_step(
@@ -96,7 +117,7 @@ def make_train_step(
     )
     return new.replace(step=state.step + 1), new_model_state, metrics
 
-  return train_step
+  return explained(train_step)
 
 
 def _more(objective: ModuleType, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:
@@ -124,7 +145,7 @@ def make_eval_step(
     out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state)
     return sum_over(axis, out.metrics), out.state
 
-  return eval_step
+  return explained(eval_step)
 
 
 def _weights(model, model_cfg, objective, objective_cfg, batch: Batch) -> dict[str, Array]:

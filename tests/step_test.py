@@ -15,6 +15,7 @@ import pytest
 from lmx import parallel
 from lmx import state as state_lib
 from lmx import step as step_lib
+from lmx.errors import InputError
 from lmx.objectives import causal_lm
 from lmx.optim import averaging, build
 from lmx.types import Features, Output
@@ -237,6 +238,19 @@ def test_donation_frees_the_old_state_and_changes_nothing(mode):
   close(given.run(0, 1)[0].params, kept.run(0, 1)[0].params, atol=0)
   assert old.params['model']['embed'].is_deleted()
   assert not kept.state.params['model']['embed'].is_deleted()
+
+
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+def test_batches_without_what_the_objective_reads_are_refused(mode):
+  toy = Toy(engine=parallel.Engine(parallel.Config(mode)))
+  evaluate = toy.engine.compile_eval(step_lib.make_eval_step(TOY, toy.model_cfg, *toy.objective))
+  part = toy.engine.put_batch({k: x for k, x in batch().items() if k != 'weights_BT'})
+  for run in (lambda: toy.step(toy.state, toy.rows, part, toy.key), lambda: evaluate(toy.state.params, toy.rows, part)):
+    with pytest.raises(InputError, match='reads "weights_BT", but the batches have only targets_BT, tokens_BT: data'):
+      run()
+  whole = toy.engine.put_batch(batch())
+  with pytest.raises(KeyError, match='output'):  # of the parameters: a mistake in the code
+    evaluate({'model': {'embed': toy.state.params['model']['embed']}, 'objective': {}}, toy.rows, whole)
 
 
 def test_evaluation_has_no_dropout_and_changes_no_parameter():
