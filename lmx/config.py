@@ -318,6 +318,7 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   if not changes:
     return cfg
   changed = dataclasses.replace(cfg, **fields_lib.typed('evaluation.model', type(cfg), changes))
+  check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
   shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
   if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data says it
     raise InputError(f'evaluation.model = {dict(changes)} makes other parameters than those that are trained')

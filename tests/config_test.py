@@ -137,6 +137,7 @@ def test_fields_of_the_model_that_differ_where_it_is_measured():
     ('evaluation.model.clam=3', r'unknown config key "evaluation.model.clam"; did you mean "clamp"'),
     ('evaluation.model.D=64', 'makes other parameters than those that are trained'),
     ('evaluation.model.M=long', 'config key "evaluation.model.M"'),
+    ('evaluation.model.dtype=half', 'evaluation.model.dtype: unknown "half"'),
   ],
 )
 def test_a_model_cannot_be_measured_with_other_parameters(override, message):
