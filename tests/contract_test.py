@@ -482,9 +482,11 @@ def test_a_model_with_rows_reads_those_and_no_others(name):
     assert len(others) and not np.asarray(gradients[table])[others].any()
 
 
-@pytest.mark.parametrize('name', [n for n in MODELS if 'H' in registry.get(n).Config.__dataclass_fields__])
-def test_no_width_and_no_heads_are_refused(name):
-  for wrong in ({'D': 0}, {'H': -4}, {'H': 0}):
-    if (name, wrong) != ('ntm', {'H': 0}):  # a network without a memory
-      with pytest.raises(InputError, match=f'model.{next(iter(wrong))} is {next(iter(wrong.values()))}'):
-        config(name, **wrong)
+@every_model
+def test_sizes_below_1_are_refused(name):
+  apart = {('ntm', 'H', 0), ('transformer_xl', 'E', 0)}  # no memory; the width
+  for size in set('TEDFHN') & registry.get(name).Config.__dataclass_fields__.keys():
+    for wrong in (-4, 0):
+      if (name, size, wrong) not in apart:
+        with pytest.raises(InputError, match=f' is {wrong}; it must be at least'):
+          config(name, **{size: wrong})

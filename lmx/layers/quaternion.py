@@ -114,7 +114,7 @@ class Config:
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
-    check_least('model', self, D=1, H=1)
+    check_least('model', self, D=1, F=1, H=1)
     parts = 1 if self.quaternion == 'none' else 4
     if self.D % (parts * self.H) or self.D % 2:
       wanted = f'even and divisible by H = {self.H} heads' + (' of whole quaternions' if parts == 4 else '')

@@ -23,7 +23,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -73,11 +73,11 @@ class Config:
 
   def __post_init__(self):
     check_heads('bert', self.D, self.H)
+    check_least('model', self, T=1, E=1, N=1, init_std=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
-    check_range('model.init_std', self.init_std, 0)
 
 
 VARIANTS = {

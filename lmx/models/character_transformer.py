@@ -37,7 +37,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import cache, embed, heads, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -90,6 +90,7 @@ class Config:
 
   def __post_init__(self):
     check_heads('character_transformer', self.D, self.H, even=True)
+    check_least('model', self, T=1, F=1, N=1)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.positions', self.positions, ('layers', 'sinusoids'))
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)

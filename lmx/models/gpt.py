@@ -27,7 +27,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -78,11 +78,11 @@ class Config:
 
   def __post_init__(self):
     check_heads('gpt', self.D, self.H)
+    check_least('model', self, T=1, N=1, init_std=0)
     check_choice('model.fidelity', self.fidelity, FIDELITY)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
-    check_range('model.init_std', self.init_std, 0)
 
 
 VARIANTS = {

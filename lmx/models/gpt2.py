@@ -26,7 +26,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -75,6 +75,7 @@ class Config:
 
   def __post_init__(self):
     check_heads('gpt2', self.D, self.H)
+    check_least('model', self, T=1, N=1)
     check_choice('model.init', self.init, INITS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):

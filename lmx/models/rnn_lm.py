@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import embed, heads, recurrent
 from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
@@ -72,7 +72,7 @@ class Config:
     recurrent.get(self.cell)
     check_choice('model.bias', self.bias, ('single', 'double'))
     check_choice('model.backend', self.backend, recurrent.BACKENDS)
-    check_range('model.N', self.N, 1)
+    check_least('model', self, E=1, D=1, N=1)
     if self.tied and self.E != self.D:
       raise InputError(f'rnn_lm: a tied output needs E = D, but E = {self.E} and D = {self.D}')
     check_range('model.dropout', self.dropout, 0, 1)

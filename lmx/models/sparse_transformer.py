@@ -38,7 +38,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, sparse, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -96,12 +96,12 @@ class Config:
 
   def __post_init__(self):
     check_heads('sparse_transformer', self.D, self.H)
+    check_least('model', self, T=1, N=1, stride=1)
     check_choice('model.pattern', self.pattern, PATTERNS)
     check_choice('model.merge', self.merge, MERGES)
     check_choice('model.fidelity', self.fidelity, sparse.FIDELITIES)
     check_choice('model.init', self.init, INITS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
-    check_range('model.stride', self.stride, 1)
     check_range('model.summary', self.summary, 1, self.stride + 1)
     check_range('model.dropout', self.dropout, 0, 1)
     if self.fidelity == 'released' and self.stride % self.summary:

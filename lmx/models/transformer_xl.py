@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import adaptive, embed, regularize, relative, relative_dot, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -105,11 +105,10 @@ class Config:
 
   def __post_init__(self):
     check_heads('transformer_xl', self.D, self.H, even=True)
+    check_least('model', self, F=1, N=1, M=0, E=0, clamp=0)
     check_choice('model.positions', self.positions, relative.POSITIONS)
     check_choice('model.attention', self.attention, relative_dot.BACKENDS)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
-    for field in ('M', 'E', 'clamp'):
-      check_range(f'model.{field}', getattr(self, field), 0)
     check_range('model.recurrent', self.recurrent, -1, self.N + 1)
     for field in ('dropout', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import check_choice
+from lmx.errors import check_choice, check_least
 from lmx.layers import embed
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -61,6 +61,7 @@ class Config:
   def __post_init__(self):
     check_choice('model.architecture', self.architecture, ('skipgram', 'cbow'))
     check_choice('model.cbow_gradient', self.cbow_gradient, ('c', 'mean'))
+    check_least('model', self, D=1)
 
 
 VARIANTS = {

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError, check_choice, check_heads, check_range
+from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import embed, heads, regularize, transformer, two_stream
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -85,10 +85,9 @@ class Config:
 
   def __post_init__(self):
     check_heads('xlnet', self.D, self.H, even=True)
+    check_least('model', self, F=1, N=1, M=0, reuse=0, clamp=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
-    for field in ('M', 'reuse', 'clamp'):
-      check_range(f'model.{field}', getattr(self, field), 0)
     for field in ('dropout', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
