@@ -96,6 +96,10 @@ def _check(args: argparse.Namespace) -> None:
       check_range(f'--{name}', value, least)
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')
+  for name in ('input', 'reference', 'alignments'):
+    paths = getattr(args, name), args.output
+    if all(map(os.path.isfile, paths)) and os.path.samefile(*paths):
+      raise InputError(f'--output is the file of --{name}, which would be lost: name another')
 
 
 def _check_most(args: argparse.Namespace, beam: int) -> None:

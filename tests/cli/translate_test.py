@@ -185,6 +185,16 @@ def test_what_is_refused_before_the_run_is_loaded(capsys, option, message):
   assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize('name', ['input', 'reference', 'alignments'])
+def test_the_output_is_no_file_that_is_read(text, capsys, tmp_path, name):
+  (tmp_path / 'other').symlink_to(text)
+  given = {'reference': '/nowhere/x', name: text}  # alignments need a reference
+  options = [f'--{name}={path}' for name, path in given.items()]
+  assert main(['translate', '--workdir=/nowhere', *options, f'--output={tmp_path / "other"}']) == 2
+  assert f'--output is the file of --{name}' in capsys.readouterr().err
+  assert text.read_text().splitlines() == LINES
+
+
 def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch):
   monkeypatch.setattr(translate.decode, 'window', lambda cfg: 6)
   text = b'five\none two three four five six seven\n'
