@@ -226,12 +226,14 @@ def _reading(path: str) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[TextIO]:
-  if path == '-':
-    yield sys.stdout
-    return
   try:
-    stream = open(path, 'w', encoding='utf-8', errors=_CHARACTERS, newline='\n')
+    if path == '-':
+      yield sys.stdout
+    else:
+      with open(path, 'w', encoding='utf-8', errors=_CHARACTERS, newline='\n') as stream:
+        yield stream
+  except BrokenPipeError:
+    raise  # the reader has gone, which is no fault
   except OSError as error:
-    raise InputError(f'{path}: cannot be written ({error.strerror})') from None
-  with stream:
-    yield stream
+    name = 'standard output' if path == '-' else path
+    raise InputError(f'{name}: cannot be written ({error.strerror})') from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import subprocess
 import sys
@@ -193,6 +194,23 @@ def test_the_output_is_no_file_that_is_read(text, capsys, tmp_path, name):
   assert main(['translate', '--workdir=/nowhere', *options, f'--output={tmp_path / "other"}']) == 2
   assert f'--output is the file of --{name}' in capsys.readouterr().err
   assert text.read_text().splitlines() == LINES
+
+
+@pytest.mark.parametrize('path', ['-', '/dev/full'])
+def test_a_full_disk_is_named(monkeypatch, path):
+  class Full(io.StringIO):
+    def flush(self):
+      raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(sys, 'stdout', Full())
+  with pytest.raises(InputError, match='cannot be written .No space left on device'), cli._writing(path) as out:
+    out.write('a line\n')
+    out.flush()
+
+
+def test_a_reader_that_has_gone_is_no_error():
+  with pytest.raises(BrokenPipeError), cli._writing('-'):
+    raise BrokenPipeError
 
 
 def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch):
