@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import io
 import itertools
 import os
 import sys
@@ -213,11 +214,11 @@ def _parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[TextIO]:
   if path == '-':
-    sys.stdin.reconfigure(encoding='utf-8', errors=_CHARACTERS)  # type: ignore[union-attr]
+    sys.stdin.reconfigure(encoding='utf-8-sig', errors=_CHARACTERS, newline='\n')  # type: ignore[union-attr]
     yield sys.stdin
     return
   try:
-    stream = open(path, encoding='utf-8', errors=_CHARACTERS, newline='\n')
+    stream = open(path, encoding='utf-8-sig', errors=_CHARACTERS, newline='\n')
   except OSError as error:
     raise InputError(f'{path}: cannot be read ({error.strerror})') from None
   with stream:
@@ -228,6 +229,8 @@ def _reading(path: str) -> Iterator[TextIO]:
 def _writing(path: str) -> Iterator[TextIO]:
   try:
     if path == '-':
+      if isinstance(sys.stdout, io.TextIOWrapper):  # a caller may have put something else there
+        sys.stdout.reconfigure(encoding='utf-8', errors=_CHARACTERS, newline='\n')
       yield sys.stdout
     else:
       with open(path, 'w', encoding='utf-8', errors=_CHARACTERS, newline='\n') as stream:

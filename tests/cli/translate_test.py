@@ -196,6 +196,21 @@ def test_the_output_is_no_file_that_is_read(text, capsys, tmp_path, name):
   assert text.read_text().splitlines() == LINES
 
 
+def test_a_pipe_is_read_and_written_as_a_file_is(monkeypatch, tmp_path):
+  written = b'gr\xc3\xbcn\rblau\n\xff\n'
+  text = b'\xef\xbb\xbf' + written  # as some editors mark UTF-8
+  (tmp_path / 'in').write_bytes(text)
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
+  monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(io.BytesIO(), 'ascii'))  # what the locale asks for
+  lines = ['gr\u00fcn\rblau', '\udcff']
+  assert cli._lines(str(tmp_path / 'in')) == cli._lines('-') == lines
+  for path in ('-', str(tmp_path / 'out')):
+    with cli._writing(path) as out:
+      out.writelines(f'{line}\n' for line in lines)
+      out.flush()
+  assert sys.stdout.buffer.getvalue() == (tmp_path / 'out').read_bytes() == written
+
+
 @pytest.mark.parametrize('path', ['-', '/dev/full'])
 def test_a_full_disk_is_named(monkeypatch, path):
   class Full(io.StringIO):
