@@ -16,7 +16,7 @@ from lmx.errors import InputError
 
 
 class _Subwords(Tokenizer):
-  """A tokenizer of the `tokenizers` library."""
+  """A tokenizer of the `tokenizers` library, which sees U+FFFD where a text has half of a surrogate pair."""
 
   def __init__(self, model: hf.Tokenizer):
     self._model = model
@@ -28,13 +28,14 @@ class _Subwords(Tokenizer):
     self.space_first = cleaned[:1] in (' ', subwords.SPACE)
 
   def encode(self, text: str) -> np.ndarray:
-    return np.asarray(self._model.encode(text, add_special_tokens=False).ids, np.int32)
+    return np.asarray(self._model.encode(_whole(text), add_special_tokens=False).ids, np.int32)
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.asarray(e.ids, np.int32) for e in self._model.encode_batch_fast(list(texts), add_special_tokens=False)]
+    found = self._model.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
+    return [np.asarray(e.ids, np.int32) for e in found]
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    found = self._model.encode(text, add_special_tokens=False)
+    found = self._model.encode(_whole(text), add_special_tokens=False)
     return np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int32).reshape(-1, 2)
 
   def decode(self, ids: Iterable[int]) -> str:
@@ -49,6 +50,11 @@ class _Subwords(Tokenizer):
 
   def content(self) -> dict[str, Any]:
     return {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+
+
+def _whole(text: str) -> str:
+  """The text as characters that UTF-8 has."""
+  return subwords.SURROGATE.sub('\ufffd', text)
 
 
 def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:

@@ -18,6 +18,7 @@ from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'
 LONE_BYTE = re.compile('([\udc80-\udcff])')  # a byte that is no UTF-8, as `surrogateescape` has it
+SURROGATE = re.compile('[\ud800-\udfff]')  # no character, and refused by the library
 WORD_END = '</w>'  # Sennrich et al.'s mark, and GPT's
 SPACE = '▁'  # U+2581, SentencePiece's sign for a space
 _NEVER = -10_000.0  # a logarithm of a probability
