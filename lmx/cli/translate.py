@@ -97,6 +97,10 @@ def _check(args: argparse.Namespace) -> None:
       check_range(f'--{name}', value, least)
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')
+  if args.language and not (args.reference and len(args.language) == 2):
+    raise InputError(f'--language={args.language}: give two letters, such as de, and the --reference it is of')
+  if not args.sample and (args.temperature, args.seed) != (1.0, 0):
+    raise InputError('--temperature and --seed are of draws: give --sample too')
   for name in ('input', 'reference', 'alignments'):
     paths = getattr(args, name), args.output
     if all(map(os.path.isfile, paths)) and os.path.samefile(*paths):

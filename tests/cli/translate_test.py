@@ -179,10 +179,14 @@ def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
     ('--lines=-1', '--lines is -1; it must be at least 0'),
     ('--tokens=0', '--tokens is 0; it must be at least 1'),
     ('--alignments=gold', 'give --reference too'),
+    ('--language=de', 'and the --reference it is of'),
+    ('--language=german --reference=x', '--language=german: give two letters'),
+    ('--temperature=0.5', 'give --sample too'),
+    ('--seed=1', 'give --sample too'),
   ],
 )
 def test_what_is_refused_before_the_run_is_loaded(capsys, option, message):
-  assert main(['translate', '--workdir=/nowhere', option]) == 2
+  assert main(['translate', '--workdir=/nowhere', *option.split()]) == 2
   assert message in capsys.readouterr().err
 
 
