@@ -65,9 +65,16 @@ def softmax(logits_IC: np.ndarray) -> np.ndarray:
 
 
 def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
-  """(probabilities of the classes of every row of a split (I, C) float64, their labels (I,)); see `outputs`."""
+  """(probabilities of the classes of every row of a split (I, C) float64, their labels (I,)); see `outputs`.
+
+  Raises:
+    InputError: rows have no label.
+  """
   found = outputs(loaded.run, corpus, loaded.params, split)
-  return softmax(found['logits_BC']), found['truth']
+  truth = found.get('truth', np.full(len(found['logits_BC']), -1))
+  if (truth < 0).any():
+    raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label, so it cannot be measured')
+  return softmax(found['logits_BC']), truth
 
 
 def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> dict[str, Any]:
@@ -82,7 +89,7 @@ def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> 
     Figures as `evaluate.figures` has them, and those of each classifier under 'members'.
 
   Raises:
-    InputError: the classifiers have other labels, or documents in another number or with other labels.
+    InputError: the classifiers have other labels, or documents in another number, with other labels or with none.
   """
   names: list[str] = []
   members: list[dict[str, Any]] = []

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -165,6 +166,14 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   same = predictions.ensemble([one, one], 'valid')
   assert same['error_percent'] == pytest.approx(alone['error_percent'])
   assert same['loss'] == pytest.approx(alone['loss'], rel=1e-4)
+
+
+@pytest.mark.parametrize('truth', [{}, {'truth': np.array([1, -1])}])
+def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
+  monkeypatch.setattr(predictions, 'outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
+  loaded = types.SimpleNamespace(run=None, params=None)
+  with pytest.raises(InputError, match=f'split test has {2 - len(truth)} rows without a label'):
+    predictions.probabilities(loaded, None, 'test')
 
 
 def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, tmp_path, monkeypatch):
