@@ -77,13 +77,16 @@ def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple
   return softmax(found['logits_BC']), truth
 
 
-def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> dict[str, Any]:
+def ensemble(
+  workdirs: Sequence[Any], split: str, which: str | int = 'best', overrides: Sequence[str] = ()
+) -> dict[str, Any]:
   """Measures the mean of the probabilities of several classifiers (Howard and Ruder 2018, section 3.4).
 
   Args:
     workdirs: their work directories; all must be trained on the same documents and labels.
     split: split to measure.
     which: see `lmx.restored.load`.
+    overrides: of each, see there.
 
   Returns:
     Figures as `evaluate.figures` has them, and those of each classifier under 'members'.
@@ -95,7 +98,7 @@ def ensemble(workdirs: Sequence[Any], split: str, which: str | int = 'best') -> 
   members: list[dict[str, Any]] = []
   sums, truth = np.zeros(()), np.zeros(0)
   for workdir in workdirs:
-    loaded = restored_lib.load(workdir, which)
+    loaded = restored_lib.load(workdir, which, overrides)
     own = label_names(loaded)
     corpus = loaded.corpus()
     names = names or own

@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
-    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which)
+    if measured or args.translations or args.by_length:
+      raise InputError('--config, --translations and --by_length are for one run; leave them out with --ensemble')
+    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
