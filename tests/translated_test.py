@@ -131,7 +131,10 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   assert picture.stat().st_size > 1000
   capsys.readouterr()
   assert main([*call, '--split=valid', f'--by_length={picture}', f'--beside={run}']) == 2
-  assert 'was measured on embedded_numbers/test' in capsys.readouterr().err
+  said = capsys.readouterr()
+  assert 'was measured on embedded_numbers/test' in said.err and json.loads(said.out)['split'] == 'valid'
+  assert main([*call, f'--beside={run}']) == 2
+  assert 'the picture of --by_length' in capsys.readouterr().err
   assert main([*call[:3], '--config.evaluation.beam=0', f'--translations={texts}']) == 2
   assert 'need a beam' in capsys.readouterr().err
   assert main(['evaluate', f'--workdir={run}', '--which=average', '--config.evaluation.beam=0']) == 0

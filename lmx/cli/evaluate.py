@@ -34,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
   from lmx import config, log, predictions, restored, results, translated
   from lmx.errors import InputError
 
+  if args.beside and not args.by_length:
+    raise InputError('--beside names runs for the picture of --by_length: give that too')
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
   measured = config.load(args.config).to_dict() if args.config else None
@@ -52,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
       run, split, with_baselines=not args.no_baselines and (not measured or run.run.evaluation.baselines),
       translations=args.translations or None
     )  # fmt: skip
+  print(json.dumps(figures, indent=1) if args.json else results.summary(figures))
   if args.by_length:
     translated.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])
   if args.output:
     log.write_json(args.output, figures)
-  print(json.dumps(figures, indent=1) if args.json else results.summary(figures))
   return 0
 
 
