@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from etils import epath
 
 from lmx import config, pictures, translate
 from lmx.data import corpus as corpora
@@ -133,7 +134,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
   rows = {results['name']: results['bleu_by_length']}
   for workdir in workdirs:
     try:
-      other = json.loads((pathlib.Path(workdir) / 'results.json').read_text())
+      other = json.loads((epath.Path(workdir) / 'results.json').read_text())
     except (OSError, json.JSONDecodeError) as error:
       raise InputError(f'{workdir}: results.json cannot be read ({error})') from None
     if 'bleu_by_length' not in other:

@@ -12,6 +12,7 @@ from flax.traverse_util import flatten_dict
 
 import lmx
 from lmx import checkpoint, config, restored, train, translate, translated
+from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.data import pipeline
 from lmx.errors import InputError
@@ -139,6 +140,16 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   assert 'need a beam' in capsys.readouterr().err
   assert main(['evaluate', f'--workdir={run}', '--which=average', '--config.evaluation.beam=0']) == 0
   assert 'mean of 3 checkpoints: 2, 4, 6' in capsys.readouterr().out
+
+
+def test_runs_on_a_bucket_are_read(bucket, tmp_path):
+  rows = [{'words': '1 to 10', 'above': 0, 'up_to': 10, 'bleu': 5.0, 'sentences': 3}]
+  found = {'name': 'one', 'dataset': 'numbers', 'split': 'test', 'bleu_by_length': rows}
+  (bucket / 'results.json').write_text(json.dumps(found | {'name': 'other'}))
+  (bucket / 'data.json').write_text('{"sides": ["en", "de"]}')
+  translated.draw(tmp_path / 'picture.png', found, [str(bucket)])
+  assert (tmp_path / 'picture.png').stat().st_size > 1000
+  assert cli._language(bucket) == 'de'
 
 
 @pytest.mark.parametrize(

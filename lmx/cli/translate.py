@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -127,7 +128,7 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
   if references is not None:
     if len(references) != len(lines):
       raise InputError(f'{args.reference} has {len(references):,} lines for {len(lines):,} of the source')
-    language, lower = args.language or _language(args.workdir), loaded.run.data.lower_case
+    language, lower = args.language or _language(loaded.workdir), loaded.run.data.lower_case
     found = translated.scores([one.text for one in best], references, lines, language, lower)
     print('\n'.join(translated.summary(found)), file=report)
   if args.plot or args.alignments:
@@ -144,12 +145,9 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
       print(f'  {"alignment error rate":24} {rate:12.3f}', file=report)
 
 
-def _language(workdir: str) -> str:
+def _language(workdir: Any) -> str:
   """The language that the run translates into."""
-  import json
-
-  with open(os.path.join(workdir, 'data.json'), encoding='utf-8') as file:
-    return str((json.load(file).get('sides') or ('', ''))[1])
+  return str((json.loads((workdir / 'data.json').read_text()).get('sides') or ('', ''))[1])
 
 
 def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any]) -> None:
