@@ -78,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
     stream = stack.enter_context(_reading(args.input))
     out = stack.enter_context(_writing(args.output))
     for some in _parts(stream, args.input, args.lines):
+      if not args.lines:  # these are all
+        _check_references(args, references, some)
       first = len(lines) + 1
       read = translator.sources(some, truncate=args.truncate, first=first)
       found = translate.of_ids(translator, read, options, first=first, title='translating')
@@ -114,6 +116,11 @@ def _check_most(args: argparse.Namespace, beam: int) -> None:
     raise InputError(f'--n_best={args.n_best} is more than {most}')
 
 
+def _check_references(args: argparse.Namespace, references: Sequence[str] | None, lines: Sequence[str]) -> None:
+  if references is not None and len(references) != len(lines):
+    raise InputError(f'{args.reference} has {len(references):,} lines for {len(lines):,} of the source')
+
+
 def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> Iterator[str]:
   for one in hypotheses[: args.n_best]:
     scored = args.scores or args.n_best > 1
@@ -125,9 +132,8 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
   from lmx import translated
 
   report = sys.stderr if args.output == '-' else sys.stdout
+  _check_references(args, references, lines)
   if references is not None:
-    if len(references) != len(lines):
-      raise InputError(f'{args.reference} has {len(references):,} lines for {len(lines):,} of the source')
     language, lower = args.language or _language(loaded.workdir), loaded.run.data.lower_case
     found = translated.scores([one.text for one in best], references, lines, language, lower)
     print('\n'.join(translated.summary(found)), file=report)

@@ -168,7 +168,16 @@ def test_what_is_refused(workdir, text, capsys, tmp_path, options, message):
   options = [option.replace('LINES3', str(tmp_path / 'three')) for option in options]
   given = [option for option in (f'--input={text}', '--beam=2') if option.split('=')[0] not in str(options)]
   assert main(['translate', f'--workdir={workdir}', *given, *options]) == 2
-  assert message in capsys.readouterr().err
+  said = capsys.readouterr()
+  assert message in said.err and not said.out  # before anything is translated
+
+
+def test_references_are_counted_also_at_the_end_of_a_stream(workdir, text, capsys, tmp_path):
+  (tmp_path / 'three').write_text('1\n2\n3\n')
+  more = ['--beam=1', '--max_extra=1', f'--input={text}', '--lines=2', f'--reference={tmp_path / "three"}']
+  assert main(['translate', f'--workdir={workdir}', *more]) == 2
+  said = capsys.readouterr()
+  assert 'has 3 lines for 4' in said.err and len(said.out.splitlines()) == 4
 
 
 @pytest.mark.parametrize(
