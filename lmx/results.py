@@ -83,9 +83,11 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
 
   Raises:
     InputError: the data is tokenised by another tokenizer than the run's, has labels that the run does not know, or
-      there is no such split.
+      there is no such split; `translations` cannot be written, which is said before anything is measured.
   """
   run = loaded.run
+  if translations:
+    translated.write(translations, ())  # whether it can be written is said first
   engine = parallel.Engine(run.parallel)
   corpus = loaded.corpus()
   corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import types
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 import lmx
-from lmx import checkpoint, config, restored, train, translate, translated
+from lmx import checkpoint, config, restored, results, train, translate, translated
 from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.data import pipeline
@@ -140,6 +141,12 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   assert 'need a beam' in capsys.readouterr().err
   assert main(['evaluate', f'--workdir={run}', '--which=average', '--config.evaluation.beam=0']) == 0
   assert 'mean of 3 checkpoints: 2, 4, 6' in capsys.readouterr().out
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_the_measurement(tmp_path):
+  loaded = types.SimpleNamespace(run=None)
+  with pytest.raises(InputError, match='x.txt: cannot be written'):
+    results.of_run(loaded, 'test', translations=tmp_path / 'nowhere' / 'x.txt')
 
 
 def test_runs_on_a_bucket_are_read(bucket, tmp_path):
