@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
 def _prompt(args: argparse.Namespace) -> str:
   if args.prompt is not None or sys.stdin is None or sys.stdin.isatty():
     return args.prompt or ''
+  if isinstance(sys.stdin, io.TextIOWrapper):
+    sys.stdin.reconfigure(encoding='utf-8', errors='surrogateescape')  # bytes that are no UTF-8 are read too
   return sys.stdin.read().rstrip('\n')
 
 

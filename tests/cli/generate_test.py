@@ -60,6 +60,11 @@ def test_prompt_from_standard_input(loaded, capsys, monkeypatch):
   assert from_stdin == _write(capsys, '--prompt=The')
 
 
+def test_a_prompt_of_bytes_that_are_no_utf8(loaded, capsys, monkeypatch):
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'a\xff'), 'utf-8'))
+  assert _write(capsys).startswith('a\ufffd')
+
+
 def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
   assert decode.prompt_ids(loaded.tokenizer, '').tolist() == [256]
   assert _write(capsys, '--prompt=')
