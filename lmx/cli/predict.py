@@ -96,6 +96,8 @@ def _write(path: str, text: str) -> None:
       with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
     else:
-      print(text, end='')
+      print(text, end='', flush=True)
+  except BrokenPipeError:
+    raise  # the reader has gone, which is no fault
   except OSError as error:
-    raise InputError(f'{path}: cannot be written ({error.strerror})') from None
+    raise InputError(f'{path or "standard output"}: cannot be written ({error.strerror})') from None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import pathlib
 import shutil
+import sys
 import types
 
 import numpy as np
 import pytest
 
 from lmx import predictions, restored
-from lmx.cli import main, pipeline
+from lmx.cli import main, pipeline, predict
 from lmx.data import pipeline as data
 from lmx.errors import InputError
 
@@ -136,6 +138,21 @@ def test_files_that_cannot_be_predicted(finished, tmp_path, capsys, name, conten
     (tmp_path / name).write_text(content)
   assert main.main(['predict', f'--workdir={finished}/2_classifier', f'--input={tmp_path / name}']) == 2
   assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('call', ['write', 'flush'])
+def test_predictions_that_cannot_be_written(monkeypatch, call):
+  for error, wanted, message in (
+    (BrokenPipeError(errno.EPIPE, 'Broken pipe'), BrokenPipeError, 'Broken pipe'),  # as of a reader that wants no more
+    (OSError(errno.ENOSPC, 'No space left'), InputError, 'standard output: cannot be written .No space left'),
+  ):
+
+    def fail(*_, error=error):
+      raise error
+
+    monkeypatch.setattr(sys, 'stdout', types.SimpleNamespace(**{'write': len, 'flush': list, call: fail}))
+    with pytest.raises(wanted, match=message):
+      predict._write('', 'a line\n')
 
 
 def test_only_classifiers_predict(finished, tmp_path):
