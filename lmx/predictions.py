@@ -188,7 +188,8 @@ def _parsed(line: str, where: str, columns: Sequence[str]) -> tuple[tuple[str, .
   for column in columns:
     if not isinstance(row, dict) or not isinstance(row.get(column), str):
       raise InputError(f'{where}: has no field "{column}" with a string in it')
-  return tuple(row[column] for column in columns), str(row['label']) if 'label' in row else ''
+  label = row.get('label')
+  return tuple(row[column] for column in columns), '' if label is None else str(label)
 
 
 def of_file(loaded: Restored, path: str) -> Asked:

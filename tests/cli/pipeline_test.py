@@ -140,6 +140,11 @@ def test_files_that_cannot_be_predicted(finished, tmp_path, capsys, name, conten
   assert message in capsys.readouterr().err
 
 
+def test_a_label_of_null_is_none():
+  assert predictions._parsed('{"text": "one", "label": null}', 'x', ('text',)) == (('one',), '')
+  assert predictions._parsed('{"text": "one", "label": 0}', 'x', ('text',)) == (('one',), '0')
+
+
 @pytest.mark.parametrize('call', ['write', 'flush'])
 def test_predictions_that_cannot_be_written(monkeypatch, call):
   for error, wanted, message in (
