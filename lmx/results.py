@@ -87,7 +87,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   """
   run = loaded.run
   if translations:
-    translated.write(translations, ())  # whether it can be written is said first
+    translated.write(translations, (), 'a')  # whether it can be written is said first, and what is there is kept
   engine = parallel.Engine(run.parallel)
   corpus = loaded.corpus()
   corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus

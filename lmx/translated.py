@@ -105,10 +105,10 @@ def figures(run: config.Run, corpus: corpora.Corpus, found: Sequence[Translated]
   return scored | {'metric': 'bleu', 'decoding': how} | ({'sources_cut': cut} if cut else {})
 
 
-def write(path: Any, found: Sequence[Translated]) -> None:
-  """Writes translations, one a line. Raises InputError."""
+def write(path: Any, found: Sequence[Translated], mode: str = 'w') -> None:
+  """Writes translations, one a line, behind what is there with the mode 'a'. Raises InputError."""
   try:
-    with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
+    with open(path, mode, encoding='utf-8', errors='surrogateescape') as file:
       file.writelines(f'{each.translation}\n' for each in found)
   except OSError as error:
     raise InputError(f'{path}: cannot be written ({error.strerror})') from None

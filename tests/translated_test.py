@@ -147,6 +147,10 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_measurement(tmp_pat
   loaded = types.SimpleNamespace(run=None)
   with pytest.raises(InputError, match='x.txt: cannot be written'):
     results.of_run(loaded, 'test', translations=tmp_path / 'nowhere' / 'x.txt')
+  (tmp_path / 'x.txt').write_text('ein Haus\n')
+  with pytest.raises(AttributeError):  # there is no run to measure
+    results.of_run(loaded, 'test', translations=tmp_path / 'x.txt')
+  assert (tmp_path / 'x.txt').read_text() == 'ein Haus\n'
 
 
 def test_runs_on_a_bucket_are_read(bucket, tmp_path):
