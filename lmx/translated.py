@@ -55,14 +55,15 @@ def scores(
     references: the same.
     lines: the sources, for BLEU by their length in words; () leaves that out.
     language: of the references, two letters, for the tokenised BLEU; others leave that out.
-    lower_case: BLEU without case (its signature says so), for a run that has none.
+    lower_case: BLEU and chrF (their signatures say so) and exact match without case, for a run that has none.
   """
   lengths = [max(len(line.split()), 1) for line in lines]
   language = language if len(language) == 2 else ''
   found = metrics.figures(
     hypotheses, references, language=language, source_lengths=lengths, lower_case=lower_case
   )  # fmt: skip
-  same = sum(a.strip() == b.strip() for a, b in zip(hypotheses, references, strict=True))
+  plain = lambda text: text.strip().lower() if lower_case else text.strip()
+  same = sum(plain(a) == plain(b) for a, b in zip(hypotheses, references, strict=True))
   return found | {'exact_match': same / len(references), 'sentences': len(references)}
 
 

@@ -196,3 +196,5 @@ def test_figures_of_a_german_text_have_the_papers_scores():
   cased, plain = (translated.scores(lowered, texts, ['a b', 'c'], lower_case=lower) for lower in (False, True))
   assert cased['bleu'] < 60 and plain['bleu'] == pytest.approx(100) and 'case:lc' in plain['bleu_signature']
   assert plain['bleu_by_length'][0]['bleu'] == pytest.approx(100)
+  assert cased['chrf'] < 95 and plain['chrf'] == pytest.approx(100) and 'case:lc' in plain['chrf_signature']
+  assert (cased['exact_match'], plain['exact_match']) == (0, 1)

@@ -119,10 +119,10 @@ def _bleu(found: Any, signature: str) -> Bleu:
   return Bleu(float(found.score), signature, float(found.bp), ratio, tuple(map(float, found.precisions)))
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-  """chrF2 (Popovic 2015) of a corpus, 0 to 100, and its signature. Raises InputError as `bleu`."""
+def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> tuple[float, str]:
+  """chrF2 (Popovic 2015) of a corpus, 0 to 100, and its signature. Arguments and errors as those of `bleu`."""
   _check(hypotheses, references)
-  metric = sacrebleu.metrics.CHRF()
+  metric = sacrebleu.metrics.CHRF(lowercase=lower_case)
   found = metric.corpus_score(list(hypotheses), [list(references)])
   return float(found.score), str(metric.get_signature())
 
@@ -281,11 +281,11 @@ def figures(
     references: the reference of each.
     language: of the references, for the tokenizer of the tokenised scores; '' leaves those out.
     source_lengths: words of each source, for BLEU by length; () leaves that out.
-    lower_case: 'bleu' too, also by length, is without case, as its signature says.
+    lower_case: 'bleu' too, also by length, and 'chrf' are without case, as their signatures say.
   """
   lowered = bleu(hypotheses, references, lower_case=True)
   main = lowered if lower_case else bleu(hypotheses, references)
-  score, signature = chrf(hypotheses, references)
+  score, signature = chrf(hypotheses, references, lower_case=lower_case)
   found: dict[str, Any] = {
     'bleu': main.score, 'bleu_signature': main.signature, 'brevity_penalty': main.brevity_penalty,
     'length_ratio': main.ratio, 'precisions': list(main.precisions), 'bleu_lower': lowered.score,
