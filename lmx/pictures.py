@@ -13,6 +13,8 @@ import numpy as np
 
 from lmx.errors import InputError
 
+_MOST = 8000  # dots of a side of a picture: the library draws none of 65,536, and they are all in memory
+
 
 def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
   """The first episode of each length there is in the first batch, shortest first, at most `count`; a row each."""
@@ -208,10 +210,11 @@ def _plain(text: str) -> str:
 
 
 def _save(figure: Any, path: Any) -> None:
+  dots = min(120, _MOST / max(figure.get_size_inches()))
   path = path if hasattr(path, 'write_bytes') else pathlib.Path(path)
   try:
     drawn = io.BytesIO()  # whole before the file is touched
-    figure.savefig(drawn, format=path.suffix[1:] or 'png', dpi=120)
+    figure.savefig(drawn, format=path.suffix[1:] or 'png', dpi=dots)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(drawn.getvalue())
   except (OSError, ValueError) as error:

@@ -48,3 +48,11 @@ def test_an_unknown_format_is_named_and_leaves_the_file_as_it_was(tmp_path):
   with pytest.raises(InputError, match='scores.xyz'):
     pictures.by_length(path, {'a': [{'words': 'over 0', 'above': 0, 'up_to': None, 'bleu': 1.0}]})
   assert path.read_text() == 'kept'
+
+
+def test_a_picture_of_a_long_text_has_fewer_dots_to_the_inch(tmp_path):
+  from matplotlib import figure, image
+
+  for inches, wide in ((2, 240), (600, 8000)):  # 600: of some 2,000 words
+    pictures._save(figure.Figure(figsize=(inches, 1)), tmp_path / 'x.png')
+    assert image.imread(tmp_path / 'x.png').shape[1] == pytest.approx(wide, abs=1)
