@@ -222,6 +222,8 @@ def _parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[TextIO]:
   if path == '-':
+    if sys.stdin is None:
+      raise InputError('standard input is closed: name a file')
     sys.stdin.reconfigure(encoding='utf-8-sig', errors=_CHARACTERS, newline='\n')  # type: ignore[union-attr]
     yield sys.stdin
     return
@@ -237,6 +239,8 @@ def _reading(path: str) -> Iterator[TextIO]:
 def _writing(path: str) -> Iterator[TextIO]:
   try:
     if path == '-':
+      if sys.stdout is None:
+        raise InputError('standard output is closed: name a file')
       if isinstance(sys.stdout, io.TextIOWrapper):  # a caller may have put something else there
         sys.stdout.reconfigure(encoding='utf-8', errors=_CHARACTERS, newline='\n')
       yield sys.stdout

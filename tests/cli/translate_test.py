@@ -236,6 +236,13 @@ def test_a_full_disk_is_named(monkeypatch, path):
     out.flush()
 
 
+def test_a_closed_stream_is_named(monkeypatch):
+  for name, use in (('stdin', cli._reading), ('stdout', cli._writing)):
+    monkeypatch.setattr(sys, name, None)  # as after `<&-`
+    with pytest.raises(InputError, match=f'standard {name[3:]}put is closed'), use('-'):
+      pass
+
+
 def test_a_reader_that_has_gone_is_no_error():
   with pytest.raises(BrokenPipeError), cli._writing('-'):
     raise BrokenPipeError
