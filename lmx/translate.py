@@ -138,13 +138,12 @@ def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
   Raises:
     InputError: the ids are not those of the words one after another, as where a piece spans two of them.
   """
-  words = line.split()
-  for joined in (' ', ''):  # the space belongs to the word after it, or to none
-    pieces = [tokenizer.encode((joined if i else '') + word) for i, word in enumerate(words)]
-    if words and np.array_equal(np.concatenate(pieces), ids):
-      starts = np.zeros(len(ids), bool)
-      starts[np.cumsum([0, *(len(piece) for piece in pieces[:-1])])] = True
-      return starts
+  words = re.findall(r'\s*\S+', line.strip())  # each with the white space before it, but for that of `space_first`
+  pieces = [tokenizer.encode(word[1:] if i and tokenizer.space_first else word) for i, word in enumerate(words)]
+  if words and np.array_equal(np.concatenate(pieces), ids):
+    starts = np.zeros(len(ids), bool)
+    starts[np.cumsum([0, *(len(piece) for piece in pieces[:-1])])] = True
+    return starts
   raise InputError(f'the tokens of "{line}" do not belong to one word each, so words cannot be aligned')
 
 

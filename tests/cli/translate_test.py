@@ -139,6 +139,17 @@ def test_links_are_between_words(kind):
   assert rate({(1, 0), (1, 1), (1, 2)}) == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize('kind', ['bpe', 'bpe with a space first', 'unigram', 'words', 'characters', 'word_bpe'])
+@pytest.mark.parametrize('line', [' ab  bcd', 'ab   bcd', 'ab bcd '])
+def test_words_are_found_whatever_stands_between_them(kind, line):
+  kind, _, first = kind.partition(' ')
+  tokenizer = tokenizers.train(kind, ['ab bcd'] * 9, vocab_size=500, rule='prose', prefix_space=bool(first))
+  ids = tokenizer.encode(line.strip())
+  starts = translate.word_starts(tokenizer, line, ids)
+  assert starts[0] and starts.sum() == 2
+  assert tokenizer.decode(ids[np.flatnonzero(starts)[1] :]).strip() == 'bcd'
+
+
 def test_words_that_share_a_piece_cannot_be_aligned():
   tokenizer = tokenizers.train('words', ['a b'], rule='prose')
   with pytest.raises(InputError, match='words cannot be aligned'):
