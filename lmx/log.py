@@ -96,9 +96,13 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
 
 
 def write_json(path: str, values: Any) -> None:
-  """Writes figures where the user wants them. Raises InputError."""
+  """Writes figures where the user wants them, also through a link or to a pipe. Raises InputError."""
+  where, text = pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n'
   try:
-    _replace(pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n')
+    if where.exists() and not where.is_file():  # such as /dev/stdout
+      where.write_text(text)
+    else:
+      _replace(where.resolve(), text)
   except OSError as error:
     raise InputError(f'{path}: cannot be written ({error.strerror})') from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -283,3 +284,15 @@ def test_plot(tmp_path):
   assert first.shape[0] > 600 and first.shape[1] > 1000
   assert has(first, blue) > 500 and has(first, orange) > 100 and has(first, grey) < 200
   assert has(second, blue) > 500 and has(second, grey) > 800  # the baseline's line
+
+
+def test_figures_are_written_through_a_link_and_to_a_pipe(tmp_path):
+  link, pipe = tmp_path / 'link', tmp_path / 'pipe'
+  link.symlink_to('file')
+  os.mkfifo(pipe)
+  reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+  for path in (link, pipe):
+    log.write_json(str(path), {'bleu': 3})
+  assert link.is_symlink() and json.loads((tmp_path / 'file').read_text()) == {'bleu': 3}
+  assert pipe.is_fifo() and json.loads(os.read(reader, 99)) == {'bleu': 3}
+  os.close(reader)
