@@ -234,7 +234,8 @@ def search(
     steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
 
   Raises:
-    InputError: a model that does not write from left to right, ids outside the vocabulary, no room for a continuation.
+    InputError: a model that does not write from left to right, ids outside the vocabulary, no room for a continuation,
+      a length penalty that overflows.
   """
   rows = len(source['source_BS']) if source is not None else 0
   prompt_BT = np.full((rows, 1), eos_id, np.int32) if prompt_BT is None else np.asarray(prompt_BT, np.int32)
@@ -251,6 +252,8 @@ def search(
     raise InputError(f'no room for a continuation: limits {np.min(limits)}, prompts up to {lengths_B.max()} tokens'
                      + ('' if window is None else f', and the model has {window} positions'))  # fmt: skip
   steps = max(int(limits_B.max()), steps or 0)
+  if not np.isfinite(length_penalty(beam, jnp.asarray(steps))):
+    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {steps} tokens is no number')
   reach = prompt_BT.shape[1] + steps
   setting = _Setting(model, cfg, beam, eos_id, reach if window is None else min(reach, window))
   arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B)

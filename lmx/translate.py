@@ -217,7 +217,7 @@ def translate(
     title: of the progress bar, none if empty.
 
   Raises:
-    InputError: a line is longer than the model's positions.
+    InputError: a line is longer than the model's positions, or what it is translated into has no score.
   """
   sources = translator.sources(lines, truncate=truncate, first=first)
   return list(of_ids(translator, sources, options, first=first, title=title))
@@ -252,12 +252,14 @@ def _limits(source: Batch, options: Options) -> np.ndarray:
 def _sought(
   translator: Translator, options: Options, forbidden: tuple[int, ...], source: Batch, numbers: Sequence[int]
 ) -> list[list[Translation]]:
-  """The hypotheses of a beam for the first rows, as many as there are numbers."""
+  """The hypotheses of a beam, at least one, for the first rows, as many as there are numbers."""
   S = source['source_BS'].shape[1]
   found = beam_lib.search(
     translator.model, translator.cfg, translator.params, beam=options.search(forbidden),
     limits=_limits(source, options), eos_id=translator.tokenizer.eos_id, source=source, steps=S + options.max_extra,
   )  # fmt: skip
+  if not found.counts_BK[:, 0].all():
+    raise InputError("the model's scores are no numbers, as after a training that diverged; choose another checkpoint")
   rows = []
   for b in range(len(numbers)):
     each = zip(*(part[b] for part in found), strict=True)

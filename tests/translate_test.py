@@ -137,6 +137,13 @@ def test_unknown_words_are_written_only_on_request():
     assert any('<unk>' in h[0].text for h in found) == allowed
 
 
+def test_a_translation_without_a_score_is_an_error():
+  translator = _translator()
+  astray = dataclasses.replace(translator, params=jax.tree.map(lambda x: x * np.nan, translator.params))
+  with pytest.raises(InputError, match='scores are no numbers'):
+    translate.translate(astray, LINES, Options(beam=2))
+
+
 def test_draws_depend_on_the_line_and_the_seed_alone():
   translator, options = _translator(), Options(sample=True, seed=3, max_extra=10)
   whole = translate.translate(translator, LINES, options)
