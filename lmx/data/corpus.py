@@ -211,17 +211,16 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
     request |= {name: getattr(spec, name) for name in names}
     request |= {name: getattr(spec, name) for name in ('marks', 'prefix_space') if getattr(spec, name)}
-  if spec.special_tokens:
-    request['special_tokens'] = list(spec.special_tokens)
-  flags = {
+  more = {
+    'special_tokens': list(spec.special_tokens),
     'all_words': spec.all_words,
     'detokenize': spec.detokenize,
     'lowered': spec.tokenizer == 'bpe' and spec.lower_case,  # caches of before bpe did so are other ones
-    'marks': spec.tokenizer == 'words' and source.rules.words == 'prose',  # those of before are cut at marks in words
+    'inner_marks': spec.tokenizer == 'words' and source.rules.words == 'prose',  # those of before are cut at them
     'hanging': spec.tokenizer == 'word_bpe' and not given,  # those of before have no word with a hyphen at its end
     'spaced_once': spec.tokenizer == 'unigram' and source.rules.token_labels,  # those of before: two before a word
   }
-  request |= {name: True for name, holds in flags.items() if holds}
+  request |= {name: value for name, value in more.items() if value}
   key = manifest_hash(request)[:16]
   name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
