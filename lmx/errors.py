@@ -5,8 +5,9 @@ Of a warning it prints the message alone too, and goes on.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -63,3 +64,14 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
   check_range('model.H', heads, 1)
   if width % heads or (even and width % 2):
     raise InputError(f'{model}: width D = {width} must be {"even and " if even else ""}divisible by H = {heads} heads')
+
+
+@contextlib.contextmanager
+def writing(name: str) -> Iterator[None]:
+  """Makes an OSError of what writes to the file `name` an InputError, but for that of a reader that has gone."""
+  try:
+    yield
+  except BrokenPipeError:
+    raise  # no fault: the command ends
+  except OSError as error:
+    raise InputError(f'{name}: cannot be written ({error.strerror})') from None

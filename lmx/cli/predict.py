@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from lmx.errors import InputError
+from lmx.errors import InputError, writing
 
 OF_FORM = {'glue': 'runs of a task of GLUE', 'conll': 'taggers', 'squad': 'runs that answer questions',
            'null_odds': 'runs that answer questions'}  # fmt: skip
@@ -91,13 +91,9 @@ def _lines(found: Sequence[Mapping[str, Any]], n_best: int) -> str:
 
 def _write(path: str, text: str) -> None:
   """Writes a file, or to standard output where `path` is ''."""
-  try:
+  with writing(path or 'standard output'):
     if path:
       with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
     else:
       print(text, end='', flush=True)
-  except BrokenPipeError:
-    raise  # the reader has gone, which is no fault
-  except OSError as error:
-    raise InputError(f'{path or "standard output"}: cannot be written ({error.strerror})') from None

@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_range, writing
 
 _SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra')
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
@@ -237,7 +237,7 @@ def _reading(path: str) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[TextIO]:
-  try:
+  with writing('standard output' if path == '-' else path):
     if path == '-':
       if sys.stdout is None:
         raise InputError('standard output is closed: name a file')
@@ -247,8 +247,3 @@ def _writing(path: str) -> Iterator[TextIO]:
     else:
       with open(path, 'w', encoding='utf-8', errors=_CHARACTERS, newline='\n') as stream:
         yield stream
-  except BrokenPipeError:
-    raise  # the reader has gone, which is no fault
-  except OSError as error:
-    name = 'standard output' if path == '-' else path
-    raise InputError(f'{name}: cannot be written ({error.strerror})') from None
