@@ -2,23 +2,30 @@
 
 Text: a line "V D", then a line for each word, the word and its numbers with spaces between. Binary: the same first
 line, then for each word the word, a space, D little-endian float32 and a line end (which not every writer puts, so the
-reader needs none).
+reader needs none). The content decides between them, not the name.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
-import os
-from collections.abc import Sequence
+import itertools
+import re
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 import numpy as np
 
 from lmx.errors import InputError
 
+_WIDEST = 1_000_000  # numbers of a vector
+_SAMPLE = 1 << 16  # bytes that tell text from binary
+_CONTROL = re.compile(r'[\x00-\x08\x0e-\x1f]')
+
 
 def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool = False) -> None:
-  """Writes vectors.
+  """Write vectors.
 
   Args:
     path: the file; gzipped if it ends with .gz.
@@ -27,12 +34,15 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
     binary: the binary format.
 
   Raises:
-    InputError: a word with white space in it, which neither format can hold, or the file cannot be written.
+    InputError: a word with white space, which the binary format cannot hold; a number that is not finite; or the file
+      cannot be written.
   """
   for word in words:
     if not word or len(word.split()) != 1 or word.split()[0] != word:
       raise InputError(f'"{word}" cannot be written: the formats of word2vec end a word at white space')
   table_VD = np.asarray(table_VD, '<f4')
+  for word, row_D in zip(words, table_VD, strict=True):
+    _check_finite(path, word.encode(), row_D.tobytes())
   try:
     with _open(path, 'wb') as file:
       file.write(f'{len(words)} {table_VD.shape[1]}\n'.encode())
@@ -46,26 +56,32 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
 
 
 def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list[str], np.ndarray]:
-  """Reads vectors; returns (words, table_VD float32).
+  """Read vectors; return (words, table_VD float32).
 
   Args:
     path: the file; gzipped if it ends with .gz.
-    binary: which format; None goes by the name (.bin) and then by the content.
-    limit: read the first so many words; 0 reads all.
+    binary: the format; None detects it from the content.
+    limit: read the first so many words; 0 reads all, and then every byte must belong to a word.
 
   Raises:
-    InputError: no such file, another format, or the file ends too early.
+    InputError: no such file, another format, an empty word, a number that is not finite, or more or fewer words than
+      the first line gives; the line is named.
   """
   try:
     with _open(path, 'rb') as file:
       V, D = _head(path, file.readline())
-      V = min(V, limit) if limit else V
+      start = file.tell()
       if binary is None:
-        binary = path.removesuffix('.gz').endswith('.bin') or _looks_binary(path, D)
-      found = _read_binary(path, file, V, D) if binary else _read_text(path, file, V, D)
-  except (OSError, EOFError) as error:
-    raise InputError(f'cannot read {path}: {error}') from None
-  return found
+        binary = _is_binary(file, D)
+        file.seek(start)
+      rows = (_binary_rows if binary else _text_rows)(path, file, V, D)
+      words, numbers = [], bytearray()
+      for word, row in itertools.islice(rows, limit or None):
+        words.append(word.decode('utf-8', 'replace'))
+        numbers += row
+  except (OSError, EOFError, zlib.error) as error:
+    raise InputError(f'{path}: cannot be read ({error})') from None
+  return words, np.frombuffer(numbers, '<f4').reshape(-1, D)
 
 
 def _open(path: str, mode: str) -> IO[bytes]:
@@ -77,40 +93,89 @@ def _head(path: str, line: bytes) -> tuple[int, int]:
   try:
     V, D = map(int, line.split())
   except ValueError:
-    raise InputError(f'{path}: the first line is {line[:40]!r}, not two numbers (words, width)') from None
+    V, D = -1, -1
+  if V < 0 or not 1 <= D <= _WIDEST:
+    raise InputError(f'{path}, line 1: got {line[:40]!r}; expected the number of words and their width, such as '
+                     '"5000 300"')  # fmt: skip
   return V, D
 
 
-def _looks_binary(path: str, D: int) -> bool:
-  """Whether the second line is no word with D numbers."""
-  with _open(path, 'rb') as file:
-    file.readline()
-    parts = file.readline(64 * (D + 4)).split()
+def _is_binary(file: IO[bytes], D: int) -> bool:
+  """Return whether the first row is no word with D numbers, and the bytes after the first line are no text."""
+  sample = file.read(max(_SAMPLE, 32 * D))
   try:
-    return len(parts) != D + 1 or not all(map(np.isfinite, map(float, parts[1:])))
+    _text_row(sample.split(b'\n')[0], D)
+    return False
   except ValueError:
+    pass
+  try:
+    return bool(_CONTROL.search(codecs.getincrementaldecoder('utf-8')().decode(sample)))
+  except UnicodeDecodeError:
     return True
 
 
-def _read_text(path: str, file: IO[bytes], V: int, D: int) -> tuple[list[str], np.ndarray]:
-  words, table_VD = [], np.zeros((V, D), np.float32)
-  for i in range(V):
-    parts = file.readline().decode('utf-8', 'replace').rstrip().split(' ')
-    if len(parts) != D + 1:
-      raise InputError(f'{path}: line {i + 2} has {len(parts) - 1} numbers, not {D}')
-    words.append(parts[0])
-    table_VD[i] = np.array(parts[1:], np.float32)
-  return words, table_VD
+def _text_row(line: bytes, D: int) -> tuple[bytes, bytes]:
+  """Return (word, its numbers as float32); ValueError with the fault. A word may hold spaces."""
+  word, *numbers = line.rstrip(b' \t\r\n').rsplit(b' ', D)
+  if len(numbers) < D:
+    raise ValueError(f'got {len(numbers)} numbers; expected a word and {D} numbers')
+  if not word:
+    raise ValueError(f'got an empty word; expected a word and {D} numbers')
+  if b' ' in word and _is_number(word.rpartition(b' ')[2]):
+    raise ValueError(f'got more than {D} numbers after the word; expected {D}, and no word that ends with a number')
+  try:
+    with np.errstate(over='ignore'):  # infinite, and refused as such
+      return word, np.array(numbers, '<f4').tobytes()
+  except ValueError:
+    wrong = next((number for number in numbers if not _is_number(number)), line)
+    raise ValueError(f'got {wrong.decode("utf-8", "replace")[:40]!r}; expected a number') from None
 
 
-def _read_binary(path: str, file: IO[bytes], V: int, D: int) -> tuple[list[str], np.ndarray]:
-  data = file.read() if V else b''
-  words, table_VD, at = [], np.zeros((V, D), np.float32), 0
-  for i in range(V):
+def _is_number(text: bytes) -> bool:
+  try:
+    float(text)
+  except ValueError:
+    return False
+  return True
+
+
+def _text_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:
+  for number in range(2, V + 2):
+    line = file.readline()
+    if not line:
+      raise InputError(f'{path}: got {number - 2:,} words; expected {V:,} by the first line')
+    try:
+      word, row = _text_row(line, D)
+    except ValueError as error:
+      raise InputError(f'{path}, line {number}: {error}') from None
+    _check_finite(f'{path}, line {number}', word, row)
+    yield word, row
+  for number, line in enumerate(file, V + 2):
+    if line.strip():
+      raise InputError(f'{path}, line {number}: got another row; expected {V:,} words by the first line')
+
+
+def _binary_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:
+  data, at = file.read(), 0
+  for number in range(1, V + 1):
     space = data.find(b' ', at)
     if space < 0 or space + 1 + 4 * D > len(data):
-      raise InputError(f'{path}: the file ends after {i} of {V} words ({os.path.getsize(path):,} bytes)')
-    words.append(data[at:space].lstrip(b'\n').decode('utf-8', 'replace'))
-    table_VD[i] = np.frombuffer(data, '<f4', D, space + 1)
+      raise InputError(f'{path}: got {number - 1:,} words; expected {V:,} by the first line, each with {D} float32')
+    word, row = data[at:space].removeprefix(b'\n'), data[space + 1 : space + 1 + 4 * D]
+    if not word or b'\n' in word:
+      raise InputError(f'{path}, word {number} of {V}: got {word[:40]!r}; expected a word without space or line end '
+                       f'before its {D} float32')  # fmt: skip
+    _check_finite(f'{path}, word {number} of {V}', word, row)
+    yield word, row
     at = space + 1 + 4 * D
-  return words, table_VD
+  if data[at:].strip():
+    raise InputError(f'{path}: got {len(data) - at:,} bytes after the last of {V:,} words; expected the end of the '
+                     'file. The binary format holds no word with a space')  # fmt: skip
+
+
+def _check_finite(where: str, word: bytes, row: bytes) -> None:
+  numbers_D = np.frombuffer(row, '<f4')
+  if not np.isfinite(numbers_D).all():
+    wrong = numbers_D[~np.isfinite(numbers_D)][0]
+    raise InputError(f'{where}: got {wrong} in the vector of "{word.decode("utf-8", "replace")[:40]}"; expected finite '
+                     'numbers')  # fmt: skip

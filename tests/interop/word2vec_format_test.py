@@ -58,16 +58,77 @@ def test_damaged_files_are_named(tmp_path):
   path = tmp_path / 'v.bin'
   word2vec.write(str(path), WORDS, table(), binary=True)
   path.write_bytes(path.read_bytes()[:-8])
-  with pytest.raises(InputError, match='ends after 4 of 5'):
+  with pytest.raises(InputError, match='got 4 words; expected 5'):
     word2vec.read(str(path))
-  for text, message in (('no header\n', 'first line'), ('2 3\na 1 2 3\nb 1 2\n', 'line 3 has 2 numbers')):
+  for text, message in (('no header\n', 'line 1'), ('2 3\na 1 2 3\nb 1 2\n', 'line 3: got 2 numbers')):
     (tmp_path / 'v.txt').write_text(text)
     with pytest.raises(InputError, match=message):
       word2vec.read(str(tmp_path / 'v.txt'), binary=False)
-  with pytest.raises(InputError, match='cannot read'):
+  with pytest.raises(InputError, match='cannot be read'):
     word2vec.read(str(tmp_path / 'none.txt'))
   with pytest.raises(InputError, match='white space'):
     word2vec.write(str(path), ['new york'], table()[:1])
+
+
+def test_words_with_spaces_are_read_from_text(tmp_path):
+  """GloVe's 840B file has such words."""
+  (tmp_path / 'v').write_bytes(b'3 2\n. . . 1 2\nnew york 3 4 \na 5 6\n\n')
+  words, found = word2vec.read(str(tmp_path / 'v'))
+  assert words == ['. . .', 'new york', 'a'] and found.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_the_content_decides_and_not_the_name(tmp_path):
+  word2vec.write(str(tmp_path / 'v.bin'), WORDS, table())
+  np.testing.assert_array_equal(word2vec.read(str(tmp_path / 'v.bin'))[1], table())
+  word2vec.write(str(tmp_path / 'v.txt'), WORDS, table(), binary=True)
+  np.testing.assert_array_equal(word2vec.read(str(tmp_path / 'v.txt'))[1], table())
+
+
+ROW = np.float32([1, 2]).tobytes()
+
+
+@pytest.mark.parametrize(
+  'content,message',
+  [
+    (b'2 2\na 1 nan\nb 1 2\n', 'line 2: got nan in the vector of "a"'),
+    (b'2 2\na 1 1e39\nb 1 2\n', 'line 2: got inf'),
+    (b'2 2\n 1 2\nb 1 2\n', 'line 2: got an empty word'),
+    (b'2 2\n\na 1 2\nb 1 2\n', 'line 2: got 0 numbers; expected a word and 2'),
+    (b'2 2\na 1 2\n\nb 1 2\n', 'line 3: got 0 numbers; expected a word and 2'),
+    (b'2 2\na 1 x\nb 1 2\n', "line 2: got 'x'; expected a number"),
+    (b'2 2\na 1 2\nb 1 x\n', "line 3: got 'x'; expected a number"),
+    (b'2 2\na 1 2 3\nb 1 2\n', 'line 2: got more than 2 numbers'),
+    (b'2 2\na 1 2\nb 1 2\nc 1 2\n', 'line 4: got another row; expected 2 words'),
+    (b'2 2\na 1 2\n', 'got 1 words; expected 2'),
+    (b'-2 2\na 1 2\n', 'line 1: got .*expected the number of words'),
+    (b'2 -2\na 1 2\n', 'line 1'), (b'2 0\na\nb\n', 'line 1'), (b'1 ' + b'9' * 5000 + b'\na 1\n', 'line 1'),
+    (b'1 ' + b'9' * 20 + b'\na 1\n', 'line 1'), (b'9' * 20 + b' 1\na 1\n', 'got 1 words'), (b'', 'line 1'),
+    (b'1 2\na ' + ROW + b'\nmore', 'got 5 bytes after the last'),
+    (b'1 2\nnew york ' + ROW, 'bytes after the last of 1 words'),
+    (b'2 2\na ' + ROW + b'\n ' + ROW, 'word 2 of 2: got b\'\'; expected a word'),
+    (b'1 2\na ' + np.float32([1, np.nan]).tobytes(), 'word 1 of 1: got nan'),
+  ],
+)
+def test_every_byte_belongs_to_a_word(tmp_path, content, message):
+  (tmp_path / 'v').write_bytes(content)
+  with pytest.raises(InputError, match=message):
+    word2vec.read(str(tmp_path / 'v'))
+
+
+def test_vectors_that_are_not_finite_are_not_written(tmp_path):
+  with pytest.raises(InputError, match='got nan in the vector of "b"'):
+    word2vec.write(str(tmp_path / 'v'), ['a', 'b'], np.float32([[1], [np.nan]]))
+  assert not (tmp_path / 'v').exists()
+
+
+def test_a_damaged_gzip_is_named(tmp_path):
+  path = tmp_path / 'v.txt.gz'
+  word2vec.write(str(path), WORDS, table())
+  data = bytearray(path.read_bytes())
+  data[20:30] = bytes(10)
+  path.write_bytes(data)
+  with pytest.raises(InputError, match='cannot be read'):
+    word2vec.read(str(path))
 
 
 GENSIM = """
