@@ -97,8 +97,26 @@ XLNET_HEAD = {
 XLNET_PIECES = {'tokenizer': 'unigram', 'vocab_size': 31_998, 'special_tokens': ('<cls>', '<sep>')}
 
 
+def xlnet_adam(adam: str, *, decay: bool = True) -> dict[str, Any]:
+  """XLNet's optimizer as released (model_utils.py): clipping at 1, linear decay, and Adam of one of two forms.
+
+  Args:
+    adam: 'released' has no bias correction where there is weight decay; 'corrected' has it all the same.
+    decay: weight decay 0.01; without, Adam is TensorFlow's.
+  """
+  return {
+    'optimizer': 'bert_adam' if decay and adam == 'released' else 'adamw',
+    'eps': 1e-6,
+    'eps_form': 'corrected' if decay else 'uncorrected',
+    'weight_decay': 0.01 if decay else 0.0,
+    'clip_norm': 1.0,
+    'schedule': 'linear',
+    'groups': DECAY_MATRICES_ONLY,
+  }
+
+
 def xlnet_fine_tuning(
-  lr: float, steps: int, warmup: int, epochs: float, *, decay: bool, corrected: bool
+  lr: float, steps: int, warmup: int, epochs: float, *, decay: bool, adam: str
 ) -> dict[str, Any]:
   """The `optim` and `train` sections of XLNet's fine-tuning, as released (model_utils.py).
 
@@ -107,18 +125,12 @@ def xlnet_fine_tuning(
     steps: updates; 0 trains for `epochs`.
     warmup: updates of it; 0 is a tenth of all.
     epochs: to train where `steps` is 0.
-    decay: weight decay 0.01, with which the released Adam has no bias correction; without, it is TensorFlow's.
-    corrected: with bias correction all the same.
+    decay: see `xlnet_adam`.
+    adam: see `xlnet_adam`.
   """
   optim = {
-    'optimizer': 'bert_adam' if decay and not corrected else 'adamw',
-    'eps': 1e-6,
-    'eps_form': 'corrected' if decay else 'uncorrected',
+    **xlnet_adam(adam, decay=decay),
     'lr': lr,
-    'weight_decay': 0.01 if decay else 0.0,
-    'clip_norm': 1.0,
-    'schedule': 'linear',
-    'groups': DECAY_MATRICES_ONLY,
     **({'warmup_steps': warmup} if warmup else {'warmup_fraction': 0.1}),
   }
   length = {'steps': steps} if steps else {'epochs': epochs}

@@ -312,6 +312,7 @@ def test_every_option_is_honoured():
     ('experiments/gpt/books.py', 'base', 'fidelity=released'),
     ('experiments/transformer_xl/wikitext103.py', 'base', 'fidelity=pytorch'),
     *(('experiments/xlnet/tasks.py', 'mnli', option) for option in ('recipe=v1', 'adam=corrected', 'epochs=2')),
+    ('experiments/xlnet/pretrain.py', 'large', 'adam=corrected'),
     *(('experiments/xlnet/squad.py', 'squad2', option) for option in ('layer_decay=as_released', 'layer_decay=none')),
     *(('experiments/xlnet/ablation.py', 'xlnet', option) for option in ('size=small', 'steps=100', 'lr=1e-3')),
     *(

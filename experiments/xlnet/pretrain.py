@@ -15,6 +15,10 @@ the rows read from their end. Adam, weight decay 0.01, epsilon 1e-6, linear deca
 rate 4e-4 after 40,000 of warm-up (version 2 of the paper; `recipe=v1`: 2,048 rows, rate 1e-5, 20,000). The paper's
 table of hyper-parameters names no memory; 384 is the released command's. base: 256 rows here, with rate 1e-4.
 
+The paper names neither clipping nor the end of the decay. As released (train.py, model_utils.py): global gradient norm
+clipped at 1, a last rate of 0.001 of the highest, Adam without bias correction because the weight decay is not 0
+(`adam=corrected` brings the correction back).
+
 For the ablations of table 6: --config.model.M=0 (no memory), --config.data.batching.spans=single,
 --config.data.batching.bidirectional=false, and --config.data.batching.context=7.
 """
@@ -27,7 +31,7 @@ VARIANTS = ('base', 'large', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, recipe=('v2', 'v1'))
+  variant, options = common.parse_arg(arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'))
   large, v1 = variant == 'large', options.recipe == 'v1'
   base = {
     'name': f'xlnet_{variant}',
@@ -46,12 +50,9 @@ def get_config(arg: str = ''):
       'eval_batch_size': 8,
     },
     'optim': {
-      'optimizer': 'bert_adam' if v1 else 'adamw',
+      **common.xlnet_adam(options.adam),
       'lr': (1e-5 if v1 else 4e-4) if large else 1e-4,
-      'eps': 1e-6,
-      'weight_decay': 0.01,
-      'groups': common.DECAY_MATRICES_ONLY,
-      'schedule': 'linear',
+      'end_fraction': 0.001,  # released train.py, min_lr_ratio
       'warmup_steps': 20_000 if v1 else 40_000,
     },
     'train': {'steps': 500_000, 'eval_every': 5000, 'log_every': 100},

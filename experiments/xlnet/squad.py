@@ -51,8 +51,7 @@ def get_config(arg: str = ''):
       'length': 512,
     },
     **common.xlnet_fine_tuning(
-      options.lr, steps, 1000 if steps else 0, options.epochs, decay=options.recipe == 'v2',
-      corrected=options.adam == 'corrected',
+      options.lr, steps, 1000 if steps else 0, options.epochs, decay=options.recipe == 'v2', adam=options.adam,
     ),
     'evaluation': {'split': 'valid', 'which': 'last', 'baselines': False, 'answer_length': 64},
   }  # fmt: skip

@@ -86,7 +86,7 @@ def get_config(arg: str = ''):
     },
     **common.xlnet_fine_tuning(
       options.lr or recipe.lr, steps, recipe.warmup if steps else 0, options.epochs or 3.0,
-      decay=options.recipe == 'v2', corrected=options.adam == 'corrected',
+      decay=options.recipe == 'v2', adam=options.adam,
     ),
     'evaluation': {
       'split': 'test' if variant in (*common.TESTED, 'imdb') else 'valid', 'which': 'last', 'baselines': False,

@@ -1,0 +1,35 @@
+"""Recipes against the papers and the released code that they name: schedules, optimizers, regularisation, lengths."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmx import config
+from lmx.optim import build
+
+
+def recipe(name: str) -> config.Run:
+  """The resolved config of an experiment, `folder/file.py:argument`."""
+  loaded = config.load(f'experiments/{name}')
+  return config.to_run(loaded, vocab_size=loaded.data.vocab_size)
+
+
+@pytest.mark.parametrize(('size', 'days', 'updates'), [('base', 0.5, 100_000), ('big', 3.5, 300_000)])
+def test_checkpoints_of_the_transformer_are_ten_minutes_apart(size, days, updates):
+  """Vaswani et al. 2017, sections 5.2 and 6.1: hours of training over updates is the time of an update."""
+  run = recipe(f'transformer/wmt14.py:{size}')
+  assert run.checkpoint.every_steps == pytest.approx(600 / (days * 86_400 / updates), rel=0.1)
+  assert run.checkpoint.keep_last == run.evaluation.average == (20 if size == 'big' else 5)
+
+
+@pytest.mark.parametrize('name', ['pretrain.py:large', 'pretrain.py:large,recipe=v1', 'ablation.py:xlnet'])
+def test_xlnet_is_pretrained_with_the_released_optimizer(name):
+  """zihangdai/xlnet, train.py and model_utils.py: clip 1, min_lr_ratio 0.001, no bias correction with weight decay."""
+  run = recipe(f'xlnet/{name}')
+  assert (run.optim.optimizer, run.optim.clip_norm, run.optim.weight_decay) == ('bert_adam', 1.0, 0.01)
+  steps = run.train.steps
+  assert float(build.rate(run.optim, steps, 1)(steps)) == pytest.approx(0.001 * run.optim.lr, rel=1e-4)
+
+
+def test_xlnets_bias_correction_is_an_option():
+  assert recipe('xlnet/pretrain.py:large,adam=corrected').optim.optimizer == 'adamw'
