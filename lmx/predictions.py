@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lmx import config, inference
+from lmx import config, documents, inference
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, views
-from lmx.data.builders import files, tables
+from lmx.data.builders import tables
 from lmx.errors import InputError, nearest
 from lmx.inference import Asked
 from lmx.restored import Restored
@@ -171,7 +171,7 @@ def read(path: str, loaded: Restored) -> list[Row]:
 
 def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], str]]:
   """(texts, label) of each line of a .txt or .jsonl file."""
-  lines = [line.rstrip('\n') for line in files.read_lines(path)]
+  lines = [line.rstrip('\n') for line in documents.read_lines(path)]
   json_lines = path.removesuffix('.gz').endswith('.jsonl')
   if not json_lines and len(columns) > 1:
     names = ' and '.join(columns)

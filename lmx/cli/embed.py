@@ -58,11 +58,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(path: str) -> list[str]:
-  from lmx.data.builders import files
+  from lmx import documents
 
   if not os.path.isfile(path):
     raise InputError(f'there is no file {path}')
-  return [line.rstrip('\n') for line in files.read_lines(path)]
+  return [line.rstrip('\n') for line in documents.read_lines(path)]
 
 
 @contextlib.contextmanager

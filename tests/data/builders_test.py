@@ -262,10 +262,10 @@ def test_embedded_reads_source_and_imports_nothing():
   [
     ('a.txt', b'', 'a.txt: the file is empty'),
     ('a.txt', b' \n\n', 'a.txt: the file holds no text'),
-    ('a.txt', b'fine\nnot \0 fine\n', 'a.txt, line 2: holds a zero byte'),
+    ('a.txt', b'fine\nnot \0 fine\n', 'a.txt, line 2: got a zero byte'),
     ('a.txt', b'fine\nfine\n\xff\xfe\n', 'a.txt, line 3: not UTF-8'),
-    ('a.txt.gz', b'plain', 'a.txt.gz: not a complete gzip'),
-    ('a.txt.gz', gzip.compress(b'hello\n' * 99, mtime=0)[:-9], 'a.txt.gz: not a complete gzip'),
+    ('a.txt.gz', b'plain', 'a.txt.gz: got damaged gzip data'),
+    ('a.txt.gz', gzip.compress(b'hello\n' * 99, mtime=0)[:-9], 'a.txt.gz: got damaged gzip data'),
     ('a.jsonl', b'{"text": "a"}\n{"txt": "b"}\n', 'a.jsonl, line 2: has no field "text"'),
     ('a.jsonl', b'{"text": "a"}\n\n{"text": 3}\n', 'a.jsonl, line 3: has no field "text"'),
     ('a.jsonl', b'{"text": "a"}\n{oops\n', 'a.jsonl, line 2: not JSON'),

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow_datasets.public_api as tfds
 
+from lmx import documents
 from lmx.data.builders import files
 from lmx.errors import InputError
 
@@ -140,7 +141,7 @@ def pieces(lines: Iterator[str]) -> Iterator[str]:
 def cut_stream(path: str, start: int, stop: int) -> Iterator[bytes]:
   """Bytes start .. stop of a file in pieces that end before a space, so that no word is cut but at the ends."""
   position, held = 0, b''
-  for block in files.read_bytes(path):
+  for block in documents.read_blocks(path):
     held += block[max(0, start - position) : max(0, stop - position)]
     position += len(block)
     while len(held) >= PIECE and (at := held.find(b' ', PIECE)) > 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from lmx.data.builders import files
+from lmx import documents
 from lmx.errors import InputError
 
 Cells = Iterator[tuple[int, dict[str, str]]]  # number of the line, column -> cell
@@ -27,7 +27,7 @@ def lambada(path: str) -> Cells:
     InputError: an empty line, a line that is no such JSON, or a text of one word.
   """
   as_json = path.removesuffix('.gz').endswith('.jsonl')
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     where = f'{path}, line {number}'
     if not line.strip():
       raise InputError(f'{where}: the line is empty; a text is expected on each')
@@ -56,7 +56,7 @@ def children(path: str) -> Cells:
     InputError: a question of fewer lines, or without missing word, candidates or right answer; the line is named.
   """
   held: list[str] = []
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     if not line.strip():
       if held:
         raise InputError(f'{path}, line {number}: an empty line after {len(held)} of the {SENTENCES} of a question')

@@ -1,4 +1,4 @@
-"""Files a data set is read from: where they lie in a user's directory, reading them, and errors that name the line.
+"""Files of a data set in a user's directory, and the splits that their names give.
 
 No TFDS here, so a token cache that is complete can be found without importing it.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import gzip
 import hashlib
 import os
 import re
-import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from lmx.errors import InputError
 
@@ -162,39 +160,3 @@ def hashed_split(text: str, missing: list[str], fraction: float) -> str:
 def named_split(path: str) -> bool:
   """Does the file's name say its split?"""
   return any(re.match(names, os.path.basename(path).lower()) for _, names in _SPLIT_NAMES)
-
-
-def read_bytes(path: str) -> Iterator[bytes]:
-  """Content in blocks of a megabyte, decompressed for .gz. Raises InputError for a bad gzip file."""
-  try:
-    with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as file:
-      while block := file.read(1 << 20):
-        yield block
-  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-    raise InputError(f'{path}: not a complete gzip file ({error})') from error
-  except OSError as error:
-    raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-
-
-def read_lines(path: str) -> Iterator[str]:
-  """Lines with their line end (also the last). Raises InputError for empty, binary and undecodable files."""
-  rest, number = b'', 0
-  for block in read_bytes(path):
-    *lines, rest = (rest + block).split(b'\n')
-    for line in lines:
-      number += 1
-      yield _decode(line, path, number) + '\n'
-  if rest:
-    number += 1
-    yield _decode(rest, path, number) + '\n'
-  if not number:
-    raise InputError(f'{path}: the file is empty')
-
-
-def _decode(line: bytes, path: str, number: int) -> str:
-  if b'\0' in line:
-    raise InputError(f'{path}, line {number}: holds a zero byte; this is a binary file, not text')
-  try:
-    return line.removesuffix(b'\r').decode('utf-8-sig' if number == 1 else 'utf-8')
-  except UnicodeDecodeError as error:
-    raise InputError(f'{path}, line {number}: not UTF-8 text ({error.reason} at byte {error.start})') from error

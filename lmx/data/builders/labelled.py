@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 from lmx.errors import InputError
 
 EVERY = 10  # of the training documents, one in ten is for validation
@@ -36,7 +37,7 @@ class LabelledBuilder(base.TextBuilder):
 
 def read_table(path: str, columns: Iterable[str]) -> Iterator[dict[str, str]]:
   """Rows of a tab-separated file whose first line names its columns, `columns` among them; nothing is quoted."""
-  lines = files.read_lines(path)
+  lines = documents.read_lines(path)
   names = next(lines).rstrip('\n').split('\t')
   missing = [name for name in columns if name not in names]
   if missing:

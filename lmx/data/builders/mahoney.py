@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 from lmx.errors import InputError
 
 SIZE = 100_000_000
@@ -17,7 +18,7 @@ class Mahoney(base.TextBuilder, skip_registration=True):  # type: ignore[call-ar
   BUILDER_CONFIGS = base.CHECKED
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    size = sum(len(block) for block in files.read_bytes(paths['all']))
+    size = sum(len(block) for block in documents.read_blocks(paths['all']))
     if self.builder_config.check_sizes and size != SIZE:
       raise InputError(
         f'data set {self.name}: expected {SIZE:,} bytes, found {size:,} in {paths["all"]}; '

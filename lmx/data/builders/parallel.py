@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
+from lmx import documents
 from lmx.data.builders import files
 from lmx.errors import InputError, InputWarning
 
@@ -209,7 +210,7 @@ def _lines(group: Files) -> Iterator[tuple[int, str, str]]:
 def _sentences(path: str) -> Iterator[str]:
   """Lines of a text file, or segments of SGML, stripped."""
   sgml = path.removesuffix('.gz').endswith('.sgm')
-  for line in files.read_lines(path):
+  for line in documents.read_lines(path):
     if sgml:
       yield from (html.unescape(segment).strip() for segment in _SEGMENT.findall(line))
     else:
@@ -219,7 +220,7 @@ def _sentences(path: str) -> Iterator[str]:
 def _table(path: str, sides: Sequence[str]) -> Iterator[tuple[int, str, str]]:
   """Columns of a table: those that its first line names as `sides`, or else the first and the second of two."""
   columns, count = (0, 1), 2
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     cells = [cell.strip() for cell in line.rstrip('\n').split('\t')]
     if number == 1 and set(sides) <= set(cells):
       columns, count = (cells.index(sides[0]), cells.index(sides[1])), len(cells)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from lmx import documents
 from lmx.data.builders import files
 from lmx.errors import InputError
 
@@ -100,7 +101,7 @@ def _check(question: Question, where: str, seen: set[str]) -> None:
 
 def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
   if path.removesuffix('.gz').endswith('.jsonl'):
-    for number, line in enumerate(files.read_lines(path), 1):
+    for number, line in enumerate(documents.read_lines(path), 1):
       if line.strip():
         try:
           yield f'line {number}', json.loads(line)
@@ -108,7 +109,7 @@ def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
           raise InputError(f'{path}, line {number}: not JSON ({error.msg})') from None
     return
   try:
-    articles = json.loads(b''.join(files.read_bytes(path)))['data']
+    articles = json.loads(documents.read_bytes(path))['data']
     paragraphs = [(i, j, p) for i, article in enumerate(articles) for j, p in enumerate(article['paragraphs'])]
   except (ValueError, KeyError, TypeError) as error:
     raise InputError(f'{path}: no file of SQuAD ({error})') from None

@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from lmx import documents
 from lmx.data.builders import cloze, files
 from lmx.errors import InputError, nearest
 
@@ -79,7 +80,7 @@ def _race_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
   number = 0
   for name in names:
     try:
-      passage = json.loads(b''.join(files.read_bytes(name)))
+      passage = json.loads(documents.read_bytes(name))
       for question, options, answer in zip(*(passage[key] for key in ('questions', 'options', 'answers')), strict=True):
         number += 1
         cells = {'context': passage['article'], 'question': question, 'label': str('ABCD'.index(answer))}
@@ -280,7 +281,7 @@ def _rows(table: Table, path: str) -> Iterator[tuple[int, dict[str, str]]]:
   if own:
     yield from own(path)
     return
-  lines = files.read_lines(path)
+  lines = documents.read_lines(path)
   names: list[str] = []
   for number, line in enumerate(lines, 1):
     cells = line.rstrip('\n').split('\t')
@@ -295,7 +296,7 @@ def _rows(table: Table, path: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-  reader = csv.DictReader(files.read_lines(path))
+  reader = csv.DictReader(documents.read_lines(path))
   for row in reader:
     if None in row or None in row.values():
       raise InputError(f'{path}, line {reader.line_num}: has another number of cells than the first line')
@@ -303,7 +304,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _json_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     if not line.strip():
       continue
     try:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lmx.data.builders import files
+from lmx import documents
 from lmx.errors import InputError
 
 ENDINGS = ('.conll', '.conllu', '.jsonl', '.txt')
@@ -40,7 +40,7 @@ def sentences(path: str, separator: str | None = None) -> Iterator[list[Word]]:
   """
   held: list[Word] = []
   width = 0
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     cells = line.rstrip('\n').split(separator)
     remark = line.startswith('-DOCSTART-') or line.startswith('# ') and len(cells) != width
     if line.strip() and not remark:
@@ -97,7 +97,7 @@ def read(path: str) -> Iterator[Sentence]:
   if name.endswith('.jsonl'):
     yield from _json_lines(path)
   elif name.endswith('.txt'):
-    for number, line in enumerate(files.read_lines(path), 1):
+    for number, line in enumerate(documents.read_lines(path), 1):
       if not line.split():
         raise InputError(f'{path}, line {number}: there is no sentence')
       yield Sentence(tuple(line.split()), None, (number,) * len(line.split()))
@@ -107,7 +107,7 @@ def read(path: str) -> Iterator[Sentence]:
 
 def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
   universal_tags = label == UPOS
-  tabs = universal_tags or any('\t' in line for line in files.read_lines(path))
+  tabs = universal_tags or any('\t' in line for line in documents.read_lines(path))
   least = 1 + (label if universal_tags else 1)
   labelled: bool | None = None
   for lines in sentences(path, '\t' if tabs else None):
@@ -124,7 +124,7 @@ def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
 
 
 def _json_lines(path: str) -> Iterator[Sentence]:
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     where = f'{path}, line {number}'
     try:
       row = json.loads(line)

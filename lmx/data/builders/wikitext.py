@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 
 _TITLE = re.compile(r' ?= [^=].* = ?\n')
 
@@ -33,5 +34,5 @@ class Wikitext(base.TextBuilder, skip_registration=True):  # type: ignore[call-a
   BUILDER_CONFIGS = base.CHECKED
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, text in enumerate(articles(files.read_lines(paths[split]))):
+    for index, text in enumerate(articles(documents.read_lines(paths[split]))):
       yield f'{split}-{index}', text, ''

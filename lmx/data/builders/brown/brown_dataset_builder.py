@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 
 _URL = (
   'https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/corpora/brown.zip'
@@ -29,7 +30,7 @@ class Builder(base.TextBuilder):
     if 'all' in paths:
       yield from _tagged(paths['all'], split)
       return
-    for index, text in enumerate(base.blank_line_documents(files.read_lines(paths[split]))):
+    for index, text in enumerate(base.blank_line_documents(documents.read_lines(paths[split]))):
       yield f'{split}-{index}', text, ''
 
   def sizes(self, text: Any) -> dict[str, int]:
@@ -39,7 +40,7 @@ class Builder(base.TextBuilder):
 def _tagged(categories: str, split: str) -> Iterator[base.Document]:
   """Texts of a split from the folder of `categories`, NLTK's cats.txt."""
   members: dict[str, list[str]] = {}
-  for line in files.read_lines(categories):
+  for line in documents.read_lines(categories):
     name, category = line.split()
     members.setdefault(category, []).append(name)
   for category in sorted(members):
@@ -50,7 +51,7 @@ def _tagged(categories: str, split: str) -> Iterator[base.Document]:
 
 def tagged_text(path: str) -> str:
   """The text of a tagged file, a sentence a line."""
-  sentences = ([_word(token) for token in line.split()] for line in files.read_lines(path))
+  sentences = ([_word(token) for token in line.split()] for line in documents.read_lines(path))
   return ''.join(' '.join(words) + '\n' for words in sentences if words)
 
 

@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 from lmx.data.builders.brown import brown_dataset_builder as brown
 from lmx.errors import InputError
 
@@ -44,18 +45,18 @@ class Builder(base.TextBuilder):
 
 def _tagged(categories: str) -> dict[str, str]:
   """Name -> text, from the folder of `categories`, NLTK's cats.txt."""
-  names = [line.split()[0] for line in files.read_lines(categories)]
+  names = [line.split()[0] for line in documents.read_lines(categories)]
   return {name: brown.tagged_text(os.path.join(os.path.dirname(categories), name)) for name in names}
 
 
 def _indexed(paths: dict[str, str]) -> dict[str, str]:
   """Name -> text, from the three splits and the index of their documents."""
-  header, *rows = (line.rstrip('\n').split('\t') for line in files.read_lines(paths['index']))
+  header, *rows = (line.rstrip('\n').split('\t') for line in documents.read_lines(paths['index']))
   if header != _COLUMNS:
     raise InputError(f'{paths["index"]}: the first line must name the columns {", ".join(_COLUMNS)}, not {header}')
   texts: dict[str, str] = {}
   for split in ('train', 'valid', 'test'):
-    found = list(base.blank_line_documents(files.read_lines(paths[split])))
+    found = list(base.blank_line_documents(documents.read_lines(paths[split])))
     listed = [row for row in rows if row[0] == split]
     if len(found) != len(listed):
       raise InputError(f'{paths[split]} holds {len(found)} documents but {paths["index"]} lists {len(listed)} for it')

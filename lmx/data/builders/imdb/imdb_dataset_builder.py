@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Iterator
 
-from lmx.data.builders import base, files, labelled
+from lmx import documents
+from lmx.data.builders import base, labelled
 from lmx.errors import InputError
 
 _URL = 'http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz'
@@ -54,5 +55,5 @@ def _folders(part: str, path: str) -> Iterator[base.Document]:
     directory = os.path.join(os.path.dirname(path), folder)
     for name in os.listdir(directory):
       if name.endswith('.txt'):
-        text = b''.join(files.read_bytes(os.path.join(directory, name))).decode('utf-8', 'replace')
+        text = documents.read_bytes(os.path.join(directory, name)).decode('utf-8', 'replace')
         yield name.removesuffix('.txt'), text, _SENTIMENT[folder]

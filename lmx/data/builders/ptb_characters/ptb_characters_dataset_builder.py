@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 from lmx.data.builders.ptb import ptb_dataset_builder as ptb
 
 
@@ -23,7 +24,7 @@ class Builder(base.TextBuilder):
     return {'characters': len(text)}
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    lines = (line.strip() + '\n' for line in files.read_lines(paths[split]))
+    lines = (line.strip() + '\n' for line in documents.read_lines(paths[split]))
     for index, text in enumerate(base.pieces(lines)):
       yield f'{split}-{index}', text, ''
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import tensorflow_datasets.public_api as tfds
 
+from lmx import documents
 from lmx.data.builders import base, files
 from lmx.errors import InputError, nearest
 
@@ -56,16 +57,16 @@ class Builder(base.TextBuilder):
         raise InputError(f'{path}: the file holds no text')
 
   def _plain(self, path: str) -> Iterator[tuple[str, str]]:
-    documents = self.builder_config.documents
-    lines = files.read_lines(path)
-    if documents == 'blank_line':
+    unit = self.builder_config.documents
+    lines = documents.read_lines(path)
+    if unit == 'blank_line':
       texts = base.blank_line_documents(lines)
-    elif documents == 'file':
+    elif unit == 'file':
       texts = iter([''.join(lines)])
-    elif documents == 'line':
+    elif unit == 'line':
       texts = lines
     else:
-      raise InputError(f'data.documents is "{documents}"{nearest(documents, ("blank_line", "file", "line"))}')
+      raise InputError(f'data.documents is "{unit}"{nearest(unit, ("blank_line", "file", "line"))}')
     return ((text.rstrip(), '') for text in texts if text.strip())
 
   def _hold_out(self, paths: list[str], missing: list[str]) -> dict[str, Iterator[base.Document]]:
@@ -102,7 +103,7 @@ class Builder(base.TextBuilder):
 
 
 def _json_lines(path: str) -> Iterator[tuple[str, str]]:
-  for number, line in enumerate(files.read_lines(path), 1):
+  for number, line in enumerate(documents.read_lines(path), 1):
     if not line.strip():
       continue
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lmx.data.builders import base, files, labelled
+from lmx import documents
+from lmx.data.builders import base, labelled
 from lmx.errors import InputError
 
 _URL = 'https://cogcomp.seas.upenn.edu/Data/QA/QC/'
@@ -31,7 +32,7 @@ class Builder(labelled.LabelledBuilder):
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:
   """(coarse class, question) of the published files, 'DESC:manner How did ...' in Latin-1."""
-  content = b''.join(files.read_bytes(path)).decode('latin-1')
+  content = documents.read_bytes(path).decode('latin-1')
   for number, line in enumerate(content.splitlines(), 1):
     kind, space, text = line.strip().partition(' ')
     coarse, colon, _ = kind.partition(':')

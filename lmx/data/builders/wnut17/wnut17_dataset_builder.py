@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lmx.data.builders import base, files
+from lmx import documents
+from lmx.data.builders import base
 from lmx.errors import InputError
 
 _URL = 'https://raw.githubusercontent.com/leondz/emerging_entities_17/e52a2d2a71ac1a051ca2d532eef28653c5c02603/'
@@ -30,7 +31,7 @@ class Builder(base.TextBuilder):
     words: list[str] = []
     labels: list[str] = []
     number = 0
-    for at, line in enumerate(files.read_lines(paths[split]), 1):
+    for at, line in enumerate(documents.read_lines(paths[split]), 1):
       if line.strip():
         word, tab, label = line.rstrip('\n').partition('\t')
         if not (tab and word and label.strip() and len(label.split()) == 1):

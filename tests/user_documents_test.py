@@ -1,0 +1,112 @@
+"""Tests of lmx/documents.py: every fault of a file is an InputError that names it."""
+
+from __future__ import annotations
+
+import gzip
+import random
+
+import pytest
+
+from lmx import documents
+from lmx.errors import InputError
+
+
+def test_lines_end_in_lf_cr_lf_or_cr_and_a_cr_within_lines_stays(tmp_path):
+  path = tmp_path / 'a.txt'
+  for content, lines in (
+    (b'a\nb\n', ['a\n', 'b\n']),
+    (b'\xef\xbb\xbfa\r\nb', ['a\n', 'b\n']),
+    (b'a\rb\rc', ['a\n', 'b\n', 'c\n']),
+    (b'a\rb\r', ['a\n', 'b\n']),
+    (b'a\rb\nc\n', ['a\rb\n', 'c\n']),
+    (b'alone\r', ['alone\n']),
+  ):
+    path.write_bytes(content)
+    assert list(documents.read_lines(path)) == lines, content
+
+
+@pytest.mark.parametrize(
+  'name, content, said',
+  [
+    ('a.txt', b'', 'the file is empty'),
+    ('a.txt', b'a\nb\0\n', 'line 2: got a zero byte'),
+    ('a.txt', b'a\nb\xff\n', 'line 2: not UTF-8'),
+    ('a.txt', 'a\nb\n'.encode('utf-16'), 'got UTF-16 text; expected UTF-8'),
+    ('a.txt.gz', b'plain', 'got damaged gzip data'),
+    ('a.txt.gz', gzip.compress(b'complete')[:-5], 'got damaged gzip data'),
+  ],
+)
+def test_a_damaged_file_is_named_with_the_line(tmp_path, name, content, said):
+  path = tmp_path / name
+  path.write_bytes(content)
+  with pytest.raises(InputError, match=f'{name}.*{said}'):
+    documents.read_text(path)
+
+
+def test_files_that_are_missing_or_directories_are_named(tmp_path):
+  with pytest.raises(InputError, match=r'none\.txt: cannot be read'):
+    documents.read_bytes(tmp_path / 'none.txt')
+  with pytest.raises(InputError, match='cannot be read'):
+    documents.read_text(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  'text, said',
+  [
+    ('[' * 100_000 + ']' * 100_000, 'nested too deep'),
+    ('9' * 5_000, 'an integer too long'),
+    ('{"a": 1', 'not JSON .* at column 8'),
+    ('{\n"a": 1', 'not JSON .* at line 2, column 7'),
+    ('"\\ud800"', 'half a surrogate pair'),
+  ],
+)
+def test_json_that_python_cannot_read_is_an_input_error(text, said):
+  with pytest.raises(InputError, match=f'a.json: .*{said}'):
+    documents.parse_json(text, 'a.json')
+
+
+def test_fields_have_their_type_or_name_it():
+  row = {'text': 'a', 'count': 3.0, 'flag': True, 'huge': 10**400, 'infinite': float('inf'), 'none': None}
+  assert documents.field(row, 'count', int, 'f') == 3
+  assert documents.field(row, 'count', float, 'f') == 3.0
+  assert documents.field(row, 'none', str, 'f', default='') == documents.field(row, 'other', str, 'f', default='') == ''
+  for name, kind, said in (
+    ('flag', int, 'f, line 2: flag: got true; expected an integer'),
+    ('infinite', int, 'f, line 2: infinite: got Infinity; expected an integer'),
+    ('huge', float, 'huge: got 1000.*; expected a finite number'),
+    ('none', str, 'none: got null; expected a text'),
+    ('txt', str, 'no field "txt"; did you mean "text"'),
+  ):
+    with pytest.raises(InputError, match=said):
+      documents.field(row, name, kind, 'f, line 2')
+  with pytest.raises(InputError, match='got a list of 1; expected an object with the field "text"'):
+    documents.field([1], 'text', str, 'f')
+
+
+def test_no_bytes_end_in_anything_but_lines_or_an_input_error(tmp_path):
+  draw, path = random.Random(0), tmp_path / 'a.jsonl'
+  parts = [
+    b'{',
+    b'}',
+    b'[',
+    b']',
+    b'"',
+    b'\\u',
+    b'd800',
+    b'1e999',
+    b'-',
+    b'NaN',
+    b'\r',
+    b'\n',
+    b'\xff',
+    b'\0',
+    b'null',
+    b':',
+  ]
+  for _ in range(500):
+    path.write_bytes(b''.join(draw.choices(parts, k=draw.randrange(12))))
+    try:
+      for number, value in documents.read_json_lines(path):
+        documents.field(value, 'a', int, f'line {number}')
+    except InputError:
+      pass
