@@ -87,6 +87,14 @@ def setting(folder: Any, section: str, key: str) -> Any:
     return None
 
 
+def data_hash(folder: Any) -> str:
+  """Return the hash of a finished run's data; '' where none is recorded."""
+  try:
+    return str(json.loads((folder / 'results.json').read_text())['data_hash'])
+  except (OSError, ValueError, KeyError, TypeError):
+    return ''
+
+
 def figure(folder: Any, metric: Metric) -> Reached:
   """What a finished run has reached: on the validation split, of the parameters that the run measures, which are the
   best by loss unless its `evaluation.which` says otherwise.

@@ -11,7 +11,7 @@ from typing import Any
 
 from launch import jobs, study, waiting
 from launch.command import PREEMPTED
-from launch.figures import Metric, figure, finished, records, setting, tail, version
+from launch.figures import Metric, data_hash, figure, finished, records, setting, tail, version
 from lmx.errors import InputError
 
 RECORD = '.launched'  # in a run's directory on this machine: what was submitted
@@ -208,6 +208,9 @@ class Worker:
       found = [figure(folder, self.plan.metric) for folder in self.workdirs]
     except InputError as error:
       return self._fail(str(error), 0)
+    hashes = {data_hash(folder) for folder in self.workdirs} - {''}
+    if len(hashes) > 1:
+      return self._fail(f'seeds of one trial: got other data ({", ".join(sorted(hashes))}); expected one data set', 0)
     values = [one.value for one in found]
     self.trial.set_user_attr('values', values)
     if len(values) > 1:

@@ -29,13 +29,16 @@ DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-  """One seed's figure in the unit of the paper, with the validation loss of its run, and what it was measured on."""
+  """One seed's figure in the unit of the paper, with the validation loss of its run, the device, the work directory and
+  the hash of the data ('' where none is recorded)."""
 
   value: float
   seed: int | None
   seconds: float
   device: str
   loss: float
+  workdir: pathlib.Path
+  data_hash: str
 
 
 @dataclasses.dataclass
@@ -89,9 +92,40 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[Found]:
       one.problems += problems[key]
       if not problems[key]:
         _read(row, seed, plans.directory(run, seed, plan), one)
+    if unlike := _unlike_seeds(one.figures):
+      one.problems.append(unlike)
+      one.figures.clear()
     return one
 
   return [_chosen([of_run(row, runs[name]) for name in row.runs]) for row in rows]
+
+
+def _unlike_seeds(figures: list[Figure]) -> str:
+  """Name two seeds of other data or other settings, which have no common mean; '' if there are none.
+
+  Settings that a table leaves at lmx's defaults may differ where those have changed between two trainings. A setting
+  that the older config.json does not have is none that differs, but for a rule of `semantics`.
+  """
+  for other in figures[1:]:
+    first = figures[0]
+    if first.data_hash and other.data_hash and first.data_hash != other.data_hash:
+      what = [f'data_hash {first.data_hash[:8]} and {other.data_hash[:8]}']
+    else:
+      one, two = _settings(first.workdir), _settings(other.workdir)
+      what = [f'{key} {one.get(key)!r} and {two.get(key)!r}' for key in sorted(one.keys() | two.keys())
+              if one.get(key) != two.get(key) and ('semantics.' in key or key in one and key in two)]  # fmt: skip
+    if what:
+      return f'{first.workdir} and {other.workdir} have no common mean: {"; ".join(what)}; move one elsewhere'
+  return ''
+
+
+def _settings(where: pathlib.Path) -> dict[str, Any]:
+  """Settings of a run, or of each stage of a pipeline, but for those that compute nothing else."""
+  return {
+    f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
+    for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
+    for key, value in plans.flatten(read(file)) if not plans.is_free(key)
+  }  # fmt: skip
 
 
 def _chosen(tries: list[Found]) -> Found:
@@ -221,7 +255,8 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, into: Found) -> None:
   if row.tries and math.isnan(loss):
     into.problems.append(f'{beside} has no validation loss, by which the try that counts is chosen')
     return
-  into.figures.append(Figure(value, seed, _number(about.get('training_seconds')), str(about.get('device', '')), loss))
+  seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))
+  into.figures.append(Figure(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
 
 
 def _picked(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ COMMANDS = {
   'translate': 'translate lines of text with a trained encoder-decoder',
   'embed': 'write the vectors of all layers for the lines of a text file',
   'predict': 'label documents with a trained classifier',
-  'results': 'put the figures of runs together, seeds of one with mean and spread',
+  'results': 'show metrics of runs, averaged over seeds of one config on the same data',
   'import': 'make a work directory of weights that others trained',
   'export': 'write the weights of a run as Hugging Face has them',
   'pipeline': 'run the stages of an experiment one after another',

@@ -1,10 +1,11 @@
-"""`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: figures of finished runs, seeds of
-one put together.
+"""`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: metrics of finished runs, averaged
+over seeds.
 
-Runs of the same name, model, data and split stand in one line: how many there are, the mean of the figure, its standard
-deviation (n - 1) and standard error, the least and the greatest. Configs that differ in more than the seed are said.
-The plot shows the figure on the validation split by updates: of runs that differ only in the seed their mean, and a
-band from the least to the greatest.
+One row is one group of runs of the same config (but for the seed), data and protocol: their number, the mean of the
+metric, its standard deviation (n - 1) and standard error, minimum and maximum. Runs of one name whose settings or data
+differ are separate rows, each with its work directories and what differs; nothing is averaged over them. A
+results.json without a config.json is a row of its own. The plot shows the metric on the validation split by updates:
+the mean of each group, and a band from the minimum to the maximum.
 """
 
 from __future__ import annotations
@@ -19,24 +20,29 @@ from typing import Any
 
 from lmx.errors import InputError, nearest
 
-GROUP = ('name', 'model', 'dataset', 'split')
+LABEL = ('name', 'model', 'dataset', 'split')
+# Where data and tokenizer are (the hash of the data covers their content), and how a run is executed and logged.
+FREE = ('seed', 'parallel', 'checkpoint', 'samples', 'train.log_every', 'train.init_from', 'data.manual_dir',
+        'data.cache_dir', 'data.tokenizer_path', 'data.prefetch', 'data.workers')  # fmt: skip
+MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('workdirs', nargs='+', metavar='DIR', help='work directories of finished runs, or results.json')
-  parser.add_argument('--metric', default='', help="a figure of results.json; each run's own first one without it")
+  parser.add_argument('--metric', default='', help="a metric of results.json; each run's own headline without it")
   parser.add_argument('--output', default='', help='file to write the table to, as JSON')
-  parser.add_argument('--plot', default='', help='picture of the figure on the validation split by updates')
+  parser.add_argument('--plot', default='', help='picture of the metric on the validation split by updates')
 
 
 def run(args: argparse.Namespace) -> int:
-  groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+  groups: dict[str, list[dict[str, Any]]] = {}
   for workdir in args.workdirs:
-    found = _read(pathlib.Path(workdir))
-    groups.setdefault(tuple(str(found[key]) for key in GROUP), []).append(found)
+    result = _read(pathlib.Path(workdir))
+    groups.setdefault(json.dumps([_label(result), result['settings']], sort_keys=True), []).append(result)
+  differences = _differences(groups.values())
   metric = args.metric or next(iter(groups.values()))[0]['metric']
-  curves = _curves(groups.values(), metric) if args.plot else {}
-  rows = [_row(dict(zip(GROUP, key, strict=True)), found, args.metric) for key, found in groups.items()]
+  curves = _curves(groups.values(), differences, metric) if args.plot else {}
+  rows = [_row(group, differing, args.metric) for group, differing in zip(groups.values(), differences, strict=True)]
   print('\n'.join(_lines(rows)))
   if curves:
     from lmx import pictures
@@ -50,49 +56,108 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-  """results.json of a run, with the config but its seed beside it."""
+  """Return results.json of a run, with all that two runs must share to be averaged under 'settings'."""
   path = path / 'results.json' if path.is_dir() else path
-  try:
-    found = json.loads(path.read_text())
-    missing = [key for key in (*GROUP, 'metric') if key not in found]
-  except (OSError, ValueError, TypeError) as error:
-    raise InputError(f'{path} cannot be read ({error}); is the run finished?') from None
+  result = _json(path)
+  missing = [key for key in (*LABEL, 'metric') if key not in result]
   if missing:
-    raise InputError(f'{path} has no {", ".join(missing)}: not the results of a run')
-  config = path.parent / 'config.json'
-  settings = json.loads(config.read_text()) if config.exists() else {}
-  return found | {'path': str(path.parent), 'settings': {key: x for key, x in settings.items() if key != 'seed'}}
+    raise InputError(f'{path}: got no {", ".join(missing)}; expected the results.json of a run')
+  settings: dict[str, Any] = {'data_hash': result.get('data_hash'), 'protocol': result.get('protocol')}
+  known = (path.parent / 'config.json').exists() and 'data_hash' in result
+  settings |= _settings(path.parent) if known else {'path': str(path)}
+  return result | {'path': str(path.parent), 'settings': settings}
 
 
-def _row(about: dict[str, Any], found: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
-  """A line of the table."""
-  metric = metric or found[0]['metric']
-  for one in found:
+def _json(path: pathlib.Path) -> dict[str, Any]:
+  try:
+    tree = json.loads(path.read_text())
+  except (OSError, ValueError, RecursionError) as error:
+    raise InputError(f'{path} cannot be read ({error}); is the run finished?') from None
+  if not isinstance(tree, dict):
+    raise InputError(f'{path}: got a {type(tree).__name__}; expected a JSON object')
+  return tree
+
+
+def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dict[str, Any]:
+  """Flat settings of a run but for `FREE`, and those of the runs that it began from under 'train.init_from'.
+
+  A run that began from seed 1 of a pre-training equals one that began from its seed 0. Imported weights have no
+  results.json; they are known by their path.
+  """
+  flat = dict(_flat(_json(workdir / 'config.json')))
+  kept = {key: value for key, value in flat.items() if not key.startswith(FREE)}
+  start = flat.get('train.init_from')
+  if start:
+    source = pathlib.Path(str(start))
+    seen = (*seen, workdir)
+    if source not in seen and all((source / name).exists() for name in ('results.json', 'config.json')):
+      kept['train.init_from'] = {
+        'data_hash': _json(source / 'results.json').get('data_hash'), **_settings(source, seen)
+      }  # fmt: skip
+    else:
+      kept['train.init_from'] = str(start)
+  return kept
+
+
+def _flat(settings: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
+  """('section.key', value) of nested settings."""
+  for key, value in settings.items():
+    if isinstance(value, Mapping):
+      yield from _flat(value, f'{before}{key}.')
+    else:
+      yield before + key, value
+
+
+def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
+  return tuple(str(result[key]) for key in LABEL)
+
+
+def _differences(groups: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+  """For each group its settings that another group of the same label does not share; {} where it is the only one."""
+  found = []
+  every = [(_label(group[0]), dict(_flat(group[0]['settings']))) for group in groups]
+  for label, settings in every:
+    others = [other for other_label, other in every if other_label == label]
+    names = dict.fromkeys(name for other in others for name in other)
+    found.append({name: settings.get(name) for name in names
+                  if any(other.get(name) != settings.get(name) for other in others)})  # fmt: skip
+  return found
+
+
+def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metric: str) -> dict[str, Any]:
+  """One row of the table."""
+  metric = metric or group[0]['metric']
+  for one in group:
     if not isinstance(one.get(metric), (int, float)):
       numbers = [key for key, x in one.items() if isinstance(x, (int, float)) and not isinstance(x, bool)]
-      raise InputError(f'{one["path"]} has no figure "{metric}"{nearest(metric, numbers)}')
-  values = [float(one[metric]) for one in found]
+      raise InputError(f'{one["path"]} has no metric "{metric}"{nearest(metric, numbers)}')
+  values = [float(one[metric]) for one in group]
   deviation = statistics.stdev(values) if len(values) > 1 else None
-  seeds = [one.get('seed') for one in found]
-  return about | {
+  seeds = [one.get('seed') for one in group]
+  return dict(zip(LABEL, _label(group[0]), strict=True)) | {
     'metric': metric, 'runs': len(values), 'mean': statistics.fmean(values), 'deviation': deviation,
     'error': None if deviation is None else deviation / math.sqrt(len(values)),
-    'least': min(values), 'greatest': max(values), 'seeds': seeds,
-    'same_seed': len(set(seeds)) < len(seeds),
-    'same_config': all(one['settings'] == found[0]['settings'] for one in found),
+    'least': min(values), 'greatest': max(values), 'seeds': seeds, 'same_seed': len(set(seeds)) < len(seeds),
+    'workdirs': [one['path'] for one in group], 'differing': dict(differing),
   }  # fmt: skip
 
 
-def _curves(groups: Iterable[Sequence[Mapping[str, Any]]], metric: str) -> dict[str, list[list[tuple[int, float]]]]:
-  """(step, figure) of each run, by what the runs have in common: the name, and settings in which others differ."""
+def _text(differing: Mapping[str, Any]) -> str:
+  """'data 8f31c2a0, optim.lr=0.001': the data first, the config next."""
+  cells = [f'data {str(x)[:8]}' if name == 'data_hash' else f'{name}={x}'
+           for name, x in differing.items() if name != 'path']  # fmt: skip
+  shown = cells[:MAX_DIFFERENCES]
+  return ', '.join(shown + ([f'{len(cells) - len(shown)} more'] if len(cells) > len(shown) else []))
+
+
+def _curves(
+  groups: Iterable[Sequence[Mapping[str, Any]]], differences: Sequence[Mapping[str, Any]], metric: str
+) -> dict[str, list[list[tuple[int, float]]]]:
+  """(step, metric) of each run, by the name of its group and the settings in which other groups differ."""
   curves: dict[str, list[list[tuple[int, float]]]] = {}
-  for group in groups:
-    settings = [dict(_flat(one['settings'])) for one in group]
-    names = dict.fromkeys(name for some in settings for name in some)
-    differ = [name for name in names if any(some.get(name) != settings[0].get(name) for some in settings)]
-    for one, some in zip(group, settings, strict=True):
-      about = ', '.join(f'{name}={some.get(name)}' for name in differ)
-      curves.setdefault(f'{one["name"]} {about}'.strip(), []).append(_curve(one, metric))
+  for group, differing in zip(groups, differences, strict=True):
+    name = f'{group[0]["name"]} {_text(differing)}'.strip()
+    curves[f'{name} {group[0]["path"]}' if name in curves else name] = [_curve(one, metric) for one in group]
   return curves
 
 
@@ -107,18 +172,9 @@ def _curve(found: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
   return [(record['step'], record[metric]) for record in records if metric in record]
 
 
-def _flat(settings: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
-  """('section.key', value) of nested settings."""
-  for key, value in settings.items():
-    if isinstance(value, Mapping):
-      yield from _flat(value, f'{before}{key}.')
-    else:
-      yield before + key, value
-
-
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
   width = max(len(row['name']) for row in rows)
-  lines = [f'{"":{width}}  {"figure":14} {"runs":>4} {"mean":>10} {"sd":>8} {"se":>8} {"least":>10} {"greatest":>10}']
+  lines = [f'{"":{width}}  {"metric":14} {"runs":>4} {"mean":>10} {"sd":>8} {"se":>8} {"min":>10} {"max":>10}']
   for row in rows:
     spread = [f'{"":8}' if row[key] is None else f'{row[key]:8.3f}' for key in ('deviation', 'error')]
     lines.append(
@@ -127,6 +183,7 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     )
     if row['same_seed']:
       lines.append(f'{"":{width}}  some of these runs have the same seed')
-    if not row['same_config']:
-      lines.append(f'{"":{width}}  the configs of these runs differ in more than the seed')
+    if row['differing']:
+      differing = _text(row['differing'])
+      lines.append(f'  {", ".join(row["workdirs"])}{": " if differing else ""}{differing}')
   return lines

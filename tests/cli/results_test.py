@@ -1,4 +1,4 @@
-"""Figures of several runs in one table: means and spreads, what is no run, and what should not be put together."""
+"""Metrics of several runs in one table: means and spreads over seeds, and never over other settings or data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from lmx.cli import main
 
 
-def put(folder, seed, value, *, name='rte', lr=1e-3, **more):
-  folder.mkdir()
+def put(folder, seed, value, *, name='rte', lr=1e-3, config=None, **more):
+  folder.mkdir(parents=True)
   found = {'name': name, 'model': 'bert:base', 'dataset': 'glue/rte', 'split': 'valid', 'metric': 'accuracy',
-           'accuracy': value, 'loss': 2 * value, 'seed': seed, **more}  # fmt: skip
+           'accuracy': value, 'loss': 2 * value, 'seed': seed, 'data_hash': 'a' * 64, **more}  # fmt: skip
   (folder / 'results.json').write_text(json.dumps(found))
-  (folder / 'config.json').write_text(json.dumps({'seed': seed, 'optim': {'lr': lr}}))
+  (folder / 'config.json').write_text(json.dumps({'seed': seed, 'optim': {'lr': lr}, **(config or {})}))
   return str(folder)
 
 
@@ -30,18 +30,59 @@ def test_means_and_spreads_of_seeds(tmp_path, capsys):
   assert rows[0]['mean'] == pytest.approx(np.mean(values))
   assert rows[0]['deviation'] == pytest.approx(np.std(values, ddof=1))
   assert rows[0]['error'] == pytest.approx(np.std(values, ddof=1) / math.sqrt(4))
-  assert (rows[0]['least'], rows[0]['greatest']) == (0.58, 0.7) and rows[0]['same_config']
+  assert (rows[0]['least'], rows[0]['greatest']) == (0.58, 0.7) and not rows[0]['differing']
   out = capsys.readouterr().out
   assert f'{np.mean(values):.3f}' in out and 'glue/rte/valid' in out and 'differ' not in out
   assert main.main(['results', *runs[:4], '--metric=loss']) == 0
   assert f'{2 * np.mean(values):.3f}' in capsys.readouterr().out
 
 
-def test_other_configs_and_seeds_twice_are_said(tmp_path, capsys):
-  runs = [put(tmp_path / 'a', 0, 0.5), put(tmp_path / 'b', 0, 0.6, lr=1e-2)]
-  assert main.main(['results', *runs]) == 0
+def rows_of(tmp_path, *runs):
+  assert main.main(['results', *runs, f'--output={tmp_path}/table.json']) == 0
+  return json.loads((tmp_path / 'table.json').read_text())['rows']
+
+
+def test_other_settings_are_other_rows_with_their_directories(tmp_path, capsys):
+  runs = [put(tmp_path / 'a0', 0, 0.5), put(tmp_path / 'a1', 1, 0.7), put(tmp_path / 'b', 0, 0.9, lr=1e-2)]
+  rows = rows_of(tmp_path, *runs)
+  assert [(row['runs'], row['mean'], row['workdirs']) for row in rows] == [
+    (2, pytest.approx(0.6), runs[:2]), (1, 0.9, runs[2:])]  # fmt: skip
   out = capsys.readouterr().out
-  assert 'same seed' in out and 'differ in more than the seed' in out
+  assert f'{runs[0]}, {runs[1]}: optim.lr=0.001\n' in out and f'{runs[2]}: optim.lr=0.01\n' in out
+  assert rows_of(tmp_path, runs[0], put(tmp_path / 'c', 0, 0.5))[0]['same_seed']
+  assert 'same seed' in capsys.readouterr().out
+
+
+def test_other_data_of_equal_settings_is_another_row(tmp_path, capsys):
+  """Two tables of the user's have one name, data set and config."""
+  runs = [put(tmp_path / 'news', 0, 0.901), put(tmp_path / 'sick', 1, 0.801, data_hash='b' * 64)]
+  assert [row['mean'] for row in rows_of(tmp_path, *runs)] == [0.901, 0.801]
+  assert f'{runs[0]}: data aaaaaaaa\n' in (out := capsys.readouterr().out) and f'{runs[1]}: data bbbbbbbb\n' in out
+
+
+def test_another_protocol_or_an_unknown_config_is_another_row(tmp_path):
+  runs = [put(tmp_path / 'a', 0, 0.5, protocol='batch 1'), put(tmp_path / 'b', 1, 0.6, protocol='batch 2')]
+  for i in range(2):
+    runs.append(put(tmp_path / f'c{i}', i, 0.7))
+    (tmp_path / f'c{i}/config.json').unlink()
+  assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [1, 1, 1, 1]
+
+
+def test_what_computes_nothing_else_is_the_same_config(tmp_path):
+  configs = [{'parallel': {'fsdp': n}, 'data': {'manual_dir': f'd{n}'}, 'train': {'log_every': n}} for n in range(2)]
+  assert rows_of(tmp_path, *(put(tmp_path / f'a{i}', i, 0.5, config=c) for i, c in enumerate(configs)))[0]['runs'] == 2
+
+
+def test_fine_tunings_from_seeds_of_one_pretraining_are_one_row(tmp_path):
+  def fine_tuning(name, start):
+    return put(tmp_path / name, len(list(tmp_path.iterdir())), 0.5, config={'train': {'init_from': str(start)}})
+
+  for i in range(2):
+    put(tmp_path / f'lm{i}', i, 0.1, name='lm')
+  put(tmp_path / 'other', 0, 0.1, name='lm', lr=1e-2)
+  runs = [fine_tuning(f'task{i}', tmp_path / f'lm{i}') for i in range(2)] + [fine_tuning('task2', tmp_path / 'other')]
+  runs += [fine_tuning('task3', tmp_path / 'imported'), fine_tuning('task4', tmp_path / 'task4')]
+  assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [2, 1, 1, 1]
 
 
 def test_what_is_no_finished_run(tmp_path, capsys):
@@ -49,8 +90,8 @@ def test_what_is_no_finished_run(tmp_path, capsys):
   (tmp_path / 'c').mkdir()
   for arguments, message in (
     ([str(tmp_path / 'c')], 'is the run finished?'),
-    ([run, '--metric=accuraci'], 'has no figure "accuraci"; did you mean "accuracy"'),
-    ([str(tmp_path / 'a/config.json')], 'has no name, model'),
+    ([run, '--metric=accuraci'], 'has no metric "accuraci"; did you mean "accuracy"'),
+    ([str(tmp_path / 'a/config.json')], 'got no name, model'),
   ):
     assert main.main(['results', *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -7,6 +7,7 @@ Its loss is 1 + (log10(optim.lr) + 2)^2 + model.dropout + 1/step + seed/10. CHIL
   fail     the run fails at step 3 if one of its settings is this one
   preempt  the run ends with 75 once, after this step, by itself
   deaf     ignore SIGTERM
+  data     the data of each seed are others
   linger   seconds that a run with a bad learning rate waits for SIGTERM before its last update
 """
 
@@ -22,7 +23,7 @@ import time
 
 def main():
   told = []
-  options = {'steps': 9, 'seconds': 0.02, 'fail': '', 'preempt': 0, 'deaf': False, 'linger': 0}
+  options = {'steps': 9, 'seconds': 0.02, 'fail': '', 'preempt': 0, 'deaf': False, 'data': False, 'linger': 0}
   options |= json.loads(os.environ['CHILD'])
   signal.signal(signal.SIGTERM, lambda *_: options['deaf'] or told.append(1))
   assert sys.argv[1] == 'train', sys.argv
@@ -64,7 +65,9 @@ def main():
       sys.exit(75)
     if told:
       sys.exit(75)
-  (folder / 'results.json').write_text(json.dumps({'split': 'test', 'loss': loss, 'bleu': 10 / loss}))
+  result = {'split': 'test', 'loss': loss, 'bleu': 10 / loss}
+  result |= {'data_hash': settings.get('seed', '0')} if options['data'] else {}
+  (folder / 'results.json').write_text(json.dumps(result))
 
 
 if __name__ == '__main__':

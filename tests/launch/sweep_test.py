@@ -237,6 +237,13 @@ def test_seeds_are_averaged_and_their_spread_is_kept(place):
 # What goes wrong
 
 
+def test_seeds_of_other_data_are_not_averaged(place):
+  place.child(data=True)
+  place.run(SEEDS, '--seeds=2', '--jobs=2')
+  assert {trial.state.name for trial in place.study().trials} == {'FAIL'}
+  assert 'got other data (0, 1)' in place.study().trials[0].user_attrs['error']
+
+
 def test_a_failed_trial_keeps_its_error_and_the_others_go_on(place, capsys):
   place.child(fail='--config.optim.lr=0.01')
   assert place.run(GRID, '--jobs=2') == 0

@@ -165,6 +165,25 @@ def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
   assert '* Not compared: ours is of runs with --config.optim.lr=0.25.' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+  'key, message', [('data_hash', 'data_hash aaaa and bbbb'), ('default', 'model.dropout 0.1 and 0.2'), ('', '')]
+)
+def test_seeds_of_other_data_or_settings_are_not_averaged(tmp_path, program, capsys, key, message):
+  runs = tmp_path / 'runs'
+  assert run(runs, SMALL, '--seeds=2') == 0
+  for seed in range(2):
+    where = runs / f'rnn_lm/ptb_small/seed{seed}'
+    result, config = (json.loads((where / f'{name}.json').read_text()) for name in ('results', 'config'))
+    result['data_hash'] = 'ab'[seed * (key == 'data_hash')] * 4
+    config['model']['dropout'] = (0.1, 0.2)[seed * (key == 'default')]  # a default of lmx, none of the table
+    config['model'] |= {'a_later_field': 1} if seed else {}
+    (where / 'results.json').write_text(json.dumps(result))
+    (where / 'config.json').write_text(json.dumps(config))
+  assert run(runs, SMALL, '--seeds=2', '--collect') == (2 if message else 0)
+  assert message in capsys.readouterr().err
+  assert ('not counted' if message else '116.1') in rows_of(runs)[1]
+
+
 def test_a_file_that_was_cut_off_is_told(tmp_path, program, capsys):
   runs = tmp_path / 'runs'
   assert run(runs, SMALL) == 0
