@@ -86,17 +86,6 @@ def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
   return path if commit.is_remote(path) else path.expanduser().absolute()
 
 
-def _documents(directory: epath.Path, entries: list[Entry]) -> dict[Entry, dict[str, Any]]:
-  """Returns the JSON of each checkpoint, {} of one that is unreadable."""
-  found = {}
-  for entry in entries:
-    try:
-      found[entry] = commit.read_document(directory / commit.name(entry))
-    except commit.Damaged:
-      found[entry] = {}
-  return found
-
-
 def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
   """Returns the entries with a finite metric, lowest first; among equals the earlier."""
   metrics = {entry: document.get('metric') for entry, document in documents.items()}
@@ -113,17 +102,20 @@ def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
   """Returns the steps with a planned checkpoint, in rising order; all steps where there is no planned one."""
   directory = _absolute(directory)
   entries = commit.entries(directory)
-  return sorted({step for step, _ in _planned(_documents(directory, entries)) or entries})
+  documents, damaged = commit.documents(directory, entries)
+  return sorted({step for step, _ in [*_planned(documents), *damaged] or entries})
 
 
-def _candidates(directory: epath.Path, which: Which) -> list[Entry]:
-  """Returns the checkpoints to try, in order, as process 0 sees the directory."""
+def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[Entry, str]]:
+  """Returns the checkpoints to try, in process 0's order, and for 'best' those of unknown metric with the reason."""
   entries = commit.entries(directory)
+  unknown: dict[Entry, str] = {}
   newest = entries[::-1]
   if which == 'last':
     order = newest
   elif which == 'best':
-    best = _best(_documents(directory, entries))
+    documents, unknown = commit.documents(directory, entries)
+    best = _best(documents)
     order = best + [e for e in newest if e not in best]
   elif isinstance(which, int):
     order = [e for e in newest if e[0] == which]
@@ -136,7 +128,7 @@ def _candidates(directory: epath.Path, which: Which) -> list[Entry]:
   if not order:
     steps = sorted({step for step, _ in entries})
     raise InputError(f'no checkpoint ({which}) in {directory}; steps there: {steps or "none"}')
-  return order
+  return order, unknown
 
 
 def _from_first(value: np.ndarray) -> np.ndarray:
@@ -169,10 +161,18 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read) -> tuple[Any, list[Entry]]:
-  """Returns `read` of the first intact checkpoint, and the damaged ones that came before it."""
-  damaged: list[Entry] = []
-  reasons = []
-  for entry in _candidates(directory, which):
+  """Returns `read` of the first intact checkpoint and the damaged ones; each is named, and the choice is stated."""
+  order, unknown = _candidates(directory, which)
+  reasons: dict[Entry, str] = {}
+
+  def note(entry: Entry, reason: str) -> None:
+    if entry not in reasons:
+      reasons[entry] = f'{directory / commit.name(entry)}: {reason}'
+      warn(f'checkpoint {directory / commit.name(entry)} is damaged and is not used ({reason})')
+
+  for entry, reason in unknown.items():
+    note(entry, f'{reason}; its metric is unknown, it may have been the best')
+  for entry in order:
     path = directory / commit.name(entry)
 
     def check(path: epath.Path = path) -> dict[str, Any]:
@@ -184,11 +184,11 @@ def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn,
     if not reason:
       result, reason = _attempt(functools.partial(read, path, body))
       if not reason:
-        return result, damaged
-    damaged.append(entry)
-    reasons.append(f'{path}: {reason}')
-    warn(f'checkpoint {path} is damaged and is not used ({reason}); trying the one before')
-  raise AllDamaged('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons))
+        if reasons:
+          warn(f'checkpoint {which}: step {entry[0]} is used (metric {body["metric"]}), the first intact one')
+        return result, [*reasons]
+    note(entry, reason)
+  raise AllDamaged('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons.values()))
 
 
 def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn) -> dict[str, Any]:
@@ -307,7 +307,7 @@ class Checkpoints:
 
   def best_step(self) -> int | None:
     """Returns the step with the lowest metric, None if no checkpoint has one."""
-    best = _best(_documents(self.directory, self._trusted()))
+    best = _best(commit.documents(self.directory, self._trusted())[0])
     return best[0][0] if best else None
 
   def save(
@@ -403,7 +403,11 @@ class Checkpoints:
       return
     newest = {step: attempt for step, attempt in self._trusted() if step <= committed[0]}
     entries, last = sorted(newest.items()), self.cfg.keep_last
-    documents = _documents(self.directory, entries)
+    documents, damaged = commit.documents(self.directory, entries)
+    for entry, reason in damaged.items():
+      self._damaged.add(entry)
+      self._warn(f'checkpoint {self.directory / commit.name(entry)} is damaged and does not count as kept ({reason})')
+    entries = [entry for entry in entries if entry not in damaged]
     keep = {*entries[-last:], *_planned(documents)[-last:], committed}
     if self.cfg.keep_best:
       keep |= set(_best(documents)[:1])

@@ -160,6 +160,18 @@ def read_document(path: epath.Path) -> dict[str, Any]:
   return body
 
 
+def documents(directory: epath.Path, entries: list[Entry]) -> tuple[dict[Entry, dict[str, Any]], dict[Entry, str]]:
+  """Returns the JSON of each intact checkpoint, and for each damaged one the reason."""
+  intact: dict[Entry, dict[str, Any]] = {}
+  damaged = {}
+  for entry in entries:
+    try:
+      intact[entry] = read_document(directory / name(entry))
+    except Damaged as error:
+      damaged[entry] = str(error)
+  return intact, damaged
+
+
 def short(error: BaseException) -> str:
   """Returns an error in one line."""
   text = ' '.join(str(error).split())

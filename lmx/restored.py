@@ -275,12 +275,13 @@ def average(
   Raises:
     InputError: there is no intact checkpoint.
   """
-  total, steps = None, []
+  total, steps, damaged = None, [], False
   for step in reversed(checkpoint.planned_steps(directory)):
     try:
       params, _, _ = checkpoint.restore_params(directory, wanted, step, warn=warn)
     except checkpoint.AllDamaged:
-      continue  # the warning has said so
+      damaged = True  # the warning has named it
+      continue
     params = jax.tree.map(lambda x: np.asarray(x, np.float32), params)
     total = params if total is None else jax.tree.map(np.add, total, params)
     steps.append(step)
@@ -289,5 +290,8 @@ def average(
   if total is None:
     raise InputError(f'no intact checkpoint in {directory}')
   if len(steps) < count:
-    warn(f'{len(steps)} checkpoints are averaged instead of {count}: no more are in {directory}')
+    warn(f'{len(steps)} checkpoints are averaged instead of {count}, those of steps '
+         f'{", ".join(map(str, sorted(steps)))}: no more are in {directory}')  # fmt: skip
+  elif damaged:
+    warn(f'checkpoint average: the mean of steps {", ".join(map(str, sorted(steps)))} is used, the newest intact ones')
   return jax.tree.map(lambda x: x / np.float32(len(steps)), total), tuple(sorted(steps))

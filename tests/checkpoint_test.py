@@ -211,11 +211,42 @@ def test_damage_to_any_file_is_seen_and_the_one_before_is_taken(tmp_path, capfd)
       state, meta, step = checkpoints.restore(state_of(0))
     assert (step, meta) == (1, {'step': 1}), what
     assert bits(state) == wanted, what
-    assert len(warnings) == 1 and str(tmp_path / 'step_000000002') in warnings[0], (what, warnings)
+    assert len(warnings) == 2 and str(tmp_path / 'step_000000002') in warnings[0], (what, warnings)
+    assert 'step 1 is used' in warnings[1], (what, warnings)
     assert 'missing' in warnings[0] or 'files.json' in what or not what.endswith('missing'), warnings
     number += 1
   assert number > 20
   assert capfd.readouterr().err == ''  # no stray tracebacks
+
+
+@pytest.mark.parametrize('which, named, used', [('best', 2, 3), ('last', 3, 2), (3, 3, None)])
+def test_damaged_metadata_is_named_and_the_choice_is_stated(tmp_path, which, named, used):
+  with checkpoint.Checkpoints(tmp_path, checkpoint.Config(keep_last=4)) as checkpoints:
+    for step, metric in ((1, 4.0), (2, 2.7), (3, 3.2)):
+      checkpoints.save(step, state_of(step), {}, metric)
+  path = tmp_path / f'step_00000000{named}' / 'meta' / 'metadata'
+  path.write_text(path.read_text().replace('metric', 'metrik'))
+  warnings = []
+  read = lambda: checkpoint.restore_params(tmp_path, None, which, warn=warnings.append)
+  if used is None:
+    with pytest.raises(InputError, match='every checkpoint is damaged'):
+      read()
+  else:
+    assert read()[2] == used
+    assert f'checkpoint {which}: step {used} is used (metric {[4.0, 2.7, 3.2][used - 1]})' in warnings[-1]
+  assert f'step_00000000{named} is damaged' in warnings[0] and 'meta/metadata differs from its' in warnings[0]
+  assert ('may have been the best' in warnings[0]) == (which == 'best')
+
+
+def test_a_damaged_best_is_named_when_old_ones_are_deleted(tmp_path):
+  warnings = []
+  with checkpoint.Checkpoints(tmp_path, warn=warnings.append) as checkpoints:
+    checkpoints.save(1, state_of(1), {}, 1.0, block=True)
+    (tmp_path / 'step_000000001' / 'meta' / 'metadata').write_text('{}')
+    for step in (2, 3):
+      checkpoints.save(step, state_of(step), {}, 2.0, block=True)
+  assert len(warnings) == 1 and 'step_000000001 is damaged and does not count as kept' in warnings[0]
+  assert checkpoint.Checkpoints(tmp_path).steps() == [2, 3]
 
 
 def test_wrong_bits_from_the_reader_are_seen_by_the_checksum(tmp_path, monkeypatch):
@@ -297,7 +328,7 @@ def test_parameters_alone(tmp_path):
   (tmp_path / 'step_000000002' / 'state' / 'manifest.ocdbt').write_bytes(b'')
   warnings = []
   assert checkpoint.restore_params(tmp_path, warn=warnings.append)[2] == 1
-  assert len(warnings) == 1
+  assert len(warnings) == 2
 
 
 def failing(error: Exception):
