@@ -30,7 +30,7 @@ import ml_collections
 from flax.traverse_util import flatten_dict
 
 from lmx import beam as beam_lib
-from lmx import checkpoint, experiment_file, objectives, parallel
+from lmx import checkpoint, experiment_file, objectives, parallel, semantics
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, check_choice, check_least, check_share, nearest
@@ -222,14 +222,37 @@ def experiment(path: str) -> types.ModuleType:
   return module
 
 
-def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
-  """Returns the complete, locked config: defaults, then the experiment, then the overrides."""
+def resolve(
+  config: Mapping[str, Any], overrides: Iterable[str] = (), *, saved: bool = False
+) -> ml_collections.ConfigDict:
+  """Returns the complete, locked config: defaults, then the experiment, then the overrides.
+
+  Args:
+    config: what an experiment gives, or a config.json.
+    overrides: 'section.key=value', which come last.
+    saved: it is the config.json of a run, which keeps the rules that it began under (lmx/semantics.py).
+
+  Raises:
+    InputError: an unknown key, or a value of another type or out of its range.
+  """
   given = _plain(config)
+  began = given.pop('semantics', {}) if saved else None
+  if saved:
+    for key, value in semantics.old_settings(_complete(copy.deepcopy(given), began)).items():
+      experiment_file.put(given, key.split('.'), value)
   for text in overrides:
     path, equals, value = text.partition('=')
     if not equals:
       raise InputError(f'override "{text}" has no value: write section.key=value')
+    if path.split('.')[0] == 'semantics':
+      raise InputError(f'override "{text}": the rules of a run follow from when it began; they cannot be set')
     experiment_file.put(given, path.split('.'), value)
+  return ml_collections.ConfigDict(_complete(given, began), convert_dict=True).lock()
+
+
+def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:
+  """Returns what is given with every default, and the rules of computation: current ones, or those it `began` under."""
+  given.pop('semantics', None)
   _known('', given, ['name', 'seed', 'model', 'objective', *_SECTIONS])
   model = given.get('model', {})
   if 'name' not in model:
@@ -250,7 +273,17 @@ def resolve(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> ml_coll
     complete['model']['V'] = 0
   for name in _SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
-  return ml_collections.ConfigDict(complete, convert_dict=True).lock()
+  return {**complete, 'semantics': semantics.numbers(complete, began)}
+
+
+def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns `config` under the rules that the run of the resolved config `saved` began under."""
+  kept = semantics.old_settings(saved)
+  given = _plain(config)
+  for key, value in kept.items():
+    experiment_file.put(given, key.split('.'), value)
+  given['semantics'] = _plain(saved)['semantics']
+  return ml_collections.ConfigDict(given, convert_dict=True).lock()
 
 
 def _take_sizes(given: dict[str, Any]) -> None:
@@ -387,7 +420,7 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
   """{'section.key': value}, with lists for tuples, as JSON would give it back."""
-  return flatten_dict(json.loads(json.dumps(_plain(config))), keep_empty_nodes=True, sep='.')
+  return flatten_dict(json.loads(json.dumps(_plain(config))), sep='.')
 
 
 def _is_free(key: str) -> bool:

@@ -25,12 +25,12 @@ def load(path: str) -> types.ModuleType:
   return found
 
 
-def put(tree: dict[str, Any], path: list[str], text: str) -> None:
-  """Sets the value of `path` in nested settings as the command line has it."""
+def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+  """Sets the value of `path` in nested settings; text is read as on the command line."""
   for name in path[:-1]:
     if name == 'batching' and isinstance(tree.get(name), str):
       tree[name] = {'name': tree[name]}
     tree = tree.setdefault(name, {})
     if not isinstance(tree, dict):
       raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
-  tree[path[-1]] = fields.parse(text)
+  tree[path[-1]] = fields.parse(value) if isinstance(value, str) else value

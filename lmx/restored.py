@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -15,11 +16,11 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import checkpoint, mirror, objectives
+from lmx import checkpoint, mirror, objectives, semantics
 from lmx import config as config_lib
 from lmx.data import pipeline, tokenizers
 from lmx.data.corpus import Corpus
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.types import Array, Params
@@ -225,7 +226,9 @@ def load(
   """
   workdir = epath.Path(workdir)
   own = saved(workdir)
-  config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides)
+  config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides, saved=True)
+  for note in semantics.evaluation_notes(config):
+    warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   run = config_lib.to_run(config)
   directory = workdir / 'checkpoints'
   which = int(which) if str(which).isdecimal() else which

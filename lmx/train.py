@@ -23,7 +23,20 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from lmx import checkpoint, evaluate, log, mirror, objectives, parallel, restored, results, sparse_step, state, step
+from lmx import (
+  checkpoint,
+  evaluate,
+  log,
+  mirror,
+  objectives,
+  parallel,
+  restored,
+  results,
+  semantics,
+  sparse_step,
+  state,
+  step,
+)  # fmt: skip
 from lmx import config as config_lib
 from lmx.data import labels, pipeline
 from lmx.errors import InputError, NonFiniteLoss
@@ -85,9 +98,10 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
     InputError: bad config, data or work directory, or a full disk.
     NonFiniteLoss: the loss is NaN or infinite and `train.on_nan` is 'stop'.
   """
+  workdir = epath.Path(workdir)
+  config, rules = continued(config, workdir)
   run = config_lib.to_run(config)
   engine = parallel.Engine(run.parallel)
-  workdir = epath.Path(workdir)
   corpus = load_corpus(run)
   config, run = config_lib.with_corpus(config, corpus)
   check_workdir(workdir, config, corpus)
@@ -95,7 +109,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   open_workdir(workdir, config, corpus)
   with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
     session.restore(checkpoints, 'last')
-    notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes]
+    notes = [*rules, *pipeline.held_out(run.data, corpus), *session.batches.notes]
     if run.train.init_from and not session.done:
       notes.append(session.begin_from(run.train.init_from))
     with log.Logger(
@@ -121,14 +135,46 @@ def load_corpus(run: config_lib.Run):
   return corpus if jax.process_index() == 0 else pipeline.load(run.data)
 
 
-def check_workdir(workdir, config, corpus) -> None:
-  """Checks that a run that stands there has this config and data; InputError if not, or if it is damaged."""
-  saved = workdir / 'config.json'
+def continued(config, workdir) -> tuple[Any, list[str]]:
+  """Returns the config under the rules that a run in `workdir` began under, and a line for each earlier rule.
+
+  Raises:
+    InputError: its next updates would follow another rule than its first, or its config.json is damaged.
+  """
+  saved = _saved(workdir)
+  if saved is None:
+    return config, []
+  finished = (workdir / 'results.json').exists()
+  fixed = semantics.fixed_since(saved)
+  if fixed and not finished:
+    raise InputError(
+      f'--workdir: {workdir} holds a run that began before a fix of what it computes: {"; ".join(fixed)}. It cannot '
+      'continue under another rule; train anew in another --workdir, or finish it with the lmx that began it'
+    )
+  notes = [f'continues under its earlier rule "{name}" (since then: {rule.fix})'
+           for name, rule in semantics.earlier(saved).items() if not finished]  # fmt: skip
+  return config_lib.continued(config, saved), notes
+
+
+def _saved(workdir):
+  """Returns the resolved config of the run in `workdir`, None without one; InputError if it is damaged."""
+  file = workdir / 'config.json'
   try:
-    if not saved.exists():
-      return
-    # Resolved, so that a run goes on under a later lmx whose configs have more fields.
-    config_lib.check_same(config_lib.resolve(json.loads(saved.read_text())), config, workdir)
+    # Resolved, so that a run continues under a later lmx whose configs have more fields.
+    return config_lib.resolve(json.loads(file.read_text()), saved=True) if file.exists() else None
+  except OSError as error:
+    raise InputError(f'cannot use work directory {workdir}: {error}') from None
+  except json.JSONDecodeError as error:
+    raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
+
+
+def check_workdir(workdir, config, corpus) -> None:
+  """Checks that a run in `workdir` has this config and data; InputError if not, or if it is damaged."""
+  saved = _saved(workdir)
+  if saved is None:
+    return
+  config_lib.check_same(saved, config, workdir)
+  try:
     manifest = json.loads((workdir / 'data.json').read_text())
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None

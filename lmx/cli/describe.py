@@ -77,7 +77,7 @@ def _run(workdir: str):
   """The run of a work directory, of which nothing but its settings is read."""
   from lmx import config, restored
 
-  return config.to_run(config.resolve(restored.saved(workdir)))
+  return config.to_run(config.resolve(restored.saved(workdir), saved=True))
 
 
 def _task_of_run(run):

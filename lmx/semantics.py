@@ -1,0 +1,64 @@
+"""Numbered rules of computation, so that no run changes its rules between its first update and its last.
+
+A fix that changes what a configuration computes is a `Rule` here. A resolved config lists the numbers of the rules that
+it uses under `semantics`; a config written before the fix lists none, which is number 0. A new run gets the current
+rule. An older one keeps its own where the rule can be set (`Rule.old`); else it cannot be resumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Config = Mapping[str, Any]  # a resolved config as a nested dict
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+  """One fix that changes what a configuration computes.
+
+  Attributes:
+    fix: what it changed, a sentence without its full stop.
+    used: returns True if the results of a resolved config depend on the rule.
+    old: {'section.key': value}: settings that compute as before the fix; empty where nothing does.
+    in_evaluation: the rule also decides what an evaluation of a trained model gives.
+    number: the current number; 0 is before the fix.
+  """
+
+  fix: str
+  used: Callable[[Config], bool]
+  old: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  in_evaluation: bool = True
+  number: int = 1
+
+
+RULES: dict[str, Rule] = {}
+
+
+def numbers(config: Config, saved: Mapping[str, int] | None = None) -> dict[str, int]:
+  """Return the number of each rule that `config` uses: the current ones, or those of a `saved` config."""
+  number = lambda name, rule: rule.number if saved is None else int(saved.get(name) or 0)
+  return {name: number(name, rule) for name, rule in sorted(RULES.items()) if rule.used(config)}
+
+
+def earlier(config: Config) -> dict[str, Rule]:
+  """Return the rules of which a resolved `config` has an earlier number than the current one."""
+  return {name: RULES[name] for name, number in config['semantics'].items() if number < RULES[name].number}
+
+
+def old_settings(config: Config) -> dict[str, Any]:
+  """Return {'section.key': value}: what keeps the earlier rules of a resolved `config`."""
+  return {key: value for rule in earlier(config).values() for key, value in rule.old.items()}
+
+
+def fixed_since(config: Config) -> list[str]:
+  """Return the fixes, as sentences, that a resolved `config` began before and has no setting to compute without."""
+  return [rule.fix for rule in earlier(config).values() if not rule.old]
+
+
+def evaluation_notes(config: Config) -> list[str]:
+  """Return a line for each earlier rule of a resolved `config` that decides what its evaluation gives."""
+  which = lambda rule: 'its own, from before the fix' if rule.old else 'the current one, not that of its training'
+  return [f'rule "{name}" is {which(rule)} ({rule.fix})'
+          for name, rule in earlier(config).items() if rule.in_evaluation]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Runs keep the rules of computation that they began under."""
+
+import json
+
+import pytest
+
+from lmx import config, restored, semantics, train
+from lmx.errors import InputError
+
+SMALL = {
+  'model': {'name': 'gpt2', 'variant': 'tiny', 'V': 7},
+  'data': {'dataset': 'embedded', 'tokenizer': 'bytes', 'batching': 'windows'},
+  'train': {'steps': 3},
+}
+ADAM = lambda run: run['optim']['optimizer'].startswith('adam')
+
+
+@pytest.fixture
+def rules(monkeypatch):
+  """One rule whose old form is a setting, one that has none, and one that this config does not use."""
+  found = {
+    'kept': semantics.Rule('beta1 is read', ADAM, {'optim.b1': 0.5}),
+    'lost': semantics.Rule('the second moment is read', ADAM, in_evaluation=False),
+    'apart': semantics.Rule('another optimizer', lambda run: not ADAM(run), {'optim.b1': 0.1}),
+  }
+  monkeypatch.setattr(semantics, 'RULES', found)
+  return found
+
+
+def old_run(workdir):
+  """The directory of a run whose config.json was written before there were any rules."""
+  saved = config.resolve(SMALL).to_dict()
+  del saved['semantics']
+  (workdir / 'config.json').write_text(json.dumps(saved))
+  return saved
+
+
+def test_a_new_run_has_the_current_rules_that_it_uses(rules):
+  full = config.resolve(SMALL)
+  assert full.semantics.to_dict() == {'kept': 1, 'lost': 1}
+  assert config.resolve(SMALL, ['optim.optimizer=sgd', 'optim.momentum=0.5']).semantics.to_dict() == {'apart': 1}
+  old = {**full.to_dict(), 'semantics': {'kept': 0}}
+  assert config.resolve(old).to_dict() == full.to_dict()  # `lmx train --config=DIR/config.json` begins a new run
+
+
+def test_an_older_run_keeps_the_rule_that_can_be_set(rules, tmp_path):
+  saved = config.resolve(old_run(tmp_path), saved=True)
+  assert saved.optim.b1 == 0.5 and saved.semantics.to_dict() == {'kept': 0, 'lost': 0}
+  assert config.resolve(saved.to_dict(), ['optim.b1=0.6'], saved=True).optim.b1 == 0.6
+  assert restored.saved(tmp_path)['optim']['b1'] == config.resolve(SMALL).optim.b1  # the file itself is not changed
+
+
+def test_an_older_run_does_not_continue_under_another_rule(rules, tmp_path):
+  old_run(tmp_path)
+  with pytest.raises(InputError, match='the second moment is read'):
+    train.continued(config.resolve(SMALL), tmp_path)
+  del rules['lost']
+  full, notes = train.continued(config.resolve(SMALL), tmp_path)
+  assert full.optim.b1 == 0.5 and full.semantics.to_dict() == {'kept': 0}
+  assert len(notes) == 1 and 'beta1 is read' in notes[0]
+  config.check_same(config.resolve(restored.saved(tmp_path), saved=True), full, tmp_path)
+
+
+def test_a_finished_run_of_an_earlier_rule_is_finished(rules, tmp_path):
+  old_run(tmp_path)
+  (tmp_path / 'results.json').write_text('{}')
+  assert train.continued(config.resolve(SMALL), tmp_path)[1] == []
+
+
+def test_an_evaluation_names_the_rules_that_decide_it(rules, tmp_path):
+  notes = semantics.evaluation_notes(config.resolve(old_run(tmp_path), saved=True))
+  assert len(notes) == 1 and 'beta1 is read' in notes[0] and 'its own' in notes[0]
+
+
+def test_rules_cannot_be_set():
+  with pytest.raises(InputError, match='semantics'):
+    config.resolve(SMALL, ['semantics.kept=0'])
