@@ -151,10 +151,10 @@ def read(path: str, loaded: Restored) -> list[Row]:
   """
   inference.ending(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
-  empty = 1 if loaded.run.objective_name == 'multiple_choice' else -1  # the question
   columns = fields(loaded)
+  choices = getattr(loaded.run.objective, 'choices', 0)
+  empty = 1 if choices and len(columns) == choices + 2 else -1  # the question
   if path.removesuffix('.gz').endswith(('.tsv', '.csv')):
-    choices = getattr(loaded.run.objective, 'choices', 0)
     table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
     parsed = [(int(name.rpartition('-')[2]), texts, label) for name, texts, label in tables.read(table, path, 'test')]
   else:

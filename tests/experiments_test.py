@@ -66,7 +66,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   if batching == 'texts':
     tokenizer = subword_tokenizers.with_special(tokenizer, common.GPT_MARKS)
   if batching in ('documents', 'tagged', 'texts', 'questions', 'continuations'):
-    count = 48 if batching == 'continuations' else 42  # rows of twelve documents, or of two
+    count = {'continuations': 48, 'texts': 60}.get(batching, 42)  # rows of twelve documents, of two, five or six
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:count])] for name in texts}
   made = corpora.Corpus.from_texts(
     texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
@@ -102,8 +102,9 @@ def one_batch(data: pipeline.Config, rows: int):
   made = small_corpus(data.batching.name, data.characters > 0, pieces)
   if data.dataset.startswith('cbt/'):
     made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 12, 'choices': 10})
-  if data.dataset in ('swag', 'race', 'story_cloze'):
-    made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 6, 'choices': 4})
+  if data.dataset in ('swag', 'race', 'story_cloze', 'race/joined'):
+    texts = 5 if data.dataset == 'race/joined' else 6
+    made = dataclasses.replace(made, manifest={**made.manifest, 'texts': texts, 'choices': 4})
   batch = pipeline.batches(data, made, 'train', 0, train=True)(0)
   return batch | ({'scores_B': batch['labels_B'].astype(np.float32)} if 'labels_B' in batch else {})
 
@@ -786,6 +787,7 @@ BATCHING_CHANGES: dict = {
   ('questions', 'groups'): None,  # every batch has a window of all places; what it does is the same for all
   ('texts', 'form'): ({}, 'gpt'),
   ('texts', 'both_orders'): ({}, True),
+  ('texts', 'second_length'): ({}, 2),
   ('texts', 'buckets'): ({}, (24, 48)),
   ('texts', 'pool'): ({}, 0),
   ('texts', 'groups'): ({'buckets': _ANY}, 2),

@@ -33,3 +33,9 @@ def test_xlnet_is_pretrained_with_the_released_optimizer(name):
 
 def test_xlnets_bias_correction_is_an_option():
   assert recipe('xlnet/pretrain.py:large,adam=corrected').optim.optimizer == 'adamw'
+
+
+def test_xlnet_reads_race_as_released():
+  """zihangdai/xlnet, run_race.py: the choice put into the question, max_qa_length 128."""
+  data = recipe('xlnet/tasks.py:race').data
+  assert (data.dataset, data.batching.second_length, data.length) == ('race/joined', 128, 512)

@@ -6,7 +6,8 @@
 runs/xlnet is a run of XLNet, pre-trained here (experiments/xlnet/pretrain.py) or imported; sizes and tokenizer are
 taken from it. A text is read as `a <sep> <cls>`, two as `a <sep> b <sep> <cls>`, the last token of a segment of its
 own; its state goes through a layer with tanh, dropout and a linear layer. A question with choices is read once with
-each. There is no memory.
+each. As released (run_race.py), a choice of RACE takes the place of every `_` of the question, or follows it; the last
+128 tokens of both are kept, and the end of the passage makes room for them. There is no memory.
 
   variant     the figure that is shown first                 published, large, all data (tables 2, 4 and 5 of version 2)
   cola        Matthews' correlation                          69.0
@@ -96,6 +97,9 @@ def get_config(arg: str = ''):
 
 
 def _task(variant: str) -> dict[str, Any]:
+  if variant == 'race':  # run_race.py: max_qa_length
+    joined = {'dataset': 'race/joined', 'batching': {'second_length': 128}}
+    return {'objective': {'name': 'multiple_choice'}, 'data': joined}
   if variant == 'imdb':
     return {'objective': {'name': 'classify'}, 'data': {'dataset': 'imdb'}}
   return common.task('own' if variant == 'tiny' else variant)

@@ -123,6 +123,9 @@ def test_race_and_the_story_cloze_test(tmp_path):
   row = [('It rained.', '1'), ('What fell?', ''), ('w', ''), ('x', ''), ('y', ''), ('z', '')]
   assert found['train'][:6] == row and found['train'][6:8] == [('It rained.', '3'), ('_ fell.', '')]
   assert {split: len(rows) for split, rows in found.items()} == {'train': 24, 'valid': 24, 'test': 24}
+  joined = read('race/joined', tmp_path)['train']
+  assert joined[:5] == [('It rained.', '1'), *((f'What fell? {option}', '') for option in 'wxyz')]
+  assert joined[5:10] == [('It rained.', '3'), *((f'{option} fell.', '') for option in 'abcd')]
   (tmp_path / 'RACE/dev/high/1.txt').write_text('{}')
   with pytest.raises(InputError, match='dev/high/1.txt: no passage of RACE'):
     read('race', tmp_path)

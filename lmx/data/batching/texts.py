@@ -8,7 +8,7 @@
 
 A row of a question with choices is as many sequences: for `bert` and `xlnet` a is the context and b the question with a
 choice (Devlin et al. 2019, section 4.4), else a is the context with the question and b a choice (Radford et al. 2018,
-section 3.3).
+section 3.3). Where the choices are put into the question beforehand (`race/joined`), b is a choice.
 
 What stands for the row is the first token of `bert` and the last of the others; the three marks of `gpt` are
 `data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
@@ -16,8 +16,10 @@ What stands for the row is the first token of `bert` and the last of the others;
 `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are no table are rows of one text.
 
 A sequence that is too long loses tokens at the end of whichever text is the longer, one after another
-(google-research/bert, `_truncate_seq_pair`), or at the end of the first of the parts that a text is put together from;
-how many rows do is said before a run begins. Order and buckets are those of `bucketed`.
+(google-research/bert, `_truncate_seq_pair`), or at the end of the first of the parts that a text is put together from.
+With `second_length` the last tokens of b are kept, so many at most, and the end of a makes room for them
+(zihangdai/xlnet, run_race.py). How many rows are truncated is reported before a run begins. Order and buckets are those
+of `bucketed`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import numpy as np
 
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import mark, sizes
-from lmx.errors import InputError, InputWarning, check_choice
+from lmx.errors import InputError, InputWarning, check_choice, check_least
 
 FORMS = ('bert', 'gpt', 'xlnet', 'plain')
 Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
@@ -44,15 +46,19 @@ class Config(bucketed.Config):
   Attributes:
     form: 'bert', 'gpt', 'xlnet' or 'plain', see the module's docstring.
     both_orders: make a row of two texts both ways around.
+    second_length: most tokens of the second text, its last ones; the first text alone is then truncated to data.length.
+      0 truncates the longer text.
   """
 
   name: str = 'texts'
   form: str = 'bert'
   both_orders: bool = False
+  second_length: int = 0
 
   def __post_init__(self):
     super().__post_init__()
     check_choice('data.batching.form', self.form, FORMS)
+    check_least('data.batching', self, second_length=0)
 
 
 def check(data: Any) -> None:
@@ -75,6 +81,8 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
   if cfg.both_orders and (documents != 2 or choices):
     raise InputError('data.batching.both_orders needs rows of two texts; these have '
                      + ('choices' if choices else f'{documents}'))  # fmt: skip
+  if cfg.second_length and documents == 1:
+    raise InputError('data.batching.second_length: got rows of one text; expected two texts, or choices; set it to 0')
   marks: Marks = ((), (), ())
   if cfg.form == 'gpt':
     start, delimiter, classify = (tokenizer.token_id(name) for name in data.special_tokens)
@@ -94,11 +102,12 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
   Args:
     cfg: the `batching` section.
     documents: of a row.
-    choices: that a row has; its documents then are the context, the question and the choices.
+    choices: that a row has; its documents then are the context, the question if there is one, and the choices.
   """
   if choices:
-    parts = ((0,), (1,)) if cfg.form in ('bert', 'xlnet') else ((0, 1), ())
-    return tuple((parts[0], (*parts[1], 2 + choice)) for choice in range(choices))
+    shared = tuple(range(documents - choices))  # the context, and the question if there is one
+    a, b = (shared[:1], shared[1:]) if cfg.form in ('bert', 'xlnet') else (shared, ())
+    return tuple((a, (*b, len(shared) + choice)) for choice in range(choices))
   forth = tuple((document,) for document in range(documents))
   return (forth, forth[::-1]) if cfg.both_orders else (forth,)
 
@@ -137,8 +146,8 @@ class Texts(bucketed.Bucketed):
     around = before + (texts - 1) * between + after
     if length < texts + around:
       raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
-    self._kept = [_kept(full_IN, sequence, length - around) for sequence in sequences]
-    totals = [np.sum([kept_I for text in kept for kept_I in text], axis=0) for kept in self._kept]
+    self._kept = [_kept(full_IN, sequence, length - around, cfg.second_length) for sequence in sequences]
+    totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept]
     self._sizes = np.max(totals, axis=0) + around
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
     wanted = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
@@ -175,8 +184,8 @@ class Texts(bucketed.Bucketed):
     for b, i in enumerate(example_B):
       row, first = [before], 0
       for n, (text, kept) in enumerate(zip(self._sequences[g], self._kept[g], strict=True)):
-        for part, kept_I in zip(text, kept, strict=True):
-          row.append(self._read(self._begin_IN[i, part] + np.arange(kept_I[i])))
+        for part, (skipped_I, kept_I) in zip(text, kept, strict=True):
+          row.append(self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i])))
         row.append(after if n == texts - 1 else between)
         first = first or sum(map(len, row))  # where the second text begins
       tokens = np.concatenate(row)
@@ -191,15 +200,19 @@ class Texts(bucketed.Bucketed):
     return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))
 
 
-def _kept(full_IN: np.ndarray, sequence: Layout, most: int) -> list[list[np.ndarray]]:
-  """For each text of a sequence and each of its parts, how many tokens of it every row keeps (I,)."""
-  text_IN = cut(np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1), most)
+def _kept(
+  full_IN: np.ndarray, sequence: Layout, most: int, second_length: int
+) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+  """For each text of a sequence and each of its parts, how many tokens every row skips first and how many it keeps."""
+  size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
+  text_IN = _room_for_second(size_IN, most, second_length) if second_length else cut(size_IN, most)
   found = []
   for n, text in enumerate(sequence):
     left_I, parts = text_IN[:, n], []
     for part in reversed(text):
-      parts.append(np.minimum(full_IN[:, part], left_I))
-      left_I = left_I - parts[-1]
+      kept_I = np.minimum(full_IN[:, part], left_I)
+      parts.append((full_IN[:, part] - kept_I if second_length and n else np.zeros_like(kept_I), kept_I))
+      left_I = left_I - kept_I
     found.append(parts[::-1])
   return found
 
@@ -213,6 +226,12 @@ def cut(size_IN: np.ndarray, most: int) -> np.ndarray:
   over_I = first_I + second_I > most
   kept_I = np.where(over_I, np.minimum(second_I, np.maximum(most - first_I, most // 2)), second_I)
   return np.stack([np.where(over_I, most - kept_I, first_I), kept_I], axis=1)
+
+
+def _room_for_second(size_IN: np.ndarray, most: int, second_length: int) -> np.ndarray:
+  """Tokens that are kept: at most `second_length` of the second text, and of the first what then fits into `most`."""
+  second_I = np.minimum(size_IN[:, 1], min(second_length, most))
+  return np.stack([np.minimum(size_IN[:, 0], most - second_I), second_I], axis=1)
 
 
 def _known(labels: np.ndarray) -> np.ndarray:

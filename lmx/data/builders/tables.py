@@ -4,7 +4,8 @@ Read are .tsv (no quoting), .csv (RFC 4180) and .jsonl, each also as .gz. GLUE (
 the layout of its archives, SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai
 et al. 2017), the Story Cloze Test (Mostafazadeh et al. 2016), LAMBADA and the Children's Book Test (see cloze.py) in
 that of theirs, and the user's own. A row with choices has as its texts a context, a question (or the beginning of what
-follows), which may be empty, and the choices; its label is the number of the right one.
+follows), which may be empty, and the choices; its label is the number of the right one. A row of
+`race/joined` has no question: the choices are put into it beforehand.
 No TFDS here, so a token cache that is complete can be found without importing it.
 """
 
@@ -61,6 +62,11 @@ class Table:
   continues: bool = False
   cells: Callable[[str], Iterator[tuple[int, dict[str, str]]]] | None = None
 
+  @property
+  def asks(self) -> bool:
+    """Whether the second text of a row is a question, which may be empty."""
+    return len(self.texts) == self.choices + 2 and self.choices > 0
+
 
 def _story_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
   """Rows of the Story Cloze Test: four sentences and two endings, numbered from 1."""
@@ -74,7 +80,11 @@ def _story_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _race_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-  """Questions of RACE: a file of JSON for each passage, in the folders middle and high."""
+  """Questions of RACE: a file of JSON for each passage, in the folders middle and high.
+
+  `answer_<i>` is the question with choice i in the place of every `_`, or at its end where it has none
+  (zihangdai/xlnet, run_race.py).
+  """
   names = [os.path.join(path, level, name) for level in ('middle', 'high') if os.path.isdir(os.path.join(path, level))
            for name in sorted(os.listdir(os.path.join(path, level)))]  # fmt: skip
   number = 0
@@ -84,9 +94,18 @@ def _race_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
       for question, options, answer in zip(*(passage[key] for key in ('questions', 'options', 'answers')), strict=True):
         number += 1
         cells = {'context': passage['article'], 'question': question, 'label': str('ABCD'.index(answer))}
-        yield number, cells | {f'choice_{i}': option or '-' for i, option in enumerate(options)}
+        for i, option in enumerate(option or '-' for option in options):
+          answer = question.replace('_', option) if '_' in question else f'{question} {option}'
+          cells |= {f'choice_{i}': option, f'answer_{i}': answer}
+        yield number, cells
     except (ValueError, KeyError, TypeError) as error:
       raise InputError(f'{name}: no passage of RACE ({error})') from None
+
+
+_RACE: dict[str, Any] = dict(
+  choices=4, cells=_race_cells, folders=('', 'RACE', 'race'), rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
+  files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
+)  # fmt: skip
 
 
 def _choices(count: int) -> tuple[tuple[str, ...], ...]:
@@ -164,11 +183,8 @@ TABLES = {
     files={'train': ('train.csv',), 'valid': ('val.csv',), 'test': ('test.csv',)},
     rows={'train': 73_546, 'valid': 20_006, 'test': 20_005},
   ),
-  'race': Table(
-    _choices(4), choices=4, cells=_race_cells, folders=('', 'RACE', 'race'),
-    files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
-    rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
-  ),
+  'race': Table(_choices(4), **_RACE),
+  'race/joined': Table((('context',), *((f'answer_{i}',) for i in range(4))), **_RACE),
   'story_cloze': Table(  # its training stories have one ending, so the validation file is trained on, as GPT does
     _choices(2), choices=2, cells=_story_cells, folders=('', 'story_cloze'),
     files={'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
@@ -251,7 +267,7 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
     if answer in table.skipped:
       continue
     texts = tuple((cells.get(column) or '').strip() for column in columns)
-    if '' in (texts[:1] + texts[2:] if table.choices else texts):
+    if '' in (texts[:1] + texts[2:] if table.asks else texts):
       raise InputError(f'{where}: column {columns[texts.index("")]} is empty')
     yield f'{split}-{number}', texts, _answer(table, answer, where)
 

@@ -188,6 +188,29 @@ def test_of_a_text_put_together_the_first_part_is_cut(folder):
   assert len(tokens) == kept.sum() + 3
 
 
+def test_the_last_tokens_of_question_and_choice_are_kept_and_the_context_makes_room(folder):
+  """zihangdai/xlnet, run_race.py: max_qa_length, then max_seq_length at the cost of the passage."""
+  with pytest.warns(InputWarning, match='rows of split train are longer than 8 and cut'):
+    corpus, batches, table = choices(
+      folder, 'xlnet', length=8, special_tokens=('<cls>', '<sep>'), batching={'second_length': 3}
+    )
+  encode = lambda text: corpus.tokenizer.encode(text).tolist()
+  marks = [corpus.tokenizer.token_id(name) for name in ('<sep>', '<cls>')]
+  for i, row in by_index(batches).items():
+    context, question, *endings, _ = table[i]
+    for g, ending in enumerate(endings):
+      second = (encode(question) + encode(ending))[-3:]
+      first = encode(context)[: 8 - 3 - len(second)]
+      wanted = [*first, marks[0], *second, *marks]
+      assert row['tokens_BGT'][g][row['valid_BGT'][g]].tolist() == wanted
+
+
+def test_choices_may_come_without_a_question():
+  wanted = {'xlnet': (((0,), (1,)), ((0,), (2,))), 'gpt': (((0,), (1,)), ((0,), (2,)))}
+  for form, layout in wanted.items():
+    assert texts.sequences(texts.Config(form=form), 3, 2) == layout
+
+
 def test_rows_that_are_cut_are_counted_and_said(folder):
   corpus, batches = load(folder, length=9)
   full = [len(corpus.tokenizer.encode(r['one'])) + len(corpus.tokenizer.encode(r['two'])) + 3 for r in rows()]

@@ -8,4 +8,4 @@ from lmx.data.builders import table_builder
 class Builder(table_builder.TableBuilder):
   """Passages for middle schools first, then those for high schools."""
 
-  BUILDER_CONFIGS = table_builder.configs('race')
+  BUILDER_CONFIGS = table_builder.configs('race', 'race/joined')
