@@ -16,8 +16,8 @@ from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.metrics import ngram
 from lmx.models import registry
+from lmx.types import Totals
 
-Totals = dict[str, tuple[float, float]]  # name -> (sum, weight)
 SEED = 0  # of the masks and pairs of an evaluation: the same for runs of any seed, so that they can be compared
 
 
@@ -33,12 +33,13 @@ def measure(eval_step, params, model_state, batches, engine: parallel.Engine, *,
     title: text of the progress bar, none if empty.
 
   Returns:
-    The sums and weights over the whole split, in float64.
+    Sums and weights over the whole split, and the rows of all its arrays, in float64.
 
   Raises:
     InputError: rows have no label.
   """
-  totals: dict[str, np.ndarray] = {}
+  pairs: dict[str, np.ndarray] = {}
+  arrays: dict[str, list[np.ndarray]] = {}
   if batches.unlabelled:
     raise InputError(
       f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
@@ -50,15 +51,20 @@ def measure(eval_step, params, model_state, batches, engine: parallel.Engine, *,
   with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:
     for _, batch in tqdm(stream, title, batches.steps, leave=False, disable=None if title else True):
       metrics, model_state = eval_step(params, model_state, engine.put_batch(batch))
-      _add(totals, waiting)  # of the batch before, while this one is computed
+      _add(pairs, arrays, waiting)  # of the batch before, while this one is computed
       waiting = metrics
-  _add(totals, waiting)
-  return {name: (float(pair[0]), float(pair[1])) for name, pair in totals.items()}
+  _add(pairs, arrays, waiting)
+  sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
+  return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}
 
 
-def _add(totals: dict[str, np.ndarray], metrics: Mapping[str, Any] | None) -> None:
-  for name, pair in (jax.device_get(metrics) or {}).items():
-    totals[name] = totals.get(name, np.zeros(2)) + np.asarray(pair, np.float64)
+def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metrics: Mapping[str, Any] | None) -> None:
+  """Adds the pairs of a batch to those of the batches before, and appends its arrays."""
+  for name, value in (jax.device_get(metrics) or {}).items():
+    if isinstance(value, tuple):
+      pairs[name] = pairs.get(name, np.zeros(2)) + np.asarray(value, np.float64)
+    else:
+      arrays.setdefault(name, []).append(np.asarray(value, np.float64))
 
 
 def loss(run: Run, totals: Totals) -> float:

@@ -28,7 +28,7 @@ from lmx import (
 from lmx.data import labels, pipeline
 from lmx.models import registry
 
-_CORRELATIONS = ('f1', 'matthews', 'pearson')  # figures of at most 1
+_CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman')  # metrics of at most 1
 _ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
 _SHOWN = (
   'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy',

@@ -135,15 +135,17 @@ def make_eval_step(
 ) -> EvalStep:
   """Returns `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
 
-  `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's (sum, weight) pairs,
-  to be added up over batches and divided once.
+  `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's: (sum, weight) pairs,
+  to be added up over batches and divided once, and arrays with a row for each row of the global batch.
   """
 
   def eval_step(
     params: Params, model_state: State, batch: Batch, *, axis: str | None = None
   ) -> tuple[Metrics, State]:
     out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state)
-    return sum_over(axis, out.metrics), out.state
+    pairs = {name: value for name, value in out.metrics.items() if isinstance(value, tuple)}
+    arrays = {name: value for name, value in out.metrics.items() if name not in pairs}
+    return {**sum_over(axis, pairs), **rows_over(axis, arrays)}, out.state
 
   return explained(eval_step)
 
@@ -261,3 +263,8 @@ def _where(condition: Array, new, old):
 def sum_over(axis: str | None, tree):
   """The sum over the devices that `axis` names; the tree itself under `jit`, where it is global already."""
   return tree if axis is None else jax.lax.psum(tree, axis)
+
+
+def rows_over(axis: str | None, tree):
+  """The rows of all devices that `axis` names; the tree itself under `jit`, where it is global already."""
+  return tree if axis is None else jax.lax.all_gather(tree, axis, tiled=True)

@@ -43,6 +43,7 @@ from lmx.errors import InputError, NonFiniteLoss
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
 from lmx.restored import init_params
+from lmx.types import Totals
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
 PREEMPTED = 75  # exit code: stopped by SIGTERM after saving; start the same command again
@@ -323,7 +324,7 @@ class Session:
     """The parameters that evaluation and generation use: the running average where there is one."""
     return averaging.value(self.state.ema, self.state.params)
 
-  def evaluate(self, *, final: bool = False) -> evaluate.Totals:
+  def evaluate(self, *, final: bool = False) -> Totals:
     """Sums over the validation split, or, `final`, over what the results are measured on."""
     batches, title = (self.measurement, self.run.evaluation.split) if final else (self.validation, 'valid')
     rows = self.rows_state(self.run.measured, batches.batch_size)

@@ -16,6 +16,7 @@ Array = jax.Array
 Params = Mapping[str, Any]  # nested dict of float32 arrays
 Batch = Mapping[str, Array]  # see CONTRIBUTING.md for the keys
 State = Any  # pytree; every leaf has the batch as its leading axis; () for a stateless model
+Totals = dict[str, Any]  # metrics of a whole split, in float64: name -> (sum, weight), or the rows of an array
 
 
 class Features(NamedTuple):
@@ -57,13 +58,14 @@ class Output(NamedTuple):
 
   Attributes:
     sums: for each term of the loss its sum over the rows given; the step divides by the global weight of the term.
-    metrics: name -> (sum, weight), for reports only.
+    metrics: for reports only: name -> (sum, weight), or at evaluation an array of all rows, such as 'pairs_B3', for
+      what no sum tells.
     state: the model's state after the batch.
     statistics: parameters that no gradient changes and that stand so after the update, as a nested dict of these leaves
       of `params` alone (the running mean of batch normalisation); None where there are none.
   """
 
   sums: dict[str, Array]
-  metrics: dict[str, tuple[Array, Array]]
+  metrics: dict[str, Any]
   state: State
   statistics: Params | None = None

@@ -235,7 +235,7 @@ def train(
     'ema': fetch(state.ema),
     'state': fetch(rows_state),
     'losses': np.array(losses),
-    'eval': {k: (np.divide(*v), v[1]) for k, v in fetch(measured).items()},
+    'eval': {k: (np.divide(*v), v[1]) if isinstance(v, tuple) else v for k, v in fetch(measured).items()},
     'sharded': sharded,
     'moved': max(jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), params, fetch(state.params)))),
   }

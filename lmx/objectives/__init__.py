@@ -8,7 +8,8 @@ An objective exports
     and hosts before the backward pass;
   loss(cfg, model, model_cfg, params, batch, state, key=None) -> Output: sums of the terms, metrics and the new state;
   predict(cfg, model, model_cfg, params, batch, state) -> (predictions, state);
-  report(cfg, totals, counts) -> {name: figure}: what an evaluation found, 'loss' among it, from the sums over a split;
+  report(cfg, totals, counts) -> {name: metric}: the metrics of an evaluation, 'loss' among them, from the totals of a
+    split: pairs (sum, weight), and the rows of metrics that `loss` gives as arrays;
   headline(cfg) -> the name of the figure that is shown first;
   protocol(cfg, data, batches) -> words that say how it was measured beyond the batches;
   shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch as the data side makes it;

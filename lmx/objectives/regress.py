@@ -1,28 +1,27 @@
 """A score of rows, one text or two, on top of any model: see lmx/objectives/rows.py for how it is read.
 
 One linear output and the mean squared error, as for STS-B in the fine-tuning of BERT (Devlin et al. 2019, section 4.1).
-Pearson's correlation is counted over the whole split; Spearman's, which needs all ranks, at the end of a run.
+Both correlations are of the predictions of the whole split, collected on the host (lmx/metrics/correlation.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lmx.errors import InputError, check_choice
-from lmx.objectives import rows
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.metrics import correlation
+from lmx.objectives import mean, rows
+from lmx.types import Array, Batch, Output, Params, State, Totals
 
 SAMPLES = 'none'
 UNIT = 'rows'  # what the weight of the loss counts
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
-METRICS = ('pearson', 'rmse')
+METRICS = ('pearson', 'spearman', 'rmse')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Config(rows.Config):
   """Options of the objective, beside those of `rows.Config`.
 
   Attributes:
-    metric: the figure shown first: 'pearson' or 'rmse'.
+    metric: the metric shown first: one of METRICS.
   """
 
   metric: str = 'pearson'
@@ -77,18 +76,17 @@ def loss(
     axis: see `lmx.layers.normalize.batch_norm`.
 
   Returns:
-    Output with sums {'squared_error'} and, with `lm_weight`, 'lm'; metrics of the same and, at evaluation, the sums of
-    both scores, of their squares and of their product.
+    Output with sums {'squared_error'} and, with `lm_weight`, 'lm'; metrics of the same and, at evaluation, 'pairs_B3':
+    prediction, score and weight of every row.
   """
   found = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   x_B, y_B, weights_B = found.scores_BGC[:, 0, 0], batch['scores_B'], batch['row_weights_B']
   y_B = jnp.where(weights_B > 0, y_B, 0)
   total, count = jnp.sum(jnp.square(x_B - y_B) * weights_B), weights(cfg, batch)['squared_error']
   extra, measured = rows.auxiliary(cfg, found, batch)
-  metrics = {'squared_error': (total, count), **measured}
+  metrics: dict[str, Any] = {'squared_error': (total, count), **measured}
   if key is None:
-    for name, of_B in (('x', x_B), ('y', y_B), ('xx', x_B * x_B), ('yy', y_B * y_B), ('xy', x_B * y_B)):
-      metrics[f'sum_{name}'] = (jnp.sum(of_B * weights_B), count)
+    metrics['pairs_B3'] = jnp.stack([x_B, y_B, weights_B], axis=1)
   return Output({'squared_error': total, **extra}, metrics, state, found.statistics)
 
 
@@ -102,30 +100,15 @@ def headline(cfg: Config) -> str:
   return cfg.metric
 
 
-def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
-  """{'loss', 'rmse', 'pearson'}, and with an auxiliary loss 'lm_nll'; Pearson's is 0 where scores are all the same."""
+def report(cfg: Config, totals: Totals, counts: Any) -> dict[str, float]:
+  """{'loss', 'rmse', 'pearson', 'spearman'}, and with an auxiliary loss 'lm_nll'; see `correlation.correlations`."""
   del counts
-  means = {name: total / weight for name, (total, weight) in totals.items() if weight}
-  squared = means.pop('squared_error', float('nan'))
+  pairs_R3 = totals['pairs_B3']
+  predictions_R, scores_R, _ = pairs_R3[pairs_R3[:, 2] > 0].T
+  means = {name: mean(totals[name]) for name in (*terms(cfg), 'lm_nll') if name in totals}
+  squared = means.pop('squared_error')
   found = {'loss': squared + means.pop('lm', 0.0), 'rmse': math.sqrt(squared)}
-  if 'sum_x' in means:
-    x, y, xx, yy, xy = (means.pop(f'sum_{name}') for name in ('x', 'y', 'xx', 'yy', 'xy'))
-    scale = max(xx - x * x, 0.0) * max(yy - y * y, 0.0)
-    found['pearson'] = (xy - x * y) / math.sqrt(scale) if scale else 0.0
-  return found | means
-
-
-def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, float]:
-  """{'spearman'}: the correlation of the ranks, 0 where scores are all the same.
-
-  Args:
-    found: 'scores_B' as `predict` gives them and 'truth', of all rows.
-  """
-  from scipy import stats  # a second that other objectives need not pay
-
-  del cfg
-  value = float(stats.spearmanr(found['scores_B'], found['truth']).statistic)
-  return {'spearman': 0.0 if math.isnan(value) else value}
+  return found | correlation.correlations(predictions_R, scores_R) | means
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -44,6 +44,14 @@ def test_evaluation_uses_the_running_statistics():
   np.testing.assert_allclose(normalize.batch_norm(params, x_BD[3:4], weights_B[3:4], training=False)[0][0], y_BD[3])
 
 
+def test_the_running_variance_does_not_depend_on_the_mean():
+  params, x_BD, weights_B = case()
+  for offset in (0, 1_000, 10_000):
+    _, new = normalize.batch_norm(params, x_BD + np.float32(offset), weights_B, training=True)
+    real = (x_BD + np.float32(offset)).astype(np.float64)[weights_B > 0]
+    np.testing.assert_allclose(new['variance'], 0.9 * params['variance'] + 0.1 * real.var(0, ddof=1), rtol=1e-4)
+
+
 def test_one_row_alone_is_finite():
   params, x_BD, _ = case()
   y_BD, new = normalize.batch_norm(params, x_BD[:1], jnp.ones(1), training=True)

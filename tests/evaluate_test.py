@@ -1,0 +1,71 @@
+"""Metrics of a whole split: from the predictions where no sum tells, and the same for every evaluation batch."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from lmx import evaluate, parallel, step
+from lmx.data.batching.base import Batches
+from lmx.errors import InputWarning
+from lmx.objectives import regress, rows
+
+CONFIG = regress.Config(bptt=0)
+
+
+class Rows(Batches):
+  """Rows that are their own predictions."""
+
+  def __init__(self, predictions_R, scores_R, batch_size):
+    self.batch_size, self._train, self._shuffle, self.length = batch_size, False, False, 1
+    self._values = {'x_B': predictions_R, 'scores_B': scores_R}
+    self.examples, self.steps = len(scores_R), -(-len(scores_R) // batch_size)
+
+  def _make(self, epoch, example_B, live_B):
+    values = {name: x_R[example_B].astype(np.float32) for name, x_R in self._values.items()}
+    return values | {'row_weights_B': live_B.astype(np.float32)}
+
+
+def measured(monkeypatch, predictions_R, scores_R, batch_size, parallel_cfg, devices=1):
+  """Metrics of a regression that predicts `predictions_R`."""
+  monkeypatch.setattr(rows, 'read', lambda *given: rows.Read(given[4]['x_B'][:, None, None], None, None))
+  engine = parallel.Engine(parallel_cfg, jax.devices()[:devices])
+  eval_step = engine.compile_eval(step.make_eval_step(None, None, regress, CONFIG))
+  batches = Rows(predictions_R, scores_R, batch_size)
+  return regress.report(CONFIG, evaluate.measure(eval_step, (), (), batches, engine), {})
+
+
+def drawn(offset):
+  draw = np.random.default_rng(0)
+  scores_R = offset + draw.normal(size=57)
+  return (scores_R + 0.7 * draw.normal(size=57)).astype(np.float32), scores_R.astype(np.float32)
+
+
+@pytest.mark.parametrize('offset', [0, 2_000, 50_000, 100_000])
+def test_correlations_do_not_depend_on_the_mean(monkeypatch, offset):
+  predictions_R, scores_R = drawn(offset)
+  found = measured(monkeypatch, predictions_R, scores_R, 16, parallel.Config())
+  pair = predictions_R.astype(np.float64), scores_R.astype(np.float64)
+  assert found['pearson'] == pytest.approx(scipy.stats.pearsonr(*pair).statistic, abs=1e-12)
+  assert found['spearman'] == pytest.approx(scipy.stats.spearmanr(*pair).statistic, abs=1e-12)
+  assert 0.7 < found['pearson'] < 0.9
+
+
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+def test_correlations_do_not_depend_on_the_batch_or_the_devices(monkeypatch, mode):
+  given = drawn(50_000)
+  expected = measured(monkeypatch, *given, 57, parallel.Config())
+  for batch_size, devices in ((1, 1), (8, 4), (64, 8)):
+    found = measured(monkeypatch, *given, batch_size, parallel.Config(mode=mode), devices)
+    for name in ('pearson', 'spearman'):
+      assert found[name] == pytest.approx(expected[name], abs=1e-12)
+
+
+def test_constant_predictions_have_no_correlation(monkeypatch):
+  scores_R = drawn(3)[1]
+  for predictions_R in (np.full(57, 3.1), np.where(np.arange(57) % 2, 3.1, np.nextafter(np.float32(3.1), 4))):
+    with pytest.warns(InputWarning, match='NaN: the 57 predictions are all 3.1'):
+      found = measured(monkeypatch, predictions_R, scores_R, 8, parallel.Config())
+    assert np.isnan([found['pearson'], found['spearman']]).all() and found['rmse'] > 0
