@@ -17,6 +17,7 @@ from lmx.cli import main
 from lmx.data import tokenizers
 from lmx.errors import InputError
 from lmx.interop import huggingface
+from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
@@ -126,6 +127,20 @@ def _config(**changes):
   return change
 
 
+def _raw(content):
+  content = content.encode() if isinstance(content, str) else content
+  return lambda folder: (folder / 'config.json').write_bytes(content)
+
+
+def _index(weights):
+  def change(folder):
+    (folder / 'model.safetensors').unlink()
+    (folder / 'link.safetensors').symlink_to('/etc/passwd')
+    (folder / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': weights}))
+
+  return change
+
+
 def _cut(folder):
   path = folder / 'model.safetensors'
   path.write_bytes(path.read_bytes()[:-7])
@@ -149,7 +164,27 @@ def _other_tensors(folder):
     (lambda folder: (folder / 'config.json').write_text('{'), ['config.json cannot be read']),
     (_config(model_type='gpt2x'), ['model_type is "gpt2x"', 'did you mean "gpt2"', 'openai-gpt']),
     (_config(activation_function='relu'), ["activation_function = 'relu'", 'gelu_new']),
-    (_config(n_embd='8'), ['lacks n_embd']),
+    (_config(n_embd='8'), ["n_embd: got '8'; expected a whole number"]),
+    (_config(n_embd=True), ['n_embd: got True']),
+    (_config(n_layer=2**70), ['n_layer: got 1180591620717411303424; expected a whole number from 1 to 10,000']),
+    (_config(n_layer=10_000), ['tensors missing: .* and 119,876 more']),
+    (_config(resid_pdrop=None), ['resid_pdrop: got None; expected a number from 0 to below 1']),
+    (_config(embd_pdrop=float('nan')), ['embd_pdrop: got nan']),
+    (_config(architectures=5), ['architectures: got 5; expected a list of names']),
+    (_config(architectures='GPT2Model'), ["architectures: got 'GPT2Model'"]),
+    (_config(architectures=[{}]), ['architectures: got']),
+    (_config(architectures=['GPT2ForSequenceClassification'], num_labels='x'), ["num_labels: got 'x'"]),
+    (_config(architectures=['GPT2ForSequenceClassification'], num_labels=10**9), ['num_labels: got 1000000000']),
+    (_config(architectures=['GPT2ForSequenceClassification'], id2label=['a']), [r"id2label: got \['a'\]"]),
+    (_raw('{"model_type": ' + '[' * 100_000), ['config.json cannot be read: .*recursion']),
+    (_raw('{"model_type": "gpt2", "n_embd": ' + '9' * 5000 + '}'), ['config.json cannot be read: .*digits']),
+    (_raw(b'\xff\xfe{}'), ['config.json cannot be read']),
+    (_raw('[]'), ['holds no JSON object']),
+    (_index([]), [r'index.json: weight_map: got \[\]; expected an object']),
+    (_index({'a': 5}), ['weight_map: got']),
+    (_index({'a': '../other/model.safetensors'}), ['weight_map: got "../other/model.safetensors"; expected a file of']),
+    (_index({'a': '/etc/passwd'}), ['weight_map: got "/etc/passwd"; expected a file of this folder']),
+    (_index({'a': 'link.safetensors'}), ['weight_map: got "link.safetensors"; expected a file of this folder']),
     (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),
     (_cut, ['damaged or cut short']),
     (_pickle, ['pytorch_model.bin is a pickle', 'is not read']),
@@ -166,6 +201,25 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, m
     with pytest.raises(InputError, match=word):
       exchanged.import_run(str(folder), tmp_path / 'run')
   assert [path.name for path in tmp_path.iterdir()] == ['folder']
+
+
+def test_shards_of_the_hubs_cache_are_links_to_its_blobs(made, tmp_path):
+  snapshot, blobs = tmp_path / 'models--a/snapshots/1', tmp_path / 'models--a/blobs'
+  snapshot.parent.mkdir(parents=True), blobs.mkdir()
+  copy(made['gpt2'][0], snapshot)
+  (snapshot / 'model.safetensors').rename(blobs / 'abc')
+  (snapshot / 'one.safetensors').symlink_to('../../blobs/abc')
+  names = safetensors.numpy.load_file(blobs / 'abc')
+  (snapshot / 'model.safetensors.index.json').write_text(
+    json.dumps({'weight_map': dict.fromkeys(names, 'one.safetensors')})
+  )
+  assert folders.read(snapshot).tensors.keys() == names.keys()
+
+
+def test_exported_files_have_the_modes_that_the_umask_gives(made, tmp_path):
+  exchanged.import_run(str(made['gpt2'][0]), tmp_path / 'run')
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert len({path.stat().st_mode for path in (tmp_path / 'out').iterdir()}) == 1
 
 
 def test_nothing_is_overwritten(made, tmp_path):
@@ -235,6 +289,11 @@ def test_gpt_as_released(made, tmp_path):
   (folder / 'params_3.npy').unlink()
   with pytest.raises(InputError, match='10 files params_.* hold .* numbers, but params_shapes.json asks for'):
     exchanged.import_run(str(folder), tmp_path / 'again')
+  np.save(folder / 'params_x.npy', np.zeros(2))  # no part of the release
+  for text, words in (('[[-1, 8]]', 'size below 1'), ('[' * 100_000, 'recursion'), ('[[Infinity]]', 'cannot be read')):
+    (folder / 'params_shapes.json').write_text(text)
+    with pytest.raises(InputError, match=words):
+      exchanged.import_run(str(folder), tmp_path / 'again')
   (folder / 'params_shapes.json').write_text('[[16, 8], [300, 9]]')
   with pytest.raises(InputError, match='not the shapes of a GPT'):
     exchanged.import_run(str(folder), tmp_path / 'again')

@@ -107,7 +107,7 @@ def _fields(options) -> dict[str, Any]:
     skip, activation, count = lstm['use_skip_connections'], cnn['activation'], cnn['n_characters']
   except OSError as error:
     raise InputError(f'{options}: cannot be read ({error.strerror})') from error
-  except (ValueError, KeyError, TypeError) as error:
+  except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
     raise InputError(f'{options}: not the options of an ELMo release ({type(error).__name__}: {error})') from error
   for what, value, wanted in (
     ('char_cnn.activation', activation, ('relu',)), ('lstm.use_skip_connections', skip, (True,)),

@@ -9,7 +9,9 @@ tokenizer.
 from __future__ import annotations
 
 import json
+import math
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from lmx.errors import InputError
 from lmx.interop.huggingface.folder import Folder
 
 SHAPES = 'params_shapes.json'
+_PART = r'params_([0-9]{1,9})\.npy'
 HEAD_WIDTH = 64  # 768 / 12; the files do not say
 _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
 
@@ -35,8 +38,9 @@ def read(directory) -> Folder:
   """
   directory = pathlib.Path(directory)
   shapes = _shapes(directory / SHAPES)
-  sizes = [int(np.prod(shape)) for shape in shapes]
-  paths = sorted(directory.glob('params_*.npy'), key=lambda path: int(path.stem.rpartition('_')[2]))
+  sizes = [math.prod(shape) for shape in shapes]
+  numbers = {int(match[1]): path for path in directory.iterdir() if (match := re.fullmatch(_PART, path.name))}
+  paths = [numbers[i] for i in sorted(numbers)]
   try:
     parts = [np.load(path, allow_pickle=False).ravel() for path in paths]
   except (OSError, ValueError) as error:
@@ -60,8 +64,10 @@ def read(directory) -> Folder:
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
   try:
     found: Any = [tuple(map(int, shape)) for shape in json.loads(path.read_text())]
-  except (OSError, ValueError, TypeError) as error:
+  except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
     raise InputError(f'{path} cannot be read ({error})') from None
+  if any(size < 1 for shape in found for size in shape):
+    raise InputError(f'{path}: got a size below 1; expected the shapes of a GPT')
   if len(found) < 14 or (len(found) - 2) % 12 or len(found[0]) != 2 or len(found[1]) != 2 or found[0][1] != found[1][1]:
     raise InputError(f'{path}: these are not the shapes of a GPT: positions, tokens and 12 for each layer')
   return found

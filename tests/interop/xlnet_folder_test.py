@@ -178,7 +178,8 @@ def test_variants_are_recognised_by_their_sizes():
     ({'ff_activation': 'relu'}, {}, "ff_activation = 'relu'"),
     ({'d_head': 5}, {}, 'd_head = 5'),
     ({'same_length': True}, {}, 'same_length = True'),
-    ({'mem_len': 'long'}, {}, "mem_len = 'long'; it must be a whole number"),
+    ({'mem_len': 'long'}, {}, "mem_len: got 'long'; expected a whole number"),
+    ({'bi_data': True}, {}, 'bi_data = True; this model of lmx has False'),
   ],
 )  # fmt: skip
 def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):

@@ -29,6 +29,7 @@ FAMILIES: dict[str, ModuleType] = {
   'bert': bert, 'gpt': gpt, 'gpt2': gpt2, 'transformer': transformer, 'transformer_xl': transformer_xl,
   'xlnet': xlnet,
 }  # fmt: skip
+_NAMED = 100  # tensors in an error message
 
 
 def family(name: str) -> ModuleType:
@@ -53,7 +54,7 @@ def _canonical(of: ModuleType, tensors: Tensors) -> dict[str, np.ndarray]:
 
 
 def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
-  """Raises InputError with every tensor that is missing, unknown or of another shape."""
+  """Raise InputError with the tensors that are missing, unknown or of another shape."""
   entries = list(entries)
   shapes = {n: e.shape for e in entries for n in e.names}
   problems = []
@@ -66,7 +67,8 @@ def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
   ]
   for label, names in (('missing', missing), ('unknown', extra), ('of another shape', wrong)):
     if names:
-      problems.append(f'{len(names)} tensors {label}: {", ".join(names)}')
+      more = f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else ''
+      problems.append(f'{len(names):,} tensors {label}: {", ".join(names[:_NAMED])}{more}')
   if problems:
     raise InputError(f'these weights are not those of {name} with this config. ' + '; '.join(problems))
 
@@ -90,7 +92,7 @@ def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outpu
     objective's part is {} without a next-sentence head.
 
   Raises:
-    InputError: tensors missing, unknown or of another shape; all of them are listed.
+    InputError: tensors missing, unknown or of another shape; they are listed.
   """
   of = family(name)
   tensors = _canonical(of, tensors)

@@ -27,9 +27,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, norm, same
+from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, integer, norm, rate, same, shown
 
 PROBLEMS = {'classify': 'single_label_classification', 'regress': 'regression'}
+LABELS = 100_000  # at most, of a class
 LM_WEIGHT = 0.5  # Radford et al. 2018, section 4.1
 
 
@@ -192,13 +193,15 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
   """
   own = [name for name, head in HEADS.items() if head.model == model]
   named = theirs['architectures'] if theirs.get('architectures') else []
+  if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+    raise InputError(f'config.json: architectures: got {shown(named)}; expected a list of names')
   for name in named:
-    if _READ_AS.get(name, name) in own:
-      return _READ_AS.get(name, name)
+    read_as = _READ_AS.get(name, str(name))
+    if read_as in own:
+      return read_as
   if named:
     known = sorted({*own, *(name for name, read in _READ_AS.items() if read in own)})
-    raise InputError(f'config.json has architectures = {", ".join(map(str, named))}, which is not read'
-                     f'{nearest(str(named[0]), known)}')  # fmt: skip
+    raise InputError(f'config.json has architectures = {", ".join(named)}, which is not read{nearest(named[0], known)}')
   fits = [name for name in own if HEADS[name].layer and _fits(HEADS[name], tensors)]
   if len(fits) > 1:
     raise InputError(f'config.json names no architectures, and {HEADS[fits[0]].layer}.weight can be of '
@@ -224,11 +227,16 @@ def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
   named = theirs['id2label'] if theirs.get('id2label') else {}
   if not named:
-    return tuple(f'LABEL_{i}' for i in range(theirs.get('num_labels', 2)))  # transformers' names, and number
-  found = {str(key): str(label) for key, label in dict(named).items()}
+    count = integer(theirs, 'num_labels', default=2, high=LABELS)
+    return tuple(f'LABEL_{i}' for i in range(count))  # transformers' names, and number
+  if not isinstance(named, Mapping):
+    raise InputError(f'config.json: id2label: got {shown(named)}; expected an object such as {{"0": "no", "1": "yes"}}')
+  found = {str(key): str(label) for key, label in named.items()}
   wanted = [str(i) for i in range(len(found))]
   if sorted(found) != sorted(wanted) or len(set(found.values())) < len(found):
-    raise InputError(f'config.json has id2label = {named}; it must name labels 0 to {len(found) - 1}, each its own way')
+    raise InputError(
+      f'config.json has id2label = {shown(named)}; it must name labels 0 to {len(found) - 1}, each its own way'
+    )
   return tuple(found[key] for key in wanted)
 
 
@@ -249,9 +257,8 @@ def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
     demand(theirs, 'problem_type', None, PROBLEMS[chosen])
   found = {'name': chosen, **head.given, **head.alike}
   for ours, field in head.dropout.items():
-    rate = theirs.get(field)
-    found[ours] = float(theirs.get('hidden_dropout_prob', 0.1) if rate is None else rate)
-  found |= {ours: theirs.get(field, default) for ours, (field, default) in head.numbers.items()}
+    found[ours] = rate(theirs, field if theirs.get(field) is not None else 'hidden_dropout_prob', 0.1)
+  found |= {ours: integer(theirs, field, default) for ours, (field, default) in head.numbers.items()}
   return found | ({'metric': 'accuracy'} if chosen == 'classify' else {})
 
 

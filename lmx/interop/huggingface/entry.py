@@ -10,6 +10,8 @@ import numpy as np
 from lmx.errors import InputError
 
 Tensors = Mapping[str, np.ndarray]
+LARGEST = 2**31 - 1  # shapes and token ids are int32
+LAYERS = 10_000  # of a model
 
 
 class Entry(NamedTuple):
@@ -68,26 +70,47 @@ def side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -
 
 
 def demand(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
-  """InputError unless a field of config.json, where it is there, is one of the values that lmx computes with."""
+  """Raise InputError unless a field of config.json, where it is given, is one of the values that lmx computes with."""
   if name in theirs and theirs[name] not in allowed:
     wanted = ' or '.join(repr(value) for value in allowed)
-    raise InputError(f'config.json has {name} = {theirs[name]!r}; this model of lmx has {wanted}')
+    raise InputError(f'config.json has {name} = {shown(theirs[name])}; this model of lmx has {wanted}')
+
+
+def shown(value: Any) -> str:
+  """Return a value as a message quotes it, its first 60 characters."""
+  text = repr(value)
+  return text if len(text) <= 60 else text[:57] + '...'
+
+
+def integer(theirs: Mapping[str, Any], name: str, default: int | None = None, low: int = 1, high: int = LARGEST) -> int:
+  """Return a whole number of config.json; InputError where it is missing without a default, or out of range."""
+  found = theirs.get(name, default)
+  if name not in theirs and default is None:
+    raise InputError(f'config.json lacks {name}; expected a whole number from {low:,} to {high:,}')
+  if type(found) is not int or not low <= found <= high:
+    raise InputError(f'config.json: {name}: got {shown(found)}; expected a whole number from {low:,} to {high:,}')
+  return found
+
+
+def rate(theirs: Mapping[str, Any], name: str, default: float) -> float:
+  """Return a dropout rate of config.json; InputError where it is no number from 0 to below 1."""
+  found = theirs.get(name, default)
+  if type(found) not in (int, float) or not 0 <= found < 1:
+    raise InputError(f'config.json: {name}: got {shown(found)}; expected a number from 0 to below 1')
+  return float(found)
 
 
 def sizes(theirs: Mapping[str, Any], names: Mapping[str, str], rates: Mapping[str, str]) -> dict[str, Any]:
   """Field of lmx -> value.
 
   Args:
-    theirs: what config.json holds.
-    names: field of lmx -> name of a size there; all must be there.
-    rates: the same of rates of dropout, which are 0.1 in Hugging Face's classes where they are not named.
+    theirs: content of config.json.
+    names: field of lmx -> name of a size there; all are required.
+    rates: field of lmx -> name of a dropout rate, which is 0.1 in Hugging Face's classes where it is not given.
 
   Raises:
-    InputError: sizes that are missing or no positive whole numbers.
+    InputError: a size is missing or no positive whole number, or a rate is none.
   """
-  wrong = [name for name in names.values() if not isinstance(theirs.get(name), int) or theirs[name] < 1]
-  if wrong:
-    raise InputError(f'config.json lacks {", ".join(wrong)}, or they are no positive whole numbers')
-  return {ours: theirs[name] for ours, name in names.items()} | {
-    ours: float(theirs.get(name, 0.1)) for ours, name in rates.items()
-  }
+  found: dict[str, Any] = {ours: integer(theirs, name, high=LAYERS if ours == 'N' else LARGEST)
+                           for ours, name in names.items()}  # fmt: skip
+  return found | {ours: rate(theirs, name, 0.1) for ours, name in rates.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ import tokenizers as hf
 from lmx.errors import InputError, nearest
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
-from lmx.interop.huggingface.entry import Tensors
+from lmx.interop.huggingface.entry import Tensors, shown
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
 NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'vocab.txt', 'vocab.json',
@@ -110,12 +111,12 @@ def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """An object from a file; InputError where there is none."""
+  """Return the object in a file; InputError where there is none."""
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
   except FileNotFoundError:
     raise InputError(f'there is no {path}') from None
-  except (OSError, ValueError) as error:
+  except (OSError, ValueError, RecursionError) as error:
     raise InputError(f'{path} cannot be read: {error}') from None
   if not isinstance(found, dict):
     raise InputError(f'{path} holds no JSON object')
@@ -125,7 +126,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
   names = [WEIGHTS]
   if not (directory / WEIGHTS).exists() and (directory / INDEX).exists():
-    names = sorted(set(read_json(directory / INDEX).get('weight_map', {}).values()))
+    names = _shards(directory)
   elif not (directory / WEIGHTS).exists():
     pickles = sorted(path.name for path in directory.iterdir() if path.suffix in ('.bin', '.pt', '.pth', '.ckpt'))
     raise InputError(
@@ -143,7 +144,26 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
       raise InputError(f'there is no {path}, which {INDEX} names') from None
     except (safetensors.SafetensorError, OSError) as error:
       raise InputError(f'{path} is damaged or cut short: {error}') from None
+    except KeyError as error:
+      raise InputError(f'{path}: got tensors of type {error}; expected floats') from None
   return found
+
+
+def _shards(directory: pathlib.Path) -> list[str]:
+  """Return the names of the files in an index; InputError where one is outside the folder."""
+  weights = read_json(directory / INDEX).get('weight_map')
+  if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
+    raise InputError(f'{directory / INDEX}: weight_map: got {shown(weights)}; expected an object from tensor to file')
+  for name in (names := sorted(set(weights.values()))):
+    if pathlib.PurePath(name).name != name or not _is_inside(directory.resolve(), (directory / name).resolve()):
+      raise InputError(f'{directory / INDEX}: weight_map: got "{name}"; expected a file of this folder')
+  return names
+
+
+def _is_inside(directory: pathlib.Path, path: pathlib.Path) -> bool:
+  """Whether a file is in a folder or, of a snapshot of the Hub's cache, among its blobs."""
+  allowed = [directory] + [directory.parent.parent / 'blobs'] * (directory.parent.name == 'snapshots')
+  return path.parent in allowed
 
 
 def write(
@@ -185,6 +205,7 @@ def write(
     settings |= architectures.config(architecture, task) | _write_tokenizer(part, tokenizer, length, lower_case, marks)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
+    shutil.copymode(part / CONFIG, part / WEIGHTS)  # the library makes it readable by its owner alone
     if directory.exists():
       directory.rmdir()
     part.rename(directory)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop.huggingface.entry import Entry, demand, linear, norm, reshaped, same, sizes
+from lmx.interop.huggingface.entry import Entry, demand, integer, linear, norm, reshaped, same, sizes
 
 TYPE = 'xlnet'
 TOKENIZER = 'unigram'
@@ -35,13 +35,12 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   demand(theirs, 'layer_norm_eps', 1e-12)
   demand(theirs, 'd_head', None, found['D'] // found['H'])
   demand(theirs, 'attn_type', 'bi')
+  demand(theirs, 'bi_data', False)  # True reads the second half of a batch's rows backwards
   demand(theirs, 'same_length', False)
   demand(theirs, 'tie_word_embeddings', True)
-  lengths = {ours: theirs.get(name, _MEMORY if ours == 'M' else 0) or 0 for ours, name in _LENGTHS.items()}
-  wrong = [name for ours, name in _LENGTHS.items() if not isinstance(lengths[ours], int) or lengths[ours] < -1]
-  if wrong:
-    raise InputError(f'config.json has {", ".join(f"{name} = {theirs[name]!r}" for name in wrong)}; it must be a whole '
-                     'number')  # fmt: skip
+  given = {name: value for name, value in theirs.items() if value is not None}
+  lengths = {ours: integer(given, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
+             for ours, name in _LENGTHS.items()}  # fmt: skip
   lengths = {ours: max(length, 0) for ours, length in lengths.items()}
   return found | lengths | {'gelu': _GELU[theirs.get('ff_activation', 'gelu')], 'untie': True, 'fidelity': 'paper'}
 
