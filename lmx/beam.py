@@ -52,7 +52,6 @@ class Beam:
     alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
     penalty: 'gnmt' or 'power', see above.
     stop: 'bound', 'current' or 'full', see above.
-    min_length: least number of tokens before the end mark.
     forbidden: ids that no hypothesis holds. The probabilities of the others stay as the model gives them.
 
   Raises:
@@ -63,15 +62,22 @@ class Beam:
   alpha: float = 0.6
   penalty: str = 'gnmt'
   stop: str = 'bound'
-  min_length: int = 0
   forbidden: tuple[int, ...] = ()
 
   def __post_init__(self):
     check_range('beam size', self.size, 1)
     check_range('beam alpha', self.alpha, 0, float('inf'))
-    check_range('beam min_length', self.min_length, 0)
     check_choice('beam penalty', self.penalty, PENALTIES)
     check_choice('beam stop', self.stop, STOPS)
+
+
+def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
+  """InputError naming the field unless least and most tokens for each token of a source go together; 0 is none."""
+  check_range(f'{section}min_ratio', min_ratio, 0, 100)
+  check_range(f'{section}max_ratio', max_ratio, 0, 100)
+  if max_ratio and min_ratio > max_ratio:
+    raise InputError(f'{section}min_ratio: got {min_ratio:g}; expected at most {section}max_ratio, {max_ratio:g}; '
+                     'lower it, or set it to 0 for no least length')  # fmt: skip
 
 
 def length_penalty(beam: Beam, length: Array) -> Array:
@@ -117,14 +123,16 @@ class _Setting:
   cache: int
 
 
-def _candidates(setting: _Setting, logits_BKV: Array, log_p_BK: Array, t: Array) -> tuple[Array, Array, Array]:
+def _candidates(
+  setting: _Setting, logits_BKV: Array, log_p_BK: Array, least_B: Array, t: Array
+) -> tuple[Array, Array, Array]:
   """The 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
   beam, (B, K, V) = setting.beam, logits_BKV.shape
   allowed_V = jnp.ones(V, bool).at[np.asarray(beam.forbidden, np.int32)].set(False)
-  allowed_V &= (jnp.arange(V) != setting.eos_id) | (t >= beam.min_length)
+  allowed_B1V = allowed_V & ((jnp.arange(V) != setting.eos_id) | (t >= least_B[:, None, None]))
   norm_BK1 = jax.nn.logsumexp(logits_BKV, axis=-1, keepdims=True)
   # A row's best are among the best of each hypothesis, and so V is sorted once a hypothesis.
-  best_BKW, token_BKW = jax.lax.top_k(jnp.where(allowed_V, logits_BKV, -jnp.inf), min(2 * K, V))
+  best_BKW, token_BKW = jax.lax.top_k(jnp.where(allowed_B1V, logits_BKV, -jnp.inf), min(2 * K, V))
   each = best_BKW.shape[-1]
   log_p_BKW = log_p_BK[..., None] + (best_BKW - norm_BK1)
   log_p_BW, index_BW = jax.lax.top_k(log_p_BKW.reshape(B, K * each), min(2 * K, K * each))
@@ -137,10 +145,12 @@ def _pick(tree: Any, index_BK: Array) -> Any:
   return jax.tree.map(lambda x: jnp.take_along_axis(x, reach(x), axis=1), tree)
 
 
-def _choose(setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, t: Array) -> tuple[_Carry, Array]:
+def _choose(
+  setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array
+) -> tuple[_Carry, Array]:
   """Extends the hypotheses by token t (from 0). Returns the carry, its state as it was, and the parents (B, K)."""
   beam, K, count = setting.beam, setting.beam.size, t + 1
-  log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, t)
+  log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, least_B, t)
   tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_pick(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
   ends_BW = (token_BW == setting.eos_id) | (count >= limits_B)[:, None]
 
@@ -179,6 +189,7 @@ def _search(
   lengths_B: Array,
   source: Batch | None,
   limits_B: Array,
+  least_B: Array,
   steps: int,
 ) -> tuple[Array, Array, Array, Array]:
   model, cfg, K, B = setting.model, setting.cfg, setting.beam.size, prompt_BT.shape[0]
@@ -190,14 +201,14 @@ def _search(
   # One hypothesis at first, the empty one; the others are not there.
   carry = _Carry(state, empty_BKT, none_BK.at[:, 0].set(0.0), found, jnp.zeros(B, bool))
   spread = lambda x_BV: jnp.broadcast_to(x_BV[:, None], (B, K, x_BV.shape[1]))
-  carry, _ = _choose(setting, carry, spread(logits_BV), limits_B, jnp.int32(0))
+  carry, _ = _choose(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
 
   def advance(loop):
     t, carry = loop
     last_BK1 = jax.lax.dynamic_slice_in_dim(carry.live_BKT, t - 1, 1, axis=2)
     features, state = model.apply(cfg, params, {'tokens_BT': last_BK1.reshape(B * K, 1)}, carry.state)
     logits_BKV = model.logits(cfg, params, features)[:, 0].reshape(B, K, -1)
-    carry, parent_BK = _choose(setting, carry, logits_BKV, limits_B, t)
+    carry, parent_BK = _choose(setting, carry, logits_BKV, limits_B, least_B, t)
     rows = (jnp.arange(B)[:, None] * K + parent_BK).reshape(-1)
     state = jax.tree.map(lambda new, old: old if new is old else new[rows], state, carry.state)
     return t + 1, carry._replace(state=state)
@@ -215,6 +226,7 @@ def search(
   *,
   beam: Beam,
   limits: int | np.ndarray,
+  least: int | np.ndarray = 0,
   eos_id: int,
   source: Batch | None = None,
   steps: int | None = None,
@@ -229,6 +241,7 @@ def search(
     beam: how.
     limits: most tokens of a continuation, the end mark included: one number, or (B,). No more than the model's window
       leaves room for.
+    least: least number of tokens before the end mark: one number, or (B,). A row's limit comes first.
     eos_id: the end mark.
     source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.
     steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
@@ -256,6 +269,7 @@ def search(
     raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {steps} tokens is no number')
   reach = prompt_BT.shape[1] + steps
   setting = _Setting(model, cfg, beam, eos_id, reach if window is None else min(reach, window))
-  arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B)
+  least_B = jnp.broadcast_to(jnp.asarray(least, jnp.int32), limits_B.shape)
+  arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B), least_B
   found = _search(setting, params, *arrays, steps)
   return Found(*(np.asarray(x) for x in found))

@@ -92,6 +92,10 @@ class Evaluation:
     penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
     stop: when the search for a sentence ends, 'bound', 'current' or 'full', see lmx/beam.py.
     max_extra: a translation has at most so many tokens more than its source.
+    min_ratio: least tokens of a translation for each of its source, see lmx/translate.py; 0 for no such bound.
+    max_ratio: most tokens of a translation for each of its source, in place of `max_extra`; 0 for `max_extra`.
+    allow_unk: whether a translation may hold the unknown word.
+    compounds: pairs whose tokenised BLEU splits hyphenated words: 'en_de' (English-German), 'always' or 'never'.
     n_best: answers to questions: best beginnings, endings and spans that are kept (lmx/answers.py).
     answer_length: most tokens of an answer.
     null_threshold: score of there being no answer over the best one's above which none is given.
@@ -115,6 +119,10 @@ class Evaluation:
   penalty: str = 'gnmt'
   stop: str = 'bound'
   max_extra: int = 50  # Vaswani et al. 2017, section 6.1
+  min_ratio: float = 0.0
+  max_ratio: float = 0.0
+  allow_unk: bool = False
+  compounds: str = 'en_de'
   n_best: int = 20  # run_squad.py
   answer_length: int = 30  # run_squad.py
   null_threshold: float = 0.0  # run_squad.py
@@ -133,6 +141,8 @@ class Evaluation:
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, beam_lib.PENALTIES)
     check_choice('evaluation.stop', self.stop, beam_lib.STOPS)
+    check_choice('evaluation.compounds', self.compounds, ('en_de', 'always', 'never'))
+    beam_lib.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
     check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1, batch_size=0,
                 stride=0)  # fmt: skip

@@ -138,6 +138,7 @@ def _translated(
     return []
   made = translated.pairs(run, corpus, engine.on_one(params), found['split'], title=f'{found["split"]} by beam')
   found |= translated.figures(run, corpus, made)
+  found['protocol'] += f'; translated with {found["decoding"]}'
   return made
 
 

@@ -35,6 +35,10 @@ class Options:
     beam: hypotheses of the beam search; 1 is greedy.
     alpha: exponent of the length penalty (lmx/beam.py).
     max_extra: a translation has at most so many tokens more than its source (Vaswani et al. 2017, section 6.1: 50).
+    min_ratio: the search writes at least so many tokens for each token of the source and its end mark, rounded down,
+      before the end mark of the translation; 0 for no such bound.
+    max_ratio: most tokens for each token of the source, both end marks counted, rounded down; 0 leaves it to
+      `max_extra`.
     penalty: 'gnmt' or 'power', see lmx/beam.py.
     stop: 'bound', 'current' or 'full', see lmx/beam.py.
     tokens: positions of the source in a batch.
@@ -49,6 +53,8 @@ class Options:
   max_extra: int = 50
   penalty: str = 'gnmt'
   stop: str = 'bound'
+  min_ratio: float = 0.0
+  max_ratio: float = 0.0
   tokens: int = 4096
   allow_unk: bool = False
   sample: bool = False
@@ -57,6 +63,7 @@ class Options:
 
   def __post_init__(self):
     check_range('max_extra', self.max_extra, 0)
+    beam_lib.check_ratios('', self.min_ratio, self.max_ratio)
     check_range('the number of tokens of a batch', self.tokens, 1)
     self.search(())  # checks the rest
     decode.Sampler(temperature=self.temperature)
@@ -244,19 +251,22 @@ def of_ids(
   return found
 
 
-def _limits(source: Batch, options: Options) -> np.ndarray:
-  """Most tokens of a translation, its end mark included, for each row: those of the source without it, and more."""
-  return np.sum(np.asarray(source['source_valid_BS']), axis=1) - 1 + options.max_extra
+def _limits(length: np.ndarray | int, options: Options) -> Any:
+  """Most tokens of a translation, its end mark included, for a source of `length` tokens with its end mark."""
+  if options.max_ratio:
+    return np.maximum(options.max_ratio * length, 1).astype(int)
+  return length - 1 + options.max_extra
 
 
 def _sought(
   translator: Translator, options: Options, forbidden: tuple[int, ...], source: Batch, numbers: Sequence[int]
 ) -> list[list[Translation]]:
   """The hypotheses of a beam, at least one, for the first rows, as many as there are numbers."""
-  S = source['source_BS'].shape[1]
+  length_B = np.sum(source['source_valid_BS'], axis=1)
   found = beam_lib.search(
     translator.model, translator.cfg, translator.params, beam=options.search(forbidden),
-    limits=_limits(source, options), eos_id=translator.tokenizer.eos_id, source=source, steps=S + options.max_extra,
+    limits=_limits(length_B, options), least=(options.min_ratio * length_B).astype(int),
+    eos_id=translator.tokenizer.eos_id, source=source, steps=int(_limits(source['source_BS'].shape[1], options)),
   )  # fmt: skip
   if not found.counts_BK[:, 0].all():
     raise InputError("the model's scores are no numbers, as after a training that diverged; choose another checkpoint")
@@ -274,13 +284,14 @@ def _drawn(
   B, S = source['source_BS'].shape
   numbers_B = np.resize(np.asarray(numbers), B)
   keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(options.seed), numbers_B)
-  limit, eos_id = decode.window(translator.cfg), translator.tokenizer.eos_id
-  steps = S + options.max_extra if limit is None else min(S + options.max_extra, limit - 1)
+  window, eos_id = decode.window(translator.cfg), translator.tokenizer.eos_id
+  steps = int(_limits(S, options))
+  steps = steps if window is None else min(steps, window - 1)
   found = decode.generate(
     translator.model, translator.cfg, translator.params, np.full((B, 1), eos_id), steps=steps, key=keys_B,
     sampler=decode.Sampler(temperature=options.temperature, forbidden=forbidden), eos_id=eos_id, source=source,
   )  # fmt: skip
-  counts_B = np.minimum(found.counts_B, _limits(source, options))
+  counts_B = np.minimum(found.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))
   rows = [tokens_T[:count] for tokens_T, count in zip(found.tokens_BT, counts_B, strict=True)]
   log_p = [float(np.sum(each)) for each in _scored(translator, source, rows)]
   return [[_of(translator, rows[b], log_p[b], log_p[b])] for b in range(len(numbers))]

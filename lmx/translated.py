@@ -20,7 +20,8 @@ def options(run: config.Run) -> translate.Options:
   """How the `evaluation` section of a run translates."""
   chosen = run.evaluation
   return translate.Options(
-    beam=max(chosen.beam, 1), alpha=chosen.alpha, penalty=chosen.penalty, stop=chosen.stop, max_extra=chosen.max_extra
+    beam=max(chosen.beam, 1), alpha=chosen.alpha, penalty=chosen.penalty, stop=chosen.stop, max_extra=chosen.max_extra,
+    min_ratio=chosen.min_ratio, max_ratio=chosen.max_ratio, allow_unk=chosen.allow_unk,
   )  # fmt: skip
 
 
@@ -45,8 +46,9 @@ def scores(
   hypotheses: Sequence[str],
   references: Sequence[str],
   lines: Sequence[str] = (),
-  language: str = '',
+  sides: Sequence[str] = ('', ''),
   lower_case: bool = False,
+  compounds: str = 'en_de',
 ) -> dict[str, Any]:
   """Figures of translations.
 
@@ -54,13 +56,14 @@ def scores(
     hypotheses: one for each line.
     references: the same.
     lines: the sources, for BLEU by their length in words; () leaves that out.
-    language: of the references, two letters, for the tokenised BLEU; others leave that out.
+    sides: languages of source and references; those of references that are not two letters have no tokenised BLEU.
     lower_case: BLEU and chrF (their signatures say so) and exact match without case, for a run that has none.
+    compounds: `evaluation.compounds`.
   """
   lengths = [max(len(line.split()), 1) for line in lines]
-  language = language if len(language) == 2 else ''
+  sides = (sides[0], sides[1] if len(sides[1]) == 2 else '')
   found = metrics.figures(
-    hypotheses, references, language=language, source_lengths=lengths, lower_case=lower_case
+    hypotheses, references, sides=sides, source_lengths=lengths, lower_case=lower_case, compounds=compounds
   )  # fmt: skip
   plain = lambda text: text.strip().lower() if lower_case else text.strip()
   same = sum(plain(a) == plain(b) for a, b in zip(hypotheses, references, strict=True))
@@ -99,11 +102,20 @@ def figures(run: config.Run, corpus: corpora.Corpus, found: Sequence[Translated]
   chosen, lines = options(run), [each.source for each in found]
   limit = translate.longest(run.model)
   cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
-  how = f'beam {chosen.beam}, {chosen.penalty} length penalty {chosen.alpha:g}, up to {chosen.max_extra} tokens more'
-  how += '' if chosen.stop == 'bound' else f', stop {chosen.stop}'
   hypotheses, references = [each.translation for each in found], [each.reference for each in found]
-  scored = scores(hypotheses, references, lines, corpus.manifest['sides'][1], run.data.lower_case)
-  return scored | {'metric': 'bleu', 'decoding': how} | ({'sources_cut': cut} if cut else {})
+  sides, compounds = corpus.manifest['sides'], run.evaluation.compounds
+  scored = scores(hypotheses, references, lines, sides, run.data.lower_case, compounds)
+  return scored | {'metric': 'bleu', 'decoding': decoding(chosen)} | ({'sources_cut': cut} if cut else {})
+
+
+def decoding(chosen: translate.Options) -> str:
+  """The search in words, for a report."""
+  penalty = f'{chosen.penalty} length penalty {chosen.alpha:g}' if chosen.alpha else 'no length penalty'
+  most = f'{chosen.max_ratio:g} times the source' if chosen.max_ratio else f'{chosen.max_extra} tokens more'
+  parts = [f'beam {chosen.beam}', penalty, f'up to {most}']
+  parts += [f'at least {chosen.min_ratio:g} times'] * bool(chosen.min_ratio)
+  parts += [f'stop {chosen.stop}'] * (chosen.stop != 'bound') + ['<unk> allowed'] * chosen.allow_unk
+  return ', '.join(parts)
 
 
 def write(path: Any, found: Sequence[Translated], mode: str = 'w') -> None:

@@ -78,16 +78,18 @@ def _hypotheses(found, row):
     dict(size=3, alpha=1.2, stop='current'),
     dict(size=3, alpha=1.2, stop='full'),
     dict(size=4, alpha=1.0, penalty='power', stop='current'),
-    dict(size=5, alpha=0.6, min_length=4, forbidden=(0, 3)),
+    dict(size=5, alpha=0.6, min_length=(4, 0, 2, 3), forbidden=(0, 3)),
     dict(size=20, alpha=0.6),  # more than the vocabulary has
   ],
 )
 def test_equals_the_plain_restatement(options):
   names = {'size': 4, 'alpha': 0.6, 'penalty': 'gnmt', 'stop': 'bound'} | options
   plain = {'form' if name == 'penalty' else name: value for name, value in names.items()}
+  least = plain.pop('min_length', (0, 0, 0, 0))
+  options = {name: value for name, value in options.items() if name != 'min_length'}
   for row, seed in itertools.product(range(4), SEEDS):
-    found = _search(options, seed=seed)
-    expected = reference.search(_next(row, seed), limit=int(LIMITS[row]), eos=EOS, **plain)
+    found = _search(options, seed=seed, least=np.array(least))
+    expected = reference.search(_next(row, seed), limit=int(LIMITS[row]), eos=EOS, min_length=least[row], **plain)
     assert _hypotheses(found, row) == [h[0] for h in expected]
     np.testing.assert_allclose(found.log_p_BK[row, : len(expected)], [h[1] for h in expected], atol=1e-4)
     np.testing.assert_allclose(found.scores_BK[row, : len(expected)], [h[2] for h in expected], atol=1e-4)
@@ -206,9 +208,9 @@ def test_continues_prompts_of_a_causal_model(name):
 
 
 def test_the_window_bounds_the_continuation():
-  found = _search(dict(size=2, min_length=99), limits=99)
+  found = _search(dict(size=2), limits=99, least=99)
   assert np.all(found.counts_BK == CFG.T)
-  again = _search(dict(size=2, min_length=99), limits=20)
+  again = _search(dict(size=2), limits=20, least=99)
   np.testing.assert_array_equal(again.counts_BK, 20)
 
 

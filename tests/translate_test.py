@@ -180,6 +180,23 @@ def test_the_limit_is_that_of_the_source():
     assert len(one.tokens) == len(line.split()) + 4
 
 
+def test_lengths_are_bound_by_the_source_as_in_2015():
+  translator = _translator()
+  favoured = lambda score: dataclasses.replace(
+    translator, params={**translator.params, 'bias': translator.params['bias'].at[TOKENIZER.eos_id].set(score)}
+  )
+  words = np.array([len(line.split()) for line in LINES])
+  lengths = lambda score, sample=False: np.array([
+    len(one.tokens)
+    for (one,) in translate.translate(
+      favoured(score), LINES, Options(beam=1, alpha=0.0, min_ratio=0.5, max_ratio=1.5, sample=sample)
+    )
+  ])  # fmt: skip
+  np.testing.assert_array_equal(lengths(-99.0), 3 * (words + 1) // 2)
+  np.testing.assert_array_equal(lengths(-99.0, sample=True), 3 * (words + 1) // 2)
+  np.testing.assert_array_equal(lengths(99.0), (words + 1) // 2 + 1)  # and the end mark
+
+
 def test_alignments_name_the_source_in_the_order_of_the_text():
   translator = _translator()
   place = lambda cfg, params, batch: batch['source_BS'][:, None] + 0 * batch['tokens_BT'][..., None]
@@ -221,7 +238,9 @@ def test_a_source_is_needed_and_only_where_it_is_read():
     translate.of(run, {}, TOKENIZER)
 
 
-@pytest.mark.parametrize('name', ['beam', 'alpha', 'max_extra', 'tokens', 'temperature'])
+@pytest.mark.parametrize('name', ['beam', 'alpha', 'max_extra', 'min_ratio', 'max_ratio', 'tokens', 'temperature'])
 def test_bad_options(name):
   with pytest.raises(InputError, match=name):
     Options(**{name: -1})
+  with pytest.raises(InputError, match='min_ratio: got 2; expected at most max_ratio, 1.5'):
+    Options(min_ratio=2, max_ratio=1.5)

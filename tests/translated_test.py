@@ -62,6 +62,7 @@ def test_the_end_of_a_run_translates_the_split(run):
   assert found['exact_match'] == np.mean([a == b for a, b in zip(written, references, strict=True)])
   assert sum(row['sentences'] for row in found['bleu_by_length']) == len(lines)
   assert found['perplexity_per_token'] > 1 and 'beam 2' in found['decoding']
+  assert found['protocol'].endswith(f'; translated with {found["decoding"]}')
   assert (run / 'bleu_by_length.png').stat().st_size > 1000
   assert (run / 'samples.txt').read_text().count('translation  ') == 2
   loaded = lmx.load(run, 'average')
@@ -160,7 +161,7 @@ def test_runs_on_a_bucket_are_read(bucket, tmp_path):
   (bucket / 'data.json').write_text('{"sides": ["en", "de"]}')
   translated.draw(tmp_path / 'picture.png', found, [str(bucket)])
   assert (tmp_path / 'picture.png').stat().st_size > 1000
-  assert cli._language(bucket) == 'de'
+  assert cli._sides(bucket) == ('en', 'de')
 
 
 @pytest.mark.parametrize(
@@ -184,14 +185,24 @@ def test_only_an_encoder_decoder_translates():
     config.to_run(config.load('experiments/gpt2/quickstart.py:tiny', ['evaluation.beam=4']))
 
 
+@pytest.mark.parametrize(('variant', 'most'), [('rnnsearch', 3.0), ('rnnencdec', 3.0), ('luong', 1.5)])
+def test_recurrent_models_decode_as_their_papers_did(variant, most):
+  run = config.to_run(config.load(f'experiments/seq2seq/wmt14.py:{variant}'), 100)
+  options = translated.options(run)
+  assert (options.alpha, options.min_ratio, options.max_ratio, options.allow_unk) == (0, 0.5, most, True)
+  assert translated.decoding(options) == (
+    f'beam 12, no length penalty, up to {most:g} times the source, at least 0.5 times, <unk> allowed'
+  )
+
+
 def test_figures_of_a_german_text_have_the_papers_scores():
   texts = ['Der Hund läuft - schnell.', 'Ein Auto-Rennen beginnt heute Abend.']
-  found = translated.scores(texts, texts, ['a dog runs', 'a race'], 'de')
+  found = translated.scores(texts, texts, ['a dog runs', 'a race'], ('en', 'de'))
   assert found['bleu'] == found['bleu_tokenised'] == pytest.approx(100) and found['exact_match'] == 1
   assert 'compounds:split' in found['bleu_tokenised_signature']
   shown = '\n'.join(translated.summary(found))
   assert 'bleu tokenised' in shown and 'chrf' in shown and 'exact match' in shown and '100.0%' in shown
-  assert 'bleu_tokenised' not in translated.scores(texts, texts, (), 'digits')
+  assert 'bleu_tokenised' not in translated.scores(texts, texts, (), ('words', 'digits'))
   lowered = [text.lower() for text in texts]
   cased, plain = (translated.scores(lowered, texts, ['a b', 'c'], lower_case=lower) for lower in (False, True))
   assert cased['bleu'] < 60 and plain['bleu'] == pytest.approx(100) and 'case:lc' in plain['bleu_signature']

@@ -16,8 +16,13 @@ Bahdanau (sections 4.1, 4.2, appendix B): 30,000 words a side, gated units of 10
 LSTM layers of 1000, uniform in +-0.1, SGD at rate 1 for 10 epochs, halved every epoch after the 5th (with dropout 12,
 after the 8th), 128 sentences, norm at most 5 over the batch's mean.
 
+Decoded as then: a beam of 12, by the log-probability without a length penalty, `<unk>` allowed. Bahdanau: at least half
+and at most three times the source's length (GroundHog's sample.py); Luong: between 0.5 and 1.5 times (the released
+MATLAB code). BLEU is of Moses tokens, compounds split for English-German alone.
+
 Deviations: one vocabulary for both languages, so it is 60,000 or 100,000 words here; unknown words are one symbol, and
-none is replaced afterwards; Bahdanau's 12M pairs are a selection of WMT 14 that its authors published, which DIR may
+none is replaced afterwards; the search keeps its width when hypotheses end, and Luong's bounds are those of each
+sentence, not of its batch; Bahdanau's 12M pairs are a selection of WMT 14 that its authors published, which DIR may
 hold. Bahdanau's "trained longer" run is the same command with more epochs. The papers' losses are sums over a sentence,
 ours is the mean over tokens: rate and norms are scaled by a mean length of 25 tokens.
 """
@@ -48,6 +53,7 @@ def _luong(options) -> dict[str, Any]:
       'decay_after_epochs': 8 if options.dropout else 5, 'decay_rate': 2.0,
     },
     'train': {'epochs': 12 if options.dropout else 10},
+    'evaluation': {'max_ratio': 1.5},
   }  # fmt: skip
 
 
@@ -71,7 +77,7 @@ def get_config(arg: str = ''):
     },
     'optim': {'optimizer': 'adadelta', 'lr': 1.0, 'rms_decay': 0.95, 'eps': 1e-6, 'clip_norm': 1.0 / _TOKENS},
     'train': {'epochs': 5, 'eval_every': 5000, 'log_every': 100},
-    'evaluation': {'beam': 12},
+    'evaluation': {'beam': 12, 'alpha': 0.0, 'min_ratio': 0.5, 'max_ratio': 3.0, 'allow_unk': True},
   }
   tiny = translation.tiny(E=12, D=16, A=10, maxout=8) if variant == 'tiny' else {}
   return common.config(

@@ -156,7 +156,7 @@ METRICS = {
   'best_f1': Metric('best_f1', 'F1 at the best threshold', ('F1',), band=0.5),
   'best_exact_match': Metric('best_exact_match', 'exact match at the best threshold, %', ('EM',), band=0.5),
   'span_f1': Metric('span_f1', 'F1 of spans', ('F1',), band=0.5),
-  'bleu': Metric('bleu_tokenised', 'BLEU of tokens', ('BLEU',), band=0.5),
+  'bleu': Metric('bleu_tokenised', 'BLEU of Moses tokens', ('BLEU',), band=0.5),
   'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ()),
   'bleu_lower': Metric('bleu_tokenised_lower', 'BLEU of lower-cased tokens', ('BLEU',), band=0.5),
   'analogies': Metric('analogies.total', 'analogies, %', ('accuracy',), 100.0, band=3.0),

@@ -13,5 +13,6 @@ TABLE = Table(
     Run(f'seq2seq/wmt14_{name}', f'experiments/seq2seq/wmt14.py:{arg}', (at('wmt14_en_fr'),))
     for name, arg in _ARGS.items()
   ),
-  note='newstest2014, all sentences. The 12 million pairs are a selection of WMT 14 that its authors published.',
+  note='newstest2014, all sentences, Moses tokens; beam 12, no length penalty, <unk> allowed. '
+  'The 12 million pairs are a selection of WMT 14 that its authors published.',
 )

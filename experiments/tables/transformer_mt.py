@@ -26,6 +26,7 @@ TABLE = Table(
     ),
     Run('transformer/multi30k', 'experiments/transformer/multi30k.py:en_de', (at('multi30k'),), seeds=3, needs=CORES),
   ),
-  note="WMT: newstest2014, beam 4, length penalty 0.6, mean of the last checkpoints, BLEU of Moses' tokens with "
-  "compounds split; sacreBLEU's own tokens give half a point to one point less. Multi30k: Flickr 2016, beam 5.",
+  note="WMT: newstest2014, beam 4, length penalty 0.6, mean of the last checkpoints, BLEU of Moses' tokens, "
+  "compounds split for English-German alone; sacreBLEU's own tokens give half a point to one point less. "
+  'Multi30k: Flickr 2016, beam 5.',
 )  # fmt: skip

@@ -9,8 +9,8 @@ The text comes through TFDS, or from --config.data.manual_dir=DIR; valid is news
   base      27.3 / 38.1                                            8 P100, 12 hours (100,000 updates)
   big       28.4 / 41.8 (NeurIPS version: 41.0)                    8 P100, 3.5 days (300,000 updates)
 
-Those figures are BLEU of Moses tokens, compounds split at their hyphens (`bleu_tokenised`); sacreBLEU's own
-tokens (`bleu`) give about half a point to one point less.
+Those figures are BLEU of Moses tokens (`bleu_tokenised`), compounds split at their hyphens for English-German alone;
+sacreBLEU's own tokens (`bleu`) give about half a point to one point less.
 
 Options: `pair=en_fr`; and `fidelity=released` for tensor2tensor's later defaults (transformer_base since version 2, of
 which it says "about 28") in place of `paper`, which is also its transformer_base_v1:

@@ -25,7 +25,7 @@ import numpy as np
 
 from lmx.errors import InputError, check_range, writing
 
-_SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra')
+_SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk')
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
 
 
@@ -39,12 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   search.add_argument('--penalty', choices=('gnmt', 'power'), help='((5 + n) / 6)^alpha, or n^alpha')
   search.add_argument('--stop', choices=('bound', 'current', 'full'), help='bound is exact, full ends soonest')
   search.add_argument('--max_extra', type=int, help='most tokens beyond those of the source')
+  search.add_argument('--min_ratio', type=float, help='least tokens for each of the source')
+  search.add_argument('--max_ratio', type=float, help='most tokens for each of the source, in place of --max_extra')
+  search.add_argument('--allow_unk', action=argparse.BooleanOptionalAction, help='also write the unknown word')
   parser.add_argument('--n_best', type=int, default=1, help='translations of each line, with their scores')
   parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
   parser.add_argument('--sample', action='store_true', help='draw a translation instead of seeking the best')
   parser.add_argument('--temperature', type=float, default=1.0, help='divides the scores of what is drawn')
   parser.add_argument('--seed', type=int, default=0, help='same seed, same draws (default %(default)s)')
-  parser.add_argument('--allow_unk', action='store_true', help='also write the unknown word')
   parser.add_argument('--truncate', action='store_true', help='cut lines longer than the model, with a warning')
   parser.add_argument('--tokens', type=int, default=4096, help='source tokens of a batch (default %(default)s)')
   parser.add_argument('--lines', type=int, default=0, help='lines read at a time: 1 answers each, 0 reads all')
@@ -64,9 +66,11 @@ def run(args: argparse.Namespace) -> int:
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
   given = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
   search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | given
+  if args.max_extra is not None:
+    search.setdefault('max_ratio', 0.0)  # else the run's would count instead
   _check_most(args, search['beam'])
   options = dataclasses.replace(
-    translated.options(loaded.run), **search, tokens=args.tokens, allow_unk=args.allow_unk, sample=args.sample,
+    translated.options(loaded.run), **search, tokens=args.tokens, sample=args.sample,
     temperature=args.temperature, seed=args.seed,
   )  # fmt: skip
   references = _lines(args.reference) if args.reference else None
@@ -134,8 +138,11 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
   report = sys.stderr if args.output == '-' else sys.stdout
   _check_references(args, references, lines)
   if references is not None:
-    language, lower = args.language or _language(loaded.workdir), loaded.run.data.lower_case
-    found = translated.scores([one.text for one in best], references, lines, language, lower)
+    source, target = _sides(loaded.workdir)
+    found = translated.scores(
+      [one.text for one in best], references, lines, (source, args.language or target), loaded.run.data.lower_case,
+      loaded.run.evaluation.compounds,
+    )  # fmt: skip
     print('\n'.join(translated.summary(found)), file=report)
   if args.plot or args.alignments:
     from lmx import translate
@@ -151,9 +158,10 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
       print(f'  {"alignment error rate":24} {rate:12.3f}', file=report)
 
 
-def _language(workdir: Any) -> str:
-  """The language that the run translates into."""
-  return str((json.loads((workdir / 'data.json').read_text()).get('sides') or ('', ''))[1])
+def _sides(workdir: Any) -> tuple[str, str]:
+  """The languages that the run translates from and into."""
+  source, target = json.loads((workdir / 'data.json').read_text()).get('sides') or ('', '')
+  return str(source), str(target)
 
 
 def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any]) -> None:

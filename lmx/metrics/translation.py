@@ -2,12 +2,13 @@
 
 BLEU is Papineni et al. 2002; sacreBLEU (Post 2018, arXiv 1804.08771) fixes its tokens and says in a signature what was
 computed, so that two figures with one signature can be compared. Papers before it print BLEU over text tokenised by the
-Moses scripts, without smoothing (multi-bleu.perl): `tokenised_bleu`, with the splitting of hyphenated compounds that
-the German figures of Vaswani et al. 2017 hold (tensor2tensor's get_ende_bleu.sh), or with the normalised punctuation
-and the lower case of what is published on Multi30k (so Wu et al. 2021, arXiv 2105.14462: the tokens of the three test
-sets in their release are equal to these). The two kinds differ by a point or two and are not to be compared.
+Moses scripts, without smoothing (multi-bleu.perl): `tokenised_bleu`. English-German figures (Luong et al. 2015,
+Vaswani et al. 2017) split hyphenated compounds first (tensor2tensor's get_ende_bleu.sh); those of other pairs do not.
+What is published on Multi30k has normalised punctuation and lower case (Wu et al. 2021, arXiv 2105.14462: the tokens of
+the three test sets in their release are equal to these). The two kinds differ by a point or two and are not to be
+compared.
 
-Deviation: the Moses tokenizer is sacremoses' port of it.
+Deviation: the Moses tokenizer is sacremoses' port of it. `<unk>` is one token, as it was in the papers' output.
 
 Axes: T words of the target, S words of the source.
 """
@@ -27,6 +28,7 @@ import sacremoses
 from lmx.errors import InputError
 
 _COMPOUND = re.compile(r'(\S)-(\S)')
+_UNKNOWN = re.escape('<unk>')
 _LINK = re.compile(r'(\d+)([-p?])(\d+)')
 Links = set[tuple[int, int]]  # (word of the source, word of the target), counted from 0
 
@@ -70,7 +72,7 @@ def tokenised_bleu(
   references: Sequence[str],
   *,
   language: str = 'de',
-  split_compounds: bool = True,
+  split_compounds: bool = False,
   lower_case: bool = False,
   normalise: bool = False,
 ) -> Bleu:
@@ -80,7 +82,7 @@ def tokenised_bleu(
     hypotheses: translations, not tokenised.
     references: the reference of each, not tokenised.
     language: whose rules the tokenizer follows.
-    split_compounds: write `a-b` as three tokens, `a ##AT##-##AT## b` (Vaswani et al. 2017, German).
+    split_compounds: write `a-b` as three tokens, `a ##AT##-##AT## b` (Vaswani et al. 2017, English-German).
     lower_case: lower both first.
     normalise: give both Moses' plain punctuation first; with `lower_case` what is published on Multi30k.
 
@@ -105,7 +107,8 @@ def moses(
   """The text in Moses tokens with spaces between them; see `tokenised_bleu`."""
   tokenizer, normalizer = _moses(language)
   text = normalizer.normalize(text) if normalise else text
-  tokens = tokenizer.tokenize(text.lower() if lower_case else text, escape=False, return_str=True)
+  text = text.lower() if lower_case else text
+  tokens = tokenizer.tokenize(text, escape=False, return_str=True, protected_patterns=[_UNKNOWN])
   return _COMPOUND.sub(r'\1 ##AT##-##AT## \2', tokens) if split_compounds else tokens
 
 
@@ -268,9 +271,10 @@ def figures(
   hypotheses: Sequence[str],
   references: Sequence[str],
   *,
-  language: str = '',
+  sides: Sequence[str] = ('', ''),
   source_lengths: Sequence[int] = (),
   lower_case: bool = False,
+  compounds: str = 'en_de',
 ) -> dict[str, Any]:
   """Every score of a translated corpus as `results.json` has them: each with its signature.
 
@@ -279,9 +283,10 @@ def figures(
   Args:
     hypotheses: translations.
     references: the reference of each.
-    language: of the references, for the tokenizer of the tokenised scores; '' leaves those out.
+    sides: languages of source and references, for the tokenised scores; a second one of '' leaves these out.
     source_lengths: words of each source, for BLEU by length; () leaves that out.
     lower_case: 'bleu' too, also by length, and 'chrf' are without case, as their signatures say.
+    compounds: where 'bleu_tokenised' splits hyphenated words: 'en_de' (that pair alone), 'always' or 'never'.
   """
   lowered = bleu(hypotheses, references, lower_case=True)
   main = lowered if lower_case else bleu(hypotheses, references)
@@ -291,10 +296,11 @@ def figures(
     'length_ratio': main.ratio, 'precisions': list(main.precisions), 'bleu_lower': lowered.score,
     'bleu_lower_signature': lowered.signature, 'chrf': score, 'chrf_signature': signature,
   }  # fmt: skip
-  if language:
-    lower = {'split_compounds': False, 'lower_case': True, 'normalise': True}
-    for name, options in (('tokenised', {}), ('tokenised_lower', lower)):
-      made = tokenised_bleu(hypotheses, references, language=language, **options)
+  if sides[1]:
+    split = compounds == 'always' or (compounds == 'en_de' and tuple(sides) == ('en', 'de'))
+    lower = {'lower_case': True, 'normalise': True}
+    for name, options in (('tokenised', {'split_compounds': split}), ('tokenised_lower', lower)):
+      made = tokenised_bleu(hypotheses, references, language=sides[1], **options)
       found |= {f'bleu_{name}': made.score, f'bleu_{name}_signature': made.signature}
   if len(source_lengths):
     measured = functools.partial(bleu, lower_case=lower_case)

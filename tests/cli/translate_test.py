@@ -57,7 +57,12 @@ def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, mo
   command = ['translate', f'--workdir={workdir}', f'--input={text}']
   assert main([*command, *run]) == main([*command, *run, '--config.evaluation.beam=3']) == 0
   assert main([*command, *run, '--config.evaluation.beam=3', '--beam=2', '--alpha=0', '--stop=current']) == 0
-  found = [(one.beam, one.alpha, one.penalty, one.stop, one.max_extra) for one in seen]
+  then = ['--config.evaluation.allow_unk=true', '--config.evaluation.min_ratio=0.5',
+          '--config.evaluation.max_ratio=1.5']  # fmt: skip
+  assert main([*command, *then]) == main([*command, *then, '--no-allow_unk', '--max_extra=9']) == 0
+  (*_, papers, other) = [(one.allow_unk, one.min_ratio, one.max_ratio, one.max_extra) for one in seen]
+  assert (papers[:3], other) == ((True, 0.5, 1.5), (False, 0.5, 0.0, 9))
+  found = [(one.beam, one.alpha, one.penalty, one.stop, one.max_extra) for one in seen[:3]]
   assert found == [(4, 0.9, 'power', 'full', 3), (3, 0.9, 'power', 'full', 3), (2, 0.0, 'power', 'current', 3)]
 
 

@@ -157,15 +157,35 @@ def test_alignments_are_read_from_files_and_from_attention(tmp_path):
 
 
 def test_every_figure_of_a_corpus():
-  found = translation.figures(GERMAN, OTHERS, language='de', source_lengths=[5, 15, 25])
+  found = translation.figures(GERMAN, OTHERS, sides=('en', 'de'), source_lengths=[5, 15, 25])
   assert found['bleu'] == translation.bleu(GERMAN, OTHERS).score
   assert 'case:lc' in found['bleu_lower_signature'] and found['bleu_lower'] == found['bleu']
   assert (found['chrf'], found['chrf_signature']) == translation.chrf(GERMAN, OTHERS)
-  assert found['bleu_tokenised'] == translation.tokenised_bleu(GERMAN, OTHERS).score
+  assert found['bleu_tokenised'] == translation.tokenised_bleu(GERMAN, OTHERS, split_compounds=True).score
   lower = translation.tokenised_bleu(GERMAN, OTHERS, split_compounds=False, lower_case=True, normalise=True)
   assert (found['bleu_tokenised_lower'], found['bleu_tokenised_lower_signature']) == lower[:2]
   assert [part['sentences'] for part in found['bleu_by_length']] == [1, 1, 1]
   assert not [name for name in translation.figures(CATS, MATS) if 'tokenised' in name or 'length' in name[4:]]
+
+
+@pytest.mark.parametrize(
+  ('sides', 'compounds', 'split'),
+  [
+    (('en', 'de'), 'en_de', True), (('fr', 'de'), 'en_de', False), (('en', 'fr'), 'en_de', False),
+    (('en', 'ro'), 'en_de', False), (('en', 'fr'), 'always', True), (('en', 'de'), 'never', False),
+  ],
+)  # fmt: skip
+def test_compounds_are_split_from_english_to_german_alone(sides, compounds, split):
+  found = translation.figures(GERMAN, OTHERS, sides=sides, compounds=compounds)
+  plain = translation.tokenised_bleu(GERMAN, OTHERS, language=sides[1], split_compounds=split)
+  assert (found['bleu_tokenised'], found['bleu_tokenised_signature']) == plain[:2]
+  assert f'compounds:{"split" if split else "whole"}' in plain.signature
+
+
+def test_an_unknown_word_is_one_token():
+  assert translation.moses('the <unk> of <unk>, 3 < 4', 'de') == 'the <unk> of <unk> , 3 < 4'
+  found = translation.tokenised_bleu(['the <unk> sat on it now'], ['the cat sat on it now'])
+  assert found.precisions[0] == pytest.approx(500 / 6) and found.ratio == 1
 
 
 def test_bad_input_is_named(tmp_path):
