@@ -100,7 +100,7 @@ class Sweep:
       for number, handler in old.items():
         signal.signal(number, handler)
     if self.told:
-      self._say('stopped; the same command goes on')
+      self._say(f'stopped; `{self.args.command}` continues')
     return {0: 0, signal.SIGTERM: PREEMPTED, signal.SIGINT: 130}[self.number]
 
   def _tell(self, number: int, frame: Any) -> None:

@@ -257,7 +257,7 @@ class Checkpoints:
   """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
 
   def __init__(self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn) -> None:
-    """Opens a directory; nothing is created or deleted before the first `save`.
+    """Opens a directory; the first `save` creates it.
 
     Args:
       directory: where the checkpoints are; created by the first save.
@@ -271,10 +271,11 @@ class Checkpoints:
     self._pending: Entry | None = None
     self._needed = 0  # bytes of the write that is under way
     self._damaged: set[Entry] = set()
-    self._swept = False
     self._saved_at = time.monotonic()
 
   def __enter__(self) -> Checkpoints:
+    """Removes what killed runs left half-written or half-deleted."""
+    self._sweep()
     return self
 
   def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -335,7 +336,6 @@ class Checkpoints:
       InputError: this write, or the asynchronous one before it, failed (disk full, no permission).
     """
     self.wait()
-    self._sweep()
     flat, _ = commit.flatten(state)
     attempts = [attempt for other, attempt in commit.entries(self.directory) if other == step]
     attempt = int(_from_first(np.asarray(max(attempts, default=-1) + 1)))
@@ -422,10 +422,9 @@ class Checkpoints:
     trash.rmtree(missing_ok=True)
 
   def _sweep(self) -> None:
-    """Once, before the first write: removes what killed runs left half-written or half-deleted."""
-    if self._swept or jax.process_index():
+    """Removes what killed runs left half-written or half-deleted."""
+    if jax.process_index():
       return
-    self._swept = True
     if self.directory.exists():
       for path in list(self.directory.iterdir()):
         if commit.is_partial(path) or path.name.startswith(_TRASH):

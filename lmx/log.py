@@ -23,12 +23,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 from tqdm import tqdm
 
 import lmx
 from lmx import loss_curve, mirror, processor
-from lmx.errors import InputError
+from lmx.errors import writing
 
 Record = dict[str, Any]
 
@@ -98,23 +100,22 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
 def write_json(path: str, values: Any) -> None:
   """Writes figures where the user wants them, also through a link or to a pipe. Raises InputError."""
   where, text = pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n'
-  try:
+  with writing(str(path)):
     if where.exists() and not where.is_file():  # such as /dev/stdout
       where.write_text(text)
     else:
       _replace(where.resolve(), text)
-  except OSError as error:
-    raise InputError(f'{path}: cannot be written ({error.strerror})') from None
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
   """Writes a file in one go: a reader sees the old text or the new one."""
   part = path.with_name(path.name + '.part')
-  with part.open('w') as file:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-  part.replace(path)
+  with writing(str(path)):
+    with part.open('w') as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    part.replace(path)
 
 
 def _scalars(metrics: Mapping[str, Any]) -> Record:
@@ -144,6 +145,28 @@ def _duration(seconds: float) -> str:
 
 def _count(number: float) -> str:
   return f'{number / 1e6:.2f}M' if number >= 1e6 else f'{number / 1e3:.1f}k' if number >= 1e3 else f'{number:.0f}'
+
+
+class _Board:
+  """TensorBoard's event file of one session. A point is in the file once `flush` has returned, also after a kill."""
+
+  def __init__(self, directory: pathlib.Path, purge_step: int | None) -> None:
+    """Opens a file of its own; TensorBoard drops points of earlier sessions from `purge_step` on."""
+    directory.mkdir(parents=True, exist_ok=True)
+    self.name = str(directory)
+    self._file = EventsWriter(str(directory / 'events'), f'.{time.time_ns()}')
+    if purge_step is not None:
+      start = SessionLog(status=SessionLog.START)
+      self._file.write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
+
+  def add(self, tag: str, value: float, step: int) -> None:
+    self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(tag, value)))
+
+  def flush(self) -> None:
+    self._file.flush()
+
+  def close(self) -> None:
+    self._file.close()
 
 
 class Logger:
@@ -178,8 +201,7 @@ class Logger:
     self.workdir.mkdir(parents=True, exist_ok=True)
     self._before = self._take_up()
     self._file = (self.workdir / 'metrics.jsonl').open('a')
-    # Above `purge_step` TensorBoard forgets what earlier sessions have written.
-    self._board = SummaryWriter(str(self.workdir / 'tensorboard'), purge_step=start_step + 1 if start_step else None)
+    self._board = _Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
     terminal = sys.stderr.isatty() if terminal is None else terminal
     self._bar = tqdm(
       total=total_steps, initial=start_step, disable=not terminal, dynamic_ncols=True,
@@ -201,11 +223,9 @@ class Logger:
     text = ''.join(json.dumps(r) + '\n' for r in kept)
     if text != old:
       _replace(path, text)
-    path = self.workdir / 'samples.txt'
-    old = path.read_text() if path.exists() else ''
-    later = [m.start() for m in _SAMPLE.finditer(old) if int(m[1]) > self.start_step]
-    if later:
-      _replace(path, old[: later[0]])
+    path, written = self.workdir / 'samples.txt', self._samples(self.start_step)
+    if path.exists() and written != path.read_text():
+      _replace(path, written)
     if not self.start_step:
       return 0.0
     return max((r['seconds'] for r in records if 'seconds' in r), default=0.0)
@@ -225,14 +245,22 @@ class Logger:
     if not self.primary:
       return
     now = time.monotonic()
-    self.flush()
+    self._settle()
     if self._mark is None:
       self._mark = (step, now, wait_seconds)  # after the first, which compiles
     self._pending, self._step = (step, now, wait_seconds, metrics), step
     self._bar.update(step - self._bar.n)
 
   def flush(self) -> None:
-    """Writes down the last step given to `train`, if it is due; waits until it is computed."""
+    """Writes what is logged so far to the disk; waits until the last step given to `train` is computed."""
+    if not self.primary:
+      return
+    self._settle()
+    with writing(self._board.name):
+      self._board.flush()
+
+  def _settle(self) -> None:
+    """Writes down the last step given to `train`, if it is due."""
     if self._pending is None:
       return
     (step, now, waited, metrics), self._pending = self._pending, None
@@ -269,7 +297,7 @@ class Logger:
     """
     if not self.primary:
       return
-    self.flush()
+    self._settle()
     if self._mark is not None:
       self._mark = (step, time.monotonic(), self._mark[2])
     found = _scalars(values)
@@ -278,13 +306,12 @@ class Logger:
     self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown))
 
   def _write(self, step: int, split: str, values: Record) -> None:
-    try:
+    with writing(self._file.name):
       self._file.write(json.dumps(to_json({'step': step, 'split': split, **values})) + '\n')
       self._file.flush()  # to the kernel: what is written outlives a killed process
-    except OSError as e:
-      raise InputError(f'cannot write {self._file.name}: {e.strerror}') from None
-    for name, value in values.items():
-      self._board.add_scalar(f'{split}/{name}', value, step)
+    with writing(self._board.name):
+      for name, value in values.items():
+        self._board.add(f'{split}/{name}', value, step)
 
   def note(self, text: str) -> None:
     """Shows a text above the progress bar."""
@@ -293,24 +320,33 @@ class Logger:
       sys.stderr.flush()
 
   def samples(self, text: str, step: int | None = None) -> None:
-    """Appends a text to samples.txt, under a header that names the step (by default the last one)."""
+    """Adds a text to samples.txt under a header that names the step (by default the last one), in place of what is
+    there of this step or a later one."""
     if self.primary:
-      with (self.workdir / 'samples.txt').open('a') as file:
-        file.write(f'=== step {self._step if step is None else step} ===\n{text.rstrip()}\n\n')
+      step = self._step if step is None else step
+      _replace(self.workdir / 'samples.txt', self._samples(step - 1) + f'=== step {step} ===\n{text.rstrip()}\n\n')
+
+  def _samples(self, last: int) -> str:
+    """Returns samples.txt up to the step `last`."""
+    path = self.workdir / 'samples.txt'
+    text = path.read_text() if path.exists() else ''
+    return text[: next((m.start() for m in _SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
-    """Writes results.json: `values`, and the seconds of all sessions, versions and device."""
+    """Writes results.json: `values`, and the seconds of all sessions, versions and device.
+
+    A run with results.json is finished, so it is written last, also to a bucket.
+    """
     if self.primary:
       self.flush()
+      self.mirror.send()
       about = {'seconds': self.seconds(), 'versions': versions(), 'device': device()}
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
 
-  def plot(self) -> None:
-    """Draws loss.png from metrics.jsonl and, once it is there, results.json."""
+  def plot(self, results: Mapping[str, Any]) -> None:
+    """Draws loss.png from metrics.jsonl and the values of results.json, {} before there are any."""
     if self.primary:
       self.flush()
-      path = self.workdir / 'results.json'
-      results = from_json(json.loads(path.read_text())) if path.exists() else {}
       loss_curve.draw(read_metrics(self.workdir), self.workdir / 'loss.png', results, self.tokens_per_step)
 
   def close(self) -> None:
@@ -319,7 +355,7 @@ class Logger:
       return
     self._closed = True
     try:
-      self.flush()
+      self._settle()
     except Exception as e:  # the step itself has failed, and its error is already on its way up
       self.note(f'the last step\'s numbers are lost: {type(e).__name__}')
     self._bar.close()

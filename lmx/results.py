@@ -37,7 +37,8 @@ _SHOWN = (
 
 
 def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> dict[str, Any]:
-  """Measures the best (or last) parameters on `evaluation.split` and leaves results.json, loss.png and samples.txt."""
+  """Measures the best (or last) parameters on `evaluation.split` and leaves loss.png, samples.txt and what else the run
+  asks for. results.json comes last: a run killed before it is there finishes anew."""
   run, corpus, split = session.run, session.corpus, session.run.evaluation.split
   about = {
     'seed': run.seed, 'config_hash': session.config_hash, 'steps': session.done, 'command': list(command),
@@ -51,8 +52,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
   translations = _translated(run, corpus, found, session.measured(), session.engine)
   given = _answered(run, corpus, found, session.measured(), session.engine)
-  logger.results(found)
-  logger.plot()
+  logger.plot(found)
   if given and logger.primary:
     answers.keep(logger.workdir, given)
   if 'confusion' in found and logger.primary:
@@ -69,6 +69,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
     text = '\n\n----\n\n'.join(parts)
     logger.samples(text)
     logger.note('\n' + text)
+  logger.results(found)
   return found
 
 

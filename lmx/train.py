@@ -11,8 +11,7 @@ import dataclasses
 import functools
 import json
 import os
-import signal
-import threading
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,10 +20,10 @@ import filelock
 import jax
 import numpy as np
 from etils import epath
-from jax.experimental import multihost_utils
 
 from lmx import (
   checkpoint,
+  commit,
   evaluate,
   log,
   mirror,
@@ -43,10 +42,10 @@ from lmx.errors import InputError, NonFiniteLoss
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
 from lmx.restored import init_params
+from lmx.stop import Stop
 from lmx.types import Totals
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
-PREEMPTED = 75  # exit code: stopped by SIGTERM after saving; start the same command again
 Meta = dict[str, Any]
 
 
@@ -88,18 +87,32 @@ class Progress:
 
 
 def train(config, workdir, command: Sequence[str] = ()) -> int:
-  """Trains, or resumes, the run of `config` in `workdir`; returns 0, or PREEMPTED after a SIGTERM.
+  """Trains, or resumes, the run of `config` in `workdir`; returns 0, or the exit code of a run asked to stop.
 
   Args:
     config: from `lmx.config.load` or `resolve`.
     workdir: directory of the run, local or on a bucket.
-    command: the command line, for `results.json`.
+    command: the command line, for `results.json` and for messages.
 
   Raises:
     InputError: bad config, data or work directory, or a full disk.
     NonFiniteLoss: the loss is NaN or infinite and `train.on_nan` is 'stop'.
+    KeyboardInterrupt: with a sentence on the newest checkpoint.
   """
   workdir = epath.Path(workdir)
+  again = f'`{shlex.join(command)}`' if command else 'the same call'
+
+  def kept() -> str:
+    entries = commit.entries(workdir / 'checkpoints')
+    return f'step {entries[-1][0]} is kept, {again} continues' if entries else f'no step is saved, {again} begins anew'
+
+  try:
+    return _train(config, workdir, command, Stop(kept if command else None), again)
+  except KeyboardInterrupt:
+    raise KeyboardInterrupt(kept()) from None
+
+
+def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
   config, rules = continued(config, workdir)
   run = config_lib.to_run(config)
   engine = parallel.Engine(run.parallel)
@@ -108,7 +121,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   check_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   open_workdir(workdir, config, corpus)
-  with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints, Stop() as stop:
+  with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
     notes = [*rules, *pipeline.held_out(run.data, corpus), *session.batches.notes]
     if run.train.init_from and not session.done:
@@ -122,8 +135,10 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
       if session.ended() and (workdir / 'results.json').exists():
         logger.note(f'this run is finished; its results are in {workdir}')
         return 0
-      if not session.run_to_end(checkpoints, logger, stop):
-        return PREEMPTED
+      with stop:
+        if not session.run_to_end(checkpoints, logger, stop):
+          logger.note(f'stopped after update {session.done} of {session.total_steps} and saved; {again} continues')
+          return stop.code
       results.finish(session, checkpoints, logger, command)
   return 0
 
@@ -367,7 +382,6 @@ class Session:
         if ended:
           return True
         if told:
-          logger.note(f'stopped after update {self.done} of {self.total_steps} and saved; the same command goes on')
           return False
     return True
 
@@ -424,30 +438,3 @@ class Session:
       )
     if self.progress.skipped > self.run.train.max_skips:
       raise NonFiniteLoss(f'{where}: {self.progress.skipped} updates were skipped, more than train.max_skips')
-
-
-class Stop:
-  """Whether a SIGTERM has asked the run to save and end; all processes agree on the step."""
-
-  def __init__(self):
-    self._told = False
-
-  def __enter__(self) -> Stop:
-    if jax.process_count() == 1 and threading.current_thread() is threading.main_thread():
-      self._before = signal.signal(signal.SIGTERM, self._tell)
-    else:
-      self._before = None
-    return self
-
-  def __exit__(self, *_: Any) -> None:
-    if self._before is not None:
-      signal.signal(signal.SIGTERM, self._before)
-
-  def _tell(self, *_: Any) -> None:
-    self._told = True
-
-  def requested(self, done: int) -> bool:
-    """True once the signal has come; with several processes JAX's own service picks a step that all will reach."""
-    if jax.process_count() > 1:
-      return multihost_utils.reached_preemption_sync_point(done)
-    return self._told

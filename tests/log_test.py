@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -13,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib import image
+from tensorboardX.proto.event_pb2 import Event
 
 import lmx
 from lmx import log
+from lmx.errors import InputError
 
 
 def metrics_of(step: int) -> dict:
@@ -168,25 +171,28 @@ def test_only_the_first_process_writes(tmp_path, capsys):
     logger.evaluation(1, 'valid', {'loss': 1.0})
     logger.samples('text')
     logger.results({})
-    logger.plot()
+    logger.plot({})
     logger.note('text')
     logger.flush()
   assert not (tmp_path / 'none').exists()
   assert capsys.readouterr().err == ''
 
 
-def test_tensorboard_holds_the_same_numbers(tmp_path):
-  from tensorboardX.proto.event_pb2 import Event
-  from tensorboardX.record_writer import make_valid_tf_name  # noqa: F401  the reader below is its counterpart
-
-  run(tmp_path, 0, 10, total=10)
-  (file,) = (tmp_path / 'tensorboard').iterdir()
+def points(workdir) -> dict[tuple[str, int], float]:
+  """Points of the one event file of TensorBoard, by tag and step."""
+  (file,) = (workdir / 'tensorboard').iterdir()
   data, found = file.read_bytes(), {}
   while data:
     size = int.from_bytes(data[:8], 'little')  # a length, its CRC, the event, its CRC
     event = Event.FromString(data[12 : 12 + size])
     found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
     data = data[16 + size :]
+  return found
+
+
+def test_tensorboard_holds_the_same_numbers(tmp_path):
+  run(tmp_path, 0, 10, total=10)
+  found = points(tmp_path)
   assert found['train/loss', 5] == 2.0
   assert found['valid/loss', 10] == 0.5
   assert found['train/nll', 10] == 20.0
@@ -208,13 +214,13 @@ def test_results(tmp_path):
 
 
 def test_results_are_replaced_as_a_whole(tmp_path, monkeypatch):
-  def fail(file):
-    raise OSError('disk full')
+  def fail(path, to):
+    raise OSError(errno.ENOSPC, 'disk full')
 
   with log.Logger(tmp_path, 1, tokens_per_step=1) as logger:
     logger.results({'seed': 1})
-    with monkeypatch.context() as patch, pytest.raises(OSError, match='disk full'):
-      patch.setattr(log.os, 'fsync', fail)
+    with monkeypatch.context() as patch, pytest.raises(InputError, match='disk full'):
+      patch.setattr(log.pathlib.Path, 'replace', fail)
       logger.results({'seed': 2})
   assert json.loads((tmp_path / 'results.json').read_text())['seed'] == 1
 
@@ -228,8 +234,7 @@ def test_samples(tmp_path):
     logger.train(25, {'loss': 1.0})
     logger.samples('later')
   assert (tmp_path / 'samples.txt').read_text() == (
-    '=== step 10 ===\ntext of 10\n\n=== step 20 ===\ntext of 20\n\n'
-    '=== step 20 ===\nat the start\n\n=== step 25 ===\nlater\n\n'
+    '=== step 10 ===\ntext of 10\n\n=== step 20 ===\nat the start\n\n=== step 25 ===\nlater\n\n'
   )
 
 
@@ -257,10 +262,14 @@ def test_what_is_logged_outlives_a_kill(tmp_path):
     'import os, signal, sys; from lmx import log\n'
     'logger = log.Logger(sys.argv[1], 9, tokens_per_step=1, every=1)\n'
     'for step in range(1, 5): logger.train(step, {"loss": 1.0 / step})\n'
+    'if len(sys.argv) > 2: logger.flush()\n'
     'os.kill(os.getpid(), signal.SIGKILL)\n'
   )
-  subprocess.run([sys.executable, '-c', program, str(tmp_path)], capture_output=True, cwd=lmx.__path__[0] + '/..')
-  assert [r['step'] for r in log.read_metrics(tmp_path)] == [1, 2, 3]
+  for name, more, steps in (('killed', (), [1, 2, 3]), ('flushed', ('flush',), [1, 2, 3, 4])):
+    subprocess.run([sys.executable, '-c', program, str(tmp_path / name), *more], capture_output=True,
+                   cwd=lmx.__path__[0] + '/..')  # fmt: skip
+    assert [r['step'] for r in log.read_metrics(tmp_path / name)] == steps
+  assert [step for tag, step in points(tmp_path / 'flushed') if tag == 'train/loss'] == [1, 2, 3, 4]
 
 
 def has(pixels: np.ndarray, color: tuple[int, int, int]) -> int:
@@ -271,14 +280,13 @@ def has(pixels: np.ndarray, color: tuple[int, int, int]) -> int:
 def test_plot(tmp_path):
   run(tmp_path, 0, 40, every=1)
   with log.Logger(tmp_path, 40, start_step=40, tokens_per_step=7) as logger:
-    logger.plot()  # before there are results
+    logger.plot({})  # before there are results
     first = image.imread(tmp_path / 'loss.png')
-    logger.results({
+    logger.plot({
       'name': 'a run', 'model': 'gpt2:tiny', 'dataset': 'prose', 'split': 'test', 'metric': 'perplexity_per_word',
       'perplexity_per_word': 60.0,
       'baselines': {'unigram': {'loss': 4.0}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
     })  # fmt: skip
-    logger.plot()
   second = image.imread(tmp_path / 'loss.png')
   blue, orange, grey = (0x1F, 0x5F, 0xA8), (0xD9, 0x54, 0x1E), (115, 115, 115)
   assert first.shape[0] > 600 and first.shape[1] > 1000

@@ -20,7 +20,7 @@ def session(workdir, steps, start=0):
     logger.mirror.send()
     sent = logger.mirror.local
     if not start:
-      logger.plot()
+      logger.plot({})
     logger.results({'loss': 0.5, 'split': 'test'})
   return sent
 

@@ -46,6 +46,7 @@ LEAVES = {
   'mirror': set(),
   'pictures': {'errors'},
   'checksum': {'errors'},
+  'stop': set(),
   'rendezvous': {'errors'},
   'fields': {'errors'},
   'semantics': set(),

@@ -57,6 +57,35 @@ def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
   assert before == ((tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes())
 
 
+def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(tmp_path, monkeypatch):
+  more = ('samples.count=1', 'samples.tokens=2')
+
+  def interrupt(*_):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is kept, the same call contin'):
+    patch.setattr(log.Logger, 'results', interrupt)
+    run(tmp_path, *more)
+  first = samples(tmp_path)
+  assert first and not (tmp_path / 'results.json').exists()
+  assert run(tmp_path, *more) == 0
+  assert samples(tmp_path) == first
+  assert json.loads((tmp_path / 'results.json').read_text())['step'] in (4, 8)
+
+
+def samples(workdir) -> str:
+  file = workdir / 'samples.txt'
+  return file.read_text() if file.exists() else ''
+
+
+def test_a_start_of_a_finished_run_removes_half_deleted_checkpoints(tmp_path):
+  assert run(tmp_path) == 0
+  left = tmp_path / 'checkpoints' / 'deleted_step_000000003'
+  left.mkdir()
+  assert run(tmp_path) == 0
+  assert not left.exists()
+
+
 def test_two_processes_do_not_train_in_one_directory(tmp_path):
   with filelock.FileLock(tmp_path / '.lock'):
     with pytest.raises(InputError, match='in use by another process'):

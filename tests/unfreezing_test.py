@@ -22,7 +22,7 @@ def run(workdir, stops=(), monkeypatch=None):
   for stop in (*stops, 0):
     if monkeypatch is not None:
       monkeypatch.setattr(train.Stop, 'requested', lambda self, done, stop=stop: done == stop)
-    assert train.train(config.load(CONFIG, OPTIONS), workdir) == (train.PREEMPTED if stop else 0)
+    assert train.train(config.load(CONFIG, OPTIONS), workdir) == (75 if stop else 0)
 
 
 def at(workdir, step):

@@ -1,7 +1,8 @@
 """`lmx COMMAND ...`: one module of this folder is one command, with `add_arguments(parser)` and `run(args) -> int`.
 
-Exit codes: 0 done, 2 bad input (the message says what to mend), 3 the loss is not finite, 75 stopped by SIGTERM after
-saving (start the same command again), 130 interrupted from the keyboard.
+Exit codes: 0 done, 2 bad input (the message says what to fix), 3 the loss is not finite, 75 stopped by SIGTERM after
+saving (start the same command again), 130 interrupted from the keyboard (a training saves first; a second Ctrl-C ends
+it at once).
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def main(argv: list[str] | None = None) -> int:
   except BrokenPipeError:
     sys.stderr.close()  # the reader of the output has gone: nothing is left to say
     return 0
-  except KeyboardInterrupt:
-    print('\nlmx: interrupted', file=sys.stderr)
+  except KeyboardInterrupt as error:
+    print(f'\nlmx: interrupted{"; " if error.args else ""}{error}', file=sys.stderr)
     return 130
 
 

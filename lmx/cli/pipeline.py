@@ -98,7 +98,7 @@ def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
 
 
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
-  from lmx import config, predictions, train
+  from lmx import config, log, predictions, train
 
   workdir = directory / stage['name']
   if (workdir / 'results.json').exists():
@@ -108,7 +108,7 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   if 'ensemble' in stage:
     found = predictions.ensemble([directory / name for name in stage['ensemble']], 'test', stage['which'])
     workdir.mkdir(exist_ok=True)
-    (workdir / 'results.json').write_text(json.dumps(found, indent=1) + '\n')
+    log.write_json(str(workdir / 'results.json'), found)
     return 0
   loaded = config.load(stage['config'], stage['overrides'])
   return train.train(loaded, workdir, command=['lmx', *sys.argv[1:]])
@@ -116,6 +116,8 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
 
 def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
   """One line for each stage that has results, also written as results.json of the whole."""
+  from lmx import log
+
   found = {}
   for stage in stages:
     path = directory / stage['name'] / 'results.json'
@@ -123,7 +125,7 @@ def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
       figures = json.loads(path.read_text())
       kept = ('metric', 'split', 'dataset', 'protocol', 'training_seconds', 'accuracy', 'loss')
       found[stage['name']] = {'value': figures[figures['metric']], **{k: figures[k] for k in kept if k in figures}}
-  (directory / 'results.json').write_text(json.dumps(found, indent=1) + '\n')
+  log.write_json(str(directory / 'results.json'), found)
   width = max([len(name) for name in found], default=0)
   return '\n'.join(
     f'{name:{width}}  {row["value"]:10.2f}  {row["metric"].replace("_", " ")} on {row["dataset"]}/{row["split"]}'

@@ -1,0 +1,86 @@
+"""Signals that end a training: the first one lets the update under way finish and the run save, a second Ctrl-C ends
+the process at once.
+
+While XLA compiles or computes, Python runs no signal handlers. A thread therefore reads the signals from the wake-up
+descriptor, so that Ctrl-C is answered, and a second one obeyed, at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+PREEMPTED = 75  # exit code: stopped by SIGTERM after saving; start the same command again
+INTERRUPTED = 130  # exit code: stopped by Ctrl-C
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stop:
+  """A context manager in which SIGTERM and Ctrl-C ask a training to save and end.
+
+  With several processes JAX's own service handles SIGTERM, and Ctrl-C keeps its usual meaning.
+  """
+
+  def __init__(self, kept: Callable[[], str] | None = None):
+    """Args:
+      kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process; None where the
+        process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
+    """
+    self._kept, self._signal = kept, 0
+    self._before: dict[int, Any] = {}
+
+  def __enter__(self) -> Stop:
+    if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
+      return self
+    self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+    if self._kept is not None:
+      ours, self._writer = socket.socketpair()
+      self._writer.setblocking(False)
+      self._descriptor = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+      threading.Thread(target=self._watch, args=(ours, self._kept), daemon=True).start()
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    if self._before and self._kept is not None:
+      signal.set_wakeup_fd(self._descriptor)
+      self._writer.close()  # ends the thread
+    for number, handler in self._before.items():
+      signal.signal(number, handler)
+    self._before = {}
+
+  def _ask(self, number: int, *_: Any) -> None:
+    if number == self._signal == signal.SIGINT:
+      raise KeyboardInterrupt
+    self._signal = self._signal or number
+
+  @staticmethod
+  def _watch(ours: socket.socket, kept: Callable[[], str]) -> None:
+    """Answers the first Ctrl-C and obeys the second one."""
+    count = 0
+    with ours:
+      while number := ours.recv(1):
+        count += number[0] == signal.SIGINT
+        if count > 1:
+          print(f'\nlmx: interrupted; {kept()}', file=sys.stderr, flush=True)
+          os._exit(INTERRUPTED)
+        if number[0] == signal.SIGINT:
+          print('\nlmx: saving after the update under way; Ctrl-C again ends at once', file=sys.stderr, flush=True)
+
+  def requested(self, done: int) -> bool:
+    """Returns True once a signal has come; several processes agree on a step that all of them reach."""
+    if jax.process_count() > 1:
+      return multihost_utils.reached_preemption_sync_point(done)
+    return bool(self._signal)
+
+  @property
+  def code(self) -> int:
+    """Exit code of a run that was asked to stop and has saved."""
+    return INTERRUPTED if self._signal == signal.SIGINT else PREEMPTED

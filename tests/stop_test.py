@@ -1,0 +1,59 @@
+"""Signals ask a training to save and end; a second Ctrl-C ends it at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import lmx
+from lmx import stop
+
+# Stands for a compilation: a call of C that lets other threads run and does not return, and so no signal handler runs.
+BLOCKED = """
+import ctypes
+from lmx import stop
+with stop.Stop(lambda: 'step 7 is kept'):
+  mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+  libc.pthread_mutex_lock(mutex)
+  print('ready', flush=True)
+  libc.pthread_mutex_lock(mutex)
+"""
+
+
+def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_handler():
+  root = os.path.dirname(lmx.__path__[0])
+  process = subprocess.Popen([sys.executable, '-c', BLOCKED], cwd=root, text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)  # fmt: skip
+  try:
+    assert process.stdout.readline() == 'ready\n'
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == '\n'
+    assert 'Ctrl-C again ends at once' in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, text = process.communicate(timeout=30)
+  finally:
+    process.kill()
+  assert process.returncode == 130 and 'interrupted; step 7 is kept' in text
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_the_first_signal_asks_and_decides_the_exit_code(number, code, capfd):
+  before = signal.getsignal(number)
+  with stop.Stop(lambda: '') as told:
+    assert not told.requested(1)
+    os.kill(os.getpid(), number)
+    assert told.requested(2)
+    os.kill(os.getpid(), signal.SIGTERM)
+  assert told.code == code
+  assert signal.getsignal(number) is before and signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_second_ctrl_c_within_another_program_raises():
+  with pytest.raises(KeyboardInterrupt), stop.Stop() as told:
+    os.kill(os.getpid(), signal.SIGINT)
+    assert told.requested(1)
+    os.kill(os.getpid(), signal.SIGINT)
