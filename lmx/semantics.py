@@ -33,7 +33,12 @@ class Rule:
   number: int = 1
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, Rule] = {
+  'slanted_triangular': Rule(
+    'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
+    lambda config: config['optim']['schedule'] == 'slanted_triangular', {'optim.min_cut': 0}, in_evaluation=False,
+  ),
+}
 
 
 def numbers(config: Config, saved: Mapping[str, int] | None = None) -> dict[str, int]:

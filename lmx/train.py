@@ -123,7 +123,8 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   open_workdir(workdir, config, corpus)
   with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
-    notes = [*rules, *pipeline.held_out(run.data, corpus), *session.batches.notes]
+    notes = [*rules, *pipeline.held_out(run.data, corpus), *session.batches.notes,
+             *build.notes(run.optim, session.total_steps, session.batches.steps)]  # fmt: skip
     if run.train.init_from and not session.done:
       notes.append(session.begin_from(run.train.init_from))
     with log.Logger(

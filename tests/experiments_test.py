@@ -671,6 +671,7 @@ OPTIM_CHANGES: dict = {
   'min_lr': ({'schedule': 'plateau', 'lr': 1.0}, 0.9),
   'cut_fraction': ({'schedule': 'slanted_triangular'}, 0.5),
   'ratio': ({'schedule': 'slanted_triangular'}, 4.0),
+  'min_cut': ({'schedule': 'slanted_triangular'}, 20),
   'width': ({'schedule': 'inverse_sqrt', 'warmup_steps': 10}, 16),
   'groups': ({}, (('b', 0.5, 1.0), ('.*', 1.0, 1.0))),
   'layer_decay': ({}, 0.5),

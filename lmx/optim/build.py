@@ -77,6 +77,8 @@ class Config:
     min_lr: 'plateau': the rate falls no lower.
     cut_fraction: 'slanted_triangular': fraction of the updates in which the rate rises.
     ratio: 'slanted_triangular': peak over lowest rate.
+    min_cut: 'slanted_triangular': fewest updates in which the rate rises; 0 is the rule of earlier versions, whose runs
+      of fewer than 1 / cut_fraction updates have their peak at the first and the lowest rate at all others.
     width: 'inverse_sqrt': model width of the paper's formula; 0 makes `lr` the peak.
     groups: (regular expression, factor of the rate, factor of the decay); the first that is found in a parameter's
       name counts, and every parameter must have one.
@@ -123,6 +125,7 @@ class Config:
   min_lr: float = 0.0
   cut_fraction: float = 0.1  # arXiv 1801.06146, section 3.2
   ratio: float = 32.0  # arXiv 1801.06146, section 3.2
+  min_cut: int = 1
   width: int = 0
   groups: tuple[groups_lib.Group, ...] = (('.*', 1.0, 1.0),)
   layer_decay: float = 1.0
@@ -161,6 +164,7 @@ class Config:
       ('decay_after_epochs', 0, None),
       ('decrease', 0, None),
       ('patience', 0, None),
+      ('min_cut', 0, None),
       ('min_lr', 0, None),
       ('ema', 0, 1),
       ('nonmono', 0, None),
@@ -220,9 +224,9 @@ def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Sched
       slowing = schedules.inverse_time(cfg.decrease)
       factor = lambda step: warm(step) * slowing(step)
     case 'slanted_triangular' if cfg.stages:
-      factor = unfreeze.rate_by_stage(cfg.stages, cfg.ratio, total_steps, steps_per_epoch)
+      factor = unfreeze.rate_by_stage(cfg.stages, cfg.ratio, total_steps, steps_per_epoch, cfg.min_cut)
     case 'slanted_triangular':
-      factor = schedules.slanted_triangular(total_steps, cfg.cut_fraction, cfg.ratio)
+      factor = schedules.slanted_triangular(total_steps, cfg.cut_fraction, cfg.ratio, cfg.min_cut)
     case 'step_decay':
       warm = schedules.decayed(one, warmup, 'from_zero', total_steps)
       steps = schedules.step_decay(steps_per_epoch, cfg.decay_after_epochs, cfg.decay_rate)
@@ -230,6 +234,19 @@ def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Sched
     case _:  # 'constant', and 'plateau', whose steps down come through lr_scale
       factor = schedules.decayed(one, warmup, 'from_zero', total_steps)
   return lambda step: jnp.asarray(cfg.lr * factor(step), jnp.float32)
+
+
+def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
+  """Return a line for each slanted triangle that is too short to rise over `cut_fraction` of its updates."""
+  if cfg.schedule != 'slanted_triangular':
+    return []
+  triangles = [(total_steps, cfg.cut_fraction)]
+  if cfg.stages:
+    steps = unfreeze.lengths(unfreeze.starts(cfg.stages, steps_per_epoch), total_steps)
+    triangles = [(count, stage[3]) for count, stage in zip(steps, cfg.stages, strict=True)]
+  return [f'optim.cut_fraction: {cut:g} of {count:,} updates is less than {max(cfg.min_cut, 1)}; the learning rate has '
+          f'its peak at update {cfg.min_cut + 1}' for count, cut in triangles
+          if count * cut < max(cfg.min_cut, 1)]  # fmt: skip
 
 
 def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.Plateau:

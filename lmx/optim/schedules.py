@@ -77,9 +77,16 @@ def inverse_sqrt(warmup_steps: int, width: int = 0) -> Schedule:
   return factor
 
 
-def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float) -> Schedule:
-  """ULMFiT's schedule: up from 1/ratio to 1 over `cut_fraction` of the updates, then down to 1/ratio."""
-  cut = math.floor(total_steps * cut_fraction)
+def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float, min_cut: int = 1) -> Schedule:
+  """ULMFiT's schedule: up from 1/ratio to 1 over `cut_fraction` of the updates, then down to 1/ratio.
+
+  Args:
+    total_steps: updates of the triangle.
+    cut_fraction: fraction of them until the peak.
+    ratio: peak over lowest factor.
+    min_cut: fewest updates until the peak. With 0 a peak at the first update leaves all others at 1/ratio.
+  """
+  cut = max(math.floor(total_steps * cut_fraction), min_cut)
 
   def factor(step):
     t = jnp.asarray(step, jnp.float32)

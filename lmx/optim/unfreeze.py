@@ -47,6 +47,12 @@ def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
   return begin
 
 
+def lengths(begin: Sequence[int], total_steps: int) -> list[int]:
+  """Updates of each stage, at least 1."""
+  ends = [*begin[1:], max(total_steps, begin[-1] + 1)]
+  return [end - start for start, end in zip(begin, ends, strict=True)]
+
+
 def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
   """The groups that the stage of an update trains."""
   begin = jnp.asarray(starts(stages, steps_per_epoch))
@@ -55,14 +61,13 @@ def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
 
 
 def rate_by_stage(
-  stages: Sequence[Stage], ratio: float, total_steps: int, steps_per_epoch: int
+  stages: Sequence[Stage], ratio: float, total_steps: int, steps_per_epoch: int, min_cut: int = 1
 ) -> schedules.Schedule:
   """Slanted triangles one after another, one a stage, as the released code's calls of `fit`."""
   begin = starts(stages, steps_per_epoch)
-  ends = [*begin[1:], max(total_steps, begin[-1] + 1)]
   parts = [
-    (start, factor, schedules.slanted_triangular(end - start, cut, ratio))
-    for (_, _, factor, cut), start, end in zip(stages, begin, ends, strict=True)
+    (start, factor, schedules.slanted_triangular(steps, cut, ratio, min_cut))
+    for (_, _, factor, cut), start, steps in zip(stages, begin, lengths(begin, total_steps), strict=True)
   ]
 
   def factor_at(step):

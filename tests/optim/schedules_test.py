@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -99,6 +100,19 @@ def test_slanted_triangular_is_ulmfit_equation_3():
   close(found, [stlr(t) for t in range(101)])
   assert found[0] == pytest.approx(2 / 32) and found[10] == pytest.approx(2.0)
   assert found[104] == pytest.approx(2 / 32)
+
+
+@pytest.mark.parametrize('stages', [(), ((0, 0.0, 1.0, 0.1),)])
+def test_a_short_slanted_triangle_rises_for_one_update(stages):
+  cfg = build.Config(lr=2.0, schedule='slanted_triangular', stages=stages)
+  rate = build.rate(cfg, 9, 9)
+  p = [0.0] + [1 - (t - 1) / 9 for t in range(1, 9)]
+  close([float(rate(t)) for t in range(9)], [2.0 * (1 + x * 31) / 32 for x in p])
+  assert build.notes(cfg, 10, 10) == [] == build.notes(build.Config(), 9, 9)
+  (note,) = build.notes(cfg, 9, 9)
+  assert '0.1 of 9 updates' in note and 'update 2' in note
+  before = build.rate(dataclasses.replace(cfg, min_cut=0), 9, 9)  # of runs that began under the earlier rule
+  close([float(before(t)) for t in range(9)], [2.0] + [2.0 / 32] * 8)
 
 
 @pytest.mark.parametrize(('after', 'divisor'), [(4, 2.0), (6, 1.2), (0, 2.0)])
