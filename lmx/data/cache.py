@@ -48,6 +48,15 @@ def build(directory: str, make: Callable[[str], None]) -> bool:
   return True
 
 
+def discard(directory: str) -> None:
+  """Delete a damaged directory, at once for other processes. Raises InputError where it may not be written."""
+  parent, name = os.path.split(directory)
+  aside = os.path.join(parent, f'.tmp-{socket.gethostname()}-{os.getpid()}-{name}')
+  with disk_errors(parent), contextlib.suppress(FileNotFoundError):
+    os.rename(directory, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def disk_errors(directory: str):
   """Turns a full or read-only disk into an InputError that names `directory`."""

@@ -5,7 +5,7 @@ its documents and sentences beside it, so a batch is index arithmetic over a mem
 directory is named by a hash of the data set's content and the tokenizer's options:
 
     train.tokens (little-endian)  train.offsets.npy  train.sentences.npy  train.labels.npy
-    valid.* test.*  vocabulary.json  manifest.json (sizes and sha256 of the others)
+    valid.* test.*  vocabulary.json  manifest.json (sizes and checksums of all)
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tqdm
 
-from lmx.data import cache, sources, subword_tokenizers, tokenizers, written
+from lmx import documents
+from lmx.data import cache, sources, subword_tokenizers, token_file, tokenizers, written
 from lmx.data import labels as label_rules
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, InputWarning, nearest
 
 FORMAT = 1  # of the cache; raise it when the same request gives other tokens
 _CHARACTERS = 1_000_000  # of text encoded at once
@@ -72,10 +74,10 @@ class Corpus:
       sides: languages of source and target, where document 2i is a source and document 2i + 1 its translation.
     """
     made, records = {}, {}
-    for name, documents in splits.items():
+    for name, texts in splits.items():
       buffer = io.BytesIO()
       writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
-      rows = ((text, text, '') for text in documents)
+      rows = ((text, text, '') for text in texts)
       for text, _, pieces in _encoded(rows, tokenizer, sentences):
         writer.add(text, pieces)
         writer.end_document('')
@@ -182,22 +184,27 @@ def load(
   tokenizer: str = 'words',
   *,
   cache_dir: str = '',
-  verify: bool = False,
   **options: Any,
 ) -> Corpus:
-  """Reads a tokenised data set, making it first if it is not in the cache.
+  """Reads a tokenised data set, making it first if it is not in the cache, or is damaged there.
 
   Args:
     dataset: name of the data set.
     tokenizer: kind of tokenizer.
     cache_dir: '': environment variable LMX_CACHE, else ~/.cache/lmx.
-    verify: check the sha256 of every file too, not only its size.
     **options: the other fields of `Spec`.
 
   Raises:
-    InputError: bad input files, sizes that differ from the published ones, a damaged cache.
+    InputError: bad input files, or sizes that differ from the published ones.
   """
-  return read(prepare(Spec(dataset, tokenizer, **options), cache_dir), verify=verify)
+  spec = Spec(dataset, tokenizer, **options)
+  directory = prepare(spec, cache_dir)
+  try:
+    return read(directory)
+  except token_file.Damaged as error:
+    warnings.warn(f'{error}; the token cache is rebuilt', InputWarning, stacklevel=2)
+  cache.discard(directory)
+  return read(prepare(spec, cache_dir))
 
 
 def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
@@ -229,42 +236,48 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
   return directory
 
 
-def read(directory: str, *, verify: bool = False) -> Corpus:
-  """Opens a cache directory. Raises InputError naming the file that is missing or altered."""
-  manifest_path = os.path.join(directory, 'manifest.json')
-  advice = f'delete the directory {directory} and run again to rebuild it'
+def read(directory: str) -> Corpus:
+  """Opens a cache directory and verifies its files. Raises `token_file.Damaged` naming the file."""
   try:
-    with open(manifest_path, encoding='utf-8') as file:
-      manifest = json.load(file)
-    entries = dict(manifest['files'])
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise InputError(f'{manifest_path}: cannot be read ({error}); {advice}') from error
-  if manifest['format'] != FORMAT:
-    raise InputError(f'{manifest_path}: made by another version of lmx; {advice}')
-  for name, entry in entries.items():
-    path = os.path.join(directory, name)
-    size = os.path.getsize(path) if os.path.exists(path) else -1
-    if size != entry['bytes']:
-      found = 'is missing' if size < 0 else f'has {size:,} bytes instead of {entry["bytes"]:,}'
-      raise InputError(f'{path}: the token cache is damaged, the file {found}; {advice}')
-    if verify and cache.sha256(path) != entry['sha256']:
-      raise InputError(f'{path}: the token cache is damaged, its content was altered; {advice}')
+    return _open(directory)
+  except InputError:
+    raise
+  except OSError as error:
+    raise InputError(f'{error.filename or directory}: cannot be read ({error.strerror or error})') from None
+  except Exception as error:  # whatever a manifest of other content leads to
+    path = os.path.join(directory, 'manifest.json')
+    raise token_file.Damaged(f'{path}: the token cache is damaged, the content has another form ({error!r})') from error
+
+
+def _open(directory: str) -> Corpus:
+  path = os.path.join(directory, 'manifest.json')
+  try:
+    manifest = documents.read_json(path)
+  except InputError as error:
+    raise token_file.Damaged(f'{error}; the token cache is damaged') from None
+  recorded, blocks = manifest.pop('sha256', None), manifest.pop('blocks', None)
+  if (recorded is None) != (blocks is None) or recorded not in (None, manifest_hash([manifest, blocks])):
+    raise token_file.Damaged(f'{path}: the token cache is damaged, the content differs from its SHA-256')
+  entries, dtype = manifest['files'], np.dtype(manifest['dtype'])
+  tokens = {f'{name}.tokens' for name in manifest['splits']}
+  for name in entries.keys() - tokens:
+    token_file.check(os.path.join(directory, name), entries[name])
   tokenizer = tokenizers.load(directory)
-  dtype = np.dtype(manifest['dtype'])
   splits = {}
   for name, record in manifest['splits'].items():
-    stem = os.path.join(directory, name)
+    stem, ids = os.path.join(directory, name), f'{name}.tokens'
     arrays: dict[str, Any] = {
       part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None
       for part in _PARTS
     }
-    tokens = np.memmap(f'{stem}.tokens', dtype, mode='r')
-    splits[name] = Split(name, tokens, **arrays, counts=record['counts'])
+    sums = None if blocks is None else blocks[ids]
+    file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.vocab_size)
+    splits[name] = Split(name, file, **arrays, counts=record['counts'])
   return Corpus(tokenizer, splits, manifest, manifest_hash(manifest), directory)
 
 
-def manifest_hash(manifest: Mapping[str, Any]) -> str:
-  """Returns the sha256 (hex) of the manifest's canonical JSON."""
+def manifest_hash(manifest: Any) -> str:
+  """Returns the sha256 (hex) of the canonical JSON of a manifest, which does not have the checksums of blocks."""
   return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
@@ -330,7 +343,7 @@ def _build(
     mode = ''  # every text begins with a space there, so a document cannot be encoded by the sentence
   if source.rules.token_labels and tokenizer.kind != 'words':
     mode = _WORDS
-  writers, digests = {}, {}
+  writers = {}
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
       lines = source.rules.words == 'lines'
@@ -339,7 +352,7 @@ def _build(
       rows = label_rules.AtTokens(examples, tokenizer) if source.rules.spans else examples
       read = reading(_progress(rows, f'tokenising {name}'))
       _write_split(writer, read, tokenizer, mode, source.rules.stream)
-    writers[name], digests[f'{name}.tokens'] = writer, writer.digest.hexdigest()
+    writers[name] = writer
   given = {name: writer.labels for name, writer in writers.items()}
   scores = source.rules.scores or source.scores
   label_names, labels = label_rules.arrays(given, spans=source.rules.spans, scores=scores)
@@ -357,6 +370,7 @@ def _build(
         np.save(os.path.join(directory, f'{name}.{part}.npy'), values)
         made.append(f'{name}.{part}.npy')
   paths = {name: os.path.join(directory, name) for name in made}
+  sums = {f'{name}.tokens': writer.sums for name, writer in writers.items()}
   manifest = {
     'format': FORMAT,
     'dataset': source.identity(),
@@ -368,13 +382,15 @@ def _build(
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
-      name: {'bytes': os.path.getsize(path), 'sha256': digests.get(name) or cache.sha256(path)}
+      name: {'bytes': os.path.getsize(path), 'sha256': sums[name].sha256 if name in sums else cache.sha256(path)}
       for name, path in paths.items()
     },
   }
   manifest |= {'unanswered': label_rules.unanswered(labels['train'])} if source.rules.spans else {}
+  blocks = {name: one.blocks for name, one in sums.items()}
+  manifest = json.loads(json.dumps(manifest))  # as it is read back
   with open(os.path.join(directory, 'manifest.json'), 'w', encoding='utf-8') as file:
-    json.dump(manifest, file, indent=1)
+    json.dump({**manifest, 'blocks': blocks, 'sha256': manifest_hash([manifest, blocks])}, file, indent=1)
 
 
 def _form(source: sources.Source, spec: Spec) -> dict[str, Any]:

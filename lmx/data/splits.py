@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
 
-from lmx.data import tokenizers
+from lmx.data import token_file, tokenizers
 from lmx.errors import InputError
 
 
@@ -21,7 +20,7 @@ class Split:
   Attributes:
     name: the split's name.
     tokens: 1-D array of token ids, the documents one after another (uint8, uint16 or uint32; a
-      memory map when read from the cache). Convert before arithmetic: the type is unsigned.
+      `TokenFile` when read from the cache). Convert before arithmetic: the type is unsigned.
     offsets: int64, documents + 1 entries: document d is tokens[offsets[d]:offsets[d + 1]]; where
       the tokenizer has an end-of-text id, that id ends each of them.
     sentences: int64 starts of the sentences and the end of the last one, or None where the data set
@@ -58,7 +57,7 @@ class Writer:
     token_labels: bool = False,
   ):
     self.dtype = np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder('<')
-    self.digest = hashlib.sha256()
+    self.sums = token_file.Sums()
     self.labels: list[str] = []
     self.token_labels: list[str] | None = [] if token_labels else None
     self._lengths: list[int] = []  # tokens of each word of the document, where words have labels and are in pieces
@@ -123,6 +122,6 @@ class Writer:
       )
     block = ids.astype(self.dtype).tobytes()
     self._file.write(block)
-    self.digest.update(block)
+    self.sums.update(block)
     self._size += ids.size
     self._last = int(ids[-1])

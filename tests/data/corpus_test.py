@@ -14,8 +14,8 @@ import sys
 import numpy as np
 import pytest
 
-from lmx.data import corpus, sources, tokenizers
-from lmx.errors import InputError
+from lmx.data import corpus, sources, token_file, tokenizers
+from lmx.errors import InputError, InputWarning
 
 KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece')
 DOCUMENTS = [f'The {n}th cat sat on mat {n}. It was "Mr. Smith" of the\nhouse. Why not?' for n in range(60)]
@@ -94,7 +94,7 @@ def test_made_once_and_the_same_again(folder, monkeypatch):
   first = load(folder)
   stamp = os.stat(os.path.join(first.dir, 'manifest.json')).st_mtime_ns
   monkeypatch.setattr(sources, 'open_splits', lambda *_: pytest.fail('tokenised again'))
-  assert load(folder, verify=True).hash == first.hash
+  assert load(folder).hash == first.hash
   assert os.stat(os.path.join(first.dir, 'manifest.json')).st_mtime_ns == stamp
   monkeypatch.undo()
   other = corpus.load('text_files', manual_dir=str(folder / 'in'), cache_dir=str(folder / 'other'))
@@ -104,28 +104,75 @@ def test_made_once_and_the_same_again(folder, monkeypatch):
   assert load(folder).hash != first.hash
 
 
+def _flip(path, place=-5):
+  content = bytearray(path.read_bytes())
+  content[place] ^= 1
+  path.write_bytes(content)
+
+
+DAMAGES = {
+  'truncated': lambda path: path.write_bytes(path.read_bytes()[:-1]),
+  'missing': lambda path: path.unlink(),
+  'altered': _flip,
+  'random': lambda path: path.write_bytes(bytes(range(256)) * 9),
+}
+
+
 @pytest.mark.parametrize('name', ['train.tokens', 'valid.offsets.npy', 'vocabulary.json', 'manifest.json'])
-def test_a_truncated_or_missing_file_is_named(name, folder):
+@pytest.mark.parametrize('damage', DAMAGES)
+def test_a_damaged_file_is_named_and_the_cache_rebuilt(name, damage, folder):
   made = load(folder)
   path = pathlib.Path(made.dir, name)
   content = path.read_bytes()
-  path.write_bytes(content[:-1])
-  with pytest.raises(InputError, match=rf'{name}.*delete the directory {made.dir}'):
-    load(folder)
-  path.unlink()
-  with pytest.raises(InputError, match=rf'{name}.*delete the directory {made.dir}'):
-    load(folder)
+  DAMAGES[damage](path)
+  with pytest.warns(InputWarning, match=rf'{name}.*the token cache is rebuilt'):
+    again = load(folder)
+  assert again.hash == made.hash and path.read_bytes() == content
+  assert os.listdir(folder / 'cache' / 'tokens') == [os.path.basename(made.dir)]
 
 
-def test_altered_content_is_found_when_asked(folder):
+def test_a_large_token_file_is_verified_block_by_block_when_first_read(folder, monkeypatch):
+  monkeypatch.setattr(token_file, 'BLOCK', 64)
+  monkeypatch.setattr(token_file, 'WHOLE', 0)
   made = load(folder)
-  path = pathlib.Path(made.dir, 'train.tokens')
-  content = bytearray(path.read_bytes())
-  content[10] ^= 1
-  path.write_bytes(content)
-  load(folder)  # the size is right
-  with pytest.raises(InputError, match='train.tokens.*content was altered'):
-    load(folder, verify=True)
+  path, ids = pathlib.Path(made.dir, 'train.tokens'), np.array(made.splits['train'].tokens)
+  each = 64 // ids.itemsize
+  _flip(path, 70)  # in block 1
+  tokens = load(folder).splits['train'].tokens  # opens: nothing is read yet
+  np.testing.assert_array_equal(tokens[:each], ids[:each])
+  np.testing.assert_array_equal(tokens[[[-1, 2 * each], [0, 1]]], ids[[[-1, 2 * each], [0, 1]]])
+  np.testing.assert_array_equal(tokens[: 2 * each - 1 : -1], ids[: 2 * each - 1 : -1])
+  assert tokens[len(ids) - 1] == ids[-1] and tokens[5:5].size == 0 and len(tokens) == len(ids)
+  with pytest.raises(InputError, match='train.tokens: .*block 1 of .*differs from its CRC-32; the token cache is del'):
+    tokens[each - 1 : each + 1]
+  assert not os.path.exists(made.dir)
+  again = load(folder)
+  assert again.hash == made.hash and (again.splits['train'].tokens == ids).all()
+
+
+@pytest.mark.parametrize('read', [np.asarray, lambda x: x + 1, lambda x: x[np.ones(len(x), bool)], lambda x: x[64]])
+def test_no_way_to_read_a_token_file_passes_by_the_checksums(read, folder, monkeypatch):
+  monkeypatch.setattr(token_file, 'WHOLE', 0)
+  made = load(folder)
+  _flip(pathlib.Path(made.dir, 'train.tokens'))
+  with pytest.raises(InputError, match='block 0'):
+    read(load(folder).splits['train'].tokens)
+
+
+def test_a_manifest_of_before_is_verified_by_size_and_ids_and_the_user_is_told(folder, monkeypatch):
+  made = load(folder)
+  path = pathlib.Path(made.dir, 'manifest.json')
+  manifest = json.loads(path.read_text())
+  del manifest['blocks'], manifest['sha256']
+  path.write_text(json.dumps(manifest))
+  assert load(folder).hash == made.hash  # a small file is verified whole
+  monkeypatch.setattr(token_file, 'WHOLE', 0)
+  tokens = pathlib.Path(made.dir, 'train.tokens')
+  tokens.write_bytes(tokens.read_bytes()[:-1] + bytes([255]))
+  with pytest.warns(InputWarning, match='no checksums of blocks, so only the size and the ids'):
+    split = load(folder).splits['train']
+  with pytest.raises(InputError, match='has token id 255.*the vocabulary has'):
+    split.tokens[:]
 
 
 def test_a_full_disk_leaves_nothing(folder, monkeypatch):
@@ -190,7 +237,7 @@ def test_prefix_space_has_its_own_cache_and_no_space_before_later_sentences(fold
 
 
 def _load_hash(folder, queue):
-  queue.put(load(folder, verify=True).hash)
+  queue.put(load(folder).hash)
 
 
 def test_processes_at_once_build_one_cache(folder):
@@ -228,7 +275,7 @@ def test_sigkill_while_building_leaves_nothing_that_is_taken(folder):
   process.wait()
   (left,) = os.listdir(folder / 'cache' / 'tokens')
   assert left.startswith('.tmp-')
-  made = load(folder, verify=True)
+  made = load(folder)
   assert os.listdir(folder / 'cache' / 'tokens') == [os.path.basename(made.dir)]
 
 

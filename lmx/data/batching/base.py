@@ -53,7 +53,7 @@ class Batches(abc.ABC):
   def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
                shuffle: bool = True):
     self.batch_size, self.length = batch_size, length
-    self._tokens = np.asarray(split.tokens)  # of a memory map: a view, nothing is read
+    self._tokens = split.tokens
     self._split, self._vocab_size = split.name, vocab_size
     self._seed, self._train, self._shuffle = seed, train, shuffle and train
     if self._tokens.size < self.LEAST:
