@@ -30,7 +30,6 @@ from lmx.metrics import squad
 from lmx.restored import Restored
 from lmx.types import Params
 
-SPLIT = 'questions'
 SHARED = ('text', 'score', 'start', 'end')  # what an answer and its candidates are shown with
 
 UNKNOWN = ('the run does not say whether it was trained on questions without an answer, so that "" may be said; '
@@ -188,12 +187,12 @@ def of_file(loaded: Restored, path: str) -> Asked:
   if not found:
     raise InputError(f'{path}: the file has no questions')
   texts = [text for one in found for text in (one.context, one.question)]
-  made = corpora.Corpus.from_texts({SPLIT: texts}, loaded.tokenizer, labels={SPLIT: [-1] * len(texts)})
+  made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels={path: [-1] * len(texts)})
   about = json.loads((loaded.workdir / 'data.json').read_text())
   count = about.get('unanswered', 1)
   made = dataclasses.replace(made, manifest={**made.manifest, 'spans': True, 'unanswered': count})
   notes = [] if 'unanswered' in about else [UNKNOWN]
-  return Asked(made, SPLIT, found, (*notes, *inference.batches(loaded.run, made, SPLIT).notes))
+  return Asked(made, path, found, (*notes, *inference.batches(loaded.run, made, path).notes))
 
 
 def of_split(loaded: Restored, split: str) -> Asked:

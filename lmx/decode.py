@@ -333,15 +333,21 @@ def stream(
   context: int | None = None,
   source: Batch | None = None,
 ) -> Iterator[np.ndarray]:
-  """Yields the tokens that `generate` returns, one (B,) array at a time, and stops when every row
-  has ended."""
+  """Iterate over the tokens that `generate` returns, one (B,) array at a time, until every row has ended.
+
+  Arguments are checked, and the prompt is read, before the iterator is returned.
+  """
   options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
-  for _ in range(steps):
-    carry, token_B = _step(setting, params, carry, keys_B)
-    yield np.asarray(token_B)
-    if eos_id is not None and bool(np.all(carry.done_B)):
-      return
+
+  def tokens(carry: Any) -> Iterator[np.ndarray]:
+    for _ in range(steps):
+      carry, token_B = _step(setting, params, carry, keys_B)
+      yield np.asarray(token_B)
+      if eos_id is not None and bool(np.all(carry.done_B)):
+        return
+
+  return tokens(carry)
 
 
 def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:

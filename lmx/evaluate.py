@@ -14,7 +14,7 @@ from lmx import objectives, parallel
 from lmx.config import Run
 from lmx.data import pipeline
 from lmx.errors import InputError
-from lmx.metrics import ngram
+from lmx.metrics import language, ngram
 from lmx.models import registry
 from lmx.types import Totals
 
@@ -73,6 +73,22 @@ def loss(run: Run, totals: Totals) -> float:
   return sum(objectives.mean(totals[term]) for term in terms)
 
 
+def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, str]:
+  """Return texts for metrics whose names say little to a reader, '' for those that are not shown.
+
+  A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, as a model of bytes has
+  early in training, is not shown where bits per character are.
+  """
+  classes = enumerate(manifest.get('label_names', ())) if run.objective_name == 'classify' else ()
+  texts = {f'accuracy_class_{i}': f'accuracy of {label}' for i, label in classes}
+  return texts | ({'perplexity_per_word': ''} if _is_astronomical(figures) else {})
+
+
+def _is_astronomical(figures: Mapping[str, Any]) -> bool:
+  """Whether the perplexity per word is too large to be read, and bits per character are there."""
+  return 'bits_per_character' in figures and figures.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
+
+
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
   """Turns totals into the figures of `results.json`, as the objective names them."""
   return objectives.get(run.objective_name).report(run.objective, totals, counts)
@@ -91,10 +107,13 @@ def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
+  metric, scores = objective.headline(run.objective), report(run, corpus.splits[split].counts, totals)
+  if metric == 'perplexity_per_word' and _is_astronomical(scores):
+    metric = 'bits_per_character'
   return {
     'name': run.name, 'model': f'{run.model_name}:{run.variant}', 'dataset': run.data.dataset, 'split': split,
-    'metric': objective.headline(run.objective),
-    **report(run, corpus.splits[split].counts, totals),
+    'metric': metric,
+    **scores,
     'tokens_counted': int(totals[first][1]), 'unit': getattr(objective, 'UNIT', 'tokens'),
     'protocol': protocol(run, batches), 'data_hash': corpus.hash,
   }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import pathlib
 import types
@@ -16,13 +17,21 @@ def load(path: str) -> types.ModuleType:
   here = pathlib.Path(path)
   file = here if here.is_file() else pathlib.Path(__file__).parents[1] / path
   if not file.is_file():
-    raise InputError(f'there is no config file {path}; `lmx list` shows those that come with lmx')
+    raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
   spec = importlib.util.spec_from_file_location('lmx_experiment', file)
   if spec is None or spec.loader is None:
     raise InputError(f'{path} is not a Python file')
   found = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(found)
   return found
+
+
+def _nearest(path: str) -> str:
+  """Suggest the experiment of lmx that `path` is the end of or resembles, for a message."""
+  root = pathlib.Path(__file__).parents[1]
+  known = [file.relative_to(root).as_posix() for file in sorted(root.glob('experiments/*/*.py'))]
+  close = [name for name in known if name.endswith(f'/{path}')] or difflib.get_close_matches(path, known, n=1)
+  return f'; did you mean "{close[0]}"?' if close else '; `lmx list` shows those that come with lmx'
 
 
 def put(tree: dict[str, Any], path: list[str], value: Any) -> None:

@@ -18,6 +18,7 @@ import platform
 import re
 import sys
 import time
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -290,10 +291,15 @@ class Logger:
       print('  '.join(filter(None, [*parts, shown, left])), file=sys.stderr, flush=True)
       self._printed = now
 
-  def evaluation(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-    """Writes down and shows a measurement of `split` after `step` steps; its time does not count in tokens/s.
+  def evaluation(
+    self, step: int, split: str, values: Mapping[str, Any], captions: Mapping[str, str] = types.MappingProxyType({})
+  ) -> None:
+    """Write and show the metrics of `split` after `step` steps; the time taken does not count in tokens/s.
 
-    Figures of a series of more than ten, such as one of each class, are written down but not shown.
+    Metrics of a series of more than ten, such as one of each class, are written but not shown.
+
+    Args:
+      captions: texts that metrics are shown with instead of their names; '' does not show one.
     """
     if not self.primary:
       return
@@ -302,7 +308,8 @@ class Logger:
       self._mark = (step, time.monotonic(), self._mark[2])
     found = _scalars(values)
     self._write(step, split, found | {'seconds': self.seconds()})
-    shown = [f'{name.replace("_", " ")} {found[name]:.4g}' for name in _short(found)]
+    texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(found)}
+    shown = [f'{text} {found[name]:.4g}' for name, text in texts.items() if text]
     self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown))
 
   def _write(self, step: int, split: str, values: Record) -> None:

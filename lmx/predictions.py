@@ -196,11 +196,11 @@ def of_file(loaded: Restored, path: str) -> Asked:
   """The rows of a file; see `read`."""
   rows = read(path, loaded)
   texts = [text for row in rows for text in row.texts]
-  no_labels = {'train': [0] * len(texts)}  # batches of documents have some
-  made = corpora.Corpus.from_texts({'train': texts}, loaded.tokenizer, labels=no_labels)
+  no_labels = {path: [0] * len(texts)}  # batches of documents have some
+  made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
   made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0].texts), 'choices': choices})
-  return Asked(views.view(made, reverse=loaded.run.data.reverse), 'train', rows)
+  return Asked(views.view(made, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
 
 
 def of_split(loaded: Restored, split: str) -> Asked:

@@ -23,8 +23,6 @@ from lmx.inference import Asked
 from lmx.metrics import spans
 from lmx.restored import Restored
 
-SPLIT = 'sentences'
-
 
 def of_file(loaded: Restored, path: str) -> Asked:
   """The sentences of a file; see `lmx.data.builders.tagged.read`.
@@ -71,8 +69,9 @@ def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
                  f'{sum(long):,} parts')  # fmt: skip
   if cut:
     notes.append(f'{cut:,} words have more than {room} tokens and are read by their first {room}')
-  corpus = corpora.Corpus(tokenizer, {SPLIT: _split(parts, tokenizer.eos_id)}, {'dataset': {'name': SPLIT}}, hash='')
-  return Asked(corpus, SPLIT, found, tuple(notes))
+  split = _split(where, parts, tokenizer.eos_id)
+  corpus = corpora.Corpus(tokenizer, {where: split}, {'dataset': {'name': 'sentences'}}, hash='')
+  return Asked(corpus, where, found, tuple(notes))
 
 
 def _parts(pieces: Sequence[np.ndarray], room: int) -> list[list[np.ndarray]]:
@@ -89,7 +88,7 @@ def _parts(pieces: Sequence[np.ndarray], room: int) -> list[list[np.ndarray]]:
   return parts
 
 
-def _split(parts: Sequence[Sequence[np.ndarray]], eos_id: int | None) -> Split:
+def _split(name: str, parts: Sequence[Sequence[np.ndarray]], eos_id: int | None) -> Split:
   """Parts as documents. The first piece of each word has a label, so that it counts; which one is not looked at."""
   end = [] if eos_id is None else [np.asarray([eos_id])]
   tokens = [np.concatenate([*pieces, *end]) for pieces in parts]
@@ -97,7 +96,7 @@ def _split(parts: Sequence[Sequence[np.ndarray]], eos_id: int | None) -> Split:
   for row, pieces in zip(labels, parts, strict=True):
     row[np.cumsum([0, *map(len, pieces[:-1])])] = 0
   offsets = np.cumsum([0, *map(len, tokens)])
-  return Split(SPLIT, np.concatenate(tokens), offsets, None, None, {}, np.concatenate(labels))
+  return Split(name, np.concatenate(tokens), offsets, None, None, {}, np.concatenate(labels))
 
 
 def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:

@@ -400,7 +400,7 @@ class Session:
     if self.run.optim.asgd != 'off':
       begun = self.run.optim.asgd == 'start' or self.progress.trigger is not None
       report['averaged'] = float(begun)  # 1: the figures are those of the mean
-    logger.evaluation(self.done, 'valid', report)
+    logger.evaluation(self.done, 'valid', report, evaluate.captions(self.run, self.corpus.manifest, report))
     self.progress.observe(loss, self.run.optim, self.done)
     if self.progress.trigger == self.done:
       logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')

@@ -157,6 +157,14 @@ def test_a_figure_of_each_of_many_classes_is_written_down_alone(tmp_path, capsys
   assert record.keys() >= many.keys() | few.keys()
 
 
+def test_metrics_are_shown_with_their_captions(tmp_path, capsys):
+  values, captions = {'accuracy_class_0': 0.5, 'perplexity_per_word': 3e13}, {'accuracy_class_0': 'accuracy of World'}
+  with log.Logger(tmp_path, 100, tokens_per_step=5000) as logger:
+    logger.evaluation(7, 'valid', values, captions | {'perplexity_per_word': ''})
+  assert capsys.readouterr().err == 'step 7/100  valid: accuracy of World 0.5\n'
+  assert log.read_metrics(tmp_path)[0].keys() >= values.keys()
+
+
 def test_progress_bar_on_a_terminal(tmp_path, capsys):
   run(tmp_path, 10, 40, terminal=True)
   text = capsys.readouterr().err

@@ -37,18 +37,22 @@ def _models() -> None:
 
 def _experiments() -> None:
   print('experiments (lmx train --config=FILE --workdir=DIR)')
-  for path, text in experiments():
-    print(f'  {path:40} {text}')
+  print('\n'.join(lines()))
 
 
-def experiments() -> list[tuple[str, str]]:
-  """(path below the repository, first line of its docstring) of every experiment."""
+def lines(function: str = 'get_config') -> list[str]:
+  """Return one line for each experiment that has `function`: its path and its summary."""
+  return [f'  {path:50} {text}' for path, text in experiments(function)]
+
+
+def experiments(function: str = 'get_config') -> list[tuple[str, str]]:
+  """(path below the repository, first line of its docstring) of every experiment that has `function`."""
   root = pathlib.Path(__file__).parents[2]
   found = []
   for file in sorted((root / 'experiments').glob('*/*.py')):
     tree = ast.parse(file.read_text())
     # What only helps other experiments has no get_config and cannot be trained.
-    if any(isinstance(node, ast.FunctionDef) and node.name == 'get_config' for node in tree.body):
+    if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
       found.append((file.relative_to(root).as_posix(), summary(ast.get_docstring(tree))))
   return found
 

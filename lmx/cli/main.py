@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
+from typing import NoReturn
 
 from lmx import memory
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
@@ -94,7 +95,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   """
   from lmx import __version__
 
-  parser = argparse.ArgumentParser(
+  parser = _Parser(
     prog='lmx', description=__doc__.split('\n\n')[1], formatter_class=argparse.RawDescriptionHelpFormatter
   )
   parser.add_argument('--version', action='version', version=f'lmx {__version__}')
@@ -110,6 +111,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   args, unknown = parser.parse_known_args(rest)
   if args.command is None:
     parser.print_help()
+    print(f'\nexperiments (lmx train --config=FILE --workdir=DIR):\n{_experiments()}')
     raise SystemExit(0)
   if unknown:
     options = [o for action in commands.choices[args.command]._actions for o in action.option_strings]
@@ -118,6 +120,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     raise InputError(f'lmx {args.command} changes no config, so --config.{overrides[0]} would be left unread')
   args.overrides = overrides
   return args
+
+
+class _Parser(argparse.ArgumentParser):
+  """Parser that lists the experiments where `--config` is missing."""
+
+  def error(self, message: str) -> NoReturn:
+    if message.startswith('the following arguments are required') and '--config' in message:
+      listed = _experiments('stages' if self.prog.endswith(' pipeline') else 'get_config')
+      message += f'\n--config is an experiment file of yours, or one of:\n{listed}'
+    super().error(message)
+
+
+def _experiments(function: str = 'get_config') -> str:
+  return '\n'.join(_module('list').lines(function))
 
 
 def _module(command: str) -> ModuleType:

@@ -18,7 +18,7 @@ class Split:
   """One part of a corpus (train, valid, test).
 
   Attributes:
-    name: the split's name.
+    name: the split's name, or the path of a user's file.
     tokens: 1-D array of token ids, the documents one after another (uint8, uint16 or uint32; a
       `TokenFile` when read from the cache). Convert before arithmetic: the type is unsigned.
     offsets: int64, documents + 1 entries: document d is tokens[offsets[d]:offsets[d + 1]]; where
@@ -41,6 +41,11 @@ class Split:
   labels: np.ndarray | None
   counts: Mapping[str, int]
   token_labels: np.ndarray | None = None
+
+  @property
+  def title(self) -> str:
+    """Return the name for a message: 'split train', or the path alone, which has an ending and a split's name none."""
+    return f'split {self.name}' if self.name.isidentifier() else self.name
 
 
 class Writer:

@@ -25,8 +25,8 @@ def view(
   Args:
     corpus: what `lmx.data.corpus.load` gave.
     reverse: whether each document is read from its end to its beginning; its last end-of-text id stays last.
-    train_splits: the splits that together are 'train'. Text to learn a language model from may be that of splits whose
-      labels are held out.
+    train_splits: the splits that together are 'train'; none leaves all as they are. Text to learn a language model
+      from may be that of splits whose labels are held out.
     train_documents: most documents (of rows of several: rows) to train on; 0 is no limit. The other splits stay whole.
     fraction: share of the documents (rows) of each split that is kept.
 
@@ -40,7 +40,9 @@ def view(
   for name in train_splits:
     if name not in corpus.splits:
       raise InputError(f'data.train_splits: the data set has no split "{name}"{nearest(name, corpus.splits)}')
-  splits = {**corpus.splits, 'train': _joined([corpus.splits[name] for name in train_splits])}
+  splits = dict(corpus.splits)
+  if train_splits:
+    splits['train'] = _joined([corpus.splits[name] for name in train_splits])
   if fraction < 1 or train_documents:
     together = corpus.manifest.get('texts', 2 if {'sides', 'spans'} & corpus.manifest.keys() else 1)
     limits = {'train': train_documents}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+MAX_SHOWN_PERPLEXITY = 1e6  # per word; above, no vocabulary is so large, and bits per character say more
+
 
 def perplexity(nll: float, count: float) -> float:
   """Returns exp(nll / count); infinity beyond the largest float, NaN where nothing was counted."""

@@ -72,6 +72,14 @@ def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
     decode.prompt_ids(tokenizers.Bytes(), '')
 
 
+def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, capsys):
+  loaded.model, loaded.cfg = registry.get('bert'), registry.config('bert', 'tiny', V=260)
+  for more in ([], ['--samples=2']):
+    assert main(['generate', '--workdir=w', '--prompt=The', *more]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == '' and 'model "bert" reads in both directions' in shown.err
+
+
 @pytest.mark.parametrize(
   ('option', 'message'),
   [

@@ -71,6 +71,19 @@ def test_a_value_of_the_wrong_type(capsys, tmp_path):
 def test_a_config_file_that_is_not_there(capsys, tmp_path):
   message = refused(capsys, 'train', '--config=nothing.py', f'--workdir={tmp_path}')
   assert 'there is no config file nothing.py' in message
+  for path in ('rnn_lm/quickstart.py', 'experiments/rnn_lm/quikstart.py'):
+    message = refused(capsys, 'train', f'--config={path}:tiny', f'--workdir={tmp_path}')
+    assert f'{path}; did you mean "experiments/rnn_lm/quickstart.py"?' in message
+
+
+def test_without_a_command_or_a_config_the_experiments_are_listed(capsys):
+  for argv, code in (([], 0), (['train', '--workdir=x'], 2), (['pipeline'], 2)):
+    with pytest.raises(SystemExit) as end:
+      cli.main(argv)
+    text = ''.join(capsys.readouterr())
+    assert end.value.code == code and 'experiments/ulmfit/quickstart.py  ' in text
+    assert ('experiments/rnn_lm/quickstart.py  ' in text) == (argv != ['pipeline'])  # it has no stages
+    assert 'experiments/translation.py' not in text
 
 
 def test_a_variant_that_the_experiment_does_not_have(capsys, tmp_path):

@@ -15,7 +15,9 @@ import pytest
 
 from lmx import predictions, restored
 from lmx.cli import main, pipeline, predict
+from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
+from lmx.data import tokenizers
 from lmx.errors import InputError
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
@@ -158,6 +160,20 @@ def test_predictions_that_cannot_be_written(monkeypatch, call):
     monkeypatch.setattr(sys, 'stdout', types.SimpleNamespace(**{'write': len, 'flush': list, call: fail}))
     with pytest.raises(wanted, match=message):
       predict._write('', 'a line\n')
+
+
+@pytest.mark.parametrize('reverse', [False, True])
+def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
+  path = tmp_path / 'rows.jsonl'
+  path.write_text('{"text": "one two three four five six"}\n')
+  about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse)
+  run = types.SimpleNamespace(objective_name='regress', objective=None, data=about)
+  loaded = types.SimpleNamespace(run=run, tokenizer=tokenizers.Bytes(eos=True))
+  asked = predictions.of_file(loaded, str(path))
+  split = asked.corpus.splits[asked.split]
+  other = corpora.Corpus.from_texts({'train': ['a']}, loaded.tokenizer)
+  assert (split.title, other.splits['train'].title) == (str(path), 'split train')
+  assert loaded.tokenizer.decode(split.tokens[:3].tolist()) == ('xis' if reverse else 'one')
 
 
 def test_only_classifiers_predict(finished, tmp_path):

@@ -54,24 +54,24 @@ class Batches(abc.ABC):
                shuffle: bool = True):
     self.batch_size, self.length = batch_size, length
     self._tokens = split.tokens
-    self._split, self._vocab_size = split.name, vocab_size
+    self._split, self._title, self._vocab_size = split.name, split.title, vocab_size
     self._seed, self._train, self._shuffle = seed, train, shuffle and train
     if self._tokens.size < self.LEAST:
-      raise InputError(f'split {split.name} has {self._tokens.size} tokens; at least {self.LEAST} are needed')
+      raise InputError(f'{split.title} has {self._tokens.size} tokens; at least {self.LEAST} are needed')
 
   def _set(self, examples: int, tokens: int, needed: str) -> None:
     self.examples, self.tokens_per_epoch = examples, tokens
     self.steps = examples // self.batch_size if self._train else -(-examples // self.batch_size)
     if self.steps == 0:
       raise InputError(
-        f'split {self._split} is too small for one batch of {self.batch_size} rows of {self.length}: '
+        f'{self._title} is too small for one batch of {self.batch_size} rows of {self.length}: '
         f'it has {self._tokens.size} tokens, {needed} are needed')
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
-      raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
+      raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     example_B = local * self.batch_size + np.arange(self.batch_size)[rows]
     live_B = example_B < self.examples
     example_B = np.minimum(example_B, self.examples - 1)
@@ -118,7 +118,7 @@ class Batches(abc.ABC):
     if tokens.size and not (0 <= tokens.min() and tokens.max() < self._vocab_size):
       bad = np.flatnonzero((tokens.ravel() < 0) | (tokens.ravel() >= self._vocab_size))[0]
       raise InputError(
-        f'split {self._split} has token id {tokens.ravel()[bad]} at position {position.ravel()[bad]}, but the '
+        f'{self._title} has token id {tokens.ravel()[bad]} at position {position.ravel()[bad]}, but the '
         f'vocabulary has {self._vocab_size} entries: the tokenizer is not the one that made this data')
     return tokens.astype(np.int32)
 

@@ -63,7 +63,7 @@ class BothWays(Batches):
                vocab_size: int, seed: int, train: bool):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
-      raise InputError(f'split {split.name} has no sentences; data.batching "both_ways" needs a data set that has')
+      raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set that has')
     self._spelling = spelling
     self._first_S, self._count_S = self._trimmed(np.asarray(split.sentences, np.int64), skipped)
     self._at_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and their number

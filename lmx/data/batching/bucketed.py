@@ -81,7 +81,7 @@ class Bucketed(Batches):
     count = len(self._sizes)
     if self._train and count < self.batch_size:
       raise InputError(
-        f'split {self._split} is too small for one batch of {self.batch_size} rows: it has {count} {what}')
+        f'{self._title} is too small for one batch of {self.batch_size} rows: it has {count} {what}')
     self._set(count, int(self._sizes.sum()), '1')
 
   def positions(self) -> int:
@@ -94,7 +94,7 @@ class Bucketed(Batches):
     """Returns the given rows of the batch of `step`."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
-      raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
+      raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     place_B = local * self.batch_size + np.arange(self.batch_size)
     live_B = place_B < self.examples
     example_B = self._ordered(epoch)[np.minimum(place_B, self.examples - 1)]

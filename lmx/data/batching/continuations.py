@@ -91,7 +91,7 @@ class Continuations(bucketed.Bucketed):
     self._sizes = (self._kept_IG + follows_IG).max(axis=1) - 1
     cut = int((self._kept_IG < context_I[:, None]).any(axis=1).sum())
     if cut:
-      warnings.warn(f'{cut:,} of {len(context_I):,} rows of split {split.name} are longer than {length} tokens; their '
+      warnings.warn(f'{cut:,} of {len(context_I):,} rows of {split.title} are longer than {length} tokens; their '
                     'contexts are cut at the beginning', InputWarning, stacklevel=3)  # fmt: skip
     self._labels = _labels(split, documents, label_names) if choices else None
     self.unlabelled = 0 if self._labels is None else int((self._labels < 0).sum())
@@ -106,7 +106,7 @@ class Continuations(bucketed.Bucketed):
        'set it to more'),
     ) for i in np.flatnonzero(bad_I)]  # fmt: skip
     if wrong:
-      raise InputError(f'split {self._split}, row {wrong[0][0] + 1}: it has {wrong[0][1]}')
+      raise InputError(f'{self._title}, row {wrong[0][0] + 1}: it has {wrong[0][1]}')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     T = self._padded(self._sizes[example_B].max())

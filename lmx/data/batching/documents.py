@@ -74,5 +74,5 @@ class Documents(bucketed.Bucketed):
 def _labels(split: Any) -> np.ndarray:
   """A label for each document; InputError where one has none."""
   if split.labels is None or (np.asarray(split.labels) < 0).any():
-    raise InputError(f'split {split.name} has documents without a label; data.batching "documents" needs one for each')
+    raise InputError(f'{split.title} has documents without a label; data.batching "documents" needs one for each')
   return np.asarray(split.labels)

@@ -161,7 +161,7 @@ class Pairs(Batches):
     documents = int((np.diff(split.offsets) > 0).sum())
     if split.sentences is None or documents < 2:
       what = 'no sentences' if split.sentences is None else f'{documents} document(s)'
-      raise InputError(f'split {split.name} has {what}; sentence pairs need sentences and at least 2 documents')
+      raise InputError(f'{split.title} has {what}; sentence pairs need sentences and at least 2 documents')
     made = [
       pair_spans(split.offsets, split.sentences, length, noise.generator(seed, 'pairs', n),
                  short_seq_prob=short_seq_prob, random_next_prob=random_next_prob) for n in range(duplicates)]

@@ -143,7 +143,7 @@ class Questions(bucketed.Bucketed):
     self._null_F = self._sizes - 1 if self._passage_first else np.zeros_like(self._sizes)
     cut = int((full_I2[:, 1] > cfg.question_length).sum())
     more = len(self.windows.begin_F) - len(full_I2)
-    self.notes = (f'{len(full_I2):,} questions of split {split.name} in {len(self._sizes):,} windows '
+    self.notes = (f'{len(full_I2):,} questions of {split.title} in {len(self._sizes):,} windows '
                   f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',)  # fmt: skip
     self._arrange(cfg, 'windows')
 

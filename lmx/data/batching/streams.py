@@ -143,7 +143,7 @@ class RandomStreams(Streams):
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     if step < 0:
-      raise IndexError(f'step {step} of split {self._split}')
+      raise IndexError(f'step {step} of {self._title}')
     epoch, local = self.epoch_of(step)
     start, stop = self._epoch(epoch)[local : local + 2].tolist()
     row_B = np.arange(self.batch_size)[rows]

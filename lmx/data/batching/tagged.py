@@ -74,13 +74,13 @@ class Tagged(bucketed.Bucketed):
     cfg: Config, vocab_size: int, seed: int, train: bool, shuffle: bool = True,
   ):  # fmt: skip
     if split.token_labels is None:
-      raise InputError(f'split {split.name} has no labels of words; data.batching "tagged" needs a set such as wnut17')
+      raise InputError(f'{split.title} has no labels of words; data.batching "tagged" needs a set such as wnut17')
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._marks, self._token_labels = marks, np.asarray(split.token_labels)
     self._begin, end = self._documents(split, end_id)
     self._sizes = end - self._begin + len(marks)
     if (longest := int(self._sizes.max())) > length:
-      raise InputError(f'split {split.name} has a sentence of {longest} tokens; set data.length to that at least')
+      raise InputError(f'{split.title} has a sentence of {longest} tokens; set data.length to that at least')
     self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:

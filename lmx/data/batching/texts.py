@@ -153,14 +153,14 @@ class Texts(bucketed.Bucketed):
     wanted = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
     short = int((np.stack(wanted) > np.stack(totals)).any(axis=0).sum())
     if short:
-      note = f'{short:,} of {len(full_IN):,} rows of split {split.name} are longer than {length} and cut'
+      note = f'{short:,} of {len(full_IN):,} rows of {split.title} are longer than {length} and cut'
       self.notes = (note,) if train else ()
       if not train:
         warnings.warn(note, InputWarning, stacklevel=3)
     self.unlabelled = int(len(full_IN) if self._labels is None else (~_known(self._labels)).sum())
     if train and self.unlabelled:
       raise InputError(
-        f'split {split.name} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
+        f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
         'such as glue/sst2 or table_files')
     self._arrange(cfg, 'rows')
 

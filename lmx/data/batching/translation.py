@@ -140,7 +140,7 @@ class Translation(Batches):
     self._start_id = start_id
     offsets = np.asarray(split.offsets, np.int64)
     if len(offsets) % 2 == 0:
-      raise InputError(f'split {split.name} has {len(offsets) - 1} documents; those of pairs are an even number')
+      raise InputError(f'{split.title} has {len(offsets) - 1} documents; those of pairs are an even number')
     self._begin_SI = offsets[:-1].reshape(-1, 2).T  # of the source and of the target of each pair
     self._size_SI = np.diff(offsets).reshape(-1, 2).T
     size_I = self._size_SI.max(axis=0)
@@ -150,17 +150,17 @@ class Translation(Batches):
     if train:
       self._pairs = np.flatnonzero(size_I <= length)
       if over:
-        self.notes = (f'{over:,} of {len(size_I):,} pairs of split {split.name} are longer than {length} and left out',)
+        self.notes = (f'{over:,} of {len(size_I):,} pairs of {split.title} are longer than {length} and left out',)
     elif over and cut:
       warnings.warn(
-        f'{over:,} pairs of split {split.name} are longer than data.eval_length {length}: what lies beyond is cut off',
+        f'{over:,} pairs of {split.title} are longer than data.eval_length {length}: what lies beyond is cut off',
         InputWarning, stacklevel=2)
       self._size_SI = np.minimum(self._size_SI, length)
     elif over:
       self._buckets = np.concatenate([self._buckets, _doubled(length, int(size_I.max()))])
       self.length = int(self._buckets[-1])
     if not len(self._pairs):
-      raise InputError(f'split {split.name} has no pair of at most {length} positions (data.length)')
+      raise InputError(f'{split.title} has no pair of at most {length} positions (data.length)')
     self._size_I, counted = np.minimum(size_I, self.length), self._buckets.tolist()
     if train and groups > 1:
       self.groups, self.lengths, multiple = groups, tuple(counted), multiple * groups
@@ -191,7 +191,7 @@ class Translation(Batches):
     """Returns the given rows of the batch of `step`: of `rows` of `batch_size`, the same share of its own rows."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
-      raise IndexError(f'step {step} of split {self._split}, which has {self.steps} steps')
+      raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     plan = self._planned(epoch)
     bucket = int(plan.bucket_J[local])
     pair_L = plan.order_I[plan.start_J[local] : plan.start_J[local + 1]]
