@@ -54,6 +54,7 @@ class Train:
     init_parts: the parts of its parameters that are taken, such as 'model' (and not the objective's head) or
       'model=model/encoder' (there=here); () takes all, and the two must then be alike.
     like_init: take the sizes of the model and the tokenizer from init_from too, where the config does not name them;
+      rows are then at most as long as its positions;
       without init_from nothing is taken.
     patience: stop after this many looks at the validation split without a better loss; 0 never does.
   """
@@ -313,6 +314,9 @@ def _take_sizes(given: dict[str, Any]) -> None:
     raise InputError(f'train.init_from: {path.parent} is a run of {other["model"]["name"]}, not of {model["name"]}')
   model['variant'] = other['model']['variant']
   model |= {name: other['model'][name] for name in wanted if name in other['model']}
+  for name in ('length', 'eval_length'):
+    if 'T' in wanted and 'T' in model and name in data:  # a row is no longer than the positions taken
+      data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), model['T'])
   if 'tokenizer_path' not in data:
     data |= {name: other['data'][name] for name in ('tokenizer', 'lower_case')}
     data['tokenizer_path'] = str(path.parent / 'tokenizer')

@@ -114,6 +114,9 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
   assert (full.model.variant, full.model.D, full.model.N, full.model.T, full.model.gelu) == ('mini', 256, 4, 64, 'erf')
   assert full.model.dropout_hidden == 0.2 and full.model.V == 0  # what is given stays; V follows from the tokenizer
   assert full.data.tokenizer_path == str(tmp_path / 'tokenizer') and not full.data.lower_case
+  longer = config.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512'])
+  assert longer.data.length == 64  # as long as the positions taken
+  assert config.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512', 'model.T=512']).data.length == 512
   (tmp_path / 'config.json').unlink()
   assert config.resolve(full.to_dict()).to_dict() == full.to_dict()  # the run itself needs it no more
   with pytest.raises(InputError, match='config.json cannot be read'):

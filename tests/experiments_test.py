@@ -601,6 +601,7 @@ OBJECTIVE_CHANGES: dict = {
   ('span', 'dropout'): ({'head': 'xlnet'}, 0.5),
   ('classify', 'classes'): None,
   ('multiple_choice', 'choices'): None,
+  ('multiple_choice', 'one_mask'): None,  # tests/objectives/rows_test.py has its test
   ('classify', 'metric'): None,  # what is shown, not what is computed
   ('classify', 'positive'): None,
   ('classify', 'positive_index'): None,
@@ -653,6 +654,7 @@ OPTIM_CHANGES: dict = {
   'b2': ({}, 0.9),
   'eps': ({}, 0.1),
   'eps_form': ({'eps': 0.1}, 'uncorrected'),
+  'decay_form': ({'weight_decay': 0.1}, 'bias_corrected'),
   'momentum': ({'optimizer': 'sgd'}, 0.9),
   'nesterov': ({'optimizer': 'sgd', 'momentum': 0.9}, True),
   'weight_decay': ({}, 0.1),

@@ -39,3 +39,13 @@ def test_xlnet_reads_race_as_released():
   """zihangdai/xlnet, run_race.py: the choice put into the question, max_qa_length 128."""
   data = recipe('xlnet/tasks.py:race').data
   assert (data.dataset, data.batching.second_length, data.length) == ('race/joined', 128, 512)
+
+
+@pytest.mark.parametrize('task', ['rte', 'race', 'story_cloze'])
+def test_gpt_is_fine_tuned_as_released(task):
+  """openai/finetune-transformer-lm, train.py and opt.py: n_ctx, the rate of the decay, one mask over the choices."""
+  run, paper = recipe(f'gpt/tasks.py:{task}'), recipe(f'gpt/tasks.py:{task},fidelity=paper')
+  assert run.data.length == paper.data.length == 512
+  assert (run.optim.decay_form, paper.optim.decay_form) == ('bias_corrected', 'scheduled')
+  if task != 'rte':
+    assert run.objective.one_mask and not paper.objective.one_mask

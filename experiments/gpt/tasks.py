@@ -35,10 +35,15 @@ auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0
 outside the bias correction as released. The released code multiplies the rate by what is left of the run while it warms
 up, too. Rows added to the vocabulary begin as the mean of the others, where the released code draws them.
 
-Rows of any length meet in a batch, as released; see experiments/bert/tasks.py.
+Rows of any length meet in a batch, as released; see experiments/bert/tasks.py. None is longer than 512 tokens or the
+positions of runs/gpt: the released code pads all to the longest example, up to 512.
 
-Options: `lm=false` leaves the auxiliary loss out; `fidelity=paper` is dropout of the sum of token and position (see
-lmx/models/gpt.py); `epochs`, `lr`.
+Options: `lm=false` leaves the auxiliary loss out; `epochs`, `lr`; and `fidelity`, for what the paper does not print:
+
+                               released                          paper
+  dropout of embeddings        of the table's entries            of the sum of token and position (lmx/models/gpt.py)
+  dropout of choices' states   one mask for all of a row         a mask each
+  rate of the weight decay     scheduled, with bias correction   scheduled
 """
 
 from __future__ import annotations
@@ -53,6 +58,7 @@ def get_config(arg: str = ''):
   variant, options = common.parse_arg(
     arg, VARIANTS, fidelity=('released', 'paper'), lm=True, epochs=3.0, lr=6.25e-5
   )  # fmt: skip
+  released = options.fidelity == 'released'
   base = {
     'name': f'gpt_{variant}',
     'model': {'name': 'gpt', 'variant': 'base', 'fidelity': options.fidelity, **common.gpt_dropout(0.1)},
@@ -65,12 +71,13 @@ def get_config(arg: str = ''):
         **common.ANY_LENGTH,
       },
       'batch_size': 32,
-      'length': 512 if variant == 'race' else 128,
+      'length': 512,
     },
     'optim': {
       'optimizer': 'adamw',
       'eps': 1e-8,
       'eps_form': 'uncorrected',
+      'decay_form': 'bias_corrected' if released else 'scheduled',
       'lr': options.lr,
       'weight_decay': 0.01,
       'clip_norm': 1.0,
@@ -83,7 +90,8 @@ def get_config(arg: str = ''):
     'evaluation': {'split': 'test' if variant in common.TESTED else 'valid', 'which': 'last', 'baselines': False},
   }  # fmt: skip
   task = common.task('own' if variant == 'tiny' else variant)
-  return common.config(base, task, common.tiny_task() if variant == 'tiny' else {})
+  mask = {'objective': {'one_mask': released}} if variant in common.CHOICES else {}
+  return common.config(base, task, mask, common.tiny_task() if variant == 'tiny' else {})
 
 
 def sweep():

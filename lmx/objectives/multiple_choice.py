@@ -30,9 +30,11 @@ class Config(rows.Config):
 
   Attributes:
     choices: of a row; 0 takes them from the data set.
+    one_mask: the head's dropout has one mask for all choices of a row (openai/finetune-transformer-lm, train.py).
   """
 
   choices: int = 0
+  one_mask: bool = False
 
   def __post_init__(self):
     super().__post_init__()
@@ -81,7 +83,7 @@ def loss(
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics of the same and 'accuracy'.
   """
-  found = rows.read(cfg, model, model_cfg, params, batch, key, axis, together=False)
+  found = rows.read(cfg, model, model_cfg, params, batch, key, axis, together=False, one_mask=cfg.one_mask)
   (total, right_B), count = rows.picked(found.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
   extra, measured = rows.auxiliary(cfg, found, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **measured}

@@ -217,8 +217,10 @@ def pooled(
   return pool(cfg.pooling, x_BTD, kept_BT), features
 
 
-def _head(cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None):
-  """(scores, running statistics of each block, or None)."""
+def _head(
+  cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int
+):  # fmt: skip
+  """(scores, running statistics of each block, or None); `share` neighbours have one dropout mask."""
   found: dict[str, Any] = {}
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
     block = params[f'block_{i}']
@@ -227,15 +229,22 @@ def _head(cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array
     if cfg.normalize:
       x_BD, statistics = batch_norm(block['norm'], x_BD, weights_B, training=key is not None, axis=axis)
       found[f'block_{i}'] = {'norm': statistics}
-    x_BD = dropout(x_BD, cfg.dropout_head if i else cfg.dropout_pooled, block_key) @ block['kernel']
+    x_BD = _shared_dropout(x_BD, cfg.dropout_head if i else cfg.dropout_pooled, block_key, share) @ block['kernel']
     if cfg.head_bias:
       x_BD = x_BD + block['bias']
   return x_BD, None if key is None or not found else {'objective': found}
 
 
+def _shared_dropout(x_BD: Array, rate: float, key: Array | None, share: int) -> Array:
+  if share == 1 or key is None:
+    return dropout(x_BD, rate, key)
+  mask_BD = dropout(jnp.ones((x_BD.shape[0] // share, x_BD.shape[1]), x_BD.dtype), rate, key)
+  return x_BD * jnp.repeat(mask_BD, share, axis=0)
+
+
 def read(
   cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None, axis: str | None = None,
-  *, together: bool = True,
+  *, together: bool = True, one_mask: bool = False,
 ) -> Read:  # fmt: skip
   """Scores of every row.
 
@@ -245,6 +254,7 @@ def read(
     key: randomness of dropout; None at evaluation, when batch normalisation uses the running statistics.
     axis: see `lmx.layers.normalize.batch_norm`.
     together: add up the vectors of a row's sequences (G is then 1 again); else each is scored by itself.
+    one_mask: the head's dropout has one mask for all sequences of a row.
   """
   body_key, head_key = split(key, 2)
   flat, G = sequences(batch)
@@ -255,7 +265,7 @@ def read(
     x_BD, G = jnp.sum(x_BD.reshape(-1, G, x_BD.shape[-1]), axis=1), 1
   elif G > 1:
     weights_B = jnp.repeat(weights_B, G)
-  scores_BC, statistics = _head(cfg, params['objective'], x_BD, weights_B, head_key, axis)
+  scores_BC, statistics = _head(cfg, params['objective'], x_BD, weights_B, head_key, axis, G if one_mask else 1)
   return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG)
 
 

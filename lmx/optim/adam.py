@@ -15,9 +15,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from lmx.types import Array
+
+
+def bias_correction(b1: float, b2: float, count: Array) -> Array:
+  """Return sqrt(c2) / c1 at update `count`, 1 for the first: the factor of the rate in TensorFlow's form."""
+  t = jnp.asarray(count, jnp.float32)
+  return jnp.sqrt(1.0 - b2**t) / (1.0 - b1**t)
+
 
 def scale_by_raw_adam(
-  b1: float, b2: float, eps: float, *, bias_correction: bool
+  b1: float, b2: float, eps: float, *, corrected: bool
 ) -> optax.GradientTransformation:
   """Adam with `eps` added to the uncorrected square root.
 
@@ -25,7 +33,7 @@ def scale_by_raw_adam(
     b1: decay of the mean of the gradient.
     b2: decay of the mean of its square.
     eps: added to sqrt(v).
-    bias_correction: True for TensorFlow's form, False for BERT's.
+    corrected: True for TensorFlow's form, False for BERT's.
   """
 
   def init(params):
@@ -37,10 +45,7 @@ def scale_by_raw_adam(
     count = optax.safe_increment(state.count)
     mu = jax.tree.map(lambda g, m: b1 * m + (1.0 - b1) * g, updates, state.mu)
     nu = jax.tree.map(lambda g, v: b2 * v + (1.0 - b2) * jnp.square(g), updates, state.nu)
-    scale = jnp.float32(1)
-    if bias_correction:
-      t = count.astype(jnp.float32)
-      scale = jnp.sqrt(1.0 - b2**t) / (1.0 - b1**t)
+    scale = bias_correction(b1, b2, count) if corrected else jnp.float32(1)
     updates = jax.tree.map(lambda m, v: scale * m / (jnp.sqrt(v) + eps), mu, nu)
     return updates, optax.ScaleByAdamState(count, mu, nu)
 

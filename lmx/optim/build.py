@@ -18,7 +18,7 @@ import optax
 from lmx.errors import InputError, check_choice, check_range
 from lmx.optim import averaging, schedules, unfreeze
 from lmx.optim import groups as groups_lib
-from lmx.optim.adam import scale_by_raw_adam
+from lmx.optim.adam import bias_correction, scale_by_raw_adam
 from lmx.types import Array, Params
 
 OPTIMIZERS = ('adadelta', 'adagrad', 'adam', 'adamw', 'bert_adam', 'rmsprop_graves', 'sgd')
@@ -57,6 +57,8 @@ class Config:
       for 'adadelta'. Adagrad's, under its root, is 0 unless given.
     eps_form: 'corrected' adds eps to the bias-corrected root (paper, optax), 'uncorrected' to the raw one
       (TensorFlow, released GPT). 'bert_adam' has no correction, so both are the same there.
+    decay_form: 'scheduled' multiplies the decoupled decay of 'adamw' by the scheduled rate (arXiv 1711.05101),
+      'bias_corrected' also by sqrt(1 - b2**t) / (1 - b1**t) at update t (released GPT, opt.py).
     momentum: of 'sgd' and 'rmsprop_graves', 0 turns it off.
     rms_decay: of the running mean and mean square of 'rmsprop_graves', and of the two mean squares of 'adadelta' (rho).
     nesterov: Nesterov's form of that momentum.
@@ -104,6 +106,7 @@ class Config:
   b2: float = 0.999
   eps: float = 0.0
   eps_form: str = 'corrected'
+  decay_form: str = 'scheduled'
   accumulator: float = 0.1
   momentum: float = 0.0
   rms_decay: float = 0.95  # arXiv 1308.0850, equation 42; arXiv 1212.5701, table 1
@@ -146,6 +149,7 @@ class Config:
     check_choice('optim.schedule_origin', self.schedule_origin, ORIGINS)
     check_choice('optim.layer_decay_form', self.layer_decay_form, groups_lib.FORMS)
     check_choice('optim.eps_form', self.eps_form, ('corrected', 'uncorrected'))
+    check_choice('optim.decay_form', self.decay_form, ('scheduled', 'bias_corrected'))
     for field, low, high in (
       ('lr', 0, None),
       ('b1', 0, 1),
@@ -302,7 +306,7 @@ def make(
     parts.append(optax.clip(cfg.clip_value))
   if released:
     parts.append(optax.stateless(lambda updates, _: jax.tree.map(lambda g, n: g * cfg.layer_decay**n, updates, powers)))
-  decay = _add_decay(cfg.weight_decay, decays) if cfg.weight_decay else optax.identity()
+  decay = _add_decay(cfg, decays) if cfg.weight_decay else optax.identity()
   if cfg.optimizer in ('adadelta', 'adagrad', 'adam', 'rmsprop_graves', 'sgd'):
     parts.append(decay)
   moments = _moments(cfg, eps)
@@ -325,9 +329,9 @@ def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:
     by_deviation = optax.scale_by_stddev(cfg.rms_decay, eps)
     return optax.chain(by_deviation, optax.trace(cfg.momentum, cfg.nesterov)) if cfg.momentum else by_deviation
   if cfg.optimizer == 'bert_adam':
-    return scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=False)
+    return scale_by_raw_adam(cfg.b1, cfg.b2, eps, corrected=False)
   if cfg.optimizer != 'sgd' and cfg.eps_form == 'uncorrected':
-    return scale_by_raw_adam(cfg.b1, cfg.b2, eps, bias_correction=True)
+    return scale_by_raw_adam(cfg.b1, cfg.b2, eps, corrected=True)
   if cfg.optimizer != 'sgd':
     return optax.scale_by_adam(cfg.b1, cfg.b2, eps)
   return optax.trace(cfg.momentum, cfg.nesterov) if cfg.momentum else None
@@ -340,11 +344,15 @@ def _trained(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
   return unfreeze.every(cfg.unfreeze_every, steps_per_epoch) if cfg.unfreeze_every else None
 
 
-def _add_decay(weight_decay: float, decays: Params) -> optax.GradientTransformation:
-  def add(updates, params):
-    return jax.tree.map(lambda u, p, d: u + weight_decay * d * p if d else u, updates, params, decays)
+def _add_decay(cfg: Config, decays: Params) -> optax.GradientTransformationExtraArgs:
+  corrected = cfg.optimizer == 'adamw' and cfg.decay_form == 'bias_corrected'
 
-  return optax.stateless(add)
+  def update(updates, state, params=None, *, step: Array, **extra):
+    del extra
+    factor = cfg.weight_decay * (bias_correction(cfg.b1, cfg.b2, step + 1) if corrected else 1.0)
+    return jax.tree.map(lambda u, p, d: u + factor * d * p if d else u, updates, params, decays), state
+
+  return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
 def _scale_by_rate(

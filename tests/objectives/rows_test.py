@@ -166,6 +166,19 @@ def test_choices_are_scored_each_by_itself_and_compared():
     multiple_choice.settle(cfg, {'dataset': {'name': 'x'}})
 
 
+@pytest.mark.parametrize('one_mask', [True, False])
+def test_choices_of_a_row_may_have_one_dropout_mask(one_mask):
+  """openai/finetune-transformer-lm, train.py: noise of shape (B, 1, D) on the choices' states (B, 2, D)."""
+  cfg = multiple_choice.Config(choices=2, pooling='last', one_mask=one_mask, **{**LINEAR, 'dropout_pooled': 0.5})
+  pair = lambda x: np.stack([x, x], axis=1)
+  rows_BT = batch_of()
+  batch = {**rows_BT, 'tokens_BGT': pair(rows_BT['tokens_BT']), 'valid_BGT': pair(rows_BT['valid_BT'])}
+  batch = {key: x for key, x in batch.items() if not key.endswith('_BT')}
+  out, _ = run(multiple_choice, cfg, 'gpt', batch, jax.random.key(3))
+  alike = np.isclose(float(out.sums['nll']), 3 * np.log(2), rtol=1e-5)  # two choices of one text have one score
+  assert alike == one_mask
+
+
 def test_what_cannot_be_is_refused():
   with pytest.raises(InputError, match='set objective.bptt=0'):
     classify.Config(lm_weight=0.5)

@@ -57,7 +57,7 @@ def bert(p, lr, b1, b2, eps, weight_decay, clip):
   return p
 
 
-def tensorflow(p, lr, b1, b2, eps):
+def tensorflow(p, lr, b1, b2, eps, weight_decay=0.0):
   """The form before section 2.1 of arXiv 1412.6980; openai/finetune-transformer-lm, opt.py."""
   m = {name: np.zeros_like(x) for name, x in p.items()}
   v = {name: np.zeros_like(x) for name, x in p.items()}
@@ -66,7 +66,8 @@ def tensorflow(p, lr, b1, b2, eps):
     for name in p:
       m[name] = b1 * m[name] + (1 - b1) * g[name]
       v[name] = b2 * v[name] + (1 - b2) * g[name] ** 2
-      p[name] = p[name] - rate * m[name] / (np.sqrt(v[name]) + eps)
+      decay = weight_decay * p[name] if name != 'b' else 0.0
+      p[name] = p[name] - rate * (m[name] / (np.sqrt(v[name]) + eps) + decay)
   return p
 
 
@@ -117,6 +118,13 @@ def test_uncorrected_eps():
   close(found, tensorflow(start(), 0.1, 0.9, 0.999, 1e-3))
   corrected = ours(optimizer='adam', eps=1e-3)
   assert np.abs(corrected['b'] - found['b']).max() > 1e-3
+
+
+def test_gpts_decay_has_the_corrected_rate():
+  options = dict(optimizer='adamw', eps=1e-8, eps_form='uncorrected', weight_decay=0.3)
+  wanted = tensorflow(start(), 0.1, 0.9, 0.999, 1e-8, 0.3)
+  close(ours(decay_form='bias_corrected', **options), wanted)
+  assert np.abs(ours(**options)['w'] - wanted['w']).max() > 1e-2
 
 
 @pytest.mark.parametrize('decoupled', [True, False])
