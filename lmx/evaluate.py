@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,19 +16,21 @@ from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.metrics import language, ngram
 from lmx.models import registry
-from lmx.types import Totals
+from lmx.types import State, Totals
 
 SEED = 0  # of the masks and pairs of an evaluation: the same for runs of any seed, so that they can be compared
 
 
-def measure(eval_step, params, model_state, batches, engine: parallel.Engine, *, title: str = '') -> Totals:
+def measure(
+  eval_step, params, begin: Callable[[int], State], batches, engine: parallel.Engine, *, title: str = ''
+) -> Totals:
   """Runs `eval_step` over all of `batches`.
 
   Args:
     eval_step: compiled, (params, model_state, batch) -> (metrics {name: (sum, weight)}, model_state).
     params: parameters to measure.
-    model_state: state of the batch's rows at the start.
-    batches: an evaluation `Batches`.
+    begin: returns the state of so many rows at the start.
+    batches: an evaluation `Batches`; where the devices cannot share its rows evenly, rows of weight 0 are added.
     engine: places batches on the devices.
     title: text of the progress bar, none if empty.
 
@@ -44,9 +46,9 @@ def measure(eval_step, params, model_state, batches, engine: parallel.Engine, *,
     raise InputError(
       f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
     )
-  for count in batches.row_counts():
-    engine.check_batch(count)
-  rows = engine.process_rows(batches.batch_size)
+  batches = batches.pad_rows(engine.row_shards)
+  rows = engine.process_rows(batches.padded_rows)
+  model_state = engine.build_rows(lambda: begin(batches.padded_rows), batches.padded_rows)
   waiting = None
   with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:
     for _, batch in tqdm(stream, title, batches.steps, leave=False, disable=None if title else True):

@@ -59,14 +59,12 @@ def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> di
   if not hasattr(objective, 'scored') or not batches.stateful:
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 
-  def start():
-    rows = model.init_state(run.measured, batches.batch_size)
-    empty = {'tokens_BT': jnp.zeros((batches.batch_size, 1), jnp.int32)}
+  def begin(count: int):
+    rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}
     shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
-    return rows, cache.init(cfg, batches.batch_size, shape[-1])
+    return rows, cache.init(cfg, count, shape[-1])
 
-  state = engine.build_rows(start, batches.batch_size)
   eval_step = engine.compile_eval(make_step(run, cfg))
-  totals = evaluate.measure(eval_step, params, state, batches, engine, title=f'{split} with cache')
+  totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
   found = evaluate.report(run, corpus.splits[split].counts, totals)
   return {**found, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}

@@ -95,9 +95,9 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
-  rows = engine.build_rows(lambda: model.init_state(run.measured, batches.batch_size), batches.batch_size)
+  begin = lambda rows: model.init_state(run.measured, rows)
   params = engine.build(lambda p: p, loaded.params)
-  totals = evaluate.measure(eval_step, params, rows, batches, engine, title=split)
+  totals = evaluate.measure(eval_step, params, begin, batches, engine, title=split)
   found = evaluate.figures(run, corpus, split, totals) | {
     'step': loaded.step, 'config_hash': config.digest(loaded.config),
     **({'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}),

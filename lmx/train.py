@@ -282,7 +282,8 @@ class Session:
     tx = build.make(run.optim, self.shapes, depth, run.model.N, self.total_steps, self.batches.steps)
     rate = build.rate(run.optim, self.total_steps, self.batches.steps)
     self.state = self.engine.build(functools.partial(_create, run, tx), init_key)
-    self.model_state = self.rows_state(run.model, self.batches.batch_size)
+    rows = self.batches.batch_size
+    self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
     if sparse_step.suits(self.model, run.optim):
       train_step = sparse_step.make(*parts, rate, everywhere=self.engine.everywhere)
     else:
@@ -293,10 +294,6 @@ class Session:
     self.train_step = self.engine.compile_train(train_step, self.state)
     measured = (self.model, run.measured, self.objective, run.objective)
     self.eval_step = self.engine.compile_eval(step.make_eval_step(*measured))
-
-  def rows_state(self, cfg: Any, batch_size: int):
-    """The state of the model with Config `cfg` before the first token of `batch_size` rows."""
-    return self.engine.build_rows(lambda: self.model.init_state(cfg, batch_size), batch_size)
 
   def restore(self, checkpoints: checkpoint.Checkpoints, which: str) -> None:
     """Takes up the newest ('last') or the best intact checkpoint, if there is any; 'average' is the newest with the
@@ -343,8 +340,8 @@ class Session:
   def evaluate(self, *, final: bool = False) -> Totals:
     """Sums over the validation split, or, `final`, over what the results are measured on."""
     batches, title = (self.measurement, self.run.evaluation.split) if final else (self.validation, 'valid')
-    rows = self.rows_state(self.run.measured, batches.batch_size)
-    return evaluate.measure(self.eval_step, self.measured(), rows, batches, self.engine, title=title)
+    begin = lambda rows: self.model.init_state(self.run.measured, rows)
+    return evaluate.measure(self.eval_step, self.measured(), begin, batches, self.engine, title=title)
 
   def host_params(self):
     """The parameters to measure and to generate with, whole, on this process's first device."""

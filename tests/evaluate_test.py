@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import jax
@@ -9,9 +10,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lmx import evaluate, parallel, step
+from lmx import config, evaluate, objectives, parallel, step
+from lmx.data import pipeline
+from lmx.data.batching import streams as streams_lib
 from lmx.data.batching.base import Batches
+from lmx.data.corpus import Corpus
+from lmx.data.tokenizers import Bytes
 from lmx.errors import InputWarning
+from lmx.models import registry
 from lmx.objectives import regress, rows
 
 CONFIG = regress.Config(bptt=0)
@@ -36,7 +42,7 @@ def measured(monkeypatch, predictions_R, scores_R, batch_size, parallel_cfg, dev
   engine = parallel.Engine(parallel_cfg, jax.devices()[:devices])
   eval_step = engine.compile_eval(step.make_eval_step(None, None, regress, CONFIG))
   batches = Rows(predictions_R, scores_R, batch_size)
-  return regress.report(CONFIG, evaluate.measure(eval_step, (), (), batches, engine), {})
+  return regress.report(CONFIG, evaluate.measure(eval_step, (), lambda rows: (), batches, engine), {})
 
 
 def drawn(offset):
@@ -87,3 +93,34 @@ def test_an_astronomical_perplexity_per_word_is_not_shown():
   assert evaluate.captions(run, {}, figures) == {'perplexity_per_word': ''}
   assert evaluate.captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}
   assert evaluate.captions(run, {}, {'perplexity_per_word': 3e13}) == {}  # of a text of no characters
+
+
+@pytest.fixture(scope='module')
+def streams():
+  """A tiny AWD-LSTM and the sums over its validation split in streams, one row after the other on one device."""
+  run = config.to_run(config.load('experiments/awd_lstm/quickstart.py:tiny', ['data.eval_batch_size=3']))
+  text = 'the cat sat on the mat and the dog saw it . ' * 40
+  corpus = Corpus.from_texts({'valid': [text]}, Bytes())
+  run = dataclasses.replace(run, model=dataclasses.replace(run.model, V=256), data=dataclasses.replace(
+    run.data, batching=streams_lib.Config(), length=16))  # fmt: skip
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  params = {'model': model.init(run.model, jax.random.key(0)), 'objective': {}}
+
+  def totals(devices=1, **parallel_cfg):
+    engine = parallel.Engine(parallel.Config(**parallel_cfg), jax.devices()[:devices])
+    eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
+    batches = pipeline.batches(run.data, corpus, 'valid', 0, train=False)
+    begin = lambda rows: model.init_state(run.model, rows)
+    return evaluate.measure(eval_step, engine.build(lambda p: p, params), begin, batches, engine)
+
+  return totals, totals()
+
+
+@pytest.mark.parametrize(
+  ('devices', 'cfg'), [(4, {}), (8, {'fsdp': 2}), (4, {'mode': 'pmap'}), (8, {'tensor': 2, 'fsdp': 4})]
+)
+def test_rows_that_do_not_divide_among_the_devices_are_measured_exactly(streams, devices, cfg):
+  totals, expected = streams
+  found = totals(devices, **cfg)
+  assert found['nll'][1] == expected['nll'][1] == 1759
+  assert found['nll'][0] == pytest.approx(expected['nll'][0], rel=1e-6)

@@ -54,8 +54,8 @@ def test_tokens_add_up_to_the_split(corpus, name, data, predicted):
   engine = parallel.Engine(parallel.Config(data=1), jax.devices()[:1])
   eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
   batches = pipeline.batches(run.data, corpus, 'test', 0, train=False)
-  rows = engine.build_rows(lambda: model.init_state(run.model, batches.batch_size), batches.batch_size)
-  totals = evaluate.measure(eval_step, engine.build(lambda p: p, params), rows, batches, engine)
+  begin = lambda rows: model.init_state(run.model, rows)
+  totals = evaluate.measure(eval_step, engine.build(lambda p: p, params), begin, batches, engine)
   assert int((~np.isnan(nll)).sum()) == totals['nll'][1] == len(nll) + predicted
   assert np.nansum(nll) == pytest.approx(totals['nll'][0], rel=1e-5)
 

@@ -103,6 +103,10 @@ class Spelled:
   def __getattr__(self, name: str) -> Any:
     return getattr(self._batches, name)
 
+  def pad_rows(self, multiple: int) -> Spelled:
+    """See `Batches.pad_rows`."""
+    return Spelled(self._batches.pad_rows(multiple), self._spelling)
+
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""
     batch = self._batches(step, rows)

@@ -72,6 +72,22 @@ def equal(a, b):
 
 
 @pytest.mark.parametrize('kind', KINDS)
+def test_padding_changes_no_row_and_counts_nothing(kind):
+  batches = make(kind, 'valid' if kind != 'documents' else 'test', train=False)
+  padded = batches.pad_rows(4)
+  assert padded.padded_rows == 8 and padded.batch_size == batches.batch_size == batches.padded_rows == 6
+  for step in range(batches.steps):
+    found = padded(step)
+    equal(batches(step), {key: x[:6] for key, x in found.items()})
+    halves = [padded(step, rows) for rows in (slice(0, 4), slice(4, 8))]
+    equal(found, {key: np.concatenate([half[key] for half in halves]) for key in found})
+    assert (found['index_B'][6:] == -1).all()
+    counted = [key for key in found if key == 'window_BJT' or key.startswith(('weights_', 'row_weights')) and (
+      kind != 'skipgrams')]  # fmt: skip
+    assert counted and not any(found[key][6:].any() for key in counted)
+
+
+@pytest.mark.parametrize('kind', KINDS)
 def test_prefetching_gives_the_batches_in_order_from_any_step(kind):
   batches = make(kind)
   for start, stop, buffer, workers in ((0, 7, 8, 1), (5, 12, 2, 3), (3, 3, 2, 1), (4, 6, 0, 1), (4, 6, 4, 0)):

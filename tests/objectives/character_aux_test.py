@@ -179,7 +179,7 @@ def test_the_measurement_equals_a_plain_loop_over_windows(stride):
   drawn = model.init(run.model, jax.random.key(0))
   eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
   batches = pipeline.batches(evaluate.final_data(run), corpus(), 'test', evaluate.SEED, train=False)
-  totals = evaluate.measure(eval_step, {'model': drawn, 'objective': {}}, (), batches, engine)
+  totals = evaluate.measure(eval_step, {'model': drawn, 'objective': {}}, lambda rows: (), batches, engine)
   text, expected = np.asarray(corpus().splits['test'].tokens).astype(np.int32), 0.0
   scored = jax.jit(lambda tokens_BT: jax.nn.log_softmax(model.logits(
     run.model, drawn, model.apply(run.model, drawn, {'tokens_BT': tokens_BT}, ())[0]

@@ -10,6 +10,7 @@ times batch size plus row); -1 marks a row that only fills up the last batch of 
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ class Batches(abc.ABC):
     unlabelled: rows without a label, which can be predicted but not measured.
     groups: that the step divides a batch into, by the length of its rows.
     lengths: that it may cut such a group to; () where it cuts none.
+    padded_rows: rows of the largest batch with those that `pad_rows` adds.
   """
 
   LEAST = 2  # tokens that a split needs: one that is read, and one that it predicts
@@ -47,6 +49,7 @@ class Batches(abc.ABC):
   unlabelled = 0
   groups = 1
   lengths: tuple[int, ...] = ()
+  _multiple = 1
   examples: int
   tokens_per_epoch: int
 
@@ -72,9 +75,7 @@ class Batches(abc.ABC):
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
-    example_B = local * self.batch_size + np.arange(self.batch_size)[rows]
-    live_B = example_B < self.examples
-    example_B = np.minimum(example_B, self.examples - 1)
+    example_B, live_B = (x_B[rows] for x_B in self._places(local))
     if self._shuffle:
       key = self._epoch_seed('shuffle', epoch)
       permuted = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
@@ -82,6 +83,25 @@ class Batches(abc.ABC):
     batch = self._make(epoch, example_B, live_B)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return batch
+
+  def pad_rows(self, multiple: int) -> Batches:
+    """Returns these batches with rows of weight 0 after those of each batch, up to a multiple of `multiple` rows."""
+    padded = copy.copy(self)
+    padded._multiple = multiple
+    return padded
+
+  @property
+  def padded_rows(self) -> int:
+    return self._padded_rows(self.batch_size)
+
+  def _padded_rows(self, rows: int) -> int:
+    return -(-rows // self._multiple) * self._multiple
+
+  def _places(self, local: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the place in the epoch of each row of its batch number `local`, and which rows are no padding."""
+    row_B = np.arange(self.padded_rows)
+    place_B = local * self.batch_size + np.minimum(row_B, self.batch_size - 1)
+    return np.minimum(place_B, self.examples - 1), (row_B < self.batch_size) & (place_B < self.examples)
 
   def epoch_of(self, step: int) -> tuple[int, int]:
     """Returns the epoch of a step, and the number of the step within it."""

@@ -95,9 +95,8 @@ class Bucketed(Batches):
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
-    place_B = local * self.batch_size + np.arange(self.batch_size)
-    live_B = place_B < self.examples
-    example_B = self._ordered(epoch)[np.minimum(place_B, self.examples - 1)]
+    place_B, live_B = self._places(local)
+    example_B = self._ordered(epoch)[place_B]
     batch = self._make(epoch, example_B, live_B)  # of all hosts, as the longest row decides the shape
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return {key: array[rows] for key, array in batch.items()}

@@ -84,7 +84,7 @@ class Streams(Batches):
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     step_B, row_B = np.divmod(example_B, self.batch_size)
-    live_BT = self._inside(row_B, step_B * self.length, np.arange(self.length))
+    live_BT = self._inside(row_B, step_B * self.length, np.arange(self.length)) & live_B[:, None]
     batch = self._next_tokens(self._starts[row_B] + step_B * self.length, live_BT) | dict(reset_B=step_B == 0)
     batch['weights_BT'][:, : self._read_only] = 0
     return batch

@@ -188,14 +188,15 @@ class Translation(Batches):
     return self._positions_in_groups((np.resize(sizes, self.batch_size) for sizes in batches), self.lengths)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Returns the given rows of the batch of `step`: of `rows` of `batch_size`, the same share of its own rows."""
+    """Returns the given rows of the batch of `step`: of `rows` of `padded_rows`, the same share of its own rows."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     plan = self._planned(epoch)
     bucket = int(plan.bucket_J[local])
     pair_L = plan.order_I[plan.start_J[local] : plan.start_J[local + 1]]
-    place_B = np.arange(self._rows[bucket])[self._share(rows, self._rows[bucket])]
+    count = self._padded_rows(self._rows[bucket])
+    place_B = np.arange(count)[self._share(rows, count)]
     live_B = place_B < len(pair_L)
     pair_B = pair_L[place_B % len(pair_L)]
     batch = self._make(epoch, pair_B, live_B, int(self._buckets[bucket]))
@@ -203,15 +204,16 @@ class Translation(Batches):
     return batch
 
   def _share(self, rows: slice, count: int) -> slice:
-    """The part of `count` rows that `rows` are of `batch_size`."""
-    start, stop, step = rows.indices(self.batch_size)
-    if count == self.batch_size:
+    """The part of `count` rows that `rows` are of `padded_rows`."""
+    most = self.padded_rows
+    start, stop, step = rows.indices(most)
+    if count == most:
       return rows
-    if step != 1 or start * count % self.batch_size or stop * count % self.batch_size:
+    if step != 1 or start * count % most or stop * count % most:
       raise InputError(
-        f'rows {start} to {stop} of {self.batch_size} are no whole rows of a batch of {count}; set '
+        f'rows {start} to {stop} of {most} are no whole rows of a batch of {count}; set '
         'data.batching.rows_multiple to a multiple of the number of devices')
-    return slice(start * count // self.batch_size, stop * count // self.batch_size)
+    return slice(start * count // most, stop * count // most)
 
   def _plan(self, epoch: int) -> _Plan:
     draw = noise.generator(self._seed, 'pairs of languages', epoch)
