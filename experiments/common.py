@@ -193,6 +193,11 @@ def word2vec_rate(architecture: str) -> dict[str, Any]:
 ELMO_ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
 
 
+# Sizes of the task models that read no vectors trained elsewhere; those of Peters et al. 2018 do, and have 50 columns
+# of them and 128 filters.
+OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
+
+
 def elmo_task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
   """Settings of a task model with ELMo vectors, or without for place 'none'.
 

@@ -369,6 +369,12 @@ def test_berts_two_phases_are_one_schedule(fidelity, start):
     assert float(later(update - 900_000)) == wanted(update)
 
 
+def test_lambda_of_elmo_is_a_tenth_in_the_named_entity_taggers_alone():
+  paths = 'elmo/conll2003.py:elmo', 'elmo/wnut17.py:elmo', 'elmo/sst.py:elmo', 'lineage/systems.py:elmo,stage=task'
+  lambdas = {path: config.load(f'experiments/{path}').model.mix_l2 for path in paths}
+  assert lambdas == dict(zip(lambdas, (0.1, 0.1, 0.0, 0.0), strict=True))
+
+
 def test_arguments_are_checked():
   variant, options = common.parse_arg('b,n=3,flag', ('a', 'b'), n=1, flag=False, kind=('x', 'y'))
   assert (variant, options.n, options.flag, options.kind) == ('b', 3, True, 'x')

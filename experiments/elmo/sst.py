@@ -28,7 +28,7 @@ def get_config(arg: str = ''):
   )
   base = {
     'name': f'sst2_{variant}',
-    'model': {'name': 'bilstm', 'N': 1, 'dropout': 0.2},
+    'model': {'name': 'bilstm', 'N': 1, 'dropout': 0.2, **({} if variant == 'tiny' else common.OWN_WORDS)},
     'objective': {'name': 'classify', 'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
     'data': {
       'dataset': 'sst2_phrases' if options.phrases else 'sst2',

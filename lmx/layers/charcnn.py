@@ -36,11 +36,11 @@ def init(key: Array, filters: Filters, width: int, highways: int, projection: in
     filters: (width, number) of each convolution.
     width: E.
     highways: number of highway layers.
-    projection: D.
+    projection: D; 0 for no projection, D is F then.
 
   Returns:
     {'characters': (261, E), 'convolution_i': {'kernel' (w, E, n), 'bias'}, 'highway_i': {'gate_kernel', 'gate_bias',
-    'kernel', 'bias'}, 'projection': {'kernel' (F, D), 'bias'}}.
+    'kernel', 'bias'}, 'projection' (where there is one): {'kernel' (F, D), 'bias'}}.
   """
   table_key, projection_key, *keys = jax.random.split(key, 2 + len(filters) + 2 * highways)
   params: dict[str, Any] = {'characters': jax.random.uniform(table_key, (CHARACTERS, width), jnp.float32, -1.0, 1.0)}
@@ -55,9 +55,10 @@ def init(key: Array, filters: Filters, width: int, highways: int, projection: in
       'gate_kernel': normal(gate_key, (F, F)), 'gate_bias': jnp.full(F, -2.0, jnp.float32),
       'kernel': normal(kernel_key, (F, F)), 'bias': jnp.zeros(F, jnp.float32),
     }  # fmt: skip
-  params['projection'] = {
-    'kernel': normal(projection_key, (F, projection)), 'bias': jnp.zeros(projection, jnp.float32)
-  }  # fmt: skip
+  if projection:
+    params['projection'] = {
+      'kernel': normal(projection_key, (F, projection)), 'bias': jnp.zeros(projection, jnp.float32)
+    }  # fmt: skip
   return params
 
 
@@ -88,5 +89,6 @@ def apply(params: Params, characters_BTC: Array, dtype: str = 'float32') -> Arra
     gate_NF = jax.nn.sigmoid(x_NF @ part['gate_kernel'].astype(dtype) + part['gate_bias'].astype(dtype))
     new_NF = jax.nn.relu(x_NF @ part['kernel'].astype(dtype) + part['bias'].astype(dtype))
     x_NF = gate_NF * new_NF + (1 - gate_NF) * x_NF
-  last = params['projection']
-  return (x_NF @ last['kernel'].astype(dtype) + last['bias'].astype(dtype)).reshape(B, T, -1)
+  if last := params.get('projection'):
+    x_NF = x_NF @ last['kernel'].astype(dtype) + last['bias'].astype(dtype)
+  return x_NF.reshape(B, T, -1)

@@ -1,15 +1,18 @@
 """Bidirectional LSTM for tasks, with or without ELMo (Peters et al. 2018, arXiv 1802.05365, sections 3.2 and 3.3).
 
 Word embeddings, optionally words from characters learned with the task, N layers of LSTMs each way, and ELMo vectors
-beside the input of the first layer, beside the output of the last, or both ("include ELMo at both the input and the
-output"): each place has a mix of its own over the biLM's layers, with learned weights and gamma. Dropout on the ELMo
-vectors, lambda * ||w||^2 on the weights of each mix as a term of the loss. The tagger of appendix A.6 and, pooled, a
-classifier; the head is the objective's (`tag`, `classify`), so there is no output over words.
+concatenated to the input of the first layer, to the output of the last, or both (section 3.3): each place has a mix of
+its own over the biLM's layers, with learned weights and gamma. Dropout on the ELMo vectors; lambda * ||w||^2 on the
+weights of each mix is a term of the loss. The sizes are those of the named-entity tagger of appendix A.6 as AllenNLP
+released it (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of width 3, two layers of 200
+cells each way. Pooled, it is a classifier. The head is the objective's (`tag`, `classify`): there is no output over
+words.
 
 The biLM is params['bilm'], without its output layer, so a run of lmx/models/elmo.py or a released one can stand there
 (train.init_from with train.init_parts). `frozen` cuts the gradient before it, which also saves its backward pass.
 Deviations: the biLM's state begins anew with each sentence, while the released code carries it from batch to batch;
-initial values of the LSTMs are uniform in +-1/sqrt(D), PyTorch's, as the paper names none.
+initial values of the LSTMs are uniform in +-1/sqrt(D), PyTorch's, as the paper names none; those of the characters are
+ELMo's. AllenNLP's labels are BIOUL and its CRF has no scores of the first and last label; here they are BIO, with both.
 
 Axes: C characters of a word, P projection of the biLM, E width of a word embedding, D cells of one direction.
 """
@@ -43,14 +46,14 @@ class Config:
     E: width of a word embedding.
     char_filters: (width, number) of each convolution over the characters of a word; () leaves these out.
     char_characters: width of a character's embedding there.
-    char_projection: width of the result.
+    char_projection: width of the result; 0 for the filters themselves, without a projection.
     D: cells of an LSTM layer in one direction.
     N: number of layers.
     dropout: rate on the input of the first layer and the output of each.
     elmo: where ELMo vectors stand: 'none', 'input', 'output' or 'both'.
     dropout_elmo: rate on them.
     mix_normalise: normalise each layer before the mix.
-    mix_l2: lambda of the paper, on the weights before their softmax.
+    mix_l2: lambda of section 3.3, on the weights before their softmax: 0.1 in the named-entity tagger.
     frozen: no gradient into the biLM, and no dropout in it.
     bilm_filters: of the biLM, as the fields of models/elmo.py, and so on.
     bilm_characters: width of a character's embedding.
@@ -66,17 +69,17 @@ class Config:
   """
 
   V: int = 10_000
-  E: int = 100
-  char_filters: charcnn.Filters = ((3, 30),)
+  E: int = 50  # ner_elmo.jsonnet, as the four below and the dropout rates
+  char_filters: charcnn.Filters = ((3, 128),)
   char_characters: int = 16
-  char_projection: int = 30
-  D: int = 200  # appendix A.6
-  N: int = 2  # appendix A.6: "two biLSTM layers with 200 hidden units each"
+  char_projection: int = 0
+  D: int = 200
+  N: int = 2
   dropout: float = 0.5
   elmo: str = 'none'
   dropout_elmo: float = 0.5
   mix_normalise: bool = False
-  mix_l2: float = 0.1
+  mix_l2: float = 0.0
   frozen: bool = True
   bilm_filters: charcnn.Filters = bilm.SIZES['original']['filters']
   bilm_characters: int = 16
@@ -93,7 +96,7 @@ class Config:
   def __post_init__(self):
     check_choice('model.elmo', self.elmo, PLACES)
     check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
-    check_least('model', self, E=1, D=1, N=1, char_characters=1, char_projection=1, mix_l2=0)
+    check_least('model', self, E=1, D=1, N=1, char_characters=1, char_projection=0, mix_l2=0)
     for name in ('dropout', 'dropout_elmo'):
       check_range(f'model.{name}', getattr(self, name), 0, 1)
     sizes(self)
@@ -138,7 +141,7 @@ def init(cfg: Config, key: Array) -> Params:
     params['embed']['spelling'] = charcnn.init(
       spelling_key, cfg.char_filters, cfg.char_characters, 0, cfg.char_projection
     )
-    width += cfg.char_projection
+    width += cfg.char_projection or sum(count for _, count in cfg.char_filters)
   if _places(cfg):
     params['bilm'] = bilm.init(sizes(cfg), bilm_key)
   for place in _places(cfg):
@@ -223,10 +226,7 @@ def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """{'mix_l2': lambda times the squared norm of the weights of the mixes, times the number of rows}.
-
-  Section 3.2: "we found it beneficial ... to regularize the ELMo weights by adding lambda ||w||^2 to the loss".
-  """
+  """Lambda times the squared norm of the weights of the mixes (section 3.3), times the number of rows: {'mix_l2'}."""
   del features
   total = sum(jnp.sum(params[f'mix_{place}']['weights'] ** 2) for place in _places(cfg))
   return {name: cfg.mix_l2 * total * rows for name, rows in penalty_weights(cfg, batch).items()}

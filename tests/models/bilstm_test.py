@@ -13,7 +13,7 @@ import pytest
 
 from lmx import objectives, state, step
 from lmx.errors import InputError
-from lmx.layers import bilm, scalar_mix
+from lmx.layers import bilm, charcnn, scalar_mix
 from lmx.models import bilstm, elmo, registry
 from lmx.objectives import tag
 from lmx.optim import build
@@ -157,6 +157,20 @@ def test_lambda_is_a_term_of_the_loss_in_training_only():
   np.testing.assert_allclose(gradient['mix_input']['weights'], 0.5 * params['mix_input']['weights'], rtol=1e-6)
   _, _, metrics = updated(cfg, (('.*', 1.0, 1.0),), steps=1)
   assert metrics['loss'] > metrics['nll'][0] / metrics['nll'][1] + 0.9 * wanted
+
+
+@pytest.mark.parametrize(('elmo', 'width'), [('none', 178), ('input', 1202)])
+def test_the_sizes_are_those_of_the_released_tagger(elmo, width):
+  """AllenNLP's ner.jsonnet and ner_elmo.jsonnet: inputs of 50 + 128 and 50 + 128 + 1024 columns."""
+  shapes = jax.eval_shape(functools.partial(bilstm.init, bilstm.Config(elmo=elmo)), jax.random.key(0))
+  assert shapes['layer_00']['forward']['input'].shape == (width, 800)
+  assert shapes['layer_01']['backward']['input'].shape == (400, 800) and 'layer_02' not in shapes
+  assert shapes['embed']['spelling']['convolution_0']['kernel'].shape == (3, 16, 128)
+  assert 'projection' not in shapes['embed']['spelling']
+  cfg = config(elmo='none', char_projection=0)
+  spelt = charcnn.apply(params_of(cfg)['embed']['spelling'], BATCH['characters_BTC'])
+  np.testing.assert_allclose(run(cfg).layers[0][..., 6:], spelt, rtol=1e-6)
+  assert spelt.shape == (B, T, 5) and float(jnp.min(spelt)) == 0 < float(jnp.max(spelt))  # after the ReLU
 
 
 def test_it_says_that_it_predicts_no_words():

@@ -1,0 +1,56 @@
+"""Named entities in CoNLL 2003 with and without ELMo (Peters et al. 2018, arXiv 1802.05365, section 4, appendix A.6).
+
+  lmx train --config=experiments/elmo/conll2003.py:base --workdir=runs/ner --config.data.manual_dir=DIR
+  lmx train --config=experiments/elmo/conll2003.py:elmo --workdir=runs/ner-elmo --config.data.manual_dir=DIR \\
+    --config.train.init_from=runs/elmo
+
+  variant   published F1 of spans, test (tables 1 and 3)   hardware and time
+  base      90.15                                           a GPU, an hour
+  elmo      92.22 +- 0.10                                   a GPU, some hours
+
+DIR holds eng.train, eng.testa and eng.testb. `elmo` adds the biLM of the run in train.init_from at the input of the
+tagger: `elmo,bilm=original`, medium, small or mini; `elmo,place=output` or `both`; `elmo,fine_tune` trains the biLM
+too. The settings are AllenNLP's (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of width 3,
+two layers of 200 cells each way, dropout 0.5, a CRF, lambda 0.1, 64 sentences, Adam at 0.001, gradient norm at most 5,
+75 epochs, patience 25.
+
+Deviations: embeddings are newly initialised, not Senna's (the paper) or GloVe's (AllenNLP), so expect less than
+published; words keep their case; the checkpoint of the lowest validation loss is measured, not of the highest F1;
+labels are BIO, not BIOUL.
+"""
+
+from __future__ import annotations
+
+from experiments import common
+
+VARIANTS = ('base', 'elmo', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = common.parse_arg(
+    arg, VARIANTS, place=('input', 'output', 'both'), bilm=('original', 'medium', 'small', 'mini'), fine_tune=False
+  )
+  base = {
+    'name': f'conll2003_{variant}',
+    'model': {'name': 'bilstm', **({} if variant == 'tiny' else {'mix_l2': 0.1})},
+    'objective': {'name': 'tag'},
+    'data': {
+      'dataset': 'conll2003',
+      'tokenizer': 'words',
+      'characters': 24 if options.bilm == 'mini' else 50,
+      'batching': {'name': 'tagged', 'buckets': (8, 16, 24, 32, 48, 64)},
+      'batch_size': 64,
+      'length': 128,
+    },
+    'optim': {'optimizer': 'adam', 'lr': 1e-3, 'clip_norm': 5.0},
+    'train': {'epochs': 75, 'patience': 25, 'log_every': 50},
+  }
+  place = options.place if variant == 'elmo' else 'none'
+  size = common.elmo_task(options.bilm, place, options.fine_tune)
+  tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': (16, 32)}}
+  tiny = common.config(common.tiny(), {'data': tags, 'train': {'epochs': 0}})
+  return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
+
+
+def sweep():
+  yield from common.grid(seed=[0, 1, 2, 3, 4])
