@@ -33,7 +33,17 @@ class Rule:
   number: int = 1
 
 
+def _other_than_english_german(config: Config) -> bool:
+  data = config['data']
+  pair = (data['source'], data['target']) if data['source'] else tuple(data['dataset'].split('_')[-2:])
+  return bool(config['evaluation']['beam']) and pair != ('en', 'de')
+
+
 RULES: dict[str, Rule] = {
+  'compounds': Rule(
+    'the tokenised BLEU splits hyphenated words from English to German alone, not of every pair',
+    _other_than_english_german, {'evaluation.compounds': 'always'},
+  ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
     lambda config: config['optim']['schedule'] == 'slanted_triangular', {'optim.min_cut': 0}, in_evaluation=False,

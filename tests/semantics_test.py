@@ -75,3 +75,11 @@ def test_an_evaluation_names_the_rules_that_decide_it(rules, tmp_path):
 def test_rules_cannot_be_set():
   with pytest.raises(InputError, match='semantics'):
     config.resolve(SMALL, ['semantics.kept=0'])
+
+
+def test_a_run_that_translates_keeps_its_tokens_of_bleu():
+  german, french = (config.load(f'experiments/transformer/wmt14.py:base,pair={pair}') for pair in ('en_de', 'en_fr'))
+  assert 'compounds' not in german.semantics and french.semantics.compounds == 1
+  untranslated = config.load('experiments/transformer/wmt14.py:base,pair=en_fr', ['evaluation.beam=0'])
+  assert 'compounds' not in untranslated.semantics
+  assert config.resolve({**french.to_dict(), 'semantics': {}}, saved=True).evaluation.compounds == 'always'
