@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from lmx import documents
 from lmx.errors import InputError
 from lmx.types import Params
 
@@ -96,7 +97,7 @@ def h5py_or_advice():
 def _fields(options) -> dict[str, Any]:
   """Fields of the Config from options.json."""
   try:
-    given = json.loads(pathlib.Path(options).read_text())
+    given = documents.read_json(options)
     cnn, lstm = given['char_cnn'], given['lstm']
     fields = {
       'filters': tuple((int(width), int(number)) for width, number in cnn['filters']),
@@ -105,9 +106,9 @@ def _fields(options) -> dict[str, Any]:
       'cell_clip': float(lstm['cell_clip']), 'proj_clip': float(lstm['proj_clip']),
     }  # fmt: skip
     skip, activation, count = lstm['use_skip_connections'], cnn['activation'], cnn['n_characters']
-  except OSError as error:
-    raise InputError(f'{options}: cannot be read ({error.strerror})') from error
-  except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+  except InputError:
+    raise
+  except (ValueError, KeyError, TypeError, OverflowError) as error:
     raise InputError(f'{options}: not the options of an ELMo release ({type(error).__name__}: {error})') from error
   for what, value, wanted in (
     ('char_cnn.activation', activation, ('relu',)), ('lstm.use_skip_connections', skip, (True,)),

@@ -8,7 +8,6 @@ tokenizer.
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lmx import documents
 from lmx.errors import InputError
 from lmx.interop.huggingface.folder import Folder
 
@@ -63,8 +63,8 @@ def read(directory) -> Folder:
 
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
   try:
-    found: Any = [tuple(map(int, shape)) for shape in json.loads(path.read_text())]
-  except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    found: Any = [tuple(map(int, shape)) for shape in documents.read_json(path)]
+  except (ValueError, TypeError, OverflowError) as error:
     raise InputError(f'{path} cannot be read ({error})') from None
   if any(size < 1 for shape in found for size in shape):
     raise InputError(f'{path}: got a size below 1; expected the shapes of a GPT')

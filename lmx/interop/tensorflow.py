@@ -124,9 +124,6 @@ def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
       continue
     shared = part != 'seg_embed' and not fields['untie']
     tensors |= {f'transformer.layer.{i}.rel_attn.{part}': y for i, y in enumerate([x] * fields['N'] if shared else x)}
-  table, output = (tensors.get(name) for name in ('transformer.word_embedding.weight', 'lm_loss.weight'))
-  if table is not None and output is not None and not np.array_equal(table, output):
-    raise InputError(f'{directory}: model/lm_loss/weight is not the table of embeddings; lmx has one for both')
   head, kind = next(iter(heads.items()), ('', 'XLNetLMHeadModel'))
   if kind == 'XLNetForSequenceClassification':
     settings['num_labels'] = variables[head].shape[-1]

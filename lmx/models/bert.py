@@ -2,16 +2,16 @@
 
 The encoder of section 3 (layer normalisation after each residual connection), the input of figure 2 (tokens +
 positions + segment types, normalised, dropped out), the pooler over [CLS], and the masked-LM head of the released code
-(dense, GELU, LayerNorm, then the embedding matrix and a bias). The next-sentence head belongs to the objective
-masked_lm. Sizes base and large are section 3's, tiny to medium are Turc et al. 2019 (arXiv 1908.08962). Counts of
-parameters without the masked-LM head, at V = 30,522 and T = 512: base 109,482,240, large 335,141,888.
+(dense, GELU, LayerNorm, then the output matrix, which is the embedding unless `tied` is False, and a bias). The
+next-sentence head belongs to the objective masked_lm. Sizes base and large are section 3's, tiny to medium are Turc et
+al. 2019 (arXiv 1908.08962). Counts of parameters without the masked-LM head, at V = 30,522 and T = 512: base
+109,482,240, large 335,141,888.
 
 As released (google-research/bert): LayerNorm's epsilon 1e-12 (the default of TensorFlow's contrib layer), tanh-GELU
 (`gelu='erf'` for the exact one, as in the paper's reference and in Hugging Face's default), kernels and
 embeddings from a truncated normal with deviation 0.02, dropout 0.1 everywhere.
 
-Deviations: the width of the feed-forward network is always 4 D; the dropout mask comes from a hash
-(lmx/layers/regularize.py).
+Deviation: the dropout mask comes from a hash (lmx/layers/regularize.py).
 
 Axes: C queries, keys and values of the fused kernel; E segment types.
 """
@@ -19,6 +19,7 @@ Axes: C queries, keys and values of the fused kernel; E segment types.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = False
 OBJECTIVE = 'masked_lm'
 HEADS = ('mlm',)
-VOCABULARY = ('embed/tokens', 'mlm/bias')
+VOCABULARY = ('embed/tokens', 'mlm/table', 'mlm/bias')
 POSITIONS = ('embed/positions',)
 EPS = 1e-12  # of layer normalisation, released code
 
@@ -46,6 +47,8 @@ class Config:
     D: width.
     H: heads.
     N: layers.
+    F: width of the feed-forward networks; 0 is 4 D.
+    tied: the embedding is the output matrix.
     gelu: 'tanh' (released) or 'erf'.
     dropout_hidden: after the embeddings and of what is added to the residual path.
     dropout_attention: of attention probabilities.
@@ -62,6 +65,8 @@ class Config:
   D: int = 768
   H: int = 12
   N: int = 12
+  F: int = 0
+  tied: bool = True
   gelu: str = 'tanh'
   dropout_hidden: float = 0.1
   dropout_attention: float = 0.1
@@ -73,7 +78,7 @@ class Config:
 
   def __post_init__(self):
     check_heads('bert', self.D, self.H)
-    check_least('model', self, T=1, E=1, N=1, init_std=0)
+    check_least('model', self, T=1, E=1, N=1, F=0, init_std=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
@@ -93,7 +98,7 @@ VARIANTS = {
 def _block(cfg: Config) -> transformer.Block:
   return transformer.Block(
     heads=cfg.H,
-    hidden=4 * cfg.D,
+    hidden=cfg.F or 4 * cfg.D,
     causal=False,
     norm='post',
     eps=EPS,
@@ -113,11 +118,11 @@ def _norm(D: int) -> Params:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias)."""
+  """Parameters: embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias, untied table)."""
   keys = jax.random.split(key, cfg.N + 5)
   D = cfg.D
   draw = lambda i, rows: embed.table(keys[i], rows, D, cfg.init_std, truncated=True)
-  params: dict[str, Params] = {
+  params: dict[str, Any] = {
     'embed': {'tokens': draw(0, cfg.V), 'positions': draw(1, cfg.T), 'types': draw(2, cfg.E), 'norm': _norm(D)},
     'pooler': {'kernel': draw(3, D), 'bias': jnp.zeros(D, jnp.float32)},
     'mlm': {
@@ -126,6 +131,8 @@ def init(cfg: Config, key: Array) -> Params:
       'bias': jnp.zeros(cfg.V, jnp.float32),
     },
   }
+  if not cfg.tied:
+    params['mlm']['table'] = embed.table(jax.random.fold_in(key, 1), cfg.V, D, cfg.init_std, truncated=True)
   for i in range(cfg.N):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), D, keys[i + 5])
   return params
@@ -195,15 +202,20 @@ def _transform(cfg: Config, params: Params, features: Features) -> Array:
   return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], EPS).astype(cfg.dtype)
 
 
+def _output(cfg: Config, params: Params) -> Array:
+  """The output matrix, (V, D)."""
+  return params['embed']['tokens'] if cfg.tied else params['mlm']['table']
+
+
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of the token at each position given, (B, T, V) float32."""
-  return heads.tied_logits(_transform(cfg, params, features), params['embed']['tokens'], params['mlm']['bias'])
+  return heads.tied_logits(_transform(cfg, params, features), _output(cfg, params), params['mlm']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   x_BTD = _transform(cfg, params, features)
-  return heads.tied_nll(x_BTD, params['embed']['tokens'], targets_BT, params['mlm']['bias'])
+  return heads.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

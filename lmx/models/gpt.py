@@ -2,8 +2,8 @@
 
 The decoder-only Transformer of sections 3.1 and 4.1: 12 layers of 768 with 12 heads, layer normalisation after each
 residual connection and none at the end, learned positions, tanh-GELU, the output matrix tied to the embedding without a
-bias (equation 2). With V = 40,478 entries (40,000 merges of 478 characters and marks) and 512 positions that is
-116,534,784 parameters; tokens added for fine-tuning are rows more.
+bias (equation 2) unless `tied` is False. With V = 40,478 tokens (40,000 merges, 478 characters and special tokens) and
+512 positions that is 116,534,784 parameters; tokens added for fine-tuning are further rows.
 
 The released code (openai/finetune-transformer-lm) keeps tokens and positions in one table; `embed/tokens` and
 `embed/positions` are its rows. `fidelity` says what follows from that:
@@ -34,7 +34,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
-VOCABULARY = ('embed/tokens',)
+VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/positions',)
 EPS = 1e-5  # of layer normalisation, released code
 FIDELITY = ('paper', 'released')
@@ -50,6 +50,7 @@ class Config:
     D: width.
     H: heads.
     N: layers.
+    tied: the embedding is the output matrix; fidelity 'released' needs it.
     fidelity: 'paper' or 'released', see the module's docstring.
     dropout_embedding: after tokens + positions, or of the table's entries.
     dropout_attention: of attention probabilities.
@@ -66,6 +67,7 @@ class Config:
   D: int = 768
   H: int = 12
   N: int = 12
+  tied: bool = True
   fidelity: str = 'paper'
   dropout_embedding: float = 0.1  # section 4.1
   dropout_attention: float = 0.1
@@ -80,6 +82,9 @@ class Config:
     check_heads('gpt', self.D, self.H)
     check_least('model', self, T=1, N=1, init_std=0)
     check_choice('model.fidelity', self.fidelity, FIDELITY)
+    if not self.tied and self.fidelity == 'released':
+      raise InputError("model.tied: got False with model.fidelity 'released', which scores rows of the embedding; "
+                       "set model.fidelity='paper'")  # fmt: skip
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
@@ -109,7 +114,7 @@ def _block(cfg: Config) -> transformer.Block:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, positions), layer_00 .. ."""
+  """Parameters: embed (tokens, positions), layer_00 .., and output (table) if not tied."""
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
@@ -117,6 +122,8 @@ def init(cfg: Config, key: Array) -> Params:
       'positions': embed.table(positions_key, cfg.T, cfg.D, cfg.init_std),
     }
   }
+  if not cfg.tied:
+    params['output'] = {'table': embed.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, cfg.init_std)}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
   return params
@@ -185,9 +192,14 @@ def apply(
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
+def _output(cfg: Config, params: Params) -> Array:
+  """The output matrix, (V, D)."""
+  return params['embed']['tokens'] if cfg.tied else params['output']['table']
+
+
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
-  table_VD = params['embed']['tokens'] if features.table_VD is None else features.table_VD[: cfg.V]
+  table_VD = _output(cfg, params) if features.table_VD is None else features.table_VD[: cfg.V]
   return heads.tied_logits(features.last_BTD, table_VD)
 
 
@@ -195,10 +207,10 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
   """Negative log-likelihood of each target in nats, (B, T) float32; as released among tokens and positions."""
   if features.table_VD is not None:
     return heads.tied_nll(features.last_BTD, features.table_VD, targets_BT)
-  table_VD = _table(params) if cfg.fidelity == 'released' else params['embed']['tokens']
+  table_VD = _table(params) if cfg.fidelity == 'released' else _output(cfg, params)
   return heads.tied_nll(features.last_BTD, table_VD, targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings 0, layer i is i + 1."""
+  """Layer number of a parameter: embeddings 0, layer i is i + 1, an untied output N + 1."""
   return transformer.depth(path, cfg.N)

@@ -1,9 +1,9 @@
 """GPT-2: Radford, Wu, Child, Luan, Amodei & Sutskever 2019, "Language Models are Unsupervised Multitask Learners".
 
 A decoder-only Transformer (section 2.3, on top of Radford et al. 2018): layer normalisation at the input of each
-sub-block and after the last one, learned positions, tanh-GELU, the output matrix tied to the embedding without a bias.
-The sizes are table 2's; counts of parameters at V = 50,257 and T = 1024: 124,439,808, 354,823,168, 774,030,080 and
-1,557,611,200 (the paper's table prints 117M and 345M for the first two by mistake).
+sub-block and after the last one, learned positions, tanh-GELU, the output matrix tied to the embedding without a bias
+unless `tied` is False. The sizes are table 2's; counts of parameters at V = 50,257 and T = 1024: 124,439,808,
+354,823,168, 774,030,080 and 1,557,611,200 (the paper's table prints 117M and 345M for the first two by mistake).
 
 Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
 - 'paper': section 2.3, "we scale the weights of residual layers at initialization by a factor of 1/sqrt(N) where N is
@@ -13,8 +13,8 @@ Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
 - 'nanogpt': karpathy/nanoGPT: everything 0.02, projections onto the residual path 0.02 / sqrt(2 N), for each
   layer adds to the residual path twice.
 
-Deviations: the width of the feed-forward network is always 4 D; dropout (0.1 in the GPT paper, unknown for GPT-2) is
-off by default; the dropout mask comes from a hash (lmx/layers/regularize.py).
+Deviations: dropout (0.1 in the GPT paper, unknown for GPT-2) is off by default; the dropout mask comes from a hash
+(lmx/layers/regularize.py).
 
 Axes: C queries, keys and values of the fused kernel.
 """
@@ -33,7 +33,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
-VOCABULARY = ('embed/tokens',)
+VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/positions',)
 EPS = 1e-5  # of layer normalisation, released code
 INITS = ('paper', 'released', 'nanogpt')
@@ -49,6 +49,8 @@ class Config:
     D: width.
     H: heads.
     N: layers.
+    F: width of the feed-forward networks; 0 is 4 D.
+    tied: the embedding is the output matrix.
     init: 'paper', 'released' or 'nanogpt', see the module's docstring.
     dropout_embedding: after tokens + positions.
     dropout_attention: of attention probabilities.
@@ -64,6 +66,8 @@ class Config:
   D: int = 768
   H: int = 12
   N: int = 12
+  F: int = 0
+  tied: bool = True
   init: str = 'paper'
   dropout_embedding: float = 0.0
   dropout_attention: float = 0.0
@@ -75,7 +79,7 @@ class Config:
 
   def __post_init__(self):
     check_heads('gpt2', self.D, self.H)
-    check_least('model', self, T=1, N=1)
+    check_least('model', self, T=1, N=1, F=0)
     check_choice('model.init', self.init, INITS)
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
@@ -95,7 +99,7 @@ def _block(cfg: Config) -> transformer.Block:
   scale = {'paper': cfg.N, 'released': 1, 'nanogpt': 2 * cfg.N}[cfg.init] ** -0.5
   return transformer.Block(
     heads=cfg.H,
-    hidden=4 * cfg.D,
+    hidden=cfg.F or 4 * cfg.D,
     causal=True,
     norm='pre',
     eps=EPS,
@@ -110,7 +114,7 @@ def _block(cfg: Config) -> transformer.Block:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, positions), layer_00 .., norm."""
+  """Parameters: embed (tokens, positions), layer_00 .., norm, and output (table) if not tied."""
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
@@ -119,6 +123,8 @@ def init(cfg: Config, key: Array) -> Params:
     },
     'norm': {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)},
   }
+  if not cfg.tied:
+    params['output'] = {'table': embed.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
   return params
@@ -175,18 +181,21 @@ def apply(
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
+def _output(cfg: Config, params: Params) -> Array:
+  """The output matrix, (V, D)."""
+  return params['embed']['tokens'] if cfg.tied else params['output']['table']
+
+
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
-  del cfg
-  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+  return heads.tied_logits(features.last_BTD, _output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
-  del cfg
-  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+  return heads.tied_nll(features.last_BTD, _output(cfg, params), targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings 0, layer i is i + 1, the last normalisation N + 1."""
+  """Layer number of a parameter: embeddings 0, layer i is i + 1, the last normalisation and an untied output N + 1."""
   return transformer.depth(path, cfg.N)

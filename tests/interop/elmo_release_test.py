@@ -135,7 +135,7 @@ def test_damaged_and_missing_files(tmp_path):
   with pytest.raises(InputError, match='is it whole'):
     interop.from_release(options, weights)
   options.write_text('{')
-  with pytest.raises(InputError, match='not the options'):
+  with pytest.raises(InputError, match='not JSON'):
     interop.from_release(options, weights)
   with pytest.raises(InputError, match='cannot be read'):
     interop.from_release(tmp_path / 'none.json', weights)

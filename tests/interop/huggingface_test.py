@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -15,11 +17,16 @@ SIZES = {
   'gpt2': dict(V=11, T=8, D=8, H=2, N=2),
   'bert': dict(V=11, T=8, D=8, H=2, N=2),
 }
+EMBEDDINGS = {
+  'gpt': 'transformer.tokens_embed.weight', 'gpt2': 'transformer.wte.weight',
+  'bert': 'bert.embeddings.word_embeddings.weight',
+}  # fmt: skip
+OUTPUTS = {'gpt': 'lm_head.weight', 'gpt2': 'lm_head.weight', 'bert': 'cls.predictions.decoder.weight'}
 
 
-def make(name):
+def make(name, **changes):
   model = registry.get(name)
-  cfg = model.Config(**SIZES[name])
+  cfg = model.Config(**SIZES[name] | changes)
   leaves, tree = jax.tree.flatten(model.init(cfg, jax.random.key(0)))
   rng = np.random.default_rng(0)
   params = {'model': tree.unflatten([rng.normal(size=x.shape).astype(np.float32) for x in leaves]), 'objective': {}}
@@ -28,12 +35,92 @@ def make(name):
   return cfg, params
 
 
-@pytest.mark.parametrize('name', SIZES)
-def test_there_and_back(name):
-  cfg, params = make(name)
+@pytest.mark.parametrize('name,changes', [*((name, {}) for name in SIZES), *((name, {'tied': False}) for name in SIZES),
+                                          ('bert', {'F': 12}), ('gpt2', {'F': 12})])  # fmt: skip
+def test_there_and_back(name, changes):
+  cfg, params = make(name, **changes)
   back = huggingface.from_hf(name, cfg, huggingface.to_hf(name, cfg, params))
   assert jax.tree.structure(back) == jax.tree.structure(params)
   jax.tree.map(np.testing.assert_array_equal, back, params)
+
+
+@pytest.mark.parametrize('name', SIZES)
+def test_an_untied_output_matrix_scores(name):
+  """Scores are the rows of the file's own matrix, times what a tied model multiplies its embedding with."""
+  model = registry.get(name)
+  cfg, params = make(name)
+  rng = np.random.default_rng(1)
+  table_VD, bias_V = rng.normal(size=(11, 8)).astype(np.float32), rng.normal(size=11).astype(np.float32)
+  tensors = huggingface.to_hf(name, cfg, params) | {OUTPUTS[name]: table_VD}
+  if name == 'bert':
+    tensors['cls.predictions.decoder.bias'] = bias_V  # the one that transformers adds
+  untied = dataclasses.replace(cfg, tied=False)
+  found = huggingface.from_hf(name, untied, tensors)['model']
+  batch = {'tokens_BT': np.arange(8, dtype=np.int32)[None] % 11, 'targets_BT': np.zeros((1, 8), np.int32)}
+  features, _ = model.apply(untied, found, batch, ())
+  ours = model.logits(untied, found, features)
+  identity = jax.tree.map(lambda x: x, params['model'])  # embeddings of eight tokens that give the vector itself
+  identity['embed'] = {**identity['embed'], 'tokens': np.eye(11, 8, dtype=np.float32)}
+  if name == 'bert':
+    identity['mlm'] = {**identity['mlm'], 'bias': np.zeros(11, np.float32)}
+  x_BTD = np.asarray(model.logits(cfg, identity, features))[..., :8]
+  expected = x_BTD @ table_VD.T + (bias_V if name == 'bert' else 0)
+  np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+  nll_BT = np.log(np.exp(expected).sum(-1)) - expected[..., 0]
+  np.testing.assert_allclose(model.nll(untied, found, features, batch['targets_BT']), nll_BT, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('name', SIZES)
+def test_a_tied_matrix_that_differs_is_refused(name):
+  cfg, params = make(name)
+  tensors = huggingface.to_hf(name, cfg, params)
+  with pytest.raises(InputError, match=f'{OUTPUTS[name]}: got other values than {EMBEDDINGS[name]}.*"tie_word_embedd'):
+    huggingface.from_hf(name, cfg, tensors | {OUTPUTS[name]: tensors[OUTPUTS[name]] + 1})
+  if name == 'bert':
+    with pytest.raises(InputError, match='cls.predictions.decoder.bias: got other values than cls.predictions.bias'):
+      huggingface.from_hf(name, cfg, tensors | {'cls.predictions.decoder.bias': np.ones(11, np.float32)})
+
+
+def test_tied_matrices_and_constants_of_every_family_are_compared():
+  """No tensor is dropped because of its name alone."""
+  cases = {
+    'xlnet': ({'H': 2, 'D': 8, 'F': 12, 'N': 1}, {'lm_loss.weight': (11, 8)}),
+    'transformer': (
+      {'H': 2, 'D': 8, 'F': 12, 'encoder_layers': 1, 'decoder_layers': 1, 'biases': 'all'},
+      {'lm_head.weight': (11, 8), 'model.encoder.embed_tokens.weight': (11, 8),
+       'model.decoder.embed_positions.weight': (16, 8)},
+    ),
+    'transformer_xl': (
+      {'H': 2, 'D': 8, 'F': 12, 'N': 1, 'E': 8, 'cutoffs': ()},
+      {'crit.out_layers.0.weight': (11, 8), 'transformer.pos_emb.inv_freq': (4,)},
+    ),
+    'gpt': ({'H': 2, 'D': 8, 'N': 1, 'T': 8}, {'h.0.attn.bias': (1, 1, 8, 8), 'position_ids': (8,)}),
+    'gpt2': ({'H': 2, 'D': 8, 'N': 1, 'T': 8}, {'h.0.attn.bias': (1, 1, 8, 8), 'h.0.attn.masked_bias': ()}),
+    'bert': ({'H': 2, 'D': 8, 'N': 1, 'T': 8}, {'embeddings.position_ids': (1, 8)}),
+  }  # fmt: skip
+  for name, (sizes, others) in cases.items():
+    model = registry.get(name)
+    cfg = model.Config(V=11, **sizes)
+    shapes = jax.eval_shape(lambda model=model, cfg=cfg: model.init(cfg, jax.random.key(0)))
+    params = {'model': jax.tree.map(lambda x: np.full(x.shape, 0.5, np.float32), shapes)}
+    tensors = huggingface.to_hf(name, cfg, params)
+    huggingface.from_hf(name, cfg, tensors)
+    for other, shape in others.items():
+      with pytest.raises(InputError, match=f'{other}: got other values'):
+        huggingface.from_hf(name, cfg, tensors | {other: np.full(shape, 7.0, np.float32)})
+
+
+def test_constants_are_those_of_transformers():
+  entry, marian = huggingface.entry, huggingface.transformer
+  assert entry.is_constant(np.arange(5)[None], entry.count) and not entry.is_constant(np.ones(5), entry.count)
+  assert entry.is_constant(np.tril(np.ones((1, 1, 5, 5))), entry.causal)
+  assert entry.is_constant(np.float32(-1e9), entry.least) and entry.is_constant(np.float32(-1e4), entry.least)
+  # MarianSinusoidalPositionalEmbedding: sines of even, then cosines of odd columns of pos / 10000^(2 (j // 2) / dim)
+  angles = np.array([[pos / np.power(10000, 2 * (j // 2) / 6) for j in range(6)] for pos in range(5)])
+  table = np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)
+  assert entry.is_constant(table, next(iter(marian.BUFFERS.values())))
+  frequencies = 1 / (10000 ** (np.arange(0.0, 8, 2.0) / 8))
+  assert entry.is_constant(frequencies, next(iter(huggingface.transformer_xl.BUFFERS.values())))
 
 
 def test_every_parameter_of_the_model_has_its_tensor():
@@ -51,7 +138,9 @@ def test_files_of_the_bare_model_and_old_names(name, prefix):
   for key, value in huggingface.to_hf(name, cfg, params).items():
     key = key.removeprefix(prefix)
     tensors[key.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')] = value
-  tensors |= {'h.0.attn.bias': np.ones((1, 1, 8, 8))} if name != 'bert' else {'embeddings.position_ids': np.ones(8)}
+  tensors |= (
+    {'h.0.attn.bias': np.tril(np.ones((1, 1, 8, 8)))} if name != 'bert' else {'embeddings.position_ids': np.arange(8)}
+  )
   jax.tree.map(np.testing.assert_array_equal, huggingface.from_hf(name, cfg, tensors), params)
 
 

@@ -298,7 +298,7 @@ def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
     ('model/transformer/seg_embed', None, 'missing: transformer.layer.0.rel_attn.seg_embed, transformer.layer.1'),
     ('model/transformer/r_w_bias', np.zeros((3, 2, 4)), '1 tensors unknown: transformer.layer.2.rel_attn.r_w_bias'),
     ('model/transformer/r_w_bias', np.zeros((2, 4)), r'layer.0.rel_attn.r_w_bias is \(4,\), not \(2, 4\)'),
-    ('model/lm_loss/weight', np.zeros((3, 8)), 'model/lm_loss/weight is not the table of embeddings'),
+    ('model/lm_loss/weight', np.zeros((3, 8)), 'lm_loss.weight: got other values than transformer.word_emb'),
     ('model/classification_mnli/logit/kernel', np.zeros((8, 3)), 'missing: sequence_summary.summary.weight'),
     ('logits/kernel', np.zeros((8, 1)), 'unknown: logits.weight'),
   ],

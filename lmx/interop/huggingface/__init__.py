@@ -4,8 +4,8 @@ A file's tensors come in as a dict from name to array, as `safetensors.numpy.loa
 family, named as the model of lmx is. It exports
   entries(cfg) -> the parameters and what each is made of;
   PREFIX, BARE: what files of the bare model leave out, and the beginnings of the names that it is left out of;
-  SKIPPED: tensors that hold nothing new, such as tied output matrices and buffers (causal masks, position ids);
-  TIED: tensors written for those who load a file without tying weights;
+  tied(cfg): tensors that repeat others, such as a tied output matrix; they must equal them, and are written too;
+  BUFFERS: pattern of names -> what such tensors hold, such as causal masks; they must hold it, and are not written;
 and, where folders are read and written (folder.py),
   TYPE, TOKENIZER: its model_type there, and the kind of its tokenizer here;
   fields(config), config(cfg): the sizes in its config.json <-> the fields of the model's Config.
@@ -23,7 +23,7 @@ import numpy as np
 
 from lmx.errors import InputError, nearest
 from lmx.interop.huggingface import architectures, bert, gpt, gpt2, transformer, transformer_xl, xlnet
-from lmx.interop.huggingface.entry import Entry, Tensors
+from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
 
 FAMILIES: dict[str, ModuleType] = {
   'bert': bert, 'gpt': gpt, 'gpt2': gpt2, 'transformer': transformer, 'transformer_xl': transformer_xl,
@@ -39,18 +39,34 @@ def family(name: str) -> ModuleType:
   return FAMILIES[name]
 
 
-def _canonical(of: ModuleType, tensors: Tensors) -> dict[str, np.ndarray]:
-  """Tensors under the full names of today's files, without those that hold nothing new."""
+def _canonical(of: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarray]:
+  """Return the tensors under the full names of today's files, without those that hold nothing new.
+
+  Raises:
+    InputError: a tensor differs from the one that lmx computes with in its place.
+  """
   found = {}
   for name, tensor in tensors.items():
     if re.match(of.BARE, name):
       name = of.PREFIX + name
     name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
     found[name] = tensor
-  for tied, name in of.TIED.items():
-    if tied in found and name not in found:  # a tensor that two names share stands in a file under one of them
-      found[name] = found[tied]
-  return {name: tensor for name, tensor in found.items() if not re.fullmatch(of.SKIPPED, name)}
+  for tied in of.tied(cfg):
+    if tied.name not in found:
+      continue
+    copy = found.pop(tied.name)
+    if tied.of not in found:  # a tensor that two names share is in a file under one of them
+      found[tied.of] = copy
+    elif tied.checked and not np.array_equal(copy, found[tied.of], equal_nan=True):
+      fix = 'set "tie_word_embeddings": false in config.json if both are meant' if hasattr(cfg, 'tied') else 'remove it'
+      raise InputError(f'{tied.name}: got other values than {tied.of}; expected equal ones, because this config ties '
+                       f'the two; {fix}')  # fmt: skip
+  for pattern, content in of.BUFFERS.items():
+    for name in [name for name in found if re.fullmatch(pattern, name)]:
+      if not is_constant(np.asarray(found.pop(name), np.float32), content):
+        raise InputError(f'{name}: got other values than lmx computes with in its place; expected the constant of '
+                         'the model; remove it if it is unused')  # fmt: skip
+  return found
 
 
 def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
@@ -95,7 +111,7 @@ def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outpu
     InputError: tensors missing, unknown or of another shape; they are listed.
   """
   of = family(name)
-  tensors = _canonical(of, tensors)
+  tensors = _canonical(of, cfg, tensors)
   entries = _entries(of, cfg, architecture, outputs)
   there = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
   entries = [entry for entry in entries if not entry.group or entry.group in there]
@@ -147,4 +163,4 @@ def to_hf(
     tensors |= {n: np.ascontiguousarray(v) for n, v in zip(entry.names, values, strict=True)}
   if architecture and not architectures.HEADS[architecture].tied:
     return tensors
-  return tensors | {new: tensors[old] for new, old in of.TIED.items() if old in tensors}
+  return tensors | {tied.name: tensors[tied.of] for tied in of.tied(cfg) if tied.of in tensors}

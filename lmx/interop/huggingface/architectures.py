@@ -109,7 +109,7 @@ def _scored(model: str) -> Head:
 
 def _double(model: str) -> Head:
   return Head(
-    model, ('multiple_choice',), 'multiple_choice_head.summary', outputs=1, tied=True,
+    model, ('multiple_choice',), 'multiple_choice_head.summary', outputs=1, groups=('output',), tied=True,
     dropout={'dropout_pooled': 'summary_first_dropout'}, alike=_LAST, demands=_SUMMARY,
     given=_ROW | {'lm_weight': LM_WEIGHT},
   )  # fmt: skip
@@ -143,10 +143,10 @@ HEADS = {
   'BertForQuestionAnswering': Head(
     'bert', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}
   ),
-  'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), tied=True),
+  'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), groups=('output',), tied=True),
   'OpenAIGPTDoubleHeadsModel': _double('gpt'),
   'OpenAIGPTForSequenceClassification': _scored('gpt'),
-  'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), tied=True),
+  'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), groups=('output',), tied=True),
   'GPT2DoubleHeadsModel': _double('gpt2'),
   'GPT2ForSequenceClassification': _scored('gpt2'),
   'XLNetLMHeadModel': Head('xlnet', ('permutation_lm',), groups=('output',), tied=True),

@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmx.interop.huggingface.entry import Entry, demand, flipped, norm, reshaped, same, side_by_side, sizes
+from lmx.interop.huggingface.entry import (
+  Entry,
+  Tied,
+  count,
+  demand,
+  flipped,
+  integer,
+  norm,
+  reshaped,
+  same,
+  side_by_side,
+  sizes,
+)
 
 TYPE = 'bert'
 TOKENIZER = 'wordpiece'
 PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
-SKIPPED = r'cls\.predictions\.decoder\.(weight|bias)|bert\.embeddings\.position_ids'
-TIED = {
-  'cls.predictions.decoder.weight': 'bert.embeddings.word_embeddings.weight',
-  'cls.predictions.decoder.bias': 'cls.predictions.bias',
-}
+BUFFERS = {r'bert\.embeddings\.position_ids': count}
 _SIZES = {
   'V': 'vocab_size', 'T': 'max_position_embeddings', 'E': 'type_vocab_size', 'D': 'hidden_size',
   'H': 'num_attention_heads', 'N': 'num_hidden_layers',
@@ -32,9 +40,11 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   found = sizes(theirs, _SIZES, _RATES)
   demand(theirs, 'hidden_act', *_GELU)
   demand(theirs, 'layer_norm_eps', 1e-12)
-  demand(theirs, 'intermediate_size', 4 * found['D'])
   demand(theirs, 'position_embedding_type', 'absolute')
   demand(theirs, 'is_decoder', False)
+  demand(theirs, 'tie_word_embeddings', True, False)
+  F = integer(theirs, 'intermediate_size', 4 * found['D'])
+  found |= {'F': 0 if F == 4 * found['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
   return found | {'gelu': _GELU[theirs.get('hidden_act', 'gelu')]}
 
 
@@ -42,11 +52,21 @@ def config(cfg: Any) -> dict[str, Any]:
   """The inverse."""
   found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
-  return found | {'hidden_act': act, 'intermediate_size': 4 * cfg.D, 'layer_norm_eps': 1e-12}
+  return found | {
+    'hidden_act': act, 'intermediate_size': cfg.F or 4 * cfg.D, 'layer_norm_eps': 1e-12, 'tie_word_embeddings': cfg.tied
+  }  # fmt: skip
+
+
+def tied(cfg: Any) -> list[Tied]:
+  """Tensors that repeat others. An untied output matrix has a bias of its own, which is the one computed with."""
+  bias, inner = 'cls.predictions.bias', 'cls.predictions.decoder.bias'
+  if not cfg.tied:
+    return [Tied(bias, inner, checked=False)]
+  return [Tied('cls.predictions.decoder.weight', 'bert.embeddings.word_embeddings.weight'), Tied(inner, bias)]
 
 
 def _layer(cfg: Any, i: int) -> list[Entry]:
-  D, H, F = cfg.D, cfg.H, 4 * cfg.D
+  D, H, F = cfg.D, cfg.H, cfg.F or 4 * cfg.D
   K = D // H
   ours, theirs = f'model/layer_{i:02d}', f'bert.encoder.layer.{i}'
   return [
@@ -75,10 +95,12 @@ def entries(cfg: Any) -> list[Entry]:
     flipped('model/mlm/dense/kernel', 'cls.predictions.transform.dense.weight', D, D, group='mlm'),
     same('model/mlm/dense/bias', 'cls.predictions.transform.dense.bias', D, group='mlm'),
     *norm('model/mlm/norm', 'cls.predictions.transform.LayerNorm', D, group='mlm'),
-    same('model/mlm/bias', 'cls.predictions.bias', cfg.V, group='mlm'),
+    same('model/mlm/bias', f'cls.predictions.{"" if cfg.tied else "decoder."}bias', cfg.V, group='mlm'),
     flipped('objective/nsp/kernel', 'cls.seq_relationship.weight', 2, D, group='nsp'),
     same('objective/nsp/bias', 'cls.seq_relationship.bias', 2, group='nsp'),
   ]
+  if not cfg.tied:
+    found.append(same('model/mlm/table', 'cls.predictions.decoder.weight', cfg.V, D, group='mlm'))
   for i in range(cfg.N):
     found += _layer(cfg, i)
   return found

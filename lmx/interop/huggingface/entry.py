@@ -11,7 +11,7 @@ from lmx.errors import InputError
 
 Tensors = Mapping[str, np.ndarray]
 LARGEST = 2**31 - 1  # shapes and token ids are int32
-LAYERS = 10_000  # of a model
+LAYERS = 1000  # of a model
 
 
 class Entry(NamedTuple):
@@ -23,6 +23,37 @@ class Entry(NamedTuple):
   load: Callable[..., np.ndarray]
   save: Callable[[np.ndarray], tuple[np.ndarray, ...]]
   group: str = ''  # entries that a file may lack, but only all together
+
+
+class Tied(NamedTuple):
+  """A tensor of a file that repeats another."""
+
+  name: str
+  of: str
+  checked: bool = True  # False: transformers does not compute with it, so it may differ
+
+
+def count(x: np.ndarray) -> np.ndarray:
+  """Return what a buffer of position ids holds."""
+  return np.arange(x.size).reshape(x.shape)
+
+
+def causal(x: np.ndarray) -> np.ndarray:
+  """Return what a buffer with a causal mask holds."""
+  return np.tril(np.ones(x.shape[-2:]))
+
+
+def least(x: np.ndarray) -> np.ndarray:
+  """Return what a buffer with the score of a masked position holds: -10,000 or less."""
+  return np.minimum(x, -1e4)
+
+
+def is_constant(x: np.ndarray, content: Callable[[np.ndarray], np.ndarray]) -> bool:
+  """Return whether a buffer, of any float type, holds its constant."""
+  try:
+    return np.allclose(x, content(x), rtol=0.01, atol=0.01)
+  except ValueError:  # another shape
+    return False
 
 
 def same(path: str, name: str, *shape: int, group: str = '') -> Entry:

@@ -19,6 +19,7 @@ import safetensors.flax
 import safetensors.numpy
 import tokenizers as hf
 
+from lmx import documents
 from lmx.errors import InputError, nearest
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
@@ -112,12 +113,9 @@ def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
   """Return the object in a file; InputError where there is none."""
-  try:
-    found = json.loads(path.read_text(encoding='utf-8'))
-  except FileNotFoundError:
-    raise InputError(f'there is no {path}') from None
-  except (OSError, ValueError, RecursionError) as error:
-    raise InputError(f'{path} cannot be read: {error}') from None
+  if not path.exists():
+    raise InputError(f'there is no {path}')
+  found = documents.read_json(path)
   if not isinstance(found, dict):
     raise InputError(f'{path} holds no JSON object')
   return found

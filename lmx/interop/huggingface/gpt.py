@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmx.interop.huggingface.entry import Entry, demand, norm, reshaped, same, sizes
+from lmx.interop.huggingface.entry import Entry, Tied, causal, count, demand, norm, reshaped, same, sizes
 
 TYPE = 'openai-gpt'
 TOKENIZER = 'gpt_bpe'
-PREFIX, BARE = 'transformer.', r'(tokens_embed|positions_embed|h)\.'
-SKIPPED = r'lm_head\.weight|transformer\.position_ids|transformer\.h\.\d+\.attn\.bias'
-TIED = {'lm_head.weight': 'transformer.tokens_embed.weight'}
+PREFIX, BARE = 'transformer.', r'(tokens_embed|positions_embed|h)\.|position_ids$'
+BUFFERS = {r'transformer\.position_ids': count, r'transformer\.h\.\d+\.attn\.bias': causal}
 _SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
 _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
 
@@ -21,17 +20,25 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   found = sizes(theirs, _SIZES, _RATES)
   demand(theirs, 'afn', 'gelu', 'gelu_new')  # both are the tanh form there
   demand(theirs, 'layer_norm_epsilon', 1e-5)
-  return found
+  demand(theirs, 'tie_word_embeddings', True, False)
+  return found | {'tied': theirs.get('tie_word_embeddings', True)}
 
 
 def config(cfg: Any) -> dict[str, Any]:
   """The inverse."""
-  return {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()} | {'afn': 'gelu'}
+  return {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()} | {
+    'afn': 'gelu', 'tie_word_embeddings': cfg.tied
+  }  # fmt: skip
 
 
-def layer(cfg: Any, i: int) -> list[Entry]:
-  """What a layer of GPT and one of GPT-2 have, under the same names."""
-  D, H, F = cfg.D, cfg.H, 4 * cfg.D
+def tied(cfg: Any) -> list[Tied]:
+  """Tensors that repeat others."""
+  return [Tied('lm_head.weight', 'transformer.tokens_embed.weight')] if cfg.tied else []
+
+
+def layer(cfg: Any, i: int, F: int) -> list[Entry]:
+  """Return the entries of a layer of GPT or GPT-2, which have the same names; F is the feed-forward width."""
+  D, H = cfg.D, cfg.H
   K = D // H
   ours, theirs = f'model/layer_{i:02d}', f'transformer.h.{i}'
   return [
@@ -54,4 +61,6 @@ def entries(cfg: Any) -> list[Entry]:
     same('model/embed/tokens', 'transformer.tokens_embed.weight', cfg.V, cfg.D),
     same('model/embed/positions', 'transformer.positions_embed.weight', cfg.T, cfg.D),
   ]
-  return sum((layer(cfg, i) for i in range(cfg.N)), found)
+  if not cfg.tied:
+    found.append(same('model/output/table', 'lm_head.weight', cfg.V, cfg.D, group='output'))
+  return sum((layer(cfg, i, 4 * cfg.D) for i in range(cfg.N)), found)

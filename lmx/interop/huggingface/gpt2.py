@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmx.interop.huggingface import gpt
-from lmx.interop.huggingface.entry import Entry, demand, norm, same, sizes
+from lmx.interop.huggingface.entry import Entry, Tied, causal, demand, integer, least, norm, same, sizes
 
 TYPE = 'gpt2'
 TOKENIZER = 'bpe'
 PREFIX, BARE = 'transformer.', r'(wte|wpe|h|ln_f)\.'
-SKIPPED = r'lm_head\.weight|transformer\.h\.\d+\.attn\.(bias|masked_bias)'
-TIED = {'lm_head.weight': 'transformer.wte.weight'}
+BUFFERS = {r'transformer\.h\.\d+\.attn\.bias': causal, r'transformer\.h\.\d+\.attn\.masked_bias': least}
 _SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
 _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
 
@@ -22,17 +21,25 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   found = sizes(theirs, _SIZES, _RATES)
   demand(theirs, 'activation_function', 'gelu_new', 'gelu_pytorch_tanh')
   demand(theirs, 'layer_norm_epsilon', 1e-5)
-  demand(theirs, 'n_inner', None, 4 * found['D'])
   demand(theirs, 'scale_attn_weights', True)
   demand(theirs, 'scale_attn_by_inverse_layer_idx', False)
-  demand(theirs, 'tie_word_embeddings', True)
-  return found
+  demand(theirs, 'tie_word_embeddings', True, False)
+  F = 0 if theirs.get('n_inner') is None else integer(theirs, 'n_inner')
+  return found | {'F': 0 if F == 4 * found['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
 
 
 def config(cfg: Any) -> dict[str, Any]:
   """The inverse."""
   found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
-  return found | {'activation_function': 'gelu_new', 'layer_norm_epsilon': 1e-5}
+  return found | {
+    'activation_function': 'gelu_new', 'layer_norm_epsilon': 1e-5, 'n_inner': cfg.F or None,
+    'tie_word_embeddings': cfg.tied,
+  }  # fmt: skip
+
+
+def tied(cfg: Any) -> list[Tied]:
+  """Tensors that repeat others."""
+  return [Tied('lm_head.weight', 'transformer.wte.weight')] if cfg.tied else []
 
 
 def entries(cfg: Any) -> list[Entry]:
@@ -42,4 +49,6 @@ def entries(cfg: Any) -> list[Entry]:
     same('model/embed/positions', 'transformer.wpe.weight', cfg.T, cfg.D),
     *norm('model/norm', 'transformer.ln_f', cfg.D),
   ]
-  return sum((gpt.layer(cfg, i) for i in range(cfg.N)), found)
+  if not cfg.tied:
+    found.append(same('model/output/table', 'lm_head.weight', cfg.V, cfg.D, group='output'))
+  return sum((gpt.layer(cfg, i, cfg.F or 4 * cfg.D) for i in range(cfg.N)), found)

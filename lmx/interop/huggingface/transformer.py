@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmx.interop.huggingface.entry import Entry, linear, norm, reshaped, same, side_by_side
+import numpy as np
+
+from lmx.interop.huggingface.entry import Entry, Tied, linear, norm, reshaped, same, side_by_side
 
 PREFIX, BARE = 'model.', r'(shared|encoder|decoder)\.'
-SKIPPED = r'lm_head\.weight|model\.(encoder|decoder)\.embed_(tokens|positions)\.weight'
-TIED = dict.fromkeys(
-  ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight'), 'model.shared.weight'
-)
+_TIED = ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.embed_tokens.weight')
+
+
+def _sinusoids(x: np.ndarray) -> np.ndarray:
+  """Return the table of sines and cosines, each in a half of the columns, of the shape of x."""
+  T, D = x.shape
+  angles = np.arange(T)[:, None] / 10_000 ** (2 * np.arange((D + 1) // 2) / D)
+  return np.concatenate([np.sin(angles), np.cos(angles[:, : D // 2])], axis=1)
+
+
+BUFFERS = {r'model\.(encoder|decoder)\.embed_positions\.weight': _sinusoids}
+
+
+def tied(cfg: Any) -> list[Tied]:
+  """Tensors that repeat others."""
+  del cfg
+  return [Tied(name, 'model.shared.weight') for name in _TIED]
 
 
 def entries(cfg: Any) -> list[Entry]:

@@ -2,18 +2,32 @@
 
 It is models/transformer_xl.py: `proj_share_all_but_first` is tie_projections 'but_first', else 'none'; `untie_r` is
 untie; the first cluster always has projections (`project_same`). Its memory begins as zeros, and with `same_length` a
-query looks at mem_len keys. Output tables and projections that are the input's are not written a second time.
+query looks at mem_len keys. Projections that are the input's are not written a second time.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from lmx.interop.huggingface.entry import Entry, flipped, linear, norm, reshaped, same
+import numpy as np
+
+from lmx.interop.huggingface.entry import Entry, Tied, flipped, linear, norm, reshaped, same
 
 PREFIX, BARE = 'transformer.', r'(word_emb|layers|r_[wr]_bias)'
-SKIPPED = r'transformer\.pos_emb\.inv_freq|crit\.out_layers\.\d+\.weight'
-TIED: dict[str, str] = {}
+
+
+def _frequencies(x: np.ndarray) -> np.ndarray:
+  """Return the frequencies of the sinusoids, of the shape of x."""
+  return 10_000.0 ** -(np.arange(x.size) / x.size)
+
+
+BUFFERS = {r'transformer\.pos_emb\.inv_freq': _frequencies}
+
+
+def tied(cfg: Any) -> list[Tied]:
+  """Tensors that repeat others."""
+  count = len(cfg.cutoffs) + 1 if cfg.div_val > 1 else 1
+  return [Tied(f'crit.out_layers.{i}.weight', f'transformer.word_emb.emb_layers.{i}.weight') for i in range(count)]
 
 
 def entries(cfg: Any) -> list[Entry]:

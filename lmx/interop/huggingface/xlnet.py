@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop.huggingface.entry import Entry, demand, integer, linear, norm, reshaped, same, sizes
+from lmx.interop.huggingface.entry import Entry, Tied, demand, integer, linear, norm, reshaped, same, sizes
 
 TYPE = 'xlnet'
 TOKENIZER = 'unigram'
 PREFIX, BARE = 'transformer.', r'(word_embedding|mask_emb|layer)'
-SKIPPED = r'lm_loss\.weight'
-TIED = {'lm_loss.weight': 'transformer.word_embedding.weight'}
+BUFFERS: dict[str, Any] = {}
 _SIZES = {'V': 'vocab_size', 'D': 'd_model', 'F': 'd_inner', 'H': 'n_head', 'N': 'n_layer'}
 _RATES = {'dropout': 'dropout', 'dropout_attention': 'dropout'}
 _LENGTHS = {'M': 'mem_len', 'reuse': 'reuse_len', 'clamp': 'clamp_len'}  # none is None or -1 there and 0 here
@@ -54,6 +53,12 @@ def config(cfg: Any) -> dict[str, Any]:
     'd_head': cfg.D // cfg.H, 'ff_activation': act, 'attn_type': 'bi', 'same_length': False, 'untie_r': True,
     'layer_norm_eps': 1e-12,
   }  # fmt: skip
+
+
+def tied(cfg: Any) -> list[Tied]:
+  """Tensors that repeat others."""
+  del cfg
+  return [Tied('lm_loss.weight', 'transformer.word_embedding.weight')]
 
 
 def _layer(cfg: Any, i: int) -> list[Entry]:
