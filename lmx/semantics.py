@@ -44,6 +44,10 @@ RULES: dict[str, Rule] = {
     'the tokenised BLEU splits hyphenated words from English to German alone, not of every pair',
     _other_than_english_german, {'evaluation.compounds': 'always'},
   ),
+  'unbroken_rows': Rule(
+    'segment B of an XLNet row begins elsewhere wherever no sentence ends within reach of segment A',
+    lambda config: config['data']['batching']['name'] == 'permutations', {'data.batching.unbroken': 'drawn'},
+  ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
     lambda config: config['optim']['schedule'] == 'slanted_triangular', {'optim.min_cut': 0}, in_evaluation=False,

@@ -780,6 +780,7 @@ BATCHING_CHANGES: dict = {
   ('permutations', 'context'): ({'predictions': 4}, 2),
   ('permutations', 'bidirectional'): ({'predictions': 4}, False),
   ('permutations', 'random_next_prob'): ({'predictions': 4}, 0.0),
+  ('permutations', 'unbroken'): ({'predictions': 4}, 'drawn'),
   ('streams', 'counted'): ({}, 0.5),
   ('documents', 'buckets'): ({}, (8, 16)),
   ('documents', 'pool'): ({}, 0),

@@ -1,7 +1,8 @@
 """Rows of XLNet (Yang et al. 2019, arXiv 1906.08237, sections 2.3 and 3.1): orders of prediction over contiguous text.
 
 A row of T tokens is `reuse` tokens that go on where the row's part of the text stood, and then two segments: A, which
-goes on from there, and B, which follows A or (`random_next_prob`) begins elsewhere: [text, A, SEP, B, SEP, CLS]. The
+goes on from there, and B, which follows A or (`random_next_prob`) begins elsewhere: [text, A, SEP, B, SEP, CLS]. Where
+no sentence ends within reach of A, B always begins elsewhere, as released (data_utils.py, `_split_a_and_b`). The
 next step begins `reuse` tokens later, and its memory is of the first `reuse` tokens of this one. Both parts have spans
 that are predicted, in an order of their own; the first does not see the second (released data_utils.py).
 
@@ -44,7 +45,9 @@ class Config:
     spans: 'released' and 'paper' predict spans (lmx/data/noise.py), 'single' tokens by themselves.
     context: K, of which spans of 1/K are predicted.
     bidirectional: half of the rows are read from their end.
-    random_next_prob: share of rows whose segment B does not follow A.
+    random_next_prob: share of rows whose segment B does not follow A, of those in which a sentence ends within reach of
+      A; 0 makes every B follow.
+    unbroken: segment B of the other rows: 'random', or 'drawn' by random_next_prob as well.
   """
 
   name: str = 'permutations'
@@ -55,11 +58,13 @@ class Config:
   context: int = 6
   bidirectional: bool = True
   random_next_prob: float = 0.5
+  unbroken: str = 'random'
 
   def __post_init__(self):
     check_choice('data.batching.spans', self.spans, SPANS)
     check_least('data.batching', self, reuse=0, chunk=0, predictions=0, context=1)
     check_share('data.batching.random_next_prob', self.random_next_prob)
+    check_choice('data.batching.unbroken', self.unbroken, ('random', 'drawn'))
 
 
 def check(data: Any) -> None:
@@ -102,6 +107,7 @@ class Permutations(Batches):
   ):
     super().__init__(split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=False)
     self._cfg, self._reuse, self.predictions = cfg, cfg.reuse or length // 2, _predictions(cfg, length)
+    self._always_elsewhere = cfg.unbroken == 'random' and cfg.random_next_prob > 0
     self._cls, self._sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
     self._tokenizer, self._also_V = tokenizer, np.zeros(0, bool)
     if cfg.spans == 'released':  # data_utils.py, _is_start_piece
@@ -134,7 +140,8 @@ class Permutations(Batches):
     begin = first + self._reuse
     cuts = borders[(borders > begin) & (borders < begin + room)]
     a = int(random.choice(cuts)) - begin if cuts.size else int(random.integers(1, room))
-    follows = random.random() >= self._cfg.random_next_prob
+    chance = 1.0 if self._always_elsewhere and not cuts.size else self._cfg.random_next_prob
+    follows = random.random() >= chance
     b = begin + a if follows else self._elsewhere(borders, end - start - (room - a), random)
     position = np.concatenate([np.arange(first, begin + a), np.arange(b, b + room - a)])
     words = self._read(end - 1 - position if backward else start + position)

@@ -155,6 +155,22 @@ def test_a_batch_is_a_function_of_seed_and_step_whoever_asks():
   assert not np.array_equal(batches(5 + batches.steps)['order_BT'], whole['order_BT'])  # new in each epoch
 
 
+@pytest.mark.parametrize('unbroken', ['random', 'drawn'])
+def test_without_a_border_in_reach_the_second_segment_begins_elsewhere(unbroken):
+  """zihangdai/xlnet, data_utils.py, _split_a_and_b: no cut points, label 0."""
+  batches = make(dataclasses.replace(CFG, unbroken=unbroken), sentences=False)
+  next_B = np.concatenate([batches(step)['next_B'] for step in range(batches.steps)])
+  assert (next_B.mean() == 1) if unbroken == 'random' else (0.3 < next_B.mean() < 0.7)
+  never = make(dataclasses.replace(CFG, unbroken=unbroken, random_next_prob=0.0), sentences=False)
+  assert not never(3)['next_B'].any()
+
+
+def test_rows_with_borders_are_as_before():
+  old, new = make(dataclasses.replace(CFG, unbroken='drawn')), make()
+  for key, value in old(3).items():
+    np.testing.assert_array_equal(new(3)[key], value)
+
+
 def test_without_sentences_segments_end_anywhere():
   cuts = {int(np.flatnonzero(make(sentences=False)(step)['tokens_BT'][0] == SEP)[0]) for step in range(20)}
   assert len(cuts) > 8
