@@ -39,6 +39,11 @@ def _other_than_english_german(config: Config) -> bool:
   return bool(config['evaluation']['beam']) and pair != ('en', 'de')
 
 
+def _by_layer(optim: Config) -> bool:
+  counts = optim['layer_decay'] != 1 or optim['unfreeze_every'] or optim['stages']
+  return bool(counts) and optim['layer_decay_form'].startswith('by_depth')
+
+
 RULES: dict[str, Rule] = {
   'compounds': Rule(
     'the tokenised BLEU splits hyphenated words from English to German alone, not of every pair',
@@ -47,6 +52,10 @@ RULES: dict[str, Rule] = {
   'unbroken_rows': Rule(
     'segment B of an XLNet row begins elsewhere wherever no sentence ends within reach of segment A',
     lambda config: config['data']['batching']['name'] == 'permutations', {'data.batching.unbroken': 'drawn'},
+  ),
+  'tied_rates': Rule(
+    'rates by layer and unfreezing count from the last layer where the output matrix is the embedding',
+    lambda config: _by_layer(config['optim']), {'optim.layer_decay_form': 'by_depth_of_biases'}, in_evaluation=False,
   ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',

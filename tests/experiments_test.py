@@ -683,7 +683,7 @@ OPTIM_CHANGES: dict = {
   'width': ({'schedule': 'inverse_sqrt', 'warmup_steps': 10}, 16),
   'groups': ({}, (('b', 0.5, 1.0), ('.*', 1.0, 1.0))),
   'layer_decay': ({}, 0.5),
-  'layer_decay_form': ({'layer_decay': 0.5}, 'as_paper'),
+  'layer_decay_form': ({'layer_decay': 0.5}, 'as_paper'),  # the other two: tests/optim/groups_test.py
   'unfreeze_every': ({}, 5.0),
   'stages': ({'schedule': 'slanted_triangular'}, ((1, 1.0, 1.0, 0.3), (0, 0.0, 0.5, 0.1))),
   'ema': ({}, 0.9),

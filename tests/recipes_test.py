@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from lmx import config
+from lmx import config, semantics
 from lmx.optim import build
 
 
@@ -49,3 +51,17 @@ def test_gpt_is_fine_tuned_as_released(task):
   assert (run.optim.decay_form, paper.optim.decay_form) == ('bias_corrected', 'scheduled')
   if task != 'rte':
     assert run.objective.one_mask and not paper.objective.one_mask
+
+
+@pytest.mark.parametrize(
+  ('name', 'rule'), [('ulmfit/lm.py:imdb', 'tied_rates'), ('xlnet/pretrain.py:base', 'unbroken_rows')]
+)
+def test_a_run_from_before_a_fix_keeps_its_rule(name, rule):
+  full = config.load(f'experiments/{name}')
+  assert full.semantics[rule] == 1
+  old = {key: value for key, value in full.to_dict().items() if key != 'semantics'}
+  old['data']['batching'].pop('unbroken', None)  # a field that it did not have
+  saved = config.resolve(old, saved=True)
+  assert saved.semantics[rule] == 0 and not semantics.fixed_since(saved)
+  for path, value in semantics.RULES[rule].old.items():
+    assert functools.reduce(lambda section, key: section[key], path.split('.'), saved) == value

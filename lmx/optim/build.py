@@ -85,7 +85,7 @@ class Config:
     groups: (regular expression, factor of the rate, factor of the decay); the first that is found in a parameter's
       name counts, and every parameter must have one.
     layer_decay: factor of the rate per layer counted from the top; 1 turns it off.
-    layer_decay_form: 'by_depth', 'as_paper' or 'as_released', see lmx/optim/groups.py.
+    layer_decay_form: 'by_depth', 'by_depth_of_biases', 'as_paper' or 'as_released', see lmx/optim/groups.py.
     unfreeze_every: epochs after which one more layer from the top is trained along, the head alone at first; 0 trains
       all from the start (lmx/optim/unfreeze.py).
     stages: the same with a triangle of 'slanted_triangular' for each stage: (groups trained from the top, 0 for all;
@@ -285,7 +285,7 @@ def make(
 
   Args:
     cfg: the section.
-    params: {'model': ..., 'objective': ...}, arrays or shapes; only names are read.
+    params: {'model': ..., 'objective': ...}, arrays or shapes; names and numbers of axes are read.
     depth: path below params['model'] -> layer number (the model's `depth` with its config bound).
     n_layers: number of layers N; an objective's head has depth N + 1.
     total_steps: updates in the whole run.
@@ -297,7 +297,8 @@ def make(
   powers = groups_lib.exponents(cfg.layer_decay_form, params, depth, n_layers)
   released = cfg.layer_decay_form == 'as_released'
   rates, decays = groups_lib.multipliers(cfg.groups, 1.0 if released else cfg.layer_decay, powers, params)
-  group, trained = unfreeze.groups(params, depth, n_layers), _trained(cfg, steps_per_epoch)
+  top = groups_lib.top(cfg.layer_decay_form, params, depth, n_layers)
+  group, trained = unfreeze.groups(params, depth, n_layers, top), _trained(cfg, steps_per_epoch)
   eps = cfg.eps or EPS.get(cfg.optimizer, 1e-8)
   parts = [] if trained is None else [unfreeze.without_frozen(group, trained)]
   if cfg.clip_norm:

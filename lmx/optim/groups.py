@@ -4,11 +4,14 @@ A parameter's name is its path in the nested dict joined with '/', for example '
 Layer-wise decay multiplies the rate by a power of `layer_decay`, by depth of N layers:
 
   form         embeddings   layer n                heads   of
-  by_depth     N + 1        N + 1 - n              0       rates: discriminative rates (Howard and Ruder 2018, arXiv
-                                                           1801.06146, section 3.1: a factor of 1 / 2.6 per layer)
+  by_depth     top          top - n                0       rates: discriminative rates (Howard and Ruder 2018, arXiv
+                                                           1801.06146, section 3.2: a factor of 1 / 2.6 per layer)
   as_paper     N            N - n                  0       rates (XLNet: Yang et al. 2019, arXiv 1906.08237, table 8)
   as_released  0            N - n                  0       gradients, after clipping (zihangdai/xlnet, model_utils.py);
                                                            Adam, which divides by their size, takes it out again
+
+`top` is the highest depth with a matrix: N + 1 under a head, and N where the output matrix is the embedding, whose bias
+is no layer of its own. The last layer then has the full rate. `by_depth_of_biases` has N + 1 in the place of `top`.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from lmx.errors import InputError
 from lmx.types import Params
 
 Group = tuple[str, float, float]  # regular expression, factor of the rate, factor of the weight decay
-FORMS = ('by_depth', 'as_paper', 'as_released')  # of layer-wise decay
+FORMS = ('by_depth', 'by_depth_of_biases', 'as_paper', 'as_released')  # of layer-wise decay
 Depth = Callable[[tuple[str, ...]], int]  # path below params['model'] -> 0 embeddings, ..., N + 1 heads
 
 
@@ -62,21 +65,37 @@ def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
   return {name: group for name, group in found.items() if group is not None}
 
 
+def top(form: str, params: Params, depth: Depth, n_layers: int) -> int:
+  """Return the depth that `by_depth` and gradual unfreezing count down from; see `exponents` for the arguments."""
+  if form != 'by_depth':
+    return n_layers + 1
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  levels = [level_of(path, depth, n_layers) for path, leaf in leaves if leaf.ndim > 1]
+  return max(levels, default=n_layers + 1)
+
+
+def level_of(path: Sequence[Any], depth: Depth, n_layers: int) -> int:
+  """Return the depth of a leaf; an objective's head is at n_layers + 1."""
+  parts = path_of(path)
+  return depth(parts[1:]) if parts[0] == 'model' else n_layers + 1
+
+
 def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
   """The power of `layer_decay` for each parameter, a tree of integers shaped like `params`.
 
   Args:
     form: one of FORMS, see the module's docstring.
-    params: {'model': ..., 'objective': ...}; an objective's head counts as depth n_layers + 1.
+    params: {'model': ..., 'objective': ...}, arrays or shapes; an objective's head counts as depth n_layers + 1.
     depth: the model's depth function with its config bound.
     n_layers: number of layers N.
   """
 
+  highest = top(form, params, depth, n_layers)
+
   def power(path, _):
-    parts = path_of(path)
-    level = depth(parts[1:]) if parts[0] == 'model' else n_layers + 1
-    if form == 'by_depth':
-      return n_layers + 1 - level
+    level = level_of(path, depth, n_layers)
+    if form.startswith('by_depth'):
+      return max(highest - level, 0)
     return 0 if form == 'as_released' and not level else max(n_layers - level, 0)
 
   return jax.tree_util.tree_map_with_path(power, params)

@@ -1,8 +1,9 @@
 """Gradual unfreezing (Howard and Ruder 2018, arXiv 1801.06146, section 3.3): groups of parameters join the training one
 after another, from the output downwards, inside one run.
 
-A group is a depth: the objective's head and the model's output are group 0, the last layer is group 1, the embeddings
-are the last group. A frozen group does not move at all: its gradient counts neither for the clipping norm nor for its
+A group is a depth: the objective's head and the model's output matrix are group 0, the last layer is group 1, the
+embeddings are the last group. Where the output matrix is the embedding, the last layer is group 0, with the output's
+bias. A frozen group does not move at all: its gradient counts neither for the clipping norm nor for its
 moments, and no weight decay reaches it. Moments and Adam's count of updates are kept for each group, so that those of a
 group begin with its first update, as PyTorch's do, and go on when the next group joins.
 """
@@ -17,19 +18,21 @@ import jax.numpy as jnp
 import optax
 
 from lmx.optim import schedules
-from lmx.optim.groups import Depth, path_of
+from lmx.optim.groups import Depth, level_of
 from lmx.types import Array, Params
 
 Stage = tuple[int, float, float, float]  # groups trained (0: all), epochs (0: to the end), factor of lr, cut_fraction
 Trained = Callable[[Array], Array]  # number of the update -> number of groups that it trains
 
 
-def groups(params: Params, depth: Depth, n_layers: int) -> Params:
-  """The group of each parameter, a tree of ints like `params`; see `optim.groups.multipliers` for the arguments."""
+def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
+  """The group of each parameter, a tree of ints like `params`; see `optim.groups.exponents` for the arguments.
+
+  `top` is the depth of group 0, see `optim.groups.top`.
+  """
 
   def group(path, _):
-    parts = path_of(path)
-    return n_layers + 1 - depth(parts[1:]) if parts[0] == 'model' else 0
+    return max(top - level_of(path, depth, n_layers), 0)
 
   return jax.tree_util.tree_map_with_path(group, params)
 

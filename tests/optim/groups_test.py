@@ -57,6 +57,26 @@ def test_layer_decay_multiplies_by_depth():
   assert decays['model']['layer_01'] == {'kernel': 1.0, 'bias': 0.0}
 
 
+TIED = {'model': PARAMS['model'], 'objective': {}}  # the output matrix is the embedding
+
+
+def test_the_last_layer_of_a_tied_language_model_has_the_full_rate():
+  """Howard and Ruder 2018, section 3.2: eta of the last layer, a factor of 1 / 2.6 for each layer below."""
+  powers = groups.exponents('by_depth', TIED, depth, 2)['model']
+  assert powers['layer_01']['kernel'] == powers['output']['bias'] == 0
+  assert (powers['layer_00']['kernel'], powers['embed']['table']) == (1, 2)
+  before = groups.exponents('by_depth_of_biases', TIED, depth, 2)['model']
+  assert (before['layer_01']['kernel'], before['embed']['table'], before['output']['bias']) == (1, 3, 0)
+  assert groups.exponents('by_depth_of_biases', PARAMS, depth, 2) == groups.exponents('by_depth', PARAMS, depth, 2)
+
+
+def test_unfreezing_of_a_tied_language_model_begins_with_its_last_layer():
+  cfg = build.Config(optimizer='sgd', lr=1.0, unfreeze_every=1.0)
+  tx = build.make(cfg, TIED, depth, 2, 10, 5)
+  updates, _ = tx.update(TIED, tx.init(TIED), TIED, step=0)
+  assert (updates['model']['layer_01']['kernel'] != 0).all() and not updates['model']['layer_00']['kernel'].any()
+
+
 def test_updates_carry_the_factors():
   cfg = build.Config(
     optimizer='sgd', lr=1.0, layer_decay=1 / 2.6, weight_decay=0.5, groups=(('embed', 0.0, 1.0), ('.*', 1.0, 0.0))
