@@ -81,6 +81,16 @@ def read_lines(path: Any) -> Iterator[str]:
     raise InputError(f'{path}: the file is empty')
 
 
+def read_rows(path: Any) -> Iterator[tuple[int, str]]:
+  """Yield (line number, line without its end) of a UTF-8 file, but not the blank lines at its end."""
+  blank: list[tuple[int, str]] = []
+  for number, line in enumerate(read_lines(path), 1):
+    blank.append((number, line.rstrip('\n')))
+    if line.strip():
+      yield from blank
+      blank.clear()
+
+
 def _decode(line: bytes, path: Any, number: int) -> str:
   if b'\0' in line:
     raise InputError(f'{path}, line {number}: got a zero byte; expected UTF-8 text, and this file is binary')

@@ -13,7 +13,7 @@ from lmx import config, documents, inference
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, views
-from lmx.data.builders import tables
+from lmx.data.builders import cells, tables
 from lmx.errors import InputError, nearest
 from lmx.inference import Asked
 from lmx.restored import Restored
@@ -143,53 +143,39 @@ def fields(loaded: Restored) -> tuple[str, ...]:
 
 
 def read(path: str, loaded: Restored) -> list[Row]:
-  """Rows of a file: .txt, a text a line; .jsonl, {"text": ..., "label": ... (optional)}, with the names of `fields`;
-  .tsv and .csv with the same names in the first line.
+  """Return the rows of a file: of .txt a text a line, of others as `lmx.data.builders.cells` reads tables, with the
+  columns of `fields` and, optional, that of the label.
 
   Raises:
     InputError: the file cannot be read or holds nothing, a line is empty or not as it should be, a label is unknown.
   """
   inference.ending(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
-  columns = fields(loaded)
-  choices = getattr(loaded.run.objective, 'choices', 0)
-  empty = 1 if choices and len(columns) == choices + 2 else -1  # the question
-  if path.removesuffix('.gz').endswith(('.tsv', '.csv')):
-    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
-    parsed = [(int(name.rpartition('-')[2]), texts, label) for name, texts, label in tables.read(table, path, 'test')]
+  columns, choices = fields(loaded), getattr(loaded.run.objective, 'choices', 0)
+  if path.removesuffix('.gz').endswith('.txt'):
+    rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
-    parsed = [(number, *found) for number, found in enumerate(_lines(path, columns), 1)]
-  if not parsed:
+    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
+    found = tables.read(table, path, 'test')
+    rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in found]
+  if not rows:
     raise InputError(f'{path}: the file has no rows')
-  for number, texts, label in parsed:
-    if not all(text.strip() for i, text in enumerate(texts) if i != empty):
-      raise InputError(f'{path}, line {number}: there is no text to classify')
-    if names and label and label not in names:
-      raise InputError(f'{path}, line {number}: the classifier has no label "{label}"{nearest(label, names)}')
-  return [Row(texts, label, number) for number, texts, label in parsed]
+  known = {cells.label(name, path): name for name in names}  # of a run whose data had labels such as "1.0"
+  for row in rows:
+    if names and row.label and row.label not in known:
+      raise InputError(f'{path}, line {row.line}: the classifier has no label "{row.label}"{nearest(row.label, names)}')
+  return [dataclasses.replace(row, label=known.get(row.label, row.label)) for row in rows]
 
 
-def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-  """(texts, label) of each line of a .txt or .jsonl file."""
-  lines = [line.rstrip('\n') for line in documents.read_lines(path)]
-  json_lines = path.removesuffix('.gz').endswith('.jsonl')
-  if not json_lines and len(columns) > 1:
+def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
+  """(line number, text) of each line of a .txt file; blank lines at its end are skipped."""
+  if len(columns) > 1:
     names = ' and '.join(columns)
     raise InputError(f'{path}: rows have {len(columns)} texts, {names}; give a .jsonl, .tsv or .csv file')
-  for number, line in enumerate(lines, 1):
-    yield _parsed(line, f'{path}, line {number}', columns) if json_lines else ((line,), '')
-
-
-def _parsed(line: str, where: str, columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-  try:
-    row = json.loads(line) if line.strip() else dict.fromkeys(columns, '')
-  except json.JSONDecodeError as error:
-    raise InputError(f'{where}: not JSON ({error.msg} at column {error.colno})') from None
-  for column in columns:
-    if not isinstance(row, dict) or not isinstance(row.get(column), str):
-      raise InputError(f'{where}: has no field "{column}" with a string in it')
-  label = row.get('label')
-  return tuple(row[column] for column in columns), '' if label is None else str(label)
+  for number, line in documents.read_rows(path):
+    if not line.strip():
+      raise InputError(f'{path}, line {number}: there is no text to classify')
+    yield number, line
 
 
 def of_file(loaded: Restored, path: str) -> Asked:

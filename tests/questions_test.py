@@ -240,10 +240,10 @@ def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
     ('a.txt', 'Who?', 'questions are read from files whose names end in .json, .jsonl'),
     ('a.jsonl', '\n', 'the file has no questions'),
     ('a.json', '{"data": []}', 'the file has no questions'),
-    ('a.json', '{"paragraphs": []}', 'no file of SQuAD'),
+    ('a.json', '{"paragraphs": []}', 'a.json: no field "data"'),
     ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'id': 'a', 'question': ''}]}), 'line 1: question a or'),
     ('a.jsonl', json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'line 1: question a: the answer'),
-    ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'question': 'Who?'}]}), 'line 1: no paragraph of SQuAD'),
+    ('a.jsonl', json.dumps({'context': 'x', 'qas': [{'question': 'Who?'}]}), 'line 1: no field "id"'),
   ],
 )
 def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, message):
@@ -257,10 +257,19 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
   'content,message',
   [
     ('{', 'line 1: not JSON'),
-    (json.dumps({'context': 'x'}), 'line 1: no paragraph of SQuAD'),
+    (json.dumps({'context': 'x'}), 'line 1: no field "qas"'),
     (json.dumps(paragraph([('a', 'Who?', ['she'])]) | {'context': 'He.'}), 'the answer "she" does not stand at'),
     (json.dumps(paragraph([('a', 'Who?', []), ('a', 'Who?', [])])), 'question a is there twice'),
     (json.dumps(paragraph([('a', ' ', [])])), 'question a or its passage is empty'),
+    ('[' * 100_000, 'line 1: got JSON nested too deep'),
+    ('{"context": ' + '9' * 5_000 + '}', 'line 1: got an integer too long'),
+    ('{"context": 1, "qas": []}', 'line 1: context: got 1; expected a text'),
+    *(
+      (json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('start": ', f'start": {value}, "x": '), said)
+      for value, said in (('Infinity', 'question a: answer_start: got Infinity; expected an integer'),
+                          ('null', 'question a: answer_start: got null; expected an integer'),
+                          ('-3', 'does not stand at -3'))
+    ),
   ],
 )
 def test_bad_files_are_named(content, message, tmp_path):

@@ -111,8 +111,9 @@ def test_rows_without_labels_are_predicted_and_not_measured(classifier, regressi
 def test_what_cannot_be_predicted(classifier, tmp_path, capsys):
   for name, content, message in (
     ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),
-    ('a.jsonl', '{"one": "ba"}\n', 'line 1: has no field "two"'),
-    ('a.jsonl', '{"one": "ba", "two": " "}\n', 'line 1: there is no text'),
+    ('a.jsonl', '{"one": "ba"}\n', 'line 1: no column two'),
+    ('a.jsonl', '{"one": " ", "two": "ba"}\n', 'line 1: column one is empty'),
+    ('a.jsonl', '{"one": "ba", "two": null, "label": ["same"]}\n', 'line 1: label: got a list of 1'),
     ('a.jsonl', '{"one": "ba", "two": "be", "label": "some"}\n', 'no label "some"; did you mean "same"'),
     ('a.tsv', 'one\tthree\nba\tbe\n', 'no column two'),
   ):

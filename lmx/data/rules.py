@@ -23,6 +23,8 @@ class Rules:
     stream: a split is one document, in several examples.
     sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
     version: version of the builder.
+    reading: number of the reader of the user's files. It names caches and not the content, so a run whose rows are the
+      same resumes.
     token_labels: a document's label is the labels of its words, with spaces between them.
     table: an example is a row of a table, a document for each of its texts, of which the first has the label.
     scores: labels are numbers on a scale.
@@ -39,6 +41,7 @@ class Rules:
   stream: bool
   sentences: str
   version: str = files.VERSION
+  reading: int = 0
   token_labels: bool = False
   table: bool = False
   scores: bool = False
@@ -58,7 +61,7 @@ class Rules:
 RULES = {
   'embedded': Rules('prose', False, 'prose'),
   'embedded_topics': Rules('prose', False, ''),
-  'text_files': Rules('prose', False, 'auto'),
+  'text_files': Rules('prose', False, 'auto', reading=1),
   'ptb': Rules('lines', True, 'lines', detokenizer='ptb'),
   'ptb_characters': Rules('lines', True, 'lines'),
   'wikitext2': Rules('lines', False, 'prose', detokenizer='wikitext'),
@@ -82,7 +85,7 @@ RULES = {
   'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
   'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
   **{name: Rules('prose', False, '', spans=True) for name in ('squad', 'squad2', 'squad_files', 'embedded_questions')},
-  'table_files': Rules('prose', False, '', table=True),
+  'table_files': Rules('prose', False, '', table=True, reading=1),
   **{name: Rules('prose', False, '', table=True, scores=table.scores, choices=table.choices,
                  continues=table.continues, detokenizer='penn' if table.continues else '')
      for name, table in tables.TABLES.items()},

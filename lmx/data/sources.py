@@ -196,7 +196,7 @@ def open_splits(source: Source, cache_dir: str = '') -> dict[str, Examples]:
       return _open_lm1b(source, root)
     if source.by_tfds():
       return _open_pairs(source, root)
-    identity = source.identity()
+    identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     directory = os.path.join(root, 'datasets', f'{source.name.replace("/", "_")}-{key}')
     cache.build(directory, lambda temporary: _prepare(source, temporary, root))

@@ -128,9 +128,9 @@ def test_predictions_of_a_file_are_those_of_the_split(finished, backward, tmp_pa
   [
     ('a.txt', 'one\n\ntwo\n', 'line 2: there is no text'),
     ('a.txt', '', 'the file is empty'),
-    ('a.jsonl', '{"text": "one"}\n{"txt": "two"}\n', 'line 2: has no field "text"'),
+    ('a.jsonl', '{"text": "one"}\n{"txt": "two"}\n', 'line 2: no column text'),
     ('a.jsonl', '{"text": "one"\n', 'line 1: not JSON'),
-    ('a.jsonl', '{"text": " "}\n', 'line 1: there is no text'),
+    ('a.jsonl', '{"text": " "}\n', 'line 1: column text is empty'),
     ('a.jsonl', '{"text": "one", "label": "asynco"}\n', 'no label "asynco"; did you mean "asyncio"'),
     ('none.txt', None, 'cannot be read'),
   ],
@@ -140,11 +140,6 @@ def test_files_that_cannot_be_predicted(finished, tmp_path, capsys, name, conten
     (tmp_path / name).write_text(content)
   assert main.main(['predict', f'--workdir={finished}/2_classifier', f'--input={tmp_path / name}']) == 2
   assert message in capsys.readouterr().err
-
-
-def test_a_label_of_null_is_none():
-  assert predictions._parsed('{"text": "one", "label": null}', 'x', ('text',)) == (('one',), '')
-  assert predictions._parsed('{"text": "one", "label": 0}', 'x', ('text',)) == (('one',), '0')
 
 
 @pytest.mark.parametrize('call', ['write', 'flush'])

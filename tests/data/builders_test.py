@@ -266,9 +266,11 @@ def test_embedded_reads_source_and_imports_nothing():
     ('a.txt', b'fine\nfine\n\xff\xfe\n', 'a.txt, line 3: not UTF-8'),
     ('a.txt.gz', b'plain', 'a.txt.gz: got damaged gzip data'),
     ('a.txt.gz', gzip.compress(b'hello\n' * 99, mtime=0)[:-9], 'a.txt.gz: got damaged gzip data'),
-    ('a.jsonl', b'{"text": "a"}\n{"txt": "b"}\n', 'a.jsonl, line 2: has no field "text"'),
-    ('a.jsonl', b'{"text": "a"}\n\n{"text": 3}\n', 'a.jsonl, line 3: has no field "text"'),
+    ('a.jsonl', b'{"text": "a"}\n{"txt": "b"}\n', 'a.jsonl, line 2: no field "text"'),
+    ('a.jsonl', b'{"text": "a"}\n\n{"text": 3}\n', 'a.jsonl, line 3: text: got 3; expected a text'),
     ('a.jsonl', b'{"text": "a"}\n{oops\n', 'a.jsonl, line 2: not JSON'),
+    ('a.jsonl', b'{"text": "a"}\n' + b'[' * 100_000, 'a.jsonl, line 2: got JSON nested too deep'),
+    ('a.jsonl', b'{"text": "a", "label": ["x"]}\n', 'a.jsonl, line 1: label: got a list of 1; expected a text'),
     ('a.txt', b'one line only\n', 'too few to hold out valid and test'),
     ('valid.txt', b'text\n', 'nothing is left to train on'),
     ('a.doc', b'text\n', 'no text file there'),
@@ -295,6 +297,16 @@ def test_text_files_are_split_by_name(tmp_path):
   assert got == {'train': ['one\ntwo', 'three'], 'valid': ['four'], 'test': ['five\n\nsix']}
   assert texts_of(tmp_path, documents='line')['train'] == ['one', 'two', 'three']
   assert texts_of(tmp_path, documents='file')['train'] == ['one\ntwo\n\nthree']
+
+
+def test_lone_carriage_returns_end_lines_and_null_is_no_label(tmp_path):
+  write(tmp_path / 'in' / 'train.txt', 'one\rtwo\r\rthree')
+  lines = [{'text': 'four', 'label': None}, {'text': 'five', 'label': 2.0}, {'text': 'six', 'label': ' 2'}]
+  write(tmp_path / 'in' / 'test.jsonl', '\n'.join(map(json.dumps, lines)))
+  assert texts_of(tmp_path, split_fraction=0)['train'] == ['one\ntwo', 'three']
+  source = sources.Source('text_files', str(tmp_path / 'in'), split_fraction=0)
+  found = sources.open_splits(source, str(tmp_path / 'cache'))
+  assert [label for _, _, label in found['test']] == ['', '2', '2']
 
 
 def test_text_files_are_held_out_by_hash_or_by_lines(tmp_path):

@@ -65,7 +65,7 @@ def test_a_corpus_of_questions_reads_them_as_written(tmp_path):
   [
     ('{"text": "a b"}\n\n', r'lambada_test.jsonl, line 2: the line is empty'),
     ('{"text": "alone"}\n', 'line 1: "alone" has no word before its last one'),
-    ('{"txt": "a b"}\n', 'line 1: has no field "text"'),
+    ('{"txt": "a b"}\n', 'line 1: no field "text"'),
     ('{"text": \n', 'line 1: not JSON'),
   ],
 )

@@ -47,7 +47,7 @@ def test_trec_from_tables(tmp_path):
   with pytest.raises(InputError, match='no column label; it has kind, fine_label, text'):
     read(tmp_path, 'trec')
   (tmp_path / 'test.tsv.gz').write_bytes(gzip.compress(rows.replace('question 3', 'quest\tion 3').encode()))
-  with pytest.raises(InputError, match='line 5: 4 columns instead of 3'):
+  with pytest.raises(InputError, match='line 5: 4 cells instead of 3'):
     read(tmp_path, 'trec')
   with pytest.raises(InputError, match='expected 4,907 documents, found 10'):
     read(tmp_path, 'trec', check_sizes=True)

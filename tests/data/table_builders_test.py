@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from lmx.data import corpus as corpora
 from lmx.data import sources
 from lmx.data.builders import tables
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 GLUE = {  # task -> (first line of train.tsv or '', a row, what is read, first line of test.tsv, a row)
   'cola': ('', 'gj04\t1\t\tThey "left".', (('They "left".',), 'acceptable'), 'index\tsentence', '0\tIt is.'),
@@ -127,7 +127,7 @@ def test_race_and_the_story_cloze_test(tmp_path):
   assert joined[:5] == [('It rained.', '1'), *((f'What fell? {option}', '') for option in 'wxyz')]
   assert joined[5:10] == [('It rained.', '3'), *((f'{option} fell.', '') for option in 'abcd')]
   (tmp_path / 'RACE/dev/high/1.txt').write_text('{}')
-  with pytest.raises(InputError, match='dev/high/1.txt: no passage of RACE'):
+  with pytest.raises(InputError, match='dev/high/1.txt: no field "article"'):
     read('race', tmp_path)
   head = 'InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,' \
          'RandomFifthSentenceQuiz2,AnswerRightEnding'  # fmt: skip
@@ -169,6 +169,79 @@ def test_no_rows_are_cut_for_testing_where_some_are_named_for_validation(tmp_pat
   assert len(found['train']) + sum(len(found[split]) for split in cut) == 200 and all(found.values())
 
 
+def rows(folder, name, content, split='train', **options):
+  """What a table of the user's with columns 'text' and 'label' is read as."""
+  path = folder / name
+  path.write_bytes(content.encode())
+  table = tables.Table((('text',),), **options)
+  return [(*texts, label) for _, texts, label in tables.read(table, str(path), split)]
+
+
+def test_labels_are_stripped_and_whole_numbers_are_one_label(tmp_path):
+  found = [('a', 'no'), ('b', 'no'), ('c', '1')]
+  assert rows(tmp_path, 'a.csv', 'text, label\na, no\nb,no \nc,1.0\n') == found
+  assert rows(tmp_path, 'a.tsv', 'text\tlabel \na\t no\nb\tno\nc\t1\n') == found
+  lines = [{'text': 'a', 'label': ' no'}, {'text': 'b', 'label': 'no'}, {'text': 'c', 'label': 1.0}]
+  assert rows(tmp_path, 'a.jsonl', '\n\n'.join(map(json.dumps, lines))) == found
+  numbers = '{"text": "a", "label": 1}\n{"text": "b", "label": 0.50}'
+  assert rows(tmp_path, 'b.jsonl', numbers) == [('a', '1'), ('b', '0.5')]
+  assert rows(tmp_path, 'c.csv', 'text,label\na, "b, c"\n') == [('a', 'b, c')]
+
+
+def test_null_is_no_label_and_no_text(tmp_path):
+  lines = '{"text": "a", "label": null}\n{"text": "b"}\n{"text": "c", "label": NaN}\n{"text": "d", "label": "x"}'
+  assert [label for _, label in rows(tmp_path, 'a.jsonl', lines, 'test')] == ['', '', '', 'x']
+  with pytest.raises(InputError, match=r'a.jsonl, line 2: no column label; it has text'):
+    rows(tmp_path, 'a.jsonl', lines)
+  with pytest.raises(InputError, match=r'a.jsonl: 2 rows to train on have no label \(lines 1, 3\)'):
+    rows(tmp_path, 'a.jsonl', lines.replace('{"text": "b"}', ''))
+  with pytest.raises(InputError, match=r'a.csv: 7 rows to train on have no label \(lines 2, 3, 4, 5, 6, ...\)'):
+    rows(tmp_path, 'a.csv', 'text,label\n' + 'a,\n' * 7)
+  for value, said in (('null', 'column text is empty'), ('["a"]', 'text: got a list of 1; expected a text')):
+    with pytest.raises(InputError, match=f'line 1: {said}'):
+      rows(tmp_path, 'b.jsonl', f'{{"text": {value}, "label": "x"}}')
+  scored = [{'text': 'a', 'label': 1}, {'text': 'b', 'label': None}]
+  assert rows(tmp_path, 'c.jsonl', '\n'.join(map(json.dumps, scored)), 'test', scores=True) == [('a', '1.0'), ('b', '')]
+  for value in ('Infinity', '1e999', '"high"', '[1]'):
+    with pytest.raises(InputError, match='line 1: label: '):
+      rows(tmp_path, 'd.jsonl', f'{{"text": "a", "label": {value}}}', scores=True)
+
+
+def test_csv_cells_are_of_any_length_and_lines_end_in_lone_carriage_returns(tmp_path):
+  long = 'a' * 150_000
+  assert rows(tmp_path, 'a.csv', f'text,label\n{long},x\n') == [(long, 'x')]
+  for end in ('\r', '\r\n', '\n'):
+    lines = ['text,label', '"one\ntwo",x', 'three,y', '']
+    assert rows(tmp_path, 'a.csv', end.join(lines)) == [('one\ntwo', 'x'), ('three', 'y')], repr(end)
+    assert rows(tmp_path, 'a.tsv', end.join(['text\tlabel', 'one\tx', 'two\ty'])) == [('one', 'x'), ('two', 'y')]
+
+
+def test_an_open_quote_does_not_swallow_rows(tmp_path):
+  for rest in ('', '"b, c",x\n', 'd,"x"\n'):
+    with pytest.raises(InputError, match='a.csv, line 3: a quoted cell begins here and does not end'):
+      rows(tmp_path, 'a.csv', f'text,label\na,x\n"open,x\nc,y\n{rest}')
+  with pytest.raises(InputError, match='line 1: two columns are named "label"'):
+    rows(tmp_path, 'a.csv', 'text,label,label\na,x,y\n')
+
+
+@pytest.mark.parametrize('end', ['.tsv', '.csv', '.jsonl'])
+def test_blank_lines_are_skipped(end, tmp_path):
+  line = {'.tsv': 'a\tx', '.csv': 'a,x', '.jsonl': '{"text": "a", "label": "x"}'}[end]
+  head = {'.tsv': 'text\tlabel\n', '.csv': 'text,label\n', '.jsonl': ''}[end]
+  assert rows(tmp_path, f'a{end}', f'{head}{line}\n\n{line}\n\n') == [('a', 'x')] * 2
+
+
+def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
+  head, row, *_ = GLUE['qqp']
+  broken = row.replace('Whom?', 'Whom\n?')
+  write(tmp_path / 'QQP/train.tsv', head, row, broken, row, broken, '', broken, row.replace('Whom?', ''))
+  with pytest.warns(InputWarning, match=r'train.tsv: 3 records that break over lines are skipped \(lines 3, 6, 8\)'):
+    found = list(tables.read(tables.TABLES['glue/qqp'], str(tmp_path / 'QQP/train.tsv'), 'train'))
+  assert [texts for _, texts, _ in found] == [('Who?', 'Whom?')] * 2 + [('Who?', '')]
+  with pytest.raises(InputError, match='2 cells instead of 3'):
+    rows(tmp_path, 'a.tsv', 'text\tlabel\tid\na\tb\n')
+
+
 @pytest.mark.parametrize(
   'lines,words',
   [
@@ -188,10 +261,10 @@ def test_bad_rows_are_named(lines, words, tmp_path):
 
 def test_bad_files_and_labels(tmp_path):
   write(tmp_path / 'CoLA/train.tsv', '', 'gj04\t7\t\tIt is.')
-  with pytest.raises(InputError, match=r'CoLA/train.tsv, line 1: label "7" is not one of 0, 1'):
+  with pytest.raises(InputError, match=r'CoLA/train.tsv, line 1: label: got "7"; expected one of 0, 1'):
     read('glue/cola', tmp_path)
   write(tmp_path / 'STS-B/train.tsv', 'sentence1\tsentence2\tscore', 'A.\tB.\thigh')
-  with pytest.raises(InputError, match='line 2: the score is "high"'):
+  with pytest.raises(InputError, match='line 2: score: got "high"; expected a finite number'):
     read('glue/stsb', tmp_path)
   with pytest.raises(InputError, match='does not hold train.tsv or QNLI/train.tsv'):
     read('glue/qnli', tmp_path)

@@ -8,7 +8,6 @@ No TFDS here, so a token cache that is complete can be found without importing i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from lmx import documents
@@ -31,21 +30,11 @@ def lambada(path: str) -> Cells:
     where = f'{path}, line {number}'
     if not line.strip():
       raise InputError(f'{where}: the line is empty; a text is expected on each')
-    text = (_json_text(line, where) if as_json else line).strip()
-    parts = text.rsplit(None, 1)
+    text = documents.field(documents.parse_json(line, where), 'text', str, where) if as_json else line
+    parts = text.strip().rsplit(None, 1)
     if len(parts) < 2:
       raise InputError(f'{where}: "{text[:60]}" has no word before its last one')
     yield number, {'context': parts[0], 'word': parts[1]}
-
-
-def _json_text(line: str, where: str) -> str:
-  try:
-    row = json.loads(line)
-  except json.JSONDecodeError as error:
-    raise InputError(f'{where}: not JSON ({error.msg} at column {error.colno})') from None
-  if not isinstance(row, dict) or not isinstance(row.get('text'), str):
-    raise InputError(f'{where}: has no field "text" with a string in it')
-  return row['text']
 
 
 def children(path: str) -> Cells:

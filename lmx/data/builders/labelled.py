@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lmx import documents
-from lmx.data.builders import base
+from lmx.data.builders import base, cells
 from lmx.errors import InputError
 
 EVERY = 10  # of the training documents, one in ten is for validation
@@ -35,15 +34,9 @@ class LabelledBuilder(base.TextBuilder):
     return {'documents': 1}
 
 
-def read_table(path: str, columns: Iterable[str]) -> Iterator[dict[str, str]]:
-  """Rows of a tab-separated file whose first line names its columns, `columns` among them; nothing is quoted."""
-  lines = documents.read_lines(path)
-  names = next(lines).rstrip('\n').split('\t')
-  missing = [name for name in columns if name not in names]
-  if missing:
-    raise InputError(f'{path}: the first line names no column {", ".join(missing)}; it has {", ".join(names)}')
-  for number, line in enumerate(lines, 2):
-    cells = line.rstrip('\n').split('\t')
-    if len(cells) != len(names):
-      raise InputError(f'{path}, line {number}: {len(cells)} columns instead of {len(names)}')
-    yield dict(zip(names, cells, strict=True))
+def read_table(path: str, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
+  """Yield (line number, cells) of each row of a .tsv with 'label' and the other `columns`, the label stripped."""
+  for number, row in cells.read(path):
+    if missing := [name for name in columns if name not in row]:
+      raise InputError(f'{path}: the first line names no column {", ".join(missing)}; it has {", ".join(row)}')
+    yield number, row | {'label': cells.label(row['label'], path)}

@@ -221,6 +221,8 @@ def _table(path: str, sides: Sequence[str]) -> Iterator[tuple[int, str, str]]:
   """Columns of a table: those that its first line names as `sides`, or else the first and the second of two."""
   columns, count = (0, 1), 2
   for number, line in enumerate(documents.read_lines(path), 1):
+    if line == '\n':
+      continue
     cells = [cell.strip() for cell in line.rstrip('\n').split('\t')]
     if number == 1 and set(sides) <= set(cells):
       columns, count = (cells.index(sides[0]), cells.index(sides[1])), len(cells)

@@ -66,23 +66,24 @@ def read(path: str, *, known: bool = True) -> Iterator[Question]:
   """
   seen: set[str] = set()
   for where, paragraph in _paragraphs(path):
-    try:
-      context, asked = paragraph['context'], paragraph['qas']
-      for qa in asked:
-        question = Question(str(qa['id']), context, qa['question'].strip(), _answers(qa, known))
-        _check(question, f'{path}, {where}', seen)
-        yield question
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-      if isinstance(error, InputError):
-        raise
-      raise InputError(f'{path}, {where}: no paragraph of SQuAD ({type(error).__name__}: {error})') from None
+    context = documents.field(paragraph, 'context', str, where)
+    for qa in documents.field(paragraph, 'qas', list, where):
+      asked = documents.field(qa, 'question', str, where).strip()
+      number = qa.get('id')
+      name = str(number) if isinstance(number, int) else documents.field(qa, 'id', str, where)
+      question = Question(name, context, asked, _answers(qa, known, f'{where}, question {name}'))
+      _check(question, where, seen)
+      yield question
 
 
-def _answers(qa: Any, known: bool) -> tuple[tuple[str, int], ...] | None:
-  if not known and 'answers' not in qa and 'is_impossible' not in qa:
+def _answers(qa: Any, known: bool, where: str) -> tuple[tuple[str, int], ...] | None:
+  if documents.field(qa, 'is_impossible', bool, where, default=False):
+    return ()
+  if not known and qa.get('answers') is None and 'is_impossible' not in qa:
     return None
-  given = [] if qa.get('is_impossible') else [(a['text'], int(a['answer_start'])) for a in qa['answers']]
-  return tuple(dict.fromkeys(given))
+  field = documents.field
+  given = field(qa, 'answers', list, where)
+  return tuple(dict.fromkeys((field(a, 'text', str, where), field(a, 'answer_start', int, where)) for a in given))
 
 
 def _check(question: Question, where: str, seen: set[str]) -> None:
@@ -92,7 +93,7 @@ def _check(question: Question, where: str, seen: set[str]) -> None:
   if not question.question or not question.context.strip():
     raise InputError(f'{where}: question {question.id} or its passage is empty')
   for text, begin in question.answers or ():
-    if not text or question.context[begin : begin + len(text)] != text:
+    if not text or begin < 0 or question.context[begin : begin + len(text)] != text:
       raise InputError(
         f'{where}: question {question.id}: the answer "{text}" does not stand at {begin} of the passage, which has '
         f'{len(question.context)} characters'
@@ -100,21 +101,13 @@ def _check(question: Question, where: str, seen: set[str]) -> None:
 
 
 def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
+  """(place in the file, paragraph) of each paragraph."""
   if path.removesuffix('.gz').endswith('.jsonl'):
-    for number, line in enumerate(documents.read_lines(path), 1):
-      if line.strip():
-        try:
-          yield f'line {number}', json.loads(line)
-        except json.JSONDecodeError as error:
-          raise InputError(f'{path}, line {number}: not JSON ({error.msg})') from None
+    yield from ((f'{path}, line {number}', paragraph) for number, paragraph in documents.read_json_lines(path))
     return
-  try:
-    articles = json.loads(documents.read_bytes(path))['data']
-    paragraphs = [(i, j, p) for i, article in enumerate(articles) for j, p in enumerate(article['paragraphs'])]
-  except (ValueError, KeyError, TypeError) as error:
-    raise InputError(f'{path}: no file of SQuAD ({error})') from None
-  for i, j, paragraph in paragraphs:
-    yield f'article {i + 1}, paragraph {j + 1}', paragraph
+  for i, article in enumerate(documents.field(documents.read_json(path), 'data', list, path), 1):
+    for j, paragraph in enumerate(documents.field(article, 'paragraphs', list, f'{path}, article {i}'), 1):
+      yield f'{path}, article {i}, paragraph {j}', paragraph
 
 
 def find(name: str, directory: str) -> dict[str, list[str]]:

@@ -16,9 +16,9 @@ class SstBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call
   """One example is one row. GLUE's own test file has no labels and is refused; the treebank's has."""
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
-    for index, row in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
+    for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):
       if row['label'] not in _CLASSES:
-        raise InputError(f'{paths[split]}, row {index + 1}: label "{row["label"]}" is neither 0 nor 1')
+        raise InputError(f'{paths[split]}, line {number}: label "{row["label"]}" is neither 0 nor 1')
       yield f'{split}-{index}', row['sentence'], _CLASSES[row['label']]
 
   def sizes(self, text: Any) -> dict[str, int]:

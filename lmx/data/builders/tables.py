@@ -1,30 +1,28 @@
 """Tables of examples: a row has a text or two, and the label or score that is to be found.
 
-Read are .tsv (no quoting), .csv (RFC 4180) and .jsonl, each also as .gz. GLUE (Wang et al. 2019, arXiv 1804.07461) in
-the layout of its archives, SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai
-et al. 2017), the Story Cloze Test (Mostafazadeh et al. 2016), LAMBADA and the Children's Book Test (see cloze.py) in
-that of theirs, and the user's own. A row with choices has as its texts a context, a question (or the beginning of what
-follows), which may be empty, and the choices; its label is the number of the right one. A row of
-`race/joined` has no question: the choices are put into it beforehand.
+Files are read by lmx/data/builders/cells.py: GLUE (Wang et al. 2019, arXiv 1804.07461) in the layout of its archives,
+SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai et al. 2017), the Story
+Cloze Test (Mostafazadeh et al. 2016), LAMBADA and the Children's Book Test (see cloze.py) in that of theirs, and the
+user's own. A row with choices has as its texts a context, a question (or the beginning of what follows), which may be
+empty, and the choices; its label is the number of the right one. A row of `race/joined` has no question: the choices
+are put into it beforehand.
 No TFDS here, so a token cache that is complete can be found without importing it.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+import functools
 import glob
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lmx import documents
-from lmx.data.builders import cloze, files
+from lmx.data.builders import cells, cloze, files
 from lmx.errors import InputError, nearest
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
-ENDINGS = ('.tsv', '.csv', '.jsonl')
 EVERY = 10  # rows 9, 19, ... of the training rows are for validation, where no file is
 
 
@@ -45,7 +43,8 @@ class Table:
     rows: split -> published number of rows that are not left out.
     choices: how many texts, the last ones, are choices of which one is right.
     continues: the other texts of a row go on where its first one ends.
-    cells: reads a file into (number of the line, column -> cell) where its form is one of its own.
+    broken: records that break over lines are skipped, as GLUE's own loader does.
+    read: reads a file into (line number, cells) where its form is one of its own.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -60,26 +59,27 @@ class Table:
   choices: int = 0
   needed: str = 'train'
   continues: bool = False
-  cells: Callable[[str], Iterator[tuple[int, dict[str, str]]]] | None = None
+  broken: bool = False
+  read: Callable[[str], Iterator[tuple[int, cells.Cells]]] | None = None
 
   @property
-  def asks(self) -> bool:
-    """Whether the second text of a row is a question, which may be empty."""
-    return len(self.texts) == self.choices + 2 and self.choices > 0
+  def pairs(self) -> bool:
+    """Whether a row has a pair of texts (before its choices), of which the second may be empty."""
+    return len(self.texts) == self.choices + 2
 
 
-def _story_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Rows of the Story Cloze Test: four sentences and two endings, numbered from 1."""
-  for number, row in _csv_rows(path):
+  for number, row in cells.read_csv(path):
     try:
-      cells = {'context': ' '.join(row[f'InputSentence{i}'] for i in range(1, 5)), 'question': ''}
-      cells |= {f'choice_{i}': row[f'RandomFifthSentenceQuiz{i + 1}'] for i in range(2)}
-      yield number, cells | ({'label': str(int(row['AnswerRightEnding']) - 1)} if row.get('AnswerRightEnding') else {})
+      texts = {'context': ' '.join(row[f'InputSentence{i}'] for i in range(1, 5)), 'question': ''}
+      texts |= {f'choice_{i}': row[f'RandomFifthSentenceQuiz{i + 1}'] for i in range(2)}
+      yield number, texts | ({'label': str(int(row['AnswerRightEnding']) - 1)} if row.get('AnswerRightEnding') else {})
     except (KeyError, ValueError) as error:
       raise InputError(f'{path}, line {number}: no row of the Story Cloze Test ({error})') from None
 
 
-def _race_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Questions of RACE: a file of JSON for each passage, in the folders middle and high.
 
   `answer_<i>` is the question with choice i in the place of every `_`, or at its end where it has none
@@ -89,21 +89,27 @@ def _race_cells(path: str) -> Iterator[tuple[int, dict[str, str]]]:
            for name in sorted(os.listdir(os.path.join(path, level)))]  # fmt: skip
   number = 0
   for name in names:
-    try:
-      passage = json.loads(documents.read_bytes(name))
-      for question, options, answer in zip(*(passage[key] for key in ('questions', 'options', 'answers')), strict=True):
-        number += 1
-        cells = {'context': passage['article'], 'question': question, 'label': str('ABCD'.index(answer))}
-        for i, option in enumerate(option or '-' for option in options):
-          answer = question.replace('_', option) if '_' in question else f'{question} {option}'
-          cells |= {f'choice_{i}': option, f'answer_{i}': answer}
-        yield number, cells
-    except (ValueError, KeyError, TypeError) as error:
-      raise InputError(f'{name}: no passage of RACE ({error})') from None
+    passage = documents.read_json(name)
+    article = documents.field(passage, 'article', str, name)
+    asked = [documents.field(passage, key, list, name) for key in ('questions', 'options', 'answers')]
+    if len({*map(len, asked)}) > 1:
+      raise InputError(f'{name}: got {" and ".join(map(str, map(len, asked)))} questions, options and answers; '
+                       'expected as many of each')  # fmt: skip
+    for question, options, answer in zip(*asked, strict=True):
+      number += 1
+      if answer not in ('A', 'B', 'C', 'D'):
+        raise InputError(f'{name}: answers: got {documents.show(answer)}; expected A, B, C or D')
+      question = cells.text(question, f'{name}: questions')
+      row = {'context': article, 'question': question, 'label': str('ABCD'.index(answer))}
+      for i, option in enumerate(documents.typed(options, list, f'{name}: options')):
+        option = cells.text(option, f'{name}: options') or '-'
+        joined = question.replace('_', option) if '_' in question else f'{question} {option}'
+        row |= {f'choice_{i}': option, f'answer_{i}': joined}
+      yield number, row
 
 
 _RACE: dict[str, Any] = dict(
-  choices=4, cells=_race_cells, folders=('', 'RACE', 'race'), rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
+  choices=4, read=_race_cells, folders=('', 'RACE', 'race'), rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
   files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
 )  # fmt: skip
 
@@ -145,7 +151,7 @@ TABLES = {
   ),
   'glue/qqp': _glue(
     'QQP', (('question1',), ('question2',)), (363_846, 40_430, 390_965), label=('is_duplicate',),
-    classes={'0': 'not_duplicate', '1': 'duplicate'},
+    classes={'0': 'not_duplicate', '1': 'duplicate'}, broken=True,
   ),
   'glue/stsb': _glue('STS-B', _PAIR, (5_749, 1_500, 1_379), label=('score',), scores=True),
   'glue/mnli': _glue(
@@ -186,19 +192,19 @@ TABLES = {
   'race': Table(_choices(4), **_RACE),
   'race/joined': Table((('context',), *((f'answer_{i}',) for i in range(4))), **_RACE),
   'story_cloze': Table(  # its training stories have one ending, so the validation file is trained on, as GPT does
-    _choices(2), choices=2, cells=_story_cells, folders=('', 'story_cloze'),
+    _choices(2), choices=2, read=_story_cells, folders=('', 'story_cloze'),
     files={'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
            'test': ('cloze_test_test__spring2016 - cloze_test_ALL_test.csv', 'test.csv')},
     rows={'train': 1_871, 'test': 1_871},
   ),
   'lambada': Table(
-    (('context',), ('word',)), cells=cloze.lambada, continues=True, needed='test',
+    (('context',), ('word',)), read=cloze.lambada, continues=True, needed='test',
     folders=('', 'lambada', 'lambada-dataset'), rows={'valid': 4_869, 'test': 5_153},
     files={split: (f'lambada_{name}.jsonl', f'lambada_{name}_plain_text.txt')
            for split, name in (('valid', 'development'), ('test', 'test'))},
   ),
   **{f'cbt/{kind}': Table(
-    _choices(cloze.CANDIDATES), choices=cloze.CANDIDATES, cells=cloze.children, continues=True, needed='valid',
+    _choices(cloze.CANDIDATES), choices=cloze.CANDIDATES, read=cloze.children, continues=True, needed='valid',
     folders=('', 'data', 'CBTest/data', 'cbt'), rows={'valid': 2_000, 'test': 2_500},
     files={'valid': (f'cbtest_{kind.upper()}_valid_2000ex.txt',), 'test': (f'cbtest_{kind.upper()}_test_2500ex.txt',)},
   ) for kind in ('cn', 'ne', 'v', 'p')},
@@ -228,7 +234,7 @@ def find_own(pattern: str) -> dict[str, list[str]]:
 
   Files are put into splits by name (train*, valid*/dev*/val*, test*); the others are training rows.
   """
-  ends = tuple(end + suffix for end in ENDINGS for suffix in ('', '.gz'))
+  ends = tuple(end + suffix for end in cells.ENDINGS for suffix in ('', '.gz'))
   paths: list[str] = []
   for part in filter(None, (part.strip() for part in pattern.split(','))):
     below = os.path.join(glob.escape(part), '*') if os.path.isdir(part) else part
@@ -249,84 +255,52 @@ def find_own(pattern: str) -> dict[str, list[str]]:
 
 
 def read(table: Table, path: str, split: str) -> Iterator[Row]:
-  """The rows of a file, in order.
+  """Yield the rows of a file, in order; the second text of a pair may be empty.
 
   Raises:
-    InputError: a column is missing, a text is empty, a label is none of the classes or no number; the line is named.
+    InputError: a column is missing, a text is empty, a label is none of the classes or no number, or a row to train on
+      has no label; the lines are named.
   """
-  columns: list[str] = []
-  label = ''
-  for number, cells in _rows(table, path):
-    if not columns:
-      columns = [_column(names, cells, path) for names in table.texts]
-      label = next((name for name in table.label if name in cells), '')
-      if not label and split == 'train':
-        raise InputError(f'{path}: no column {" or ".join(table.label)}; it has {", ".join(cells)}')
+  unlabelled: list[int] = []
+  for number, row in (table.read or _own_read(table))(path):
     where = f'{path}, line {number}'
-    answer = cells.get(label) or '' if label else ''
-    if answer in table.skipped:
+    columns = [_column(names, row, where) for names in table.texts]
+    name = next((name for name in table.label if name in row), '')
+    answer = _answer(table, row.get(name), f'{where}: {name}')
+    if answer is None:
       continue
-    texts = tuple((cells.get(column) or '').strip() for column in columns)
-    if '' in (texts[:1] + texts[2:] if table.asks else texts):
-      raise InputError(f'{where}: column {columns[texts.index("")]} is empty')
-    yield f'{split}-{number}', texts, _answer(table, answer, where)
+    texts = tuple(cells.text(row[column], f'{where}: {column}') for column in columns)
+    empty = next((i for i, text in enumerate(texts) if not text and not (i == 1 and table.pairs)), None)
+    if empty is not None:
+      raise InputError(f'{where}: column {columns[empty]} is empty')
+    if not answer and split == 'train':
+      if not name:
+        raise InputError(f'{where}: no column {" or ".join(table.label)}; it has {", ".join(row)}')
+      unlabelled.append(number)
+    yield f'{split}-{number}', texts, answer
+  if unlabelled:
+    raise InputError(f'{path}: {len(unlabelled):,} rows to train on have no label ({cells.at_lines(unlabelled)}); '
+                     'label them, or leave them out')  # fmt: skip
 
 
-def _column(names: tuple[str, ...], cells: Mapping[str, str], path: str) -> str:
-  found = next((name for name in names if name in cells), None)
+def _own_read(table: Table) -> Callable[[str], Iterator[tuple[int, cells.Cells]]]:
+  return functools.partial(cells.read, plain=table.plain, broken=table.broken)
+
+
+def _column(names: tuple[str, ...], row: Mapping[str, Any], where: str) -> str:
+  found = next((name for name in names if name in row), None)
   if found is None:
-    raise InputError(f'{path}: no column {" or ".join(names)}{nearest(names[0], cells)}; it has {", ".join(cells)}')
+    raise InputError(f'{where}: no column {" or ".join(names)}{nearest(names[0], row)}; it has {", ".join(row)}')
   return found
 
 
-def _answer(table: Table, cell: str, where: str) -> str:
-  if table.scores and cell:
-    try:
-      return repr(float(cell))
-    except ValueError:
-      raise InputError(f'{where}: the score is "{cell}", which is no number') from None
-  if table.classes and cell and cell not in table.classes:
-    raise InputError(f'{where}: label "{cell}" is not one of {", ".join(table.classes)}')
-  return table.classes.get(cell, cell)
-
-
-def _rows(table: Table, path: str) -> Iterator[tuple[int, dict[str, str]]]:
-  """(number of the line, column -> cell)."""
-  kind = path.removesuffix('.gz').rpartition('.')[2]
-  own = table.cells or {'jsonl': _json_rows, 'csv': _csv_rows}.get(kind)
-  if own:
-    yield from own(path)
-    return
-  lines = documents.read_lines(path)
-  names: list[str] = []
-  for number, line in enumerate(lines, 1):
-    cells = line.rstrip('\n').split('\t')
-    if not names:
-      plain = len(cells) == len(table.plain) and not any(name in cells for name in table.plain)
-      names = list(table.plain) if plain else [cell.lstrip('\ufeff') for cell in cells]
-      if not plain:
-        continue
-    if len(cells) != len(names):
-      raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}')
-    yield number, dict(zip(names, cells, strict=True))
-
-
-def _csv_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-  reader = csv.DictReader(documents.read_lines(path))
-  for row in reader:
-    if None in row or None in row.values():
-      raise InputError(f'{path}, line {reader.line_num}: has another number of cells than the first line')
-    yield reader.line_num, row
-
-
-def _json_rows(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-  for number, line in enumerate(documents.read_lines(path), 1):
-    if not line.strip():
-      continue
-    try:
-      row = json.loads(line)
-    except json.JSONDecodeError as error:
-      raise InputError(f'{path}, line {number}: not JSON ({error.msg} at column {error.colno})') from error
-    if not isinstance(row, dict):
-      raise InputError(f'{path}, line {number}: no JSON object')
-    yield number, {key: value if isinstance(value, str) else json.dumps(value) for key, value in row.items()}
+def _answer(table: Table, cell: Any, where: str) -> str | None:
+  """The label or score of a row, '' for none, None where the row is to be left out."""
+  if table.scores:
+    return cells.score(cell, where)
+  label = cells.label(cell, where)
+  if label in table.skipped:
+    return None
+  if table.classes and label and label not in table.classes:
+    raise InputError(f'{where}: got "{label}"; expected one of {", ".join(table.classes)}')
+  return table.classes.get(label, label)

@@ -6,7 +6,6 @@ sentences can be read without importing it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -97,7 +96,7 @@ def read(path: str) -> Iterator[Sentence]:
   if name.endswith('.jsonl'):
     yield from _json_lines(path)
   elif name.endswith('.txt'):
-    for number, line in enumerate(documents.read_lines(path), 1):
+    for number, line in documents.read_rows(path):
       if not line.split():
         raise InputError(f'{path}, line {number}: there is no sentence')
       yield Sentence(tuple(line.split()), None, (number,) * len(line.split()))
@@ -124,28 +123,17 @@ def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
 
 
 def _json_lines(path: str) -> Iterator[Sentence]:
-  for number, line in enumerate(documents.read_lines(path), 1):
+  for number, row in documents.read_json_lines(path):
     where = f'{path}, line {number}'
-    try:
-      row = json.loads(line)
-    except json.JSONDecodeError as error:
-      raise InputError(f'{where}: not JSON ({error.msg} at column {error.colno})') from None
-    words = _texts(row, 'tokens', where)
-    if words is None:
-      raise InputError(f'{where}: has no field "tokens" with a list of words in it')
+    words = _texts(documents.field(row, 'tokens', list, where), f'{where}: tokens')
     if not words or not all(word.strip() for word in words):
       raise InputError(f'{where}: there is an empty word' if words else f'{where}: a sentence without words')
-    tags = _texts(row, 'tags', where)
+    tags = documents.field(row, 'tags', list, where, default=None)
+    tags = None if tags is None else tuple(map(plain, _texts(tags, f'{where}: tags')))
     if tags is not None and len(tags) != len(words):
       raise InputError(f'{where}: {len(tags)} tags for {len(words)} tokens')
     yield Sentence(words, tags, (number,) * len(words))
 
 
-def _texts(row: object, field: str, where: str) -> tuple[str, ...] | None:
-  """A field with a list of texts, None where the row has no such field."""
-  found = row.get(field) if isinstance(row, dict) else None
-  if found is None:
-    return None
-  if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-    raise InputError(f'{where}: field "{field}" is no list of texts')
-  return tuple(found)
+def _texts(values: Sequence[object], where: str) -> tuple[str, ...]:
+  return tuple(documents.typed(value, str, where) for value in values)

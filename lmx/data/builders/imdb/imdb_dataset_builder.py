@@ -44,7 +44,7 @@ def _number(name: str) -> int:
 
 def _table(part: str, path: str) -> Iterator[base.Document]:
   del part
-  for number, row in enumerate(labelled.read_table(path, ('label', 'id', 'text')), 2):
+  for number, row in labelled.read_table(path, ('label', 'id', 'text')):
     if row['label'] not in _SENTIMENT:
       raise InputError(f'{path}, line {number}: label {row["label"]!r} is neither 0 (negative) nor 1 (positive)')
     yield row['id'], row['text'], _SENTIMENT[row['label']]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 import tensorflow_datasets.public_api as tfds
 
 from lmx import documents
-from lmx.data.builders import base, files
+from lmx.data.builders import base, cells, files
 from lmx.errors import InputError, nearest
 
 
@@ -103,14 +102,8 @@ class Builder(base.TextBuilder):
 
 
 def _json_lines(path: str) -> Iterator[tuple[str, str]]:
-  for number, line in enumerate(documents.read_lines(path), 1):
-    if not line.strip():
-      continue
-    try:
-      row = json.loads(line)
-    except json.JSONDecodeError as error:
-      raise InputError(f'{path}, line {number}: not JSON ({error.msg} at column {error.colno})') from error
-    if not isinstance(row, dict) or not isinstance(row.get('text'), str):
-      raise InputError(f'{path}, line {number}: has no field "text" with a string in it')
-    if row['text'].strip():
-      yield row['text'].rstrip(), str(row['label']) if 'label' in row else ''
+  for number, row in documents.read_json_lines(path):
+    where = f'{path}, line {number}'
+    text = documents.field(row, 'text', str, where).rstrip()
+    if text:
+      yield text, cells.label(row.get('label'), f'{where}: label')

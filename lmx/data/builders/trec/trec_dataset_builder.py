@@ -20,7 +20,7 @@ class Builder(labelled.LabelledBuilder):
 
   def labelled(self, part: str, path: str) -> Iterator[base.Document]:
     if path.removesuffix('.gz').endswith('.tsv'):
-      rows = iter([(row['label'], row['text']) for row in labelled.read_table(path, ('label', 'text'))])
+      rows = iter([(row['label'], row['text']) for _, row in labelled.read_table(path, ('label', 'text'))])
     else:
       rows = _lines(path)
     for index, (label, text) in enumerate(rows):

@@ -1,0 +1,145 @@
+"""Rows of tables as cells of named columns: .tsv (nothing is quoted), .csv (RFC 4180) and .jsonl, each also as .gz.
+
+Blank lines are skipped. A cell of .jsonl is any value of JSON, other cells are texts; `text` and `label` read both.
+No TFDS here, so a token cache that is complete can be found without importing it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lmx import documents
+from lmx.errors import InputError, InputWarning
+
+Cells = dict[str, Any]  # column -> cell
+ENDINGS = ('.tsv', '.csv', '.jsonl')
+_SHOWN = 5  # lines that a message names
+_CELL = 2**31 - 1  # characters; the limit of Python's csv is 131,072
+_LINES = re.compile(r'[^\r]*\r|[^\r]+')
+_WHOLE = re.compile(r'([+-]?\d+)\.0+')
+
+
+def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Iterator[tuple[int, Cells]]:
+  """Yield (line number, cells) of each row of a table, by the ending of its name (others are read as .tsv).
+
+  Args:
+    path: of the file.
+    plain: names of the columns of a .tsv whose first line does not name them, known by the number of its cells.
+    broken: skip records of a .tsv that break over lines, with a warning that counts and names them.
+
+  Raises:
+    InputError: the file is damaged, or a row has another number of cells than the first line; the line is named.
+  """
+  kind = path.removesuffix('.gz').rpartition('.')[2]
+  if kind == 'csv':
+    yield from read_csv(path)
+  elif kind == 'jsonl':
+    for number, row in documents.read_json_lines(path):
+      if not isinstance(row, dict):
+        raise InputError(f'{path}, line {number}: got {documents.show(row)}; expected a JSON object')
+      yield number, row
+  else:
+    yield from _read_tsv(path, plain, broken)
+
+
+def read_csv(path: str) -> Iterator[tuple[int, Cells]]:
+  """Yield (line number, cells) of each row of a .csv file. Raises InputError as `read` does."""
+  csv.field_size_limit(_CELL)
+  lines = (part for line in documents.read_lines(path) for part in _LINES.findall(line))
+  reader = csv.reader(lines, strict=True, skipinitialspace=True)
+  names: list[str] = []
+  begin = 1
+  try:
+    for cells in reader:
+      if cells and not names:
+        names = _names(cells, path, begin)
+      elif cells:
+        yield begin, _row(names, cells, path, begin)
+      begin = reader.line_num + 1
+  except csv.Error as error:
+    raise InputError(
+      f'{path}, line {begin}: a quoted cell begins here and does not end as RFC 4180 has it ({error}); close it, and '
+      'write a quote within it twice'
+    ) from None
+
+
+def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[int, Cells]]:
+  names: Sequence[str] = ()
+  skipped: list[int] = []  # first line of each broken record
+  held = 0  # cells of the broken record so far
+  for number, line in enumerate(documents.read_lines(path), 1):
+    if line == '\n':
+      continue
+    cells = line.rstrip('\n').split('\t')
+    if not names:
+      named = len(cells) != len(plain) or any(name in cells for name in plain)
+      names = _names(cells, path, number) if named else plain
+      if named:
+        continue
+    if broken and len(cells) != len(names):
+      skipped += [] if held else [number]
+      held = (held + len(cells) - 1 if held else len(cells)) % len(names)
+    else:
+      held = 0
+      yield number, _row(names, cells, path, number)
+  if skipped:
+    records = 'record that breaks over lines is' if len(skipped) == 1 else 'records that break over lines are'
+    note = f'{path}: {len(skipped):,} {records} skipped ({at_lines(skipped)})'
+    warnings.warn(note, InputWarning, stacklevel=2)
+
+
+def _names(cells: Sequence[str], path: str, number: int) -> list[str]:
+  names = [cell.strip() for cell in cells]
+  twice = [name for name in names if name and names.count(name) > 1]
+  if twice:
+    raise InputError(f'{path}, line {number}: two columns are named "{twice[0]}"; rename one')
+  return names
+
+
+def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int) -> Cells:
+  if len(cells) != len(names):
+    raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}')
+  return dict(zip(names, cells, strict=True))
+
+
+def at_lines(numbers: Sequence[int]) -> str:
+  """Return 'line 3', or 'lines 3, 5, ...' of the first few."""
+  first = ', '.join(map(str, numbers[:_SHOWN]))
+  return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > _SHOWN else ""}'
+
+
+def text(value: Any, where: str) -> str:
+  """Return a cell as a text without white space at its ends, '' for null and NaN.
+
+  Raises:
+    InputError: the cell is a list, an object or an infinite number; `where` names file, line and column.
+  """
+  if value is None or value != value:
+    return ''
+  if isinstance(value, (list, dict)) or isinstance(value, float) and math.isinf(value):
+    raise InputError(f'{where}: got {documents.show(value)}; expected a text')
+  return value.strip() if isinstance(value, str) else documents.show(value)
+
+
+def label(value: Any, where: str) -> str:
+  """Return a cell as the name of a label, '' for none: 1.0 is the label 1. Raises InputError as `text` does."""
+  name = text(value, where)
+  whole = _WHOLE.fullmatch(name)
+  return whole[1] if whole else name
+
+
+def score(value: Any, where: str) -> str:
+  """Return a cell as a number in text, '' for none. Raises InputError as `text` does, also where it is no number."""
+  cell = text(value, where)
+  try:
+    number = float(cell or 'nan')
+  except ValueError:
+    number = math.inf
+  if math.isinf(number):
+    raise InputError(f'{where}: got "{cell}"; expected a finite number')
+  return '' if math.isnan(number) else repr(number)
