@@ -44,6 +44,10 @@ def _by_layer(optim: Config) -> bool:
   return bool(counts) and optim['layer_decay_form'].startswith('by_depth')
 
 
+def _transformer_xl_as_in_tensorflow(config: Config) -> bool:
+  return config['model']['name'] == 'transformer_xl' and config['model']['fidelity'] == 'tf'
+
+
 RULES: dict[str, Rule] = {
   'compounds': Rule(
     'the tokenised BLEU splits hyphenated words from English to German alone, not of every pair',
@@ -56,6 +60,11 @@ RULES: dict[str, Rule] = {
   'tied_rates': Rule(
     'rates by layer and unfreezing count from the last layer where the output matrix is the embedding',
     lambda config: _by_layer(config['optim']), {'optim.layer_decay_form': 'by_depth_of_biases'}, in_evaluation=False,
+  ),
+  'transformer_xl_tf': Rule(
+    "Transformer-XL with fidelity 'tf' has 1e-12 for the epsilon of layer normalisation, not 1e-5, and zeros for the "
+    'initial kernel of its clusters',
+    _transformer_xl_as_in_tensorflow, {'model.eps': 1e-5},
   ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',

@@ -93,8 +93,17 @@ class Sizes:
     return there and (own or not again)
 
 
-def init(sizes: Sizes, key: Array, std: float, projection_std: float) -> tuple[Params, Params]:
-  """Draws normal tables and projections; biases are 0.
+def init(
+  sizes: Sizes, key: Array, std: float, projection_std: float, *, cluster_std: float | None = None
+) -> tuple[Params, Params]:
+  """Draw normal tables and projections; biases are 0.
+
+  Args:
+    sizes: of the tables.
+    key: randomness.
+    std: deviation of the tables.
+    projection_std: deviation of the projections.
+    cluster_std: deviation of the kernel of the clusters' entries in the head; None is `std`.
 
   Returns:
     input {'tokens' (V, E), 'projection' (E, D)}, with an ending _i for each cluster if these differ in width; output
@@ -114,7 +123,8 @@ def init(sizes: Sizes, key: Array, std: float, projection_std: float) -> tuple[P
       output[f'projection{ending}'] = normal(keys[2], (columns, sizes.D), projection_std)
   if sizes.cutoffs:
     count = len(sizes.cutoffs)
-    kernel = normal(jax.random.fold_in(key, count + 1), (count, sizes.E), std)
+    deviation = std if cluster_std is None else cluster_std
+    kernel = normal(jax.random.fold_in(key, count + 1), (count, sizes.E), deviation)
     output['clusters'] = {'kernel': kernel, 'bias': jnp.zeros(count, jnp.float32)}
   return given, output
 

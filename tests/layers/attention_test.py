@@ -149,7 +149,7 @@ def test_concat_of_two_halves_is_additive_without_a_bias():
   )
 
 
-@pytest.mark.parametrize('name', ['dot', 'scaled_dot'])
+@pytest.mark.parametrize('name', ['cosine_plain', 'dot', 'scaled_dot'])
 def test_widths_that_differ_are_refused(name):
   with pytest.raises(InputError, match='but they are 6 and 8'):
     attention.shapes(name, 'global', UNEVEN)

@@ -13,7 +13,7 @@ from tests.reference import recurrent as reference
 
 B, T = 3, 8
 LENGTHS = (8, 3, 5)
-CELLS = ('rnn', 'rnn_relu', 'gru', 'lstm')
+CELLS = ('rnn', 'rnn_relu', 'rnn_sigmoid', 'gru', 'lstm')
 
 
 def count(variant, **changes):
@@ -52,7 +52,7 @@ def test_parameter_counts(variant, single, double):
 
 def test_gru_and_rnn_have_three_and_one_gates():
   layers = {cell: count('small', cell=cell) - 10_000 * (200 + 200 + 1) for cell in CELLS}
-  assert layers == {'rnn': 160_400, 'rnn_relu': 160_400, 'gru': 481_200, 'lstm': 641_600}
+  assert layers == {'rnn': 160_400, 'rnn_relu': 160_400, 'rnn_sigmoid': 160_400, 'gru': 481_200, 'lstm': 641_600}
 
 
 @pytest.mark.parametrize('cell', CELLS)

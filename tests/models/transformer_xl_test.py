@@ -165,6 +165,27 @@ def test_gains_are_drawn_as_released():
   assert 0.1 < np.std(gains('pytorch')['norm_1']['scale']) < 0.6
 
 
+def test_the_kernel_of_the_clusters_begins_as_released():
+  cfg = dataclasses.replace(SMALL, cutoffs=(10, 20))
+  kernel = lambda fidelity: model.init(dataclasses.replace(cfg, fidelity=fidelity), jax.random.key(0))['output'][
+    'clusters'
+  ]['kernel']
+  assert (kernel('tf') == 0).all() and 0.1 < np.std(kernel('pytorch')) < 0.6
+
+
+@pytest.mark.parametrize(
+  ('changes', 'eps'), [(dict(fidelity='tf'), 1e-12), (dict(), 1e-5), (dict(fidelity='tf', eps=1e-5), 1e-5)], ids=str
+)
+def test_epsilon_of_layer_normalisation_is_that_of_the_release(changes, eps):
+  cfg = dataclasses.replace(SMALL, N=1, **changes)
+  params = drawn(cfg)
+  layer = params['layer_00'] = jax.tree.map(np.zeros_like, params['layer_00'])
+  layer['norm_1']['scale'], layer['norm_2']['scale'] = np.full(cfg.D, 1e-3), np.ones(cfg.D)
+  found, _ = read(cfg, params, tokens(cfg, 4), 4)
+  variance = 1e-6  # of what the second normalisation reads
+  np.testing.assert_allclose(np.mean(found**2, -1), variance / (variance + eps), rtol=1e-3)
+
+
 @pytest.mark.parametrize(
   'variant, millions',
   [('wt103_128m', 128), ('enwik8_18l', 87), ('enwik8_24l', 277), ('ptb', 23), ('lm1b_base', 466), ('lm1b_large', 838)],

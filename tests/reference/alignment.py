@@ -15,6 +15,8 @@ def score(name, p, q, k, s) -> float:
     emitted = p['query'].T @ q
     strength = np.log1p(np.exp(p['strength'][:, 0] @ q + p['strength_bias'][0]))
     return strength * (emitted @ k) / (np.linalg.norm(emitted) * np.linalg.norm(k))
+  if name == 'cosine_plain':  # equation 6
+    return q @ k / (np.linalg.norm(q) * np.linalg.norm(k))
   if name == 'additive':  # Bahdanau et al. 2015, appendix A.1.2
     return p['energy'] @ np.tanh(p['query'].T @ q + p['key'].T @ k + p['bias'])
   if name == 'concat':  # Luong et al. 2015, section 3.1

@@ -27,6 +27,8 @@ def step(cell, params, x, carry):
     return (np.tanh(sum(gate(0))),)
   if cell == 'rnn_relu':
     return (np.maximum(sum(gate(0)), 0),)
+  if cell == 'rnn_sigmoid':  # Mikolov et al. 2010, equations 2 and 4
+    return (sigmoid(sum(gate(0))),)
   if cell == 'gru':
     r, z = sigmoid(sum(gate(0))), sigmoid(sum(gate(1)))
     from_x, from_h = gate(2)
