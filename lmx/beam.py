@@ -217,6 +217,12 @@ def _search(
   return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].found
 
 
+def check_penalty(beam: Beam, tokens: int) -> None:
+  """Raises InputError unless the length penalty of so many tokens is a number."""
+  if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
+    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is no number')
+
+
 def search(
   model: ModuleType,
   cfg: Any,
@@ -265,8 +271,7 @@ def search(
     raise InputError(f'no room for a continuation: limits {np.min(limits)}, prompts up to {lengths_B.max()} tokens'
                      + ('' if window is None else f', and the model has {window} positions'))  # fmt: skip
   steps = max(int(limits_B.max()), steps or 0)
-  if not np.isfinite(length_penalty(beam, jnp.asarray(steps))):
-    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {steps} tokens is no number')
+  check_penalty(beam, steps)
   reach = prompt_BT.shape[1] + steps
   setting = _Setting(model, cfg, beam, eos_id, reach if window is None else min(reach, window))
   least_B = jnp.broadcast_to(jnp.asarray(least, jnp.int32), limits_B.shape)

@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import pathlib
 import types
 from collections.abc import Iterable, Mapping
@@ -33,7 +34,7 @@ from lmx import beam as beam_lib
 from lmx import checkpoint, experiment_file, objectives, parallel, semantics
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
-from lmx.errors import InputError, check_choice, check_least, check_share, nearest
+from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
 from lmx.metrics import cache
 from lmx.models import registry
 from lmx.optim import build
@@ -146,7 +147,7 @@ class Evaluation:
     beam_lib.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
     check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1, batch_size=0,
-                stride=0)  # fmt: skip
+                stride=0, order=1)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +155,9 @@ class Samples:
   """Text written by a generator at the end of a run.
 
   Attributes:
-    prompts: what the samples begin with; '' begins after an end-of-text mark.
+    prompts: what the samples begin with, '' being an end-of-text mark; of word2vec the words whose neighbours are
+      shown.
+    default_prompts: the same where `prompts` is empty; what the vocabulary does not have is skipped with a note.
     count: samples for each prompt.
     tokens: tokens of a sample.
     temperature: divides the scores; 0 is greedy.
@@ -162,12 +165,21 @@ class Samples:
     top_p: keep the most probable tokens up to this mass (Holtzman et al. 2020); 1 keeps all.
   """
 
-  prompts: tuple[str, ...] = ('',)
+  prompts: tuple[str, ...] = ()
+  default_prompts: tuple[str, ...] = ('',)
   count: int = 2
   tokens: int = 120
   temperature: float = 0.8
   top_k: int = 0
   top_p: float = 0.95
+
+  def __post_init__(self):
+    for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001), ('temperature', 0, math.inf)):
+      check_range(f'samples.{name}', getattr(self, name), low, high)
+    check_least('samples', self, top_k=0)
+    check_share('samples.top_p', self.top_p)
+    if not self.top_p:
+      raise InputError('samples.top_p: got 0; expected above 0 and at most 1; 1 keeps every token')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,10 +42,7 @@ def measure(
   """
   pairs: dict[str, np.ndarray] = {}
   arrays: dict[str, list[np.ndarray]] = {}
-  if batches.unlabelled:
-    raise InputError(
-      f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
-    )
+  check(batches)
   batches = batches.pad_rows(engine.row_shards)
   rows = engine.process_rows(batches.padded_rows)
   model_state = engine.build_rows(lambda: begin(batches.padded_rows), batches.padded_rows)
@@ -58,6 +55,14 @@ def measure(
   _add(pairs, arrays, waiting)
   sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
   return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}
+
+
+def check(batches) -> None:
+  """Raises InputError where rows have no label, which can be predicted but not measured."""
+  if batches.unlabelled:
+    raise InputError(
+      f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
+    )
 
 
 def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metrics: Mapping[str, Any] | None) -> None:
@@ -138,6 +143,12 @@ class _Places:
   kind: str = 'places'
 
 
+def check_scored(run: Run) -> None:
+  """Raises InputError unless the objective predicts tokens one after another."""
+  if not hasattr(objectives.get(run.objective_name), 'scored'):
+    raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
+
+
 def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
   """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
 
@@ -157,8 +168,7 @@ def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
     InputError: the objective does not predict tokens one after another, or there is no such split.
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  if not hasattr(objective, 'scored'):
-    raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
+  check_scored(run)
   batches = pipeline.batches(final_data(run), corpus, split, SEED, train=False)
   data = corpus.splits[split]
   places = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))

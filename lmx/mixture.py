@@ -36,6 +36,17 @@ def ngrams(corpus, splits: Sequence[str], names: Sequence[str]) -> list[dict[str
   return found
 
 
+def check(run: Run) -> None:
+  """Raises InputError where `run.evaluation` names a mixture that `measure` could not measure."""
+  evaluate.check_scored(run)
+  _parsed(_name(run))
+
+
+def _name(run: Run) -> str:
+  options = run.evaluation
+  return f'ikn{options.order}' if options.mixture == 'kneser_ney' else options.mixture
+
+
 def measure(run: Run, corpus, params, split: str) -> dict[str, Any]:
   """Measures the mixture that `run.evaluation` names, on every token that the run predicts.
 
@@ -46,7 +57,7 @@ def measure(run: Run, corpus, params, split: str) -> dict[str, Any]:
     its parts on the same tokens.
   """
   options = run.evaluation
-  name = f'ikn{options.order}' if options.mixture == 'kneser_ney' else options.mixture
+  name = _name(run)
   data = corpus.split(split)
   own = evaluate.token_nll(run, corpus, params, split)
   _, other = _scorer(corpus, name, {})(np.asarray(data.tokens))
@@ -76,18 +87,24 @@ def label(found: Mapping[str, Any]) -> str:
   )
 
 
-def _scorer(corpus, name: str, memory: dict[int, Any]):
-  """Counts the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
-
-  `memory` keeps the classes of words that were found, by their number.
-  """
-  V, train = corpus.tokenizer.vocab_size, np.asarray(corpus.splits['train'].tokens)
+def _parsed(name: str) -> re.Match[str]:
+  """Returns the parts of the name of an n-gram model. Raises InputError."""
   parsed = _NAME.fullmatch(name)
   if parsed is None:
     raise InputError(
       f'unknown n-gram model "{name}"; known: trigram, kn3 (back-off), ikn3 (interpolated), class3_500 (500 classes), '
       'each with any order from 1 to 9'
     )
+  return parsed
+
+
+def _scorer(corpus, name: str, memory: dict[int, Any]):
+  """Counts the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
+
+  `memory` keeps the classes of words that were found, by their number.
+  """
+  V, train = corpus.tokenizer.vocab_size, np.asarray(corpus.splits['train'].tokens)
+  parsed = _parsed(name)
   if name == 'trigram':
     trigram = interpolated.fit(train, np.asarray(corpus.split('valid').tokens), V)
     return lambda tokens: interpolated.score(trigram, tokens)

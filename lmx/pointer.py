@@ -35,6 +35,12 @@ def make_step(run: Run, cfg: cache.Config):
   return step
 
 
+def check(run: Run, batches: Any) -> None:
+  """Raises InputError unless the run predicts tokens one after another in streams."""
+  if not hasattr(objectives.get(run.objective_name), 'scored') or not batches.stateful:
+    raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
+
+
 def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> dict[str, Any]:
   """Measures a split with the cache of `evaluation.cache`.
 
@@ -54,10 +60,9 @@ def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> di
   cfg = cache.config(run.evaluation.cache)
   if cfg is None:
     raise InputError('give evaluation.cache as (window, lambda, theta)')
-  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
+  model = registry.get(run.model_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
-  if not hasattr(objective, 'scored') or not batches.stateful:
-    raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
+  check(run, batches)
 
   def begin(count: int):
     rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}

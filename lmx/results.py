@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import jax
-import numpy as np
 
 from lmx import (
   answers,
   config,
-  decode,
   evaluate,
   log,
   mixture,
@@ -21,9 +16,9 @@ from lmx import (
   pictures,
   pointer,
   predictions,
+  samples,
   step,
   translated,
-  wordvectors,
 )  # fmt: skip
 from lmx.data import labels, pipeline
 from lmx.models import registry
@@ -61,16 +56,34 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
     translated.keep(logger.workdir, found, translations)
   logger.note(summary(found))
   if run.samples.count and session.objective.SAMPLES != 'none':
-    write: dict[str, Callable[..., Iterator[str]]] = {
-      'text': _written, 'gaps': _filled_in, 'neighbours': _neighbours, 'memory': _pictures,
-      'translations': functools.partial(_some_translations, translations),
-    }  # fmt: skip
-    parts = write[session.objective.SAMPLES](session)
-    text = '\n\n----\n\n'.join(parts)
-    logger.samples(text)
-    logger.note('\n' + text)
+    if text := samples.write(session, translations):
+      logger.samples(text)
+      logger.note('\n' + text)
   logger.results(found)
   return found
+
+
+def check(run: config.Run, corpus, batches) -> list[str]:
+  """Returns notes on the samples that a run leaves at its end.
+
+  Args:
+    run: the run.
+    corpus: its data.
+    batches: of the measurement at its end.
+
+  Raises:
+    InputError: a setting that is read only after the last update could not be followed then.
+  """
+  chosen = run.evaluation
+  evaluate.check(batches)
+  if chosen.cache:
+    pointer.check(run, batches)
+  if chosen.mixture:
+    mixture.check(run)
+  sampled = run.samples.count and objectives.get(run.objective_name).SAMPLES == 'translations'
+  if chosen.beam or sampled:
+    translated.check(run, corpus)
+  return samples.prompts(run, corpus)[1]
 
 
 def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any = None) -> dict[str, Any]:
@@ -181,69 +194,3 @@ def summary(found: Mapping[str, Any]) -> str:
   if 'mixture' in found:
     lines.append('  ' + mixture.label(found['mixture']))
   return '\n'.join(lines)
-
-
-def _written(session) -> Iterator[str]:
-  """Text that the model writes after each prompt of the config."""
-  run, tokenizer, options = session.run, session.corpus.tokenizer, session.run.samples
-  sampler = decode.Sampler(
-    temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
-    forbidden=decode.unwritable(tokenizer, run.model.V),
-  )  # fmt: skip
-  params = session.host_params()['model']
-  for number, prompt in enumerate(options.prompts):
-    start_T = decode.prompt_ids(tokenizer, prompt)
-    found = decode.generate(
-      session.model, run.model, params, np.tile(start_T, (options.count, 1)), steps=options.tokens,
-      key=jax.random.fold_in(jax.random.key(run.seed), number), sampler=sampler,
-    )  # fmt: skip
-    for row_T, count in zip(*found, strict=True):
-      yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
-
-
-def _some_translations(made: Sequence[translated.Translated], session) -> Iterator[str]:
-  """The first pairs of the evaluated split, of those that are translated already where there are any."""
-  run = session.run
-  count, split = run.samples.count, run.evaluation.split
-  for one in made[:count] or translated.pairs(run, session.corpus, session.host_params(), split, count):
-    yield f'source       {one.source}\ntranslation  {one.translation}\nreference    {one.reference}'
-
-
-def _filled_in(session) -> Iterator[str]:
-  """Rows of the evaluated split with every hidden token shown as [what the model reads|what stood there]."""
-  run, tokenizer = session.run, session.corpus.tokenizer
-  batches = pipeline.batches(run.data, session.corpus, run.evaluation.split, evaluate.SEED, train=False)
-  batch = batches(0, slice(0, min(run.samples.count, batches.batch_size)))
-  predict = jax.jit(session.objective.predict, static_argnums=(0, 1, 2))
-  found, _ = predict(run.objective, session.model, run.model, session.host_params(), batch, ())
-  guess_BP, valid_BT = np.argmax(found['logits_BPV'], -1), batch.get('valid_BT')
-  for row, tokens_T in enumerate(batch['tokens_BT']):
-    words = [tokenizer.id_to_token(int(i)) for i in (tokens_T[valid_BT[row]] if valid_BT is not None else tokens_T)]
-    for p, position in enumerate(batch['positions_BP'][row]):
-      if batch['weights_BP'][row, p]:
-        truth = tokenizer.id_to_token(int(batch['targets_BP'][row, p]))
-        words[position] = f'[{tokenizer.id_to_token(int(guess_BP[row, p]))}|{truth}]'
-    yield ' '.join(words).replace(' ##', '')
-
-
-def _neighbours(session) -> Iterator[str]:
-  """The nearest words of each word among the prompts, or of some frequent ones where there is none."""
-  options = session.run.samples
-  vectors = wordvectors.of_tables(session.corpus, session.run.data, session.host_params()['model'])
-  words = [word for word in options.prompts if word] or vectors.words[50 : 50 + 50 * options.count : 50]
-  for word in words:
-    yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))
-
-
-def _pictures(session) -> Iterator[str]:
-  """Draws what happens in episodes of the evaluated split, one of each length: memory_<length>.png."""
-  run = session.run
-  batches = pipeline.batches(evaluate.final_data(run), session.corpus, run.evaluation.split, evaluate.SEED, train=False)
-  params, trace = session.host_params()['model'], jax.jit(session.model.trace, static_argnums=0)
-  for episode in pictures.episodes(batches, run.samples.count):
-    seen = jax.device_get(trace(run.model, params, episode))
-    wrong = (seen['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
-    wrong, path = wrong[episode['weights_BT'] > 0], session.workdir / f'memory_{int(episode["size_B"][0])}.png'
-    if jax.process_index() == 0:
-      pictures.memory(path, episode, seen)
-    yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'

@@ -123,7 +123,7 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   open_workdir(workdir, config, corpus)
   with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
-    notes = [*rules, *pipeline.held_out(run.data, corpus), *session.batches.notes,
+    notes = [*rules, *pipeline.held_out(run.data, corpus), *session.notes,
              *build.notes(run.optim, session.total_steps, session.batches.steps)]  # fmt: skip
     if run.train.init_from and not session.done:
       notes.append(session.begin_from(run.train.init_from))
@@ -257,9 +257,11 @@ class Session:
       engine.check_batch(rows, self.microbatches)
     # Made before the first update: a split that there is not, or that is too small, would else end the run at its end.
     self.validation = pipeline.batches(run.data, corpus, 'valid', evaluate.SEED, train=False)
+    evaluate.check(self.validation)
     self.measurement = pipeline.batches(
       evaluate.final_data(run), corpus, run.evaluation.split, evaluate.SEED, train=False
     )
+    self.notes = [*self.batches.notes, *results.check(run, corpus, self.measurement)]
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are

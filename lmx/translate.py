@@ -346,6 +346,16 @@ def log_probabilities(
   return found
 
 
+def check_attention(translator: Translator) -> None:
+  """Raises InputError where the model has no attention, and so no alignments."""
+  model = translator.model
+  source: Any = {'source_BS': np.zeros((1, 1), np.int32), 'source_valid_BS': np.ones((1, 1), bool)}
+  if not hasattr(model, 'alignment'):
+    raise InputError(f'model "{model.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
+  forced = _forced(translator, source, [np.zeros(1, np.int32)])
+  jax.eval_shape(functools.partial(model.alignment, translator.cfg), translator.params, forced)  # designs without one
+
+
 def alignments(
   translator: Translator, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], tokens: int = 4096
 ) -> list[np.ndarray]:
@@ -357,8 +367,7 @@ def alignments(
     InputError: the model has no attention.
   """
   model, cfg = translator.model, translator.cfg
-  if not hasattr(model, 'alignment'):
-    raise InputError(f'model "{model.__name__.rsplit(".", 1)[-1]}" has no attention, and so no alignments')
+  check_attention(translator)
   look = jax.jit(functools.partial(model.alignment, cfg))
   found = [np.zeros((0, 0), np.float32) for _ in sources]
   for chosen, source in batches(sources, tokens, longest(cfg)):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from lmx import beam as beam_lib
 from lmx import config, pictures, translate
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
@@ -25,14 +26,26 @@ def options(run: config.Run) -> translate.Options:
   )  # fmt: skip
 
 
+def check(run: config.Run, corpus: corpora.Corpus) -> None:
+  """Raises InputError unless a split of `corpus` can be translated as `evaluation` says."""
+  _check_pairs(run, corpus)
+  translate.of(run, {}, corpus.tokenizer)
+  most = (translate.longest(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
+  beam_lib.check_penalty(options(run).search(()), most)
+
+
+def _check_pairs(run: config.Run, corpus: corpora.Corpus) -> None:
+  if not corpus.manifest.get('sides'):
+    raise InputError(f'data set {run.data.dataset} has no pairs of a source and its translation')
+
+
 def texts(run: config.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str], list[str]]:
   """(sources, references) of a split as they stand in the data set, in the order of the corpus.
 
   Raises:
     InputError: the data set has no pairs, or no such split.
   """
-  if not corpus.manifest.get('sides'):
-    raise InputError(f'data set {run.data.dataset} has no pairs of a source and its translation')
+  _check_pairs(run, corpus)
   corpus.split(split)
   examples = sources.open_splits(corpora.Spec(**run.data.spec()).data_set(), run.data.cache_dir)
   names = run.data.train_splits if split == 'train' else (split,)

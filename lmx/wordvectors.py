@@ -13,6 +13,16 @@ from lmx.metrics.embeddings import Vectors
 from lmx.types import Params
 
 
+def words(corpus: Any, data: pipeline.Config) -> list[str]:
+  """Words of the training split, the most frequent first."""
+  return [corpus.tokenizer.tokens[i] for i in _ids(corpus, data)]
+
+
+def _ids(corpus: Any, data: pipeline.Config) -> np.ndarray:
+  counts_V = skipgrams.words_counted(corpus, data.batching.words_only)
+  return np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
+
+
 def of_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
   """The rows of `embed/table` that belong to words of the training split, the most frequent first.
 
@@ -26,9 +36,7 @@ def of_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
   """
   if 'table' not in params.get('embed', {}):
     raise InputError('this model has no table of word vectors (embed/table)')
-  counts_V = skipgrams.words_counted(corpus, data.batching.words_only)
-  order = np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
-  return Vectors([corpus.tokenizer.tokens[i] for i in order], np.asarray(params['embed']['table'])[order])
+  return Vectors(words(corpus, data), np.asarray(params['embed']['table'])[_ids(corpus, data)])
 
 
 def of_run(loaded: Any) -> Vectors:

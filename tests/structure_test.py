@@ -57,8 +57,8 @@ LEAVES = {
 # Parts that put the others together: only they may import one another, and only the last two import train.
 TOGETHER = {
   'answers', 'config', 'restored', 'exchanged', 'evaluate', 'inference', 'predictions', 'tags', 'translate',
-  'translated', 'pointer', 'mixture', 'context', 'contextual', 'wordvectors', 'preflight', 'results', 'train', 'cli',
-  '__init__',
+  'translated', 'pointer', 'mixture', 'context', 'contextual', 'wordvectors', 'preflight', 'results', 'samples',
+  'train', 'cli', '__init__',
 }  # fmt: skip
 JAX = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 PICKLES = {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'shelve', 'marshal'}

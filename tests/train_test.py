@@ -18,6 +18,7 @@ from lmx.data import pipeline
 from lmx.errors import InputError, NonFiniteLoss
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
+VECTORS = 'experiments/word2vec/quickstart.py:tiny'
 QUICK = ('parallel.data=1', 'evaluation.baselines=false', 'samples.count=0', 'train.steps=8', 'train.eval_every=4',
          'train.log_every=1')  # fmt: skip
 EXPLODES = ('optim.optimizer=sgd', 'optim.lr=1e38', 'optim.warmup_steps=0', 'optim.schedule=constant',
@@ -175,6 +176,45 @@ def test_what_cannot_be_measured_ends_a_run_before_it_begins(tmp_path, files, ov
   with pytest.raises(InputError, match=message):
     run(tmp_path / 'run', *own, override)
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  ('base', 'overrides', 'message'),
+  [
+    (BASE, ['samples.tokens=0'], 'samples.tokens is 0'),
+    (BASE, ['samples.top_p=0'], 'samples.top_p: got 0'),
+    (BASE, ['samples.temperature=-1.0'], 'samples.temperature is -1.0'),
+    (BASE, ['evaluation.order=0'], 'evaluation.order is 0'),
+    (BASE, ['evaluation.mixture=kneser_ney', 'evaluation.order=10'], 'unknown n-gram model "ikn10"'),
+    (BASE, ['data.tokenizer=characters', "samples.prompts=('the','cat \u00df')"], 'samples.prompts: got "cat \u00df"'),
+    (BASE, ['data.batching=windows', 'evaluation.cache=(8,0.5,0.1)'], 'evaluation.cache needs'),
+    (VECTORS, ['evaluation.mixture=trigram'], 'does not predict each token'),
+    (VECTORS, ["samples.prompts=('cat','list')"], 'samples.prompts: got "list"'),
+  ],
+)
+def test_a_setting_of_the_end_that_cannot_be_followed_ends_a_run_before_it_begins(tmp_path, base, overrides, message):
+  with pytest.raises(InputError, match=message):
+    train.train(config.load(base, [*QUICK, 'samples.count=1', *own_text(tmp_path), *overrides]), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def own_text(folder) -> list[str]:
+  (folder / 'text').mkdir()
+  for name in ('train', 'valid', 'test'):
+    (folder / 'text' / f'{name}.txt').write_text('the cat sat on the mat\n\n' * (400 if name == 'train' else 100))
+  return ['data.dataset=text_files', f'data.manual_dir={folder / "text"}']
+
+
+def test_a_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, capsys):
+  """With one that it has, and where it has none of them."""
+  own = [*QUICK, 'samples.count=1', *own_text(tmp_path)]
+  for name, prompts in (('some', 'cat,list'), ('none', 'list,error')):
+    given = f"samples.default_prompts={tuple(prompts.split(','))}"
+    assert train.train(config.load(VECTORS, [*own, given]), tmp_path / name) == 0
+    assert 'the vocabulary has no "list"' in capsys.readouterr().err
+    found = samples(tmp_path / name).splitlines()[1]
+    assert set(re.findall('[a-z]+', found)) <= set('the cat sat on mat eos'.split())
+    assert found.startswith('cat:') == (name == 'some')
 
 
 def test_what_is_held_out_is_said(tmp_path, capsys):

@@ -209,3 +209,18 @@ def test_figures_of_a_german_text_have_the_papers_scores():
   assert plain['bleu_by_length'][0]['bleu'] == pytest.approx(100)
   assert cased['chrf'] < 95 and plain['chrf'] == pytest.approx(100) and 'case:lc' in plain['chrf_signature']
   assert (cased['exact_match'], plain['exact_match']) == (0, 1)
+
+
+@pytest.mark.parametrize(
+  ('override', 'sides', 'eos_id', 'message'),
+  [
+    ('evaluation.alpha=100', ('a', 'b'), 0, 'beam alpha 100 is too large'),
+    ('evaluation.alpha=1', (), 0, 'has no pairs'),
+    ('evaluation.alpha=1', ('a', 'b'), None, 'no end-of-text mark'),
+  ],
+)
+def test_what_cannot_be_translated_is_refused_without_translating(override, sides, eos_id, message):
+  run = config.to_run(config.load(BASE, [override, 'evaluation.penalty=power']), 300)
+  corpus = types.SimpleNamespace(manifest={'sides': sides}, tokenizer=types.SimpleNamespace(eos_id=eos_id))
+  with pytest.raises(InputError, match=message):
+    translated.check(run, corpus)

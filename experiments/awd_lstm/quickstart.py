@@ -43,7 +43,7 @@ def get_config(arg: str = ''):
     'optim': {'nonmono': 2},
     'train': {'steps': 9000, 'eval_every': 250},
     'evaluation': {'cache': (500, 0.1, 1.0)},
-    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+    'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   tuned = {'optim': {'asgd': 'start'}, 'train': {'steps': 1500}} if variant == 'finetune' else {}
   return common.config(common.AWD_LSTM, base, tuned, common.tiny(E=24, D=32) if variant == 'tiny' else {})

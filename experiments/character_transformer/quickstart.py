@@ -33,7 +33,7 @@ def get_config(arg: str = ''):
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 1.0, 'schedule': 'cosine', 'warmup_steps': 50},
     'train': {'steps': 1500, 'eval_every': 500},
     'evaluation': {'stride': 32},
-    'samples': {'prompts': ('The method returns',), 'count': 1},
+    'samples': {'default_prompts': ('The method returns',), 'count': 1},
   }  # fmt: skip
   small = {'evaluation': {'stride': 16, 'batch_size': 64}}
   sizes = {'N': 2, 'D': 16, 'F': 32}

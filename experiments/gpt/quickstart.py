@@ -37,7 +37,7 @@ def get_config(arg: str = ''):
       'warmup_steps': 100,
       'groups': common.DECAY_MATRICES_ONLY,
     },
-    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+    'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   changes: dict[str, dict] = {
     'fast': {

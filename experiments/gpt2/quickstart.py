@@ -40,7 +40,7 @@ def get_config(arg: str = ''):
       'end_fraction': 0.1,
       'groups': common.DECAY_MATRICES_ONLY,
     },
-    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+    'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   changes: dict[str, dict] = {
     'fast': {

@@ -72,7 +72,7 @@ def get_config(arg: str = ''):
     },
     'train': {'epochs': options.epochs, 'patience': 3, 'log_every': 100},
     'evaluation': {'baselines': False, 'mixture': '' if number % 2 else 'trigram'},
-    'samples': {'prompts': ('The', 'He said')},
+    'samples': {'default_prompts': ('The', 'He said')},
   }
   return common.config(base, common.tiny() if variant == 'tiny' else {})
 

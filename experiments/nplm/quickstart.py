@@ -41,7 +41,7 @@ def get_config(arg: str = ''):
     },
     'train': {'epochs': 4, 'log_every': 50},
     'evaluation': {'mixture': 'trigram'},
-    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+    'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   small = common.tiny(m=4, h=16)
   return common.config(base, small if variant == 'tiny' else {})

@@ -38,7 +38,7 @@ def get_config(arg: str = ''):
       'warmup_steps': 50, 'end_fraction': 0.1, 'groups': common.DECAY_MATRICES_ONLY,
     },
     'train': {'steps': 500, 'eval_every': 250},
-    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+    'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }  # fmt: skip
   small = common.config(common.tiny(D=32, F=48, N=2), {'data': {'batching': 'windows'}}).to_dict()
   return common.config(base, small if variant == 'tiny' else {})

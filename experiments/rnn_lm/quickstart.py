@@ -36,7 +36,7 @@ def get_config(arg: str = ''):
       'warmup_steps': 100,
       'clip_norm': 1.0,
     },
-    'samples': {'prompts': ('', 'The method returns'), 'count': 1},
+    'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   changes: dict[str, dict] = {
     'fast': {

@@ -59,7 +59,7 @@ def get_config(arg: str = ''):
     'optim': common.word2vec_rate('skipgram'),
     'train': {'epochs': epochs, 'log_every': 100},
     'evaluation': {'which': 'last'},
-    'samples': {'prompts': ('france', 'king', 'three', 'computer'), 'count': 1},
+    'samples': {'default_prompts': ('france', 'king', 'three', 'computer'), 'count': 1},
   }
   tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
   return common.config(base, *(tiny if variant == 'tiny' else ()))

@@ -44,7 +44,7 @@ def get_config(arg: str = ''):
     'optim': common.word2vec_rate(variant),
     'train': {'epochs': 10},
     'evaluation': {'which': 'last'},
-    'samples': {'prompts': ('list', 'error', 'returns', 'file', 'class', 'integer'), 'count': 1},
+    'samples': {'default_prompts': ('list', 'error', 'returns', 'file', 'class', 'integer'), 'count': 1},
   }
   tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
   return common.config(base, *(tiny if variant == 'tiny' else ()))

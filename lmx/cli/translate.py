@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
   _check(args)
   loaded = restored.load(args.workdir, args.which, args.overrides)
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
+  if args.plot or args.alignments:
+    translate.check_attention(translator)
   given = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
   search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | given
   if args.max_extra is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.data import tokenizers
 from lmx.errors import InputError, InputWarning
+from lmx.models import registry
 
 QUICK = (
   'parallel.data=1', 'train.steps=60', 'train.eval_every=60', 'samples.count=0', 'data.batch_size=64',
@@ -120,6 +123,15 @@ def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
   assert any('tok:moses-de' in line for line in again)  # to standard output, which holds no translations then
   own, _ = _write(capsys, workdir, f'--input={text}', f'--output={tmp_path / "o"}', f'--plot={tmp_path / "own"}')
   assert 'wrote 3 pictures' in own[0]
+
+
+def test_pictures_of_a_model_without_attention_are_refused_before_translating(workdir, text, capsys, monkeypatch):
+  model, cfg = registry.get('seq2seq'), registry.config('seq2seq', 'tiny', V=300, design='cho')
+  params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
+  monkeypatch.setattr(translate, 'of', lambda run, _, tokenizer: translate.Translator(model, cfg, params, tokenizer))
+  monkeypatch.setattr(translate, 'of_ids', None)
+  assert main(['translate', f'--workdir={workdir}', f'--input={text}', '--plot=pictures']) == 2
+  assert "the design 'cho' has no attention" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'words', 'characters'])
