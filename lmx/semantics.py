@@ -39,6 +39,11 @@ def _other_than_english_german(config: Config) -> bool:
   return bool(config['evaluation']['beam']) and pair != ('en', 'de')
 
 
+def _pairs_with_marks(config: Config) -> bool:
+  batching = config['data']['batching']
+  return batching['name'] == 'texts' and batching['form'] in ('bert', 'xlnet')
+
+
 def _by_layer(optim: Config) -> bool:
   counts = optim['layer_decay'] != 1 or optim['unfreeze_every'] or optim['stages']
   return bool(counts) and optim['layer_decay_form'].startswith('by_depth')
@@ -65,6 +70,10 @@ RULES: dict[str, Rule] = {
     "Transformer-XL with fidelity 'tf' has 1e-12 for the epsilon of layer normalisation, not 1e-5, and zeros for the "
     'initial kernel of its clusters',
     _transformer_xl_as_in_tensorflow, {'model.eps': 1e-5},
+  ),
+  'empty_second': Rule(
+    'a pair with an empty second text is read as one text, [CLS] a [SEP] of BERT or a <sep> <cls> of XLNet',
+    _pairs_with_marks, {'data.batching.empty_second': 'marked'},
   ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',

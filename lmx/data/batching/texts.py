@@ -6,6 +6,7 @@
   xlnet  a <sep> <cls>         a <sep> b <sep> <cls>, of segments 0 0 1 1 2  (zihangdai/xlnet, classifier_utils.py)
   plain  a                     a b                                                 (classes of transformers on GPT-2)
 
+A pair whose second text has no tokens is a row of one text for `bert` and `xlnet`, as in both codes (`if tokens_b`).
 A row of a question with choices is as many sequences: for `bert` and `xlnet` a is the context and b the question with a
 choice (Devlin et al. 2019, section 4.4), else a is the context with the question and b a choice (Radford et al. 2018,
 section 3.3). Where the choices are put into the question beforehand (`race/joined`), b is a choice.
@@ -48,16 +49,20 @@ class Config(bucketed.Config):
     both_orders: make a row of two texts both ways around.
     second_length: most tokens of the second text, its last ones; the first text alone is then truncated to data.length.
       0 truncates the longer text.
+    empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the mark between the two
+      for `bert` and `xlnet`, as runs of lmx before this field do.
   """
 
   name: str = 'texts'
   form: str = 'bert'
   both_orders: bool = False
   second_length: int = 0
+  empty_second: str = 'dropped'
 
   def __post_init__(self):
     super().__post_init__()
     check_choice('data.batching.form', self.form, FORMS)
+    check_choice('data.batching.empty_second', self.empty_second, ('dropped', 'marked'))
     check_least('data.batching', self, second_length=0)
 
 
@@ -146,9 +151,13 @@ class Texts(bucketed.Bucketed):
     around = before + (texts - 1) * between + after
     if length < texts + around:
       raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
-    self._kept = [_kept(full_IN, sequence, length - around, cfg.second_length) for sequence in sequences]
+    dropped = texts == 2 and cfg.form in ('bert', 'xlnet') and cfg.empty_second == 'dropped'
+    self._alone_GI = [dropped & (full_IN[:, list(sequence[-1])].sum(axis=1) == 0) for sequence in sequences]
+    around_GI = [around - between * alone_I for alone_I in self._alone_GI]
+    self._kept = [_kept(full_IN, sequence, length - around_I, cfg.second_length)
+                  for sequence, around_I in zip(sequences, around_GI, strict=True)]  # fmt: skip
     totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept]
-    self._sizes = np.max(totals, axis=0) + around
+    self._sizes = np.max(np.add(totals, around_GI), axis=0)
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
     wanted = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
     short = int((np.stack(wanted) > np.stack(totals)).any(axis=0).sum())
@@ -186,12 +195,12 @@ class Texts(bucketed.Bucketed):
       for n, (text, kept) in enumerate(zip(self._sequences[g], self._kept[g], strict=True)):
         for part, (skipped_I, kept_I) in zip(text, kept, strict=True):
           row.append(self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i])))
-        row.append(after if n == texts - 1 else between)
+        row.append(after if n == texts - 1 else between[: len(between) * (not self._alone_GI[g][i])])
         first = first or sum(map(len, row))  # where the second text begins
       tokens = np.concatenate(row)
       size_B[b] = len(tokens)
       tokens_BT[b, : len(tokens)] = tokens
-      if self._cfg.form in ('bert', 'xlnet') and texts == 2:
+      if self._cfg.form in ('bert', 'xlnet') and texts == 2 and not self._alone_GI[g][i]:
         types_BT[b, first : len(tokens)] = 1
       if self._cfg.form == 'xlnet':
         types_BT[b, len(tokens) - 1] = 2  # the classification token is a segment of its own
@@ -201,11 +210,11 @@ class Texts(bucketed.Bucketed):
 
 
 def _kept(
-  full_IN: np.ndarray, sequence: Layout, most: int, second_length: int
+  full_IN: np.ndarray, sequence: Layout, most_I: np.ndarray, second_length: int
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
   """For each text of a sequence and each of its parts, how many tokens every row skips first and how many it keeps."""
   size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
-  text_IN = _room_for_second(size_IN, most, second_length) if second_length else cut(size_IN, most)
+  text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else cut(size_IN, most_I)
   found = []
   for n, text in enumerate(sequence):
     left_I, parts = text_IN[:, n], []
@@ -217,21 +226,22 @@ def _kept(
   return found
 
 
-def cut(size_IN: np.ndarray, most: int) -> np.ndarray:
-  """Tokens of each text that are kept where those of a row are to be `most`: the longer text loses its last token, of
-  two alike the second, until they fit."""
+def cut(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
+  """Tokens of each text that are kept where those of a row are to be `most_I`: the longer text loses its last token,
+  of two alike the second, until they fit."""
+  most_I = np.broadcast_to(most_I, len(size_IN))
   if size_IN.shape[1] == 1:
-    return np.minimum(size_IN, most)
+    return np.minimum(size_IN, most_I[:, None])
   first_I, second_I = size_IN.T
-  over_I = first_I + second_I > most
-  kept_I = np.where(over_I, np.minimum(second_I, np.maximum(most - first_I, most // 2)), second_I)
-  return np.stack([np.where(over_I, most - kept_I, first_I), kept_I], axis=1)
+  over_I = first_I + second_I > most_I
+  kept_I = np.where(over_I, np.minimum(second_I, np.maximum(most_I - first_I, most_I // 2)), second_I)
+  return np.stack([np.where(over_I, most_I - kept_I, first_I), kept_I], axis=1)
 
 
-def _room_for_second(size_IN: np.ndarray, most: int, second_length: int) -> np.ndarray:
-  """Tokens that are kept: at most `second_length` of the second text, and of the first what then fits into `most`."""
-  second_I = np.minimum(size_IN[:, 1], min(second_length, most))
-  return np.stack([np.minimum(size_IN[:, 0], most - second_I), second_I], axis=1)
+def _room_for_second(size_IN: np.ndarray, most_I: np.ndarray, second_length: int) -> np.ndarray:
+  """Tokens that are kept: at most `second_length` of the second text, and of the first what then fits into `most_I`."""
+  second_I = np.minimum(size_IN[:, 1], np.minimum(second_length, most_I))
+  return np.stack([np.minimum(size_IN[:, 0], most_I - second_I), second_I], axis=1)
 
 
 def _known(labels: np.ndarray) -> np.ndarray:

@@ -89,6 +89,25 @@ def test_gpt_reads_start_delimiter_classify(folder):
   assert size - 3 not in corpus.tokenizer.encode('_start_')  # written in a text it is text
 
 
+@pytest.mark.parametrize(('form', 'empty_second', 'wanted', 'types'), [
+  ('bert', 'dropped', '[CLS] a a a a a a [SEP]', [0] * 8),
+  ('bert', 'marked', '[CLS] a a a a a [SEP] [SEP]', [0] * 7 + [1]),
+  ('xlnet', 'dropped', 'a a a a a a <sep> <cls>', [0] * 7 + [2]),
+  ('gpt', 'dropped', '_start_ a a a a a _delimiter_ _classify_', [0] * 8),
+])  # fmt: skip
+@pytest.mark.filterwarnings('ignore:2 of 2 rows')
+def test_a_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted, types, tmp_path):
+  row = {'one': 'a ' * 9, 'two': '', 'label': 'yes'}
+  (tmp_path / 'train.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'two': 'a'}) + '\n')
+  own = {} if form != 'xlnet' else dict(special_tokens=('<cls>', '<sep>'))
+  batching = {'empty_second': empty_second, 'buckets': ()}
+  corpus, batches = load(tmp_path, form, train=False, length=8, batching=batching, split_fraction=0, **own)
+  found = by_index(batches)
+  assert [piece.strip('Ġ') for piece in pieces(corpus, found[0])] == wanted.split()
+  assert found[0]['types_BT'][:8].tolist() == types if form != 'gpt' else True
+  assert len(pieces(corpus, found[1])) == 8 and batches.notes == ()
+
+
 @pytest.mark.parametrize('columns', [('one', 'two'), ('one',)])
 def test_xlnet_reads_its_marks_at_the_end(columns, folder):
   corpus, batches = load(folder, 'xlnet', columns, train=False, tokenizer='bpe', special_tokens=('<cls>', '<sep>'))
@@ -294,10 +313,13 @@ def test_what_does_not_suit_is_refused(folder):
 
 def test_rows_without_labels_are_read_but_not_trained_on(folder):
   lines = [json.dumps({**row, 'label': '' if i == 4 else row['label']}) for i, row in enumerate(rows())]
-  (folder / 'train.jsonl').write_text('\n'.join(lines))
+  (folder / 'test.jsonl').write_text('\n'.join(lines))
+  assert by_index(load(folder, train=False, split='test')[1])[4]['labels_B'] == -1
   with pytest.raises(InputError, match='rows without a label'):
+    load(folder, split='test')
+  (folder / 'train.jsonl').write_text('\n'.join(lines))
+  with pytest.raises(InputError, match=r'1 rows to train on have no label \(line 5\)'):
     load(folder)
-  assert by_index(load(folder, train=False)[1])[4]['labels_B'] == -1
 
 
 def test_corpora_say_how_many_texts_a_row_has(folder):
