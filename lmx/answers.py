@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx import config, inference
+from lmx import config, inference, run_files
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline
 from lmx.data.builders import questions
@@ -188,7 +188,7 @@ def of_file(loaded: Restored, path: str) -> Asked:
     raise InputError(f'{path}: the file has no questions')
   texts = [text for one in found for text in (one.context, one.question)]
   made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels={path: [-1] * len(texts)})
-  about = json.loads((loaded.workdir / 'data.json').read_text())
+  about = run_files.read_data(loaded.workdir)
   count = about.get('unanswered', 1)
   made = dataclasses.replace(made, manifest={**made.manifest, 'spans': True, 'unanswered': count})
   notes = [] if 'unanswered' in about else [UNKNOWN]

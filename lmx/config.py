@@ -31,7 +31,7 @@ import ml_collections
 from flax.traverse_util import flatten_dict
 
 from lmx import beam as beam_lib
-from lmx import checkpoint, experiment_file, objectives, parallel, semantics
+from lmx import checkpoint, documents, experiment_file, objectives, options, parallel, run_files, semantics
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
@@ -228,7 +228,10 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
   if path.endswith('.json'):
     if not pathlib.Path(path).is_file():
       raise InputError(f'there is no config file {path}')
-    return resolve(json.loads(pathlib.Path(path).read_text()), overrides)
+    given = documents.read_json(path)
+    if not isinstance(given, dict):
+      raise InputError(f'{path}: got {documents.show(given)}; expected an object')
+    return resolve(given, overrides)
   module = experiment(path)
   try:
     given = module.get_config(arg)
@@ -277,18 +280,21 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
   """Returns what is given with every default, and the rules of computation: current ones, or those it `began` under."""
   given.pop('semantics', None)
   _known('', given, ['name', 'seed', 'model', 'objective', *_SECTIONS])
+  for name in ('model', 'objective', *_SECTIONS):
+    if not isinstance(given.get(name, {}), Mapping):
+      raise InputError(f'config key "{name}": got {documents.show(given[name])}; expected a section, {name}.key=value')
   model = given.get('model', {})
   if 'name' not in model:
     raise InputError('the config names no model: set model.name')
   _take_sizes(given)
-  variant = model.get('variant', 'tiny')
+  variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
   _known('model.', fields, ['name', 'variant', *_names(module.Config)])
   sized = registry.config(model['name'], variant, **fields_lib.typed('model', module.Config, fields))
-  complete = {
+  complete: dict[str, Any] = {
     'name': str(given.get('name', model['name'])),
-    'seed': fields_lib.cast('seed', int, given.get('seed', 0)),
+    'seed': _seed(given.get('seed', 0)),
     'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
     'objective': _objective(module, given.get('objective', {})),
   }
@@ -297,6 +303,13 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
   for name in _SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
   return {**complete, 'semantics': semantics.numbers(complete, began)}
+
+
+def _seed(value: Any) -> int:
+  """Returns a seed, of which JAX and the generators of the data tell those below 2**32 apart."""
+  seed = fields_lib.cast('seed', int, value, bound=options.SEEDS)
+  check_range('seed', seed, 0)
+  return seed
 
 
 def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -317,21 +330,22 @@ def _take_sizes(given: dict[str, Any]) -> None:
   chosen = _section('train', train) if wanted and 'like_init' in train else Train(steps=1)
   if not chosen.like_init or not chosen.init_from:
     return
-  path = pathlib.Path(chosen.init_from) / 'config.json'
+  start = chosen.init_from
   try:
-    other = json.loads(path.read_text())
-  except (OSError, json.JSONDecodeError) as error:
-    raise InputError(f'train.init_from: {path} cannot be read ({error})') from None
-  if other['model']['name'] != model['name']:
-    raise InputError(f'train.init_from: {path.parent} is a run of {other["model"]["name"]}, not of {model["name"]}')
-  model['variant'] = other['model']['variant']
-  model |= {name: other['model'][name] for name in wanted if name in other['model']}
+    other = run_files.read_config(start)
+  except InputError as error:
+    raise InputError(f'train.init_from: {error}') from None
+  where = f'train.init_from: {start}/config.json'
+  sizes, text = documents.field(other, 'model', dict, where), documents.field(other, 'data', dict, where)
+  if sizes.get('name') != model['name']:
+    raise InputError(f'train.init_from: {start} is a run of {sizes.get("name")}, not of {model["name"]}')
+  model |= {name: sizes[name] for name in ('variant', *wanted) if name in sizes}
   for name in ('length', 'eval_length'):
     if 'T' in wanted and 'T' in model and name in data:  # a row is no longer than the positions taken
-      data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), model['T'])
+      data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
   if 'tokenizer_path' not in data:
-    data |= {name: other['data'][name] for name in ('tokenizer', 'lower_case')}
-    data['tokenizer_path'] = str(path.parent / 'tokenizer')
+    data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
+    data['tokenizer_path'] = str(pathlib.Path(start) / 'tokenizer')
 
 
 def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
@@ -467,7 +481,7 @@ def _known(prefix: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
   names = list(names)
   for key in given:
     if key not in names:
-      raise InputError(f'unknown config key "{prefix}{key}"{nearest(key, names)}')
+      raise InputError(f'unknown config key "{prefix}{key}"{nearest(str(key), names)}')
 
 
 def _section(name: str, given: Mapping[str, Any]) -> Any:

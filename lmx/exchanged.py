@@ -7,7 +7,6 @@ say of new rows, and is named in `train.init_from`. It has made no updates.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from lmx import checkpoint, log, objectives, restored
+from lmx import checkpoint, log, objectives, restored, run_files
 from lmx import config as config_lib
 from lmx.data import spiece, tokenizers
 from lmx.data.rules import RULES
@@ -88,11 +87,9 @@ def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record
   part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
   extra = {'versions': log.versions(), 'imported_from': record['imported_from']}
   try:
-    tokenizer.save(str(part / 'tokenizer'))
     with checkpoint.Checkpoints(part / 'checkpoints') as checkpoints:
       checkpoints.save(0, {'params': params}, extra, block=True)
-    (part / 'data.json').write_text(json.dumps(record, indent=1) + '\n')
-    (part / 'config.json').write_text(json.dumps(config.to_dict(), indent=1) + '\n')
+    run_files.write(part, config.to_dict(), record, tokenizer)
     if workdir.exists():
       workdir.rmdir()
     part.rename(workdir)

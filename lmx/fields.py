@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import sys
 import types
 import typing
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from lmx.errors import InputError
+
+_LARGEST = sys.float_info.max
 
 
 def typed(section: str, cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,13 +26,24 @@ def parse(text: str) -> Any:
   if text.lower() in ('true', 'false'):
     return text.lower() == 'true'
   try:
-    return ast.literal_eval(text)
-  except (ValueError, SyntaxError):
+    with warnings.catch_warnings(action='ignore'):  # of text that only resembles a literal
+      return ast.literal_eval(text)
+  except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
     return text
 
 
-def cast(key: str, hint, value: Any) -> Any:
-  """`value` as the type of its field, or InputError; whole floats become ints, ints become floats, lists tuples."""
+def cast(key: str, hint, value: Any, *, bound: int = 2**31) -> Any:
+  """Return `value` as the type of its field; whole floats become ints, ints become floats, lists tuples.
+
+  Args:
+    key: section.key, for messages.
+    hint: type of the field.
+    value: what is given.
+    bound: an integer must be between -bound and bound.
+
+  Raises:
+    InputError: the value is of another type, is not finite, or is out of range.
+  """
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin in (typing.Union, types.UnionType):
     if value is None and type(None) in args:
@@ -39,17 +54,30 @@ def cast(key: str, hint, value: Any) -> Any:
     return tuple(cast(key, inner, v) if inner else _freeze(v) for v in value)
   if hint is typing.Any:
     return value
-  if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+  number = isinstance(value, (int, float)) and not isinstance(value, bool)
+  if number and hint in (int, float) and not -_LARGEST <= value <= _LARGEST:
+    raise InputError(f'config key "{key}": got {_short(value)}; expected a finite number')
+  if number and hint is float:
     return float(value)
-  if hint is int and isinstance(value, float) and value == int(value):
+  if number and hint is int and value == int(value):
+    if not -bound < value < bound:
+      raise InputError(f'config key "{key}": got {_short(value)}; expected an integer between {-bound:,} and {bound:,}')
     return int(value)
-  if hint is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+  if number and hint is str and abs(value) <= _LARGEST:
     return str(value)
   fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
   if fits:
     return value
   wanted = getattr(hint, '__name__', str(hint))
-  raise InputError(f'config key "{key}" is {value!r}, a {type(value).__name__}; it must be of type {wanted}')
+  raise InputError(f'config key "{key}" is {_short(value)}, a {type(value).__name__}; it must be of type {wanted}')
+
+
+def _short(value: Any) -> str:
+  """Return a value as a message shows it; Python itself refuses to show an integer of 5,000 digits."""
+  if isinstance(value, int) and abs(value) > _LARGEST:
+    return f'an integer of {value.bit_length():,} bits'
+  text = repr(value)
+  return text if len(text) <= 80 else f'{text[:80]}...'
 
 
 def _freeze(value: Any) -> Any:

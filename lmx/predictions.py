@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lmx import config, documents, inference
+from lmx import config, documents, inference, run_files
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, views
@@ -31,7 +30,7 @@ def label_names(loaded: Restored) -> list[str]:
     raise InputError(
       f'{loaded.workdir} was trained with objective "{loaded.run.objective_name}"; predictions need "classify"'
     )
-  return list(json.loads((loaded.workdir / 'data.json').read_text())['label_names'])
+  return run_files.read_labels(loaded.workdir)
 
 
 def outputs(run: config.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
@@ -16,9 +15,9 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import checkpoint, mirror, objectives, semantics
+from lmx import checkpoint, mirror, objectives, run_files, semantics
 from lmx import config as config_lib
-from lmx.data import pipeline, tokenizers
+from lmx.data import pipeline
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
@@ -70,7 +69,7 @@ class Restored:
       return list(self.run.objective.labels)
     if self.run.objective_name != 'classify':
       return []
-    return list(json.loads((self.workdir / 'data.json').read_text())['label_names'])
+    return run_files.read_labels(self.workdir)
 
 
 def init_params(run: config_lib.Run, key: Array) -> Params:
@@ -198,16 +197,6 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: Restored, labels: Sequ
   return x
 
 
-def saved(workdir) -> dict[str, Any]:
-  """The config of the run in a work directory. Raises InputError where none is, or it cannot be read."""
-  try:
-    return json.loads((epath.Path(workdir) / 'config.json').read_text())
-  except FileNotFoundError:
-    raise InputError(f'{workdir} holds no run: it has no config.json') from None
-  except json.JSONDecodeError as error:
-    raise InputError(f'{workdir}/config.json cannot be read: {error}') from None
-
-
 def load(
   workdir, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
 ) -> Restored:
@@ -225,7 +214,7 @@ def load(
     InputError: no run is there, it has no finished checkpoint, or all are damaged.
   """
   workdir = epath.Path(workdir)
-  own = saved(workdir)
+  own = run_files.read_config(workdir)
   config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides, saved=True)
   for note in semantics.evaluation_notes(config):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
@@ -245,7 +234,7 @@ def load(
     params = averaging.value(running, running.mean)
   else:
     params, _, step = checkpoint.restore_params(directory, shapes, which)
-  tokenizer = tokenizers.load(mirror.here(workdir / 'tokenizer'))
+  tokenizer = run_files.read_tokenizer(workdir)
   return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 
 

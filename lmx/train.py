@@ -26,11 +26,11 @@ from lmx import (
   commit,
   evaluate,
   log,
-  mirror,
   objectives,
   parallel,
   restored,
   results,
+  run_files,
   semantics,
   sparse_step,
   state,
@@ -175,14 +175,8 @@ def continued(config, workdir) -> tuple[Any, list[str]]:
 
 def _saved(workdir):
   """Returns the resolved config of the run in `workdir`, None without one; InputError if it is damaged."""
-  file = workdir / 'config.json'
-  try:
-    # Resolved, so that a run continues under a later lmx whose configs have more fields.
-    return config_lib.resolve(json.loads(file.read_text()), saved=True) if file.exists() else None
-  except OSError as error:
-    raise InputError(f'cannot use work directory {workdir}: {error}') from None
-  except json.JSONDecodeError as error:
-    raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
+  # Resolved, so that a run continues under a later lmx whose configs have more fields.
+  return config_lib.resolve(run_files.read_config(workdir), saved=True) if run_files.exists(workdir) else None
 
 
 def check_workdir(workdir, config, corpus) -> None:
@@ -191,27 +185,17 @@ def check_workdir(workdir, config, corpus) -> None:
   if saved is None:
     return
   config_lib.check_same(saved, config, workdir)
-  try:
-    manifest = json.loads((workdir / 'data.json').read_text())
-  except OSError as error:
-    raise InputError(f'cannot use work directory {workdir}: {error}') from None
-  except json.JSONDecodeError as error:
-    raise InputError(f'{workdir} is damaged ({error}); delete it to start anew') from None
-  if manifest['hash'] != corpus.hash:
-    raise InputError(f'{workdir} was trained on other data (hash {manifest["hash"]}, now {corpus.hash})')
+  recorded = run_files.read_data(workdir)['hash']
+  if recorded != corpus.hash:
+    raise InputError(f'{workdir} was trained on other data (hash {recorded}, now {corpus.hash})')
+  run_files.read_tokenizer(workdir)  # verified before the first update
 
 
 def open_workdir(workdir, config, corpus) -> None:
   """Writes the resolved config, the data manifest and the tokenizer, if they are not there."""
   try:
-    if jax.process_index() == 0 and not (workdir / 'config.json').exists():
-      workdir.mkdir(parents=True, exist_ok=True)
-      manifest = {'hash': corpus.hash, **corpus.manifest}
-      (workdir / 'data.json').write_text(json.dumps(manifest, indent=1, sort_keys=True) + '\n')
-      mirror.written(workdir / 'tokenizer', corpus.tokenizer.save)
-      # Last and whole: a directory with a config is one that can be resumed.
-      (workdir / 'config.json.part').write_text(json.dumps(config.to_dict(), indent=1) + '\n')
-      (workdir / 'config.json.part').rename(workdir / 'config.json')
+    if jax.process_index() == 0 and not run_files.exists(workdir):
+      run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None
   parallel.barrier('workdir')

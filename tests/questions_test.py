@@ -227,7 +227,7 @@ def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'unanswered': 0})
   assert all(one.text and one.null_odds == -np.inf
              for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'))  # fmt: skip
-  (tmp_path / 'data.json').write_text('{"imported_from": "x"}')  # as where others trained it
+  (tmp_path / 'data.json').write_text('{"hash": "", "imported_from": "x"}')  # as where others trained it
   asked = answers.of_file(dataclasses.replace(loaded, workdir=tmp_path), str(run.parent / 'dev.jsonl'))
   assert asked.notes[0] == answers.UNKNOWN and asked.corpus.manifest['unanswered']
   with pytest.raises(InputError, match='trained on questions that all have an answer'):

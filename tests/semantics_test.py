@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lmx import config, restored, semantics, train
+from lmx import config, run_files, semantics, train
 from lmx.errors import InputError
 
 SMALL = {
@@ -47,7 +47,8 @@ def test_an_older_run_keeps_the_rule_that_can_be_set(rules, tmp_path):
   saved = config.resolve(old_run(tmp_path), saved=True)
   assert saved.optim.b1 == 0.5 and saved.semantics.to_dict() == {'kept': 0, 'lost': 0}
   assert config.resolve(saved.to_dict(), ['optim.b1=0.6'], saved=True).optim.b1 == 0.6
-  assert restored.saved(tmp_path)['optim']['b1'] == config.resolve(SMALL).optim.b1  # the file itself is not changed
+  # The file itself is not changed.
+  assert run_files.read_config(tmp_path)['optim']['b1'] == config.resolve(SMALL).optim.b1
 
 
 def test_an_older_run_does_not_continue_under_another_rule(rules, tmp_path):
@@ -58,7 +59,7 @@ def test_an_older_run_does_not_continue_under_another_rule(rules, tmp_path):
   full, notes = train.continued(config.resolve(SMALL), tmp_path)
   assert full.optim.b1 == 0.5 and full.semantics.to_dict() == {'kept': 0}
   assert len(notes) == 1 and 'beta1 is read' in notes[0]
-  config.check_same(config.resolve(restored.saved(tmp_path), saved=True), full, tmp_path)
+  config.check_same(config.resolve(run_files.read_config(tmp_path), saved=True), full, tmp_path)
 
 
 def test_a_finished_run_of_an_earlier_rule_is_finished(rules, tmp_path):

@@ -44,6 +44,8 @@ LEAVES = {
   'log': {'errors', 'loss_curve', 'mirror', 'processor'},
   'loss_curve': set(),
   'mirror': set(),
+  'options': set(),
+  'run_files': {'errors', 'documents', 'mirror', 'data'},
   'pictures': {'errors'},
   'checksum': {'errors'},
   'stop': set(),

@@ -75,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(workdir: str):
   """The run of a work directory, of which nothing but its settings is read."""
-  from lmx import config, restored
+  from lmx import config, run_files
 
-  return config.to_run(config.resolve(restored.saved(workdir), saved=True))
+  return config.to_run(config.resolve(run_files.read_config(workdir), saved=True))
 
 
 def _task_of_run(run):

@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import io
 import itertools
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -162,7 +161,9 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
 
 def _sides(workdir: Any) -> tuple[str, str]:
   """The languages that the run translates from and into."""
-  source, target = json.loads((workdir / 'data.json').read_text()).get('sides') or ('', '')
+  from lmx import run_files
+
+  source, target = run_files.read_data(workdir).get('sides') or ('', '')
   return str(source), str(target)
 
 

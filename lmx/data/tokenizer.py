@@ -17,6 +17,11 @@ from lmx.errors import InputError
 FILE = 'vocabulary.json'
 
 
+def digest(content: Any) -> str:
+  """Return the SHA-256 (hex) of the canonical JSON of a tokenizer's content."""
+  return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 class Tokenizer(abc.ABC):
   """Text to ids and back.
 
@@ -84,7 +89,7 @@ class Tokenizer(abc.ABC):
   @functools.cached_property
   def hash(self) -> str:
     """Digest of everything that decides encode and decode."""
-    return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+    return digest(self.content())
 
   def save(self, directory: str) -> list[str]:
     """Writes the tokenizer's files and returns their names."""
