@@ -41,6 +41,14 @@ GPT_MARKS = ('_start_', '_delimiter_', '_classify_')  # of a row (Radford et al.
 LINEAR_HEAD = {'head': (), 'normalize': False, 'bptt': 0, 'init_std': 0.02, 'dropout_pooled': 0.1}  # BERT's and GPT's
 
 
+def measured_split(variant: str, tested: Sequence[str] = TESTED) -> str:
+  """Return `evaluation.split` of a task: the test split where its labels are public, else the validation split; of the
+  user's own data the test split where there is one with labels."""
+  if variant.startswith('own'):
+    return 'test,valid'
+  return 'test' if variant in tested else 'valid'
+
+
 def task(name: str) -> dict[str, Any]:
   """The `objective` and `data` sections of a task: one of GLUE, 'snli', 'scitail', of CHOICES, or 'own' for a table of
   the user's, and 'own_scores' for one with numbers in the column of the label."""
@@ -417,6 +425,9 @@ def ulmfit_dropout(fidelity: str, *, classifier: bool = False, times: float = 1.
     rates = (0.4, 0.3, 0.4, 0.05, 0.5) if classifier else (0.25, 0.15, 0.1, 0.02, 0.2)
   names = ('input', 'hidden', 'output', 'embedding', 'weight')
   return {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
+
+
+ULMFIT_DATA = {'embedded': 'embedded_topics', 'own': 'table_files', 'tiny': 'embedded'}  # variant -> data set
 
 
 def ulmfit_text(dataset: str, direction: str) -> dict[str, Any]:

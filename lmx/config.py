@@ -23,6 +23,7 @@ import json
 import math
 import pathlib
 import types
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ from lmx import beam as beam_lib
 from lmx import checkpoint, documents, experiment_file, objectives, options, parallel, run_files, semantics
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
-from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
+from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, check_share, nearest
 from lmx.metrics import cache
 from lmx.models import registry
 from lmx.optim import build
@@ -85,7 +86,8 @@ class Evaluation:
   """The measurement at the end of a run.
 
   Attributes:
-    split: the split that `results.json` reports.
+    split: the split that `results.json` reports; of several with commas between, the first that the data has, with
+      labels where the objective needs them.
     which: parameters measured: 'best' on the validation split, 'last', or 'average': the mean of the newest checkpoints
       (Vaswani et al. 2017, section 6.1).
     average: how many checkpoints that mean is of; `checkpoint.keep_last` must be as many.
@@ -425,10 +427,26 @@ def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_coll
   if 'V' in settled.model:
     settled.model.V = run.model.V
   objective = objectives.get(run.objective_name)
+  run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
   if hasattr(objective, 'settle'):
     run = dataclasses.replace(run, objective=objective.settle(run.objective, corpus.manifest))
     settled.objective.update(dataclasses.asdict(run.objective))
   return settled.lock(), run
+
+
+def measured_split(run: Run, corpus: Any) -> str:
+  """Return the first split of `evaluation.split` that the data has, with labels where the objective needs them."""
+  names = run.evaluation.split.split(',')
+  if len(names) == 1:
+    return names[0]
+  there = [name for name in names if name in corpus.splits]
+  needs_labels = {'labels_B', 'scores_B'} & objectives.get(run.objective_name).shapes(run.objective, 1, 8).keys()
+  texts = corpus.manifest.get('texts', 1)
+  usable = [name for name in there if not needs_labels or corpus.splits[name].is_labelled(texts)]
+  for name in there[: there.index(usable[0])] if usable else ():
+    message = f'evaluation.split: {name} has rows without a label; measures {usable[0]}'
+    warnings.warn(message, InputWarning, stacklevel=2)
+  return (usable or there or names)[0]
 
 
 def _check_longest(run: Run, corpus: Any) -> None:

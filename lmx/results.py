@@ -139,8 +139,8 @@ def _beside(
   objective = objectives.get(run.objective_name)
   if hasattr(objective, 'judge'):
     more |= objective.judge(run.objective, predictions.outputs(run, corpus, engine.on_one(params), split))
-  if 'confusion' in more:
-    more['labels'] = list(corpus.manifest['label_names'])  # what its rows and accuracy_class_<i> are of
+  if 'majority_class' in more:
+    more['labels'] = list(corpus.manifest['label_names'])  # of majority_class, accuracy_class_<i> and the confusions
   return more
 
 
@@ -193,4 +193,7 @@ def summary(found: Mapping[str, Any]) -> str:
     lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')
   if 'mixture' in found:
     lines.append('  ' + mixture.label(found['mixture']))
+  if found.get('accuracy', 1.0) <= (majority := found.get('majority_accuracy', 0.0)) < 1:
+    constant = f'always predicting "{found["labels"][found["majority_class"]]}" has {majority:.1%}'
+    lines.append(f'  warning: accuracy: got {found["accuracy"]:.1%}; {constant}; train longer, or change optim.lr')
   return '\n'.join(lines)

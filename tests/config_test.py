@@ -1,11 +1,14 @@
 """From experiment to dataclasses: defaults, overrides, and what is refused."""
 
+import dataclasses
 import json
 
 import pytest
 
 from lmx import config
-from lmx.errors import InputError
+from lmx.data import corpus as corpora
+from lmx.data import tokenizers
+from lmx.errors import InputError, InputWarning
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
 
@@ -146,3 +149,29 @@ def test_fields_of_the_model_that_differ_where_it_is_measured():
 def test_a_model_cannot_be_measured_with_other_parameters(override, message):
   with pytest.raises(InputError, match=message):
     config.to_run(config.load('experiments/transformer_xl/quickstart.py', [override]), 4096)
+
+
+def labelled(texts=1, **splits):
+  """A corpus of splits with these labels."""
+  made = corpora.Corpus.from_texts(
+    {name: ['a b'] * len(labels) for name, labels in splits.items()}, tokenizers.Bytes(eos=True), labels=splits
+  )
+  return dataclasses.replace(made, manifest={**made.manifest, 'texts': texts, 'label_names': ['x', 'y']})
+
+
+@pytest.mark.parametrize('experiment', [
+  'bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'quaternion_transformer/tasks', 'ulmfit/classifier', 'ulmfit/lm',
+  'bert/squad', 'xlnet/squad',
+])  # fmt: skip
+def test_of_data_of_ones_own_the_test_file_is_measured(experiment):
+  loaded = config.load(f'experiments/{experiment}.py:own')
+  run = config.to_run(loaded, 260)
+  assert config.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0])) == 'test'
+  assert config.measured_split(run, labelled(train=[0, 1], valid=[1])) == 'valid'
+  if run.objective_name == 'classify':
+    _, settled = config.with_corpus(loaded, labelled(train=[0, 1], valid=[1], test=[0]))
+    assert settled.evaluation.split == 'test'
+    with pytest.warns(InputWarning, match='evaluation.split: test has rows without a label; measures valid'):
+      assert config.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0, -1])) == 'valid'
+    pairs = labelled(texts=2, valid=[1, -1], test=[0, -1])
+    assert config.measured_split(run, pairs) == 'test'

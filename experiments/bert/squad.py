@@ -9,7 +9,7 @@ train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in
   variant  figures of the validation split                        published, BERT base / large
   squad    exact match and F1                                     80.8, 88.5 / 84.1, 90.9 (table 2, one model)
   squad2   the same, '' being an answer; and the best thresholds  - / 78.7, 81.9 (table 3)
-  own      questions of yours: train*.json(l), dev*.json(l)
+  own      questions of yours: train*.json(l), dev*.json(l), and test*.json(l), which is then measured
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
 The work directory then holds predictions.json, nbest_predictions.json and, with questions without an answer,
@@ -45,7 +45,7 @@ def get_config(arg: str = ''):
       'length': 384,
     },
     **common.bert_fine_tuning(options.adam, options.lr, options.epochs or (2.0 if second else 3.0)),
-    'evaluation': {'split': 'valid', 'which': 'last', 'baselines': False},
+    'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False},
   }
   made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}
   return common.config(base, common.tiny_fine_tuning(**made_up) if variant == 'tiny' else {})

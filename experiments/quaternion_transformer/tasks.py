@@ -50,7 +50,7 @@ def get_config(arg: str = ''):
     },
     'optim': {**common.TRANSFORMER_ADAM, 'b2': 0.997, 'lr': 1e-3, 'warmup_steps': 500, 'clip_norm': 1.0},
     'train': {'epochs': 10, 'patience': 3},
-    'evaluation': {'split': 'test', 'baselines': False},
+    'evaluation': {'split': common.measured_split(variant, VARIANTS), 'baselines': False},
   }  # fmt: skip
   task: dict[str, Any] = common.task('own' if variant == 'tiny' else variant)
   if variant in ('imdb', 'sst2'):  # not GLUE's sst2, whose test file has no labels

@@ -10,6 +10,9 @@
   imdb      4.6 (5.30 forward alone)                           one GPU, hours
   trec      3.6                                                one GPU, minutes
   embedded  topics of the docstrings inside CPython            nothing is published
+  own       a table of yours: --config.data.texts=text --config.data.label=label, in the pipeline of the stages 2_lm and
+            3_classifier; accuracy on its test file where there is one with labels, else on the validation split
+  tiny      all stages in seconds on a CPU, offline
 
 Section 4.1: concat pooling, a hidden layer of 50 with batch normalisation, Adam with b1 0.7 and b2 0.99, rate 0.01
 divided by 2.6 per layer, slanted triangular, batch 64, one more layer unfrozen after each epoch; 4 to 50 epochs (tuned
@@ -34,15 +37,16 @@ from typing import Any
 
 from experiments import common
 
-VARIANTS = ('imdb', 'trec', 'embedded', 'tiny')
+VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
 METHODS = ('gradual_unfreezing', 'scratch', 'full', 'discriminative', 'stlr', 'last')
 # Groups trained, epochs, factor of the rate, cut_fraction: freeze_to(-1), freeze_to(-2), unfreeze(), each a `fit`.
 FASTAI_STAGES = ((1, 1.0, 1.0, 1 / 3), (2, 1.0, 1.0, 1 / 3), (0, 0.0, 1.0, 1 / 8))
-_EPOCHS = {'imdb': 15, 'trec': 30, 'embedded': 15, 'tiny': 1}
+_EPOCHS = {'imdb': 15, 'trec': 30, 'embedded': 15, 'own': 15, 'tiny': 1}
 _LENGTH = {  # most tokens, and buckets
   'imdb': (2800, (140, 210, 280, 420, 560, 840, 1400)),
   'trec': (48, (12, 16, 24)),
   'embedded': (420, (35, 70, 140, 280)),
+  'own': (2800, (16, 24, 35, 48, 70, 140, 210, 280, 420, 560, 840, 1400)),
 }
 
 
@@ -70,9 +74,10 @@ def get_config(arg: str = ''):
       'name': 'classify',
       'dropout_pooled': 0.4 * options.dropmult,
       'pooled_length': 1400 if released else 0,
+      **({'metric': 'accuracy'} if variant == 'own' else {}),
     },
     'data': {
-      **common.ulmfit_text('embedded_topics' if variant == 'embedded' else data, options.direction),
+      **common.ulmfit_text(common.ULMFIT_DATA.get(variant, variant), options.direction),
       'batching': {'name': 'documents', 'buckets': buckets},
       'batch_size': 32 if released else 64,
       'length': length,
@@ -86,7 +91,11 @@ def get_config(arg: str = ''):
       **_rates(options.method, released),
     },
     'train': {'epochs': options.epochs or _EPOCHS[variant], 'log_every': 20},
-    'evaluation': {'baselines': False, 'which': 'last' if released else 'best'},
+    'evaluation': {
+      'baselines': False,
+      'which': 'last' if released else 'best',
+      'split': common.measured_split(variant, VARIANTS),
+    },
     'samples': {'count': 0},
   }  # fmt: skip
   small = {'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
@@ -109,6 +118,7 @@ def _rates(method: str, released: bool) -> dict:
 def stages(arg: str = '') -> list[dict]:
   """The runs of the pipeline in order; see `lmx pipeline`."""
   variant, options = _options(arg)
+  general = 'tiny' if variant == 'tiny' else options.general
   common_options = f'fidelity={options.fidelity},size={options.size},dropmult={options.dropmult}'
   found = []
 
@@ -127,7 +137,7 @@ def stages(arg: str = '') -> list[dict]:
     found += [
       {
         'name': f'1_general{tail}',
-        'config': f'experiments/ulmfit/general.py:{options.general},fidelity={options.fidelity},direction={direction}',
+        'config': f'experiments/ulmfit/general.py:{general},fidelity={options.fidelity},direction={direction}',
         'overrides': {},
       },
       {

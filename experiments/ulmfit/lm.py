@@ -3,7 +3,8 @@
   lmx train --config=experiments/ulmfit/lm.py:imdb --workdir=runs/lm --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/general
 
-Variants imdb, trec and embedded (the documents inside CPython). Words that the general model knows keep their rows, the
+Variants imdb, trec, embedded (the documents inside CPython) and own (the texts of a table of yours:
+--config.data.texts=text). Words that the general model knows keep their rows, the
 others begin as its mean row. Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer from the
 top, slanted triangular (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the paper; 25 is
 that of the released script. `fidelity=fastai` is that script: b1 0.8, rates lr/6, lr/3, lr for the layers and lr/2 for
@@ -19,8 +20,7 @@ from __future__ import annotations
 
 from experiments import common
 
-VARIANTS = ('imdb', 'trec', 'embedded', 'tiny')
-_DATA = {'embedded': 'embedded_topics', 'tiny': 'embedded'}
+VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
 FASTAI_GROUPS = ((r'layer_00/', 1 / 6, 1.0), (r'layer_01/', 1 / 3, 1.0), (r'layer_02/', 1.0, 1.0), ('.*', 0.5, 1.0))
 
 
@@ -37,7 +37,7 @@ def get_config(arg: str = ''):
       **common.ulmfit_dropout(options.fidelity, times=options.dropmult),
     },
     'data': {
-      **common.ulmfit_text(_DATA[variant] if variant in _DATA else variant, options.direction),
+      **common.ulmfit_text(common.ULMFIT_DATA.get(variant, variant), options.direction),
       'train_splits': ('train', 'test') if options.text == 'all' else ('train',),
       'batching': 'streams',
       'batch_size': 64 if variant == 'imdb' else 16,
@@ -53,7 +53,7 @@ def get_config(arg: str = ''):
       'schedule': 'slanted_triangular' if options.rates == 'stlr' else 'constant',
     },
     'train': {'epochs': options.epochs, 'log_every': 50},
-    'evaluation': {'baselines': False},
+    'evaluation': {'baselines': False, 'split': common.measured_split(variant, VARIANTS)},
     'samples': {'count': 0},
   }  # fmt: skip
   discriminative = {'optim': {'groups': FASTAI_GROUPS} if released else {'layer_decay': 1 / 2.6}}

@@ -53,7 +53,7 @@ def get_config(arg: str = ''):
     **common.xlnet_fine_tuning(
       options.lr, steps, 1000 if steps else 0, options.epochs, decay=options.recipe == 'v2', adam=options.adam,
     ),
-    'evaluation': {'split': 'valid', 'which': 'last', 'baselines': False, 'answer_length': 64},
+    'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False, 'answer_length': 64},
   }  # fmt: skip
   falling = {'layer_decay': 0.75, 'layer_decay_form': options.layer_decay}
   made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}

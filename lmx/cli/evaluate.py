@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
   mixed = _mixture(args.mixture) if args.mixture else []
   measured = config.load(args.config).to_dict() if args.config else None
   run = restored.load(args.workdir, args.which, [*args.overrides, *cache, *mixed], measured)
-  split = args.split or (run.run.evaluation.split if measured else 'test')
+  split = args.split or (config.measured_split(run.run, run.corpus()) if measured else 'test')
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')

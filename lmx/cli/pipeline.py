@@ -91,10 +91,18 @@ def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
   if 'ensemble' in stage:
     first, *rest = (directory / name for name in stage['ensemble'])
     output = directory / stage['name'] / 'results.json'
-    others = ','.join(map(str, rest))
-    return f'lmx evaluate --workdir={first} --ensemble={others} --which={stage["which"]} --output={output}'
+    others, split = ','.join(map(str, rest)), _split(first)
+    return (
+      f'lmx evaluate --workdir={first} --ensemble={others} --split={split} --which={stage["which"]} --output={output}'
+    )
   changes = [shlex.quote(f'--config.{text}') for text in stage['overrides']]
   return ' '.join([f'lmx train --config={stage["config"]} --workdir={directory / stage["name"]}', *changes])
+
+
+def _split(workdir: pathlib.Path) -> str:
+  """Return the split that a member of an ensemble was measured on; 'test' before it was."""
+  path = workdir / 'results.json'
+  return json.loads(path.read_text())['split'] if path.exists() else 'test'
 
 
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
@@ -106,7 +114,8 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
     return 0
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:
-    found = predictions.ensemble([directory / name for name in stage['ensemble']], 'test', stage['which'])
+    members = [directory / name for name in stage['ensemble']]
+    found = predictions.ensemble(members, _split(members[0]), stage['which'])
     workdir.mkdir(exist_ok=True)
     log.write_json(str(workdir / 'results.json'), found)
     return 0

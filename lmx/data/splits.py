@@ -47,6 +47,13 @@ class Split:
     """Return the name for a message: 'split train', or the path alone, which has an ending and a split's name none."""
     return f'split {self.name}' if self.name.isidentifier() else self.name
 
+  def is_labelled(self, texts: int = 1) -> bool:
+    """Whether every row, of `texts` documents of which the first has the label, has a label or score."""
+    if self.labels is None:
+      return False
+    labels = np.asarray(self.labels)[::texts]
+    return bool((np.isfinite(labels) if labels.dtype.kind == 'f' else labels >= 0).all())
+
 
 class Writer:
   """Takes a split's pieces in order and writes the tokens."""

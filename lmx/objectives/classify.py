@@ -158,17 +158,21 @@ def binary(right: float, said: float, truly: float) -> dict[str, float]:
   }
 
 
-def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, list[list[int]]]:
-  """{'confusion'}: how many rows of each class (down) are said to be of each (across); {} with over 50 classes.
+def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Return 'majority_class', the most frequent class, and 'majority_accuracy', that of always predicting it.
+
+  Of up to 50 classes also 'confusion': the number of rows of each class (down) predicted to be of each (across).
 
   Args:
     found: 'logits_BC' as `predict` gives them and 'truth', of all rows.
   """
+  sizes = np.bincount(found['truth'].astype(np.int64), minlength=cfg.classes)
+  most = {'majority_class': int(np.argmax(sizes)), 'majority_accuracy': float(sizes.max() / sizes.sum())}
   if cfg.classes > MOST_BY_CLASS:
-    return {}
+    return most
   counts = np.zeros((cfg.classes, cfg.classes), np.int64)
   np.add.at(counts, (found['truth'], np.argmax(found['logits_BC'], axis=1)), 1)
-  return {'confusion': counts.tolist()}
+  return {**most, 'confusion': counts.tolist()}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:

@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx import predictions, restored
+from lmx import config, predictions, restored
 from lmx.cli import main, pipeline, predict
 from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
@@ -59,6 +59,31 @@ def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, cap
   assert list(table) == ['1_lm', '2_classifier'] and table['2_classifier']['metric'] == 'error_percent'
   config = json.loads((finished / '2_classifier' / 'config.json').read_text())
   assert config['train']['init_from'] == f'{finished}/1_lm' and config['train']['init_parts'] == ['model']
+
+
+@pytest.mark.parametrize('more', ['', ',direction=both,table'])
+def test_every_stage_of_the_tiny_pipeline_is_small_and_offline(tmp_path, more):
+  stages = pipeline.plan(f'experiments/ulmfit/classifier.py:tiny{more}', tmp_path, [])
+  loaded = [config.load(stage['config'], stage['overrides']) for stage in stages if 'config' in stage]
+  assert len(loaded) >= 3 and all(one.data.dataset == 'embedded' for one in loaded)
+  assert all(one.model.D == 16 and one.train.steps == 20 for one in loaded)
+
+
+def test_the_pipeline_takes_a_table_of_ones_own(tmp_path):
+  given = [f"{stage}.data.texts=('review',)" for stage in ('2_lm', '3_classifier')] + ['3_classifier.data.label=stars']
+  stages = pipeline.plan('experiments/ulmfit/classifier.py:own,general=wikitext2', tmp_path, given)
+  _, lm, classifier = (config.load(stage['config'], stage['overrides']) for stage in stages)
+  assert (lm.data.dataset, classifier.data.dataset) == ('table_files', 'table_files')
+  assert lm.data.texts == classifier.data.texts == ('review',) and classifier.data.label == 'stars'
+  assert classifier.objective.name == 'classify' and classifier.objective.metric == 'accuracy'
+
+
+def test_an_ensemble_is_measured_on_the_split_of_its_members(tmp_path):
+  stage = {'name': '4_ensemble', 'ensemble': ('a', 'b'), 'which': 'best'}
+  assert ' --split=test ' in pipeline.command(stage, tmp_path)
+  (tmp_path / 'a').mkdir()
+  (tmp_path / 'a/results.json').write_text('{"split": "valid"}')
+  assert ' --split=valid ' in pipeline.command(stage, tmp_path)
 
 
 def test_the_stages_are_commands(capsys, tmp_path):

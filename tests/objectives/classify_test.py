@@ -199,3 +199,13 @@ def test_what_cannot_be():
   params = {'model': gpt2.init(cfg, jax.random.key(0))}
   with pytest.raises(InputError, match='set objective.bptt=0'):
     classify.predict(config(), gpt2, cfg, params, batch_of(), ())
+
+
+def test_the_majority_class_and_the_confusions():
+  logits_IC = np.eye(3)[[0, 1, 1, 1]]
+  found = classify.judge(classify.Config(classes=3), {'logits_BC': logits_IC, 'truth': np.array([0, 1, 1, 2])})
+  assert found == {
+    'majority_class': 1, 'majority_accuracy': 0.5, 'confusion': [[1, 0, 0], [0, 2, 0], [0, 1, 0]]
+  }  # fmt: skip
+  many = classify.judge(classify.Config(classes=51), {'logits_BC': np.eye(51)[:4], 'truth': np.array([7, 7, 7, 2])})
+  assert many == {'majority_class': 7, 'majority_accuracy': 0.75}
