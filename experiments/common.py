@@ -411,20 +411,34 @@ def ulmfit_size(size: str) -> dict[str, Any]:
   return {'variant': 'ptb', **({'E': 400, 'D': 1150, 'N': 3} if size == 'paper' else {'E': 128, 'D': 256, 'N': 3})}
 
 
-def ulmfit_dropout(fidelity: str, *, classifier: bool = False, times: float = 1.0) -> dict[str, float]:
-  """Dropout rates of that model: 'paper' (section 4.1, all stages), 'fastai' (finetune_lm.py and train_clas.py).
+def ulmfit_regularization(fidelity: str, *, classifier: bool = False, times: float = 1.0) -> dict[str, float]:
+  """Dropout rates of that model and factors of its activation penalties.
 
   Args:
-    fidelity: which.
+    fidelity: 'paper' (section 4.1, all stages; the classifier has no penalties) or 'fastai' (finetune_lm.py and
+      train_clas.py, both with alpha 2 and beta 1).
     classifier: whether it is the classifier's encoder.
     times: factor of every rate, the scripts' `dropmult`.
   """
-  if fidelity == 'paper':
+  if fidelity == 'paper' or classifier:
     rates = (0.4, 0.3, 0.4, 0.05, 0.5)
   else:
-    rates = (0.4, 0.3, 0.4, 0.05, 0.5) if classifier else (0.25, 0.15, 0.1, 0.02, 0.2)
+    rates = (0.25, 0.15, 0.1, 0.02, 0.2)
   names = ('input', 'hidden', 'output', 'embedding', 'weight')
-  return {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
+  penalties = (0.0, 0.0) if fidelity == 'paper' and classifier else (2.0, 1.0)
+  found = {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
+  return found | dict(zip(('alpha', 'beta'), penalties, strict=True))
+
+
+def ulmfit_windows(size: str, *, scale_rate: bool) -> dict[str, Any]:
+  """Windows of variable length, as AWD-LSTM and both language models of ULMFiT read text.
+
+  Args:
+    size: 'paper' pads to a multiple of 8; 'small' to a multiple of 40, so that two shapes are compiled.
+    scale_rate: the rate of an update follows the length of its window.
+  """
+  multiple = 8 if size == 'paper' else 40
+  return {'name': 'streams', 'random_length': True, 'length_multiple': multiple, 'scale_rate': scale_rate}
 
 
 ULMFIT_DATA = {'embedded': 'embedded_topics', 'own': 'table_files', 'tiny': 'embedded'}  # variant -> data set

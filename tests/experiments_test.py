@@ -816,6 +816,7 @@ BATCHING_CHANGES: dict = {
   ('algorithmic', 'test_lengths'): ({}, (3, 30)),
   ('algorithmic', 'test_repeats'): ({'task': 'repeat_copy'}, 3),
   ('streams', 'random_length'): ({}, True),
+  ('streams', 'scale_rate'): ({'random_length': True}, False),
   ('streams', 'length_multiple'): ({'random_length': True}, 8),
   ('windows', 'stride'): ({}, 8),
   ('windows', 'ends'): None,

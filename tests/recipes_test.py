@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 
+import jax
 import pytest
 
 from lmx import config, semantics
-from lmx.optim import build
+from lmx.models import registry
+from lmx.optim import build, groups
 
 
 def recipe(name: str) -> config.Run:
@@ -51,6 +53,36 @@ def test_gpt_is_fine_tuned_as_released(task):
   assert (run.optim.decay_form, paper.optim.decay_form) == ('bias_corrected', 'scheduled')
   if task != 'rte':
     assert run.objective.one_mask and not paper.objective.one_mask
+
+
+@pytest.mark.parametrize('name', ['general.py:wikitext103', 'general.py:small', 'lm.py:imdb', 'lm.py:trec,size=small'])
+def test_both_language_models_of_ulmfit_read_windows_of_variable_length(name):
+  """fastai, LanguageModelLoader: a normal around bptt; only AWD-LSTM's own recipe scales the rate with it."""
+  run = recipe(f'ulmfit/{name}')
+  assert run.data.batching.random_length and run.data.length == 70
+  assert run.data.batching.scale_rate == name.startswith('general')
+  if name.startswith('lm'):
+    assert run.data.batch_size == 64
+
+
+def test_ulmfits_classifier_is_regularised_as_released():
+  """fastai, train_clas.py: seq2seq_reg with alpha 2 and beta 1, clip 25, batch 64 // 2; finetune_lm.py: clip 0.3."""
+  run, paper = recipe('ulmfit/classifier.py:imdb,fidelity=fastai'), recipe('ulmfit/classifier.py:imdb')
+  assert (run.model.alpha, run.model.beta, run.optim.clip_norm, run.data.batch_size) == (2.0, 1.0, 25.0, 32)
+  assert (paper.model.alpha, paper.model.beta, paper.optim.clip_norm, paper.data.batch_size) == (0.0, 0.0, 0.0, 64)
+  lm = recipe('ulmfit/lm.py:imdb,fidelity=fastai')
+  assert (lm.model.alpha, lm.model.beta, lm.optim.clip_norm, lm.data.batch_size) == (2.0, 1.0, 0.3, 64)
+
+
+def test_the_last_layer_of_ulmfits_language_model_has_the_full_rate():
+  """Section 3.2: eta of the last layer, a factor of 1 / 2.6 for each below; the softmax is the embedding."""
+  run = recipe('ulmfit/lm.py:imdb')
+  model = registry.get('awd_lstm')
+  shapes = {'model': jax.eval_shape(functools.partial(model.init, run.model), jax.random.key(0)), 'objective': {}}
+  depth = functools.partial(model.depth, run.model)
+  powers = groups.exponents(run.optim.layer_decay_form, shapes, depth, run.model.N)['model']
+  assert [powers[f'layer_0{i}']['recurrent'] for i in (2, 1, 0)] == [0, 1, 2]
+  assert powers['embed']['table'] == 3 and run.optim.layer_decay == pytest.approx(1 / 2.6)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def _sizes(system: str, size: Size) -> dict[str, Any]:
   return {
     'word2vec': {'variant': 'skipgram', 'D': size.vectors},
     'elmo': {'variant': 'mini', **size.elmo, 'dropout': rate},
-    'ulmfit': {'variant': 'ptb', **size.awd, **common.ulmfit_dropout('fastai', times=0.5)},
+    'ulmfit': {'variant': 'ptb', **size.awd, **common.ulmfit_regularization('fastai', times=0.5)},
     'gpt': {'variant': 'base', **layers, **positions, **common.gpt_dropout(rate)},
     'bert': {'variant': 'base', **layers, **positions, 'dropout_hidden': rate, 'dropout_attention': rate},
     'transformer_xl': {'variant': 'wt103_base', **relative, 'cutoffs': (), 'fidelity': 'pytorch'},
@@ -232,7 +232,7 @@ def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
   """Tasks of the systems with LSTMs."""
   if system == 'ulmfit':
     return {
-      'model': common.ulmfit_dropout('fastai', classifier=True, times=0.5),
+      'model': common.ulmfit_regularization('fastai', classifier=True, times=0.5),
       'objective': {'dropout_pooled': 0.2},
       'optim': {
         'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 10 * lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,

@@ -17,8 +17,9 @@
 Section 4.1: concat pooling, a hidden layer of 50 with batch normalisation, Adam with b1 0.7 and b2 0.99, rate 0.01
 divided by 2.6 per layer, slanted triangular, batch 64, one more layer unfrozen after each epoch; 4 to 50 epochs (tuned
 there; table 7 has 50). `fidelity=fastai` is the released `train_clas.py`: three fits with a triangle each (the head,
-then with the last layer, then all), b1 0.8, batch 32, weight decay 1e-6, the last 1,400 tokens pooled, and the
-parameters after the last update measured instead of those of the least validation loss.
+then with the last layer, then all), b1 0.8, batch 32, weight decay 1e-6, clipping at 25, alpha 2 and beta 1 of the
+activation penalties (the paper names none), the last 1,400 tokens pooled, and the parameters after the last update
+measured instead of those of the least validation loss.
 
 Options: `method=` scratch, full, discriminative, stlr, gradual_unfreezing (the default: the paper's method), last: the
 rows of table 7, each with what stands before it; `size=small`, `direction=`, `epochs=N`, `dropmult=F` (a factor of
@@ -68,7 +69,7 @@ def get_config(arg: str = ''):
     'model': {
       'name': 'awd_lstm',
       **common.ulmfit_size(options.size),
-      **common.ulmfit_dropout(options.fidelity, classifier=True, times=options.dropmult),
+      **common.ulmfit_regularization(options.fidelity, classifier=True, times=options.dropmult),
     },
     'objective': {
       'name': 'classify',
@@ -88,6 +89,7 @@ def get_config(arg: str = ''):
       'b2': 0.99,
       'lr': 0.01,
       'weight_decay': 1e-6 if released else 0.0,
+      'clip_norm': 25.0 if released else 0.0,
       **_rates(options.method, released),
     },
     'train': {'epochs': options.epochs or _EPOCHS[variant], 'log_every': 20},

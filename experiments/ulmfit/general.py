@@ -9,8 +9,9 @@
   small        the same at E 128, D 256 with Adam, for two cores  an hour for two million words
 
 The paper prints no figure for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as Merity et
-al. (2018) do, which is what section 3.1 refers to. Options: `direction=backward` reads every document from its end;
-`fidelity=fastai` has the dropout rates of the released `finetune_lm.py`.
+al. (2018) do, which is what section 3.1 refers to: windows of variable length, the rate in proportion to it. Options:
+`direction=backward` reads every document from its end; `fidelity=fastai` has the dropout rates of the released
+`finetune_lm.py`.
 Deviation: words are lower-cased and split from punctuation; there are none of fastai's marks for capitals and repeats.
 """
 
@@ -28,7 +29,7 @@ def get_config(arg: str = ''):
   dataset = variant if variant.startswith('wikitext') else 'text_files'
   base = {
     'name': f'ulmfit_general_{variant}',
-    'model': {'name': 'awd_lstm', **common.ulmfit_size('paper'), **common.ulmfit_dropout(options.fidelity)},
+    'model': {'name': 'awd_lstm', **common.ulmfit_size('paper'), **common.ulmfit_regularization(options.fidelity)},
     'data': {
       'dataset': dataset,
       'tokenizer': 'words',
@@ -36,7 +37,7 @@ def get_config(arg: str = ''):
       'vocab_size': 60000,
       'min_count': 3,
       'reverse': options.direction == 'backward',
-      'batching': {'name': 'streams', 'random_length': True},
+      'batching': common.ulmfit_windows('paper', scale_rate=True),
       'batch_size': 80,
       'length': 70,
       'eval_batch_size': 10,
@@ -48,7 +49,8 @@ def get_config(arg: str = ''):
   small = {
     'model': {**common.ulmfit_size('small'), 'dropout_weight': 0.2, 'dropout_hidden': 0.1, 'dropout_output': 0.1,
               'dropout_input': 0.1, 'dropout_embedding': 0.02},
-    'data': {'dataset': 'text_files', 'vocab_size': 30000, 'batch_size': 40, 'batching': 'streams'},
+    'data': {'dataset': 'text_files', 'vocab_size': 30000, 'batch_size': 40,
+             'batching': common.ulmfit_windows('small', scale_rate=True)},
     'optim': {'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4e-3, 'weight_decay': 0.0, 'asgd': 'off',
               'schedule': 'slanted_triangular'},
     'train': {'epochs': options.epochs or 4},

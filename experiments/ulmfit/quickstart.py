@@ -18,7 +18,9 @@ def get_config(arg: str = ''):
   variant, _ = common.parse_arg(arg, VARIANTS)
   base = {
     'name': 'ulmfit_quickstart',
-    'model': {'name': 'awd_lstm', **common.ulmfit_size('small'), **common.ulmfit_dropout('fastai', classifier=True)},
+    'model': {
+      'name': 'awd_lstm', **common.ulmfit_size('small'), **common.ulmfit_regularization('paper', classifier=True),
+    },
     'objective': {'name': 'classify'},
     'data': {
       **common.ulmfit_text('embedded_topics', 'forward'), 'batch_size': 32, 'length': 280,

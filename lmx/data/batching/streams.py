@@ -29,8 +29,8 @@ class Config:
   """Contiguous streams.
 
   Attributes:
-    random_length: in training, windows of random length around `data.length` (Merity et al. 2018), and the rate of an
-      update in proportion.
+    random_length: in training, windows of random length around `data.length` (Merity et al. 2018).
+    scale_rate: the learning rate of an update is in proportion to the length of those windows (the same, section 4.1).
     length_multiple: those windows are padded to the next multiple of this, each shape a compilation; 0 pads all to one
       shape.
     counted: in training, share of a window whose predictions count, its last ones (Dai et al. 2019, arXiv 1901.02860,
@@ -39,6 +39,7 @@ class Config:
 
   name: str = 'streams'
   random_length: bool = False
+  scale_rate: bool = True
   length_multiple: int = 0
   counted: float = 1.0
 
@@ -54,7 +55,8 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams
   common: dict[str, Any] = dict(vocab_size=corpus.tokenizer.vocab_size, seed=seed)
   if data.batching.random_length and train:
     return RandomStreams(
-      corpus.splits[split], *sizes(data, train), multiple=data.batching.length_multiple, **common)
+      corpus.splits[split], *sizes(data, train), multiple=data.batching.length_multiple,
+      scale_rate=data.batching.scale_rate, **common)
   counted = data.batching.counted if train else 1.0
   return Streams(corpus.splits[split], *sizes(data, train), train=train, counted=counted, **common)
 
@@ -99,16 +101,20 @@ class RandomStreams(Streams):
   """Training streams cut at random lengths, padded on the right (`valid_BT`, weight 0) to few different shapes.
 
   The cuts of an epoch are a function of (seed, epoch); epochs have different numbers of steps. `rate_B` is a window's
-  length over T, by which the learning rate of its update is multiplied. `steps` is the number of the first epoch.
+  length over T, by which the learning rate of its update is multiplied (`scale_rate`). `steps` is the number of steps
+  of the first epoch.
 
   Deviation: the last window of an epoch is cut at the end of the text, and its rate follows the length that is left;
   the released code keeps the rate of the length drawn.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, multiple: int = 0):
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, multiple: int = 0,
+    scale_rate: bool = True,
+  ):  # fmt: skip
     """Args as of `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
-    self._multiple = multiple
+    self._multiple, self._scale_rate = multiple, scale_rate
     self._cuts: list[np.ndarray] = []  # of each epoch drawn so far: offsets of its windows, and of the end
     self._first = [0]  # number of the first step of each epoch, and of the next
     self._lock = threading.Lock()
@@ -149,10 +155,12 @@ class RandomStreams(Streams):
     row_B = np.arange(self.batch_size)[rows]
     column_T = np.arange(self._padded(stop - start))
     live_BT = self._inside(row_B, start, column_T) & (column_T < stop - start)
-    return self._next_tokens(self._starts[row_B] + start, live_BT) | dict(
+    batch = self._next_tokens(self._starts[row_B] + start, live_BT) | dict(
       valid_BT=live_BT, reset_B=np.full(row_B.shape, local == 0),
-      rate_B=np.full(row_B.shape, (stop - start) / self.length, np.float32),
       index_B=(local * self.batch_size + row_B).astype(np.int32))
+    if self._scale_rate:
+      batch['rate_B'] = np.full(row_B.shape, (stop - start) / self.length, np.float32)
+    return batch
 
 
 def cuts(random: np.random.Generator, total: int, length: int) -> np.ndarray:

@@ -15,9 +15,9 @@ from lmx.data.corpus import Split
 B, T = 3, 20
 
 
-def make(n=3000, seed=1, multiple=0, B=B, T=T):
+def make(n=3000, seed=1, multiple=0, B=B, T=T, **options):
   data = Split('train', np.arange(n, dtype=np.uint32), np.array([0, n]), None, None, {'tokens': n})
-  return streams.RandomStreams(data, B, T, vocab_size=10**6, seed=seed, multiple=multiple)
+  return streams.RandomStreams(data, B, T, vocab_size=10**6, seed=seed, multiple=multiple, **options)
 
 
 def epoch_of(batches, epoch):
@@ -44,6 +44,13 @@ def test_every_token_is_predicted_once_and_rows_go_on(multiple):
       np.testing.assert_allclose(batch['rate_B'], live_BT[0].sum() / T if i < 3 else live_BT.sum(1).max() / T)
       before = batch
     assert sorted(found) == list(range(1, n))
+
+
+def test_the_rate_follows_the_length_or_not():
+  with_rate, without = make()(3), make(scale_rate=False)(3)
+  assert 'rate_B' not in without and with_rate.keys() - without.keys() == {'rate_B'}
+  for name in without:
+    np.testing.assert_array_equal(with_rate[name], without[name])
 
 
 def test_shapes_are_few_and_no_draw_is_cut_by_them():
