@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from flax.traverse_util import flatten_dict
 
 from lmx import checkpoint, log, objectives, restored, run_files
 from lmx import config as config_lib
-from lmx.data import spiece, tokenizers
+from lmx.data import spiece, tokenizer_settings, tokenizers
 from lmx.data.rules import RULES
 from lmx.errors import InputError
 from lmx.interop import huggingface, openai, tensorflow
@@ -28,6 +28,7 @@ from lmx.models import registry
 
 HUB = 'hub:'
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, where not 'windows'
+_MARKS = ('_start_', '_delimiter_', '_classify_')  # special tokens of finetune-transformer-lm, in this order
 _RELEASES = (openai, tensorflow)  # what is no folder of transformers
 # Objective -> section `data`: a data set whose rows have such a form; its files are only needed to measure on it.
 _ROWS: dict[str, dict[str, Any]] = {
@@ -59,12 +60,14 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
   release = next((one for one in _RELEASES if one.there(directory)), folders)
   folder = release.read(directory)
-  if folder.lower_case is None:
-    folder = folder._replace(lower_case=not spiece.has_capitals(os.path.join(directory, spiece.FILE)))
-  tokenizer = tokenizers.read(
-    folder.tokenizer, str(directory), lower_case=bool(folder.lower_case), keep_accents=folder.keep_accents
-  )
-  config = config_lib.resolve(_config(folder, tokenizer, str(workdir / 'tokenizer')), overrides)
+  settings = tokenizer_settings.read(directory, folder.tokenizer)
+  lower_case = folder.lower_case if settings.lower_case is None else settings.lower_case
+  if lower_case is None:
+    lower_case = not spiece.has_capitals(os.path.join(directory, spiece.FILE))
+  tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
+  data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': lower_case}
+  marks = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
+  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, marks)), overrides)
   config, run = _settled(config, folder, tokenizer.vocab_size)
   found = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
   if not found['objective'] and 'next_sentence' in config.objective:
@@ -100,8 +103,8 @@ def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record
       part.rmtree()
 
 
-def _config(folder: folders.Folder, tokenizer: Any, path: str) -> dict[str, Any]:
-  """What an imported run is configured as; nothing is trained, and data is named when it is measured."""
+def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the config of an imported run; nothing is trained, and data is named when it is measured."""
   variants = registry.get(folder.name).VARIANTS
   named = [name for name, sizes in variants.items() if all(folder.fields.get(k) == v for k, v in sizes.items())]
   variant = max(named, key=lambda name: len(variants[name])) if named else next(iter(variants))
@@ -110,16 +113,13 @@ def _config(folder: folders.Folder, tokenizer: Any, path: str) -> dict[str, Any]
     'name': f'{folder.name}_imported',
     'model': {'name': folder.name, 'variant': variant, **folder.fields},
     'objective': dict(folder.objective),
-    'data': {
-      'tokenizer': folder.tokenizer, 'tokenizer_path': path, 'lower_case': folder.lower_case,
-      'length': length, 'batch_size': 8, **_rows(folder, tokenizer),
-    },
+    'data': {'length': length, 'batch_size': 8, **data},
     'train': {'steps': 1},
   }  # fmt: skip
 
 
-def _rows(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
-  """What section `data` says of rows: as the objective reads them, and as the model does."""
+def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[str, Any]:
+  """Return the fields of section `data` on rows: as the objective and the model read them."""
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
@@ -130,9 +130,9 @@ def _rows(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
     return data
   if folder.tokenizer == 'wordpiece':
     return data | {'batching': {'name': 'texts', 'form': 'bert'}}
-  if any(tokenizer.token_id(mark) is None for mark in folder.marks):
+  if any(tokenizer.token_id(mark) is None for mark in marks):
     return data | {'batching': {'name': 'texts', 'form': 'plain'}}
-  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': folder.marks}
+  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(marks)}
 
 
 def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, config_lib.Run]:

@@ -140,6 +140,25 @@ def test_an_untied_output_matrix_and_another_width_come_and_go(name, made, tmp_p
     np.testing.assert_array_equal(back[key], tensors[key])
 
 
+def test_settings_of_a_tokenizer_come_and_go(made, tmp_path):
+  folder, _, _, tokenizer = made['bert']
+  own = copy(folder, tmp_path / 'own')
+  (own / 'tokenizer.json').unlink()
+  names = [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
+  names[0], names[-2:] = '<pad>', ['é', 'è']
+  (own / 'vocab.txt').write_text('\n'.join(names[:-1]) + '\n')
+  (own / 'added_tokens.json').write_text(json.dumps({'<è>': len(names) - 1}))
+  given = {'do_lower_case': True, 'strip_accents': False, 'tokenize_chinese_chars': False, 'pad_token': '<pad>'}
+  (own / 'tokenizer_config.json').write_text(json.dumps(given))
+  exchanged.import_run(str(own), tmp_path / 'run')
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert given.items() <= json.loads((tmp_path / 'out/tokenizer_config.json').read_text()).items()
+  exchanged.import_run(str(tmp_path / 'out'), tmp_path / 'again')
+  for run in (lmx.load(tmp_path / 'run'), lmx.load(tmp_path / 'again')):
+    assert run.tokenizer.pieces(run.tokenizer.encode('É <è>')) == ['é', '<è>'] and run.run.data.lower_case
+    assert run.tokenizer.pad_id == 0
+
+
 def _without(name):
   return lambda folder: (folder / name).unlink()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,16 @@ from lmx.errors import InputError
 
 
 class _Subwords(Tokenizer):
-  """A tokenizer of the `tokenizers` library, which sees U+FFFD where a text has half of a surrogate pair."""
+  """A tokenizer of the `tokenizers` library, which sees U+FFFD where a text has half of a surrogate pair.
 
-  def __init__(self, model: hf.Tokenizer):
+  Args:
+    model: of the library.
+    special: role -> name of the special tokens that have other names than the kind's own, such as {'pad': '<pad>'}.
+  """
+
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     self._model = model
+    self.special = dict(special or {})
     self._model.encode_special_tokens = True
     self._model.no_padding()
     self._model.no_truncation()
@@ -49,7 +55,8 @@ class _Subwords(Tokenizer):
     return self._model.token_to_id(name)
 
   def content(self) -> dict[str, Any]:
-    return {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+    content = {'kind': self.kind, 'model': json.loads(self._model.to_str())}
+    return content | ({'special': self.special} if self.special else {})
 
 
 def _whole(text: str) -> str:
@@ -71,7 +78,7 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
   if taken or len(set(names)) < len(names):
     raise InputError(f'data.special_tokens: {", ".join(taken or names)} in the vocabulary already')
   model.add_special_tokens(list(names))
-  return type(tokenizer)(model)
+  return type(tokenizer)(model, tokenizer.special)
 
 
 def _special(model: hf.Tokenizer) -> set[str]:
@@ -79,11 +86,11 @@ def _special(model: hf.Tokenizer) -> set[str]:
   return {token.content for token in model.get_added_tokens_decoder().values() if token.special}
 
 
-def _end_of_text(model: hf.Tokenizer) -> int:
-  """Id of the end-of-text of a BPE."""
-  found = model.token_to_id(subwords.END_OF_TEXT)
+def _end_of_text(model: hf.Tokenizer, name: str = subwords.END_OF_TEXT) -> int:
+  """Return the id of the end-of-text of a BPE."""
+  found = model.token_to_id(name)
   if found is None:
-    raise InputError(f'the BPE vocabulary has no {subwords.END_OF_TEXT}')
+    raise InputError(f'the BPE vocabulary has no {name}')
   return found
 
 
@@ -97,9 +104,13 @@ class Bpe(_Subwords):
 
   kind = 'bpe'
 
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
-    self.eos_id = self.bos_id = _end_of_text(model)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+    super().__init__(model, special)
+    self.eos_id, self.bos_id = (
+      _end_of_text(model, self.special.get(role, subwords.END_OF_TEXT)) for role in ('eos', 'bos')
+    )
+    if model.pre_tokenizer and not self.space_first:
+      self.space_first = model.pre_tokenizer.pre_tokenize_str('x')[0][0] == 'Ġx'
 
   def encode(self, text: str) -> np.ndarray:
     return self.encode_batch([text])[0]
@@ -131,8 +142,8 @@ class GptBpe(_Subwords):
 
   kind = 'gpt_bpe'
 
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+    super().__init__(model, special)
     self.unk_id = model.token_to_id('<unk>')
     if self.unk_id is None:
       raise InputError(f'the vocabulary of {self.kind} has no <unk>')
@@ -154,8 +165,8 @@ class WordBpe(GptBpe):
 
   kind = 'word_bpe'
 
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+    super().__init__(model, special)
     self.eos_id = self.bos_id = _end_of_text(model)
 
   def decode(self, ids: Iterable[int]) -> str:
@@ -172,8 +183,8 @@ class Unigram(_Subwords):
 
   kind = 'unigram'
 
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+    super().__init__(model, special)
     self._marks = _special(model)
     mark = lambda name: model.token_to_id(name) if name in self._marks else None
     self.unk_id = model.token_to_id('<unk>')
@@ -198,10 +209,11 @@ class WordPiece(_Subwords):
 
   kind = 'wordpiece'
 
-  def __init__(self, model: hf.Tokenizer):
-    super().__init__(model)
-    ids = [model.token_to_id(name) for name in subwords.BERT_SPECIALS]
-    missing = [name for name, i in zip(subwords.BERT_SPECIALS, ids, strict=True) if i is None]
+  def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
+    super().__init__(model, special)
+    names = [self.special.get(name[1:-1].lower(), name) for name in subwords.BERT_SPECIALS]
+    ids = [model.token_to_id(name) for name in names]
+    missing = [name for name, i in zip(names, ids, strict=True) if i is None]
     if missing:
       raise InputError(f'the WordPiece vocabulary has no {", ".join(missing)}')
     self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids

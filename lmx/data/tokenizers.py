@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tokenizers as hf
 
-from lmx.data import spiece, subwords
+from lmx.data import spiece, subwords, tokenizer_settings
 from lmx.data import words as word_rules
 from lmx.data.subword_tokenizers import Bpe, GptBpe, Unigram, WordBpe, WordPiece
 from lmx.data.tokenizer import FILE, Tokenizer
@@ -250,19 +250,23 @@ _READ = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPi
 _FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.json', spiece.FILE)}
 
 
-def read(kind: str, path: str, *, lower_case: bool = False, keep_accents: bool = False) -> Tokenizer:
-  """Reads a tokenizer that others made.
+def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
+  """Read a tokenizer of another library.
 
   Args:
     kind: 'bpe', 'word_bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or
       the same under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with
       either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
-    path: file or directory.
+    path: file or directory; of a directory the settings of transformers are read too (tokenizer_settings.py).
     lower_case: for a vocab.txt or spiece.model.
-    keep_accents: for a spiece.model.
+
+  Raises:
+    InputError: no such tokenizer, a damaged file, or settings that lmx does not compute with or that name the other
+      case.
   """
   if kind not in KINDS:
     raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+  directory, settings = path, tokenizer_settings.Settings()
   if os.path.isdir(path):
     if os.path.exists(os.path.join(path, FILE)):
       tokenizer = load(path)
@@ -271,30 +275,38 @@ def read(kind: str, path: str, *, lower_case: bool = False, keep_accents: bool =
       return tokenizer
     names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
+    settings = tokenizer_settings.read(directory, kind)
   if kind not in _READ or not os.path.isfile(path):
     raise InputError(f'{path}: no tokenizer of kind {kind} there')
+  if os.path.basename(path) in ('vocab.txt', spiece.FILE) and settings.lower_case not in (None, lower_case):
+    raise InputError(f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '
+                     f'do_lower_case {str(settings.lower_case).lower()} in {tokenizer_settings.FILE}; set '
+                     f'data.lower_case={settings.lower_case}')  # fmt: skip
   try:
-    return _READ[kind](_model(kind, path, lower_case, keep_accents))
+    model = tokenizer_settings.apply(_model(kind, path, lower_case, settings), settings, directory)
+    return _READ[kind](model, settings.special)
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
     raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
 
 
-def _model(kind: str, path: str, lower_case: bool, keep_accents: bool) -> hf.Tokenizer:
-  """The model in a file."""
+def _model(kind: str, path: str, lower_case: bool, settings: tokenizer_settings.Settings) -> hf.Tokenizer:
+  """Return the model in a file."""
   if os.path.basename(path) == 'tokenizer.json':
     model = hf.Tokenizer.from_file(path)
     return subwords.marks_apart(model) if kind == 'unigram' else model
   if kind == 'wordpiece':
-    return subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token='[UNK]'), lower_case)
+    unknown = settings.special.get('unk', '[UNK]')
+    return subwords.wordpiece(hf.models.WordPiece.from_file(path, unk_token=unknown), lower_case)
   if kind == 'unigram':
-    return subwords.marks_apart(spiece.tokenizer(spiece.read(path), lower_case=lower_case, keep_accents=keep_accents))
+    found = spiece.tokenizer(spiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents)
+    return subwords.marks_apart(found)
   merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
   around = {'bpe': subwords.bpe, 'word_bpe': subwords.word_bpe, 'gpt_bpe': subwords.gpt_bpe}[kind]
   model = around(subwords.read_bpe(path, merges, kind))
   if kind in ('bpe', 'word_bpe'):
-    model.add_special_tokens([subwords.END_OF_TEXT])
+    model.add_special_tokens([settings.special.get('eos', subwords.END_OF_TEXT)])
   return model
 
 
@@ -313,7 +325,7 @@ def load(directory: str) -> Tokenizer:
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
-    return _READ[kind](model)
+    return _READ[kind](model, content.get('special'))
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file

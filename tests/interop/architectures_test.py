@@ -17,7 +17,7 @@ import lmx
 from lmx import config as config_lib
 from lmx import exchanged, objectives, restored
 from lmx.cli import main
-from lmx.data import tokenizers
+from lmx.data import tokenizer_settings, tokenizers
 from lmx.data.subword_tokenizers import with_special
 from lmx.errors import InputError
 from lmx.interop import huggingface
@@ -142,7 +142,8 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
   again = folder.read(tmp_path / 'out')
   assert again.architecture == name and again.objective['name'] == objective
   if marks:
-    assert again.marks == marks and written['pad_token_id'] == run.tokenizer.token_id('_start_')
+    assert tokenizer_settings.read(tmp_path / 'out', again.tokenizer).extra == marks
+    assert written['pad_token_id'] == run.tokenizer.token_id('_start_')
 
 
 def test_which_class_a_folder_is_of():

@@ -157,7 +157,7 @@ def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
 
 def test_variants_are_recognised_by_their_sizes():
   fold = lambda **fields: exchanged._config(
-    exchanged.folders.Folder('xlnet', fields, {}, 'unigram', False), None, ''
+    exchanged.folders.Folder('xlnet', fields, {}, 'unigram', False), {}
   )['model']['variant']  # fmt: skip
   assert fold(D=1024, F=4096, H=16, N=24, V=32_000) == 'large'
   assert fold(D=768, F=3072, H=12, N=12, V=32_000) == fold(D=8) == 'base'

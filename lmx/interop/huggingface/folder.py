@@ -26,15 +26,14 @@ from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface.entry import Tensors, shown
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
-NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'vocab.txt', 'vocab.json',
-          'merges.txt', 'spiece.model')  # fmt: skip
+NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
+          'added_tokens.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'spiece.model')  # fmt: skip
 _FAST = {
   'wordpiece': 'BertTokenizerFast', 'bpe': 'GPT2TokenizerFast', 'gpt_bpe': 'OpenAIGPTTokenizerFast',
   'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 does not take the cleaning from the file
 }  # fmt: skip
-_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False}  # where tokenizer_config.json is silent
-_END = '<|endoftext|>'  # GPT-2's only mark
-_MARKS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
+_LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False}  # unless tokenizer_config.json differs
+_END = '<|endoftext|>'  # GPT-2's only special token
 
 
 class Folder(NamedTuple):
@@ -45,12 +44,11 @@ class Folder(NamedTuple):
     fields: of its Config.
     tensors: name -> array, under the names of the files.
     tokenizer: kind of its tokenizer.
-    lower_case: whether a vocab.txt or spiece.model is of lowered text; None is whether it has no capitals.
+    lower_case: a vocab.txt or spiece.model is of lowered text, unless its settings differ; None is where it has no
+      capitals.
     architecture: a class of architectures.py; '' is the pre-trained model.
     objective: section of lmx's config; {} leaves it to the model.
     labels: names of the labels, () where there are none.
-    marks: what GPT's start, delimiter and classify may be called.
-    keep_accents: whether a spiece.model is of text with accents.
   """
 
   name: str
@@ -61,8 +59,6 @@ class Folder(NamedTuple):
   architecture: str = ''
   objective: Mapping[str, Any] = {}
   labels: tuple[str, ...] = ()
-  marks: tuple[str, ...] = _MARKS
-  keep_accents: bool = False
 
 
 def read(directory) -> Folder:
@@ -84,23 +80,7 @@ def read(directory) -> Folder:
     objective, labels = architectures.objective(architecture, config), architectures.labels(architecture, config)
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
-  found = directory / 'tokenizer_config.json'
-  settings = read_json(found) if found.exists() else {}
-  lower_case = bool(settings.get('do_lower_case', _LOWERS[of.TOKENIZER]))
-  return Folder(
-    name, fields, tensors, of.TOKENIZER, lower_case, architecture, objective, labels, _marks(settings),
-    bool(settings.get('keep_accents', False)),
-  )  # fmt: skip
-
-
-def _marks(settings: Mapping[str, Any]) -> tuple[str, ...]:
-  """Three special tokens that a tokenizer has beside its usual ones, else the names of the released code."""
-  for key in ('additional_special_tokens', 'extra_special_tokens'):
-    given = settings.get(key)
-    found = tuple(x['content'] if isinstance(x, Mapping) else x for x in given) if isinstance(given, list) else ()
-    if len(found) == len(_MARKS):
-      return found
-  return _MARKS
+  return Folder(name, fields, tensors, of.TOKENIZER, _LOWERS[of.TOKENIZER], architecture, objective, labels)
 
 
 def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
@@ -223,21 +203,20 @@ def _write_tokenizer(
   kind = tokenizer['kind']
   if kind not in _FAST:
     return {}
-  model = hf.Tokenizer.from_str(json.dumps(tokenizer['model']))
+  model, special = hf.Tokenizer.from_str(json.dumps(tokenizer['model'])), tokenizer.get('special', {})
   settings: dict[str, Any] = {'tokenizer_class': _FAST[kind]} | ({'model_max_length': length} if length else {})
   ids: dict[str, str] = {}
   if kind == 'wordpiece':
-    names = ('pad', 'unk', 'cls', 'sep', 'mask')
-    settings |= {f'{name}_token': f'[{name.upper()}]' for name in names} | {'do_lower_case': lower_case}
-    model.add_special_tokens([f'[{name.upper()}]' for name in names])
-    model.post_processor = hf.processors.TemplateProcessing(
-      single='[CLS] $A [SEP]', pair='[CLS] $A [SEP] $B:1 [SEP]:1',
-      special_tokens=[(mark, model.token_to_id(mark)) for mark in ('[CLS]', '[SEP]')],
-    )  # fmt: skip
-    ids = {'pad': '[PAD]'}
+    names = {role: special.get(role, f'[{role.upper()}]') for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
+    settings |= {f'{role}_token': name for role, name in names.items()} | _normalizer(tokenizer['model'], lower_case)
+    model.add_special_tokens(list(names.values()))
+    sep, cls = ((names[role], int(model.token_to_id(names[role]) or 0)) for role in ('sep', 'cls'))
+    model.post_processor = hf.processors.BertProcessing(sep, cls)
+    ids = {'pad': names['pad']}
   elif kind == 'bpe':
-    settings |= dict.fromkeys(('bos_token', 'eos_token', 'unk_token', 'pad_token'), _END)
-    ids = dict.fromkeys(('bos', 'eos', 'pad'), _END)
+    ids = {'bos': special.get('bos', _END)} | dict.fromkeys(('eos', 'pad'), special.get('eos', _END))
+    settings |= {f'{role}_token': name for role, name in ids.items()} | {'unk_token': ids['eos']}
+    settings |= {'add_prefix_space': bool((tokenizer['model']['pre_tokenizer'] or {}).get('add_prefix_space'))}
   elif kind == 'unigram':
     found, ids = _unigram(model)
     settings |= found | {'do_lower_case': lower_case}
@@ -250,6 +229,15 @@ def _write_tokenizer(
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
   absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}
   return absent | {f'{name}_token_id': model.token_to_id(mark) for name, mark in ids.items()}
+
+
+def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:
+  """Return the settings by which transformers replaces BERT's normalizer."""
+  state = model['normalizer'] or {}
+  if state.get('type') != 'BertNormalizer':
+    return {'do_lower_case': lower_case}
+  return {'do_lower_case': state['lowercase'], 'strip_accents': state['strip_accents'],
+          'tokenize_chinese_chars': state['handle_chinese_chars']}  # fmt: skip
 
 
 def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,0 +1,215 @@
+"""Settings of a tokenizer's folder as `save_pretrained` of transformers leaves them.
+
+tokenizer_config.json holds options and special tokens, special_tokens_map.json special tokens, added_tokens.json the
+ids of tokens beyond the vocabulary. Beside a tokenizer.json, which is complete, only what transformers replaces in it
+is read. Beside a vocab.txt, vocab.json or spiece.model every key counts, so one that lmx does not know is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tokenizers as hf
+
+from lmx import documents
+from lmx.errors import InputError, nearest
+
+FILE = 'tokenizer_config.json'
+ROLES = ('pad', 'unk', 'cls', 'sep', 'mask', 'bos', 'eos')
+# Names that a special token can have without being renamed, by kind and role; () is any.
+_END = '<|endoftext|>'
+_BERT: dict[str, tuple[str, ...]] = {role: (f'[{role.upper()}]',) for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
+_XLNET: dict[str, tuple[str, ...]] = {role: (f'<{role}>',) for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+  'wordpiece': _BERT, 'bpe': {'bos': (_END,), 'eos': (_END,)}, 'gpt_bpe': {'unk': ('<unk>',)},
+  'unigram': _XLNET | {'bos': ('<s>', _END), 'eos': ('</s>', _END)},
+}  # fmt: skip
+_RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
+# Keys that change no token.
+_UNUSED = re.compile(
+  r'_.*|auto_map_.*|backend|cache_dir|chat_template|clean_up_tokenization_spaces|device_map|errors|from_slow|'
+  r'full_tokenizer_file|is_local|language|legacy|local_files_only|max_len(gth)?|max_model_input_sizes|merges_file|'
+  r'model_input_names|model_max_length|model_type|name_or_path|pad_to_(max_length|multiple_of)|pad_token_(id|type_id)|'
+  r'padding(_side)?|processor_class|return_.*|revision|special_tokens(_map_file)?|split_special_tokens|stride|'
+  r'subfolder|tok(enizer)?_file|token|transformers_version|trim_offsets|truncation(_side|_strategy)?|'
+  r'trust_remote_code|unk_id|use_(auth_token|fast)|verbose|vocab_(file|size)|(bos|eos|unk|sep|cls|mask)_token_id'
+)
+# Key -> the values with which lmx computes.
+_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
+  'wordpiece': {
+    'do_basic_tokenize': (True,), 'never_split': (None, []), 'wordpieces_prefix': ('##',),
+    'max_input_chars_per_word': (100,),
+  },
+  'bpe': {'add_bos_token': (False,), 'add_eos_token': (False,), 'do_lower_case': (False,)},
+  'gpt_bpe': {'do_lower_case': (True,)},
+  'unigram': {'remove_space': (True,), 'sp_model_kwargs': (None, {})},
+}  # fmt: skip
+_CLASSES = {
+  'wordpiece': r'(Bert|DistilBert|Electra|MobileBert|ConvBert|Lxmert|Funnel|LayoutLM|Retri\w+|DPR\w+)Tokenizer(Fast)?',
+  'bpe': r'GPT2Tokenizer(Fast)?', 'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?', 'unigram': r'XLNetTokenizer(Fast)?',
+}  # fmt: skip
+_SWITCHES = {
+  'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars', 'clean_text': 'clean_text'
+}  # fmt: skip
+
+
+class Settings(NamedTuple):
+  """Settings of a folder.
+
+  Attributes:
+    lower_case: do_lower_case; None where it is not given.
+    normalizer: fields of BERT's normalizer that are given, by their names in the library.
+    keep_accents: of a spiece.model.
+    prefix_space: add_prefix_space; None where it is not given.
+    special: role -> name of the special tokens that have other names than the kind's own.
+    added: (id, token) of tokens beyond the vocabulary, by id.
+    extra: further special tokens.
+  """
+
+  lower_case: bool | None = None
+  normalizer: Mapping[str, bool | None] = {}
+  keep_accents: bool = False
+  prefix_space: bool | None = None
+  special: Mapping[str, str] = {}
+  added: tuple[tuple[int, hf.AddedToken], ...] = ()
+  extra: tuple[str, ...] = ()
+
+
+def read(directory: Any, kind: str) -> Settings:
+  """Read the settings of a folder; those of a folder without such files are the defaults.
+
+  Args:
+    directory: the folder.
+    kind: of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe' or 'unigram'; another kind has no settings.
+
+  Raises:
+    InputError: a file is damaged, a value has another type or is one that lmx does not compute with, or a key is
+      unknown; the file and the key are named.
+  """
+  directory = pathlib.Path(directory)
+  if kind not in _NAMES:
+    return Settings()
+  given, where = _object(directory / FILE), str(directory / FILE)
+  if not (directory / 'tokenizer.json').exists():
+    _check(given, kind, where)
+  switch = lambda key: documents.typed(given[key], bool, f'{where}: {key}') if given.get(key) is not None else None
+  normalizer = {theirs: switch(key) for key, theirs in _SWITCHES.items() if key in given}
+  normalizer = {name: value for name, value in normalizer.items() if value is not None or name == 'strip_accents'}
+  lower_case = switch('do_lower_case')
+  normalizer |= {} if lower_case is None else {'lowercase': lower_case}
+  special, extra = _special(directory, kind, given)
+  return Settings(
+    lower_case, normalizer, bool(switch('keep_accents')), switch('add_prefix_space'), special,
+    _added(directory, given, {*special.values(), *extra}), extra,
+  )  # fmt: skip
+
+
+def _object(path: pathlib.Path) -> dict[str, Any]:
+  found = documents.read_json(path) if path.exists() else {}
+  return documents.typed(found, dict, str(path))
+
+
+def _check(given: Mapping[str, Any], kind: str, where: str) -> None:
+  """Raise InputError for a value that lmx does not compute with, and for a key that may change tokens."""
+  for key, values in _FIXED[kind].items():
+    if key in given and given[key] not in values:
+      raise InputError(f'{where}: {key}: got {documents.show(given[key])}; expected '
+                       f'{" or ".join(map(documents.show, values))}, because lmx has no other')  # fmt: skip
+  name = given.get('tokenizer_class')
+  if name is not None and not (isinstance(name, str) and re.fullmatch(_CLASSES[kind], name)):
+    raise InputError(f'{where}: tokenizer_class: got {documents.show(name)}; expected a tokenizer of kind "{kind}"; '
+                     'save the folder with tokenizer.json, from a fast tokenizer')  # fmt: skip
+  known = {*(f'{role}_token' for role in ROLES), *_FIXED[kind], 'additional_special_tokens', 'extra_special_tokens',
+           'added_tokens_decoder', 'tokenizer_class'}  # fmt: skip
+  known |= {'wordpiece': {*_SWITCHES, 'do_lower_case'}, 'bpe': {'add_prefix_space'}, 'gpt_bpe': set(),
+            'unigram': {'do_lower_case', 'keep_accents'}}[kind]  # fmt: skip
+  for key in given:
+    if key not in known and not _UNUSED.fullmatch(key):
+      raise InputError(f'{where}: got the unknown key "{key}"{nearest(key, known)}; remove it if it changes no token')
+
+
+def _special(directory: pathlib.Path, kind: str, given: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+  """Return (role -> name of renamed special tokens, names of further ones)."""
+  others = _object(directory / 'special_tokens_map.json')
+  special: dict[str, str] = {}
+  for role in ROLES:
+    key = f'{role}_token'
+    names = {_name(source[key], f'{directory}: {key}') for source in (given, others) if source.get(key) is not None}
+    if len(names) > 1:
+      raise InputError(f'{directory}: {key}: got {" and ".join(sorted(names))} in {FILE} and special_tokens_map.json; '
+                       'expected one name')  # fmt: skip
+    if names and role in _NAMES[kind] and not names <= {*_NAMES[kind][role]}:
+      special[role] = names.pop()
+  if special and kind not in _RENAMED:
+    role, name = next(iter(special.items()))
+    raise InputError(f'{directory / FILE}: {role}_token: got "{name}"; expected {" or ".join(_NAMES[kind][role])}, '
+                     f'because a tokenizer of kind "{kind}" has no other')  # fmt: skip
+  extra: dict[str, None] = {}
+  for source in (given, others):
+    for key in ('additional_special_tokens', 'extra_special_tokens'):
+      found = source.get(key) or []
+      for value in found.values() if isinstance(found, dict) else documents.typed(found, list, f'{directory}: {key}'):
+        extra[_name(value, f'{directory}: {key}')] = None
+  return special, tuple(extra)
+
+
+def _name(value: Any, where: str) -> str:
+  return documents.typed(value['content'] if isinstance(value, dict) and 'content' in value else value, str, where)
+
+
+def _added(
+  directory: pathlib.Path, given: Mapping[str, Any], special: set[str]
+) -> tuple[tuple[int, hf.AddedToken], ...]:
+  """Return (id, token) of the tokens beyond the vocabulary."""
+  path = directory / 'added_tokens.json'
+  found: dict[int, hf.AddedToken] = {}
+  for name, number in _object(path).items():
+    is_special = name in special
+    found[documents.typed(number, int, f'{path}: {name}')] = hf.AddedToken(
+      name, special=is_special, normalized=not is_special
+    )
+  decoder = documents.field(given, 'added_tokens_decoder', dict, str(directory / FILE), {})
+  for key, token in decoder.items():
+    where = f'{directory / FILE}: added_tokens_decoder: {key}'
+    if not key.isdecimal():
+      raise InputError(f'{where}: expected the id of a token')
+    options = {name: documents.field(token, name, bool, where, False)
+               for name in ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')}  # fmt: skip
+    found[int(key)] = hf.AddedToken(documents.field(token, 'content', str, where), **options)
+  return tuple(sorted(found.items(), key=lambda entry: entry[0]))
+
+
+def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
+  """Return the model with the settings that its own file does not hold.
+
+  Args:
+    model: of a tokenizer.json or a vocabulary; it is changed.
+    settings: of its folder.
+    where: the folder, for messages.
+
+  Raises:
+    InputError: an added token has another id than its number in the vocabulary.
+  """
+  state = json.loads(model.to_str())
+  if settings.normalizer and (state['normalizer'] or {}).get('type') == 'BertNormalizer':
+    fields = {name: value for name, value in state['normalizer'].items() if name != 'type'}
+    model.normalizer = hf.normalizers.BertNormalizer(**fields | dict(settings.normalizer))
+  splits = state['pre_tokenizer'] or {}
+  if settings.prefix_space is not None and splits.get('type') == 'ByteLevel':
+    model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(settings.prefix_space, use_regex=splits['use_regex'])
+  there = {token.content: token.special for token in model.get_added_tokens_decoder().values()}
+  for number, token in settings.added:
+    known = model.token_to_id(token.content)
+    if not (token.special and known is not None) and there.get(token.content) != token.special:
+      (model.add_special_tokens if token.special else model.add_tokens)([token])
+    if model.token_to_id(token.content) != number:
+      raise InputError(f'{where}: added token "{token.content}": got id {number}; expected '
+                       f'{model.token_to_id(token.content)}, the next of the vocabulary')  # fmt: skip
+  missing = [name for name in settings.extra if model.token_to_id(name) is None]
+  if missing:
+    model.add_special_tokens(missing)
+  return model

@@ -1,0 +1,142 @@
+"""Settings in folders of transformers' tokenizers, and the tokens that follow from them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lmx.data import tokenizer_settings, tokenizers
+from lmx.data.subword_tokenizers import with_special
+from lmx.errors import InputError
+
+SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
+PIECES = ('the', 'café', 'cafe', '中', '文', '中文', 'The', ',')
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Writes a folder with a vocab.txt: pieces, and content by name of file."""
+
+  def write(pieces=PIECES, special=SPECIAL, **files):
+    (tmp_path / 'vocab.txt').write_text('\n'.join((*special, *pieces)) + '\n')
+    for name, content in files.items():
+      (tmp_path / f'{name}.json').write_text(json.dumps(content))
+    return str(tmp_path)
+
+  return write
+
+
+def tokens(path, text, **options):
+  tokenizer = tokenizers.read('wordpiece', path, **options)
+  return tokenizer.pieces(tokenizer.encode(text))
+
+
+def test_options_of_berts_cleaning_decide_the_tokens(folder):
+  lower = {'lower_case': True}
+  assert tokens(folder(), 'The café', **lower) == ['the', 'cafe']
+  path = folder(tokenizer_config={'do_lower_case': True, 'strip_accents': False})
+  assert tokens(path, 'The café', **lower) == ['the', 'café']
+  path = folder(tokenizer_config={'do_lower_case': False, 'strip_accents': True})
+  assert tokens(path, 'The café') == ['The', 'cafe']
+  assert tokens(path, '中文') == ['中', '文']
+  path = folder(tokenizer_config={'do_lower_case': False, 'tokenize_chinese_chars': False})
+  assert tokens(path, '中文 café') == ['中文', 'café']
+
+
+def test_another_case_than_the_settings_is_an_error(folder):
+  path = folder(tokenizer_config={'do_lower_case': True})
+  with pytest.raises(InputError, match='data.lower_case: got False; expected True.*set data.lower_case=True'):
+    tokenizers.read('wordpiece', path)
+
+
+def test_added_tokens_are_read_whole(folder):
+  path = folder(added_tokens={'<num>': len(PIECES) + 5, 'foo bar': len(PIECES) + 6})
+  assert tokens(path, 'the <num>, foo bar') == ['the', '<num>', ',', 'foo bar']
+  decoder = {'2': {'content': '[CLS]', 'special': True}, str(len(PIECES) + 5): {'content': '<num>', 'special': False},
+             str(len(PIECES) + 6): {'content': '<hide>', 'special': True}}  # fmt: skip
+  path = folder(added_tokens={}, tokenizer_config={'added_tokens_decoder': decoder})
+  assert tokens(path, 'the <num>') == ['the', '<num>']
+  assert '<hide>' not in tokens(path, 'the <hide>')  # special tokens in a text are ordinary text
+  assert tokenizers.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
+  with pytest.raises(InputError, match='added token "<num>": got id 99; expected 13'):
+    tokenizers.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
+
+
+def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
+  names = {'pad_token': '<pad>', 'unk_token': {'content': '<unk>', 'lstrip': False}, 'cls_token': '<s>',
+           'sep_token': '</s>', 'mask_token': '<mask>'}  # fmt: skip
+  special = ('<pad>', '<unk>', '<s>', '</s>', '<mask>')
+  path = folder(special=special, special_tokens_map=names)
+  made = tokenizers.read('wordpiece', path)
+  assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
+  assert made.pieces(made.encode('the zebra')) == ['the', '<unk>']
+  made.save(str(tmp_path / 'saved'))
+  again = tokenizers.load(str(tmp_path / 'saved'))
+  assert again.hash == made.hash and again.mask_id == 4
+  assert with_special(made, ['<x>']).mask_id == 4
+  with pytest.raises(InputError, match=r'has no \[PAD\]'):
+    tokenizers.read('wordpiece', folder(special=special, special_tokens_map={}))
+  with pytest.raises(InputError, match='pad_token: got <pad> and <padding> in tokenizer_config.json and special_tok'):
+    tokenizers.read('wordpiece', folder(special_tokens_map=names, tokenizer_config={'pad_token': '<padding>'}))
+
+
+@pytest.mark.parametrize(
+  'given,words',
+  [
+    ({'do_basic_tokenize': False}, 'do_basic_tokenize: got false; expected true'),
+    ({'never_split': ['a']}, 'never_split: got a list of 1; expected null'),
+    ({'strip_acents': False}, 'unknown key "strip_acents"; did you mean "strip_accents"'),
+    ({'strip_accents': 'no'}, 'strip_accents: got "no"; expected true or false'),
+    ({'do_lower_case': 1}, 'do_lower_case: got 1; expected true or false'),
+    ({'tokenizer_class': 'BertJapaneseTokenizer'}, 'tokenizer_class: got "BertJapaneseTokenizer"; expected a token'),
+    ({'pad_token': 5}, 'pad_token: got 5; expected a text'),
+    ({'added_tokens_decoder': {'x': {}}}, 'added_tokens_decoder: x: expected the id'),
+    ({'added_tokens_decoder': {'9': {}}}, 'no field "content"'),
+    ({'additional_special_tokens': 'x'}, 'additional_special_tokens: got "x"; expected a list'),
+    ([], 'expected an object'),
+  ],
+)
+def test_what_changes_tokens_otherwise_is_an_error(given, words, folder):
+  with pytest.raises(InputError, match=words):
+    tokenizers.read('wordpiece', folder(tokenizer_config=given))
+
+
+def test_keys_that_change_no_token_are_not_read(folder):
+  given = {'model_max_length': 512, 'name_or_path': 'x', 'tokenizer_class': 'BertTokenizer', 'do_basic_tokenize': True,
+           'clean_up_tokenization_spaces': True, '_commit_hash': 'x', 'never_split': None}  # fmt: skip
+  assert tokens(folder(tokenizer_config=given), 'The') == ['The']
+
+
+def test_beside_a_tokenizer_json_what_transformers_replaces_is_replaced(folder, tmp_path):
+  plain = tokenizers.read('wordpiece', folder(), lower_case=True)
+  (tmp_path / 'vocab.txt').unlink()
+  plain._model.save(str(tmp_path / 'tokenizer.json'))
+  assert tokens(str(tmp_path), 'The café') == ['the', 'cafe']
+  (tmp_path / 'tokenizer_config.json').write_text('{"do_lower_case": false, "strip_accents": null, "other": 1}')
+  assert tokens(str(tmp_path), 'The café') == ['The', 'café']
+
+
+def test_options_and_special_tokens_of_gpt2(tmp_path):
+  made = tokenizers.train('bpe', ['a name is a name'] * 9, vocab_size=270)
+  made._model.model.save(str(tmp_path))
+  vocabulary = json.loads((tmp_path / 'vocab.json').read_text())
+  (tmp_path / 'vocab.json').write_text(json.dumps({**vocabulary, '</s>': len(vocabulary)}))
+  write = lambda **given: (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
+  read = lambda: tokenizers.read('bpe', str(tmp_path))
+  assert not read().space_first
+  write(add_prefix_space=True, eos_token='</s>', bos_token='</s>')
+  found = read()
+  assert found.eos_id == found.bos_id == len(vocabulary) and found.space_first
+  assert found.encode('name').tolist() == found.encode(' name').tolist() == made.encode(' name').tolist()
+  write(add_bos_token=True)
+  with pytest.raises(InputError, match='add_bos_token: got true'):
+    read()
+
+
+def test_options_of_xlnet(tmp_path):
+  for given, words in (({'remove_space': False}, 'remove_space: got false'), ({'sep_token': '[SEP]'}, 'expected <sep>'),
+                       ({'sp_model_kwargs': {'alpha': 1}}, 'sp_model_kwargs: got')):  # fmt: skip
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
+    with pytest.raises(InputError, match=words):
+      tokenizer_settings.read(tmp_path, 'unigram')
