@@ -33,6 +33,14 @@ class Rule:
   number: int = 1
 
 
+_WITH_PENALTIES = ('bits', 'causal_lm', 'tag', 'translation')  # objectives that took a model's penalties from the first
+
+
+def _drops_penalties(model: str) -> Callable[[Config], bool]:
+  """Return the condition that a config trains `model` with an objective that once left its penalties out."""
+  return lambda run: run['model']['name'] == model and run['objective']['name'] not in _WITH_PENALTIES
+
+
 def _other_than_english_german(config: Config) -> bool:
   data = config['data']
   pair = (data['source'], data['target']) if data['source'] else tuple(data['dataset'].split('_')[-2:])
@@ -54,6 +62,14 @@ def _transformer_xl_as_in_tensorflow(config: Config) -> bool:
 
 
 RULES: dict[str, Rule] = {
+  'activation_penalties': Rule(
+    'the loss has the AWD-LSTM\'s alpha and beta with every objective', _drops_penalties('awd_lstm'),
+    {'model.alpha': 0.0, 'model.beta': 0.0}, in_evaluation=False,
+  ),
+  'mix_l2': Rule(
+    'the loss has lambda |w|^2 of ELMo\'s mixes with every objective', _drops_penalties('bilstm'),
+    {'model.mix_l2': 0.0}, in_evaluation=False,
+  ),
   'compounds': Rule(
     'the tokenised BLEU splits hyphenated words from English to German alone, not of every pair',
     _other_than_english_german, {'evaluation.compounds': 'always'},

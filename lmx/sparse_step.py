@@ -23,7 +23,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from lmx.errors import InputError
 from lmx.optim import build
 from lmx.state import TrainState
-from lmx.step import explained, sum_over
+from lmx.step import explained, sum_over, training_loss
 from lmx.types import Array, Batch, Params, Rows, State
 
 _WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
@@ -123,8 +123,8 @@ def _update(parts: _Parts, tables: dict[str, Array], others: Params, seen, lr: A
 
   def local(read):
     params = {'model': unflatten_dict({**others['model'], **read}, sep='/'), 'objective': others['objective']}
-    out = parts.objective.loss(
-      parts.objective_cfg, parts.model, parts.model_cfg, params, batch, model_state, key
+    out = training_loss(
+      parts.model, parts.model_cfg, parts.objective, parts.objective_cfg, params, batch, model_state, key
     )
     return sum(out.sums.values()), out.metrics
 

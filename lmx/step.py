@@ -22,7 +22,7 @@ import optax
 from lmx.errors import InputError
 from lmx.optim import averaging
 from lmx.state import TrainState
-from lmx.types import Array, Batch, Params, State
+from lmx.types import Array, Batch, Output, Params, State
 
 Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
@@ -89,7 +89,7 @@ def make_train_step(
 
   def gradient(more: Mapping[str, Any], params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
     def local(params):
-      out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
+      out = training_loss(model, model_cfg, objective, objective_cfg, params, batch, model_state, key, **more)
       loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
       return loss, (out.metrics, out.state, out.statistics)
 
@@ -102,7 +102,7 @@ def make_train_step(
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-    weights = sum_over(axis, _weights(model, model_cfg, objective, objective_cfg, batch))
+    weights = sum_over(axis, training_weights(model, model_cfg, objective, objective_cfg, batch))
     rows_gradient = functools.partial(gradient, _more(objective, axis, state.step, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_cut, rows_gradient, lengths, axis)
@@ -150,10 +150,44 @@ def make_eval_step(
   return explained(eval_step)
 
 
-def _weights(model, model_cfg, objective, objective_cfg, batch: Batch) -> dict[str, Array]:
-  """What each term of the loss is divided by, as far as these rows go."""
+def training_loss(
+  model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any, params: Params, batch: Batch,
+  model_state: State, key: Array, **more: Any,
+) -> Output:  # fmt: skip
+  """Return the Output of the objective in training, with the model's penalties among its sums and metrics.
+
+  Raises:
+    InputError: the model has penalties, but the objective gives no features to take them from.
+  """
+  out: Output = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
+  read = _model_batch(objective, objective_cfg, batch)
+  weights = _penalty_weights(model, model_cfg, read)
+  if not weights:
+    return out
+  if out.features is None:
+    name = objective.__name__.rpartition('.')[2]
+    raise InputError(f'objective.name: got {name}, which takes no penalties; expected an objective that adds '
+                     f'{", ".join(weights)} to its loss; fix the objective, or set their factors in model to 0')
+  sums = model.penalties(model_cfg, params['model'], out.features, read)
+  metrics = {name: (total, weights[name]) for name, total in sums.items()}
+  return out._replace(sums=out.sums | sums, metrics=out.metrics | metrics)
+
+
+def training_weights(
+  model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any, batch: Batch
+) -> dict[str, Array]:
+  """Return the weight that each term of `training_loss` is divided by, summed over these rows."""
   weights: dict[str, Array] = objective.weights(objective_cfg, batch)
-  return weights | (model.penalty_weights(model_cfg, batch) if hasattr(model, 'penalty_weights') else {})
+  return weights | _penalty_weights(model, model_cfg, _model_batch(objective, objective_cfg, batch))
+
+
+def _model_batch(objective: ModuleType, objective_cfg: Any, batch: Batch) -> Batch:
+  """Return the batch with a row for each row of the objective's features."""
+  return objective.model_batch(objective_cfg, batch) if hasattr(objective, 'model_batch') else batch
+
+
+def _penalty_weights(model: ModuleType, model_cfg: Any, batch: Batch) -> dict[str, Array]:
+  return model.penalty_weights(model_cfg, batch) if hasattr(model, 'penalty_weights') else {}
 
 
 def _accumulated(gradient, k: int, params, weights, batch, model_state, key):

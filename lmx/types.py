@@ -63,9 +63,11 @@ class Output(NamedTuple):
     state: the model's state after the batch.
     statistics: parameters that no gradient changes and that stand so after the update, as a nested dict of these leaves
       of `params` alone (the running mean of batch normalisation); None where there are none.
+    features: of the model, from which the step takes the model's penalties; None if the objective has none to give.
   """
 
   sums: dict[str, Array]
   metrics: dict[str, Any]
   state: State
   statistics: Params | None = None
+  features: Features | None = None

@@ -12,6 +12,7 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from lmx import step
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.types import Rows
@@ -192,10 +193,9 @@ def loss_of(name: str, cfg, params, batch):
   module, options = objective(name)
   model = registry.get(name)
   batch = both_ways(name, batch)
-  out = module.loss(options, model, cfg, params, batch, model.init_state(cfg, B), jax.random.key(5))
-  weights = module.weights(options, batch)
-  if hasattr(model, 'penalty_weights'):
-    weights |= model.penalty_weights(cfg, batch)
+  parts = model, cfg, module, options
+  out = step.training_loss(*parts, params, batch, model.init_state(cfg, B), jax.random.key(5))
+  weights = step.training_weights(*parts, batch)
   return sum(out.sums[term] / weights[term] for term in out.sums)
 
 

@@ -429,7 +429,7 @@ def traced(run: config.Run, derivative: bool) -> str:
   batch = one_batch(run.data, 2)
 
   def loss(params, batch, model_state, key):
-    out = objective.loss(run.objective, model, run.model, params, batch, model_state, key)
+    out = step.training_loss(model, run.model, objective, run.objective, params, batch, model_state, key)
     return sum(out.sums.values())
 
   def everything(key, batch):

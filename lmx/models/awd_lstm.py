@@ -190,9 +190,9 @@ def apply(
 
 
 def _valid(batch: Batch) -> tuple[Array, Array]:
-  """(valid_BT, whether a valid step follows each of the first T - 1) as float32."""
+  """(valid_BT, which of the first T - 1 steps and the step after are valid) as float32."""
   valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool)).astype(jnp.float32)
-  return valid_BT, valid_BT[:, 1:]
+  return valid_BT, valid_BT[:, 1:] * valid_BT[:, :-1]
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:

@@ -19,11 +19,13 @@ An objective exports
     where another run's labels stand in another order;
   PROGRESS (optional): True where the loss changes with the updates made; `loss` then takes `progress`, (updates made,
     updates of the run), None outside training;
+  model_batch(cfg, batch) -> batch (optional): the batch with a row for each row of `Output.features`, and `valid_BT`
+    where the loss depends on them; the batch itself unless exported;
   UNIT (optional): what the weight of its first term counts, 'tokens' unless named;
   SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
 A model may add terms of its own in training, such as the activation penalties of the AWD-LSTM: it exports
-`penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`; an
-objective that calls `penalties` below honours them, and the step adds up their weights with its own.
+`penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`. The step
+takes them from `Output.features`, so every objective returns the features that it reads.
 The loss of a step is the sum over terms of sum_t / W_t with W_t the weight of the global batch: exact however the rows
 are divided, and one mechanism for objectives with one denominator (causal LM) and with two (masked LM).
 """
@@ -43,16 +45,6 @@ from lmx.types import Array, Batch, Features, Params, State
 
 _parts = Parts(__name__, 'objective', apart=('rows', 'continuation', 'next_sentence'))
 names, get = _parts.names, _parts.get
-
-
-def penalties(
-  model: ModuleType, model_cfg: Any, params: Params, features: Features, batch: Batch, key: Array | None
-) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
-  """What the model adds to the loss in training: (its sums, the same as metrics); nothing where `key` is None."""
-  if key is None or not hasattr(model, 'penalties'):
-    return {}, {}
-  sums, weights = model.penalties(model_cfg, params, features, batch), model.penalty_weights(model_cfg, batch)
-  return sums, {name: (total, weights[name]) for name, total in sums.items()}
 
 
 def mean(pair: tuple[float, float]) -> float:

@@ -101,7 +101,7 @@ def loss(
         model, model_cfg, params['model'], one, targets_BT, batch['weights_BT']
       )
     metrics[f'sampled_nll_{way}' if sampled else way] = (sums[way], count[way])
-  return Output(sums, metrics, end if cfg.stateful else state)
+  return Output(sums, metrics, end if cfg.stateful else state, features=features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

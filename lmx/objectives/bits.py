@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_range
-from lmx.objectives import mean, penalties
+from lmx.objectives import mean
 from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'memory'
@@ -75,8 +75,7 @@ def loss(
   targets_BTO, weights_BT = batch['target_bits_BTO'], batch['weights_BT']
   nll_B = jnp.sum(model.nll(model_cfg, params['model'], features, targets_BTO) * weights_BT, axis=1)
   count = weights(cfg, batch)['nll']
-  extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
-  metrics = {'nll': (jnp.sum(nll_B), count)} | measured
+  metrics = {'nll': (jnp.sum(nll_B), count)}
   if key is None:
     guess_BTO = model.logits(model_cfg, params['model'], features) > 0
     wrong_B = jnp.sum((guess_BTO != (targets_BTO > 0.5)) * weights_BT[..., None], axis=(1, 2))
@@ -89,7 +88,7 @@ def loss(
       metrics[f'bit_errors_at_{length}'] = (jnp.sum(wrong_B * of_B), jnp.sum(bits_B * of_B))
     if 'optimal_B' in batch:
       metrics['optimal'] = (jnp.sum(batch['optimal_B'] * batch['row_weights_B']), count)
-  return Output({'nll': metrics['nll'][0]} | extra, metrics, state)
+  return Output({'nll': metrics['nll'][0]}, metrics, state, features=features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

@@ -60,17 +60,15 @@ def loss(
     key: randomness of dropout, None at evaluation.
 
   Returns:
-    Output with sums {'nll'} and in training the model's penalties, metrics {'nll': (sum, tokens)}, the penalties too,
-    and the state after the batch.
+    Output with sums {'nll'}, metrics {'nll': (sum, tokens)} and the state after the batch.
   """
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
   total = objectives.summed_nll(
     model, model_cfg, params['model'], features, batch['targets_BT'], batch['weights_BT']
   )
-  extra, measured = objectives.penalties(model, model_cfg, params['model'], features, batch, key)
-  metrics = {'nll': (total, weights(cfg, batch)['nll'])} | measured
-  return Output({'nll': total} | extra, metrics, end if cfg.stateful else state)
+  metrics = {'nll': (total, weights(cfg, batch)['nll'])}
+  return Output({'nll': total}, metrics, end if cfg.stateful else state, features=features)
 
 
 def scored(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State) -> tuple[Array, Features, State]:

@@ -138,7 +138,7 @@ def loss(
   if cfg.second_target:
     sums['second'] = cfg.second_weight * (last['second'] + below.get('second', 0.0))
   found = weights(cfg, batch)
-  return Output(sums, {name: (value, found[name]) for name, value in sums.items()}, state)
+  return Output(sums, {name: (value, found[name]) for name, value in sums.items()}, state, features=features)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # so that layers alike are traced once

@@ -23,6 +23,7 @@ from lmx.types import Array, Batch, Output, Params, State
 SAMPLES = 'none'
 UNIT = 'documents'  # what the weight of the loss counts
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
+model_batch = rows.model_batch
 MOST_BY_CLASS = 50  # classes up to which the accuracy of each is reported
 METRICS = ('error_percent', 'accuracy', 'f1', 'matthews')
 
@@ -118,7 +119,7 @@ def loss(
     is_B, says_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
     for name, of_B in (('is', is_B), ('said', says_B), ('right', is_B & says_B)):
       metrics[f'{name}_positive'] = (jnp.sum(of_B * weights_B), count)
-  return Output({'nll': total, **extra}, metrics, state, found.statistics)
+  return Output({'nll': total, **extra}, metrics, state, found.statistics, found.features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

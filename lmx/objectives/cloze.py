@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from lmx.objectives import continuation, mean, rows
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'questions'  # what the weight of the loss counts
+model_batch = continuation.model_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +44,10 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
-def _scores(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> Array:
-  """Log-probability of each end in nats, (B, G)."""
-  found, flat, G = continuation.features(model, model_cfg, params['model'], batch, key)
-  return -continuation.nll(model, model_cfg, params['model'], found, flat).reshape(-1, G)
+def _scores(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
+  """Return the log-probability of each end in nats, (B, G), and the features of every sequence."""
+  found, whole, flat, G = continuation.features(model, model_cfg, params['model'], batch, key)
+  return -continuation.nll(model, model_cfg, params['model'], found, flat).reshape(-1, G), whole
 
 
 def loss(
@@ -63,15 +64,16 @@ def loss(
   Returns:
     Output with sums {'nll'} and metrics {'nll', 'accuracy'}.
   """
-  scores_BG = _scores(model, model_cfg, params, batch, key)
+  scores_BG, features = _scores(model, model_cfg, params, batch, key)
   (total, right_B), count = rows.picked(scores_BG, batch), weights(cfg, batch)['nll']
-  return Output({'nll': total}, {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count)}, state)
+  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count)}
+  return Output({'nll': total}, metrics, state, features=features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
   """({'logits_BC': log-probabilities of the ends, float32}, state)."""
   del cfg
-  return {'logits_BC': _scores(model, model_cfg, params, batch, None)}, state
+  return {'logits_BC': _scores(model, model_cfg, params, batch, None)[0]}, state
 
 
 def headline(cfg: Config) -> str:

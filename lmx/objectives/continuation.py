@@ -16,8 +16,10 @@ from lmx.objectives import rows
 from lmx.types import Array, Batch, Features, Params
 
 
-def features(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> tuple[Features, Batch, int]:
-  """(features at the positions to be predicted, (B * G, P, D); the batch with a sequence a row; sequences of a row).
+def features(
+  model, model_cfg, params: Params, batch: Batch, key: Array | None
+) -> tuple[Features, Features, Batch, int]:
+  """(features at the positions to be predicted, (B * G, P, D), and at all; the batch with a sequence a row; G).
 
   Raises:
     InputError: the model sees what is to be predicted, or does not read tokens.
@@ -31,7 +33,13 @@ def features(model, model_cfg, params: Params, batch: Batch, key: Array | None) 
   read = {name: flat[name] for name in ('tokens_BT', 'valid_BT')}
   found, _ = model.apply(model_cfg, params, read, state, key)
   at_BPD = jnp.take_along_axis(found.last_BTD, flat['positions_BP'][..., None], axis=1)
-  return found._replace(last_BTD=at_BPD), flat, G
+  return found._replace(last_BTD=at_BPD), found, flat, G
+
+
+def model_batch(cfg: Any, batch: Batch) -> Batch:
+  """Return the batch with one sequence a row."""
+  del cfg
+  return rows.sequences(batch)[0]
 
 
 def nll(model, model_cfg, params: Params, found: Features, flat: Batch) -> Array:

@@ -21,6 +21,7 @@ from lmx.types import Array, Batch, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'words'  # what the weight of the loss counts
+model_batch = continuation.model_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ def loss(
   Returns:
     Output with sums {'nll'} and metrics {'nll', 'accuracy', 'filtered_accuracy' where there are stop words}.
   """
-  found, flat, _ = continuation.features(model, model_cfg, params['model'], batch, key)
+  found, whole, flat, _ = continuation.features(model, model_cfg, params['model'], batch, key)
   total = jnp.sum(continuation.nll(model, model_cfg, params['model'], found, flat))
   count = weights(cfg, batch)['nll']
   metrics = {'nll': (total, count)}
@@ -70,7 +71,7 @@ def loss(
     if 'stops_BW' in batch:
       right_B = _right(_without(logits_BPV, batch['stops_BW']), batch)
       metrics['filtered_accuracy'] = (jnp.sum(right_B * batch['row_weights_B']), count)
-  return Output({'nll': total}, metrics, state)
+  return Output({'nll': total}, metrics, state, features=whole)
 
 
 def _right(logits_BPV: Array, batch: Batch) -> Array:
@@ -89,7 +90,7 @@ def _without(logits_BPV: Array, stops_BW: Array) -> Array:
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
   """({'logits_BPV': scores of the pieces of the last words}, state)."""
   del cfg
-  found, _, _ = continuation.features(model, model_cfg, params['model'], batch, None)
+  found, *_ = continuation.features(model, model_cfg, params['model'], batch, None)
   return {'logits_BPV': model.logits(model_cfg, params['model'], found)}, state
 
 

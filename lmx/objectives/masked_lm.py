@@ -91,7 +91,7 @@ def loss(
   if cfg.next_sentence:
     sums['nsp'], more = next_sentence.loss(_next_logits(params, features), batch, measure=key is None)
     metrics |= more
-  return Output(sums, metrics, state)
+  return Output(sums, metrics, state, features=features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

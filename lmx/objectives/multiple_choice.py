@@ -22,6 +22,7 @@ from lmx.types import Array, Batch, Output, Params, State
 SAMPLES = 'none'
 UNIT = 'rows'  # what the weight of the loss counts
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
+model_batch = rows.model_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ def loss(
   (total, right_B), count = rows.picked(found.scores_BGC[..., 0], batch), weights(cfg, batch)['nll']
   extra, measured = rows.auxiliary(cfg, found, batch)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **measured}
-  return Output({'nll': total, **extra}, metrics, state, found.statistics)
+  return Output({'nll': total, **extra}, metrics, state, found.statistics, found.features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

@@ -59,18 +59,17 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return found | ({'nsp': next_sentence.weight(batch)} if cfg.next_sentence else {})
 
 
-def _features(cfg: Config, model, model_cfg, params, batch, state, key=None) -> tuple[Features, Array, State]:
-  """Features of the predicted positions alone, the content stream at CLS, and the state to carry on."""
+def _features(cfg: Config, model, model_cfg, params, batch, state, key=None) -> tuple[Features, Features, State]:
+  """Return the features of the predicted positions alone, those of all positions, and the state to carry on."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
   if features.query_BPD is None:
     raise InputError('permutation_lm needs a model with a query stream, such as xlnet, and data.batching=permutations')
-  summary_BD = features.last_BTD[:, -1]
-  return features._replace(last_BTD=features.query_BPD), summary_BD, end if cfg.stateful else state
+  return features._replace(last_BTD=features.query_BPD), features, end if cfg.stateful else state
 
 
-def _next_logits(params: Params, x_BD: Array) -> Array:
-  layer = params['objective']['summary']
+def _next_logits(params: Params, features: Features) -> Array:
+  layer, x_BD = params['objective']['summary'], features.last_BTD[:, -1]  # the content stream at CLS
   return next_sentence.logits(
     params['objective']['nsp'], jnp.tanh(x_BD.astype(jnp.float32) @ layer['kernel'] + layer['bias'])
   )
@@ -92,23 +91,23 @@ def loss(
     Output with sums of the terms, metrics of the same names, at evaluation 'plm_accuracy' and 'nsp_accuracy', and the
     memory after the batch.
   """
-  features, summary_BD, end = _features(cfg, model, model_cfg, params, batch, state, key)
+  features, whole, end = _features(cfg, model, model_cfg, params, batch, state, key)
   count = weights(cfg, batch)['plm']
   total, right = objectives.predicted(model, model_cfg, params['model'], features, batch, measure=key is None)
   sums, metrics = {'plm': total}, {'plm': (total, count)}
   if right is not None:
     metrics['plm_accuracy'] = (right, count)
   if cfg.next_sentence:
-    sums['nsp'], more = next_sentence.loss(_next_logits(params, summary_BD), batch, measure=key is None)
+    sums['nsp'], more = next_sentence.loss(_next_logits(params, whole), batch, measure=key is None)
     metrics |= more
-  return Output(sums, metrics, end)
+  return Output(sums, metrics, end, features=whole)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
   """({'logits_BPV': scores of the predicted tokens, 'next_logits_B2'}, state)."""
-  features, summary_BD, end = _features(cfg, model, model_cfg, params, batch, state)
+  features, whole, end = _features(cfg, model, model_cfg, params, batch, state)
   found = {'logits_BPV': model.logits(model_cfg, params['model'], features)}
-  return found | ({'next_logits_B2': _next_logits(params, summary_BD)} if cfg.next_sentence else {}), end
+  return found | ({'next_logits_B2': _next_logits(params, whole)} if cfg.next_sentence else {}), end
 
 
 def headline(cfg: Config) -> str:

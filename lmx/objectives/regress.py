@@ -21,6 +21,7 @@ from lmx.types import Array, Batch, Output, Params, State, Totals
 SAMPLES = 'none'
 UNIT = 'rows'  # what the weight of the loss counts
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
+model_batch = rows.model_batch
 METRICS = ('pearson', 'spearman', 'rmse')
 
 
@@ -87,7 +88,7 @@ def loss(
   metrics: dict[str, Any] = {'squared_error': (total, count), **measured}
   if key is None:
     metrics['pairs_B3'] = jnp.stack([x_B, y_B, weights_B], axis=1)
-  return Output({'squared_error': total, **extra}, metrics, state, found.statistics)
+  return Output({'squared_error': total, **extra}, metrics, state, found.statistics, found.features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

@@ -93,11 +93,13 @@ class Read(NamedTuple):
     scores_BGC: float32, G being 1 unless rows are several sequences.
     statistics: of batch normalisation, see `Output`; None at evaluation.
     lm_BG: the language model's loss on each sequence, nats a token; None without `lm_weight`.
+    features: what is pooled, of every sequence, for the model's penalties.
   """
 
   scores_BGC: Array
   statistics: Params | None
   lm_BG: Array | None
+  features: Features | None = None
 
 
 def _width(cfg: Config, model, model_cfg) -> int:
@@ -200,21 +202,33 @@ def encode(cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Arr
 
 def pooled(
   cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None
-) -> tuple[Array, Features | None]:
-  """(a vector of each row, (B, D) or (B, 3D) float32; Features where it was read in one)."""
+) -> tuple[Array, Features, Features | None]:
+  """(a vector of each row, (B, D) or (B, 3D) float32; what is pooled; Features where it was read in one)."""
   x_BTD, pooled_BD, valid_BT, features = encode(cfg, model, model_cfg, params, batch, key)
+  own_BTD = x_BTD[:, : batch['tokens_BT'].shape[1]]
+  read = (features or Features(own_BTD))._replace(last_BTD=own_BTD, raw_BTD=own_BTD)
   if cfg.pooling == 'pooled':
     if pooled_BD is None:
       raise InputError('objective.pooling is "pooled", but the model has no summary of the row (or bptt divides it)')
-    return pooled_BD.astype(jnp.float32), features
-  kept_BT = valid_BT
-  if cfg.pooled_length:
-    position_T = jnp.arange(valid_BT.shape[1])
-    begin_T = position_T // cfg.bptt * cfg.bptt if cfg.bptt else jnp.zeros_like(position_T)
-    length_B1 = jnp.sum(valid_BT, axis=1, keepdims=True)
-    last_T = length_B1 - 1 - (length_B1 - 1) % (cfg.bptt or valid_BT.shape[1])  # the last window always counts
-    kept_BT = valid_BT & ((length_B1 - begin_T <= cfg.pooled_length) | (begin_T == last_T))
-  return pool(cfg.pooling, x_BTD, kept_BT), features
+    return pooled_BD.astype(jnp.float32), read, features
+  return pool(cfg.pooling, x_BTD, _kept(cfg, valid_BT)), read, features
+
+
+def _kept(cfg: Config, valid_BT: Array) -> Array:
+  """Return which positions are pooled, by `pooled_length`."""
+  if not cfg.pooled_length:
+    return valid_BT
+  position_T = jnp.arange(valid_BT.shape[1])
+  begin_T = position_T // cfg.bptt * cfg.bptt if cfg.bptt else jnp.zeros_like(position_T)
+  length_B1 = jnp.sum(valid_BT, axis=1, keepdims=True)
+  last_T = length_B1 - 1 - (length_B1 - 1) % (cfg.bptt or valid_BT.shape[1])  # the last window always counts
+  return valid_BT & ((length_B1 - begin_T <= cfg.pooled_length) | (begin_T == last_T))
+
+
+def model_batch(cfg: Config, batch: Batch) -> Batch:
+  """Return the batch with one sequence a row, valid where it is pooled."""
+  flat, _ = sequences(batch)
+  return {**flat, 'valid_BT': _kept(cfg, flat['valid_BT'])}
 
 
 def _head(
@@ -258,7 +272,7 @@ def read(
   """
   body_key, head_key = split(key, 2)
   flat, G = sequences(batch)
-  x_BD, features = pooled(cfg, model, model_cfg, params['model'], flat, body_key)
+  x_BD, own, features = pooled(cfg, model, model_cfg, params['model'], flat, body_key)
   lm_BG = _lm(model, model_cfg, params['model'], features, flat).reshape(-1, G) if cfg.lm_weight else None
   weights_B = batch['row_weights_B']
   if G > 1 and together:
@@ -266,7 +280,7 @@ def read(
   elif G > 1:
     weights_B = jnp.repeat(weights_B, G)
   scores_BC, statistics = _head(cfg, params['objective'], x_BD, weights_B, head_key, axis, G if one_mask else 1)
-  return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG)
+  return Read(scores_BC.reshape(-1, G, scores_BC.shape[-1]), statistics, lm_BG, own)
 
 
 def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:

@@ -77,7 +77,7 @@ def loss(
   else:
     uses = model.pairs(batch)
     total = _skipgram_tree(batch, vectors, uses) if tree else _skipgram_negative(model, model_cfg, batch, vectors, uses)
-  return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state)
+  return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state, features=features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

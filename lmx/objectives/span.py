@@ -25,7 +25,7 @@ from lmx.layers import answer
 from lmx.layers.answer import NEVER
 from lmx.layers.regularize import split
 from lmx.objectives import mean
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'windows'  # what the weight of the loss counts
@@ -95,11 +95,11 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return dict.fromkeys(terms(cfg), jnp.sum(batch['row_weights_B'], dtype=jnp.float32))
 
 
-def _read(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> Array:
-  """A vector for every place, (B, T, D) float32."""
+def _read(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
+  """Return a vector for every position, (B, T, D) float32, and the features that it is from."""
   begin = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
-  return features.last_BTD.astype(jnp.float32)
+  return features.last_BTD.astype(jnp.float32), features
 
 
 def _scores(params: Params, x_BTD: Array, batch: Batch) -> Array:
@@ -134,7 +134,7 @@ def loss(
     of XLNet's head 'null_accuracy': it is right on whether there is an answer.
   """
   body_key, head_key = split(key, 2)
-  x_BTD, weights_B = _read(model, model_cfg, params, batch, body_key), batch['row_weights_B']
+  (x_BTD, features), weights_B = _read(model, model_cfg, params, batch, body_key), batch['row_weights_B']
   extra: dict[str, Array] = {}
   measured: dict[str, tuple[Array, Array]] = {}
   if cfg.head == 'xlnet':
@@ -146,7 +146,7 @@ def loss(
   total, count = -jnp.sum(jnp.mean(log_p_B12, axis=(1, 2)) * weights_B), weights(cfg, batch)['nll']
   right_B = jnp.all(jnp.argmax(x_BT2, axis=1) == ends_B2, axis=1)
   metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B * weights_B), count), **measured}
-  return Output({'nll': total, **extra}, metrics, state)
+  return Output({'nll': total, **extra}, metrics, state, features=features)
 
 
 def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None):
@@ -170,7 +170,7 @@ def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: 
     ({'scores_BT2': of begin and end}, state), or of XLNet's head ({'begin_BK', 'end_BKE': best places, 'scores_BKE':
     log-probabilities of both, 'odds_B': log-odds of no answer}, state).
   """
-  x_BTD = _read(model, model_cfg, params, batch, None)
+  x_BTD, _ = _read(model, model_cfg, params, batch, None)
   if cfg.head == 'bert':
     return {'scores_BT2': _scores(params, x_BTD, batch)}, state
   head, among_BT, T = params['objective'], _among(batch), x_BTD.shape[1]

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_range
 from lmx.layers import charcnn, crf, regularize
 from lmx.metrics import spans
-from lmx.objectives import mean, penalties
+from lmx.objectives import mean
 from lmx.types import Array, Batch, Features, Output, Params, State
 
 SAMPLES = 'none'
@@ -142,7 +142,7 @@ def loss(
     key: randomness of dropout; None at evaluation, when the labels are decoded and counted.
 
   Returns:
-    Output with sums {'nll'} and the model's penalties; metrics 'nll', at evaluation also 'accuracy' and, for labels of
+    Output with sums {'nll'}; metrics 'nll', at evaluation also 'accuracy' and, for labels of
     spans, 'spans_right', 'spans_predicted' and 'spans_true' with weight 1.
   """
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
@@ -158,8 +158,7 @@ def loss(
     log_p_BT = jnp.take_along_axis(jax.nn.log_softmax(x_BTL), labels_BT[..., None], axis=-1)[..., 0]
     total = -jnp.sum(log_p_BT * weights_BT)
   count = weights(cfg, batch)['nll']
-  extra, measured = penalties(model, model_cfg, params['model'], features, batch, key)
-  metrics = {'nll': (total, count)} | measured
+  metrics = {'nll': (total, count)}
   if key is None:
     found_BT = _decoded(cfg, params, x_BTL, counted_BT)
     metrics['accuracy'] = (jnp.sum((found_BT == labels_BT) * weights_BT), count)
@@ -167,7 +166,7 @@ def loss(
       numbers = spans.counts(spans.scheme(cfg.labels), found_BT, labels_BT, counted_BT)
       for name, number in zip(('right', 'predicted', 'true'), numbers, strict=True):
         metrics[f'spans_{name}'] = (number, jnp.ones((), jnp.float32))
-  return Output({'nll': total} | extra, metrics, state)
+  return Output({'nll': total}, metrics, state, features=features)
 
 
 def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):

@@ -111,24 +111,22 @@ def loss(
     axis: devices among which the rows are divided, None where they are not.
 
   Returns:
-    Output with sums {term: the cost, with the terms of hard attention if they are asked for} and in training the
-    model's penalties, metrics {'nll': (sum without smoothing, tokens), 'accuracy': (tokens that are the most probable,
-    tokens)}, 'smoothed' (the cost, tokens) if that is the term, the penalties and 'entropy' (of the alignments, tokens)
-    too, the state, and the baseline.
+    Output with sums {term: the cost, with the terms of hard attention if they are asked for}, metrics {'nll': (sum
+    without smoothing, tokens), 'accuracy': (tokens that are the most probable, tokens)}, 'smoothed' (the cost, tokens)
+    if that is the term and 'entropy' (of the alignments, tokens) with hard attention, the state, and the baseline.
   """
   body = params['model']
   features, _ = model.apply(model_cfg, body, batch, model.init_state(model_cfg, len(batch['tokens_BT'])), key)
   cost, nll_BT, right_BT = _scores(cfg, model, model_cfg, body, features, batch, key is not None)
   total = lambda x_BT: jnp.sum(x_BT * batch['weights_BT'], dtype=jnp.float32)
-  extra, measured = objectives.penalties(model, model_cfg, body, features, batch, key)
   ((term, tokens),) = weights(cfg, batch).items()
-  metrics = {term: (cost, tokens), 'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)} | measured
+  metrics = {term: (cost, tokens), 'nll': (total(nll_BT), tokens), 'accuracy': (total(right_BT), tokens)}
   if not cfg.draws:
-    return Output({term: cost} | extra, metrics, state)
+    return Output({term: cost}, metrics, state, features=features)
   drawn_BT, entropy_BT, baseline = _drawn(cfg, features, nll_BT, batch['weights_BT'], params['objective'], axis)
   metrics['entropy'] = (total(entropy_BT), tokens)
   statistics = None if key is None else {'objective': {'baseline': baseline}}
-  return Output({term: cost + total(drawn_BT)} | extra, metrics, state, statistics)
+  return Output({term: cost + total(drawn_BT)}, metrics, state, statistics, features)
 
 
 def _drawn(

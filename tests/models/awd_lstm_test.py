@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import step
 from lmx.errors import InputError
 from lmx.models import awd_lstm, registry
 from lmx.objectives import causal_lm
@@ -235,8 +236,10 @@ def test_penalties_are_means_over_valid_elements_and_steps(padded):
 def test_penalties_are_part_of_the_loss_in_training_alone():
   cfg, plain = config(dropout_output=0.4), config(dropout_output=0.4, alpha=0.0, beta=0.0)
   params, batch = {'model': awd_lstm.init(cfg, jax.random.key(0))}, batch_of(cfg)
-  loss = lambda cfg, key: causal_lm.loss(causal_lm.Config(), awd_lstm, cfg, params, batch, state_of(cfg), key)
-  train, without, evaluation = loss(cfg, jax.random.key(1)), loss(plain, jax.random.key(1)), loss(cfg, None)
+  parts = lambda cfg: (awd_lstm, cfg, causal_lm, causal_lm.Config())
+  loss = lambda cfg: step.training_loss(*parts(cfg), params, batch, state_of(cfg), jax.random.key(1))
+  train, without = loss(cfg), loss(plain)
+  evaluation = causal_lm.loss(causal_lm.Config(), awd_lstm, cfg, params, batch, state_of(cfg))
   assert set(train.sums) == set(train.metrics) == {'nll', 'activation', 'slowness'}
   assert set(without.sums) == set(evaluation.sums) == set(evaluation.metrics) == {'nll'}
   np.testing.assert_array_equal(train.sums['nll'], without.sums['nll'])

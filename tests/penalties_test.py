@@ -1,0 +1,156 @@
+"""Penalties of a model are in the loss of every objective: none is dropped, and none counts what is not read."""
+
+from __future__ import annotations
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx import config, objectives, step
+from lmx.errors import InputError
+from lmx.models import awd_lstm, bilstm, registry
+from lmx.objectives import classify, multiple_choice, regress
+from tests import contract_test
+from tests.reference import ulmfit
+
+B, T = 3, 12
+LENGTHS = np.array([12, 7, 3])
+LABELS = {'scores': True, 'choices': 2, 'spans': True, **contract_test.LABELS}
+UNFIT = (InputError, KeyError, TypeError, ValueError, AttributeError)  # of a model and an objective for other batches
+
+
+def objective_of(name: str):
+  module = objectives.get(name)
+  cfg = module.Config(**({'bptt': 0} if hasattr(module.Config, 'bptt') else {}))
+  return module, module.settle(cfg, LABELS) if hasattr(module, 'settle') else cfg
+
+
+def batch_shapes(objective, objective_cfg, model, cfg) -> dict:
+  """Shapes of a batch of the objective, with what models read beside its own keys."""
+  others = [objectives.get(name) for name in ('bidirectional_lm', 'translation', 'masked_lm')]
+  shapes = {'valid_BT': jax.ShapeDtypeStruct((B, T), bool)}
+  shapes |= {key: x for other in others for key, x in other.shapes(other.Config(), B, T).items()}
+  own = objective.shapes(objective_cfg, B, T)
+  shapes = {key: x for key, x in shapes.items() if key.replace('_B', '_BG', 1) not in own} | own
+  return model.read_shapes(cfg, shapes) if hasattr(model, 'read_shapes') else shapes
+
+
+@pytest.mark.parametrize('name', objectives.names())
+def test_no_objective_drops_the_penalties_of_any_model(name):
+  objective, objective_cfg = objective_of(name)
+  fitting = 0
+  for model_name in registry.names():
+    cfg, model, seen = contract_test.config(model_name), types.ModuleType(model_name), []
+    vars(model).update(vars(registry.get(model_name)))
+
+    def penalties(cfg, params, features, batch, seen=seen):
+      seen.append((len(features.last_BTD), len(batch.get('valid_BT', features.last_BTD))))
+      return {'made_up': jnp.sum(features.last_BTD)}
+
+    def loss(key, batch, model=model, cfg=cfg):
+      params = {'model': model.init(cfg, key), 'objective': objective.init(objective_cfg, model, cfg, key)}
+      state = model.init_state(cfg, B)
+      return step.training_loss(model, cfg, objective, objective_cfg, params, batch, state, key)
+
+    model.penalties, model.penalty_weights = penalties, lambda cfg, batch: {'made_up': jnp.float32(1)}
+    try:
+      out = jax.eval_shape(loss, jax.random.key(0), batch_shapes(objective, objective_cfg, model, cfg))
+    except UNFIT:
+      continue
+    assert 'made_up' in out.sums and 'made_up' in out.metrics and seen[0][0] == seen[0][1], model_name
+    fitting += 1
+  assert fitting
+
+
+def test_an_objective_without_features_refuses_penalties():
+  objective = types.ModuleType('lmx.objectives.blind')
+  vars(objective).update(vars(classify), __name__='lmx.objectives.blind')
+  objective.loss = lambda *args, **more: classify.loss(*args, **more)._replace(features=None)
+  cfg = classify.Config(classes=2)
+  with pytest.raises(InputError, match=r'got blind, which takes no penalties; expected .* activation, slowness'):
+    training(objective, cfg, awd_lstm, contract_test.config('awd_lstm', alpha=2.0, beta=1.0), batch_of())
+  training(objective, cfg, awd_lstm, contract_test.config('awd_lstm', alpha=0.0, beta=0.0), batch_of())
+
+
+def batch_of(**more):
+  tokens_BT = np.random.default_rng(0).integers(1, 61, (B, T)).astype(np.int32)
+  valid_BT = np.arange(T) < LENGTHS[:, None]
+  return {'tokens_BT': np.where(valid_BT, tokens_BT, 0), 'valid_BT': valid_BT, 'row_weights_B': np.ones(B, np.float32),
+          'labels_B': np.array([0, 1, 1]), 'scores_B': np.ones(B, np.float32), **more}  # fmt: skip
+
+
+def training(objective, objective_cfg, model, cfg, batch, params=None):
+  """(Output, mean of each term of the loss)."""
+  key = jax.random.key(0)
+  if params is None:
+    head = objective.init(objective_cfg, model, cfg, key)
+    params = {'model': jax.tree.map(lambda x: x + 0.1, model.init(cfg, key)), 'objective': head}
+  parts = model, cfg, objective, objective_cfg
+  out = step.training_loss(*parts, params, batch, model.init_state(cfg, B), key)
+  weights = step.training_weights(*parts, batch)
+  assert set(weights) == set(out.sums)
+  return out, {name: float(out.sums[name] / weights[name]) for name in out.sums}
+
+
+@pytest.mark.parametrize(('bptt', 'pooled_length'), [(0, 0), (5, 0), (5, 6)])
+def test_activation_penalties_of_a_classifier_are_means_over_what_is_pooled(bptt, pooled_length):
+  """As the released code of ULMFiT, whose `seq2seq_reg` gets the outputs of the windows that are pooled."""
+  cfg, batch = contract_test.config('awd_lstm', alpha=2.0, beta=1.0), batch_of()
+  objective_cfg = classify.Config(classes=2, bptt=bptt, pooled_length=pooled_length)
+  _, mean = training(classify, objective_cfg, awd_lstm, cfg, batch)
+  params = jax.tree.map(lambda x: x + 0.1, awd_lstm.init(cfg, jax.random.key(0)))
+  h_BTD = np.asarray(awd_lstm.apply(cfg, params, batch, awd_lstm.init_state(cfg, B))[0].raw_BTD, np.float64)
+  rows = [h_BTD[b][ulmfit.windows_pooled(n, bptt or T, pooled_length)] for b, n in enumerate(LENGTHS)]
+  squares = np.concatenate([np.square(h).mean(-1) for h in rows])
+  changes = np.concatenate([np.square(h[1:] - h[:-1]).mean(-1) for h in rows])
+  assert mean['activation'] == pytest.approx(2.0 * squares.mean(), rel=1e-5)
+  assert mean['slowness'] == pytest.approx(1.0 * changes.mean(), rel=1e-5)
+
+
+def test_penalties_of_choices_are_over_all_of_them():
+  two = {key.replace('_BT', '_BGT'): np.stack([x, x], 1) for key, x in batch_of().items() if key.endswith('_BT')}
+  rest = {key: x for key, x in batch_of().items() if not key.endswith('_BT')}
+  cfg = contract_test.config('awd_lstm', alpha=2.0, beta=1.0)
+  _, of_choices = training(
+    multiple_choice, multiple_choice.Config(choices=2, bptt=0), awd_lstm, cfg, rest | two
+  )
+  _, of_rows = training(regress, regress.Config(bptt=0), awd_lstm, cfg, batch_of())
+  assert of_choices['activation'] == pytest.approx(of_rows['activation'], rel=1e-5)
+  assert of_choices['slowness'] == pytest.approx(of_rows['slowness'], rel=1e-5)
+
+
+def test_lambda_of_elmos_mixes_changes_the_gradient_of_a_classifier():
+  """lambda |w|^2 itself, whatever the number of rows."""
+  batch = contract_test.given('bilstm', batch_of())
+  objective_cfg = classify.Config(classes=2, bptt=0)
+  cfg = contract_test.config('bilstm', elmo='both', mix_l2=1000.0)
+  parts = bilstm, cfg, classify, objective_cfg
+  params = {'model': bilstm.init(cfg, jax.random.key(0)),
+            'objective': classify.init(objective_cfg, bilstm, cfg, jax.random.key(0))}  # fmt: skip
+  for place in ('input', 'output'):
+    params['model'][f'mix_{place}']['weights'] = jnp.array([1.0, 2.0, 3.0])
+
+  @jax.jit
+  def penalty(params):
+    return step.training_loss(*parts, params, batch, (), jax.random.key(0)).sums['mix_l2']
+
+  value, gradient = jax.value_and_grad(penalty)(params)
+  rows = step.training_weights(*parts, batch)['mix_l2']
+  assert value / rows == pytest.approx(1000 * 28, rel=1e-6)
+  found = gradient['model']['mix_input']['weights'] / rows
+  np.testing.assert_allclose(found, 2000 * np.array([1.0, 2.0, 3.0]), rtol=1e-6)
+
+
+def test_a_run_that_began_without_its_penalties_continues_without(tmp_path):
+  given = {'model': {'name': 'awd_lstm', 'variant': 'tiny', 'alpha': 2.0, 'beta': 1.0},
+           'objective': {'name': 'classify'}, 'data': {'batching': 'documents'}, 'train': {'steps': 1}}  # fmt: skip
+  new = config.resolve(given)
+  assert new.model.alpha == 2.0 and new.semantics.activation_penalties == 1
+  old = {key: x for key, x in new.to_dict().items() if key != 'semantics'}
+  saved = config.resolve(old, saved=True)
+  assert (saved.model.alpha, saved.model.beta, saved.semantics.activation_penalties) == (0.0, 0.0, 0)
+  config.check_same(saved, config.continued(new, saved), tmp_path)
+  assert 'activation_penalties' not in config.resolve({**given, 'objective': {'name': 'causal_lm'}}).semantics
