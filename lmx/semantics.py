@@ -91,6 +91,11 @@ RULES: dict[str, Rule] = {
     'a pair with an empty second text is read as one text, [CLS] a [SEP] of BERT or a <sep> <cls> of XLNet',
     _pairs_with_marks, {'data.batching.empty_second': 'marked'},
   ),
+  'byte_offsets': Rule(
+    'byte pieces of a unigram vocabulary have the offsets of their character, not of the whole run of unknown ones, so '
+    'that answers in such characters are trained on as they are',
+    lambda config: config['data']['batching']['name'] == 'questions' and config['data']['tokenizer'] == 'unigram',
+  ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
     lambda config: config['optim']['schedule'] == 'slanted_triangular', {'optim.min_cut': 0}, in_evaluation=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import tokenizers as hf
 from lmx.data import subwords, words
 from lmx.data.tokenizer import Tokenizer
 from lmx.errors import InputError
+
+_BYTE = re.compile('<0x[0-9A-F]{2}>')
 
 
 class _Subwords(Tokenizer):
@@ -186,6 +189,7 @@ class Unigram(_Subwords):
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     super().__init__(model, special)
     self._marks = _special(model)
+    self._lowers = bool(model.normalizer) and model.normalizer.normalize_str('A').endswith('a')
     mark = lambda name: model.token_to_id(name) if name in self._marks else None
     self.unk_id = model.token_to_id('<unk>')
     ends = (mark(name) for name in (subwords.END_OF_TEXT, '<eod>'))
@@ -195,6 +199,27 @@ class Unigram(_Subwords):
     self.cls_id, self.sep_id, self.pad_id, self.mask_id, self.eop_id = map(
       mark, ('<cls>', '<sep>', '<pad>', '<mask>', '<eop>')
     )
+
+  def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    ids, spans_T2 = super().encode_spans(text)
+    bytes_T = self._is_byte[ids]
+    # The library gives each byte of a run of characters that no piece holds the offsets of the whole run.
+    changes = np.any(spans_T2[1:] != spans_T2[:-1], axis=1) | ~bytes_T[1:] | ~bytes_T[:-1]
+    edges = [0, *(np.flatnonzero(changes) + 1), len(ids)]
+    for first, last in zip(edges[:-1], edges[1:], strict=True):
+      begin, end = spans_T2[first] if last - first > 1 else (0, 0)
+      sizes = [len(self._cased(character).encode()) for character in _whole(text)[begin:end]]
+      if len(sizes) > 1 and sum(sizes) == last - first:
+        at_T = np.repeat(np.arange(begin, end), sizes)
+        spans_T2[first:last] = np.stack([at_T, at_T + 1], axis=1)
+    return ids, spans_T2
+
+  def _cased(self, text: str) -> str:
+    return text.lower() if self._lowers else text
+
+  @functools.cached_property
+  def _is_byte(self) -> np.ndarray:
+    return np.asarray([bool(_BYTE.fullmatch(self.id_to_token(i))) for i in range(self.vocab_size)])
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:

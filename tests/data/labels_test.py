@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import labels
+from lmx.data import labels, tokenizers
 from lmx.errors import InputError
 
 
@@ -44,3 +44,13 @@ def test_labels_of_words_too():
 
 def test_names_of_labels():
   assert labels.of(types.MappingProxyType({'label_names': ['a']})) == ['a']
+
+
+@pytest.mark.parametrize('kind', ['bpe', 'unigram', 'wordpiece'])
+def test_an_answer_is_trained_on_as_its_characters_and_not_as_the_sentence(kind):
+  tokenizer = tokenizers.train(kind, ['the cat sat in'] * 9, vocab_size=600)
+  passage = 'the cat 今天在大阪 sat'
+  ((_, _, label), _) = labels.AtTokens([('a', passage, '11:13'), ('b', 'the', '')], tokenizer)
+  first, last = map(int, label.split(':'))
+  _, spans = tokenizer.encode_spans(passage)
+  assert (spans[first][0], spans[last][1]) == (11, 13) and passage[11:13] == '大阪'

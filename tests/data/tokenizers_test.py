@@ -132,6 +132,20 @@ def test_pieces_say_where_in_the_text_they_come_from():
     assert spans.shape == (len(ids), 2) and ''.join(text[a:b] for a, b in spans[spans[:, 1] > 7]).strip() == 'cats'
 
 
+@pytest.mark.parametrize('kind', ['bpe', 'unigram'])
+@pytest.mark.parametrize('lower_case', [False, True])
+def test_bytes_come_from_their_own_character(kind, lower_case):
+  made = tokenizers.train(kind, PROSE, vocab_size=600, lower_case=lower_case)
+  for text in ('the 今天是İ cat 大阪', '今今', 'x😀y👩\u200d👧 ÉÉ'):
+    ids, spans = made.encode_spans(text)
+    np.testing.assert_array_equal(ids, made.encode(text))
+    for at, character in enumerate(text):
+      if not character.isascii():
+        own = ids[(spans[:, 0] == at) & (spans[:, 1] == at + 1)]
+        wanted = [character.lower(), character][not lower_case]
+        assert made.decode(own).strip() == wanted, (text, character)
+
+
 def test_special_tokens_written_in_text_are_text():
   bpe = tokenizers.train('bpe', PROSE, vocab_size=300)
   assert bpe.eos_id not in bpe.encode('a <|endoftext|> b')
