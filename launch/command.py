@@ -39,6 +39,9 @@ INSTALL = {
 }
 _NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 _LOOKS_SECRET = re.compile(r'KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL', re.IGNORECASE)
+_PASSWORD = re.compile(r'://[^/?#\s@:]*:[^/?#\s]*@')  # of a URL: scheme://user:password@host
+# Variables of this environment that a job on other machines gets too, where their value is a URL that all can read.
+SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +70,20 @@ class Run:
     for name in (*self.env, *self.secrets):
       if not _NAME.fullmatch(name):
         raise InputError(f'"{name}" is no name of a variable')
-    for name in self.env:
+    for name, value in self.env.items():
       if _LOOKS_SECRET.search(name):
         raise InputError(f'--env={name}=... would be seen by others; export it and give --secret={name}')
+      if _PASSWORD.search(value):
+        raise InputError(f'--env={name}: got a URL with a password, which others would see; expected none; export '
+                         f'{name} and give --secret={name}')  # fmt: skip
     for text in (*self.words, *self.env.values()):
       if '\0' in text:
         raise InputError('an argument has a zero byte, which no command line can carry')
+
+  def remote_env(self) -> dict[str, str]:
+    """Return the variables to set on machines that do not share this one's files: SHARED ones and `env`."""
+    shared = {name: os.environ[name] for name in SHARED if '://' in os.environ.get(name, '')}
+    return {name: value for name, value in shared.items() if not _PASSWORD.search(value)} | dict(self.env)
 
   def secret_values(self) -> dict[str, str]:
     """The secrets of this environment by name.

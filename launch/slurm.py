@@ -27,7 +27,9 @@ from launch import command, preflight, waiting
 from lmx.errors import InputError
 
 # What else of the environment goes along: enough to find programs and caches, and none of the secrets that lie there.
-ENVIRONMENT = ('HOME', 'USER', 'PATH', 'LANG', 'LD_LIBRARY_PATH', 'LMX_CACHE', 'LMX_DATA', 'XDG_CACHE_HOME')
+ENVIRONMENT = ('HOME', 'USER', 'PATH', 'LANG', 'LD_LIBRARY_PATH', 'LMX_CACHE', 'LMX_DATA', 'XDG_CACHE_HOME',
+               'JAX_COMPILATION_CACHE_DIR')  # fmt: skip
+CORES = 4  # of a GPU, unless the user says: JAX's host threads and the workers that load data
 KEPT = '.code-{}'  # in the folder of the output files: the exit code of a job that is waited for
 
 
@@ -37,7 +39,8 @@ class Job:
 
   Attributes:
     name: of the job.
-    nodes, gpus, cpus: number of nodes, GPUs of a node, and CPU cores of a process (0: as the cluster has it).
+    nodes, gpus: number of nodes, and GPUs of a node.
+    cpus: CPU cores of a process; 0 as the cluster has it, None CORES for each of its GPUs.
     per_gpu: one process for each GPU rather than for each node.
     time, partition, account, qos, mem, constraint: as in sbatch, '' to leave out.
     notice: seconds between SIGTERM and the end of the time limit.
@@ -53,7 +56,7 @@ class Job:
   name: str = 'lmx'
   nodes: int = 1
   gpus: int = 0
-  cpus: int = 0
+  cpus: int | None = None
   per_gpu: bool = False
   time: str = ''
   partition: str = ''
@@ -72,7 +75,7 @@ class Job:
 
   def __post_init__(self):
     for name, least in {'nodes': 1, 'gpus': 0, 'cpus': 0, 'notice': 0, 'jobs': 0}.items():
-      if getattr(self, name) < least:
+      if (getattr(self, name) or 0) < least:
         raise InputError(f'--{name} is {getattr(self, name)}; it must be at least {least}')
     if self.per_gpu and not self.gpus:
       raise InputError('--per_gpu needs --gpus, the number of GPUs of a node')
@@ -82,14 +85,19 @@ class Job:
     """Processes of a node."""
     return self.gpus if self.per_gpu else 1
 
+  @property
+  def cores(self) -> int:
+    """CPU cores of a process, 0 as the cluster has it."""
+    return CORES * self.gpus // self.tasks if self.cpus is None else self.cpus
+
 
 def directives(job: Job, run: command.Run, elements: int) -> list[str]:
   """Options for sbatch: what is asked for, and that the job may be begun again."""
   found: dict[str, str | int] = {'job-name': job.name, 'nodes': job.nodes, 'ntasks-per-node': job.tasks}
   if job.gpus:
     found['gpus-per-node'] = job.gpus
-  if job.cpus:
-    found['cpus-per-task'] = job.cpus
+  if job.cores:
+    found['cpus-per-task'] = job.cores
   for name in ('time', 'partition', 'account', 'qos', 'mem', 'constraint'):
     if getattr(job, name):
       found[name] = getattr(job, name)
@@ -129,7 +137,8 @@ trap tell TERM
 trap 'restarts=0; tell' USR1
 
 processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
-  srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
+  # Since Slurm 22.05 srun does not take over the cores of a process from the job.
+  srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
   child=$!
   wait "$child"
   code=$?
@@ -266,9 +275,12 @@ def parameters(job: Job, run: command.Run) -> dict[str, object]:
   return {
     'job_name': command.directive('name', job.name), 'nodes': job.nodes, 'ntasks_per_node': job.tasks,
     'signal_delay_s': job.notice, 'array_parallelism': job.jobs or 256,
-    **({'gpus_per_node': job.gpus} if job.gpus else {}), **({'cpus_per_task': job.cpus} if job.cpus else {}), **given,
+    **({'gpus_per_node': job.gpus} if job.gpus else {}), **({'cpus_per_task': job.cores} if job.cores else {}), **given,
     'additional_parameters': {'requeue': True, 'export': ','.join((*ENVIRONMENT, *run.secrets))},
-    'setup': ['export SLURM_EXPORT_ENV=ALL', f'cd {shlex.quote(job.directory)}', 'export PYTHONPATH="$PWD"'],
+    'setup': [
+      'export SLURM_EXPORT_ENV=ALL', *[f'export SRUN_CPUS_PER_TASK={job.cores}'] * (job.cores > 0),
+      f'cd {shlex.quote(job.directory)}', 'export PYTHONPATH="$PWD"',
+    ],
   }  # fmt: skip
 
 
@@ -313,7 +325,7 @@ def _parser() -> argparse.ArgumentParser:
   )
   parser.add_argument('--nodes', type=int, default=1, help='number of nodes')
   parser.add_argument('--gpus', type=int, default=0, help='GPUs of a node')
-  parser.add_argument('--cpus', type=int, default=0, help='CPU cores of a process')
+  parser.add_argument('--cpus', type=int, help=f'CPU cores of a process ({CORES} a GPU; 0: as the cluster)')
   parser.add_argument('--per_gpu', action='store_true', help='one process for each GPU rather than each node')
   for name in ('name', 'time', 'partition', 'account', 'qos', 'mem', 'constraint'):
     parser.add_argument(f'--{name}', help='as in sbatch')

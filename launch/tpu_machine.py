@@ -8,16 +8,24 @@ import re
 from launch import accelerators
 from lmx.errors import InputError
 
+# Ubuntu 22.04's own python3.11 is a release candidate. Just after boot another program may hold apt's lock.
 INSTALL = r"""
 set -e
 cd "$HOME"
 test -e {folder}/.installed && exit 0
 tar xzf {folder}.tar.gz
-python="$(command -v python3.13 || command -v python3.12 || command -v python3.11 || true)"
+python=
+for each in python3.13 python3.12 python3.11; do
+  if "$each" -c 'import ensurepip, sys; sys.exit(sys.version_info.releaselevel != "final")' 2> /dev/null; then
+    python="$each"
+    break
+  fi
+done
 if [ -z "$python" ]; then
-  sudo apt-get update -qq
-  sudo apt-get install -y -qq python3.11 python3.11-venv
-  python=python3.11
+  sudo add-apt-repository -y -n ppa:deadsnakes/ppa
+  sudo apt-get -o DPkg::Lock::Timeout=600 update -qq
+  sudo apt-get -o DPkg::Lock::Timeout=600 install -y -qq python3.12 python3.12-venv
+  python=python3.12
 fi
 "$python" -m venv {folder}/.venv
 cd {folder}

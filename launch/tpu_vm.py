@@ -185,7 +185,7 @@ class Launch:
 
   def start_text(self, hosts: int) -> str:
     """What the shell of each host runs to begin."""
-    env = {**({'LMX_COORDINATOR': 'auto'} if hosts > 1 else {}), **self.run.env}
+    env = {**({'LMX_COORDINATOR': 'auto'} if hosts > 1 else {}), **self.run.remote_env()}
     check: tuple[str, ...] = ()
     if self.run.preflight:
       devices = accelerators.find(self.machine.accelerator, pool=False).devices

@@ -5,7 +5,8 @@
   python -m launch.tables bert_glue --runs=runs --collect     only renders, such as after copying runs/ from a cluster
   python -m launch.tables bert_glue --dry_run --rows='*cola'  the commands, and nothing else
 
-Runs lie in DIR/NAME/seedK, the table in DIR/tables/TABLE.md, .html and .png. `--data=squad=DIR` says where a data set
+Runs are in runs/tables/NAME/seedK, those of earlier versions in runs/NAME/seedK; with --runs=DIR in DIR/NAME/seedK. The
+table is runs/tables/TABLE.md, .html and .png, or DIR/tables/TABLE.md. `--data=squad=DIR` says where a data set
 is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a table needs. With `--where=slurm` (or the
 name of another launcher) each command is handed to `python -m launch.slurm OPTIONS -- COMMAND`, the OPTIONS from
 `--launch`; called again later it hands over what follows. `--config.section.key=value` changes every training, and
@@ -55,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('table', nargs='?', help='name of a table')
   parser.add_argument('--list', action='store_true', help='show all tables, or the rows of one')
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
-  parser.add_argument('--runs', default='runs', help='directories of runs, with commas; new ones go into the first')
+  parser.add_argument(
+    '--runs', default='runs/tables,runs', help='directories of runs, with commas; new ones go into the first'
+  )
   parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
   parser.add_argument('--seeds', type=int, default=0, help='how many seeds of each run (default: as the table asks)')
   parser.add_argument('--jobs', type=int, default=1, help='runs at once on this machine')
@@ -106,10 +109,16 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
     plan.known.clear()
     found = collected.collect(table, rows, plan)
   found = [_marked(one, plan) for one in found]
-  render(args.table, table, found, plan, pathlib.Path(args.output) if args.output else plan.runs[0] / 'tables')
+  render(args.table, table, found, plan, _folder(args, plan))
   for problem in dict.fromkeys(problem for one in found for problem in one.problems):
     print(f'launch.tables: not counted: {problem}', file=sys.stderr)
   return code or (2 if any(one.problems for one in found) else 0)
+
+
+def _folder(args: argparse.Namespace, plan: plans.Plan) -> pathlib.Path:
+  """Return the directory of the rendered table."""
+  first = plan.runs[0]
+  return pathlib.Path(args.output) if args.output else first if first.name == 'tables' else first / 'tables'
 
 
 def _marked(one: collected.Found, plan: plans.Plan) -> collected.Found:

@@ -86,6 +86,35 @@ def test_words_come_through_the_shell_as_they_are(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(('cores', 'given'), [('12', ['--cpus-per-task=12']), ('', [])])
+def test_processes_get_the_cores_that_the_job_has(cores, given, tmp_path):
+  """Since Slurm 22.05 srun begins a step with one core a process unless it is told."""
+  (tmp_path / 'srun').write_text('#!/bin/bash\nprintf "%s\\n" "$@" >> srun.txt\n')
+  (tmp_path / 'srun').chmod(0o755)
+  text = slurm.script(job_of(directory=str(tmp_path)), run_of('list', preflight=False))
+  env = {'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'SLURM_JOB_ID': '7'}
+  env |= {'SLURM_CPUS_PER_TASK': cores} if cores else {}
+  subprocess.run(['bash', '-c', text], check=True, env=env)
+  words = (tmp_path / 'srun.txt').read_text().splitlines()
+  assert words[: words.index('bash')] == [*given, '--kill-on-bad-exit=1']
+
+
+@pytest.mark.parametrize(
+  ('fields', 'cores'),
+  [
+    ({}, 0), ({'gpus': 8}, 32), ({'gpus': 8, 'per_gpu': True}, 4), ({'gpus': 8, 'cpus': 6}, 6),
+    ({'gpus': 8, 'cpus': 0}, 0), ({'cpus': 3}, 3),
+  ],
+)  # fmt: skip
+def test_a_gpu_has_cores_to_feed_it(fields, cores):
+  job = job_of(**fields)
+  found = [line for line in slurm.directives(job, run_of('list'), 0) if 'cpus-per-task' in line]
+  assert found == [f'--cpus-per-task={cores}'] * (cores > 0)
+  told = slurm.parameters(job, run_of('list'))
+  assert told.get('cpus_per_task', 0) == cores
+  assert (f'export SRUN_CPUS_PER_TASK={cores}' in told['setup']) == (cores > 0)
+
+
 @pytest.mark.parametrize('field', ['name', 'partition', 'time', 'logs', 'account'])
 @pytest.mark.parametrize('value', ['a\n#SBATCH --wrap=x', 'a b', 'a"', "a'", '$(x)', 'a\\'])
 def test_options_of_sbatch_cannot_break_out_of_their_line(field, value):
@@ -108,6 +137,13 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
   assert slurm.main(['--env=WANDB_API_KEY=hidden-value', '--', 'list']) == 2
   error = capsys.readouterr().err
   assert '--secret=WANDB_API_KEY' in error and 'hidden-value' not in error
+  for url in ('postgresql://me:hidden-value@host/db', 'redis://:hidden-value@host', 'x=http://a:hidden-value@b:1/c d'):
+    assert slurm.main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 2
+    error = capsys.readouterr().err
+    assert '--env=STORAGE: got a URL with a password' in error and '--secret=STORAGE' in error
+    assert 'hidden-value' not in error
+  for url in ('postgresql://me@host:5432/db', 'gs://bucket/a:b@c', 'http://host:80/a@b'):
+    assert slurm.main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 0
 
 
 @pytest.mark.parametrize(

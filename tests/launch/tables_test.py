@@ -70,6 +70,25 @@ def test_a_table_says_what_was_not_run_and_how_each_row_is_measured(tmp_path, pr
   assert 'Published: Zaremba et al. 2014, table 1 (checked' in text
 
 
+def test_nothing_is_written_into_a_run_of_the_readme(tmp_path, program, monkeypatch):
+  """`lmx train --workdir=runs/quickstart`, as the README has it, and then `python -m launch.tables quickstart`."""
+  (tmp_path / 'runs/quickstart').mkdir(parents=True)
+  (tmp_path / 'runs/quickstart/config.json').write_text('{}')
+  monkeypatch.chdir(tmp_path)
+  tables.main(['quickstart', '--rows=word2vec'])
+  assert [path.name for path in (tmp_path / 'runs/quickstart').iterdir()] == ['config.json']
+  assert (tmp_path / 'runs/tables/quickstart.md').exists() and not (tmp_path / 'runs/tables/tables').exists()
+  assert '--workdir=runs/tables/quickstart/word2vec' in program()[0]
+
+
+def test_runs_of_earlier_versions_are_found(tmp_path, program, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert run('runs', SMALL) == 0  # where they were by default
+  before = program()
+  assert tables.main(['rnn_lm_ptb', SMALL]) == 0 and program() == before
+  assert 'not run' not in rows_of(tmp_path / 'runs')[0]
+
+
 @pytest.mark.parametrize('last', [signal.SIGKILL, signal.SIGTERM])
 def test_killed_and_started_again_it_goes_on(tmp_path, program, root, last):
   """The killed training is started again, what was finished before is not."""

@@ -4,11 +4,12 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4
 #SBATCH --gpus-per-node=4
+#SBATCH --cpus-per-task=4
 #SBATCH --output=runs/slurm/%x-%A_%a.out
 #SBATCH --array=0-2%2
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
-#SBATCH --export=HOME,USER,PATH,LANG,LD_LIBRARY_PATH,LMX_CACHE,LMX_DATA,XDG_CACHE_HOME
+#SBATCH --export=HOME,USER,PATH,LANG,LD_LIBRARY_PATH,LMX_CACHE,LMX_DATA,XDG_CACHE_HOME,JAX_COMPILATION_CACHE_DIR
 #SBATCH --requeue
 
 set -u
@@ -52,7 +53,8 @@ trap tell TERM
 trap 'restarts=0; tell' USR1
 
 processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
-  srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
+  # Since Slurm 22.05 srun does not take over the cores of a process from the job.
+  srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
   child=$!
   wait "$child"
   code=$?

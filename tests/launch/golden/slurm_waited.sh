@@ -6,7 +6,7 @@
 #SBATCH --output=runs/slurm/%x-%j.out
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
-#SBATCH --export=HOME,USER,PATH,LANG,LD_LIBRARY_PATH,LMX_CACHE,LMX_DATA,XDG_CACHE_HOME
+#SBATCH --export=HOME,USER,PATH,LANG,LD_LIBRARY_PATH,LMX_CACHE,LMX_DATA,XDG_CACHE_HOME,JAX_COMPILATION_CACHE_DIR
 #SBATCH --requeue
 
 set -u
@@ -39,7 +39,8 @@ trap tell TERM
 trap 'restarts=0; tell' USR1
 
 processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
-  srun --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
+  # Since Slurm 22.05 srun does not take over the cores of a process from the job.
+  srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
   child=$!
   wait "$child"
   code=$?
