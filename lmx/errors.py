@@ -20,7 +20,7 @@ class InputWarning(UserWarning):
 
 
 class NonFiniteLoss(RuntimeError):
-  """The loss became NaN or infinite and `config.train.on_nan` is 'stop'."""
+  """The loss of an update (with `train.on_nan` 'stop'), of a validation or of a measured split is NaN or infinite."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

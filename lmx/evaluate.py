@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,13 +11,13 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from lmx import objectives, parallel
+from lmx import objectives, parallel, state
 from lmx.config import Run
 from lmx.data import pipeline
-from lmx.errors import InputError
+from lmx.errors import InputError, NonFiniteLoss
 from lmx.metrics import language, ngram
 from lmx.models import registry
-from lmx.types import State, Totals
+from lmx.types import Params, State, Totals
 
 SEED = 0  # of the masks and pairs of an evaluation: the same for runs of any seed, so that they can be compared
 
@@ -94,6 +95,26 @@ def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) 
 def _is_astronomical(figures: Mapping[str, Any]) -> bool:
   """Whether the perplexity per word is too large to be read, and bits per character are there."""
   return 'bits_per_character' in figures and figures.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
+
+
+def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
+  """Check the loss of a whole split.
+
+  Args:
+    run: the run.
+    totals: of `measure`.
+    params: that were measured.
+    where: names the measurement, such as 'split test'.
+
+  Raises:
+    NonFiniteLoss: a term of the loss is NaN or infinite; names the parameters that are.
+  """
+  if all(math.isfinite(totals[term][0]) for term in objectives.get(run.objective_name).terms(run.objective)):
+    return
+  names = state.nonfinite(params)
+  held = f'parameters with NaN or infinity: {state.listed(names)}' if names else 'all parameters are finite'
+  raise NonFiniteLoss(f'the loss of {where} is not finite; {held}. Train anew with a lower optim.lr or with '
+                      'optim.clip_norm, or measure an earlier checkpoint (--which)')  # fmt: skip
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:

@@ -42,7 +42,9 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
     **({} if run.optim.asgd == 'off' else {'trigger_step': session.progress.trigger}),
   }  # fmt: skip
   session.restore(checkpoints, run.evaluation.which)
-  found = evaluate.figures(run, corpus, split, session.evaluate(final=True)) | {'step': session.done} | about
+  totals = session.evaluate(final=True)
+  evaluate.check_finite(run, totals, session.measured(), f'split {split}')
+  found = evaluate.figures(run, corpus, split, totals) | {'step': session.done} | about
   found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
   found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
   translations = _translated(run, corpus, found, session.measured(), session.engine)
@@ -98,6 +100,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   Raises:
     InputError: the data is tokenised by another tokenizer than the run's, has labels that the run does not know, or
       there is no such split; `translations` cannot be written, which is said before anything is measured.
+    NonFiniteLoss: the loss of the split is NaN or infinite.
   """
   run = loaded.run
   if translations:
@@ -111,6 +114,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   begin = lambda rows: model.init_state(run.measured, rows)
   params = engine.build(lambda p: p, loaded.params)
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=split)
+  evaluate.check_finite(run, totals, params, f'split {split}')
   found = evaluate.figures(run, corpus, split, totals) | {
     'step': loaded.step, 'config_hash': config.digest(loaded.config),
     **({'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}),

@@ -7,6 +7,7 @@ from typing import Any
 import flax.struct
 import jax.numpy as jnp
 import optax
+from flax.traverse_util import flatten_dict
 
 from lmx.types import Array, Params
 
@@ -44,3 +45,14 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
     ema=ema,
     lr_scale=jnp.ones((), jnp.float32),
   )
+
+
+def nonfinite(tree: Params) -> list[str]:
+  """Return the names of the arrays of a nested dict that have a NaN or an infinity, joined with '/'."""
+  return [name for name, x in flatten_dict(dict(tree), sep='/').items() if not jnp.isfinite(jnp.asarray(x)).all()]
+
+
+def listed(names: list[str], most: int = 10) -> str:
+  """Return the first `most` of the names in words, and how many more there are."""
+  more = len(names) - most
+  return ', '.join(names[:most]) + (f' and {more:,} more' if more > 0 else '')

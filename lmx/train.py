@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import shlex
 import time
@@ -73,7 +74,8 @@ class Progress:
 
   @classmethod
   def of(cls, meta: Meta) -> Progress:
-    return cls(**{**meta, 'plateau': schedules.Plateau(**meta['plateau'])})
+    best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # NaN was once kept, and nothing is below it
+    return cls(**{**meta, 'best': best, 'plateau': schedules.Plateau(**meta['plateau'])})
 
   def observe(self, loss: float, optim: build.Config, done: int) -> None:
     """Takes in a look at the validation split after `done` updates."""
@@ -96,7 +98,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
 
   Raises:
     InputError: bad config, data or work directory, or a full disk.
-    NonFiniteLoss: the loss is NaN or infinite and `train.on_nan` is 'stop'.
+    NonFiniteLoss: see lmx/errors.py.
     KeyboardInterrupt: with a sentence on the newest checkpoint.
   """
   workdir = epath.Path(workdir)
@@ -375,7 +377,7 @@ class Session:
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
 
   def _validate(self, logger: log.Logger) -> float:
-    """Measures the validation split; returns the loss."""
+    """Measures the validation split; returns the loss. Raises NonFiniteLoss, also with `train.on_nan` 'skip'."""
     self._check()
     totals = self.evaluate()
     loss = evaluate.loss(self.run, totals)
@@ -384,6 +386,7 @@ class Session:
       begun = self.run.optim.asgd == 'start' or self.progress.trigger is not None
       report['averaged'] = float(begun)  # 1: the figures are those of the mean
     logger.evaluation(self.done, 'valid', report, evaluate.captions(self.run, self.corpus.manifest, report))
+    evaluate.check_finite(self.run, totals, self.measured(), f'the validation split after update {self.done}')
     self.progress.observe(loss, self.run.optim, self.done)
     if self.progress.trigger == self.done:
       logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')

@@ -16,7 +16,7 @@ import lmx
 from lmx import exchanged
 from lmx.cli import main
 from lmx.data import tokenizers
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
@@ -50,6 +50,16 @@ def copy(folder, to):
   for path in folder.iterdir():
     (to / path.name).write_bytes(path.read_bytes())
   return to
+
+
+def test_tensors_that_are_not_finite_are_named(made, tmp_path):
+  folder = copy(made['gpt2'][0], tmp_path / 'folder')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  name = next(name for name in tensors if name.endswith('ln_f.weight'))
+  tensors[name] = np.where(np.arange(8) == 3, np.inf, tensors[name]).astype(np.float32)
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  with pytest.warns(InputWarning, match=f'tensors with NaN or infinity: {name}$'):
+    assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
 
 
 @pytest.mark.parametrize('name', KINDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import re
@@ -111,14 +112,51 @@ def test_the_command_line_has_its_own_exit_code_for_it(tmp_path, capsys):
   assert 'not finite in update' in capsys.readouterr().err
 
 
-def test_such_updates_can_be_left_out_up_to_a_limit(tmp_path):
+def test_such_updates_can_be_left_out_up_to_a_limit(tmp_path, monkeypatch):
   with pytest.raises(NonFiniteLoss, match='max_skips'):
     run(tmp_path / 'few', *EXPLODES, 'train.on_nan=skip', 'train.max_skips=2')
-  assert run(tmp_path / 'many', *EXPLODES, 'train.on_nan=skip') == 0
+  steps = {'step': 0}
+
+  def lose_some(self, *args):
+    """Two of the updates have a loss that is not finite."""
+    steps['step'] += 1
+    self._unchecked[1].update(finite=steps['step'] not in (2, 3))
+    return check(self)
+
+  check = train.Session._check
+  monkeypatch.setattr(train.Session, '_check', lambda self: lose_some(self) if self._unchecked else None)
+  assert run(tmp_path / 'many', 'train.on_nan=skip') == 0
   results = json.loads((tmp_path / 'many' / 'results.json').read_text())
   written = (tmp_path / 'many' / 'nonfinite.jsonl').read_text().splitlines()
-  assert results['skipped_updates'] == len(written) > 0
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(last_params(tmp_path / 'many')[0]))
+  assert results['skipped_updates'] == len(written) == 2
+
+
+def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path, capsys):
+  """Also where such updates are left out: no checkpoint is kept that looks like the best, and no results."""
+  overrides = [f'--config.{text}' for text in (*QUICK, *EXPLODES, 'train.on_nan=skip')]
+  assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
+  assert 'the loss of the validation split after update 4 is not finite' in capsys.readouterr().err
+  assert not (tmp_path / 'results.json').exists() and not list((tmp_path / 'checkpoints').glob('[0-9]*'))
+  assert [r['step'] for r in log.read_metrics(tmp_path) if r['split'] == 'valid'] == [4]
+
+
+def test_parameters_that_are_not_finite_are_named(tmp_path, capsys):
+  assert run(tmp_path) == 0
+  checkpoints = tmp_path / 'checkpoints'
+  params, meta, step = checkpoint.restore_params(checkpoints, None, 'last')
+  params['model']['output']['bias'] = np.full_like(params['model']['output']['bias'], np.nan)
+  with checkpoint.Checkpoints(checkpoints) as writer:
+    writer.save(step + 1, {'params': params}, meta, block=True)
+  assert cli.main(['evaluate', f'--workdir={tmp_path}', '--which=last', '--no-baselines']) == 3
+  assert 'the loss of split test is not finite; parameters with NaN or infinity: model/output/bias' in (
+    capsys.readouterr().err
+  )
+
+
+def test_a_best_loss_of_nan_in_an_older_checkpoint_is_none():
+  meta = dataclasses.asdict(train.Progress(best=float('nan')))
+  assert train.Progress.of(meta).best is None
+  assert train.Progress.of(meta | {'best': 2.0}).best == 2.0
 
 
 def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(tmp_path, capsys):
