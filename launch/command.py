@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO
 
+from lmx import ranges
 from lmx.errors import InputError
 
 PREEMPTED = 75  # exit code of lmx: stopped by SIGTERM after saving; start the same command again
@@ -105,7 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
   parser.add_argument(
     '--secret', action='append', default=[], metavar='NAME', help='variable to pass on unseen; repeatable'
   )
-  parser.add_argument('--restarts', type=int, default=restarts, help='times to go on after a preemption')
+  parser.add_argument(
+    '--restarts', type=ranges.integer(0, 1_000_000), default=restarts, help='times to go on after a preemption'
+  )
   parser.add_argument(
     '--preflight', action=argparse.BooleanOptionalAction, default=True, help='check the hosts before training'
   )
@@ -113,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
     '--wait', default='', metavar='FILE',
     help="wait for the end and end with lmx's exit code; FILE remembers the job, for the same command to take it up",
   )  # fmt: skip
-  parser.add_argument('--poll', type=float, default=poll, help='seconds between two looks at the job')
+  parser.add_argument('--poll', type=ranges.number(0, 1e6), default=poll, help='seconds between two looks at the job')
   parser.add_argument('--dry_run', action='store_true', help='print what would be done and do nothing')
 
 

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch import accelerators, command, preflight, waiting
+from lmx import ranges
 from lmx.errors import InputError
 
 PORT = 8476  # of process 0, as JAX has it on TPUs
@@ -262,12 +263,14 @@ def _main(argv: Sequence[str] | None) -> int:
   parser.add_argument('--name', required=True, help='of the JobSet')
   parser.add_argument('--image', required=True, help='container image that holds lmx')
   parser.add_argument('--accelerator', required=True, help='such as v6e-16 or h100-80gb-8')
-  parser.add_argument('--slices', type=int, default=1, help='TPU slices that train together')
-  parser.add_argument('--nodes', type=int, default=1, help='machines with GPUs')
+  parser.add_argument('--slices', type=ranges.integer(1, 100_000), default=1, help='TPU slices that train together')
+  parser.add_argument('--nodes', type=ranges.integer(1, 100_000), default=1, help='machines with GPUs')
   for name in ('queue', 'priority', 'namespace', 'service_account'):
     parser.add_argument(f'--{name}', default='', help=f"{name.replace('_', ' ')} of the cluster")
   parser.add_argument('--spot', action='store_true', help='on machines that can be preempted')
-  parser.add_argument('--grace', type=int, default=120, help='seconds between SIGTERM and SIGKILL')
+  parser.add_argument(
+    '--grace', type=ranges.integer(0, 1_000_000), default=120, help='seconds between SIGTERM and SIGKILL'
+  )
   parser.add_argument('--secrets_of', default='lmx', help="the cluster's Secret that holds the values of --secret")
   parser.add_argument('--through', choices=('kubectl', 'xpk'), default='kubectl', help='what creates it')
   parser.add_argument('--cluster', default='', help='name of the cluster, for xpk')

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from launch import command as command_lib
+from lmx import ranges
 
 PROGRAM = (sys.executable, *command_lib.MODULE)
 
@@ -157,11 +158,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument('--processes', type=int, default=1, help='number of processes')
-  parser.add_argument('--devices', type=int, default=0, help='simulated CPU devices of each, 0 for the real ones')
-  parser.add_argument('--port', type=int, default=0, help='of process 0, 0 for a free one')
-  parser.add_argument('--grace', type=float, default=30.0, help='seconds from SIGTERM to SIGKILL')
-  parser.add_argument('--restarts', type=int, default=0, help='times to start all again after exit code 75 or a kill')
+  parser.add_argument('--processes', type=ranges.integer(1, 100_000), default=1, help='number of processes')
+  parser.add_argument(
+    '--devices', type=ranges.integer(0, 100_000), default=0, help='simulated CPU devices of each, 0 for the real ones'
+  )
+  parser.add_argument('--port', type=ranges.integer(0, 65_535), default=0, help='of process 0, 0 for a free one')
+  parser.add_argument('--grace', type=ranges.number(0, 1e6), default=30.0, help='seconds from SIGTERM to SIGKILL')
+  parser.add_argument(
+    '--restarts', type=ranges.integer(0, 1_000_000), default=0,
+    help='times to start all again after exit code 75 or a kill',
+  )
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
   args = parser.parse_args(own)
   if args.processes < 1 or args.devices < 0 or args.restarts < 0:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from launch import command, local
+from lmx import ranges
 from lmx.errors import InputError
 
 SECONDS = 60  # jax-ml/jax#22436: a script begun on one host only hangs without a word
@@ -50,9 +51,13 @@ def _main(argv: Sequence[str] | None) -> int:
   parser = argparse.ArgumentParser(
     prog='python -m launch.preflight', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument('--processes', type=int, default=1, help='number of processes')
-  parser.add_argument('--devices', type=int, default=0, help='simulated CPU devices of each, 0 for the real ones')
-  parser.add_argument('--timeout', type=int, default=SECONDS, help='seconds to wait for a process')
+  parser.add_argument('--processes', type=ranges.integer(1, 100_000), default=1, help='number of processes')
+  parser.add_argument(
+    '--devices', type=ranges.integer(0, 100_000), default=0, help='simulated CPU devices of each, 0 for the real ones'
+  )
+  parser.add_argument(
+    '--timeout', type=ranges.integer(1, 1_000_000), default=SECONDS, help='seconds to wait for a process'
+  )
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
   args = parser.parse_args(own)
   command.needs_command(run)

@@ -24,6 +24,7 @@ import sys
 from collections.abc import Sequence
 
 from launch import command, preflight, waiting
+from lmx import ranges
 from lmx.errors import InputError
 
 # What else of the environment goes along: enough to find programs and caches, and none of the secrets that lie there.
@@ -323,20 +324,26 @@ def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
     prog='python -m launch.slurm', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument('--nodes', type=int, default=1, help='number of nodes')
-  parser.add_argument('--gpus', type=int, default=0, help='GPUs of a node')
-  parser.add_argument('--cpus', type=int, help=f'CPU cores of a process ({CORES} a GPU; 0: as the cluster)')
+  parser.add_argument('--nodes', type=ranges.integer(1, 1_000_000), default=1, help='number of nodes')
+  parser.add_argument('--gpus', type=ranges.integer(0, 1000), default=0, help='GPUs of a node')
+  parser.add_argument(
+    '--cpus', type=ranges.integer(0, 100_000), help=f'CPU cores of a process ({CORES} a GPU; 0: as the cluster)'
+  )
   parser.add_argument('--per_gpu', action='store_true', help='one process for each GPU rather than each node')
   for name in ('name', 'time', 'partition', 'account', 'qos', 'mem', 'constraint'):
     parser.add_argument(f'--{name}', help='as in sbatch')
-  parser.add_argument('--notice', type=int, default=120, help='seconds from SIGTERM to the end of the time limit')
+  parser.add_argument(
+    '--notice', type=ranges.integer(0, 1_000_000), default=120, help='seconds from SIGTERM to the end of the time limit'
+  )
   parser.add_argument('--logs', default='runs/slurm', help='folder of the output files')
   parser.add_argument('--directory', help='the project on the cluster, this one if not given')
   parser.add_argument('--python', help='the interpreter there, this one if not given')
   parser.add_argument('--setup', dest='setup_lines', action='append', default=[], help='shell to run first; repeatable')
   parser.add_argument('--sbatch', action='append', default=[], metavar='NAME=VALUE', help='further option; repeatable')
   parser.add_argument('--commands', default='', metavar='FILE', help='lmx commands, one a line, for a job array')
-  parser.add_argument('--jobs', type=int, default=0, help='elements of the array that run at once, 0 for all')
+  parser.add_argument(
+    '--jobs', type=ranges.integer(0, 1_000_000), default=0, help='elements of the array that run at once, 0 for all'
+  )
   parser.add_argument('--through', choices=('sbatch', 'submitit'), default='sbatch', help='what submits')
   command.add_arguments(parser)
   return parser

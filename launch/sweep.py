@@ -33,7 +33,7 @@ from typing import Any
 from experiments import spaces
 from launch import command, figures, jobs, local, study, sweep_report, trials, waiting
 from launch.command import PREEMPTED
-from lmx import experiment_file
+from lmx import experiment_file, ranges
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError
 
@@ -188,15 +188,23 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add = parser.add_argument
   add('--config', required=True, help='experiment file with a sweep(), with :variant if it has any')
   add('--workdir', required=True, help='where the sweep lives; the same command goes on there')
-  add('--trials', type=int, default=0, help='how many in all; by default every point of a grid')
-  add('--jobs', type=int, default=1, help='runs at a time')
-  add('--seeds', type=int, default=1, help='runs of a trial, with seeds 0, 1, ..., whose figures are averaged')
+  add('--trials', type=ranges.integer(0), default=0, help='how many in all; by default every point of a grid')
+  add('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at a time')
+  add(
+    '--seeds', type=ranges.integer(1, 100_000), default=1,
+    help='runs of a trial, with seeds 0, 1, ..., whose figures are averaged',
+  )
   add('--metric', default='loss', help='figure of the validation split, or results.FIGURE; :min or :max if not known')
   add('--sampler', choices=study.SAMPLERS, help='default: grid for points, tpe for a space')
-  add('--sampler_seed', type=int, default=0, help='the same seed draws the same parameters')
+  add('--sampler_seed', type=ranges.seed, default=0, help='the same seed draws the same parameters')
   add('--pruner', choices=study.PRUNERS, default='none', help='stops what falls behind on the validation split')
-  add('--reduction', type=int, default=3, help='asha, hyperband: one of so many goes on at each rung')
-  add('--min_steps', type=int, default=0, help='updates before any is pruned; 0: until the first validation')
+  add(
+    '--reduction', type=ranges.integer(2, 1_000_000), default=3,
+    help='asha, hyperband: one of so many goes on at each rung',
+  )
+  add(
+    '--min_steps', type=ranges.integer(0), default=0, help='updates before any is pruned; 0: until the first validation'
+  )
   add('--storage', default=os.environ.get('LMX_SWEEP_STORAGE', 'journal'),
       help='journal or sqlite (files in DIR), or a URL of SQLAlchemy; LMX_SWEEP_STORAGE, else journal')  # fmt: skip
   add('--study', default='', help='name of the study where a database holds several; default: name of DIR')
@@ -205,9 +213,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add('--launch', default='', help='options of that launcher, as one text; {job} is the worker, as in --env')
   add('--runs', default='', help='where the work directories are that the runs see, such as gs://...; DIR/trials')
   add('--program', default='', help='what `train ...` is given to and waits for it, such as "srun -n1 lmx"')
-  add('--grace', type=float, default=300.0, help='seconds that a run has to save before it is killed')
-  add('--stale', type=float, default=300.0, help='seconds without a sign of life after which another machine is gone')
-  add('--poll', type=float, default=1.0, help='seconds between two looks at the runs')
+  add('--grace', type=ranges.number(0, 1e6), default=300.0, help='seconds that a run has to save before it is killed')
+  add(
+    '--stale', type=ranges.number(0, 1e6), default=300.0,
+    help='seconds without a sign of life after which another machine is gone',
+  )
+  add('--poll', type=ranges.number(0, 1e6), default=1.0, help='seconds between two looks at the runs')
   add('--dry_run', action='store_true', help='print the first commands and run nothing')
   rest, overrides = split_overrides(list(argv))
   args = parser.parse_args(rest)

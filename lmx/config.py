@@ -32,7 +32,7 @@ import ml_collections
 from flax.traverse_util import flatten_dict
 
 from lmx import beam as beam_lib
-from lmx import checkpoint, documents, experiment_file, objectives, options, parallel, run_files, semantics
+from lmx import checkpoint, documents, experiment_file, objectives, parallel, ranges, run_files, semantics
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, check_share, nearest
@@ -309,7 +309,7 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
 
 def _seed(value: Any) -> int:
   """Returns a seed, of which JAX and the generators of the data tell those below 2**32 apart."""
-  seed = fields_lib.cast('seed', int, value, bound=options.SEEDS)
+  seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
   check_range('seed', seed, 0)
   return seed
 

@@ -44,7 +44,7 @@ LEAVES = {
   'log': {'errors', 'loss_curve', 'mirror', 'processor'},
   'loss_curve': set(),
   'mirror': set(),
-  'options': set(),
+  'ranges': set(),
   'run_files': {'errors', 'documents', 'mirror', 'data'},
   'pictures': {'errors'},
   'checksum': {'errors'},

@@ -30,6 +30,7 @@ from launch import command as launched
 from launch import waiting
 from launch.tables import collected, rendered, running
 from launch.tables import plan as plans
+from lmx import ranges
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError, nearest
 
@@ -60,8 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     '--runs', default='runs/tables,runs', help='directories of runs, with commas; new ones go into the first'
   )
   parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
-  parser.add_argument('--seeds', type=int, default=0, help='how many seeds of each run (default: as the table asks)')
-  parser.add_argument('--jobs', type=int, default=1, help='runs at once on this machine')
+  parser.add_argument(
+    '--seeds', type=ranges.integer(0, 100_000), default=0,
+    help='how many seeds of each run (default: as the table asks)',
+  )
+  parser.add_argument('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at once on this machine')
   parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm')
   parser.add_argument('--launch', default='', help='options of that launcher, as one text')
   parser.add_argument('--again', action='store_true', help='hand over again what was handed to the launcher before')

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lmx import ranges
 from lmx.cli import compared, describe, lengths, sliding
 from lmx.errors import InputError, nearest
 
@@ -129,12 +130,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--preset', help='all, or one of ' + ', '.join(PRESETS))
   parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of MODEL')
-  parser.add_argument('--batch', type=int, default=8, help='rows, for MODEL (default %(default)s)')
-  parser.add_argument('--length', type=int, default=0, help="tokens a row, for MODEL (default: the model's window)")
+  parser.add_argument(
+    '--batch', type=ranges.integer(1, 1_000_000), default=8, help='rows, for MODEL (default %(default)s)'
+  )
+  parser.add_argument(
+    '--length', type=ranges.integer(0, 1_000_000), default=0,
+    help="tokens a row, for MODEL (default: the model's window)",
+  )
   parser.add_argument('--optimizer', default='adamw', help='adamw, adam or sgd, for MODEL (default %(default)s)')
-  parser.add_argument('--steps', type=int, default=10, help='timed steps, in each round (default %(default)s)')
-  parser.add_argument('--warmup', type=int, default=3, help='steps before, not timed (default %(default)s)')
-  parser.add_argument('--rounds', type=int, default=3, help='turns with the peer (default %(default)s)')
+  parser.add_argument(
+    '--steps', type=ranges.integer(1, 1_000_000), default=10, help='timed steps, in each round (default %(default)s)'
+  )
+  parser.add_argument(
+    '--warmup', type=ranges.integer(0, 1_000_000), default=3, help='steps before, not timed (default %(default)s)'
+  )
+  parser.add_argument(
+    '--rounds', type=ranges.integer(1, 1000), default=3, help='turns with the peer (default %(default)s)'
+  )
   parser.add_argument('--peer', metavar='PYTHON', help='interpreter with torch and transformers to compare with')
   parser.add_argument(
     '--evaluation', metavar='LENGTHS', help='time not the step but evaluation, with a memory and by windows: attention '
@@ -151,8 +163,6 @@ def run(args: argparse.Namespace) -> int:
   if args.overrides and args.config is None:
     raise InputError(f'--config.{args.overrides[0]} changes a run, and --config=FILE names none; a field of MODEL is '
                      'changed by --set=FIELD=VALUE')  # fmt: skip
-  if args.steps < 1 or args.warmup < 0 or args.rounds < 1:
-    raise InputError('--steps and --rounds must be at least 1, --warmup at least 0')
   found: list[dict[str, Any]] = []
   if args.attention:
     found = lengths.measure(lengths.parse(args.attention), args.steps)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 
+from lmx import ranges
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdirs', required=True, help='work directories of the models of a group, commas between')
@@ -14,17 +16,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--split', default='valid', help='split to measure (default %(default)s)')
   parser.add_argument(
-    '--tokens', type=int, default=4000, help='tokens to measure, spread over the split; 0 is all (default %(default)s)'
+    '--tokens', type=ranges.integer(0), default=4000,
+    help='tokens to measure, spread over the split; 0 is all (default %(default)s)'
   )
   parser.add_argument(
-    '--stride', type=int, default=1, help='tokens that each window predicts, the last of which see as many more than '
+    '--stride', type=ranges.integer(1, 1_000_000), default=1,
+    help='tokens that each window predicts, the last of which see as many more than '
     'its length (default %(default)s: all see it exactly)',
   )  # fmt: skip
   parser.add_argument('--shares', default='0.1,0.5,1', help='shares r of the hardest tokens (default %(default)s)')
-  parser.add_argument('--threshold', type=float, default=0.01, help='a gain below it is none (default %(default)s)')
+  parser.add_argument(
+    '--threshold', type=ranges.number(0), default=0.01, help='a gain below it is none (default %(default)s)'
+  )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument(
-    '--window_tokens', type=int, default=4096, help='tokens read at once, rows times length (default %(default)s)'
+    '--window_tokens', type=ranges.integer(1), default=4096,
+    help='tokens read at once, rows times length (default %(default)s)'
   )
 
 
@@ -56,7 +63,7 @@ def _lengths(text: str) -> list[int]:
   from lmx.errors import InputError
 
   parts = text.split(':')
-  if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+  if len(parts) != 3 or not all(part.isdecimal() and len(part) < 8 for part in parts):
     raise InputError(f'--lengths is "{text}"; write FIRST:LAST:STEP, such as 100:1000:100')
   first, last, step = map(int, parts)
   if first < 1 or step < 1 or last < first + step:

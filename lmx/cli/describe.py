@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+from lmx import ranges
 from lmx.errors import InputError, nearest
 
 _BATCH = 8
@@ -31,8 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--workdir', default='', help='instead of MODEL: the run whose model and training are described')
   parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of the model')
-  parser.add_argument('--batch', type=int, help=f"rows of a batch (default: the run's, or {_BATCH})")
-  parser.add_argument('--length', type=int, default=0, help="tokens of a row (default: the run's, or the window)")
+  parser.add_argument('--batch', type=ranges.integer(1), help=f"rows of a batch (default: the run's, or {_BATCH})")
+  parser.add_argument(
+    '--length', type=ranges.integer(0), default=0, help="tokens of a row (default: the run's, or the window)"
+  )
   parser.add_argument('--output', default='', help='file to write the counts to, as JSON')
   parser.add_argument('--all', action='store_true', help='every layer, also those with equal shapes')
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from lmx import ranges
 from lmx.errors import InputError
 
 Write = Callable[[str, np.ndarray], None]
@@ -25,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained run, or an ELMo release')
   parser.add_argument('--input', required=True, help='text file, a sentence or document a line')
   parser.add_argument('--output', required=True, help='file to write, .npz or .hdf5')
-  parser.add_argument('--batch', type=int, default=32, help='lines at a time (default %(default)s)')
+  parser.add_argument(
+    '--batch', type=ranges.integer(1, 1_000_000), default=32, help='lines at a time (default %(default)s)'
+  )
   parser.add_argument('--carry', action='store_true', help='one text: a line goes on from the state before it')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
 
@@ -35,8 +38,6 @@ def run(args: argparse.Namespace) -> int:
 
   from lmx import contextual
 
-  if args.batch < 1:
-    raise InputError(f'--batch is {args.batch}; it must be at least 1')
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
     reader = contextual.open_reader(args.workdir, args.which, args.overrides)

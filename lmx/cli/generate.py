@@ -10,20 +10,30 @@ from typing import Any
 
 import numpy as np
 
+from lmx import ranges
 from lmx.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--workdir', required=True, help='work directory of a trained run')
   parser.add_argument('--prompt', help='text to continue; without it standard input, or the start of a document')
-  parser.add_argument('--tokens', type=int, default=120, help='tokens to draw (default %(default)s)')
-  parser.add_argument('--samples', type=int, default=1, help='how many texts (default %(default)s)')
-  parser.add_argument('--temperature', type=float, default=0.8, help='divides the scores; 0 is greedy')
-  parser.add_argument('--top_k', type=int, default=0, help='draw from the k most probable tokens; 0 = all')
-  parser.add_argument('--top_p', type=float, default=0.95, help='draw from the tokens that reach this probability')
+  parser.add_argument(
+    '--tokens', type=ranges.integer(1, 1_000_000), default=120, help='tokens to draw (default %(default)s)'
+  )
+  parser.add_argument(
+    '--samples', type=ranges.integer(1, 100_000), default=1, help='how many texts (default %(default)s)'
+  )
+  parser.add_argument('--temperature', type=ranges.number(0), default=0.8, help='divides the scores; 0 is greedy')
+  parser.add_argument(
+    '--top_k', type=ranges.integer(0), default=0, help='draw from the k most probable tokens; 0 = all'
+  )
+  parser.add_argument(
+    '--top_p', type=ranges.number(0, 1, above=True), default=0.95,
+    help='draw from the tokens that reach this probability',
+  )
   parser.add_argument('--top_p_form', choices=('paper', 'released'), default='paper', help='Holtzman et al., or OpenAI')
   parser.add_argument('--greedy', action='store_true', help='always the most probable token')
-  parser.add_argument('--seed', type=int, default=0, help='same seed, same text (default %(default)s)')
+  parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same text (default %(default)s)')
   parser.add_argument('--past_eos', action='store_true', help='go on after the end of a text')
   parser.add_argument('--allow_unk', action='store_true', help='also draw the unknown word')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
@@ -35,8 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import decode, restored
 
-  if args.samples < 1 or args.tokens < 1:
-    raise InputError(f'--samples and --tokens must be at least 1, got {args.samples} and {args.tokens}')
   loaded = restored.load(args.workdir, args.which, args.overrides)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')

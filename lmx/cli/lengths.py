@@ -28,7 +28,7 @@ def parse(text: str) -> list[int]:
     found = [int(part) for part in text.split(',')]
   except ValueError:
     found = []
-  if len(found) < 2 or min(found) < 16 or len(set(found)) < len(found):
+  if len(found) < 2 or min(found) < 16 or max(found) > 10_000_000 or len(set(found)) < len(found):
     raise InputError(f'--attention is "{text}"; it must be two or more different lengths of at least 16: 1024,2048')
   return found
 

@@ -123,9 +123,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 class _Parser(argparse.ArgumentParser):
-  """Parser that lists the experiments where `--config` is missing."""
+  """Parser that lists the experiments where `--config` is missing, and refuses numbers as `lmx.ranges` says."""
 
   def error(self, message: str) -> NoReturn:
+    if ': got ' in message:
+      raise InputError(message.removeprefix('argument '))
     if message.startswith('the following arguments are required') and '--config' in message:
       listed = _experiments('stages' if self.prog.endswith(' pipeline') else 'get_config')
       message += f'\n--config is an experiment file of yours, or one of:\n{listed}'

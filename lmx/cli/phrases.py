@@ -10,6 +10,7 @@ import argparse
 import gzip
 from collections.abc import Iterator
 
+from lmx import ranges
 from lmx.errors import InputError
 
 
@@ -17,8 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--input', required=True, metavar='FILES', help='text files, words split by white space')
   parser.add_argument('--output', required=True, metavar='FILE', help='the text with phrases')
   parser.add_argument('--thresholds', default='200,100', help='one for each pass (default %(default)s)')
-  parser.add_argument('--discount', type=float, default=5.0, help='taken off the count of a pair (default %(default)s)')
-  parser.add_argument('--min_count', type=int, default=5, help='of a word and of a pair (default %(default)s)')
+  parser.add_argument(
+    '--discount', type=ranges.number(0), default=5.0, help='taken off the count of a pair (default %(default)s)'
+  )
+  parser.add_argument(
+    '--min_count', type=ranges.integer(0), default=5, help='of a word and of a pair (default %(default)s)'
+  )
   parser.add_argument('--lower_case', action='store_true', help='lower the text first')
 
 
@@ -26,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
   from lmx.data import phrases
 
   try:
-    thresholds = [float(text) for text in args.thresholds.split(',')]
-  except ValueError:
-    raise InputError(f'--thresholds is "{args.thresholds}"; it must be numbers with commas between') from None
+    thresholds = [ranges.number(0)(text) for text in args.thresholds.split(',')]
+  except argparse.ArgumentTypeError as error:
+    raise InputError(f'--thresholds: {error}; write numbers with commas between') from None
   files = args.input.split(',')
   found = []
   for number, one in enumerate(phrases.passes(

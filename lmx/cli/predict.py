@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from lmx import ranges
 from lmx.errors import InputError, writing
 
 OF_FORM = {'glue': 'runs of a task of GLUE', 'conll': 'taggers', 'squad': 'runs that answer questions',
@@ -40,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   ):
     form.add_argument(f'--{name}', dest='form', action='store_const', const=name, default='', help=text)
   parser.add_argument('--null_odds', default='', help="file for the odds of no answer, SQuAD's --na-prob-file")
-  parser.add_argument('--n_best', type=int, default=0, help='questions: candidates to show with each answer')
+  parser.add_argument(
+    '--n_best', type=ranges.integer(0, 1_000_000), default=0, help='questions: candidates to show with each answer'
+  )
   parser.add_argument('--output', default='', help='file to write; standard output without it')
 
 

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _lengths(text: str) -> list[int]:
   parts = text.split(',')
-  if not all(part.isdecimal() and int(part) for part in parts):
+  if not all(part.isdecimal() and 0 < len(part) < 8 and int(part) for part in parts):
     raise InputError(f'--evaluation is "{text}"; write attention lengths with commas between, such as 100,200,400')
   return [int(part) for part in parts]
 

@@ -22,7 +22,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from lmx.errors import InputError, check_range, writing
+from lmx import ranges
+from lmx.errors import InputError, writing
 
 _SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk')
 _CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
@@ -33,27 +34,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--input', default='-', help='text, a sentence a line; - is standard input (default)')
   parser.add_argument('--output', default='-', help='file for the translations; - is standard output (default)')
   search = parser.add_argument_group('search', "without these options as in the run's `evaluation`")
-  search.add_argument('--beam', type=int, help='hypotheses of the search; 1 is greedy (4 where the run has none)')
-  search.add_argument('--alpha', type=float, help='exponent of the length penalty')
+  search.add_argument(
+    '--beam', type=ranges.integer(1, 1000), help='hypotheses of the search; 1 is greedy (4 where the run has none)'
+  )
+  search.add_argument('--alpha', type=ranges.number(0, 1000), help='exponent of the length penalty')
   search.add_argument('--penalty', choices=('gnmt', 'power'), help='((5 + n) / 6)^alpha, or n^alpha')
   search.add_argument('--stop', choices=('bound', 'current', 'full'), help='bound is exact, full ends soonest')
-  search.add_argument('--max_extra', type=int, help='most tokens beyond those of the source')
-  search.add_argument('--min_ratio', type=float, help='least tokens for each of the source')
-  search.add_argument('--max_ratio', type=float, help='most tokens for each of the source, in place of --max_extra')
+  search.add_argument('--max_extra', type=ranges.integer(0, 1_000_000), help='most tokens beyond those of the source')
+  search.add_argument('--min_ratio', type=ranges.number(0, 1000), help='least tokens for each of the source')
+  search.add_argument(
+    '--max_ratio', type=ranges.number(0, 1000), help='most tokens for each of the source, in place of --max_extra'
+  )
   search.add_argument('--allow_unk', action=argparse.BooleanOptionalAction, help='also write the unknown word')
-  parser.add_argument('--n_best', type=int, default=1, help='translations of each line, with their scores')
+  parser.add_argument(
+    '--n_best', type=ranges.integer(1, 1000), default=1, help='translations of each line, with their scores'
+  )
   parser.add_argument('--scores', action='store_true', help='show scores also where there is one translation a line')
   parser.add_argument('--sample', action='store_true', help='draw a translation instead of seeking the best')
-  parser.add_argument('--temperature', type=float, default=1.0, help='divides the scores of what is drawn')
-  parser.add_argument('--seed', type=int, default=0, help='same seed, same draws (default %(default)s)')
+  parser.add_argument('--temperature', type=ranges.number(0), default=1.0, help='divides the scores of what is drawn')
+  parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same draws (default %(default)s)')
   parser.add_argument('--truncate', action='store_true', help='cut lines longer than the model, with a warning')
-  parser.add_argument('--tokens', type=int, default=4096, help='source tokens of a batch (default %(default)s)')
-  parser.add_argument('--lines', type=int, default=0, help='lines read at a time: 1 answers each, 0 reads all')
+  parser.add_argument(
+    '--tokens', type=ranges.integer(1), default=4096, help='source tokens of a batch (default %(default)s)'
+  )
+  parser.add_argument(
+    '--lines', type=ranges.integer(0), default=0, help='lines read at a time: 1 answers each, 0 reads all'
+  )
   parser.add_argument('--reference', default='', help='file with the right translation of each line')
   parser.add_argument('--language', default='', help="of the references, for tokenised BLEU (default: the data set's)")
   parser.add_argument('--plot', default='', help='directory for a picture of the alignment of each line')
   parser.add_argument('--alignments', default='', help='file of gold alignments; needs --reference')
-  parser.add_argument('--first', type=int, default=0, choices=(0, 1), help='number of the first word in that file')
+  parser.add_argument(
+    '--first', type=ranges.integer(0, 1), default=0, choices=(0, 1), help='number of the first word in that file'
+  )
   parser.add_argument('--which', default='best', help='checkpoint: best, last, average or a step (default %(default)s)')
 
 
@@ -100,9 +113,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
   """What can be said before the run is loaded."""
-  for name, least in (('beam', 1), ('n_best', 1), ('lines', 0), ('tokens', 1)):
-    if (value := getattr(args, name)) is not None:
-      check_range(f'--{name}', value, least)
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')
   if args.language and not (args.reference and len(args.language) == 2):

@@ -13,6 +13,7 @@ import json
 import math
 from typing import Any
 
+from lmx import ranges
 from lmx.errors import InputError
 
 
@@ -23,10 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--which', default='last', help="checkpoint: 'best', 'last' or a step (default %(default)s)")
   parser.add_argument('--analogies', metavar='FILE', help='questions like questions-words.txt')
   parser.add_argument('--similarity', metavar='FILES', help='judgements like WordSim-353, several with commas between')
-  parser.add_argument('--restrict', type=int, default=30_000, help='analogies among the N most frequent words')
+  parser.add_argument(
+    '--restrict', type=ranges.integer(0), default=30_000, help='analogies among the N most frequent words'
+  )
   parser.add_argument('--nearest', metavar='WORDS', help='show the words nearest to these')
   parser.add_argument('--analogy', metavar='A,B,C', help='A is to B as C is to what?')
-  parser.add_argument('--count', type=int, default=10, help='how many nearest words (default %(default)s)')
+  parser.add_argument(
+    '--count', type=ranges.integer(1, 1_000_000), default=10, help='how many nearest words (default %(default)s)'
+  )
   parser.add_argument('--plot', metavar='FILE.png', help='draw --words on their two principal components')
   parser.add_argument('--words', metavar='WORDS', help='the words to draw; two and two are joined with --pairs')
   parser.add_argument('--pairs', action='store_true', help='join the first word with the second, and so on')

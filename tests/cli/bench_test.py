@@ -167,7 +167,7 @@ def test_unequal_dropout_has_no_counterpart():
     ([], 'say what to time'),
     (['gpt2:tiny', '--preset=all'], 'one of them'),
     (['--preset=gpt2_125m'], 'did you mean "gpt2_124m"'),
-    (['gpt2:tiny', '--steps=0'], 'at least 1'),
+    (['gpt2:tiny', '--steps=0'], '--steps: got 0'),
     (['--preset=gpt2_124m', '--set=T=8'], '--config.model.FIELD=VALUE'),
     (['gpt2:tiny', '--config.model.T=8'], '--set=FIELD=VALUE'),
     (['--attention=1024'], 'two or more'),
@@ -176,7 +176,7 @@ def test_unequal_dropout_has_no_counterpart():
     (['gpt2:tiny', '--evaluation=8'], 'gpt2:tiny has none'),
     (['transformer_xl:tiny', '--evaluation=8,x'], '--evaluation is "8,x"'),
     (['transformer_xl:tiny', '--evaluation=0'], '--evaluation is "0"'),
-    (['transformer_xl:tiny', '--evaluation=8', '--batch=0'], '--batch and --length'),
+    (['transformer_xl:tiny', '--evaluation=8', '--batch=0'], '--batch: got 0'),
     (['--preset=transformer_xl', '--evaluation=8'], 'times MODEL alone'),
   ],
 )

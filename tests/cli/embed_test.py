@@ -69,7 +69,7 @@ def test_carried_lines_are_one_text(released):
 
 @pytest.mark.parametrize(('arguments', 'message'), [
   (['--output=out.txt'], 'must end in .npz or .hdf5'), (['--input=nowhere.txt'], 'there is no file'),
-  (['--workdir=nowhere'], 'holds no run'), (['--batch=0'], 'must be at least 1'),
+  (['--workdir=nowhere'], 'holds no run'), (['--batch=0'], '--batch: got 0'),
   (['--config.model.D=3'], 'is a release'),
 ])  # fmt: skip
 def test_mistakes_are_named_and_leave_no_file(released, tmp_path, capsys, monkeypatch, arguments, message):

@@ -83,8 +83,8 @@ def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, ca
 @pytest.mark.parametrize(
   ('option', 'message'),
   [
-    ('--tokens=0', 'at least 1'),
-    ('--samples=0', 'at least 1'),
+    ('--tokens=0', '--tokens: got 0'),
+    ('--samples=0', '--samples: got 0'),
     ('--top_p=2', 'top_p'),
     ('--temperature=-1', 'temperature'),
     ('--tokns=3', 'did you mean'),

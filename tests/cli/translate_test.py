@@ -186,7 +186,7 @@ def test_labels_show_where_words_go_on():
     (['--sample', '--n_best=2'], 'one sample'),
     (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
     (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
-    (['--alpha=-1'], 'beam alpha'),
+    (['--alpha=-1'], '--alpha'),
     (['--reference=LINES3'], 'has 3 lines for 4'),
     (['--workdir=/nowhere'], 'holds no run'),
   ],
@@ -211,10 +211,10 @@ def test_references_are_counted_also_at_the_end_of_a_stream(workdir, text, capsy
 @pytest.mark.parametrize(
   ('option', 'message'),
   [
-    ('--beam=0', '--beam is 0; it must be at least 1'),
-    ('--n_best=0', '--n_best is 0; it must be at least 1'),
-    ('--lines=-1', '--lines is -1; it must be at least 0'),
-    ('--tokens=0', '--tokens is 0; it must be at least 1'),
+    ('--beam=0', '--beam: got 0; expected an integer from'),
+    ('--n_best=0', '--n_best: got 0; expected an integer from'),
+    ('--lines=-1', '--lines: got -1; expected an integer from'),
+    ('--tokens=0', '--tokens: got 0; expected an integer from'),
     ('--alignments=gold', 'give --reference too'),
     ('--language=de', 'and the --reference it is of'),
     ('--language=german --reference=x', '--language=german: give two letters'),
