@@ -8,6 +8,7 @@ import pathlib
 
 import pytest
 
+from launch import slurm
 from lmx import ranges
 from lmx.cli import main
 
@@ -44,6 +45,13 @@ def test_a_command_names_the_option_and_ends_with_2(words, capsys):
   assert main.main(words) == 2
   option = words[-1].split('=')[0]
   assert f'lmx: {option}: got ' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('option', ['--nodes=0', '--restarts=-1', '--poll=nan', '--gpus=' + '9' * 20])
+def test_a_launcher_names_the_option_and_ends_with_2(option, capsys):
+  with pytest.raises(SystemExit) as end:
+    slurm.main([option, '--', 'list'])
+  assert end.value.code == 2 and f'argument {option.split("=")[0]}: got ' in capsys.readouterr().err
 
 
 def test_no_option_is_read_without_a_range():

@@ -151,8 +151,6 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
   [
     ([], 'give either one lmx command'),
     (['--per_gpu', '--', 'list'], '--per_gpu needs --gpus'),
-    (['--nodes=0', '--', 'list'], '--nodes is 0'),
-    (['--restarts=-1', '--', 'list'], '--restarts is -1'),
     (['--env=A', '--', 'list'], 'has no value'),
     (['--env=A B=c', '--', 'list'], 'no name of a variable'),
     (['--commands=no/such/file'], '--commands'),
