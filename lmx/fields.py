@@ -33,7 +33,9 @@ def parse(text: str) -> Any:
 
 
 def cast(key: str, hint, value: Any, *, bound: int = 2**31) -> Any:
-  """Return `value` as the type of its field; whole floats become ints, ints become floats, lists tuples.
+  """Return `value` as the type of its field.
+
+  Whole floats become ints, ints become floats, lists tuples, and one text or number a tuple of one.
 
   Args:
     key: section.key, for messages.
@@ -49,8 +51,10 @@ def cast(key: str, hint, value: Any, *, bound: int = 2**31) -> Any:
     if value is None and type(None) in args:
       return None
     return cast(key, next(a for a in args if a is not type(None)), value)
+  inner = args[0] if origin is tuple and len(args) == 2 and args[1] is Ellipsis else None
+  if inner in (str, int, float) and isinstance(value, (str, int, float)):
+    value = (value,)
   if (origin or hint) is tuple and isinstance(value, (list, tuple)):
-    inner = args[0] if len(args) == 2 and args[1] is Ellipsis else None
     return tuple(cast(key, inner, v) if inner else _freeze(v) for v in value)
   if hint is typing.Any:
     return value

@@ -70,6 +70,15 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
     config.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])
 
 
+def test_one_text_or_number_is_a_tuple_of_one():
+  own = ['data.dataset=table_files', 'data.texts=premise']
+  loaded = config.resolve(SMALL, [*own, 'samples.prompts=The cat, and', 'optim.milestones=0.5'])
+  assert loaded.data.texts == ('premise',) and loaded.samples.prompts == ('The cat, and',)
+  assert loaded.optim.milestones == (0.5,)
+  with pytest.raises(InputError, match='optim.groups'):
+    config.resolve(SMALL, ['optim.groups=.*'])
+
+
 def test_whole_floats_are_integers_and_integers_are_floats():
   full = config.resolve(SMALL, ['train.steps=1e3', 'optim.lr=1'])
   assert full.train.steps == 1000 and isinstance(full.train.steps, int)
