@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.errors import InputError, check_choice, check_least, nearest
+from lmx.errors import InputError, InputWarning, check_choice, check_least, nearest
 from lmx.objectives import rows
 from lmx.types import Array, Batch, Output, Params, State
 
@@ -53,8 +54,16 @@ class Config(rows.Config):
 
 
 def settle(cfg: Config, manifest: Any) -> Config:
-  """The config with what the labels of a data set decide; InputError if it has none, or other ones are given."""
+  """Return the config with what the labels of a data set decide; warns of labels that are scores.
+
+  Raises:
+    InputError: the data set has no labels, or other ones than the config names.
+  """
   names = manifest['label_names']
+  if _are_scores(names):
+    warnings.warn(
+      f'data.label: got {len(names):,} labels that are numbers, such as {names[-1]}; expected classes; for scores on a '
+      'scale take the variant own_scores (objective.name=regress, data.scores=True)', InputWarning, stacklevel=2)
   if len(names) < 2:
     raise InputError(
       f'data set {manifest["dataset"]["name"]} has {len(names)} labels; objective "classify" needs labelled documents'
@@ -65,6 +74,15 @@ def settle(cfg: Config, manifest: Any) -> Config:
     raise InputError(f'objective.positive: the data set has no label "{cfg.positive}"{nearest(cfg.positive, names)}')
   index = names.index(cfg.positive) if cfg.positive else 1
   return dataclasses.replace(cfg, classes=len(names), positive_index=index)
+
+
+def _are_scores(names: Sequence[str]) -> bool:
+  """Return whether labels are numbers on a scale: all are numbers, and one is not whole or there are over 20."""
+  try:
+    numbers = [float(name) for name in names]
+  except ValueError:
+    return False
+  return len(numbers) > 20 or any(number % 1 for number in numbers)
 
 
 def init(cfg: Config, model, model_cfg, key: Array) -> Params:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.objectives import classify
 from tests.reference import ulmfit
@@ -209,3 +210,13 @@ def test_the_majority_class_and_the_confusions():
   }  # fmt: skip
   many = classify.judge(classify.Config(classes=51), {'logits_BC': np.eye(51)[:4], 'truth': np.array([7, 7, 7, 2])})
   assert many == {'majority_class': 7, 'majority_accuracy': 0.75}
+
+
+@pytest.mark.parametrize('names', [['0', '1.5'], [str(i) for i in range(21)]])
+def test_labels_that_are_scores_point_to_the_regression(names):
+  with pytest.warns(InputWarning, match=f'data.label: got {len(names)} labels that are numbers, such as .*own_scores'):
+    classify.settle(classify.Config(), {**LABELS, 'label_names': names})
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    for classes in (['0', '1'], ['no', '1.5']):
+      classify.settle(classify.Config(), {**LABELS, 'label_names': classes})
