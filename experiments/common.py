@@ -57,7 +57,7 @@ def task(name: str) -> dict[str, Any]:
   if name.startswith('own'):
     scored = name == 'own_scores'
     objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}
-    return {'objective': objective, 'data': {'dataset': 'table_files', 'scores': scored}}
+    return {'objective': objective, 'data': {'dataset': 'table_files', 'scores': scored, 'hold_out_test': False}}
   return {
     'objective': {'name': 'classify', **GLUE.get(name, {'metric': 'accuracy'})},
     'data': {'dataset': f'glue/{name}' if name in GLUE else name},
@@ -449,6 +449,7 @@ def ulmfit_text(dataset: str, direction: str) -> dict[str, Any]:
   return {
     'dataset': dataset, 'tokenizer': 'words', 'lower_case': True, 'vocab_size': 60000,
     'min_count': 2 if dataset == 'imdb' else 1, 'reverse': direction == 'backward',
+    **({'hold_out_test': False} if dataset == 'table_files' else {}),  # the validation file is measured
   }  # fmt: skip
 
 

@@ -96,6 +96,12 @@ RULES: dict[str, Rule] = {
     'that answers in such characters are trained on as they are',
     lambda config: config['data']['batching']['name'] == 'questions' and config['data']['tokenizer'] == 'unigram',
   ),
+  'hold_out_test': Rule(
+    'test data are held out of the training files where files are named for validation and none for testing',
+    lambda config: config['data']['dataset'] in ('text_files', 'parallel_files', 'table_files')
+    and config['data']['hold_out_test'],
+    {'data.hold_out_test': False},
+  ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
     lambda config: config['optim']['schedule'] == 'slanted_triangular', {'optim.min_cut': 0}, in_evaluation=False,

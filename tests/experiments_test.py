@@ -737,6 +737,7 @@ DATA_CHANGES: dict = {
   'cache_dir': None,
   'check_sizes': None,
   'split_fraction': None,
+  'hold_out_test': None,
   'source': None,
   'target': None,
   'texts': None,

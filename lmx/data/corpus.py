@@ -134,6 +134,7 @@ class Spec:
     source: language of the source of a data set of translations; '': the first that the data set has.
     target: language of the target; '': the second one.
     texts, label, scores: columns of table_files, see `lmx.data.sources.Source`.
+    hold_out_test: cut a test split too where files are named for validation and none for testing.
     detokenize: read the text as people write it (`lmx.data.detokenize`); words, characters and bytes are counted as the
       data set holds it all the same.
   """
@@ -158,6 +159,7 @@ class Spec:
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
+  hold_out_test: bool = True
   detokenize: bool = False
 
   def __post_init__(self):
@@ -173,7 +175,7 @@ class Spec:
     """The data set with its options; InputError where they do not suit it."""
     source = sources.Source(
       self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction, self.source, self.target,
-      self.texts, self.label, self.scores,
+      self.texts, self.label, self.scores, self.hold_out_test,
     )  # fmt: skip
     written.of(source, self.detokenize)
     return source

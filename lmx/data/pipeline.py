@@ -37,8 +37,10 @@ class Config:
     cache_dir: where tokenised data is kept; '' is what LMX_CACHE says, or the user's cache directory.
     check_sizes: refuse files whose checksum, or splits whose size, is not the published one.
     documents: what a document is in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
-    split_fraction: share of the user's training data held out for validation where no file is named for it, and
-      then for testing too where none is.
+    split_fraction: share of the user's training data held out for validation where no file is named for it, and the
+      same for testing.
+    hold_out_test: hold out test data where files are named for validation and none for testing; else the validation
+      split is the one to measure (evaluation.split=valid).
     source: language to translate from, in data sets of translations; '' is the data set's own choice.
     target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
     texts: columns of the text, or of the two texts, of data set table_files.
@@ -86,6 +88,7 @@ class Config:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  hold_out_test: bool = True
   source: str = ''
   target: str = ''
   texts: tuple[str, ...] = ('text',)

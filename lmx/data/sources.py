@@ -52,6 +52,7 @@ class Source:
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
+  hold_out_test: bool = True
 
   def __post_init__(self):
     if self.name not in RULES:
@@ -129,8 +130,9 @@ class Source:
     return identity | {'files': inputs}
 
   def held_out(self) -> list[str]:
-    """Splits that are cut from the user's training files, having none of their own; see `files.held_out`."""
-    return files.held_out(self._own_files(), self.split_fraction) if self.name in OWN else []
+    """Return the splits that are cut from the user's training files, having none of their own."""
+    missing = files.held_out(self._own_files(), self.split_fraction) if self.name in OWN else []
+    return [] if missing == ['test'] and not self.hold_out_test else missing
 
   def _held_out_shares(self) -> dict[str, float]:
     return dict.fromkeys(self.held_out(), self.split_fraction)
@@ -259,10 +261,11 @@ class Pairs(Examples):
 def _builder(source: Source, directory: str) -> Any:
   package = source.name.partition('/')[0]
   module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
+  fraction = source.split_fraction if source.held_out() else 0.0
   if source.rules.table:
     config = module.table_builder.TableConfig(
       name='rows', table=source.name if source.name in tables.TABLES else '',
-      pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=source.split_fraction,
+      pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=fraction,
       **{name: getattr(source, name) for name in OWN_TABLE},
     )  # fmt: skip
   elif source.rules.spans and not source.name.startswith('embedded'):
@@ -272,11 +275,11 @@ def _builder(source: Source, directory: str) -> Any:
   elif source.sides:
     config = module.pairs.PairConfig(
       name='-'.join(source.sides), source=source.sides[0], target=source.sides[1], pattern=source.manual_dir,
-      check_sizes=source.check_sizes, split_fraction=source.split_fraction,
+      check_sizes=source.check_sizes, split_fraction=fraction,
     )  # fmt: skip
   elif source.name == 'text_files':
     config = module.TextFilesConfig(
-      name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=source.split_fraction
+      name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=fraction
     )
   else:
     config = 'default' if source.check_sizes or source.name.startswith('embedded') else 'unchecked'

@@ -320,7 +320,9 @@ def test_text_files_are_held_out_by_hash_or_by_lines(tmp_path):
   assert got['train'] == ['\n'.join(f'line {n}' for n in range(36))]
   assert got['valid'] == ['line 36\nline 37'] and got['test'] == ['line 38\nline 39']
   write(tmp_path / 'in' / 'valid.txt', 'mine\n')
-  assert texts_of(tmp_path).keys() == {'train', 'valid'}
+  assert texts_of(tmp_path, hold_out_test=False).keys() == {'train', 'valid'}
+  got = texts_of(tmp_path)
+  assert got['valid'] == ['mine'] and got['test'] == ['line 38\nline 39']
 
 
 def test_files_are_put_into_splits_by_name():

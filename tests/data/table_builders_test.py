@@ -159,11 +159,14 @@ def test_parts_without_a_file_are_cut_by_a_hash_of_the_texts(tmp_path):
   assert {text for text, _ in again['valid']} == texts['valid']
 
 
-@pytest.mark.parametrize(('named', 'cut'), [('valid', []), ('test', ['valid']), ('', ['valid', 'test'])])
-def test_no_rows_are_cut_for_testing_where_some_are_named_for_validation(tmp_path, named, cut):
+@pytest.mark.parametrize(('named', 'cut', 'options'), [
+  ('valid', ['test'], {}), ('test', ['valid'], {}), ('', ['valid', 'test'], {}),
+  ('valid', [], {'hold_out_test': False}), ('', ['valid', 'test'], {'hold_out_test': False}),
+])  # fmt: skip
+def test_rows_are_cut_for_what_no_file_is_named_for(tmp_path, named, cut, options):
   for name in filter(None, ('train', named)):
     write(tmp_path / f'{name}.tsv', 'text\tlabel', *(f'{name} {i}\ta' for i in range(200)))
-  found, source = read('table_files', tmp_path), sources.Source('table_files', str(tmp_path))
+  found, source = read('table_files', tmp_path, **options), sources.Source('table_files', str(tmp_path), **options)
   assert source.held_out() == cut and set(source.identity()['held_out']) == set(cut)
   assert set(found) == {'train', *filter(None, [named]), *cut}
   assert len(found['train']) + sum(len(found[split]) for split in cut) == 200 and all(found.values())

@@ -143,12 +143,8 @@ def split_of(path: str) -> str:
 
 
 def held_out(named: Collection[str], fraction: float) -> list[str]:
-  """Splits to cut from the user's training files; `named` are those that files are named for.
-
-  With files for validation and none for testing nothing is cut: the run then measures the validation split.
-  """
-  missing = [split for split in ('valid', 'test') if split not in named]
-  return missing if fraction and missing != ['test'] else []
+  """Return the splits to cut from the user's training files; `named` are those that files are named for."""
+  return [split for split in ('valid', 'test') if split not in named] if fraction else []
 
 
 def hashed_split(text: str, missing: list[str], fraction: float) -> str:
