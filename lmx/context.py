@@ -26,6 +26,7 @@ from tqdm import tqdm
 from lmx import decode, restored
 from lmx.errors import InputError, check_range
 from lmx.metrics import context, language
+from lmx.models import registry
 from lmx.types import Array, Params
 
 
@@ -149,7 +150,8 @@ def measure(
     for name, loaded in zip(names, group, strict=True)
   ])  # fmt: skip
   about = [
-    {'name': name, 'workdir': str(loaded.workdir), 'model': f'{loaded.run.model_name}:{loaded.run.variant}',
+    {'name': name, 'workdir': str(loaded.workdir),
+     'model': registry.label(loaded.run.model_name, loaded.run.variant, loaded.run.model),
      'step': loaded.step, 'measured_with': dict(loaded.run.evaluation.model)}
     for name, loaded in zip(names, group, strict=True)
   ]  # fmt: skip

@@ -139,8 +139,8 @@ def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   if metric == 'perplexity_per_word' and _is_astronomical(scores):
     metric = 'bits_per_character'
   return {
-    'name': run.name, 'model': f'{run.model_name}:{run.variant}', 'dataset': run.data.dataset, 'split': split,
-    'metric': metric,
+    'name': run.name, 'model': registry.label(run.model_name, run.variant, run.model), 'dataset': run.data.dataset,
+    'split': split, 'metric': metric,
     **scores,
     'tokens_counted': int(totals[first][1]), 'unit': getattr(objective, 'UNIT', 'tokens'),
     'protocol': protocol(run, batches), 'data_hash': corpus.hash,

@@ -83,12 +83,19 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert 'drawn anew' not in capsys.readouterr().out
 
 
+def test_an_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
+  exchanged.import_run(str(made['bert'][0]), tmp_path / 'run')
+  assert main.main(['describe', f'--workdir={tmp_path}/run']) == 0
+  assert capsys.readouterr().out.splitlines()[0].startswith('bert 2x8, ')
+
+
 def test_an_imported_model_is_measured(made, tmp_path):
   folder, *_ = made['gpt2']
   exchanged.import_run(str(folder), tmp_path / 'run')
   arguments = ['evaluate', f'--workdir={tmp_path}/run', '--split=valid', '--no-baselines', '--config.data.length=16']
   assert main.main([*arguments, f'--output={tmp_path}/found.json']) == 0
   found = json.loads((tmp_path / 'found.json').read_text())
+  assert found['model'].startswith('gpt2 2x8, ')  # the sizes of no variant
   assert abs(found['loss'] - np.log(registry.get('gpt2').Config(V=300).V)) < 0.3  # it knows nothing yet
 
 

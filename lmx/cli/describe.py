@@ -84,12 +84,12 @@ def _run(workdir: str):
 
 
 def _task_of_run(run):
-  """(cost.Task, 'model:variant') of a run."""
+  """Return (cost.Task, label of the model) of a run."""
   from lmx import cost, objectives
   from lmx.models import registry
 
   task = cost.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
-  return task, f'{run.model_name}:{run.variant}'
+  return task, registry.label(run.model_name, run.variant, run.model)
 
 
 def _training(run, task, workdir: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _training(run, task, workdir: str) -> dict[str, Any]:
 
 
 def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, str]:
-  """Returns (module, config, 'model:variant') of `model[:variant]` with `field=value` changes.
+  """Return (module, config, `registry.label`) of `model[:variant]` with `field=value` changes.
 
   Raises:
     InputError: unknown model, variant or field, or a value of the wrong type.
@@ -130,7 +130,8 @@ def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, s
     if field not in hints:
       raise InputError(f'model "{name}" has no field "{field}"{nearest(field, hints)}')
     fields[field] = _value(field, hints[field], value)
-  return module, registry.config(name, variant, **fields), f'{name}:{variant}'
+  cfg = registry.config(name, variant, **fields)
+  return module, cfg, registry.label(name, variant, cfg)
 
 
 def _value(field: str, hint: Any, text: str) -> Any:
@@ -148,7 +149,7 @@ def _value(field: str, hint: Any, text: str) -> Any:
 
 
 def task_of(text: str, changes: Iterable[str] = ()):
-  """Returns (cost.Task with the model's own objective, 'model:variant'); errors as `model_of`."""
+  """Return (cost.Task with the model's own objective, label of the model); errors as `model_of`."""
   from lmx import cost, objectives
 
   module, cfg, name = model_of(text, changes)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from typing import Any
+
+import jax
+
 from lmx.errors import InputError, check_choice, nearest
 from lmx.parts import Parts
 
@@ -26,3 +32,35 @@ def config(name: str, variant: str, **changes):
   if 'dtype' in changes:
     check_choice('model.dtype', changes['dtype'], DTYPES)
   return module.Config(**{**module.VARIANTS[variant], **changes})
+
+
+def label(name: str, variant: str, cfg: Any) -> str:
+  """Return 'model:variant', or the sizes, such as 'bert 6x384, 22.9M', where the parameters are not the variant's.
+
+  Args:
+    name: of the model.
+    variant: that the sizes began from.
+    cfg: Config of the model. Its vocabulary (V) and its positions (T) may be the data's.
+  """
+  try:
+    data = {field: getattr(cfg, field) for field in ('V', 'T') if hasattr(cfg, field)}
+    named = config(name, variant, **data)
+    if named == cfg or _shapes(name, named) == _shapes(name, cfg):
+      return f'{name}:{variant}'
+  except InputError:  # sizes that go with the variant's own vocabulary alone
+    pass
+  sizes = f' {cfg.N}x{cfg.D}' if getattr(cfg, 'N', 0) and hasattr(cfg, 'D') else ''
+  return f'{name}{sizes}, {_short(sum(math.prod(x.shape) for x in jax.tree.leaves(_shapes(name, cfg))))}'
+
+
+def _shapes(name: str, cfg: Any) -> Any:
+  return jax.eval_shape(functools.partial(get(name).init, cfg), jax.random.key(0))
+
+
+def _short(number: float) -> str:
+  """Return a count with three digits, such as 22.9M."""
+  for unit in ('', 'K', 'M'):
+    if number < 999.5:
+      return f'{number:.3g}{unit}'
+    number /= 1000
+  return f'{number:.3g}B'

@@ -63,7 +63,7 @@ def test_a_run_is_described_with_its_training(tmp_path, capsys):
   assert 'training, 3 updates of 4 x 8 tokens' in capsys.readouterr().out
   found, cfg = json.loads((tmp_path / 'out.json').read_text()), config.to_run(given).model
   assert found['parameters_with_heads'] == found['parameters'] + sum(found['heads'].values())
-  assert found['model'] == 'rnn_lm:tiny' and found['tokens'] == 3 * 4 * 8
+  assert found['model'] == 'rnn_lm 2x16, 5.26K' and found['tokens'] == 3 * 4 * 8
   assert found['flops_per_token'] == 3 * 2 * (4 * cfg.D * (cfg.E + 3 * cfg.D) + cfg.V * cfg.D)
   assert found['training_flops'] == found['flops_per_token'] * found['tokens']
   assert main([*words, '--batch=2']) == 0 and ' updates of ' not in capsys.readouterr().out  # not the run's batch

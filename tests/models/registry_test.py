@@ -1,0 +1,26 @@
+"""Labels of models in results and descriptions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from lmx.models import registry
+
+
+@pytest.mark.parametrize(
+  'name,variant,changes,label',
+  [
+    ('bert', 'base', {}, 'bert:base'),
+    ('bert', 'base', {'V': 8000, 'T': 128, 'dropout_hidden': 0.3, 'dtype': 'bfloat16'}, 'bert:base'),
+    ('bert', 'base', {'N': 6, 'D': 384}, 'bert 6x384, 22.9M'),  # MiniLM, with its masked-LM head
+    ('bert', 'tiny', {'F': 256}, 'bert 2x128, 4.3M'),
+    ('gpt2', 'tiny', {'tied': False}, 'gpt2 2x32, 33.7K'),
+    ('awd_lstm', 'ptb', {'D': 256}, 'awd_lstm 3x256, 6.26M'),
+    ('word2vec', 'skipgram', {'V': 50, 'D': 4}, 'word2vec, 400'),
+  ],
+)
+def test_the_variant_is_named_only_where_the_sizes_are_its_own(name, variant, changes, label):
+  cfg = dataclasses.replace(registry.config(name, variant), **changes)
+  assert registry.label(name, variant, cfg) == label
