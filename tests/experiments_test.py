@@ -22,7 +22,7 @@ import pytest
 from experiments import common, spaces, tables
 from launch.tables import collected, rendered
 from launch.tables import plan as plans
-from lmx import config, objectives, state, step
+from lmx import config, evaluate, objectives, results, state, step
 from lmx.cli import main
 from lmx.data import batching, pipeline, subword_tokenizers, tokenizers
 from lmx.data import corpus as corpora
@@ -98,6 +98,12 @@ def one_batch(data: pipeline.Config, rows: int):
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, dupe_factor=1))
   if data.batching.name == 'translation':
     data = dataclasses.replace(data, batching=dataclasses.replace(data.batching, tokens=0))
+  batch = pipeline.batches(data, corpus_of(data), 'train', 0, train=True)(0)
+  return batch | ({'scores_B': batch['labels_B'].astype(np.float32)} if 'labels_B' in batch else {})
+
+
+def corpus_of(data: pipeline.Config):
+  """A small corpus that suits a `data` section."""
   pieces = data.batching.name == 'tagged' and data.batching.form == 'bert'
   made = small_corpus(data.batching.name, data.characters > 0, pieces)
   if data.dataset.startswith('cbt/'):
@@ -105,8 +111,7 @@ def one_batch(data: pipeline.Config, rows: int):
   if data.dataset in ('swag', 'race', 'story_cloze', 'race/joined'):
     texts = 5 if data.dataset == 'race/joined' else 6
     made = dataclasses.replace(made, manifest={**made.manifest, 'texts': texts, 'choices': 4})
-  batch = pipeline.batches(data, made, 'train', 0, train=True)(0)
-  return batch | ({'scores_B': batch['labels_B'].astype(np.float32)} if 'labels_B' in batch else {})
+  return made
 
 
 def build_abstractly(run: config.Run):
@@ -179,6 +184,38 @@ def test_variant_builds(path, variant):
 def test_default_is_the_first_variant(path):
   first = module(path).VARIANTS[0]
   assert config.load(path) == config.load(f'{path}:{first}')
+
+
+@pytest.mark.parametrize('path,variant', variants())
+def test_the_end_of_a_run_is_possible_on_any_number_of_devices(path, variant):
+  """Its settings can be followed, and its evaluation has rows that 1, 4 and 8 devices share; devices_test runs some."""
+  run = to_run(f'{path}:{variant}')
+  data = evaluate.final_data(run)
+  corpus = pipeline.load(data) if data.dataset == 'generated' else corpus_of(data)
+  batches = pipeline.batches(data, corpus, 'test', 0, train=False)
+  results.check(run, corpus, batches)
+  for devices in (1, 4, 8):
+    padded = batches.pad_rows(devices)
+    batch, rows = padded(0), padded.padded_rows
+    assert rows % devices == 0 and rows - devices < batches.batch_size <= rows
+    assert all(len(x) % devices == 0 for x in batch.values())
+    if variant == 'tiny':
+      evaluated_abstractly(run, rows, batch)
+
+
+def evaluated_abstractly(run: config.Run, rows: int, batch) -> None:
+  """Traces the evaluation of a batch with a state of so many rows."""
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+
+  def evaluated(key):
+    params = {'model': model.init(run.model, key), 'objective': objective.init(run.objective, model, run.model, key)}
+    state = model.init_state(run.measured, rows)
+    eval_step = step.make_eval_step(model, run.measured, objective, run.objective)
+    return *eval_step(params, state, batch), state
+
+  metrics, after, before = jax.eval_shape(evaluated, jax.random.key(0))
+  shapes = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
+  assert metrics and shapes(after) == shapes(before)
 
 
 @pytest.mark.parametrize('path', FILES)

@@ -1,0 +1,71 @@
+"""What a run leaves at its end does not depend on the number of devices or the mode of the engine."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+import jax
+import pytest
+
+from lmx import checkpoint, config, log, parallel, results, train
+from lmx.data import batching, pipeline
+from lmx.models import registry
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Three rows are shared by neither 4 nor 8 devices.
+SMALL = ('data.eval_batch_size=3', 'data.batch_size=8', 'samples.count=1', 'samples.tokens=4', 'evaluation.order=2')
+
+
+def kinds() -> list[str]:
+  """A tiny experiment, the quickstart where it is one, for each model with an objective and a way to make batches."""
+  found: dict[tuple[str, ...], str] = {}
+  paths = [path for path in (ROOT / 'experiments').glob('*/*.py') if path.stem != '__init__']
+  for path in sorted(paths, key=lambda path: (path.stem != 'quickstart', path)):
+    if path.parent.name != 'tables':
+      name = str(path.relative_to(ROOT))
+      loaded = config.load(f'{name}:tiny')
+      found.setdefault((loaded.model.name, loaded.objective.name, loaded.data.batching.name), name)
+  return sorted(found.values())
+
+
+def end(path: str, workdir, devices: int, mode: str):
+  """(metrics, samples) of the newly initialised parameters of an experiment's tiny variant."""
+  loaded = config.load(f'{path}:tiny', [*SMALL, f'parallel.mode={mode}'])
+  loaded.unlock()
+  if registry.get(loaded.model.name).__dict__.get('READS') == 'source':
+    loaded.evaluation.beam, loaded.evaluation.max_extra = 2, 3
+  if loaded.data.dataset != 'generated' and not hasattr(batching.get(loaded.data.batching.name), 'SENTENCES'):
+    loaded.data.fraction = 0.1
+  run = config.to_run(loaded)
+  corpus = pipeline.load(run.data)
+  _, run = config.with_corpus(loaded.lock(), corpus)
+  session = train.Session(run, corpus, parallel.Engine(run.parallel, jax.devices()[:devices]), workdir, '')
+  with checkpoint.Checkpoints(workdir / 'checkpoints') as checkpoints:
+    with log.Logger(workdir, 1, tokens_per_step=1, terminal=False) as logger:
+      found = results.finish(session, checkpoints, logger, ())
+  written = workdir / 'samples.txt'
+  return found, written.read_text() if written.exists() else ''
+
+
+def numbers(found, name=''):
+  if isinstance(found, dict):
+    for key, value in found.items():
+      yield from numbers(value, f'{name}.{key}')
+  elif isinstance(found, float):
+    yield name, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('path', kinds())
+def test_the_end_of_a_run_is_the_same_on_any_number_of_devices(path, tmp_path):
+  expected, text = end(path, tmp_path / 'one', 1, 'jit')
+  wanted = {name: x for name, x in numbers(expected) if math.isfinite(x)}
+  assert 'loss' in expected and math.isfinite(expected['loss'])
+  for devices, mode in ((4, 'pmap'), (8, 'jit')):
+    found, same = end(path, tmp_path / mode, devices, mode)
+    assert found['tokens_counted'] == expected['tokens_counted'] > 0
+    for name, x in numbers(found):
+      assert name not in wanted or x == pytest.approx(wanted[name], rel=1e-4, abs=1e-6), (name, devices)
+    assert same == text
