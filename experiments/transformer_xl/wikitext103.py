@@ -18,10 +18,11 @@ downloaded, or read from --config.data.manual_dir=DIR.
 
 Released recipes: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, windows of 150 (large 384) over as long a
 memory, 60 rows (128). Option `fidelity`: 'tf' (the paper's results): 400,000 updates (large 4,000,000 after 16,000 of
-warm-up), the rate ends at 0.004 (0.01) of the highest, u and v of each layer, a memory of zeros at first; 'pytorch':
-200,000 (base), the rate ends at 0, u and v shared, an empty memory. Measured in windows of 64 with a memory of 640 and
-distances clamped at 400 (large: 128, 1600, 1000), all tokens looking equally far back. The released evaluation reads 10
-streams (large 8); one gives the same to two digits. Figures depend on that memory: --config.evaluation.model.M=... .
+warm-up), the rate ends at 0.004 (0.01) of the highest, u and v of each layer, a memory and a kernel of the clusters of
+zeros at first, epsilon 1e-12 in layer normalisation; 'pytorch': 200,000 (base), the rate ends at 0, u and v shared, an
+empty memory, epsilon 1e-5. Measured in windows of 64 with a memory of 640 and distances clamped at 400 (large: 128,
+1600, 1000), all tokens looking equally far back. The released evaluation reads 10 streams (large 8); one gives the same
+to two digits. Figures depend on that memory: --config.evaluation.model.M=... .
 
 The rows of table 6 from `ours` on are of 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of
 the base are 128.0M. The attention length is what a prediction sees at evaluation, the shortest that gave the best.
