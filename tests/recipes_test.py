@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from lmx import config, semantics
-from lmx.models import registry
+from lmx.models import awd_lstm
 from lmx.optim import build, groups
 
 
@@ -74,13 +74,23 @@ def test_ulmfits_classifier_is_regularised_as_released():
   assert (lm.model.alpha, lm.model.beta, lm.optim.clip_norm, lm.data.batch_size) == (2.0, 1.0, 0.3, 64)
 
 
+def shapes_of(run: config.Run):
+  return {'model': jax.eval_shape(functools.partial(awd_lstm.init, run.model), jax.random.key(0)), 'objective': {}}
+
+
+@pytest.mark.parametrize('variant', ['imdb', 'tiny'])
+def test_the_released_rates_of_ulmfits_language_model_fit_its_layers(variant):
+  run = recipe(f'ulmfit/lm.py:{variant},fidelity=fastai')
+  rates = {name: group[1] for name, group in groups.assign(run.optim.groups, shapes_of(run)).items()}
+  assert [rates[f'model/layer_0{i}/recurrent'] for i in range(3)] == [1 / 6, 1 / 3, 1.0]
+  assert rates['model/embed/table'] == rates['model/output/bias'] == 0.5
+
+
 def test_the_last_layer_of_ulmfits_language_model_has_the_full_rate():
   """Section 3.2: eta of the last layer, a factor of 1 / 2.6 for each below; the softmax is the embedding."""
   run = recipe('ulmfit/lm.py:imdb')
-  model = registry.get('awd_lstm')
-  shapes = {'model': jax.eval_shape(functools.partial(model.init, run.model), jax.random.key(0)), 'objective': {}}
-  depth = functools.partial(model.depth, run.model)
-  powers = groups.exponents(run.optim.layer_decay_form, shapes, depth, run.model.N)['model']
+  depth = functools.partial(awd_lstm.depth, run.model)
+  powers = groups.exponents(run.optim.layer_decay_form, shapes_of(run), depth, run.model.N)['model']
   assert [powers[f'layer_0{i}']['recurrent'] for i in (2, 1, 0)] == [0, 1, 2]
   assert powers['embed']['table'] == 3 and run.optim.layer_decay == pytest.approx(1 / 2.6)
 

@@ -4,15 +4,15 @@
     --config.train.init_from=runs/general
 
 Variants imdb, trec, embedded (the documents inside CPython) and own (the texts of a table of yours:
---config.data.texts=text). Words that the general model knows keep their rows, the
-others begin as its mean row. Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer from the
-top, slanted triangular (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the paper; 25 is
-that of the released script. `fidelity=fastai` is that script: b1 0.8, rates lr/6, lr/3, lr for the layers and lr/2 for
-the embedding, which is also the output, clipping at 0.3, weight decay 1e-7, its dropout rates.
+--config.data.texts=text). Words that the general model knows keep their rows, the others begin as its mean row.
+Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer from the top, slanted triangular
+(cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the paper; 25 is that of the released
+script. `fidelity=fastai` is that script: b1 0.8, rates lr/6, lr/3, lr for the layers and lr/2 for the embedding, which
+is also the output, clipping at 0.3, weight decay 1e-7, its dropout rates.
 
 The output matrix is the embedding, so the last layer has the full rate: with three layers eta, eta / 2.6, eta / 2.6^2,
 and eta / 2.6^3 for the embedding. Windows have variable length, as released: a normal of deviation 5 around 70, or for
-one in 20 around 35, and the rate does not follow it. Batch 16 for the small corpora of `embedded`.
+one in 20 around 35, and the rate does not follow it. Batch 16 for `embedded` and `own`, whose text may be short.
 
 Options: `rates=full` has one constant rate, `rates=discriminative` one a layer, `rates=stlr` (the default) moreover
 the slanted triangle: table 6. `size=small` is E 128, D 256. `text=all` also learns from the text of the test split, as
