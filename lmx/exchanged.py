@@ -41,13 +41,16 @@ _ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list[str]:
+def import_run(
+  source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True
+) -> list[str]:
   """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
 
   Args:
     source: the folder, or 'hub:NAME' to fetch one from huggingface.co.
     workdir: where; it must not be there, or be empty. It appears whole or not at all.
     overrides: `section.key=value`, such as model.attention=xla.
+    with_tokenizer: read the tokenizer too; without one the run reads no text.
 
   Returns:
     Lines that say what was read, and what of the model the files did not hold and is drawn anew.
@@ -62,12 +65,14 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   release = next((one for one in _RELEASES if one.there(directory)), folders)
   folder = release.read(directory)
   _warn_nonfinite(source, folder.tensors)
-  settings = tokenizer_settings.read(directory, folder.tokenizer)
+  settings = tokenizer_settings.read(directory, folder.tokenizer if with_tokenizer else '')
   lower_case = folder.lower_case if settings.lower_case is None else settings.lower_case
-  if lower_case is None:
+  if lower_case is None and with_tokenizer:
     lower_case = not spiece.has_capitals(os.path.join(directory, spiece.FILE))
-  tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
-  data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': lower_case}
+  tokenizer: Any = tokenizers.Absent(int(folder.fields['V']))
+  if with_tokenizer:
+    tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
+  data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   marks = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
   config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, marks)), overrides)
   config, run = _settled(config, folder, tokenizer.vocab_size)
@@ -81,8 +86,8 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = ()) -> list
   record = {'hash': '', 'imported_from': source, 'label_names': names}
   _write(workdir, params, tokenizer, config, record)
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
-  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {tokenizer.vocab_size:,} entries of '
-           f'{tokenizer.kind}']  # fmt: skip
+  words = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
+  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {words}']
   lines += _said(folder, run)
   return lines + ([f'not in the files, so drawn anew: {", ".join(drawn)}'] if drawn else [])
 
@@ -138,7 +143,7 @@ def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[
     return data
   if folder.tokenizer == 'wordpiece':
     return data | {'batching': {'name': 'texts', 'form': 'bert'}}
-  if any(tokenizer.token_id(mark) is None for mark in marks):
+  if isinstance(tokenizer, tokenizers.Absent) or any(tokenizer.token_id(mark) is None for mark in marks):
     return data | {'batching': {'name': 'texts', 'form': 'plain'}}
   return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(marks)}
 

@@ -92,10 +92,10 @@ def take(
   """Parameters of a finished run as the start of another.
 
   Rows that belong to words (the leaves that the other run's model names in VOCABULARY) are matched by word where the
-  two tokenizers differ; a word that the other run does not know gets the mean of its rows (Howard and Ruder 2018,
-  released code). What the head has for each label (the objective's `labelled`) is put into the order of this run's
-  labels. Learned positions (POSITIONS) are cut where this run has fewer; where it has more, they are repeated
-  from the first on (Beltagy et al. 2020, arXiv 2004.05150, section 5).
+  two tokenizers differ, by id where the other run has no tokenizer; a word that the other run does not know gets the
+  mean of its rows (Howard and Ruder 2018, released code). What the head has for each label (the objective's `labelled`)
+  is put into the order of this run's labels. Learned positions (POSITIONS) are cut where this run has fewer; where it
+  has more, they are repeated from the first on (Beltagy et al. 2020, arXiv 2004.05150, section 5).
 
   Args:
     workdir: the finished run; its best parameters are taken.
@@ -117,7 +117,8 @@ def take(
   source = _sources(workdir, parts, ours, theirs)
   by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
   by_place = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
-  rows = None if loaded.tokenizer.hash == tokenizer.hash else _rows(loaded.tokenizer, tokenizer)
+  by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
+  rows = None if by_id else _rows(loaded.tokenizer, tokenizer)
   with_head = any(there.startswith('objective/') for there in source.values())
   heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
   by_label = {f'objective/{name}': axes for name, axes in heads.items()}

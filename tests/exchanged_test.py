@@ -13,7 +13,7 @@ import safetensors.flax
 import safetensors.numpy
 
 import lmx
-from lmx import exchanged
+from lmx import exchanged, restored
 from lmx.cli import main
 from lmx.data import tokenizers
 from lmx.errors import InputError, InputWarning
@@ -174,6 +174,29 @@ def test_settings_of_a_tokenizer_come_and_go(made, tmp_path):
   for run in (lmx.load(tmp_path / 'run'), lmx.load(tmp_path / 'again')):
     assert run.tokenizer.pieces(run.tokenizer.encode('É <è>')) == ['é', '<è>'] and run.run.data.lower_case
     assert run.tokenizer.pad_id == 0
+
+
+def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys):
+  folder, cfg, params, tokenizer = made['bert']
+  own = copy(folder, tmp_path / 'own')
+  (own / 'tokenizer.json').unlink()
+  command = ['import', f'--from={own}', f'--workdir={tmp_path}/run']
+  assert main.main(command) == 2 and 'no tokenizer of kind wordpiece' in capsys.readouterr().err
+  assert main.main([*command, '--tokenizer=none']) == 0
+  assert 'arrays, without a tokenizer' in capsys.readouterr().out
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  with pytest.raises(InputError, match='imported with --tokenizer=none'):
+    run.tokenizer.encode('a')
+  shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.params)
+  taken, _ = restored.take(tmp_path / 'run', shapes, (), tokenizer)  # rows by id
+  jax.tree.map(np.testing.assert_array_equal, taken, dict(run.params))
+  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['config.json', 'model.safetensors']
+  assert main.main(['predict', f'--workdir={tmp_path}/run', f'--input={own}/config.json']) == 2
+  assert main.main(['evaluate', f'--workdir={tmp_path}/run']) == 2
+  assert 'holds a tokenizer of kind none' in capsys.readouterr().err
 
 
 def _without(name):

@@ -14,12 +14,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     "install 'lmx[tf]')",
   )  # fmt: skip
   parser.add_argument('--workdir', required=True, help='work directory to make')
+  parser.add_argument(
+    '--tokenizer', choices=('read', 'none'), default='read',
+    help='none imports the model alone, from a folder without the files of a tokenizer; it then reads no text',
+  )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
   from lmx import exchanged
 
-  for line in exchanged.import_run(args.source, args.workdir, args.overrides):
+  for line in exchanged.import_run(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none'):
     print(line)
   print(f'{args.workdir} can be named in --workdir of other commands, and in --config.train.init_from')
   return 0

@@ -130,6 +130,31 @@ class Words(Tokenizer):
     return content if self.known == self.vocab_size else content | {'known': self.known}
 
 
+class Absent(Tokenizer):
+  """Stand-in for the tokenizer of a model that was imported without one: it has a size alone."""
+
+  kind = 'none'
+
+  def __init__(self, vocab_size: int):
+    self.vocab_size = vocab_size
+
+  def encode(self, text: str) -> np.ndarray:
+    raise self._error()
+
+  def decode(self, ids: Iterable[int]) -> str:
+    raise self._error()
+
+  def id_to_token(self, index: int) -> str:
+    raise self._error()
+
+  def content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'vocab_size': self.vocab_size}
+
+  def _error(self) -> InputError:
+    return InputError('this model was imported with --tokenizer=none, so it reads and writes no text; import it from a '
+                      'folder with the files of its tokenizer')  # fmt: skip
+
+
 def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
   """The tokenizer with the other words of `texts` behind its own, by falling frequency; InputError if not of words."""
   if not isinstance(tokenizer, Words):
@@ -324,6 +349,8 @@ def load(directory: str) -> Tokenizer:
     if kind == 'words':
       known = int(content['known']) if 'known' in content else 0
       return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
+    if kind == Absent.kind:
+      return Absent(content['vocab_size'])
     model = hf.Tokenizer.from_str(json.dumps(content['model']))
     return _READ[kind](model, content.get('special'))
   except InputError:
