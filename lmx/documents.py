@@ -67,7 +67,7 @@ def read_lines(path: Any) -> Iterator[str]:
   rest, number, end = b'', 0, b'\n'
   for block in read_blocks(path):
     if not number and not rest:
-      end = b'\r' if b'\r' in block.removesuffix(b'\r') and b'\n' not in block else b'\n'
+      end = line_end(block)
       if block.startswith((b'\xff\xfe', b'\xfe\xff')):
         raise InputError(f'{path}: got UTF-16 text; expected UTF-8; save the file as UTF-8')
     *lines, rest = (rest + block).split(end)
@@ -79,6 +79,11 @@ def read_lines(path: Any) -> Iterator[str]:
     yield _decode(rest, path, number) + '\n'
   if not number:
     raise InputError(f'{path}: the file is empty')
+
+
+def line_end(block: bytes) -> bytes:
+  """Return what ends the lines of a file that begins with `block`: LF, or CR where there are CRs and no LF."""
+  return b'\r' if b'\r' in block.removesuffix(b'\r') and b'\n' not in block else b'\n'
 
 
 def read_rows(path: Any) -> Iterator[tuple[int, str]]:

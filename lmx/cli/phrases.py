@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import gzip
 from collections.abc import Iterator
+from typing import IO, cast
 
-from lmx import ranges
+from lmx import documents, ranges
 from lmx.errors import InputError
 
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     print(f'pass {number}: {len(one.scores):,} pairs, such as {", ".join(map("_".join, best)) or "none"}', flush=True)
     found.append(one)
   try:
-    with _open(args.output, 'wt') as out:
+    with _open(args.output) as out:
       for words in _sentences(files, args.lower_case):
         for one in found:
           words = one.apply(words)
@@ -55,13 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _sentences(files: list[str], lower_case: bool) -> Iterator[list[str]]:
   for path in files:
-    try:
-      with _open(path, 'rt') as file:
-        for line in file:
-          yield (line.lower() if lower_case else line).split()
-    except (OSError, UnicodeDecodeError) as error:
-      raise InputError(f'cannot read {path}: {error}') from None
+    for line in documents.read_lines(path):
+      yield (line.lower() if lower_case else line).split()
 
 
-def _open(path: str, mode: str):
-  return gzip.open(path, mode, encoding='utf-8') if path.endswith('.gz') else open(path, mode[0], encoding='utf-8')
+def _open(path: str) -> IO[str]:
+  opened = gzip.open(path, 'wt', encoding='utf-8') if path.endswith('.gz') else open(path, 'w', encoding='utf-8')
+  return cast(IO[str], opened)

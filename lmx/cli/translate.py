@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from lmx import ranges
+from lmx import documents, ranges
 from lmx.errors import InputError, writing
 
 _SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk')
@@ -249,7 +249,11 @@ def _reading(path: str) -> Iterator[TextIO]:
     yield sys.stdin
     return
   try:
-    stream = open(path, encoding='utf-8-sig', errors=_CHARACTERS, newline='\n')
+    end = '\n'
+    if os.path.isfile(path):  # a pipe is read once
+      with open(path, 'rb') as file:
+        end = documents.line_end(file.read(1 << 20)).decode()
+    stream = open(path, encoding='utf-8-sig', errors=_CHARACTERS, newline=end)
   except OSError as error:
     raise InputError(f'{path}: cannot be read ({error.strerror})') from None
   with stream:

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lmx import documents
 from lmx.data import cache
 from lmx.data.builders import files, parallel, questions, tables
 from lmx.data.rules import RULES, TFDS, Rules
@@ -322,10 +323,9 @@ def _check_sizes(directory: str) -> None:
   advice = f'delete the directory {directory} and run again'
   path = os.path.join(directory, _SIZES)
   try:
-    with open(path, encoding='utf-8') as file:
-      sizes = dict(json.load(file))
-  except (OSError, ValueError) as error:
-    raise InputError(f'{path}: cannot be read ({error}); {advice}') from error
+    sizes = documents.typed(documents.read_json(path), dict, path)
+  except InputError as error:
+    raise InputError(f'{error}; {advice}') from None
   for name, size in sizes.items():
     path = os.path.join(directory, name)
     found = os.path.getsize(path) if os.path.exists(path) else None

@@ -8,12 +8,12 @@ cosines (ties get their mean rank), pairs with an unknown word left out.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from lmx import documents
 from lmx.errors import InputError, nearest
 
 _QUESTIONS = 256  # scored at once
@@ -170,7 +170,7 @@ def project(table_ND: np.ndarray) -> np.ndarray:
 def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
   """Yields (section, [a, b, c, answer]) of a file like questions-words.txt, which may be gzipped. Raises InputError."""
   section = ''
-  for number, line in _lines(path):
+  for number, line in enumerate(documents.read_lines(path), 1):
     words = line.split()
     if line.startswith(':'):
       section = line[1:].strip()
@@ -186,21 +186,13 @@ def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
   Raises:
     InputError: no such file, or a line of another form.
   """
-  for number, line in _lines(path):
+  for number, line in enumerate(documents.read_lines(path), 1):
     cells = line.replace('\t', ' ').replace(',', ' ').replace(';', ' ').split()
     if not cells or line.startswith('#'):
       continue
     try:
-      yield cells[0], cells[1], float(cells[2])
+      yield cells[0], cells[1], documents.typed(float(cells[2]), float, f'{path}, line {number}')
     except (IndexError, ValueError):
       if number > 1:
-        raise InputError(f'{path}:{number}: expected two words and a number, got "{line}"') from None
+        raise InputError(f'{path}:{number}: expected two words and a number, got "{line.rstrip()}"') from None
 
-
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-  try:
-    with gzip.open(path, 'rt', encoding='utf-8') if path.endswith('.gz') else open(path, encoding='utf-8') as file:
-      for number, line in enumerate(file, 1):
-        yield number, line.rstrip('\n')
-  except (OSError, UnicodeDecodeError) as error:
-    raise InputError(f'cannot read {path}: {error}') from None

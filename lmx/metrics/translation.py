@@ -25,11 +25,12 @@ import numpy as np
 import sacrebleu
 import sacremoses
 
+from lmx import documents
 from lmx.errors import InputError
 
 _COMPOUND = re.compile(r'(\S)-(\S)')
 _UNKNOWN = re.escape('<unk>')
-_LINK = re.compile(r'(\d+)([-p?])(\d+)')
+_LINK = re.compile(r'(\d{1,9})([-p?])(\d{1,9})')
 Links = set[tuple[int, int]]  # (word of the source, word of the target), counted from 0
 
 
@@ -241,11 +242,7 @@ def parse_alignments(lines: Iterable[str], *, first: int = 0, where: str = 'alig
 
 def read_alignments(path: str, *, first: int = 0) -> tuple[list[Links], ...]:
   """`parse_alignments` of a file. Raises InputError also where it cannot be read."""
-  try:
-    with open(path, encoding='utf-8') as file:
-      return parse_alignments(file, first=first, where=path)
-  except (OSError, UnicodeDecodeError) as error:
-    raise InputError(f'{path}: cannot be read ({error})') from None
+  return parse_alignments(documents.read_lines(path), first=first, where=path)
 
 
 def between_words(a_TS: np.ndarray, source_starts_S: np.ndarray, target_starts_T: np.ndarray) -> np.ndarray:

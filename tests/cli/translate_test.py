@@ -245,6 +245,8 @@ def test_a_pipe_is_read_and_written_as_a_file_is(monkeypatch, tmp_path):
   monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(io.BytesIO(), 'ascii'))  # what the locale asks for
   lines = ['gr\u00fcn\rblau', '\udcff']
   assert cli._lines(str(tmp_path / 'in')) == cli._lines('-') == lines
+  (tmp_path / 'mac').write_bytes(b'eins\rzwei\r')
+  assert cli._lines(str(tmp_path / 'mac')) == ['eins', 'zwei']
   for path in ('-', str(tmp_path / 'out')):
     with cli._writing(path) as out:
       out.writelines(f'{line}\n' for line in lines)

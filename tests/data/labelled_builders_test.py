@@ -76,8 +76,7 @@ def test_imdb_in_folders_and_in_tables_is_the_same(tmp_path):
   assert documents(one, 'unsupervised')[0][1] == '' and 'unsupervised' not in two.splits
   cfg = pipeline.Config(batching='documents', batch_size=2, length=16)
   assert pipeline.batches(cfg, one, 'train', 0, train=True)(0)['labels_B'].max() <= 1
-  with pytest.raises(InputError, match='split unsupervised has documents without a label'):
-    pipeline.batches(cfg, one, 'unsupervised', 0, train=False)
+  assert pipeline.batches(cfg, one, 'unsupervised', 0, train=False).unlabelled == 1
   before = one.hash
   (folders / 'aclImdb' / 'train' / 'pos' / '3_8.txt').write_text('Another text')
   assert read(folders, 'imdb').hash != before

@@ -104,11 +104,19 @@ def test_files_are_read(tmp_path):
   pairs = tmp_path / 'p.csv'
   pairs.write_text('Word 1,Word 2,Human (mean)\nlove,sex,6.77\n# a note\ntiger\tcat\t7\n')
   assert list(embeddings.read_judgements(str(pairs))) == [('love', 'sex', 6.77), ('tiger', 'cat', 7.0)]
+  pairs.write_bytes(b'a b 1\rc d 2')
+  assert list(embeddings.read_judgements(str(pairs))) == [('a', 'b', 1.0), ('c', 'd', 2.0)]
+  pairs.write_bytes(b'a b 1\nc d inf\n')
+  with pytest.raises(InputError, match='expected two words and a number, got "c d inf"'):
+    list(embeddings.read_judgements(str(pairs)))
+  (tmp_path / 'half.gz').write_bytes(gzip.compress(b': one\na b c d\n')[:-9])
+  with pytest.raises(InputError, match='half.gz: got damaged gzip data'):
+    list(embeddings.read_questions(str(tmp_path / 'half.gz')))
   for text, reader in (('a b c\n', embeddings.read_questions), ('w1\tw2\ts\na\tb\tx\n', embeddings.read_judgements)):
     (tmp_path / 'bad').write_text(text)
     with pytest.raises(InputError, match='bad:'):
       list(reader(str(tmp_path / 'bad')))
-  with pytest.raises(InputError, match='cannot read'):
+  with pytest.raises(InputError, match='cannot be read'):
     list(embeddings.read_questions(str(tmp_path / 'none')))
 
 

@@ -205,7 +205,7 @@ def test_bad_input_is_named(tmp_path):
     translation.alignment_error_rate([set()], [set()] * 2, [set()] * 2)
   with pytest.raises(InputError, match='no link'):
     translation.alignment_error_rate([set()], [set()], [{(0, 0)}])
-  for line in ('0-0 1:2', '0-', 'a'):
+  for line in ('0-0 1:2', '0-', 'a', '0-' + '9' * 5_000):
     with pytest.raises(InputError, match='alignments, line 2: ".*" is no link'):
       translation.parse_alignments(['0-0', line])
   with pytest.raises(InputError, match='line 1: "0-1" is no link; .* numbered from 1'):

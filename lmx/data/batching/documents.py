@@ -35,8 +35,10 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documen
 class Documents(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, labels_B, row_weights_B and index_B.
 
+  Documents without a label have label -1; they can be predicted alone.
+
   Args:
-    split: a Split with a label for every document.
+    split: a Split whose documents have labels.
     batch_size: rows of the global batch.
     length: most tokens of a row; of longer documents the last ones are kept.
     start_id: what a row begins with and a document ends with in the corpus; None for nothing.
@@ -53,7 +55,13 @@ class Documents(bucketed.Bucketed):
     self._start_id = start_id
     self._begin, self._end = self._documents(split, start_id)
     self._sizes = np.minimum(self._end - self._begin + (start_id is not None), length)
-    self._labels = _labels(split)
+    self._labels = np.full(len(self._begin), -1) if split.labels is None else np.asarray(split.labels)
+    missing = np.flatnonzero(self._labels < 0)
+    self.unlabelled = len(missing)
+    if train and self.unlabelled:
+      raise InputError(
+        f'{split.title} has {len(missing):,} documents without a label (number {missing[0] + 1} is the first), so it '
+        'cannot be trained on; data.batching "documents" needs one for each')
     self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
@@ -69,10 +77,3 @@ class Documents(bucketed.Bucketed):
       tokens_BT=np.where(live_BT, tokens_BT, 0).astype(np.int32), valid_BT=live_BT,
       labels_B=np.where(live_B, self._labels[document_B], 0).astype(np.int32),
       row_weights_B=live_B.astype(np.float32))
-
-
-def _labels(split: Any) -> np.ndarray:
-  """A label for each document; InputError where one has none."""
-  if split.labels is None or (np.asarray(split.labels) < 0).any():
-    raise InputError(f'{split.title} has documents without a label; data.batching "documents" needs one for each')
-  return np.asarray(split.labels)

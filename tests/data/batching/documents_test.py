@@ -115,8 +115,10 @@ def test_a_tokenizer_without_an_end_of_text_gives_the_document_alone():
 
 
 def test_what_is_refused():
-  with pytest.raises(InputError, match='documents without a label'):
-    batches(made=corpus(labels=[-1] + [0] * 36))
+  with pytest.raises(InputError, match=r'1 documents without a label \(number 2 is the first\)'):
+    batches(made=corpus(labels=[0, -1] + [0] * 35))
+  held_out, _ = batches(made=corpus(labels=[0, -1] + [0] * 35), train=False)
+  assert held_out.unlabelled == 1
   unlabelled = corpora.Corpus.from_texts({'train': DOCUMENTS}, corpus().tokenizer)
   with pytest.raises(InputError, match='documents without a label'):
     batches(made=unlabelled)
