@@ -23,6 +23,10 @@ INTERRUPTED = 130  # exit code: stopped by Ctrl-C
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Stopped(BaseException):
+  """SIGTERM has come when nothing was left to save."""
+
+
 class Stop:
   """A context manager in which SIGTERM and Ctrl-C ask a training to save and end.
 
@@ -34,7 +38,7 @@ class Stop:
       kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process; None where the
         process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
     """
-    self._kept, self._signal = kept, 0
+    self._kept, self._signal, self._saved = kept, 0, False
     self._before: dict[int, Any] = {}
 
   def __enter__(self) -> Stop:
@@ -57,12 +61,17 @@ class Stop:
     self._before = {}
 
   def _ask(self, number: int, *_: Any) -> None:
-    if number == self._signal == signal.SIGINT:
-      raise KeyboardInterrupt
+    if self._saved or number == self._signal == signal.SIGINT:
+      raise KeyboardInterrupt if number == signal.SIGINT else Stopped
     self._signal = self._signal or number
 
-  @staticmethod
-  def _watch(ours: socket.socket, kept: Callable[[], str]) -> None:
+  def saved(self) -> None:
+    """Ends the wait for a save: a signal, also one that has come already, now raises KeyboardInterrupt or Stopped."""
+    self._saved = True
+    if self._signal:
+      self._ask(self._signal)
+
+  def _watch(self, ours: socket.socket, kept: Callable[[], str]) -> None:
     """Answers the first Ctrl-C and obeys the second one."""
     count = 0
     with ours:
@@ -71,7 +80,7 @@ class Stop:
         if count > 1:
           print(f'\nlmx: interrupted; {kept()}', file=sys.stderr, flush=True)
           os._exit(INTERRUPTED)
-        if number[0] == signal.SIGINT:
+        if number[0] == signal.SIGINT and not self._saved:
           print('\nlmx: saving after the update under way; Ctrl-C again ends at once', file=sys.stderr, flush=True)
 
   def requested(self, done: int) -> bool:

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ from lmx.errors import InputError, NonFiniteLoss
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
 from lmx.restored import init_params
-from lmx.stop import Stop
+from lmx.stop import PREEMPTED, Stop, Stopped
 from lmx.types import Totals
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
@@ -112,6 +113,9 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
     return _train(config, workdir, command, Stop(kept if command else None), again)
   except KeyboardInterrupt:
     raise KeyboardInterrupt(kept()) from None
+  except Stopped:
+    print(f'stopped while finishing; {kept()}', file=sys.stderr)
+    return PREEMPTED
 
 
 def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
@@ -142,7 +146,8 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
         if not session.run_to_end(checkpoints, logger, stop):
           logger.note(f'stopped after update {session.done} of {session.total_steps} and saved; {again} continues')
           return stop.code
-      results.finish(session, checkpoints, logger, command)
+        stop.saved()
+        results.finish(session, checkpoints, logger, command)
   return 0
 
 

@@ -44,6 +44,14 @@ def test_a_log_goes_on_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
     assert json.loads((workdir / 'results.json').read_text())['loss'] == 0.5
 
 
+def test_the_file_that_says_that_a_run_is_finished_is_sent_last(bucket, monkeypatch):
+  sent = []
+  monkeypatch.setattr(mirror, 'copy', lambda path, to: sent.append(path.name))
+  session(bucket, 2)
+  before = sent[: sent.index('results.json')]
+  assert {'metrics.jsonl', 'samples.txt', 'loss.png'} < set(before)
+
+
 def test_only_what_has_changed_is_sent(bucket, monkeypatch):
   sent = []
   monkeypatch.setattr(mirror, 'copy', lambda path, to: sent.append(path.name))

@@ -52,6 +52,16 @@ def test_the_first_signal_asks_and_decides_the_exit_code(number, code, capfd):
   assert signal.getsignal(number) is before and signal.set_wakeup_fd(-1) == -1
 
 
+@pytest.mark.parametrize(('number', 'error'), [(signal.SIGTERM, stop.Stopped), (signal.SIGINT, KeyboardInterrupt)])
+@pytest.mark.parametrize('early', [True, False])
+def test_a_signal_raises_once_all_is_saved(number, error, early):
+  with pytest.raises(error), stop.Stop() as told:
+    if early:
+      os.kill(os.getpid(), number)
+    told.saved()
+    os.kill(os.getpid(), number)
+
+
 def test_a_second_ctrl_c_within_another_program_raises():
   with pytest.raises(KeyboardInterrupt), stop.Stop() as told:
     os.kill(os.getpid(), signal.SIGINT)

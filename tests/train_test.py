@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import re
+import signal
 import types
 
 import filelock
@@ -63,12 +65,12 @@ def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
 def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(tmp_path, monkeypatch):
   more = ('samples.count=1', 'samples.tokens=2')
 
-  def interrupt(*_):
-    raise KeyboardInterrupt
-
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is kept, the same call contin'):
-    patch.setattr(log.Logger, 'results', interrupt)
+    patch.setattr(log.Logger, 'results', lambda *_: os.kill(os.getpid(), signal.SIGINT))
     run(tmp_path, *more)
+  with monkeypatch.context() as patch:
+    patch.setattr(log.Logger, 'plot', lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(tmp_path, *more) == 75
   first = samples(tmp_path)
   assert first and not (tmp_path / 'results.json').exists()
   assert run(tmp_path, *more) == 0
