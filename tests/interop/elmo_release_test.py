@@ -121,6 +121,10 @@ def changed(**parts) -> dict:
   (changed(lstm={'dim': 12}), r'W_0" has shape \(12, 44\), but .* asks for \(12, 48\)'),
   (changed(lstm={'n_layers': 3}), 'has no "RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"'),
   ({'lstm': {}}, 'not the options of an ELMo release'),
+  (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424; expected a whole number up to 1,000'),
+  (changed(lstm={'dim': float('inf')}), 'not the options of an ELMo release'),
+  (changed(char_cnn={'filters': [[-1, 4]]}), 'expected positive widths'),
+  (changed(lstm={'n_layers': 1}), 'does not describe: RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),
 ])  # fmt: skip
 def test_files_of_another_model_are_named(tmp_path, options, message):
   with pytest.raises(InputError, match=message):
