@@ -280,7 +280,9 @@ class Writer:
     """Writes the files' checksums; Orbax calls it in process 0 when only the rename is left."""
     if is_remote(self._path):
       return
-    (part,) = self._path.parent.glob(f'{self._path.name}.orbax-checkpoint-tmp*')
+    part = next(iter(self._path.parent.glob(f'{self._path.name}.orbax-checkpoint-tmp*')), None)
+    if part is None:
+      raise FileNotFoundError(errno.ENOENT, 'deleted while it was written', str(self._path))
     (part / _FILES).write_text(json.dumps(_file_sums(part)))
 
 

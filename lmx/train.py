@@ -127,7 +127,7 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   check_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   open_workdir(workdir, config, corpus)
-  with alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
+  with present(workdir), alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
     notes = [*rules, *pipeline.held_out(run.data, corpus), *session.notes,
              *build.notes(run.optim, session.total_steps, session.batches.steps)]  # fmt: skip
@@ -206,6 +206,19 @@ def open_workdir(workdir, config, corpus) -> None:
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None
   parallel.barrier('workdir')
+
+
+@contextlib.contextmanager
+def present(workdir) -> Iterator[None]:
+  """Name a work directory that is deleted during a run as the cause of what fails. Raises InputError."""
+  try:
+    yield
+  except Exception as error:
+    if run_files.exists(workdir):
+      raise
+    raise InputError(
+      f'--workdir: {workdir} was deleted during the run ({commit.short(error)}); start again, in a directory that stays'
+    ) from error
 
 
 @contextlib.contextmanager
@@ -318,6 +331,8 @@ class Session:
     self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool, planned: bool
   ) -> None:
     """Commits everything that the run needs to go on from here; see `checkpoint.Checkpoints.save`."""
+    if not run_files.exists(self.workdir):
+      raise FileNotFoundError(f'no config.json in {self.workdir}')  # a checkpoint alone would be of no use
     logger.flush()  # so that a resumed log has the line of this step
     logger.mirror.send()
     meta = {

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import signal
 import types
 
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, config, log, train
+from lmx import checkpoint, commit, config, log, train
 from lmx.cli import main as cli
 from lmx.data import pipeline
 from lmx.errors import InputError, NonFiniteLoss
@@ -60,6 +61,19 @@ def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
   (tmp_path / 'checksums.json').unlink()
   assert run(tmp_path) == 0
   assert before == ((tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes())
+
+
+@pytest.mark.parametrize('method', ['start', '_sign', 'wait'])
+def test_a_work_directory_that_is_deleted_during_a_save_is_named(tmp_path, monkeypatch, method):
+  own = getattr(commit.Writer, method)
+
+  def delete(self, *args):
+    shutil.rmtree(tmp_path / 'run', ignore_errors=True)
+    return own(self, *args)
+
+  monkeypatch.setattr(commit.Writer, method, delete)
+  with pytest.raises(InputError, match=f'{tmp_path}/run was deleted during the run'):
+    run(tmp_path / 'run', 'checkpoint.every_steps=2')
 
 
 def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(tmp_path, monkeypatch):

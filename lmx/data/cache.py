@@ -15,6 +15,7 @@ from lmx.errors import InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_DIRECTORY = (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def root(cache_dir: str = '') -> str:
@@ -72,6 +73,11 @@ def disk_errors(directory: str):
       raise InputError(
         f'{directory} may not be written ({error.strerror}); choose another cache directory '
         '(environment variable LMX_CACHE)'
+      ) from error
+    if error.errno in _NO_DIRECTORY:
+      raise InputError(
+        f'data.cache_dir: {directory} cannot be a directory ({error.strerror}: {error.filename}); choose another one, '
+        'here or by the environment variable LMX_CACHE'
       ) from error
     raise
 

@@ -306,10 +306,17 @@ def choose(backend: str, cell: str, dtype: str) -> str:
   fits = cell == 'lstm' and dtype == 'float32'
   if backend == 'cudnn' and not fits:
     raise InputError(f'backend "cudnn" is for float32 LSTMs; this is "{cell}" in {dtype}')
+  if backend == 'cudnn' and not is_nvidia():
+    raise InputError(f'model.backend: got "cudnn" on a {jax.default_backend()}; expected an NVIDIA GPU; set '
+                     'model.backend=auto')  # fmt: skip
   if backend != 'auto':
     return backend
-  nvidia = jax.default_backend() == 'gpu' and 'NVIDIA' in jax.devices()[0].device_kind
-  return 'cudnn' if fits and nvidia and jax.device_count() == 1 else 'custom'
+  return 'cudnn' if fits and is_nvidia() and jax.device_count() == 1 else 'custom'
+
+
+def is_nvidia() -> bool:
+  """Return True if the default device is an NVIDIA GPU."""
+  return jax.default_backend() == 'gpu' and 'NVIDIA' in jax.devices()[0].device_kind
 
 
 def layer(

@@ -68,7 +68,12 @@ def attend(
     rate = 0.0
   choice = choose(backend, q_BTHK, k_BSHK, look, rate)
   if choice == 'cudnn':
-    return _cudnn(q_BTHK, k_BSHK, v_BSHK, look, causal)
+    try:
+      return _cudnn(q_BTHK, k_BSHK, v_BSHK, look, causal)
+    except (NotImplementedError, RuntimeError) as error:  # a release of cuDNN, or a GPU, that lacks the kernel
+      if backend == 'cudnn':
+        raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
+      choice = 'xla'
   seed_2 = regularize.seed(key) if key is not None and rate else None
   serve = _xla if choice == 'xla' else _by_heads
   return serve(q_BTHK, k_BSHK, v_BSHK, look, causal, rate, seed_2)

@@ -187,6 +187,15 @@ def test_a_full_disk_leaves_nothing(folder, monkeypatch):
   assert load(folder).splits['train'].counts['documents'] == 60
 
 
+@pytest.mark.parametrize('there', ['file', 'file/below', 'cache', 'x' * 300])
+def test_a_cache_directory_that_cannot_be_one(there, folder):
+  (folder / 'file').write_text('')
+  (folder / 'cache').mkdir()
+  (folder / 'cache' / 'tokens').write_text('')
+  with pytest.raises(InputError, match='data.cache_dir: .*cannot be a directory'):
+    corpus.load('embedded', cache_dir=str(folder / there))
+
+
 def test_an_id_beyond_the_vocabulary_is_an_error():
   tokenizer = tokenizers.train('words', ['a b'])
   tokenizer.vocab_size = 2

@@ -172,6 +172,7 @@ def gradients_of(backend, params, x_TBE, carry, valid_TB):
 @pytest.mark.parametrize('lengths', [None, LENGTHS, (0, 9, 3, 1)])
 def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch, bias, lengths):
   monkeypatch.setattr(rnn, 'lstm', cudnn_in_plain_jax)
+  monkeypatch.setattr(recurrent, 'is_nvidia', lambda: True)
   params, x_TBE, carry, _ = case('lstm', bias, False)
   valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
   found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
@@ -216,3 +217,5 @@ def test_auto_takes_cudnn_only_where_it_can(monkeypatch):
   for cell, dtype in (('gru', 'float32'), ('lstm', 'bfloat16')):
     with pytest.raises(InputError, match='float32 LSTMs'):
       recurrent.choose('cudnn', cell, dtype)
+  with pytest.raises(InputError, match='expected an NVIDIA GPU; set model.backend=auto'):
+    recurrent.choose('cudnn', 'lstm', 'float32')

@@ -157,6 +157,18 @@ def test_cudnn_is_taken_where_it_can_serve(monkeypatch):
   assert scaled_dot.choose('auto', x, x, masks.Look(), 0.0) == 'cudnn'
 
 
+def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
+  def missing(*_, **__):
+    raise NotImplementedError('needs cuDNN 9')
+
+  monkeypatch.setattr(scaled_dot.jax.nn, 'dot_product_attention', missing)
+  monkeypatch.setattr(scaled_dot, 'cudnn_obstacle', lambda *_: None)
+  attend = lambda backend: scaled_dot.attend(*draw(), masks.Look(), causal=True, backend=backend)
+  np.testing.assert_array_equal(attend('auto'), attend('xla'))
+  with pytest.raises(InputError, match='needs cuDNN 9.*set it to "auto"'):
+    attend('cudnn')
+
+
 def test_cudnn_without_a_gpu():
   if jax.default_backend() == 'gpu':
     pytest.skip('there is a GPU here')
