@@ -70,7 +70,7 @@ def attend(
   if choice == 'cudnn':
     try:
       return _cudnn(q_BTHK, k_BSHK, v_BSHK, look, causal)
-    except (NotImplementedError, RuntimeError) as error:  # a release of cuDNN, or a GPU, that lacks the kernel
+    except RuntimeError as error:  # a release of cuDNN, or a GPU, that lacks the kernel
       if backend == 'cudnn':
         raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
       choice = 'xla'
