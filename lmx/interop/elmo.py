@@ -26,6 +26,7 @@ from lmx.types import Params
 
 OPTIONS, WEIGHTS = 'options.json', 'weights.hdf5'
 _FILES = ('*options.json', '*weights.hdf5')  # the release puts the name of the model before them
+_LARGEST, _LAYERS = 2**31 - 1, 1000  # sizes
 Path = tuple[str, ...]
 
 
@@ -48,13 +49,18 @@ def from_release(options, weights) -> tuple[dict[str, Any], Params]:
     (fields of models/elmo.py's Config but V and `dropout`, its parameters but 'softmax', as NumPy arrays).
 
   Raises:
-    InputError: a file that is missing, damaged or of another model, naming what is wrong with it.
+    InputError: a file that is missing, damaged or of another model, naming what is wrong with it; or the weights hold
+      arrays of no part of the model.
   """
   fields = _fields(options)
   h5py = h5py_or_advice()
   tree: dict[str, Any] = {}
   try:
     with h5py.File(weights, 'r') as file:
+      names: list[str] = []
+      file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+      if unknown := sorted({*names} - {name for _, name, _ in _names(fields)}):
+        raise InputError(f'{weights}: got arrays that {options} does not describe: {", ".join(unknown[:20])}')
       for path, name, shape in _names(fields):
         if name not in file:
           raise InputError(f'{weights} has no "{name}"; it is not what {options} describes')
@@ -99,7 +105,7 @@ def _fields(options) -> dict[str, Any]:
   try:
     given = documents.read_json(options)
     cnn, lstm = given['char_cnn'], given['lstm']
-    fields = {
+    fields: dict[str, Any] = {
       'filters': tuple((int(width), int(number)) for width, number in cnn['filters']),
       'characters': int(cnn['embedding']['dim']), 'highways': int(cnn['n_highway']), 'cells': int(lstm['dim']),
       'projection': int(lstm['projection_dim']), 'N': int(lstm['n_layers']),
@@ -110,6 +116,12 @@ def _fields(options) -> dict[str, Any]:
     raise
   except (ValueError, KeyError, TypeError, OverflowError) as error:
     raise InputError(f'{options}: not the options of an ELMo release ({type(error).__name__}: {error})') from error
+  bounds = {'characters': _LARGEST, 'cells': _LARGEST, 'projection': _LARGEST, 'highways': _LAYERS, 'N': _LAYERS}
+  for name, high in bounds.items():
+    if not (name != 'highways') <= fields[name] <= high:
+      raise InputError(f'{options}: {name}: got {fields[name]}; expected a whole number up to {high:,}')
+  if any(not 1 <= size <= _LARGEST for pair in fields['filters'] for size in pair):
+    raise InputError(f'{options}: char_cnn.filters: got {fields["filters"]}; expected positive widths and numbers')
   for what, value, wanted in (
     ('char_cnn.activation', activation, ('relu',)), ('lstm.use_skip_connections', skip, (True,)),
     ('char_cnn.n_characters', count, (261, 262)),
