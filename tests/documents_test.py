@@ -6,13 +6,8 @@ import importlib
 import pathlib
 import re
 import shlex
-import sys
 import textwrap
-import types
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from lmx import config
@@ -67,41 +62,6 @@ def blocks(document: str) -> list[str]:
   """The Python code of a document, one string a block."""
   text = (ROOT / document).read_text()
   return [textwrap.dedent(b) for b in re.findall(r'^ *```python\n(.*?)^ *```', text, re.S | re.M)]
-
-
-def test_the_worked_example_is_a_causal_model_with_a_state():
-  source = next(b for b in blocks('CONTRIBUTING.md') if 'class Config' in b and 'bag' not in b[:3] and 'Running' in b)
-  bag = types.ModuleType('bag')
-  sys.modules['bag'] = bag  # dataclasses look their module up
-  try:
-    exec(compile(source, 'CONTRIBUTING.md', 'exec'), bag.__dict__)
-  finally:
-    del sys.modules['bag']
-  cfg = bag.Config(V=7, **bag.VARIANTS['tiny'])
-  params = bag.init(cfg, jax.random.key(0))
-  tokens_BT = np.arange(12).reshape(2, 6) % 7
-
-  def nll(tokens_BT, state):
-    features, state = bag.apply(cfg, params, {'tokens_BT': jnp.asarray(tokens_BT)}, state)
-    return np.asarray(bag.nll(cfg, params, features, jnp.asarray(tokens_BT))), state
-
-  whole, _ = nll(tokens_BT, bag.init_state(cfg, 2))
-  first, state = nll(tokens_BT[:, :3], bag.init_state(cfg, 2))
-  second, _ = nll(tokens_BT[:, 3:], state)
-  np.testing.assert_allclose(np.concatenate([first, second], axis=1), whole, rtol=1e-5)
-  assert whole.shape == (2, 6) and {bag.depth(cfg, (name,)) for name in params} == {0, 1}
-
-
-def test_the_worked_experiment_is_a_config_file():
-  source = next(b for b in blocks('CONTRIBUTING.md') if 'def get_config' in b)
-  bar = types.ModuleType('bar')
-  exec(compile(source, 'CONTRIBUTING.md', 'exec'), bar.__dict__)
-  for variant in ('', *bar.VARIANTS):
-    given = bar.get_config(variant)
-    given.model.name = 'rnn_lm'  # the example's model does not exist
-    given.model.variant = 'tiny'
-    config.resolve(given)
-  assert all('optim.lr' in point for point in bar.sweep())
 
 
 def test_names_in_the_python_example_exist():
