@@ -126,11 +126,13 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   config, run = config_lib.with_corpus(config, corpus)
   check_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
+  evaluate.check(session.validation)
+  notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes,
+           *results.check(run, corpus, session.measurement)]  # fmt: skip
   open_workdir(workdir, config, corpus)
   with present(workdir), alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
-    notes = [*rules, *pipeline.held_out(run.data, corpus), *session.notes,
-             *build.notes(run.optim, session.total_steps, session.batches.steps)]  # fmt: skip
+    notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps)]
     if run.train.init_from and not session.done:
       notes.append(session.begin_from(run.train.init_from))
     with log.Logger(
@@ -261,11 +263,9 @@ class Session:
       engine.check_batch(rows, self.microbatches)
     # Made before the first update: a split that there is not, or that is too small, would else end the run at its end.
     self.validation = pipeline.batches(run.data, corpus, 'valid', evaluate.SEED, train=False)
-    evaluate.check(self.validation)
     self.measurement = pipeline.batches(
       evaluate.final_data(run), corpus, run.evaluation.split, evaluate.SEED, train=False
     )
-    self.notes = [*self.batches.notes, *results.check(run, corpus, self.measurement)]
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
