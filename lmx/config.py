@@ -6,6 +6,7 @@ An experiment lists only what differs from the defaults, which live in the datac
   objective   Config of lmx/objectives/<name>.py, the model's own objective unless named
   data        lmx/data/pipeline.py; data.batching is the Config of lmx/data/batching/<name>.py
   optim       lmx/optim/build.py
+  matmul_precision  lmx/precision.py: one of its CHOICES; float32 where the model computes in it
   parallel    lmx/parallel.py               checkpoint  lmx/checkpoint.py
   train, evaluation, samples                below
 
@@ -32,7 +33,7 @@ import ml_collections
 from flax.traverse_util import flatten_dict
 
 from lmx import beam as beam_lib
-from lmx import checkpoint, documents, experiment_file, objectives, parallel, ranges, run_files, semantics
+from lmx import checkpoint, documents, experiment_file, objectives, parallel, precision, ranges, run_files, semantics
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, check_share, nearest
@@ -191,6 +192,7 @@ class Run:
 
   name: str
   seed: int
+  matmul_precision: str
   model_name: str
   variant: str
   model: Any
@@ -281,7 +283,7 @@ def resolve(
 def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:
   """Returns what is given with every default, and the rules of computation: current ones, or those it `began` under."""
   given.pop('semantics', None)
-  _known('', given, ['name', 'seed', 'model', 'objective', *_SECTIONS])
+  _known('', given, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
   for name in ('model', 'objective', *_SECTIONS):
     if not isinstance(given.get(name, {}), Mapping):
       raise InputError(f'config key "{name}": got {documents.show(given[name])}; expected a section, {name}.key=value')
@@ -304,6 +306,7 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
     complete['model']['V'] = 0
   for name in _SECTIONS:
     complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
+  complete['matmul_precision'] = _precision(given.get('matmul_precision', ''), complete)
   return {**complete, 'semantics': semantics.numbers(complete, began)}
 
 
@@ -312,6 +315,15 @@ def _seed(value: Any) -> int:
   seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
   check_range('seed', seed, 0)
   return seed
+
+
+def _precision(given: Any, complete: Mapping[str, Any]) -> str:
+  """Returns the `matmul_precision` given, or else what goes with the types that the model computes in."""
+  dtypes = [section.get('dtype', 'float32') for section in (complete['model'], complete['evaluation']['model'])
+            if section]  # fmt: skip
+  value = fields_lib.cast('matmul_precision', str, given) or precision.default(dtypes)
+  check_choice('matmul_precision', value, precision.CHOICES)
+  return value
 
 
 def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -380,7 +392,8 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
     raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
   _check_measurement(name, sections)
   return Run(
-    name=plain['name'], seed=plain['seed'], model_name=name, variant=variant, model=model_cfg,
+    name=plain['name'], seed=plain['seed'], matmul_precision=plain['matmul_precision'],
+    model_name=name, variant=variant, model=model_cfg,
     measured=_measured(name, model_cfg, sections['evaluation'].model),
     objective_name=objective_name,
     objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)), **sections,

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from lmx import decode, restored
+from lmx import decode, precision, restored
 from lmx.errors import InputError, check_range
 from lmx.metrics import context, language
 from lmx.models import registry
@@ -145,8 +145,10 @@ def measure(
   data = np.asarray(corpus.split(split).tokens)
   first_I = blocks(len(data), max(lengths), tokens, stride)
   nll_GLT = np.stack([
-    token_nll(loaded.model, loaded.run.measured, loaded.params, data, first_I, lengths, stride=stride,
-              window_tokens=window_tokens, title=name)
+    precision.at(loaded.run.matmul_precision, token_nll)(
+      loaded.model, loaded.run.measured, loaded.params, data, first_I, lengths, stride=stride,
+      window_tokens=window_tokens, title=name,
+    )
     for name, loaded in zip(names, group, strict=True)
   ])  # fmt: skip
   about = [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lmx import decode, restored, state
+from lmx import decode, precision, restored, state
 from lmx.data import spelling
 from lmx.data import words as word_rules
 from lmx.errors import InputError, InputWarning
@@ -31,12 +31,14 @@ class Reader(NamedTuple):
     cfg: its Config.
     params: its parameters, without an objective's.
     read: (line, its number) -> `Line`.
+    matmul_precision: of its products, see lmx/precision.py.
   """
 
   model: Any
   cfg: Any
   params: Params
   read: Callable[[str, int], Line]
+  matmul_precision: str = 'float32'
 
 
 def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides: Sequence[str] = ()) -> Reader:
@@ -79,7 +81,7 @@ def of_run(loaded: restored.Restored) -> Reader:
       raise InputError(f'line {number} has {len(words)} tokens, but the model has only {limit} positions; divide it')
     return words, arrays
 
-  return Reader(loaded.model, loaded.cfg, loaded.params['model'], read)
+  return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision)
 
 
 def _spelled(line: str, rule: str, lower_case: bool, characters: int) -> Line:
@@ -103,24 +105,23 @@ def vectors(
     InputError: a line is longer than the model's positions.
   """
   read = [reader.read(line, number) for number, line in enumerate(lines, 1)]
-  yield from embedded(reader.model, reader.cfg, reader.params, read, 1 if carry else size, carry=carry)
+  yield from embedded(reader, read, 1 if carry else size, carry=carry)
 
 
 def embedded(
-  model: Any, cfg: Any, params: Any, lines: Sequence[Line], size: int, *, carry: bool = False
+  reader: Reader, lines: Sequence[Line], size: int, *, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
   """Yields (tokens, layers, each (tokens, width) float32) of each line in order.
 
   Args:
-    model: module of a model.
-    cfg: its Config.
-    params: its parameters, without an objective's.
-    lines: as a reader reads them.
+    reader: of the lines.
+    lines: as it reads them.
     size: lines of a batch.
-    carry: go on from the state of the line before; needs `size` 1.
+    carry: continue from the state of the line before; needs `size` 1.
   """
+  model, cfg, params = reader.model, reader.cfg, reader.params
   state = model.init_state(cfg, size)
-  apply = jax.jit(functools.partial(model.apply, cfg, all_layers=True))
+  apply = jax.jit(precision.at(reader.matmul_precision, functools.partial(model.apply, cfg, all_layers=True)))
   for start in range(0, len(lines), size):
     some = lines[start : start + size]
     longest = max(len(words) for words, _ in some)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from lmx import objectives, parallel, state
+from lmx import objectives, parallel, precision, state
 from lmx.config import Run
 from lmx.data import pipeline
 from lmx.errors import InputError, NonFiniteLoss
@@ -144,6 +144,7 @@ def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
     **scores,
     'tokens_counted': int(totals[first][1]), 'unit': getattr(objective, 'UNIT', 'tokens'),
     'protocol': protocol(run, batches), 'data_hash': corpus.hash,
+    'matmul_precision': run.matmul_precision,
   }  # fmt: skip
 
 
@@ -170,6 +171,7 @@ def check_scored(run: Run) -> None:
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
 
+@precision.of_run
 def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
   """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
 

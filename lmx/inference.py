@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lmx import config, evaluate, objectives
+from lmx import config, evaluate, objectives, precision
 from lmx.data import corpus as corpora
 from lmx.data import pipeline
 from lmx.data.batching.base import Batches
@@ -66,7 +66,8 @@ def over(run: config.Run, batches: Batches, params: Params) -> Iterator[tuple[Ar
     params: {'model': ..., 'objective': ...}, whole on one device.
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  predict = jax.jit(functools.partial(objective.predict, run.objective, model, run.measured))
+  own = functools.partial(objective.predict, run.objective, model, run.measured)
+  predict = jax.jit(precision.at(run.matmul_precision, own))
   for step in range(batches.steps):
     batch = batches(step)
     made, _ = predict(params, {key: x for key, x in batch.items() if key not in _TRUTHS}, ())

@@ -22,6 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from lmx import precision
 from lmx.errors import InputError
 
 Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
@@ -190,13 +191,13 @@ class Engine:
     row_shards: number of parts that the rows of a batch are divided into.
   """
 
-  def __init__(self, cfg: Config, devices: Sequence[jax.Device] | None = None):
-    """Lays out `devices` (all of them if None).
+  def __init__(self, cfg: Config, devices: Sequence[jax.Device] | None = None, matmul_precision: str = 'float32'):
+    """Lays out `devices` (all of them if None) for steps that are compiled at `matmul_precision`.
 
     Raises:
       InputError: the axes do not multiply to the number of devices, or to more than there are.
     """
-    self.cfg = cfg
+    self.cfg, self.matmul_precision = cfg, matmul_precision
     devices = list(jax.devices() if devices is None else devices)
     inner = cfg.fsdp * cfg.tensor
     data = cfg.data if cfg.data > 0 else max(len(devices) // inner, 1)
@@ -311,7 +312,7 @@ class Engine:
       create: pure function to a state, the same in every process.
       args: its arguments, host values or replicated arrays.
     """
-    args = self.replicate(args)
+    args, create = self.replicate(args), precision.at(self.matmul_precision, create)
     if self.cfg.mode == 'pmap':
       return jax.jit(create, out_shardings=self._pmap_whole)(*args)
     shapes = jax.eval_shape(create, *args)
@@ -369,7 +370,7 @@ class Engine:
     Returns:
       `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
     """
-    arguments = (0, 1) if donate else ()
+    arguments, step = (0, 1) if donate else (), precision.at(self.matmul_precision, step)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),
@@ -384,6 +385,7 @@ class Engine:
 
   def compile_eval(self, step: Callable[..., Any]) -> Any:
     """Compiles an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
+    step = precision.at(self.matmul_precision, step)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),

@@ -15,6 +15,7 @@ from lmx import (
   parallel,
   pictures,
   pointer,
+  precision,
   predictions,
   samples,
   step,
@@ -31,6 +32,7 @@ _SHOWN = (
 )  # fmt: skip
 
 
+@precision.of_run
 def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> dict[str, Any]:
   """Measures the best (or last) parameters on `evaluation.split` and leaves loss.png, samples.txt and what else the run
   asks for. results.json comes last: a run killed before it is there finishes anew."""
@@ -88,6 +90,7 @@ def check(run: config.Run, corpus, batches) -> list[str]:
   return samples.prompts(run, corpus)[1]
 
 
+@precision.of_run
 def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any = None) -> dict[str, Any]:
   """Measures a run given back by `lmx.load` on a whole split; returns what `results.json` has.
 
@@ -105,7 +108,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   run = loaded.run
   if translations:
     translated.write(translations, (), 'a')  # whether it can be written is said first, and what is there is kept
-  engine = parallel.Engine(run.parallel)
+  engine = parallel.Engine(run.parallel, matmul_precision=run.matmul_precision)
   corpus = loaded.corpus()
   corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)

@@ -62,6 +62,10 @@ def _transformer_xl_as_in_tensorflow(config: Config) -> bool:
 
 
 RULES: dict[str, Rule] = {
+  'matmul_precision': Rule(
+    'float32 products of float32 models have float32 operands on a TPU or GPU, not bfloat16 or TF32',
+    lambda config: config['model'].get('dtype', 'float32') == 'float32', {'matmul_precision': 'default'},
+  ),
   'activation_penalties': Rule(
     'the loss has the AWD-LSTM\'s alpha and beta with every objective', _drops_penalties('awd_lstm'),
     {'model.alpha': 0.0, 'model.beta': 0.0}, in_evaluation=False,

@@ -121,7 +121,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
 def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
   config, rules = continued(config, workdir)
   run = config_lib.to_run(config)
-  engine = parallel.Engine(run.parallel)
+  engine = parallel.Engine(run.parallel, matmul_precision=run.matmul_precision)
   corpus = load_corpus(run)
   config, run = config_lib.with_corpus(config, corpus)
   check_workdir(workdir, config, corpus)

@@ -12,6 +12,11 @@ from typing import Any, NamedTuple
 
 import jax
 
+# Operands of a float32 product stay float32 on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
+# `matmul_precision` (lmx/precision.py) says otherwise.
+if jax.config.values['jax_default_matmul_precision'] is None:
+  jax.config.update('jax_default_matmul_precision', 'float32')
+
 Array = jax.Array
 Params = Mapping[str, Any]  # nested dict of float32 arrays
 Batch = Mapping[str, Array]  # see CONTRIBUTING.md for the keys

@@ -51,7 +51,7 @@ def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
   ids = np.array([1, 2, 3])
   lines = [(['a', 'b', 'c'], {'tokens_BT': ids}), (['d'], {'tokens_BT': ids[:1]})]
   params = model.init(cfg, jax.random.key(0))
-  (words, layers), (_, short) = contextual.embedded(model, cfg, params, lines, 2)
+  (words, layers), (_, short) = contextual.embedded(contextual.Reader(model, cfg, params, None), lines, 2)
   assert words == ['a', 'b', 'c'] and [layer.shape for layer in layers] == [(3, 12), (3, 16), (3, 16)]
   for one, whole in zip(short, layers, strict=True):
     np.testing.assert_allclose(one, whole[:1], rtol=1e-5, atol=1e-6)  # causal: the first token knows itself only

@@ -145,7 +145,7 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_the_measurement(tmp_path):
-  loaded = types.SimpleNamespace(run=None)
+  loaded = types.SimpleNamespace(run=types.SimpleNamespace(matmul_precision='float32'))
   with pytest.raises(InputError, match='x.txt: cannot be written'):
     results.of_run(loaded, 'test', translations=tmp_path / 'nowhere' / 'x.txt')
   (tmp_path / 'x.txt').write_text('ein Haus\n')

@@ -200,7 +200,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
   """The step of a preset for the first device, on random tokens."""
   import jax
 
-  from lmx import cost, parallel, sparse_step, state, step
+  from lmx import cost, parallel, precision, sparse_step, state, step
   from lmx.optim import build
 
   task, _ = describe.task_of(preset.model, preset.changes)
@@ -215,7 +215,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
-  engine = parallel.Engine(parallel.Config(), jax.devices()[:1])
+  engine = parallel.Engine(parallel.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]))
   held = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
   batch = engine.put_batch(cost.random_batch(task, preset.batch, preset.length))
@@ -246,7 +246,7 @@ def of_config(path: str, overrides: list[str]) -> Subject:
   loaded = config.load(path, overrides)
   corpus = train.load_corpus(config.to_run(loaded))
   _, settled = config.with_corpus(loaded, corpus)
-  engine = parallel.Engine(settled.parallel)
+  engine = parallel.Engine(settled.parallel, matmul_precision=settled.matmul_precision)
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
   processes = jax.process_count()

@@ -43,18 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import decode, restored
+  from lmx import decode, precision, restored
 
   loaded = restored.load(args.workdir, args.which, args.overrides)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
   prompt_T = decode.prompt_ids(loaded.tokenizer, _prompt(args))
-  for i, parts in enumerate(_texts(args, loaded, prompt_T)):
-    if args.samples > 1:
-      print(f'{"" if i == 0 else chr(10)}--- sample {i + 1} of {args.samples}')
-    for part in parts:
-      print(part, end='', flush=True)
-    print()
+  with precision.scope(loaded.run.matmul_precision):
+    for i, parts in enumerate(_texts(args, loaded, prompt_T)):
+      if args.samples > 1:
+        print(f'{"" if i == 0 else chr(10)}--- sample {i + 1} of {args.samples}')
+      for part in parts:
+        print(part, end='', flush=True)
+      print()
   return 0
 
 

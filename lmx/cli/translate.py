@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import restored, translate, translated
+  from lmx import precision, restored, translate, translated
 
   _check(args)
   loaded = restored.load(args.workdir, args.which, args.overrides)
@@ -93,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
   sources: list[np.ndarray] = []
   best: list[Any] = []
   with contextlib.ExitStack() as stack:
+    stack.enter_context(precision.scope(loaded.run.matmul_precision))
     stream = stack.enter_context(_reading(args.input))
     out = stack.enter_context(_writing(args.output))
     for some in _parts(stream, args.input, args.lines):
@@ -107,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
       lines += some
       sources += read
       best += [hypotheses[0] for hypotheses in found]
-  _about(args, loaded, translator, lines, sources, best, references, gold)
+  with precision.scope(loaded.run.matmul_precision):
+    _about(args, loaded, translator, lines, sources, best, references, gold)
   return 0
 
 
