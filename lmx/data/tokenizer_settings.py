@@ -42,7 +42,7 @@ _UNUSED = re.compile(
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
   'wordpiece': {
     'do_basic_tokenize': (True,), 'never_split': (None, []), 'wordpieces_prefix': ('##',),
-    'max_input_chars_per_word': (100,),
+    'max_input_chars_per_word': (100,), 'clean_text': (True,),
   },
   'bpe': {'add_bos_token': (False,), 'add_eos_token': (False,), 'do_lower_case': (False,)},
   'gpt_bpe': {'do_lower_case': (True,)},
@@ -52,9 +52,7 @@ _CLASSES = {
   'wordpiece': r'(Bert|DistilBert|Electra|MobileBert|ConvBert|Lxmert|Funnel|LayoutLM|Retri\w+|DPR\w+)Tokenizer(Fast)?',
   'bpe': r'GPT2Tokenizer(Fast)?', 'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?', 'unigram': r'XLNetTokenizer(Fast)?',
 }  # fmt: skip
-_SWITCHES = {
-  'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars', 'clean_text': 'clean_text'
-}  # fmt: skip
+_SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
 
 
 class Settings(NamedTuple):

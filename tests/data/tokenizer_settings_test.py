@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -140,3 +141,27 @@ def test_options_of_xlnet(tmp_path):
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
     with pytest.raises(InputError, match=words):
       tokenizer_settings.read(tmp_path, 'unigram')
+
+
+@pytest.mark.peer
+def test_tokens_are_those_of_transformers(folder):
+  transformers = pytest.importorskip('transformers')
+  rng = random.Random(0)
+  others = ('<pad>', '<unk>', '<s>', '</s>', '<mask>')
+  pieces = (*PIECES, 'É', 'é', '##s', 'num', '<', '>', 'foo', 'bar')
+  texts = ('The café É é', '中文 the中文s', 'thes <num> the, <num>! foo bar', '<NUM> Foo Bar foo  bar', 'the<num>the')
+  for _ in range(100):
+    special = rng.choice((SPECIAL, others))
+    switches = {'do_lower_case': 2, 'strip_accents': 3, 'tokenize_chinese_chars': 2}
+    given = {name: (True, False, None)[rng.randrange(kinds)] for name, kinds in switches.items() if rng.random() < 0.7}
+    given |= {f'{name[1:-1].lower()}_token': other for name, other in zip(SPECIAL, special, strict=True)}
+    options = {name: rng.random() < 0.5 for name in ('lstrip', 'rstrip', 'single_word', 'normalized')}
+    size = len(special) + len(pieces)
+    decoder = {str(size): {'content': '<num>', **options}, str(size + 1): {'content': 'foo bar', 'normalized': True}}
+    given |= rng.choice(({}, {'added_tokens_decoder': decoder}))
+    path = folder(pieces, special, tokenizer_config=given, added_tokens=rng.choice(({}, {'<num>': size})))
+    ours = tokenizers.read('wordpiece', path, lower_case=given.get('do_lower_case', True))
+    theirs = transformers.BertTokenizer.from_pretrained(path)
+    for text in texts:
+      assert ours.encode(text).tolist() == theirs(text, add_special_tokens=False)['input_ids'], (given, text)
+    assert (ours.pad_id, ours.mask_id) == (theirs.pad_token_id, theirs.mask_token_id)
