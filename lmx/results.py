@@ -200,7 +200,7 @@ def summary(found: Mapping[str, Any]) -> str:
     lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')
   if 'mixture' in found:
     lines.append('  ' + mixture.label(found['mixture']))
-  if found.get('accuracy', 1.0) <= (majority := found.get('majority_accuracy', 0.0)) < 1:
+  if 'majority_accuracy' in found and found['accuracy'] <= (majority := found['majority_accuracy']) < 1:
     constant = f'always predicting "{found["labels"][found["majority_class"]]}" has {majority:.1%}'
     lines.append(f'  warning: accuracy: got {found["accuracy"]:.1%}; {constant}; train longer, or change optim.lr')
   return '\n'.join(lines)

@@ -8,7 +8,8 @@ from lmx import results
 
 
 @pytest.mark.parametrize(
-  'accuracy, majority, warns', [(0.6, 0.6, True), (0.58, 0.6, True), (0.61, 0.6, False), (1.0, 1.0, False)]
+  'accuracy, majority, warns',
+  [(0.6, 0.6, True), (0.58, 0.6, True), (0.0, 0.6, True), (0.61, 0.6, False), (1.0, 1.0, False)],
 )
 def test_a_classifier_no_better_than_its_majority_class_is_warned_of(accuracy, majority, warns):
   figures = {
