@@ -253,6 +253,15 @@ def restore_params(
   return _first_intact(_absolute(directory), which, verify, warn, read)[0]
 
 
+def sweep(directory: str | os.PathLike[str]) -> None:
+  """Removes what killed runs left half-written or half-deleted; no run may be saving there."""
+  folder = _absolute(directory)
+  if jax.process_index() == 0 and folder.exists():
+    for path in list(folder.iterdir()):
+      if commit.is_partial(path) or path.name.startswith(_TRASH):
+        path.rmtree(missing_ok=True)
+
+
 class Checkpoints:
   """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
 
@@ -275,7 +284,7 @@ class Checkpoints:
 
   def __enter__(self) -> Checkpoints:
     """Removes what killed runs left half-written or half-deleted."""
-    self._sweep()
+    sweep(self.directory)
     return self
 
   def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -420,15 +429,6 @@ class Checkpoints:
     trash = self.directory / f'{_TRASH}{name}'
     (self.directory / name).rename(trash)
     trash.rmtree(missing_ok=True)
-
-  def _sweep(self) -> None:
-    """Removes what killed runs left half-written or half-deleted."""
-    if jax.process_index():
-      return
-    if self.directory.exists():
-      for path in list(self.directory.iterdir()):
-        if commit.is_partial(path) or path.name.startswith(_TRASH):
-          path.rmtree(missing_ok=True)
 
   def _fail(self, error: Exception) -> None:
     """Removes the partial write; raises InputError if the file system is to blame, else `error`."""

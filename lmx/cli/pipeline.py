@@ -106,10 +106,11 @@ def _split(workdir: pathlib.Path) -> str:
 
 
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
-  from lmx import config, log, predictions, train
+  from lmx import checkpoint, config, log, predictions, train
 
   workdir = directory / stage['name']
   if (workdir / 'results.json').exists():
+    checkpoint.sweep(workdir / 'checkpoints')
     print(f'{stage["name"]}: finished', file=sys.stderr)
     return 0
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)

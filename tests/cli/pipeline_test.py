@@ -50,9 +50,12 @@ def backward(finished, tmp_path_factory):
 
 def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, capsys):
   before = {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
+  left = finished / '1_lm' / 'checkpoints' / 'deleted_step_000000001'
+  left.mkdir()
   assert main.main(['pipeline', f'--config={CONFIG}', f'--workdir={finished}', *SHORT]) == 0
   out, err = capsys.readouterr()
   assert before == {path: path.stat().st_mtime_ns for path in finished.glob('*/results.json')}
+  assert not left.exists()
   assert '1_lm: finished' in err and '2_classifier: finished' in err
   assert 'error percent on embedded/test' in out and 'perplexity per word on embedded/valid' in out
   table = json.loads((finished / 'results.json').read_text())
