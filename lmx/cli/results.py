@@ -20,7 +20,7 @@ from typing import Any
 
 from lmx.errors import InputError, nearest
 
-LABEL = ('name', 'model', 'dataset', 'split')
+LABEL = ('name', 'dataset', 'split')  # the model is in the config
 # Where data and tokenizer are (the hash of the data covers their content), and how a run is executed and logged.
 FREE = ('seed', 'parallel', 'checkpoint', 'samples', 'train.log_every', 'train.init_from', 'data.manual_dir',
         'data.cache_dir', 'data.tokenizer_path', 'data.prefetch', 'data.workers')  # fmt: skip
@@ -59,7 +59,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
   """Return results.json of a run, with all that two runs must share to be averaged under 'settings'."""
   path = path / 'results.json' if path.is_dir() else path
   result = _json(path)
-  missing = [key for key in (*LABEL, 'metric') if key not in result]
+  missing = [key for key in (*LABEL, 'model', 'metric') if key not in result]
   if missing:
     raise InputError(f'{path}: got no {", ".join(missing)}; expected the results.json of a run')
   settings: dict[str, Any] = {'data_hash': result.get('data_hash'), 'protocol': result.get('protocol')}
@@ -135,8 +135,8 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
   deviation = statistics.stdev(values) if len(values) > 1 else None
   seeds = [one.get('seed') for one in group]
   return dict(zip(LABEL, _label(group[0]), strict=True)) | {
-    'metric': metric, 'runs': len(values), 'mean': statistics.fmean(values), 'deviation': deviation,
-    'error': None if deviation is None else deviation / math.sqrt(len(values)),
+    'model': group[0]['model'], 'metric': metric, 'runs': len(values), 'mean': statistics.fmean(values),
+    'deviation': deviation, 'error': None if deviation is None else deviation / math.sqrt(len(values)),
     'least': min(values), 'greatest': max(values), 'seeds': seeds, 'same_seed': len(set(seeds)) < len(seeds),
     'workdirs': [one['path'] for one in group], 'differing': dict(differing),
   }  # fmt: skip
@@ -173,12 +173,12 @@ def _curve(found: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-  width = max(len(row['name']) for row in rows)
-  lines = [f'{"":{width}}  {"metric":14} {"runs":>4} {"mean":>10} {"sd":>8} {"se":>8} {"min":>10} {"max":>10}']
+  width, wide = max(len(row['name']) for row in rows), max(14, *(len(row['metric']) for row in rows))
+  lines = [f'{"":{width}}  {"metric":{wide}} {"runs":>4} {"mean":>10} {"sd":>8} {"se":>8} {"min":>10} {"max":>10}']
   for row in rows:
     spread = [f'{"":8}' if row[key] is None else f'{row[key]:8.3f}' for key in ('deviation', 'error')]
     lines.append(
-      f'{row["name"]:{width}}  {row["metric"]:14} {row["runs"]:4} {row["mean"]:10.3f} {" ".join(spread)} '
+      f'{row["name"]:{width}}  {row["metric"]:{wide}} {row["runs"]:4} {row["mean"]:10.3f} {" ".join(spread)} '
       f'{row["least"]:10.3f} {row["greatest"]:10.3f}  {row["model"]}, {row["dataset"]}/{row["split"]}'
     )
     if row['same_seed']:

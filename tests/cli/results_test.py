@@ -68,6 +68,11 @@ def test_another_protocol_or_an_unknown_config_is_another_row(tmp_path):
   assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [1, 1, 1, 1]
 
 
+def test_the_wording_of_the_model_divides_nothing(tmp_path):
+  runs = [put(tmp_path / 'a', 0, 0.5), put(tmp_path / 'b', 1, 0.6, model='bert 12x768, 109.5M')]
+  assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [2]
+
+
 def test_what_computes_nothing_else_is_the_same_config(tmp_path):
   configs = [{'parallel': {'fsdp': n}, 'data': {'manual_dir': f'd{n}'}, 'train': {'log_every': n}} for n in range(2)]
   assert rows_of(tmp_path, *(put(tmp_path / f'a{i}', i, 0.5, config=c) for i, c in enumerate(configs)))[0]['runs'] == 2
@@ -91,7 +96,7 @@ def test_what_is_no_finished_run(tmp_path, capsys):
   for arguments, message in (
     ([str(tmp_path / 'c')], 'is the run finished?'),
     ([run, '--metric=accuraci'], 'has no metric "accuraci"; did you mean "accuracy"'),
-    ([str(tmp_path / 'a/config.json')], 'got no name, model'),
+    ([str(tmp_path / 'a/config.json')], 'got no name, dataset'),
   ):
     assert main.main(['results', *arguments]) == 2
     assert message in capsys.readouterr().err
