@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -148,12 +148,10 @@ def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   }  # fmt: skip
 
 
-def baselines(corpus, split: str, order: int) -> dict[str, Any]:
-  """Unigram and interpolated Kneser-Ney models on the same split, tokens and vocabulary."""
-  train, test = corpus.splits['train'], corpus.splits[split]
-  return ngram.baselines(
-    np.asarray(train.tokens), np.asarray(test.tokens), corpus.tokenizer.vocab_size, test.counts, order=order
-  )
+def baselines(corpus, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
+  """Returns the metrics of unigram and interpolated Kneser-Ney models on each split, by its name."""
+  texts = {split: (np.asarray(corpus.splits[split].tokens), corpus.splits[split].counts) for split in splits}
+  return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
 
 
 @dataclasses.dataclass(frozen=True)

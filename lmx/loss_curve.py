@@ -1,4 +1,4 @@
-"""loss.png: the losses of a run over its updates, with the baselines as lines to beat."""
+"""loss.png: the losses of a run over its updates, with the baselines on the validation split as lines to beat."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ def smooth(values: np.ndarray) -> np.ndarray:
 def draw(
   records: Sequence[Mapping[str, Any]], path: pathlib.Path, results: Mapping[str, Any], tokens_per_step: int = 0
 ) -> None:
-  """Draws the losses of a run over its steps, with the baselines' as lines to beat.
+  """Draws the losses of a run over its steps, with those of the baselines on the validation split as lines to beat.
 
   Args:
     records: of metrics.jsonl: `step`, `split` and `loss`, which is in nats.
     path: PNG file to write.
     results: of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric`, the metric's value, and perhaps
-      `baselines`, each with a `loss` in nats a token, and `trigger_step`, where averaging began.
+      `validation_baselines` and `baselines` (of the split `split`), each with a `loss` in nats a token, and
+      `trigger_step`, where averaging began.
     tokens_per_step: named under the horizontal axis.
   """
   from matplotlib.figure import Figure  # here: half a second that evaluation and generation need not pay
@@ -50,7 +51,7 @@ def draw(
   axes.spines[['top', 'right', 'left', 'bottom']].set_visible(False)
   axes.tick_params(length=0, colors='0.3')
   _draw_curves(axes, curves, sampled=any(key.startswith('sampled_') for r in records[:1] for key in r))
-  lines = {name: b for name, b in results.get('baselines', {}).items() if np.isfinite(b.get('loss', np.nan))}
+  lines = {name: b for name, b in results.get('validation_baselines', {}).items() if np.isfinite(b.get('loss', np.nan))}
   last = max((c[-1, 0] for c in curves.values() if len(c)), default=1.0)
   _draw_results(axes, lines, results, last)
   axes.set_ylim(*_limits(curves, [b['loss'] for b in lines.values()]))
@@ -111,9 +112,12 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
 def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any], last: float) -> None:
   for name, baseline in lines.items():
     label = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}.get(name, name).format(**baseline)
+    label += f': validation {baseline["loss"]:.3f}'
+    if results['split'] != 'valid':
+      label += f', {results["split"]} {results["baselines"][name]["loss"]:.3f}'
     axes.axhline(baseline['loss'], color='0.45', linewidth=1.1, linestyle=(0, (5, 3)))
     axes.annotate(
-      f'{label} ({results["split"]})  {baseline["loss"]:.3f}', (last, baseline['loss']), (0, 3),
+      label, (last, baseline['loss']), (0, 3),
       textcoords='offset points', color='0.35', fontsize=9, ha='right', va='bottom',
     )  # fmt: skip
   trigger = results.get('trigger_step')

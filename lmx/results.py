@@ -48,7 +48,7 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   evaluate.check_finite(run, totals, session.measured(), f'split {split}')
   found = evaluate.figures(run, corpus, split, totals) | {'step': session.done} | about
   found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
-  found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines)
+  found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines, curve=True)
   translations = _translated(run, corpus, found, session.measured(), session.engine)
   given = _answered(run, corpus, found, session.measured(), session.engine)
   logger.plot(found)
@@ -131,14 +131,17 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
 
 
 def _beside(
-  run: config.Run, corpus, found: Mapping[str, Any], params, engine: parallel.Engine, with_baselines: bool
-) -> dict[str, Any]:
-  """What `evaluation` asks for beside the figures: n-gram models, the model with a cache, and mixed with an n-gram
-  model."""
+  run: config.Run, corpus, found: Mapping[str, Any], params, engine: parallel.Engine, with_baselines: bool,
+  *, curve: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+  """What `evaluation` asks for beside the metrics: n-gram models (for the `curve` of validation losses also on that
+  split), the model with a cache, and mixed with an n-gram model."""
   more: dict[str, Any] = {}
   split = found['split']
   if with_baselines and 'perplexity_per_word' in found:
-    more['baselines'] = evaluate.baselines(corpus, split, run.evaluation.order)
+    both = evaluate.baselines(corpus, {split, 'valid'} if curve else {split}, run.evaluation.order)
+    more['baselines'] = both[split]
+    more |= {'validation_baselines': both['valid']} if curve else {}
   if run.evaluation.cache:
     more['cache'] = pointer.measure(run, corpus, params, split, engine)
   if run.evaluation.mixture:

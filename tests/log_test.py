@@ -294,6 +294,7 @@ def test_plot(tmp_path):
       'name': 'a run', 'model': 'gpt2:tiny', 'dataset': 'prose', 'split': 'test', 'metric': 'perplexity_per_word',
       'perplexity_per_word': 60.0,
       'baselines': {'unigram': {'loss': 4.0}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
+      'validation_baselines': {'unigram': {'loss': 4.1}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
     })  # fmt: skip
   second = image.imread(tmp_path / 'loss.png')
   blue, orange, grey = (0x1F, 0x5F, 0xA8), (0xD9, 0x54, 0x1E), (115, 115, 115)

@@ -67,3 +67,17 @@ def test_ticks_of_the_right_axis(low, high):
   assert low <= min(ticks) and max(ticks) <= high
   for tick, label in zip(ticks, right.get_yticklabels(), strict=True):
     assert math.exp(tick) == pytest.approx(float(label.get_text().replace(',', '')), rel=2e-3)
+
+
+@pytest.mark.parametrize('split', ['valid', 'test'])
+def test_baselines_are_lines_at_their_validation_losses_and_name_both(split):
+  """The curve beside them is of the validation split; a loss of another split is only written."""
+  from matplotlib.figure import Figure
+
+  axes = Figure().add_subplot()
+  results = {'split': split, 'baselines': {'kneser_ney': {'loss': 4.5, 'order': 5}},
+             'validation_baselines': {'kneser_ney': {'loss': 5.25, 'order': 5}}}  # fmt: skip
+  loss_curve._draw_results(axes, results['validation_baselines'], results, 40)
+  (line,), (text,) = axes.get_lines(), axes.texts
+  assert set(line.get_ydata()) == {5.25} and text.xy[1] == 5.25
+  assert text.get_text() == 'Kneser-Ney 5-gram: validation 5.250' + (', test 4.500' if split == 'test' else '')

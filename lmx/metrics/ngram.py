@@ -273,36 +273,30 @@ def unigram(train_tokens: np.ndarray, vocab_size: int, add: float = 1.0) -> np.n
 
 
 def baselines(
-  train_tokens: np.ndarray,
-  test_tokens: np.ndarray,
-  vocab_size: int,
-  counts: Mapping[str, float],
-  *,
-  order: int = 5,
-  boundaries: str = 'stream',
-  train_offsets: np.ndarray | None = None,
-  test_offsets: np.ndarray | None = None,
-) -> dict[str, dict[str, Any]]:
-  """Measures both baselines on the split and with the vocabulary of a model.
+  train_tokens: np.ndarray, vocab_size: int, texts: Mapping[str, tuple[np.ndarray, Mapping[str, float]]],
+  *, order: int = 5,
+) -> dict[str, dict[str, dict[str, Any]]]:  # fmt: skip
+  """Fits both baselines once and measures them on several texts.
 
   Args:
-    train_tokens, test_tokens: (tokens,) ids.
+    train_tokens: (tokens,) ids of one stream.
     vocab_size: V, closed.
-    counts: words, characters and bytes of the test split, as far as known (`language.report`).
-    order, boundaries, train_offsets, test_offsets: see `kneser_ney`.
+    texts: name of a text -> ((tokens,) ids; its words, characters and bytes, as far as known (`language.report`)).
+    order: n of the Kneser-Ney model.
 
   Returns:
-    {'unigram': ..., 'kneser_ney': ...}, each with the figures of `language.report`, and what the model was.
+    Name of a text -> {'unigram': ..., 'kneser_ney': ...}, each with the metrics of `language.report`, and what the
+    model was.
   """
   with np.errstate(divide='ignore'):
-    P = unigram(train_tokens, vocab_size)
-  unigram_nll = float(-np.log(P[np.asarray(test_tokens)]).sum())
-  model = kneser_ney(train_tokens, vocab_size, order=order, boundaries=boundaries, offsets=train_offsets)
-  nll, _ = score(model, test_tokens, boundaries=boundaries, offsets=test_offsets)
+    log_P = np.log(unigram(train_tokens, vocab_size))
+  model = kneser_ney(train_tokens, vocab_size, order=order)
   each = [model.first_discounts, *(o.discounts for o in model.orders)]
-  discounts = [[round(D, 4) for D in three] for three in each]
-  about = {'order': order, 'boundaries': boundaries, 'discounts': discounts}
+  about = {'order': order, 'boundaries': 'stream', 'discounts': [[round(D, 4) for D in three] for three in each]}
   return {
-    'unigram': {'add': 1, **language.report(unigram_nll, len(test_tokens), counts)},
-    'kneser_ney': {**about, **language.report(nll, len(test_tokens), counts)},
+    name: {
+      'unigram': {'add': 1, **language.report(float(-log_P[np.asarray(tokens)].sum()), len(tokens), counts)},
+      'kneser_ney': {**about, **language.report(score(model, tokens)[0], len(tokens), counts)},
+    }
+    for name, (tokens, counts) in texts.items()
   }

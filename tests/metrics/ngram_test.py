@@ -92,7 +92,10 @@ def test_unigram_adds_one():
 
 def test_baselines_normalise_by_what_the_text_has():
   x, _ = _flat(_texts(4, 60))
-  found = ngram.baselines(x[:300], x[300:], V, {'words': 20, 'characters': 50}, order=3)
+  counts = {'words': 20, 'characters': 50}
+  found = ngram.baselines(x[:300], V, {'test': (x[300:], counts), 'seen': (x[:300], counts)}, order=3)
+  assert found['seen']['kneser_ney']['loss'] < found['test']['kneser_ney']['loss']
+  found = found['test']
   tokens = len(x) - 300
   for name in ('unigram', 'kneser_ney'):
     nll = found[name]['loss'] * tokens
@@ -143,5 +146,5 @@ def test_wikitext2_keeps_its_figure(data_dir):
   vocabulary: dict[str, int] = {}
   x, _ = _words(data_dir / 'lm/wikitext2/train.txt.gz', vocabulary)
   y, _ = _words(data_dir / 'lm/wikitext2/test.txt.gz', vocabulary)
-  found = ngram.baselines(x, y, len(vocabulary), {'words': len(y)})
+  found = ngram.baselines(x, len(vocabulary), {'test': (y, {'words': len(y)})})['test']
   assert found['kneser_ney']['perplexity_per_word'] == pytest.approx(217.8, abs=0.1)  # our own, to notice a change
