@@ -266,7 +266,7 @@ def resolve(
     InputError: an unknown key, or a value of another type or out of its range.
   """
   given = _plain(config)
-  began = given.pop('semantics', {}) if saved else None
+  began = _began(given.pop('semantics', {})) if saved else None
   if saved:
     for key, value in semantics.old_settings(_complete(copy.deepcopy(given), began)).items():
       experiment_file.put(given, key.split('.'), value)
@@ -278,6 +278,12 @@ def resolve(
       raise InputError(f'override "{text}": the rules of a run follow from when it began; they cannot be set')
     experiment_file.put(given, path.split('.'), value)
   return ml_collections.ConfigDict(_complete(given, began), convert_dict=True).lock()
+
+
+def _began(given: Any) -> dict[str, int]:
+  """Returns the numbers of the rules that a run began under, as its config.json has them."""
+  numbers = fields_lib.cast('semantics', dict, given)
+  return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
 
 
 def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:

@@ -10,9 +10,16 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+_LONGEST = 5_000  # characters of a message
+
 
 class InputError(ValueError):
   """Something given to lmx (a config key, a file, a batch size) is wrong; the message says what to do."""
+
+  def __init__(self, message: object = ''):
+    """Shorten a message that repeats a long input."""
+    text = str(message)
+    super().__init__(text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...')
 
 
 class InputWarning(UserWarning):
