@@ -43,7 +43,7 @@ def _tensors(module):
 
 
 def _gradients(module):
-  return {name: p.grad.numpy() for name, p in module.named_parameters()}
+  return {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}  # a bias may be unused
 
 
 def _assert_tree_close(ours, theirs):
@@ -53,10 +53,15 @@ def _assert_tree_close(ours, theirs):
     np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, err_msg=path)
 
 
-@pytest.mark.parametrize('attention', ['xla', 'blocked'])
-@pytest.mark.parametrize('name', ['gpt', 'gpt2'])
-def test_gpt_equals_transformers(name, attention):
+@pytest.mark.parametrize(
+  'name,attention,changes,theirs',
+  [('gpt', 'xla', {}, {}), ('gpt', 'blocked', {}, {}), ('gpt2', 'xla', {}, {}), ('gpt2', 'blocked', {}, {}),
+   ('gpt', 'xla', {'tied': False}, {'tie_word_embeddings': False}),
+   ('gpt2', 'xla', {'tied': False, 'F': 80}, {'tie_word_embeddings': False, 'n_inner': 80})],
+)  # fmt: skip
+def test_gpt_equals_transformers(name, attention, changes, theirs):
   sizes = dict(vocab_size=V, n_positions=32, n_embd=D, n_layer=N, n_head=H, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0)
+  sizes |= theirs
   module = {
     'gpt': lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes)),
     'gpt2': lambda: transformers.GPT2LMHeadModel(
@@ -71,7 +76,7 @@ def test_gpt_equals_transformers(name, attention):
 
   model = registry.get(name)
   still = dict(dropout_embedding=0.0, dropout_attention=0.0, dropout_residual=0.0)
-  cfg = model.Config(V=V, T=32, D=D, H=H, N=N, attention=attention, **still)
+  cfg = model.Config(V=V, T=32, D=D, H=H, N=N, attention=attention, **still, **changes)
   params = huggingface.from_hf(name, cfg, _tensors(module))
   weights_BT = np.zeros((B, T), np.float32)
   weights_BT[:, :-1] = valid_BT[:, 1:]
@@ -93,12 +98,12 @@ def test_gpt_equals_transformers(name, attention):
 
 
 @pytest.mark.parametrize('gelu,activation', [('tanh', 'gelu_new'), ('erf', 'gelu')])
-@pytest.mark.parametrize('attention', ['xla', 'blocked'])
-def test_bert_equals_transformers(gelu, activation, attention):
+@pytest.mark.parametrize('attention,tied,F', [('xla', True, 0), ('blocked', True, 0), ('xla', False, 80)])
+def test_bert_equals_transformers(gelu, activation, attention, tied, F):
   config = transformers.BertConfig(
-    vocab_size=V, hidden_size=D, num_hidden_layers=N, num_attention_heads=H, intermediate_size=4 * D,
-    max_position_embeddings=32, hidden_act=activation, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
-    attn_implementation='eager',
+    vocab_size=V, hidden_size=D, num_hidden_layers=N, num_attention_heads=H,
+    intermediate_size=F or 4 * D, max_position_embeddings=32, hidden_act=activation, hidden_dropout_prob=0,
+    attention_probs_dropout_prob=0, attn_implementation='eager', tie_word_embeddings=tied,
   )  # fmt: skip
   module = _randomise(transformers.BertForPreTraining(config)).train()
   tokens_BT, valid_BT = _tokens()
@@ -119,7 +124,9 @@ def test_bert_equals_transformers(gelu, activation, attention):
   theirs.loss.backward()
 
   model = registry.get('bert')
-  cfg = model.Config(V=V, T=32, D=D, H=H, N=N, gelu=gelu, attention=attention, dropout_hidden=0, dropout_attention=0)
+  cfg = model.Config(
+    V=V, T=32, D=D, H=H, N=N, gelu=gelu, attention=attention, dropout_hidden=0, dropout_attention=0, tied=tied, F=F
+  )  # fmt: skip
   params = huggingface.from_hf('bert', cfg, _tensors(module))
   batch = dict(
     tokens_BT=tokens_BT, valid_BT=valid_BT, types_BT=types_BT, positions_BP=positions_BP, targets_BP=targets_BP,
