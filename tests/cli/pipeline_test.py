@@ -222,7 +222,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
     parts.append(predictions.probabilities(loaded, data.load(loaded.run.data), 'valid'))
   labels_I = parts[0][1]
   mean_IC = (parts[0][0] + parts[1][0]) / 2
-  assert not np.allclose(parts[0][0], parts[1][0], atol=1e-4)
+  assert not np.allclose(parts[0][0], parts[1][0], atol=1e-6)
   assert found['error_percent'] == pytest.approx(100 * (mean_IC.argmax(1) != labels_I).mean())
   assert found['loss'] == pytest.approx(-np.log(mean_IC[np.arange(len(labels_I)), labels_I]).mean())
   assert main.main(['evaluate', f'--workdir={one}', '--split=valid', '--json']) == 0
