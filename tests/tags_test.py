@@ -176,7 +176,7 @@ def test_forms_of_others_are_refused(run, tmp_path, capsys):
     assert message in capsys.readouterr().err and not (tmp_path / 'out').exists()
   (tmp_path / 'a.txt').write_text('\n')
   assert main.main(command) == 2 and not (tmp_path / 'out').exists()
-  assert 'a.txt, line 1: there is no sentence' in capsys.readouterr().err
+  assert 'a.txt: the file has no sentences' in capsys.readouterr().err
   assert main.main(['predict', f'--workdir={run}', '--split=tset']) == 2
   assert 'no split "tset"; did you mean "test"' in capsys.readouterr().err
 

@@ -25,6 +25,11 @@ def test_lines_end_in_lf_cr_lf_or_cr_and_a_cr_within_lines_stays(tmp_path):
     assert list(documents.read_lines(path)) == lines, content
 
 
+def test_rows_are_lines_without_the_blank_ones_at_the_end(tmp_path):
+  (tmp_path / 'a.txt').write_text('a\n\nb\n \n\n')
+  assert list(documents.read_rows(tmp_path / 'a.txt')) == [(1, 'a'), (2, ''), (3, 'b')]
+
+
 @pytest.mark.parametrize(
   'name, content, said',
   [
