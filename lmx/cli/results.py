@@ -24,6 +24,7 @@ LABEL = ('name', 'dataset', 'split')  # the model is in the config
 # Where data and tokenizer are (the hash of the data covers their content), and how a run is executed and logged.
 FREE = ('seed', 'parallel', 'checkpoint', 'samples', 'train.log_every', 'train.init_from', 'data.manual_dir',
         'data.cache_dir', 'data.tokenizer_path', 'data.prefetch', 'data.workers')  # fmt: skip
+NOT_FINITE = ('NaN', 'Infinity', '-Infinity')  # how results.json spells what JSON has no number for
 MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 
 
@@ -128,7 +129,7 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
   """One row of the table."""
   metric = metric or group[0]['metric']
   for one in group:
-    if not isinstance(one.get(metric), (int, float)):
+    if not isinstance(one.get(metric), (int, float)) and one.get(metric) not in NOT_FINITE:
       numbers = [key for key, x in one.items() if isinstance(x, (int, float)) and not isinstance(x, bool)]
       raise InputError(f'{one["path"]} has no metric "{metric}"{nearest(metric, numbers)}')
   values = [float(one[metric]) for one in group]

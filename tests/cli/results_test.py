@@ -37,6 +37,12 @@ def test_means_and_spreads_of_seeds(tmp_path, capsys):
   assert f'{2 * np.mean(values):.3f}' in capsys.readouterr().out
 
 
+def test_a_correlation_with_constant_predictions_is_shown_as_nan(tmp_path, capsys):
+  put(tmp_path / 'a', 0, 'NaN')
+  assert main.main(['results', str(tmp_path / 'a')]) == 0
+  assert 'nan' in capsys.readouterr().out
+
+
 def rows_of(tmp_path, *runs):
   assert main.main(['results', *runs, f'--output={tmp_path}/table.json']) == 0
   return json.loads((tmp_path / 'table.json').read_text())['rows']
