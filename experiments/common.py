@@ -455,5 +455,5 @@ def ulmfit_text(dataset: str, direction: str) -> dict[str, Any]:
 
 def ulmfit_tiny() -> dict[str, Any]:
   """What of those settings the size for tests must not take."""
-  return {'model': {'E': 12, 'D': 16, 'N': 3}, 'data': {'vocab_size': 500}, 'optim': {'warmup_steps': 0},
+  return {'model': {'E': 12, 'D': 16, 'N': 2}, 'data': {'vocab_size': 500}, 'optim': {'warmup_steps': 0},
           'train': {'epochs': 0}}  # fmt: skip

@@ -26,7 +26,12 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
-FASTAI_GROUPS = ((r'layer_00/', 1 / 6, 1.0), (r'layer_01/', 1 / 3, 1.0), (r'layer_02/', 1.0, 1.0), ('.*', 0.5, 1.0))
+
+
+def fastai_groups(layers: int) -> tuple[tuple[str, float, float], ...]:
+  """The released rates of `layers` layers, at most three, and of the embedding (finetune_lm.py)."""
+  rates = (1 / 6, 1 / 3, 1.0)[-layers:]
+  return (*((f'layer_{i:02d}/', rate, 1.0) for i, rate in enumerate(rates)), ('.*', 0.5, 1.0))
 
 
 def get_config(arg: str = ''):
@@ -61,7 +66,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False, 'split': common.measured_split(variant, VARIANTS)},
     'samples': {'count': 0},
   }  # fmt: skip
-  discriminative = {'optim': {'groups': FASTAI_GROUPS} if released else {'layer_decay': 1 / 2.6}}
+  groups = {'groups': fastai_groups(2 if variant == 'tiny' else 3)}
+  discriminative = {'optim': groups if released else {'layer_decay': 1 / 2.6}}
   parts = [base] if options.rates == 'full' else [base, discriminative]
   return common.config(*parts, *((common.tiny(), common.ulmfit_tiny()) if variant == 'tiny' else ()))
 
