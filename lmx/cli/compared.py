@@ -42,10 +42,13 @@ def spec(subject: Any) -> dict[str, Any]:
   optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
   if len(rates) > 1:
     raise InputError(f'the peer has one dropout rate, and {name} is given {sorted(rates)}')
+  if name != 'rnn_lm' and not cfg.tied:
+    raise InputError(f'model.tied: got False; expected True, because the peer ties the output matrix of {name}')
   names = ('V', 'E', 'D', 'N', 'tied') if name == 'rnn_lm' else ('V', 'D', 'N', 'H')
   return {
     'kind': cfg.cell if name == 'rnn_lm' else name,
     **{field: getattr(cfg, field) for field in names},
+    **({'F': cfg.F} if getattr(cfg, 'F', 0) else {}),
     'dropout': rates.pop(),
     'batch': subject.batch,
     'length': subject.length,

@@ -152,6 +152,15 @@ def test_what_the_peer_cannot_do_is_said(peer):
       program.ask({'steps': 1})
 
 
+def test_the_peer_is_as_wide_as_the_model_and_ties_its_output():
+  spec = lambda *changes: compared.spec(
+    bench.Subject('x', describe.task_of('gpt2:tiny', changes)[0], 1, 8, 'adamw', 1.0, 1, None, None)
+  )
+  assert spec('F=48')['F'] == 48 and 'F' not in spec()  # without it, 4 D
+  with pytest.raises(InputError, match='model.tied: got False; expected True'):
+    spec('tied=False')
+
+
 def test_unequal_dropout_has_no_counterpart():
   task, _ = describe.task_of('gpt2:tiny', ['dropout_residual=0.1'])
   subject = bench.Subject('x', task, 1, 8, 'adamw', 1.0, 1, None, None)
