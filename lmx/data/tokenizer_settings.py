@@ -31,8 +31,8 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
 # Keys that change no token.
 _UNUSED = re.compile(
-  r'_.*|auto_map_.*|backend|cache_dir|chat_template|clean_up_tokenization_spaces|device_map|errors|from_slow|'
-  r'full_tokenizer_file|is_local|language|legacy|local_files_only|max_len(gth)?|max_model_input_sizes|merges_file|'
+  r'_.*|backend|cache_dir|chat_template|clean_up_tokenization_spaces|device_map|errors|from_slow|'
+  r'full_tokenizer_file|init_inputs|is_local|language|legacy|local_files_only|max_len(gth)?|max_model_input_sizes|merges_file|'
   r'model_input_names|model_max_length|model_type|name_or_path|pad_to_(max_length|multiple_of)|pad_token_(id|type_id)|'
   r'padding(_side)?|processor_class|return_.*|revision|special_tokens(_map_file)?|split_special_tokens|stride|'
   r'subfolder|tok(enizer)?_file|token|transformers_version|trim_offsets|truncation(_side|_strategy)?|'

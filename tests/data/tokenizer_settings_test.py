@@ -90,6 +90,7 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
     ({'strip_acents': False}, 'unknown key "strip_acents"; did you mean "strip_accents"'),
     ({'strip_accents': 'no'}, 'strip_accents: got "no"; expected true or false'),
     ({'do_lower_case': 1}, 'do_lower_case: got 1; expected true or false'),
+    ({'auto_map': {'AutoTokenizer': ['own.Code', None]}}, 'unknown key "auto_map"'),
     ({'tokenizer_class': 'BertJapaneseTokenizer'}, 'tokenizer_class: got "BertJapaneseTokenizer"; expected a token'),
     ({'pad_token': 5}, 'pad_token: got 5; expected a text'),
     ({'added_tokens_decoder': {'x': {}}}, 'added_tokens_decoder: x: expected the id'),
@@ -104,8 +105,8 @@ def test_what_changes_tokens_otherwise_is_an_error(given, words, folder):
 
 
 def test_keys_that_change_no_token_are_not_read(folder):
-  given = {'model_max_length': 512, 'name_or_path': 'x', 'tokenizer_class': 'BertTokenizer', 'do_basic_tokenize': True,
-           'clean_up_tokenization_spaces': True, '_commit_hash': 'x', 'never_split': None}  # fmt: skip
+  given = {'model_max_length': 512, 'init_inputs': [], 'name_or_path': 'x', 'tokenizer_class': 'BertTokenizer',
+           'do_basic_tokenize': True, 'clean_up_tokenization_spaces': True, '_commit_hash': 'x', 'never_split': None}
   assert tokens(folder(tokenizer_config=given), 'The') == ['The']
 
 
