@@ -836,6 +836,7 @@ BATCHING_CHANGES: dict = {
   ('texts', 'form'): ({}, 'gpt'),
   ('texts', 'both_orders'): ({}, True),
   ('texts', 'second_length'): ({}, 2),
+  ('texts', 'empty_second'): None,  # no text is empty here
   ('texts', 'buckets'): ({}, (24, 48)),
   ('texts', 'pool'): ({}, 0),
   ('texts', 'groups'): ({'buckets': _ANY}, 2),
