@@ -21,7 +21,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 import pathlib
 import types
 import warnings
@@ -33,7 +32,18 @@ import ml_collections
 from flax.traverse_util import flatten_dict
 
 from lmx import beam as beam_lib
-from lmx import checkpoint, documents, experiment_file, objectives, parallel, precision, ranges, run_files, semantics
+from lmx import (
+  checkpoint,
+  documents,
+  experiment_file,
+  objectives,
+  parallel,
+  precision,
+  ranges,
+  run_files,
+  sampling,
+  semantics,
+)
 from lmx import fields as fields_lib
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, check_share, nearest
@@ -78,8 +88,8 @@ class Train:
       raise InputError(f'train.on_nan is "{self.on_nan}"; it must be "stop" or "skip"')
     if self.steps <= 0 and self.epochs <= 0:
       raise InputError('a run needs train.steps or train.epochs above 0')
-    if self.log_every < 1:
-      raise InputError(f'train.log_every is {self.log_every}; it must be at least 1')
+    check_range('train.epochs', self.epochs, 0, 1e9)
+    check_least('train', self, steps=0, eval_every=0, log_every=1, max_skips=0, patience=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +187,9 @@ class Samples:
   top_p: float = 0.95
 
   def __post_init__(self):
-    for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001), ('temperature', 0, math.inf)):
+    for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001)):
       check_range(f'samples.{name}', getattr(self, name), low, high)
+    sampling.check_temperature('samples.temperature', self.temperature)
     check_least('samples', self, top_k=0)
     check_share('samples.top_p', self.top_p)
     if not self.top_p:
@@ -413,6 +424,7 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
     return cfg
   changed = dataclasses.replace(cfg, **fields_lib.typed('evaluation.model', type(cfg), changes))
   check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
+  registry.check_layers(changed)
   shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
   if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data says it
     raise InputError(f'evaluation.model = {dict(changes)} makes other parameters than those that are trained')

@@ -19,6 +19,8 @@ import numpy as np
 from lmx.errors import InputError
 from lmx.types import Array
 
+_COLDEST = 1e-6
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampler:
@@ -45,14 +47,19 @@ class Sampler:
   forbidden: tuple[int, ...] = ()
 
   def __post_init__(self):
-    if not 0 <= self.temperature < float('inf'):
-      raise InputError(f'temperature must be 0 (greedy) or more, got {self.temperature}')
+    check_temperature('temperature', self.temperature)
     if self.top_k < 0:
       raise InputError(f'top_k must be 0 (all tokens) or more, got {self.top_k}')
     if not 0 < self.top_p <= 1:
       raise InputError(f'top_p must be above 0 and at most 1, got {self.top_p}')
     if self.top_p_form not in ('paper', 'released'):
       raise InputError(f"top_p_form must be 'paper' or 'released', got '{self.top_p_form}'")
+
+
+def check_temperature(where: str, value: float) -> None:
+  """InputError naming `where` unless a temperature is 0 or one that float32 logits can be divided by."""
+  if value and not _COLDEST <= value <= 1 / _COLDEST:
+    raise InputError(f'{where}: got {value:g}; expected 0 (greedy) or {_COLDEST:g} to {1 / _COLDEST:g}')
 
 
 def forbid(logits_BV: Array, ids: Sequence[int]) -> Array:

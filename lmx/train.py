@@ -40,7 +40,7 @@ from lmx import (
 )  # fmt: skip
 from lmx import config as config_lib
 from lmx.data import labels, pipeline
-from lmx.errors import InputError, NonFiniteLoss
+from lmx.errors import InputError, NonFiniteLoss, check_range
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
 from lmx.restored import init_params
@@ -267,6 +267,7 @@ class Session:
       evaluate.final_data(run), corpus, run.evaluation.split, evaluate.SEED, train=False
     )
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
+    check_range('train.epochs, as updates,', self.total_steps, 1, 2**31)  # an int32 counts them
     self.progress, self.done = Progress(), 0
     self.averaged: tuple[int, ...] = ()  # steps of the checkpoints whose mean the parameters are
     self._unchecked: tuple[int, Any] | None = None

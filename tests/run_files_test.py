@@ -77,7 +77,9 @@ def test_one_flipped_bit_is_named(run, name, read):
 @pytest.mark.parametrize('overrides', [
   ['model=1'], ['model.variant=0'], ['model.variant=[1]'], ['data=x'], ['optim=[1]'], ['seed=10'.ljust(27, '0')],
   ['seed=-1'], ['seed=4294967296'], ['train.steps=1e400'], ['optim.lr=1e999'], ['data.length=9999999999'],
-  ['seed=nan'], ['model.D={1}'], ['evaluation.model={1: 2}'], ['objective=3'], ['data.batching=3'],
+  ['train.epochs=1e300'], ['train.eval_every=-5'], ['samples.temperature=1e-300'], ['data.batch_size=2000000000'],
+  ['seed=nan'], ['model.D={1}'], ['evaluation.model={1: 2}'], ['model.N=1000000000'],
+  ['objective=3'], ['data.batching=3'],
 ])  # fmt: skip
 def test_overrides_of_another_type_or_out_of_range_are_input_errors(overrides):
   with pytest.raises(InputError, match=overrides[0].split('=')[0].split('.')[-1]):

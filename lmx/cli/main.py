@@ -61,6 +61,12 @@ def main(argv: list[str] | None = None) -> int:
   except NonFiniteLoss as error:
     print(f'lmx: {error}', file=sys.stderr)
     return 3
+  except (MemoryError, RuntimeError) as error:
+    if not isinstance(error, MemoryError) and 'RESOURCE_EXHAUSTED' not in str(error):  # of XLA
+      raise
+    short = ' '.join(str(error).split())[:300]
+    print(f'lmx: out of memory ({short}); lower data.batch_size, data.length or the size of the model', file=sys.stderr)
+    return 2
   except BrokenPipeError:
     sys.stderr.close()  # the reader of the output has gone: nothing is left to say
     return 0

@@ -15,7 +15,6 @@ from lmx.errors import InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_DIRECTORY = (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def root(cache_dir: str = '') -> str:
@@ -33,7 +32,7 @@ def build(directory: str, make: Callable[[str], None]) -> bool:
     return False
   parent, name = os.path.split(directory)
   with disk_errors(parent):
-    os.makedirs(parent, exist_ok=True)
+    _make(parent)
     _sweep(parent)
     temporary = tempfile.mkdtemp(prefix=f'.tmp-{socket.gethostname()}-{os.getpid()}-', dir=parent)
     try:
@@ -47,6 +46,19 @@ def build(directory: str, make: Callable[[str], None]) -> bool:
     finally:
       shutil.rmtree(temporary, ignore_errors=True)
   return True
+
+
+def _make(directory: str) -> None:
+  """Make a directory and those above it; one that cannot be made is an InputError."""
+  try:
+    os.makedirs(directory, exist_ok=True)
+  except OSError as error:
+    if is_disk_error(error):
+      raise
+    raise InputError(
+      f'data.cache_dir: {directory} cannot be a directory ({error.strerror}: {error.filename}); choose another one, '
+      'here or by the environment variable LMX_CACHE'
+    ) from None
 
 
 def discard(directory: str) -> None:
@@ -73,11 +85,6 @@ def disk_errors(directory: str):
       raise InputError(
         f'{directory} may not be written ({error.strerror}); choose another cache directory '
         '(environment variable LMX_CACHE)'
-      ) from error
-    if error.errno in _NO_DIRECTORY:
-      raise InputError(
-        f'data.cache_dir: {directory} cannot be a directory ({error.strerror}: {error.filename}); choose another one, '
-        'here or by the environment variable LMX_CACHE'
       ) from error
     raise
 

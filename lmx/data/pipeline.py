@@ -24,7 +24,9 @@ from lmx.data import batching, sources, spelling, views
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
-from lmx.errors import InputError, check_least, nearest
+from lmx.errors import InputError, check_least, check_range, nearest
+
+_LARGEST = 2**24  # rows, and positions of a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Config:
     object.__setattr__(self, 'batching', batching.config(self.batching))
     check_least('data', self, batch_size=1, length=1, vocab_size=0, min_count=1, eval_batch_size=0, eval_length=0,
                 train_documents=0, prefetch=0, workers=0)  # fmt: skip
+    for name in ('batch_size', 'eval_batch_size', 'length', 'eval_length'):
+      check_range(f'data.{name}', getattr(self, name), 0, _LARGEST)
     generated = hasattr(batching.get(self.batching.name), 'corpus')
     if generated != (self.dataset == 'generated'):
       raise InputError(

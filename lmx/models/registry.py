@@ -13,6 +13,7 @@ from lmx.parts import Parts
 
 _parts = Parts('lmx.models', 'model', apart=('registry',))
 names, get = _parts.names, _parts.get
+_LAYERS = 10_000
 DTYPES = ('float32', 'bfloat16', 'float16')  # compute types
 
 
@@ -31,7 +32,15 @@ def config(name: str, variant: str, **changes):
       raise InputError(f'model "{name}" has no field "{field}"{nearest(field, fields)}')
   if 'dtype' in changes:
     check_choice('model.dtype', changes['dtype'], DTYPES)
-  return module.Config(**{**module.VARIANTS[variant], **changes})
+  made = module.Config(**{**module.VARIANTS[variant], **changes})
+  check_layers(made)
+  return made
+
+
+def check_layers(cfg: Any) -> None:
+  """InputError unless a model has at most 10,000 layers, each of which takes JAX milliseconds to trace."""
+  if getattr(cfg, 'N', 0) > _LAYERS:
+    raise InputError(f'model.N: got {cfg.N:,}; expected at most {_LAYERS:,} layers')
 
 
 def label(name: str, variant: str, cfg: Any) -> str:

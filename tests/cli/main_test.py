@@ -155,3 +155,12 @@ def test_a_run_leaves_its_files_and_can_be_evaluated_and_loaded(capsys, tmp_path
   assert again['perplexity_per_word'] == pytest.approx(found['perplexity_per_word'], rel=1e-6)
   run = lmx.load(workdir)
   assert run.step == 4 and run.cfg.V == run.tokenizer.vocab_size and run.config.train.steps == 4
+
+
+@pytest.mark.parametrize('error', [MemoryError('Unable to allocate 477. GiB'), RuntimeError('RESOURCE_EXHAUSTED')])
+def test_memory_that_is_not_there_is_said(error, capsys, monkeypatch):
+  def fail(*_):
+    raise error
+
+  monkeypatch.setattr(cli, '_module', lambda _: types.SimpleNamespace(add_arguments=lambda _: None, run=fail))
+  assert 'out of memory' in refused(capsys, 'list')
