@@ -300,11 +300,7 @@ def test_what_no_class_computes_is_not_written(model, given, words):
 
 def test_rows_read_both_ways_around_are_not_written(make, tmp_path):
   made, *_ = make('GPT2DoubleHeadsModel')
-  exchanged.import_run(str(made), tmp_path / 'run')
-  path = tmp_path / 'run/config.json'
-  config = json.loads(path.read_text())
-  config['data']['batching']['both_orders'] = True
-  path.write_text(json.dumps(config))
+  exchanged.import_run(str(made), tmp_path / 'run', ['data.batching.both_orders=True'])
   with pytest.raises(InputError, match='both_orders.*no class of transformers does'):
     exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
   assert not (tmp_path / 'out').exists()
