@@ -95,7 +95,7 @@ def test_another_config_is_named(hosts):
 
 def test_a_config_that_cannot_be_read_is_named(hosts):
   hosts.given[1]['config'] = 'no/such.py'
-  assert 'host b (process 1): there is no config file no/such.py' in hosts.check()
+  assert 'host b (process 1): --config: there is no config file no/such.py' in hosts.check()
 
 
 def test_a_work_directory_of_its_own_is_named(hosts, tmp_path):
