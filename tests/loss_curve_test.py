@@ -23,6 +23,8 @@ def test_smoothing():
   assert np.mean(smoothed[50:-20] - x[50:-20]) == pytest.approx(0, abs=0.02)  # it does not lag
   assert loss_curve.smooth(np.array([3.0, math.nan, 1.0]))[[0, 2]].tolist() == [3.0, 1.0]
   assert len(loss_curve.smooth(np.zeros(0))) == 0
+  spiked = np.where(np.arange(400) == 100, 1e30, x)
+  np.testing.assert_allclose(loss_curve.smooth(spiked)[150:], loss_curve.smooth(x)[150:], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
