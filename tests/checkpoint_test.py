@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -268,6 +269,14 @@ def test_wrong_bits_from_the_reader_are_seen_by_the_checksum(tmp_path, monkeypat
   with checkpoint.Checkpoints(tmp_path, warn=warnings.append) as checkpoints:
     assert checkpoints.restore(state_of(0))[2] == 1
   assert 'bits of params/model/layer_00/w' in warnings[0]
+
+
+def test_a_directory_that_is_deleted_during_a_save_is_an_input_error(tmp_path, monkeypatch):
+  sign = commit.Writer._sign
+  monkeypatch.setattr(commit.Writer, '_sign', lambda self: (shutil.rmtree(tmp_path), sign(self)))
+  with checkpoint.Checkpoints(tmp_path) as checkpoints:
+    with pytest.raises(InputError, match='cannot write checkpoint .*deleted while it was written'):
+      checkpoints.save(1, state_of(1), {}, block=True)
 
 
 def test_damaged_ones_do_not_count_as_proven(tmp_path):
