@@ -114,8 +114,7 @@ def rows(folder: pathlib.Path, name: str) -> Any:
     return predictions.read(str(folder / name), LOADED)
 
 
-def texts(folder: pathlib.Path) -> Any:
-  name = next(path.name for path in folder.iterdir())
+def texts(folder: pathlib.Path, name: str) -> Any:
   pattern = types.SimpleNamespace(builder_config=types.SimpleNamespace(documents='blank_line'), _plain=None)
   pattern._plain = lambda path: text_files.Builder._plain(pattern, path)
   return [*text_files.Builder._read(pattern, [str(folder / name)])]
@@ -171,7 +170,8 @@ def readers() -> dict[str, Target]:
     'pairs in a table': Target(
       lambda folder: [*parallel.read([(f'{folder}/a.tsv',)], ('en', 'de'), drop=False)], {'a.tsv': b'en\tde\na\tb\n'}
     ),
-    'texts': Target(texts, {'a.txt': b'a b\n\nc\n'}), 'texts in lines': Target(texts, {'a.jsonl': TABLE['jsonl']}),
+    'texts': Target(lambda folder: texts(folder, 'a.txt'), {'a.txt': b'a b\n\nc\n'}),
+    'texts in lines': Target(lambda folder: texts(folder, 'a.jsonl'), {'a.jsonl': TABLE['jsonl']}),
     'vectors': Target(
       lambda folder: vectors._vectors(types.SimpleNamespace(vectors=f'{folder}/a.vec')),
       {'a.vec': b'2 3\nthe 1.5 2 3\nof 4 5e-1 -6\n'}, 2,
