@@ -336,8 +336,8 @@ def _seed(value: Any) -> int:
 
 def _precision(given: Any, complete: Mapping[str, Any]) -> str:
   """Returns the `matmul_precision` given, or else what goes with the types that the model computes in."""
-  dtypes = [section.get('dtype', 'float32') for section in (complete['model'], complete['evaluation']['model'])
-            if section]  # fmt: skip
+  trained = complete['model'].get('dtype', 'float32')
+  dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
   value = fields_lib.cast('matmul_precision', str, given) or precision.default(dtypes)
   check_choice('matmul_precision', value, precision.CHOICES)
   return value

@@ -68,6 +68,7 @@ def test_the_default_follows_the_type_that_the_model_computes_in():
   given = {'model': {'name': 'gpt2', 'variant': 'tiny'}, 'train': {'steps': 1}}
   assert config.resolve(given).matmul_precision == 'float32'
   assert config.resolve(given, ['model.dtype=bfloat16']).matmul_precision == 'default'
+  assert config.resolve(given, ['model.dtype=bfloat16', 'evaluation.model={"N":2}']).matmul_precision == 'default'
   measured = ['model.dtype=bfloat16', 'evaluation.model={"dtype":"float32"}']
   assert config.resolve(given, measured).matmul_precision == 'float32'
   assert config.to_run(config.resolve(given, ['matmul_precision=bfloat16']), 61).matmul_precision == 'bfloat16'
