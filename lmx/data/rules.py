@@ -23,8 +23,8 @@ class Rules:
     stream: a split is one document, in several examples.
     sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
     version: version of the builder.
-    reading: number of the reader of the user's files. It names caches and not the content, so a run whose rows are the
-      same resumes.
+    reading: number of the reader of the files. It names caches and not the content, so a run whose rows are the same
+      resumes.
     token_labels: a document's label is the labels of its words, with spaces between them.
     table: an example is a row of a table, a document for each of its texts, of which the first has the label.
     scores: labels are numbers on a scale.
@@ -58,10 +58,12 @@ class Rules:
     return self.words == 'prose' and not self.stream or self.pair
 
 
+_CELLS = 2  # `reading` of lmx/data/builders/cells.py
+
 RULES = {
   'embedded': Rules('prose', False, 'prose'),
   'embedded_topics': Rules('prose', False, ''),
-  'text_files': Rules('prose', False, 'auto', reading=1),
+  'text_files': Rules('prose', False, 'auto', reading=_CELLS),
   'ptb': Rules('lines', True, 'lines', detokenizer='ptb'),
   'ptb_characters': Rules('lines', True, 'lines'),
   'wikitext2': Rules('lines', False, 'prose', detokenizer='wikitext'),
@@ -71,11 +73,11 @@ RULES = {
   'brown': Rules('lines', False, 'lines'),
   'brown_stream': Rules('space', True, ''),
   'lm1b': Rules('lines', False, 'lines', version=TFDS['lm1b'][1], detokenizer='lm1b'),
-  'trec': Rules('prose', False, ''),
-  'imdb': Rules('prose', False, ''),
+  'trec': Rules('prose', False, '', reading=_CELLS),
+  'imdb': Rules('prose', False, '', reading=_CELLS),
   'embedded_tags': Rules('space', False, '', token_labels=True),
-  'sst2': Rules('space', False, ''),
-  'sst2_phrases': Rules('space', False, ''),
+  'sst2': Rules('space', False, '', reading=_CELLS),
+  'sst2_phrases': Rules('space', False, '', reading=_CELLS),
   'wnut17': Rules('space', False, '', token_labels=True),
   'conll2003': Rules('space', False, '', token_labels=True),
   'ud_ewt': Rules('space', False, '', token_labels=True),
@@ -85,8 +87,9 @@ RULES = {
   'wmt14_en_de': Rules('prose', False, '', pair=True, sides=('en', 'de')),
   'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
   **{name: Rules('prose', False, '', spans=True) for name in ('squad', 'squad2', 'squad_files', 'embedded_questions')},
-  'table_files': Rules('prose', False, '', table=True, reading=1),
+  'table_files': Rules('prose', False, '', table=True, reading=_CELLS),
   **{name: Rules('prose', False, '', table=True, scores=table.scores, choices=table.choices,
-                 continues=table.continues, detokenizer='penn' if table.continues else '')
+                 continues=table.continues, detokenizer='penn' if table.continues else '',
+                 reading=0 if table.continues else _CELLS)
      for name, table in tables.TABLES.items()},
 }

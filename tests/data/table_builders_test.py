@@ -186,9 +186,10 @@ def test_labels_are_stripped_and_whole_numbers_are_one_label(tmp_path):
   assert rows(tmp_path, 'a.tsv', 'text\tlabel \na\t no\nb\tno\nc\t1\n') == found
   lines = [{'text': 'a', 'label': ' no'}, {'text': 'b', 'label': 'no'}, {'text': 'c', 'label': 1.0}]
   assert rows(tmp_path, 'a.jsonl', '\n\n'.join(map(json.dumps, lines))) == found
-  numbers = '{"text": "a", "label": 1}\n{"text": "b", "label": 0.50}'
-  assert rows(tmp_path, 'b.jsonl', numbers) == [('a', '1'), ('b', '0.5')]
-  assert rows(tmp_path, 'c.csv', 'text,label\na, "b, c"\n') == [('a', 'b, c')]
+  values = {'1': '1', '0.50': '0.5', '1e16': '1' + 16 * '0', '10000000000000000': '1' + 16 * '0', '-0.0': '0',
+            '1' * 100: '1' * 100}  # fmt: skip
+  lines = [f'{{"text": "a", "label": {value}}}' for value in values]
+  assert rows(tmp_path, 'b.jsonl', '\n'.join(lines)) == [('a', label) for label in values.values()]
 
 
 def test_null_is_no_label_and_no_text(tmp_path):
@@ -220,18 +221,43 @@ def test_csv_cells_are_of_any_length_and_lines_end_in_lone_carriage_returns(tmp_
 
 
 def test_an_open_quote_does_not_swallow_rows(tmp_path):
-  for rest in ('', '"b, c",x\n', 'd,"x"\n'):
-    with pytest.raises(InputError, match='a.csv, line 3: a quoted cell begins here and does not end'):
+  for rest, wrong in (('', 'is not closed'), ('"b, c",x\n', 'has text after its closing quote in line 5'),
+                      ('d,"x"\n', 'has text after its closing quote in line 5')):  # fmt: skip
+    with pytest.raises(InputError, match=f'a.csv, line 3: a quoted cell begins here and {wrong}; close it'):
       rows(tmp_path, 'a.csv', f'text,label\na,x\n"open,x\nc,y\n{rest}')
+  for row in ('"hi" he,"open', '"hi" he,"two\nlines"'):
+    with pytest.raises(InputError, match='line 2: a quoted cell begins here and has text after .* in line 2;'):
+      rows(tmp_path, 'a.csv', f'text,label\n{row}\nc,y\n')
   with pytest.raises(InputError, match='line 1: two columns are named "label"'):
     rows(tmp_path, 'a.csv', 'text,label,label\na,x,y\n')
 
 
+@pytest.mark.parametrize(('cell', 'text'), [
+  ('"hi" he said', 'hi he said'), (' "Hello" he said', '"Hello" he said'), (' "Hello"', '"Hello"'),
+  ('he said "hi"', 'he said "hi"'), ('"a ""b"", c" ', 'a "b", c'), ('"one\ntwo"', 'one\ntwo'),
+])  # fmt: skip
+def test_quotes_of_a_csv_cell(cell, text, tmp_path):
+  assert rows(tmp_path, 'a.csv', f'text,label\n{cell},x\nb,{cell}\n') == [(text, 'x'), ('b', text)]
+
+
+def test_a_comma_in_quotes_after_a_space_separates_cells(tmp_path):
+  with pytest.raises(InputError, match='line 2: 3 cells instead of 2; a quote after a space quotes nothing'):
+    rows(tmp_path, 'a.csv', 'text,label\na, "b, c"\n')
+
+
 @pytest.mark.parametrize('end', ['.tsv', '.csv', '.jsonl'])
-def test_blank_lines_are_skipped(end, tmp_path):
+def test_lines_of_white_space_are_skipped(end, tmp_path):
   line = {'.tsv': 'a\tx', '.csv': 'a,x', '.jsonl': '{"text": "a", "label": "x"}'}[end]
   head = {'.tsv': 'text\tlabel\n', '.csv': 'text,label\n', '.jsonl': ''}[end]
-  assert rows(tmp_path, f'a{end}', f'{head}{line}\n\n{line}\n\n') == [('a', 'x')] * 2
+  for blank in ('\n', '  \n', '\t\n', ' '):
+    assert rows(tmp_path, f'a{end}', f'{blank.strip(" ")}{head}{line}\n\n{line}\n{blank}') == [('a', 'x')] * 2
+
+
+@pytest.mark.parametrize(
+  'name', ['table_files', 'text_files', 'swag', 'story_cloze', 'race', 'glue/sst2', 'imdb', 'trec', 'sst2']
+)
+def test_caches_of_earlier_readers_have_other_names(name):
+  assert sources.RULES[name].reading == 2
 
 
 def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):

@@ -1,12 +1,14 @@
 """Rows of tables as cells of named columns: .tsv (nothing is quoted), .csv (RFC 4180) and .jsonl, each also as .gz.
 
-Blank lines are skipped. A cell of .jsonl is any value of JSON, other cells are texts; `text` and `label` read both.
+Lines of white space alone are skipped. A cell of .jsonl is any value of JSON, other cells are texts; `text` and `label`
+read both.
 No TFDS here, so a token cache that is complete can be found without importing it.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import warnings
@@ -49,23 +51,52 @@ def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Itera
 
 def read_csv(path: str) -> Iterator[tuple[int, Cells]]:
   """Yield (line number, cells) of each row of a .csv file. Raises InputError as `read` does."""
+  names: list[str] = []
+  for number, cells in _csv_records(path):
+    if names:
+      yield number, _row(names, cells, path, number, _hint(cells))
+    else:
+      names = _names(cells, path, number)
+
+
+def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
+  """Yield (line number, cells) of each record of a .csv file.
+
+  Text after a closing quote belongs to its cell where the record is one line (`"hi" he said` is `hi he said`, as of
+  Python's csv and pandas). In a record of several lines it is an error: a quote was left open further up.
+  """
   csv.field_size_limit(_CELL)
   lines = (part for line in documents.read_lines(path) for part in _LINES.findall(line))
-  reader = csv.reader(lines, strict=True, skipinitialspace=True)
-  names: list[str] = []
-  begin = 1
-  try:
-    for cells in reader:
-      if cells and not names:
-        names = _names(cells, path, begin)
-      elif cells:
-        yield begin, _row(names, cells, path, begin)
-      begin = reader.line_num + 1
-  except csv.Error as error:
-    raise InputError(
-      f'{path}, line {begin}: a quoted cell begins here and does not end as RFC 4180 has it ({error}); close it, and '
-      'write a quote within it twice'
-    ) from None
+  last = ['']  # the line that was read last
+
+  def noted() -> Iterator[str]:
+    for last[0] in lines:
+      yield last[0]
+
+  reader = csv.reader(noted(), strict=True)
+  while True:
+    begin = reader.line_num + 1
+    try:
+      cells = next(reader)
+    except StopIteration:
+      return
+    except csv.Error as error:
+      cells = next(csv.reader(last)) if reader.line_num == begin else []
+      if not cells or cells[-1].endswith(('\n', '\r')):  # the last cell goes on behind the line
+        after = f'has text after its closing quote in line {reader.line_num}'
+        wrong = 'is not closed' if 'end of data' in str(error) else after
+        raise InputError(
+          f'{path}, line {begin}: a quoted cell begins here and {wrong}; close it before the comma or the line end, '
+          'and write a quote within it twice'
+        ) from None
+    if reader.line_num > begin or last[0].strip():
+      yield begin, cells
+
+
+def _hint(cells: Sequence[str]) -> str:
+  """Return what may be wrong with a row of a .csv file that has too few or too many cells."""
+  spaced = any(cell[:1] == ' ' and cell.lstrip().startswith('"') for cell in cells)
+  return '; a quote after a space quotes nothing: delete the space before it' if spaced else ''
 
 
 def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[int, Cells]]:
@@ -73,7 +104,7 @@ def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[i
   skipped: list[int] = []  # first line of each broken record
   held = 0  # cells of the broken record so far
   for number, line in enumerate(documents.read_lines(path), 1):
-    if line == '\n':
+    if not line.strip():
       continue
     cells = line.rstrip('\n').split('\t')
     if not names:
@@ -101,9 +132,9 @@ def _names(cells: Sequence[str], path: str, number: int) -> list[str]:
   return names
 
 
-def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int) -> Cells:
+def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hint: str = '') -> Cells:
   if len(cells) != len(names):
-    raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}')
+    raise InputError(f'{path}, line {number}: {len(cells)} cells instead of {len(names)}{hint}')
   return dict(zip(names, cells, strict=True))
 
 
@@ -123,12 +154,15 @@ def text(value: Any, where: str) -> str:
     return ''
   if isinstance(value, (list, dict)) or isinstance(value, float) and math.isinf(value):
     raise InputError(f'{where}: got {documents.show(value)}; expected a text')
-  return value.strip() if isinstance(value, str) else documents.show(value)
+  return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
 def label(value: Any, where: str) -> str:
-  """Return a cell as the name of a label, '' for none: 1.0 is the label 1. Raises InputError as `text` does."""
-  name = text(value, where)
+  """Return a cell as the name of a label, '' for none. Raises InputError as `text` does.
+
+  Equal numbers of JSON are one label, so 1.0 is 1 and 1e16 is 10000000000000000; of other cells 1.0 is 1.
+  """
+  name = text(int(value) if isinstance(value, float) and value.is_integer() else value, where)
   whole = _WHOLE.fullmatch(name)
   return whole[1] if whole else name
 
