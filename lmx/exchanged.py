@@ -71,7 +71,10 @@ def import_run(
     lower_case = not spiece.has_capitals(os.path.join(directory, spiece.FILE))
   tokenizer: Any = tokenizers.Absent(int(folder.fields['V']))
   if with_tokenizer:
-    tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
+    try:
+      tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
+    except tokenizers.Missing as error:
+      raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   marks = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
   config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, marks)), overrides)

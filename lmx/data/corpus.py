@@ -228,7 +228,7 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
     'inner_marks': spec.tokenizer == 'words' and source.rules.words == 'prose',  # those of before are cut at them
     'hanging': spec.tokenizer == 'word_bpe' and not given,  # those of before have no word with a hyphen at its end
     'reading': source.rules.reading,
-    'byte_offsets': spec.tokenizer == 'unigram' and source.rules.spans,  # those of before: the whole run's for a byte
+    'byte_offsets': 2 * (spec.tokenizer == 'unigram' and source.rules.spans),  # those of before: a run's for a byte
     'spaced_once': spec.tokenizer == 'unigram' and source.rules.token_labels,  # those of before: two before a word
   }
   request |= {name: value for name, value in more.items() if value}

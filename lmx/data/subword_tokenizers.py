@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ import tokenizers as hf
 
 from lmx.data import subwords, words
 from lmx.data.tokenizer import Tokenizer
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
-_BYTE = re.compile('<0x[0-9A-F]{2}>')
+_BYTE = re.compile('<0x([0-9A-F]{2})>')
 
 
 class _Subwords(Tokenizer):
@@ -189,7 +190,6 @@ class Unigram(_Subwords):
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     super().__init__(model, special)
     self._marks = _special(model)
-    self._lowers = bool(model.normalizer) and model.normalizer.normalize_str('A').endswith('a')
     mark = lambda name: model.token_to_id(name) if name in self._marks else None
     self.unk_id = model.token_to_id('<unk>')
     ends = (mark(name) for name in (subwords.END_OF_TEXT, '<eod>'))
@@ -202,24 +202,43 @@ class Unigram(_Subwords):
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
     ids, spans_T2 = super().encode_spans(text)
-    bytes_T = self._is_byte[ids]
+    bytes_T = self._bytes[ids]
     # The library gives each byte of a run of characters that no piece holds the offsets of the whole run.
-    changes = np.any(spans_T2[1:] != spans_T2[:-1], axis=1) | ~bytes_T[1:] | ~bytes_T[:-1]
+    changes = np.any(spans_T2[1:] != spans_T2[:-1], axis=1) | (bytes_T[1:] < 0) | (bytes_T[:-1] < 0)
     edges = [0, *(np.flatnonzero(changes) + 1), len(ids)]
     for first, last in zip(edges[:-1], edges[1:], strict=True):
       begin, end = spans_T2[first] if last - first > 1 else (0, 0)
-      sizes = [len(self._cased(character).encode()) for character in _whole(text)[begin:end]]
-      if len(sizes) > 1 and sum(sizes) == last - first:
-        at_T = np.repeat(np.arange(begin, end), sizes)
-        spans_T2[first:last] = np.stack([at_T, at_T + 1], axis=1)
+      if end - begin > 1:
+        run = bytes(bytes_T[first:last].tolist())
+        at_T = begin + self._characters_of(run, _whole(text)[begin:end])
+        spans_T2[first:last] = np.stack([at_T, at_T + 1], axis=1) if len(at_T) else spans_T2[first:last]
     return ids, spans_T2
 
-  def _cased(self, text: str) -> str:
-    return text.lower() if self._lowers else text
+  def _characters_of(self, run: bytes, text: str) -> np.ndarray:
+    """Return for each byte of a run the number of its character in `text`, of which the run has all characters.
+
+    The first and the last character may be in part in other pieces: a lowered `İ` is the piece `i` and two bytes. Where
+    the tokenizer normalises characters in context the array is empty, with a warning.
+    """
+    parts = [self._normalized(character).encode() for character in text]
+    whole = b''.join(parts)
+    begin = whole.find(run)
+    if not 0 <= begin < len(parts[0]) or begin + len(run) <= len(whole) - len(parts[-1]):
+      warnings.warn('the tokenizer normalises characters in context, so bytes have the offsets of a run of characters '
+                    f'and answers in such runs are too long: "{text}"', InputWarning, stacklevel=4)  # fmt: skip
+      return np.zeros(0, np.int64)
+    return np.repeat(np.arange(len(parts)), list(map(len, parts)))[begin : begin + len(run)]
+
+  def _normalized(self, character: str) -> str:
+    """Return what the normaliser makes of a character that is not the first one."""
+    normalize = self._model.normalizer.normalize_str if self._model.normalizer else str
+    return normalize('x' + character).removeprefix(normalize('x'))
 
   @functools.cached_property
-  def _is_byte(self) -> np.ndarray:
-    return np.asarray([bool(_BYTE.fullmatch(self.id_to_token(i))) for i in range(self.vocab_size)])
+  def _bytes(self) -> np.ndarray:
+    """Byte of each id, -1 where it is another piece."""
+    found = (_BYTE.fullmatch(self.id_to_token(i)) for i in range(self.vocab_size))
+    return np.asarray([int(byte[1], 16) if byte else -1 for byte in found])
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:

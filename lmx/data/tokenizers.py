@@ -130,6 +130,10 @@ class Words(Tokenizer):
     return content if self.known == self.vocab_size else content | {'known': self.known}
 
 
+class Missing(InputError):
+  """A folder without the files of a tokenizer."""
+
+
 class Absent(Tokenizer):
   """Stand-in for the tokenizer of a model that was imported without one: it has a size alone."""
 
@@ -302,7 +306,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
     path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
     settings = tokenizer_settings.read(directory, kind)
   if kind not in _READ or not os.path.isfile(path):
-    raise InputError(f'{path}: no tokenizer of kind {kind} there')
+    raise Missing(f'{path}: no tokenizer of kind {kind} there')
   if os.path.basename(path) in ('vocab.txt', spiece.FILE) and settings.lower_case not in (None, lower_case):
     raise InputError(f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '
                      f'do_lower_case {str(settings.lower_case).lower()} in {tokenizer_settings.FILE}; set '

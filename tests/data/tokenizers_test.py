@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.data import tokenizers, words
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 PROSE = [
   'The cat sat on the mat. "Why not?" said the dog (a big one).\nIt wasn\'t a built-in mat, e.g. os.path.',
@@ -289,6 +289,27 @@ def test_unigram_pieces_are_the_likeliest_and_the_rest_is_bytes():
   few = tokenizers.train('unigram', many, vocab_size=372)
   assert few.vocab_size <= 372 and few.decode(few.encode(many[0])) == many[0]
   assert '多' in ''.join(few.pieces(few.encode(many[0])))
+
+
+@pytest.mark.parametrize('text', ['İİ北', '北İ京', 'aİ北京', 'ẞ北京ΣΑ', '北京'])
+def test_bytes_of_a_lowered_text_have_the_offsets_of_their_character(text):
+  made = tokenizers.train('unigram', ['the quick brown fox is at a lazy dog'] * 9, vocab_size=400, lower_case=True)
+  ids, spans = made.encode_spans(text)
+  for at, character in enumerate(text):
+    own = [piece for piece, span in zip(made.pieces(ids), spans.tolist(), strict=True) if span == [at, at + 1]]
+    if character in '北京':
+      assert own[-3:] == [f'<0x{byte:02X}>' for byte in character.encode()], character
+  assert (np.diff(spans, axis=1) == 1).all()  # none has those of several characters
+
+
+def test_bytes_without_offsets_of_their_own_are_reported(tmp_path):
+  made = tokenizers.train('unigram', ['the quick brown fox'] * 9, vocab_size=400)
+  content = made.content()
+  content['model']['normalizer'] = {'type': 'NFC'}  # composes e and an accent, which are two characters of the text
+  (tmp_path / 'tokenizer.json').write_text(json.dumps(content['model']))
+  composing = tokenizers.read('unigram', str(tmp_path))
+  with pytest.warns(InputWarning, match='normalises characters in context'):
+    composing.encode_spans('北e\u0301京')
 
 
 @pytest.mark.parametrize('kind', ['words', 'bpe', 'wordpiece', 'unigram'])

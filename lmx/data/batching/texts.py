@@ -13,8 +13,9 @@ section 3.3). Where the choices are put into the question beforehand (`race/join
 
 What stands for the row is the first token of `bert` and the last of the others; the three marks of `gpt` are
 `data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
-(section 3.3), a row is made both ways around. Where a row is several sequences the keys have an axis G after the rows:
-`tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are no table are rows of one text.
+(section 3.3), a row is made both ways around; a row of one text is the same twice. Where a row is several sequences the
+keys have an axis G after the rows: `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are no table are
+rows of one text.
 
 A sequence that is too long loses tokens at the end of whichever text is the longer, one after another
 (google-research/bert, `_truncate_seq_pair`), or at the end of the first of the parts that a text is put together from.
@@ -152,7 +153,8 @@ class Texts(bucketed.Bucketed):
     if length < texts + around:
       raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
     dropped = texts == 2 and cfg.form in ('bert', 'xlnet') and cfg.empty_second == 'dropped'
-    self._alone_GI = [dropped & (full_IN[:, list(sequence[-1])].sum(axis=1) == 0) for sequence in sequences]
+    seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
+    self._alone_GI = [dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
     around_GI = [around - between * alone_I for alone_I in self._alone_GI]
     self._kept = [_kept(full_IN, sequence, length - around_I, cfg.second_length)
                   for sequence, around_I in zip(sequences, around_GI, strict=True)]  # fmt: skip
@@ -192,7 +194,8 @@ class Texts(bucketed.Bucketed):
     texts, (before, between, after) = len(self._sequences[g]), self._marks
     for b, i in enumerate(example_B):
       row, first = [before], 0
-      for n, (text, kept) in enumerate(zip(self._sequences[g], self._kept[g], strict=True)):
+      order = 0 if self._cfg.both_orders and self._alone_GI[g][i] else g  # one text is the same both ways around
+      for n, (text, kept) in enumerate(zip(self._sequences[order], self._kept[order], strict=True)):
         for part, (skipped_I, kept_I) in zip(text, kept, strict=True):
           row.append(self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i])))
         row.append(after if n == texts - 1 else between[: len(between) * (not self._alone_GI[g][i])])

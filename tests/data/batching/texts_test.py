@@ -108,6 +108,22 @@ def test_a_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted
   assert len(pieces(corpus, found[1])) == 8 and batches.notes == ()
 
 
+@pytest.mark.parametrize(('form', 'wanted'), [
+  ('bert', ['[CLS] a [SEP]'] * 2), ('xlnet', ['a <sep> <cls>'] * 2),
+  ('gpt', ['_start_ a _delimiter_ _classify_', '_start_ _delimiter_ a _classify_']),
+])  # fmt: skip
+def test_both_orders_of_one_text_are_that_text(form, wanted, tmp_path):
+  (tmp_path / 'train.jsonl').write_text(json.dumps({'one': 'a', 'two': '', 'label': 'yes'}) + '\n')
+  own = {} if form != 'xlnet' else dict(special_tokens=('<cls>', '<sep>'))
+  batching = {'both_orders': True, 'buckets': ()}
+  corpus, batches = load(tmp_path, form, train=False, length=8, batching=batching, split_fraction=0, **own)
+  batch = batches(0)
+  for g, pieces_ in enumerate(wanted):
+    found = {key: batch[key.replace('_BT', '_BGT')][0, g] for key in ('tokens_BT', 'valid_BT', 'types_BT')}
+    assert [piece.strip('Ġ') for piece in pieces(corpus, found)] == pieces_.split()
+    assert not found['types_BT'][:2].any()
+
+
 @pytest.mark.parametrize('columns', [('one', 'two'), ('one',)])
 def test_xlnet_reads_its_marks_at_the_end(columns, folder):
   corpus, batches = load(folder, 'xlnet', columns, train=False, tokenizer='bpe', special_tokens=('<cls>', '<sep>'))
