@@ -69,6 +69,7 @@ def tiny_task() -> dict[str, Any]:
   rows = tiny_fine_tuning(dataset='embedded_topics', batching={'buckets': (), 'both_orders': False})
   changes = {
     'objective': {'name': 'classify', 'metric': 'accuracy', 'positive': ''},
+    'data': {'hold_out_test': True},
     'evaluation': {'split': 'test'},
   }
   return config(rows, changes).to_dict()

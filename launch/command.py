@@ -40,7 +40,11 @@ INSTALL = {
 }
 _NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 _LOOKS_SECRET = re.compile(r'KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL', re.IGNORECASE)
-_PASSWORD = re.compile(r'://[^/?#\s@:]*:[^/?#\s]*@')  # of a URL: scheme://user:password@host
+# Of a URL: scheme://user:password@host but not host:80/path@, https://token@host, ?password=...
+_PASSWORD = re.compile(
+  r'://[^\s:/?#]*:(?!\d+[/?#])[^\s@]*@|https?://[^/?#\s@]+@'
+  r'|[?&;](pass(word|wd|phrase)?|pwd|secret|(\w+_)?token|(api_?|access_?)?key|sig(nature)?)=[^&\s]', re.IGNORECASE
+)  # fmt: skip
 # Variables of this environment that a job on other machines gets too, where their value is a URL that all can read.
 SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 

@@ -493,7 +493,8 @@ def _check_longest(run: Run, corpus: Any) -> None:
 
 def digest(config: Mapping[str, Any]) -> str:
   """Twelve hexadecimal digits that change when anything that is computed changes."""
-  kept = {k: v for k, v in flatten(config).items() if not _is_free(k)}
+  flat = flatten(config)
+  kept = {k: v for k, v in flat.items() if not _is_free(k, flat)}
   return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -501,10 +502,18 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> 
   """InputError with the keys that differ, if `workdir` belongs to a run that computes something else."""
   old, new = flatten(saved), flatten(config)
   lines = [f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
-           for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and not _is_free(k)]  # fmt: skip
+           for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and not _is_free(k, new)]  # fmt: skip
   if lines:
     found = '\n'.join(lines)
-    raise InputError(f'{workdir} holds a run of another config; choose another --workdir, or set back:\n{found}')
+    raise InputError(f'{workdir} holds a run of another config; choose another --workdir, continue it as it began with '
+                     f'--config={workdir}/config.json, or set back:\n{found}')  # fmt: skip
+
+
+def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+  """Returns a line for each setting of the evaluation that is another one than where the run of `saved` began."""
+  old, new = flatten(saved), flatten(config)
+  return [f'{key}: got {new.get(key)!r}, where the run began with {old.get(key)!r}' for key in sorted(old.keys() | new)
+          if key.startswith('evaluation.') and old.get(key) != new.get(key)]  # fmt: skip
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -512,7 +521,10 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
   return flatten_dict(json.loads(json.dumps(_plain(config))), sep='.')
 
 
-def _is_free(key: str) -> bool:
+def _is_free(key: str, config: Mapping[str, Any]) -> bool:
+  """Returns True if a setting of a flat config may differ when a run is resumed."""
+  if key == 'checkpoint.every_steps' and config['evaluation.which'] == 'average':
+    return False  # what is averaged is so many updates apart
   return key in _FREE or key.split('.')[0] in _FREE
 
 

@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lmx.data import rules
+
 Config = Mapping[str, Any]  # a resolved config as a nested dict
 
 
@@ -43,8 +45,9 @@ def _drops_penalties(model: str) -> Callable[[Config], bool]:
 
 def _other_than_english_german(config: Config) -> bool:
   data = config['data']
-  pair = (data['source'], data['target']) if data['source'] else tuple(data['dataset'].split('_')[-2:])
-  return bool(config['evaluation']['beam']) and pair != ('en', 'de')
+  if not config['evaluation']['beam'] or data['dataset'] not in rules.RULES:
+    return False
+  return rules.RULES[data['dataset']].languages(data['source'], data['target']) != ('en', 'de')
 
 
 def _pairs_with_marks(config: Config) -> bool:
@@ -102,8 +105,7 @@ RULES: dict[str, Rule] = {
   ),
   'hold_out_test': Rule(
     'test data are held out of the training files where files are named for validation and none for testing',
-    lambda config: config['data']['dataset'] in ('text_files', 'parallel_files', 'table_files')
-    and config['data']['hold_out_test'],
+    lambda config: config['data']['dataset'] in ('text_files', 'parallel_files', 'table_files'),
     {'data.hold_out_test': False},
   ),
   'slanted_triangular': Rule(

@@ -179,7 +179,8 @@ def continued(config, workdir) -> tuple[Any, list[str]]:
     )
   notes = [f'continues under its earlier rule "{name}" (since then: {rule.fix})'
            for name, rule in semantics.earlier(saved).items() if not finished]  # fmt: skip
-  return config_lib.continued(config, saved), notes
+  config = config_lib.continued(config, saved)
+  return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
 
 
 def _saved(workdir):

@@ -84,3 +84,15 @@ def test_a_run_that_translates_keeps_its_tokens_of_bleu():
   untranslated = config.load('experiments/transformer/wmt14.py:base,pair=en_fr', ['evaluation.beam=0'])
   assert 'compounds' not in untranslated.semantics
   assert config.resolve({**french.to_dict(), 'semantics': {}}, saved=True).evaluation.compounds == 'always'
+  other = config.load('experiments/transformer/wmt14.py:base,pair=en_de', ['data.target=en'])
+  assert other.semantics.compounds == 1  # its source is the other language
+
+
+def test_a_resumed_run_averages_checkpoints_as_far_apart_and_names_a_changed_evaluation():
+  now = config.load('experiments/transformer/wmt14.py:big')
+  began = config.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.alpha=0.1'])
+  with pytest.raises(InputError, match='checkpoint.every_steps: 1500 there, 600 now'):
+    config.check_same(began, now, 'DIR')
+  best = config.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.which=best'])
+  config.check_same(best, config.resolve(now.to_dict(), ['evaluation.which=best']), 'DIR')
+  assert config.evaluation_changes(began, now) == ['evaluation.alpha: got 0.6, where the run began with 0.1']

@@ -51,7 +51,7 @@ LEAVES = {
   'stop': set(),
   'rendezvous': {'errors'},
   'fields': {'errors'},
-  'semantics': set(),
+  'semantics': {'data'},
   'precision': set(),
   'experiment_file': {'errors', 'fields'},
   'commit': {'errors', 'checksum'},

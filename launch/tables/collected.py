@@ -124,7 +124,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
-    for key, value in plans.flatten(read(file)) if not plans.is_free(key)
+    for key, value in plans.computing(dict(plans.flatten(read(file)))).items()
   }  # fmt: skip
 
 

@@ -258,7 +258,13 @@ def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
     flat['data.batching.name'] = flat.pop('data.batching')
   given = {text.partition('=')[0] for text in changes}
   taken = set(_LIKE_INIT) - given if flat.get('train.like_init') and 'train.init_from' in given else set()
-  return {key: x for key, x in flat.items() if not is_free(key) and key not in taken}
+  return {key: x for key, x in computing(flat).items() if key not in taken}
+
+
+def computing(flat: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the settings of a flat config that decide what is computed."""
+  averaged = {'checkpoint.every_steps'} if flat.get('evaluation.which') == 'average' else set()
+  return {key: x for key, x in flat.items() if key in averaged or not is_free(key)}
 
 
 def is_free(key: str) -> bool:

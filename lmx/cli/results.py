@@ -87,6 +87,8 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   """
   flat = dict(_flat(_json(workdir / 'config.json')))
   kept = {key: value for key, value in flat.items() if not key.startswith(FREE)}
+  if flat.get('evaluation.which') == 'average':  # the checkpoints that are averaged are as far apart
+    kept['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
   start = flat.get('train.init_from')
   if start:
     source = pathlib.Path(str(start))
@@ -133,7 +135,7 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
       numbers = [key for key, x in one.items() if isinstance(x, (int, float)) and not isinstance(x, bool)]
       raise InputError(f'{one["path"]} has no metric "{metric}"{nearest(metric, numbers)}')
   values = [float(one[metric]) for one in group]
-  deviation = statistics.stdev(values) if len(values) > 1 else None
+  deviation = _deviation(values)
   seeds = [one.get('seed') for one in group]
   return dict(zip(LABEL, _label(group[0]), strict=True)) | {
     'model': group[0]['model'], 'metric': metric, 'runs': len(values), 'mean': statistics.fmean(values),
@@ -141,6 +143,13 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
     'least': min(values), 'greatest': max(values), 'seeds': seeds, 'same_seed': len(set(seeds)) < len(seeds),
     'workdirs': [one['path'] for one in group], 'differing': dict(differing),
   }  # fmt: skip
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+  """Return the sample standard deviation, NaN where a value is not finite, None for a single one."""
+  if len(values) < 2:
+    return None
+  return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def _text(differing: Mapping[str, Any]) -> str:

@@ -57,6 +57,15 @@ class Rules:
     """Do bytes, characters and words of prose end a document with `<eos>`?"""
     return self.words == 'prose' and not self.stream or self.pair
 
+  def languages(self, source: str = '', target: str = '') -> tuple[str, str] | None:
+    """Return the languages of source and target, '' being the data set's own; None for other data than pairs."""
+    if not self.pair:
+      return None
+    known = self.sides or ('source', 'target')
+    other = lambda side: next(one for one in known if one != side)
+    source = source or (other(target) if target else known[0])
+    return source, target or (known[1] if source != known[1] else known[0])
+
 
 _CELLS = 2  # `reading` of lmx/data/builders/cells.py
 

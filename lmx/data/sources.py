@@ -84,13 +84,7 @@ class Source:
   @property
   def sides(self) -> tuple[str, str] | None:
     """Languages of source and target of a data set of pairs, None for others."""
-    if not self.rules.pair:
-      return None
-    known = self.rules.sides or ('source', 'target')
-    free = lambda other: next(side for side in known if side != other)
-    if self.source:
-      return self.source, self.target or (known[1] if self.source != known[1] else known[0])
-    return free(self.target) if self.target else known[0], self.target or known[1]
+    return self.rules.languages(self.source, self.target)
 
   def _check_sides(self) -> None:
     for field in ('source', 'target'):

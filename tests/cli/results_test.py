@@ -38,9 +38,10 @@ def test_means_and_spreads_of_seeds(tmp_path, capsys):
 
 
 def test_a_correlation_with_constant_predictions_is_shown_as_nan(tmp_path, capsys):
-  put(tmp_path / 'a', 0, 'NaN')
-  assert main.main(['results', str(tmp_path / 'a')]) == 0
-  assert 'nan' in capsys.readouterr().out
+  runs = [put(tmp_path / 'a', 0, 'NaN'), put(tmp_path / 'b', 1, 'Infinity'), put(tmp_path / 'c', 2, 0.5)]
+  for some in (runs[:1], runs):
+    assert main.main(['results', *some]) == 0
+    assert 'nan' in capsys.readouterr().out
 
 
 def rows_of(tmp_path, *runs):
@@ -77,6 +78,13 @@ def test_another_protocol_or_an_unknown_config_is_another_row(tmp_path):
 def test_the_wording_of_the_model_divides_nothing(tmp_path):
   runs = [put(tmp_path / 'a', 0, 0.5), put(tmp_path / 'b', 1, 0.6, model='bert 12x768, 109.5M')]
   assert [row['runs'] for row in rows_of(tmp_path, *runs)] == [2]
+
+
+@pytest.mark.parametrize('which, count', [('average', 2), ('best', 1)])
+def test_averages_of_checkpoints_further_apart_are_other_settings(tmp_path, which, count):
+  runs = [put(tmp_path / str(every), 0, 0.5, config={'evaluation': {'which': which}, 'checkpoint': {'every_steps': every}})
+          for every in (600, 1500)]  # fmt: skip
+  assert len(rows_of(tmp_path, *runs)) == count
 
 
 def test_what_computes_nothing_else_is_the_same_config(tmp_path):

@@ -137,12 +137,16 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
   assert slurm.main(['--env=WANDB_API_KEY=hidden-value', '--', 'list']) == 2
   error = capsys.readouterr().err
   assert '--secret=WANDB_API_KEY' in error and 'hidden-value' not in error
-  for url in ('postgresql://me:hidden-value@host/db', 'redis://:hidden-value@host', 'x=http://a:hidden-value@b:1/c d'):
+  for url in (
+    'postgresql://me:hidden-value@host/db', 'redis://:hidden-value@host', 'x=http://a:hidden-value@b:1/c d',
+    'https://me@b.org:hidden-value@host/', 'https://hidden-value@host/', 'mysql://me:hidden-/value@host',
+    'postgresql://host/db?user=me&password=hidden-value', 'https://host/?access_token=hidden-value',
+  ):  # fmt: skip
     assert slurm.main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 2
     error = capsys.readouterr().err
     assert '--env=STORAGE: got a URL with a password' in error and '--secret=STORAGE' in error
     assert 'hidden-value' not in error
-  for url in ('postgresql://me@host:5432/db', 'gs://bucket/a:b@c', 'http://host:80/a@b'):
+  for url in ('postgresql://me@host:5432/db', 'gs://bucket/a:b@c', 'http://host:80/a@b?keys=c'):
     assert slurm.main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 0
 
 
