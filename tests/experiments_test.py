@@ -506,6 +506,8 @@ def same(before: config.Run, after: config.Run) -> bool:
 # What a field is changed to, where adding to a number or turning a switch would not do, and what must hold for it to
 # matter. (model, field) or field -> (changes that make it matter, value).
 MODEL_CHANGES: dict = {
+  ('bert', 'F'): ({}, 24),  # 0 is 4 D
+  ('gpt2', 'F'): ({}, 24),
   'dtype': ({}, 'bfloat16'),
   'dropout': ({'dropout': 0.0}, 0.5),
   'E': ({}, 24),

@@ -88,7 +88,7 @@ def test_lines_keep_their_order_and_empty_ones_stay_empty():
 
 
 def test_sources_are_read_as_in_training():
-  split = types.SimpleNamespace(name='test')
+  split = types.SimpleNamespace(name='test', title='split test')
   sources = _translator().sources(LINES[:2])
   tokens = [ids for pair in zip(sources, sources, strict=True) for ids in pair]
   split.tokens, split.offsets = np.concatenate(tokens), np.cumsum([0, *map(len, tokens)])

@@ -102,7 +102,7 @@ def test_only_equal_neighbours_are_joined():
     (['gpt2:tiny', '--set', 'D=wide'], 'type int'),
     (['gpt2:tiny', '--set', 'D'], 'no value'),
     (['gpt2:tiny', '--length', '65'], 'at most 64'),
-    (['gpt2:tiny', '--batch', '0'], 'above 0'),
+    (['gpt2:tiny', '--batch', '0'], '--batch: got 0'),
   ],
 )
 def test_bad_input(arguments, message, capsys):

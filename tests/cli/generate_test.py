@@ -26,7 +26,7 @@ def loaded(request, monkeypatch):
   params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
   params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
   run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=tokenizers.Bytes(eos=True))
-  run.asked = []
+  run.run, run.asked = types.SimpleNamespace(matmul_precision='float32'), []
   monkeypatch.setattr(restored, 'load', lambda workdir, which, overrides: run.asked.append(overrides) or run)
   return run
 

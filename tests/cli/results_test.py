@@ -82,8 +82,8 @@ def test_the_wording_of_the_model_divides_nothing(tmp_path):
 
 @pytest.mark.parametrize('which, count', [('average', 2), ('best', 1)])
 def test_averages_of_checkpoints_further_apart_are_other_settings(tmp_path, which, count):
-  runs = [put(tmp_path / str(every), 0, 0.5, config={'evaluation': {'which': which}, 'checkpoint': {'every_steps': every}})
-          for every in (600, 1500)]  # fmt: skip
+  configs = [{'evaluation': {'which': which}, 'checkpoint': {'every_steps': every}} for every in (600, 1500)]
+  runs = [put(tmp_path / str(i), 0, 0.5, config=config) for i, config in enumerate(configs)]
   assert len(rows_of(tmp_path, *runs)) == count
 
 

@@ -148,11 +148,11 @@ def test_lambda_is_a_term_of_the_loss_in_training_only():
   params = params_of(cfg)
   wanted = 0.25 * sum(float(np.sum(np.square(params[f'mix_{p}']['weights']))) for p in ('input', 'output'))
   whole = {'model': params, 'objective': tag.init(LABELS, bilstm, cfg, jax.random.key(2))}
-  loss = jax.jit(functools.partial(tag.loss, LABELS, bilstm, cfg))
-  out = loss(whole, BATCH, (), jax.random.key(0))
+  out = jax.jit(functools.partial(step.training_loss, bilstm, cfg, tag, LABELS))(whole, BATCH, (), jax.random.key(0))
   total, weight = out.metrics['mix_l2']
   assert total / weight == pytest.approx(wanted, rel=1e-6) and bilstm.penalty_weights(cfg, BATCH)['mix_l2'] == weight
-  assert set(jax.eval_shape(loss, whole, BATCH, ()).sums) == {'nll'}
+  measured = functools.partial(tag.loss, LABELS, bilstm, cfg)
+  assert set(jax.eval_shape(measured, whole, BATCH, ()).sums) == {'nll'}
   gradient = jax.jit(jax.grad(lambda p: bilstm.penalties(cfg, p, None, BATCH)['mix_l2'] / B))(params)
   np.testing.assert_allclose(gradient['mix_input']['weights'], 0.5 * params['mix_input']['weights'], rtol=1e-6)
   _, _, metrics = updated(cfg, (('.*', 1.0, 1.0),), steps=1)
