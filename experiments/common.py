@@ -43,7 +43,7 @@ LINEAR_HEAD = {'head': (), 'normalize': False, 'bptt': 0, 'init_std': 0.02, 'dro
 
 def measured_split(variant: str, tested: Sequence[str] = TESTED) -> str:
   """Return `evaluation.split` of a task: the test split where its labels are public, else the validation split; of the
-  user's own data the test split where there is one with labels."""
+  user's own data the first of the two that has labels (README.md)."""
   if variant.startswith('own'):
     return 'test,valid'
   return 'test' if variant in tested else 'valid'

@@ -155,6 +155,8 @@ def read(path: str, loaded: Restored) -> list[Row]:
     rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
   else:
     table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
+    if loaded.run.data.dataset in tables.TABLES:
+      table = dataclasses.replace(table, prepare=tables.TABLES[loaded.run.data.dataset].prepare)
     found = tables.read(table, path, 'test')
     rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in found]
   if not rows:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from lmx import predictions, restored
+from lmx import config, objectives, predictions, restored
 from lmx.cli import main
 from lmx.data import pipeline
 from lmx.errors import InputError
@@ -122,6 +123,33 @@ def test_what_cannot_be_predicted(classifier, tmp_path, capsys):
     assert message in capsys.readouterr().err
   assert main.main(['predict', f'--workdir={classifier}', '--split=valid', '--glue']) == 2
   assert 'is no task of GLUE' in capsys.readouterr().err
+
+
+def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
+  """A row of a user's has context, question and choices, also for a run whose data set has them joined."""
+  row = {'context': 'It rained.', 'question': '_ fell.', 'label': 3}
+  row |= {f'choice_{i}': choice for i, choice in enumerate(['Rain', 'Snow', '', 'Hail'])}
+  (tmp_path / 'rows.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'question': 'What?'}) + '\n')
+  data, objective = SimpleNamespace(dataset='race/joined', label='label'), SimpleNamespace(choices=4)
+  loaded = SimpleNamespace(run=SimpleNamespace(data=data, objective=objective, objective_name='multiple_choice'))
+  first, second = predictions.read(str(tmp_path / 'rows.jsonl'), loaded)
+  assert first.texts == ('It rained.', 'Rain fell.', 'Snow fell.', '- fell.', 'Hail fell.') and first.label == '3'
+  assert second.texts == ('It rained.', 'What? Rain', 'What? Snow', 'What? -', 'What? Hail')
+  data.dataset = 'race'
+  assert predictions.read(str(tmp_path / 'rows.jsonl'), loaded)[0].texts[1:] == ('_ fell.', 'Rain', 'Snow', '-', 'Hail')
+
+
+@pytest.mark.parametrize('kind', ['bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'ulmfit/classifier'])
+def test_the_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
+  (tmp_path / 'train.jsonl').write_text('{"text": "a b", "label": 1.5}\n{"text": "b", "label": 2}\n')
+  settings = ['objective.name=regress', 'objective.metric=pearson', 'data.scores=True', 'data.batch_size=2',
+              f'data.manual_dir={tmp_path}', f'data.cache_dir={tmp_path}/cache', 'data.split_fraction=0',
+              'data.vocab_size=600', 'data.length=64']  # fmt: skip
+  run = config.to_run(config.load(f'experiments/{kind}.py:own', settings), 10)
+  corpus = pipeline.load(run.data)
+  assert objectives.get('regress').settle(run.objective, corpus.manifest) == run.objective
+  batch = pipeline.batches(run.data, corpus, 'train', 0, train=True)(0)
+  assert sorted(batch['scores_B'].tolist()) == [1.5, 2] and batch['scores_B'].dtype == np.float32
 
 
 def test_choices_are_learned_and_said(tmp_path, capsys):

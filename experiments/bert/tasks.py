@@ -28,7 +28,7 @@ nothing, which is only good for a comparison.
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 Sections 4.1 and 4.4. Labels of the test files of GLUE and SWAG are not public, so figures of theirs here are of the
-validation split; those of `own` are of its test file where there is one with labels. Of MNLI the mismatched part is
+validation split; the README has those of `own`. Of MNLI the mismatched part is
 `lmx evaluate --workdir=runs/mnli --split=valid_mismatched`.
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation

@@ -28,8 +28,7 @@ read and the states at their ends are added (sections 3.2, 3.3 and 4.2). A quest
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
 GLUE's figures are of its test server; the labels of its test files are not public, so those here are of the validation
-split (experiments/tables/gpt_tasks.py says so in each row); those of `own` are of its test file where there is one with
-labels.
+split (experiments/tables/gpt_tasks.py says so in each row); the README has those of `own`.
 
 Batch 32, 3 epochs, rate 6.25e-5, warm-up over 0.2% of the updates, linear decay, dropout 0.1 before the linear layer,
 auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 on matrices alone and epsilon 1e-8

@@ -11,7 +11,7 @@
   trec      3.6                                                one GPU, minutes
   embedded  topics of the docstrings inside CPython            nothing is published
   own       a table of yours: --config.data.texts=text --config.data.label=label, in the pipeline of the stages 2_lm and
-            3_classifier; accuracy on its test file where there is one with labels, else on the validation split
+            3_classifier; accuracy
   tiny      all stages in seconds on a CPU, offline
 
 Section 4.1: concat pooling, a hidden layer of 50 with batch normalisation, Adam with b1 0.7 and b2 0.99, rate 0.01

@@ -63,7 +63,7 @@ def settle(cfg: Config, manifest: Any) -> Config:
   if _are_scores(names):
     warnings.warn(
       f'data.label: got {len(names):,} labels that are numbers, such as {names[-1]}; expected classes; for scores on a '
-      'scale take the variant own_scores (objective.name=regress, data.scores=True)', InputWarning, stacklevel=2)
+      'scale set objective.name=regress, objective.metric=pearson and data.scores=True', InputWarning, stacklevel=2)
   if len(names) < 2:
     raise InputError(
       f'data set {manifest["dataset"]["name"]} has {len(names)} labels; objective "classify" needs labelled documents'

@@ -214,7 +214,8 @@ def test_the_majority_class_and_the_confusions():
 
 @pytest.mark.parametrize('names', [['0', '1.5'], [str(i) for i in range(21)]])
 def test_labels_that_are_scores_point_to_the_regression(names):
-  with pytest.warns(InputWarning, match=f'data.label: got {len(names)} labels that are numbers, such as .*own_scores'):
+  settings = 'set objective.name=regress, objective.metric=pearson and data.scores=True'
+  with pytest.warns(InputWarning, match=f'data.label: got {len(names)} labels that are numbers, such as .*{settings}'):
     classify.settle(classify.Config(), {**LABELS, 'label_names': names})
   with warnings.catch_warnings():
     warnings.simplefilter('error')

@@ -168,3 +168,8 @@ def sizes(data: Any, train: bool) -> tuple[int, int]:
   if train:
     return data.batch_size, data.length
   return data.eval_batch_size or data.batch_size, data.eval_length or data.length
+
+
+def is_labelled(labels: np.ndarray) -> np.ndarray:
+  """Return which rows have a label, which is not -1, or a score, which is not NaN."""
+  return ~np.isnan(labels) if labels.dtype.kind == 'f' else labels >= 0

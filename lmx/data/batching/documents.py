@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import sizes
+from lmx.data.batching.base import is_labelled, sizes
 from lmx.errors import InputError
 
 CHARACTERS = 'may'
@@ -33,9 +33,9 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documen
 
 
 class Documents(bucketed.Bucketed):
-  """Batches with tokens_BT, valid_BT, labels_B, row_weights_B and index_B.
+  """Batches with tokens_BT, valid_BT, labels_B or scores_B, row_weights_B and index_B.
 
-  Documents without a label have label -1; they can be predicted alone.
+  Documents without a label have label -1, or score NaN; they can be predicted alone.
 
   Args:
     split: a Split whose documents have labels.
@@ -56,7 +56,7 @@ class Documents(bucketed.Bucketed):
     self._begin, self._end = self._documents(split, start_id)
     self._sizes = np.minimum(self._end - self._begin + (start_id is not None), length)
     self._labels = np.full(len(self._begin), -1) if split.labels is None else np.asarray(split.labels)
-    missing = np.flatnonzero(self._labels < 0)
+    missing = np.flatnonzero(~is_labelled(self._labels))
     self.unlabelled = len(missing)
     if train and self.unlabelled:
       raise InputError(
@@ -73,7 +73,9 @@ class Documents(bucketed.Bucketed):
     tokens_BT = self._read(np.clip(position_BT, 0, self._tokens.size - 1))
     if self._start_id is not None:
       tokens_BT = np.where(first_BT, self._start_id, tokens_BT)
-    return dict(
-      tokens_BT=np.where(live_BT, tokens_BT, 0).astype(np.int32), valid_BT=live_BT,
-      labels_B=np.where(live_B, self._labels[document_B], 0).astype(np.int32),
-      row_weights_B=live_B.astype(np.float32))
+    scored = self._labels.dtype.kind == 'f'
+    labels_B = np.where(live_B, self._labels[document_B], 0).astype(np.float32 if scored else np.int32)
+    return {
+      'tokens_BT': np.where(live_BT, tokens_BT, 0).astype(np.int32), 'valid_BT': live_BT,
+      'scores_B' if scored else 'labels_B': labels_B, 'row_weights_B': live_B.astype(np.float32),
+    }  # fmt: skip

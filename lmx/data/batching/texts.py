@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching import bucketed
-from lmx.data.batching.base import mark, sizes
+from lmx.data.batching.base import is_labelled, mark, sizes
 from lmx.errors import InputError, InputWarning, check_choice, check_least
 
 FORMS = ('bert', 'gpt', 'xlnet', 'plain')
@@ -168,7 +168,7 @@ class Texts(bucketed.Bucketed):
       self.notes = (note,) if train else ()
       if not train:
         warnings.warn(note, InputWarning, stacklevel=3)
-    self.unlabelled = int(len(full_IN) if self._labels is None else (~_known(self._labels)).sum())
+    self.unlabelled = int(len(full_IN) if self._labels is None else (~is_labelled(self._labels)).sum())
     if train and self.unlabelled:
       raise InputError(
         f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
@@ -245,8 +245,3 @@ def _room_for_second(size_IN: np.ndarray, most_I: np.ndarray, second_length: int
   """Tokens that are kept: at most `second_length` of the second text, and of the first what then fits into `most_I`."""
   second_I = np.minimum(size_IN[:, 1], np.minimum(second_length, most_I))
   return np.stack([np.minimum(size_IN[:, 0], most_I - second_I), second_I], axis=1)
-
-
-def _known(labels: np.ndarray) -> np.ndarray:
-  """Which labels or scores there are."""
-  return ~np.isnan(labels) if labels.dtype.kind == 'f' else labels >= 0

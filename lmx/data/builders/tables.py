@@ -45,6 +45,7 @@ class Table:
     continues: the other texts of a row go on where its first one ends.
     broken: records that break over lines are skipped, as GLUE's own loader does.
     read: reads a file into (line number, cells) where its form is one of its own.
+    prepare: given the cells of a row and where it is, returns them with further columns, also for a row of the user's.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -61,6 +62,7 @@ class Table:
   continues: bool = False
   broken: bool = False
   read: Callable[[str], Iterator[tuple[int, cells.Cells]]] | None = None
+  prepare: Callable[[cells.Cells, str], cells.Cells] = lambda row, where: row
 
   @property
   def pairs(self) -> bool:
@@ -80,11 +82,7 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
 
 
 def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
-  """Questions of RACE: a file of JSON for each passage, in the folders middle and high.
-
-  `answer_<i>` is the question with choice i in the place of every `_`, or at its end where it has none
-  (zihangdai/xlnet, run_race.py).
-  """
+  """Questions of RACE: a file of JSON for each passage, in the folders middle and high."""
   names = [os.path.join(path, level, name) for level in ('middle', 'high') if os.path.isdir(os.path.join(path, level))
            for name in sorted(os.listdir(os.path.join(path, level)))]  # fmt: skip
   number = 0
@@ -99,17 +97,27 @@ def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
       number += 1
       if answer not in ('A', 'B', 'C', 'D'):
         raise InputError(f'{name}: answers: got {documents.show(answer)}; expected A, B, C or D')
-      question = cells.text(question, f'{name}: questions')
-      row = {'context': article, 'question': question, 'label': str('ABCD'.index(answer))}
-      for i, option in enumerate(documents.typed(options, list, f'{name}: options')):
-        option = cells.text(option, f'{name}: options') or '-'
-        joined = question.replace('_', option) if '_' in question else f'{question} {option}'
-        row |= {f'choice_{i}': option, f'answer_{i}': joined}
-      yield number, row
+      choices = {f'choice_{i}': x for i, x in enumerate(documents.typed(options, list, f'{name}: options'))}
+      yield number, {'context': article, 'question': question, 'label': str('ABCD'.index(answer)), **choices}
+
+
+def _race_row(row: cells.Cells, where: str) -> cells.Cells:
+  """Return a row with `-` for an empty choice, and `answer_<i>`, its question with choice i.
+
+  The choice takes the place of every `_` of the question, or follows it (zihangdai/xlnet, run_race.py).
+  """
+  found = dict(row)
+  question = cells.text(row.get('question'), f'{where}: question')
+  for name in [name for name in row if name.startswith('choice_')]:
+    choice = cells.text(row[name], f'{where}: {name}') or '-'
+    joined = question.replace('_', choice) if '_' in question else f'{question} {choice}'
+    found |= {name: choice, name.replace('choice', 'answer'): joined.strip()}
+  return found
 
 
 _RACE: dict[str, Any] = dict(
-  choices=4, read=_race_cells, folders=('', 'RACE', 'race'), rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
+  choices=4, read=_race_cells, prepare=_race_row, folders=('', 'RACE', 'race'),
+  rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
   files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
 )  # fmt: skip
 
@@ -264,6 +272,7 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
   unlabelled: list[int] = []
   for number, row in (table.read or _own_read(table))(path):
     where = f'{path}, line {number}'
+    row = table.prepare(row, where)
     columns = [_column(names, row, where) for names in table.texts]
     name = next((name for name in table.label if name in row), '')
     answer = _answer(table, row.get(name), f'{where}: {name}')
