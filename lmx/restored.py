@@ -217,7 +217,7 @@ def load(
   workdir = epath.Path(workdir)
   own = run_files.read_config(workdir)
   config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides, saved=True)
-  for note in semantics.evaluation_notes(config):
+  for note in semantics.evaluation_notes(config, jax.default_backend()):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   run = config_lib.to_run(config)
   directory = workdir / 'checkpoints'

@@ -25,6 +25,7 @@ class Rule:
     used: returns True if the results of a resolved config depend on the rule.
     old: {'section.key': value}: settings that compute as before the fix; empty where nothing does.
     in_evaluation: the rule also decides what an evaluation of a trained model gives.
+    on_cpu: it does so on a CPU too.
     number: the current number; 0 is before the fix.
   """
 
@@ -32,6 +33,7 @@ class Rule:
   used: Callable[[Config], bool]
   old: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   in_evaluation: bool = True
+  on_cpu: bool = True
   number: int = 1
 
 
@@ -68,6 +70,7 @@ RULES: dict[str, Rule] = {
   'matmul_precision': Rule(
     'float32 products of float32 models have float32 operands on a TPU or GPU, not bfloat16 or TF32',
     lambda config: config['model'].get('dtype', 'float32') == 'float32', {'matmul_precision': 'default'},
+    on_cpu=False,
   ),
   'activation_penalties': Rule(
     'the loss has the AWD-LSTM\'s alpha and beta with every objective', _drops_penalties('awd_lstm'),
@@ -136,8 +139,9 @@ def fixed_since(config: Config) -> list[str]:
   return [rule.fix for rule in earlier(config).values() if not rule.old]
 
 
-def evaluation_notes(config: Config) -> list[str]:
-  """Return a line for each earlier rule of a resolved `config` that decides what its evaluation gives."""
+def evaluation_notes(config: Config, platform: str) -> list[str]:
+  """Return a line for each earlier rule of a resolved `config` that decides what its evaluation gives on 'cpu', 'gpu'
+  or 'tpu'."""
   which = lambda rule: 'its own, from before the fix' if rule.old else 'the current one, not that of its training'
-  return [f'rule "{name}" is {which(rule)} ({rule.fix})'
-          for name, rule in earlier(config).items() if rule.in_evaluation]  # fmt: skip
+  decides = lambda rule: rule.in_evaluation and (rule.on_cpu or platform != 'cpu')
+  return [f'rule "{name}" is {which(rule)} ({rule.fix})' for name, rule in earlier(config).items() if decides(rule)]

@@ -69,7 +69,7 @@ def test_a_finished_run_of_an_earlier_rule_is_finished(rules, tmp_path):
 
 
 def test_an_evaluation_names_the_rules_that_decide_it(rules, tmp_path):
-  notes = semantics.evaluation_notes(config.resolve(old_run(tmp_path), saved=True))
+  notes = semantics.evaluation_notes(config.resolve(old_run(tmp_path), saved=True), 'cpu')
   assert len(notes) == 1 and 'beta1 is read' in notes[0] and 'its own' in notes[0]
 
 
@@ -96,3 +96,9 @@ def test_a_resumed_run_averages_checkpoints_as_far_apart_and_names_a_changed_eva
   best = config.resolve(now.to_dict(), ['checkpoint.every_steps=1500', 'evaluation.which=best'])
   config.check_same(best, config.resolve(now.to_dict(), ['evaluation.which=best']), 'DIR')
   assert config.evaluation_changes(began, now) == ['evaluation.alpha: got 0.6, where the run began with 0.1']
+
+
+def test_a_rule_of_accelerators_is_named_on_accelerators():
+  began = config.resolve({**config.resolve(SMALL).to_dict(), 'semantics': {}}, saved=True)
+  assert not semantics.evaluation_notes(began, 'cpu')
+  assert 'matmul_precision' in semantics.evaluation_notes(began, 'tpu')[0]
