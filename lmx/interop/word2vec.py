@@ -64,8 +64,8 @@ def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list
     limit: read the first so many words; 0 reads all, and then every byte must belong to a word.
 
   Raises:
-    InputError: no such file, another format, an empty word, a number that is not finite, or more or fewer words than
-      the first line gives; the line is named.
+    InputError: no such file, another format, an empty word, one that is not UTF-8 or is there twice, a number that is
+      not finite, or more or fewer words than the first line gives; the line is named.
   """
   try:
     with _open(path, 'rb') as file:
@@ -75,13 +75,18 @@ def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list
         binary = _is_binary(file, D)
         file.seek(start)
       rows = (_binary_rows if binary else _text_rows)(path, file, V, D)
-      words, numbers = [], bytearray()
-      for word, row in itertools.islice(rows, limit or None):
-        words.append(word.decode('utf-8', 'replace'))
+      words: dict[str, str] = {}  # word -> its place in the file
+      numbers = bytearray()
+      for index, (content, row) in enumerate(itertools.islice(rows, limit or None)):
+        place = f'word {index + 1} of {V}' if binary else f'line {index + 2}'
+        word = _decode(content, f'{path}, {place}')
+        if word in words:
+          raise InputError(f'{path}, {place}: got "{word[:40]}" again, as in {words[word]}; expected each word once')
+        words[word] = place
         numbers += row
   except (OSError, EOFError, zlib.error) as error:
     raise InputError(f'{path}: cannot be read ({error})') from None
-  return words, np.frombuffer(numbers, '<f4').reshape(-1, D)
+  return list(words), np.frombuffer(numbers, '<f4').reshape(-1, D)
 
 
 def _open(path: str, mode: str) -> IO[bytes]:
@@ -89,9 +94,16 @@ def _open(path: str, mode: str) -> IO[bytes]:
   return file
 
 
+def _decode(word: bytes, where: str) -> str:
+  try:
+    return word.decode()
+  except UnicodeDecodeError:
+    raise InputError(f'{where}: got the word {word[:40]!r}; expected UTF-8; save the file as UTF-8') from None
+
+
 def _head(path: str, line: bytes) -> tuple[int, int]:
   try:
-    V, D = map(int, line.split())
+    V, D = map(int, line.replace(b'_', b'?').split())  # an underscore is no digit here
   except ValueError:
     V, D = -1, -1
   if V < 0 or not 1 <= D <= _WIDEST:
@@ -117,6 +129,7 @@ def _is_binary(file: IO[bytes], D: int) -> bool:
 def _text_row(line: bytes, D: int) -> tuple[bytes, bytes]:
   """Return (word, its numbers as float32); ValueError with the fault. A word may hold spaces."""
   word, *numbers = line.rstrip(b' \t\r\n').rsplit(b' ', D)
+  word = word.strip(b' \t')
   if len(numbers) < D:
     raise ValueError(f'got {len(numbers)} numbers; expected a word and {D} numbers')
   if not word:
@@ -124,6 +137,8 @@ def _text_row(line: bytes, D: int) -> tuple[bytes, bytes]:
   if b' ' in word and _is_number(word.rpartition(b' ')[2]):
     raise ValueError(f'got more than {D} numbers after the word; expected {D}, and no word that ends with a number')
   try:
+    if any(b'_' in number for number in numbers):
+      raise ValueError
     with np.errstate(over='ignore'):  # infinite, and refused as such
       return word, np.array(numbers, '<f4').tobytes()
   except ValueError:
@@ -136,7 +151,7 @@ def _is_number(text: bytes) -> bool:
     float(text)
   except ValueError:
     return False
-  return True
+  return b'_' not in text  # which Python accepts
 
 
 def _text_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:

@@ -177,6 +177,9 @@ def test_labels_and_objectives_of_a_config():
   for wrong in ({'0': 'a', '2': 'b'}, {'0': 'a', '1': 'a'}):
     with pytest.raises(InputError, match='must name labels 0 to 1'):
       labels(id2label=wrong)
+  for value in (None, True, ['a'], {}):
+    with pytest.raises(InputError, match='id2label: got .* for label 1; expected a name'):
+      labels(id2label={'0': 'a', '1': value})
   section = lambda **theirs: architectures.objective('BertForSequenceClassification', theirs)
   assert section(num_labels=1)['name'] == 'regress' and section()['name'] == 'classify'
   assert section(hidden_dropout_prob=0.3)['dropout_pooled'] == 0.3

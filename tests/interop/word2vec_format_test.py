@@ -77,6 +77,11 @@ def test_words_with_spaces_are_read_from_text(tmp_path):
   assert words == ['. . .', 'new york', 'a'] and found.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
+def test_more_spaces_beside_a_word_are_none_of_it(tmp_path):
+  (tmp_path / 'v').write_bytes(b'3 2\na  1 2\n b 3 4\nnew york  5 6\n')
+  assert word2vec.read(str(tmp_path / 'v'))[0] == ['a', 'b', 'new york']
+
+
 def test_the_content_decides_and_not_the_name(tmp_path):
   word2vec.write(str(tmp_path / 'v.bin'), WORDS, table())
   np.testing.assert_array_equal(word2vec.read(str(tmp_path / 'v.bin'))[1], table())
@@ -98,6 +103,15 @@ ROW = np.float32([1, 2]).tobytes()
     (b'2 2\na 1 x\nb 1 2\n', "line 2: got 'x'; expected a number"),
     (b'2 2\na 1 2\nb 1 x\n', "line 3: got 'x'; expected a number"),
     (b'2 2\na 1 2 3\nb 1 2\n', 'line 2: got more than 2 numbers'),
+    (b'2 2\na 1 1_0\nb 1 2\n', "line 2: got '1_0'; expected a number"),
+    (b'2 2\na 1 2\nb 1 1_0\n', "line 3: got '1_0'; expected a number"),
+    (b'1 0_2\na 1 2\n', 'line 1'),
+    (b'3 2\na 1 2\nb 1 2\na 3 4\n', 'line 4: got "a" again, as in line 2'),
+    (b'2 2\na 1 2\na  3 4\n', 'line 3: got "a" again, as in line 2'),
+    (b'2 2\na 1 2\n\xe9 1 2\n', r"line 3: got the word b'\\xe9'; expected UTF-8"),
+    (b'2 2\n\xe9 1 2\n\xe8 1 2\n', r"line 2: got the word b'\\xe9'; expected UTF-8"),
+    (b'2 2\na ' + ROW + b'\na ' + ROW + b'\n', 'word 2 of 2: got "a" again, as in word 1 of 2'),
+    (b'1 2\n\xe9 ' + ROW + b'\n', r"word 1 of 1: got the word b'\\xe9'; expected UTF-8"),
     (b'2 2\na 1 2\nb 1 2\nc 1 2\n', 'line 4: got another row; expected 2 words'),
     (b'2 2\na 1 2\n', 'got 1 words; expected 2'),
     (b'-2 2\na 1 2\n', 'line 1: got .*expected the number of words'),

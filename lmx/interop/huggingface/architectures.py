@@ -221,7 +221,7 @@ def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
   """Names of the labels of a class by config.json, in their order; () where the class has none.
 
   Raises:
-    InputError: numbers of labels are not 0, 1, 2, ..., or two have the same name.
+    InputError: numbers of labels are not 0, 1, 2, ..., one has no name, or two have the same name.
   """
   if not HEADS[name].layer or HEADS[name].outputs:
     return ()
@@ -231,6 +231,9 @@ def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f'LABEL_{i}' for i in range(count))  # transformers' names, and number
   if not isinstance(named, Mapping):
     raise InputError(f'config.json: id2label: got {shown(named)}; expected an object such as {{"0": "no", "1": "yes"}}')
+  for key, label in named.items():
+    if isinstance(label, bool) or not isinstance(label, (str, int, float)):
+      raise InputError(f'config.json: id2label: got {shown(label)} for label {key}; expected a name')
   found = {str(key): str(label) for key, label in named.items()}
   wanted = [str(i) for i in range(len(found))]
   if sorted(found) != sorted(wanted) or len(set(found.values())) < len(found):
