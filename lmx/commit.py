@@ -40,6 +40,8 @@ Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key ty
 
 _FILES = 'files.json'
 _CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
+# What a damaged JSON file raises; RecursionError: nested too deep.
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _NAME = re.compile(r'step_(\d{9})(?:\.(\d+))?')
 
 
@@ -153,9 +155,10 @@ def read_document(path: epath.Path) -> dict[str, Any]:
   try:
     document = json.loads((path / 'meta' / 'metadata').read_text())
     body, digest = document['body'], document['sha256']
-  except (OSError, ValueError, KeyError, TypeError) as e:
+    text = json.dumps(body, sort_keys=True)
+  except _UNREADABLE as e:
     raise Damaged(f'meta/metadata cannot be read ({short(e)})') from e
-  if hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest() != digest:
+  if hashlib.sha256(text.encode()).hexdigest() != digest:
     raise Damaged('meta/metadata differs from its SHA-256')
   return body
 
@@ -237,7 +240,7 @@ def check_files(path: epath.Path) -> None:
         raise Damaged(f'{name} has {found[name][0]} bytes instead of {size}')
       if found[name][1] != crc:
         raise Damaged(f'{name} differs from its CRC-32')
-  except (OSError, ValueError, TypeError, AttributeError) as e:
+  except _UNREADABLE as e:
     raise Damaged(f'{_FILES} cannot be checked ({short(e)})') from e
 
 

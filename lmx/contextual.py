@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from lmx import decode, precision, restored, state
 from lmx.data import spelling
 from lmx.data import words as word_rules
-from lmx.errors import InputError, InputWarning
+from lmx.errors import InputError
 from lmx.models import registry
 from lmx.types import Params
 
@@ -59,8 +58,7 @@ def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides
     if overrides:
       raise InputError(f'{workdir} is a release, without a config in which {overrides[0]} could be set')
     fields, body = release.from_release(*release.find(workdir))
-    if names := state.nonfinite(body):
-      warnings.warn(f'{workdir}: weights with NaN or infinity: {state.listed(names)}', InputWarning, stacklevel=2)
+    state.warn_nonfinite(workdir, body)
     model = registry.get('elmo')
     return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _spelled(line, 'space', False, 50))
   return of_run(restored.load(workdir, which, overrides))

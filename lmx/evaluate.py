@@ -109,12 +109,21 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
   Raises:
     NonFiniteLoss: a term of the loss is NaN or infinite; names the parameters that are.
   """
-  if all(math.isfinite(totals[term][0]) for term in objectives.get(run.objective_name).terms(run.objective)):
-    return
+  if not all(math.isfinite(totals[term][0]) for term in objectives.get(run.objective_name).terms(run.objective)):
+    raise nonfinite(f'the loss of {where} is', params)
+
+
+def nonfinite(subject: str, params: Params) -> NonFiniteLoss:
+  """Return the error for a measurement that is NaN or infinite; it names the parameters that are.
+
+  Args:
+    subject: the measurement with its verb, such as 'the loss of split test is'.
+    params: that were measured.
+  """
   names = state.nonfinite(params)
   held = f'parameters with NaN or infinity: {state.listed(names)}' if names else 'all parameters are finite'
-  raise NonFiniteLoss(f'the loss of {where} is not finite; {held}. Train anew with a lower optim.lr or with '
-                      'optim.clip_norm, or measure an earlier checkpoint (--which)')  # fmt: skip
+  return NonFiniteLoss(f'{subject} not finite; {held}. Train anew with a lower optim.lr or with optim.clip_norm, or '
+                       'measure an earlier checkpoint (--which)')  # fmt: skip
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:

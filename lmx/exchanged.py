@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from lmx import checkpoint, log, objectives, restored, run_files, state
 from lmx import config as config_lib
 from lmx.data import spiece, tokenizer_settings, tokenizers
 from lmx.data.rules import RULES
-from lmx.errors import InputError, InputWarning
+from lmx.errors import InputError
 from lmx.interop import huggingface, openai, tensorflow
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
@@ -64,7 +63,7 @@ def import_run(
   directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
   release = next((one for one in _RELEASES if one.there(directory)), folders)
   folder = release.read(directory)
-  _warn_nonfinite(source, folder.tensors)
+  state.warn_nonfinite(source, folder.tensors)
   settings = tokenizer_settings.read(directory, folder.tokenizer if with_tokenizer else '')
   lower_case = folder.lower_case if settings.lower_case is None else settings.lower_case
   if lower_case is None and with_tokenizer:
@@ -93,12 +92,6 @@ def import_run(
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {words}']
   lines += _said(folder, run)
   return lines + ([f'not in the files, so drawn anew: {", ".join(drawn)}'] if drawn else [])
-
-
-def _warn_nonfinite(source: str, tensors: Mapping[str, Any]) -> None:
-  """Warn of the tensors that have a NaN or an infinity, by their names in the files."""
-  if names := state.nonfinite(tensors):
-    warnings.warn(f'{source}: tensors with NaN or infinity: {state.listed(names)}', InputWarning, stacklevel=3)
 
 
 def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record: dict[str, Any]) -> None:

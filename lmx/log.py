@@ -85,7 +85,7 @@ def _parse(text: str) -> list[Record]:
     try:
       record = json.loads(line)
       key = (record['step'], record['split'])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
       continue  # a line that a killed run has left half-written
     found.pop(key, None)  # so that the last one is also last in order
     found[key] = record

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmx import config, documents, inference, run_files
+from lmx import config, documents, evaluate, inference, run_files
 from lmx import restored as restored_lib
 from lmx.data import corpus as corpora
 from lmx.data import labels, pipeline, sources, views
@@ -59,7 +59,8 @@ def outputs(run: config.Run, corpus: corpora.Corpus, params: Params, split: str)
 def softmax(logits_IC: np.ndarray) -> np.ndarray:
   """Probabilities of the classes, float64."""
   logits_IC = np.asarray(logits_IC, np.float64)
-  p_IC = np.exp(logits_IC - logits_IC.max(axis=1, keepdims=True))
+  with np.errstate(invalid='ignore'):  # infinity less infinity is NaN
+    p_IC = np.exp(logits_IC - logits_IC.max(axis=1, keepdims=True))
   return p_IC / p_IC.sum(axis=1, keepdims=True)
 
 
@@ -68,12 +69,16 @@ def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple
 
   Raises:
     InputError: rows have no label.
+    NonFiniteLoss: a probability is NaN.
   """
   found = outputs(loaded.run, corpus, loaded.params, split)
   truth = found.get('truth', np.full(len(found['logits_BC']), -1))
   if (truth < 0).any():
     raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label, so it cannot be measured')
-  return softmax(found['logits_BC']), truth
+  p_IC = softmax(found['logits_BC'])
+  if not np.isfinite(p_IC).all():
+    raise evaluate.nonfinite(f'the probabilities of {loaded.workdir} on split {split} are', loaded.params)
+  return p_IC, truth
 
 
 def ensemble(
@@ -92,6 +97,7 @@ def ensemble(
 
   Raises:
     InputError: the classifiers have other labels, or documents in another number, with other labels or with none.
+    NonFiniteLoss: a probability is NaN.
   """
   names: list[str] = []
   members: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import checkpoint, mirror, objectives, run_files, semantics
+from lmx import checkpoint, mirror, objectives, run_files, semantics, state
 from lmx import config as config_lib
 from lmx.data import pipeline
 from lmx.data.corpus import Corpus
@@ -201,7 +201,7 @@ def _by_label(x: np.ndarray, axes: Sequence[int], loaded: Restored, labels: Sequ
 def load(
   workdir, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
 ) -> Restored:
-  """Loads a run for evaluation, generation or anything else.
+  """Loads a run for evaluation, generation or anything else, with a warning of parameters that are not finite.
 
   Args:
     workdir: the run's work directory.
@@ -235,6 +235,7 @@ def load(
     params = averaging.value(running, running.mean)
   else:
     params, _, step = checkpoint.restore_params(directory, shapes, which)
+  state.warn_nonfinite(workdir, params)
   tokenizer = run_files.read_tokenizer(workdir)
   return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import flax.struct
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax.traverse_util import flatten_dict
 
+from lmx.errors import InputWarning
 from lmx.types import Array, Params
 
 
@@ -50,6 +52,12 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
 def nonfinite(tree: Params) -> list[str]:
   """Return the names of the arrays of a nested dict that have a NaN or an infinity, joined with '/'."""
   return [name for name, x in flatten_dict(dict(tree), sep='/').items() if not jnp.isfinite(jnp.asarray(x)).all()]
+
+
+def warn_nonfinite(source: object, tensors: Params, stacklevel: int = 3) -> None:
+  """Warn of the tensors of `source` that have a NaN or an infinity, by their names."""
+  if names := nonfinite(tensors):
+    warnings.warn(f'{source}: tensors with NaN or infinity: {listed(names)}', InputWarning, stacklevel=stacklevel)
 
 
 def listed(names: list[str], most: int = 10) -> str:

@@ -83,7 +83,7 @@ class Progress:
     if optim.asgd != 'off' and self.trigger is None:
       self.trigger = done if averaging.triggered(self.losses, loss, optim.nonmono) else None
       self.losses.append(loss)
-    better = self.best is None or loss < self.best
+    better = math.isfinite(loss) and (self.best is None or loss < self.best)
     self.best, self.since_best = (loss, 0) if better else (self.best, self.since_best + 1)
     if optim.schedule == 'plateau':
       self.plateau = build.plateau(optim, self.plateau, loss)

@@ -161,7 +161,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
   for workdir in workdirs:
     try:
       other = json.loads((epath.Path(workdir) / 'results.json').read_text())
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
       raise InputError(f'{workdir}: results.json cannot be read ({error})') from None
     if 'bleu_by_length' not in other:
       raise InputError(f'{workdir}: its results have no BLEU by length; it was measured without evaluation.beam')

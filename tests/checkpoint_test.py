@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lmx import checkpoint, commit
@@ -237,6 +238,16 @@ def test_damaged_metadata_is_named_and_the_choice_is_stated(tmp_path, which, nam
     assert f'checkpoint {which}: step {used} is used (metric {[4.0, 2.7, 3.2][used - 1]})' in warnings[-1]
   assert f'step_00000000{named} is damaged' in warnings[0] and 'meta/metadata differs from its' in warnings[0]
   assert ('may have been the best' in warnings[0]) == (which == 'best')
+
+
+@pytest.mark.parametrize('file', ['meta/metadata', 'files.json'])
+@pytest.mark.parametrize('content', ['[' * 100_000, '{"body": ' + '[' * 100_000, '[]'])
+def test_json_of_any_content_is_damage(tmp_path, file, content):
+  (tmp_path / 'meta').mkdir()
+  (tmp_path / file).write_text(content)
+  read = commit.read_document if file == 'meta/metadata' else commit.check_files
+  with pytest.raises(commit.Damaged, match=file):
+    read(epath.Path(tmp_path))
 
 
 def test_a_damaged_best_is_named_when_old_ones_are_deleted(tmp_path):

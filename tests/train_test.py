@@ -16,10 +16,10 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, commit, config, log, train
+from lmx import checkpoint, commit, config, log, restored, train
 from lmx.cli import main as cli
 from lmx.data import pipeline
-from lmx.errors import InputError, NonFiniteLoss
+from lmx.errors import InputError, InputWarning, NonFiniteLoss
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
 VECTORS = 'experiments/word2vec/quickstart.py:tiny'
@@ -166,12 +166,21 @@ def test_parameters_that_are_not_finite_are_named(tmp_path, capsys):
   assert 'the loss of split test is not finite; parameters with NaN or infinity: model/output/bias' in (
     capsys.readouterr().err
   )
+  with pytest.warns(InputWarning, match=f'{tmp_path}: tensors with NaN or infinity: model/output/bias'):
+    restored.load(tmp_path, 'last')
 
 
 def test_a_best_loss_of_nan_in_an_older_checkpoint_is_none():
   meta = dataclasses.asdict(train.Progress(best=float('nan')))
   assert train.Progress.of(meta).best is None
   assert train.Progress.of(meta | {'best': 2.0}).best == 2.0
+
+
+def test_a_loss_of_nan_is_never_the_best():
+  progress, optim = train.Progress(), config.to_run(config.load(BASE)).optim
+  for loss, best, since in ((float('nan'), None, 1), (3.0, 3.0, 0), (float('nan'), 3.0, 1)):
+    progress.observe(loss, optim, 1)
+    assert (progress.best, progress.since_best) == (best, since)
 
 
 def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(tmp_path, capsys):

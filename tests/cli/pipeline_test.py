@@ -18,7 +18,7 @@ from lmx.cli import main, pipeline, predict
 from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
 from lmx.data import tokenizers
-from lmx.errors import InputError
+from lmx.errors import InputError, NonFiniteLoss
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
@@ -238,6 +238,16 @@ def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
   monkeypatch.setattr(predictions, 'outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
   loaded = types.SimpleNamespace(run=None, params=None)
   with pytest.raises(InputError, match=f'split test has {2 - len(truth)} rows without a label'):
+    predictions.probabilities(loaded, None, 'test')
+
+
+@pytest.mark.parametrize('logit', [np.nan, np.inf])
+def test_probabilities_that_are_not_finite_are_not_measured(monkeypatch, logit):
+  found = {'logits_BC': np.array([[0.0, 1.0], [logit, 0.0]]), 'truth': np.array([0, 1])}
+  monkeypatch.setattr(predictions, 'outputs', lambda *_: found)
+  loaded = types.SimpleNamespace(run=None, params={'model': {'bias': np.array([logit])}}, workdir='runs/a')
+  message = 'the probabilities of runs/a on split test are not finite; parameters with NaN or infinity: model/bias'
+  with pytest.raises(NonFiniteLoss, match=message):
     predictions.probabilities(loaded, None, 'test')
 
 
