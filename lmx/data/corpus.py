@@ -236,7 +236,12 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
   name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
   if make:
-    cache.build(directory, lambda temporary: _build(temporary, spec, source, given, cache_dir))
+    build = lambda temporary: _build(temporary, spec, source, given, cache_dir)
+    try:
+      cache.build(directory, build)
+    except sources.Damaged as error:
+      warnings.warn(f'{error}, which begins now', InputWarning, stacklevel=2)
+      cache.build(directory, build)
   return directory
 
 

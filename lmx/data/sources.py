@@ -30,13 +30,17 @@ SPLITS = (
   'train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised'
 )  # fmt: skip
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
-_SIZES = 'sizes.json'  # in a prepared directory: size of each file
+_SIZES = 'sizes.json'  # in a prepared directory: size and SHA-256 of each file
 _BATCH = 256  # records asked of ArrayRecord at once
 _LM1B_VALID = 0.02  # 1B words: share of the held-out part that is used for validation, the rest is test
 
 
 OWN = ('text_files', 'parallel_files', 'table_files')  # data sets of the user's files, put into splits by their names
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
+
+
+class Damaged(InputError):
+  """A file of the prepared data is missing or not as it was written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,27 +200,61 @@ def open_splits(source: Source, cache_dir: str = '') -> dict[str, Examples]:
     identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     directory = os.path.join(root, 'datasets', f'{source.name.replace("/", "_")}-{key}')
-    cache.build(directory, lambda temporary: _prepare(source, temporary, root))
-    _check_sizes(directory)
+    prepare = lambda: cache.build(directory, lambda temporary: _prepare(source, temporary, root))
+    prepare()
+    try:
+      return _open_prepared(source, directory)
+    except Damaged as error:
+      warnings.warn(f'{error}; the directory {directory} is deleted and prepared again', InputWarning, stacklevel=2)
+    cache.discard(directory)
+    prepare()
+    return _open_prepared(source, directory)
+
+
+def _open_prepared(source: Source, directory: str) -> dict[str, Examples]:
+  """Verify the files of a prepared directory and open its splits. Raises Damaged naming the file."""
+  _check_files(directory)
+  try:
     builder = _builder(source, directory)
-    return {split: Examples(builder.as_data_source(split)) for split in SPLITS if split in builder.info.splits}
+    made = {split: builder.as_data_source(split) for split in SPLITS if split in builder.info.splits}
+  except InputError:
+    raise
+  except Exception as error:  # of before the SHA-256 were recorded: whatever a description of other content leads to
+    raise Damaged(f'{directory}: the prepared data is damaged ({error!r})') from error
+  return {split: Examples(records, directory) for split, records in made.items()}
 
 
 class Examples:
-  """The documents of a split, in order."""
+  """The documents of a split, in order.
 
-  def __init__(self, records: Any):
-    self._records = records
+  Args:
+    records: rows of ArrayRecord.
+    directory: of lmx's own that is deleted where the records are damaged; '' deletes nothing.
+  """
+
+  def __init__(self, records: Any, directory: str = ''):
+    self._records, self._directory = records, directory
 
   def __len__(self) -> int:
     return len(self._records)
+
+  def _rows(self, indices: list[int]) -> Any:
+    """Return the rows with these indices. Raises Damaged."""
+    try:
+      return self._records.__getitems__(indices)
+    except (RuntimeError, ValueError) as error:  # checksums of ArrayRecord's own
+      paths = ', '.join(map(str, self._records.dataset_info.splits[self._records.split].filepaths))
+      advice = 'prepare it again'
+      if self._directory:
+        cache.discard(self._directory)
+        advice = f'the directory {self._directory} is deleted; the next start prepares it again'
+      raise Damaged(f'{paths}: the prepared data is damaged ({error}); {advice}') from None
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
     """Yields id, text, label ('' where there is none)."""
     for start in range(0, len(self._records), _BATCH):
       indices = list(range(start, min(start + _BATCH, len(self._records))))
-      rows = self._records.__getitems__(indices)
-      for index, row in zip(indices, rows, strict=True):
+      for index, row in zip(indices, self._rows(indices), strict=True):
         name = row['id'].decode() if 'id' in row else str(index)
         # A byte stream's split may cut a character; surrogates carry its bytes through.
         text = row['text'].decode('utf-8', 'surrogateescape')
@@ -243,7 +281,7 @@ class Pairs(Examples):
     empty = 0
     for start in range(0, len(self._records), _BATCH):
       indices = list(range(start, min(start + _BATCH, len(self._records))))
-      for index, row in zip(indices, self._records.__getitems__(indices), strict=True):
+      for index, row in zip(indices, self._rows(indices), strict=True):
         texts = [row[side].decode().strip() for side in self._sides]
         empty += not all(texts)
         if all(texts):
@@ -299,33 +337,36 @@ def _prepare(source: Source, directory: str, root: str) -> None:
         raise cause from None
       cause = cause.__cause__ or cause.__context__
     raise
-  _record_sizes(directory)
+  _record_files(directory)
 
 
-def _record_sizes(directory: str) -> None:
-  """Notes the size of every prepared file: ArrayRecord reads a truncated one without complaint."""
-  sizes = {}
+def _record_files(directory: str) -> None:
+  """Note the size and the SHA-256 of every prepared file."""
+  made = {}
   for folder, _, names in os.walk(directory):
     for name in names:
       path = os.path.join(folder, name)
-      sizes[os.path.relpath(path, directory)] = os.path.getsize(path)
+      made[os.path.relpath(path, directory)] = [os.path.getsize(path), cache.sha256(path)]
   with open(os.path.join(directory, _SIZES), 'w', encoding='utf-8') as file:
-    json.dump(sizes, file, indent=1, sort_keys=True)
+    json.dump(made, file, indent=1, sort_keys=True)
 
 
-def _check_sizes(directory: str) -> None:
-  advice = f'delete the directory {directory} and run again'
+def _check_files(directory: str) -> None:
+  """Compare every prepared file with its size and SHA-256; an earlier lmx recorded the size alone. Raises Damaged."""
   path = os.path.join(directory, _SIZES)
   try:
-    sizes = documents.typed(documents.read_json(path), dict, path)
+    recorded = documents.typed(documents.read_json(path), dict, path)
   except InputError as error:
-    raise InputError(f'{error}; {advice}') from None
-  for name, size in sizes.items():
+    raise Damaged(f'{error}; the prepared data is damaged') from None
+  for name, entry in recorded.items():
+    size, sha256 = entry if isinstance(entry, list) and len(entry) == 2 else (entry, '')
     path = os.path.join(directory, name)
-    found = os.path.getsize(path) if os.path.exists(path) else None
+    found = os.path.getsize(path) if os.path.isfile(path) else None
     if found != size:
-      state = 'is missing' if found is None else f'has {found:,} bytes instead of {size:,}'
-      raise InputError(f'{path}: the prepared data is damaged, the file {state}; {advice}')
+      state = 'is missing' if found is None else f'has {found:,} bytes instead of {documents.show(size)}'
+      raise Damaged(f'{path}: the prepared data is damaged, the file {state}')
+    if sha256 and cache.sha256(path) != sha256:
+      raise Damaged(f'{path}: the prepared data is damaged, the content differs from its SHA-256')
 
 
 def _open_lm1b(source: Source, root: str) -> dict[str, Examples]:

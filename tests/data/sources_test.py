@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import importlib
+import json
 import os
+import shutil
 
 import pytest
 import tensorflow_datasets as tfds
 
-from lmx.data import cache, sources
-from lmx.errors import InputError
+from lmx.data import cache, corpus, sources
+from lmx.errors import InputError, InputWarning
 
 LM1B = """
 import tensorflow_datasets as tfds
@@ -107,15 +109,46 @@ def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
   assert [p.name[:10] for p in folder.iterdir()] == ['text_files']
 
 
-def test_damaged_prepared_data_names_the_directory(tmp_path):
+def _flip(path, at):
+  content = bytearray(path.read_bytes())
+  content[at] ^= 1
+  path.write_bytes(content)
+
+
+@pytest.mark.parametrize('damage', ['train', 'dataset_info', 'short', 'missing', 'sizes'])
+def test_damaged_prepared_data_is_named_and_prepared_again(tmp_path, damage):
   (tmp_path / 'in').mkdir()
   (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
   source = sources.Source('text_files', str(tmp_path / 'in'))
-  sources.open_splits(source, str(tmp_path / 'cache'))
-  (record,) = (tmp_path / 'cache').rglob('*train.array_record*')
-  record.write_bytes(record.read_bytes()[: record.stat().st_size // 2])
-  with pytest.raises(InputError, match=r'array_record.* damaged.*delete the directory .*text_files-\w+ '):
-    sources.open_splits(source, str(tmp_path / 'cache'))
+  texts = lambda: list(sources.open_splits(source, str(tmp_path / 'cache'))['train'])
+  made = texts()
+  name = {'dataset_info': 'dataset_info.json', 'sizes': 'sizes.json'}.get(damage, '*train.array_record*')
+  (path,) = (tmp_path / 'cache').rglob(name)
+  content = path.read_bytes()
+  if damage == 'missing':
+    path.unlink()
+  elif damage == 'short':
+    path.write_bytes(content[: len(content) // 2])
+  else:
+    _flip(path, 80 if damage == 'train' else 0)
+  with pytest.warns(InputWarning, match=rf'{path.name}.* damaged.*the directory .*text_files-\w+ is deleted and prep'):
+    assert texts() == made
+  assert path.read_bytes() == content or damage == 'dataset_info'
+
+
+def test_damaged_data_of_before_the_checksums_are_prepared_again(tmp_path):
+  (tmp_path / 'in').mkdir()
+  (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
+  given = ('text_files', 'words')
+  load = lambda: corpus.load(*given, manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+  made = load()
+  (path,) = (tmp_path / 'cache').rglob('sizes.json')
+  path.write_text(json.dumps({name: size for name, (size, _) in json.loads(path.read_text()).items()}))
+  (records,) = (tmp_path / 'cache').rglob('*train.array_record*')
+  _flip(records, 80)
+  shutil.rmtree(made.dir)
+  with pytest.warns(InputWarning, match=r'train.array_record.*: the prepared data is damaged .*is deleted; the next'):
+    assert load().hash == made.hash
 
 
 def test_nothing_is_printed(tmp_path, capfd):
