@@ -29,6 +29,7 @@ from lmx.types import Array, Batch, Features, Params, State
 
 # Prompts are padded to a multiple of this, so that a new length seldom means a new compilation.
 _BUCKET = 32
+MOST_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, and XLA aborts beyond 2**31
 
 
 class Generated(NamedTuple):
@@ -178,6 +179,13 @@ def window(cfg: Any) -> int | None:
   """Positions a model can see at most: its config's field `T`; None if it has none (recurrent
   models)."""
   return cfg.T if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
+
+
+def check_positions(where: str, rows: int, tokens: int) -> None:
+  """InputError naming the fields `where` unless `rows` texts of `tokens` tokens each can be written together."""
+  if rows * tokens > MOST_POSITIONS:
+    raise InputError(f'{where}: got {rows:,} x {tokens:,} = {rows * tokens:,} tokens; expected at most '
+                     f'{MOST_POSITIONS:,} together; lower one of the two')  # fmt: skip
 
 
 def check(

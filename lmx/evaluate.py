@@ -19,6 +19,7 @@ from lmx.metrics import language, ngram
 from lmx.models import registry
 from lmx.types import Params, State, Totals
 
+_SMALL = 1024  # rows of a batch that any split may be measured with
 SEED = 0  # of the masks and pairs of an evaluation: the same for runs of any seed, so that they can be compared
 
 
@@ -43,7 +44,7 @@ def measure(
   """
   pairs: dict[str, np.ndarray] = {}
   arrays: dict[str, list[np.ndarray]] = {}
-  check(batches)
+  _check_labels(batches)
   batches = batches.pad_rows(engine.row_shards)
   rows = engine.process_rows(batches.padded_rows)
   model_state = engine.build_rows(lambda: begin(batches.padded_rows), batches.padded_rows)
@@ -58,8 +59,25 @@ def measure(
   return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}
 
 
-def check(batches) -> None:
-  """Raises InputError where rows have no label, which can be predicted but not measured."""
+def check(run: Run, batches: Any) -> None:
+  """Check that the batches of an evaluation can be measured.
+
+  Raises:
+    InputError: rows have no label, or a batch has far more rows than the split fills; names the field.
+  """
+  _check_labels(batches)
+  filled = -(-batches.tokens_per_epoch // batches.length) if batches.stateful else batches.examples
+  most = max(filled, run.data.batch_size, _SMALL)
+  for field, rows in (
+    ('evaluation.batch_size', run.evaluation.batch_size), ('data.eval_batch_size', run.data.eval_batch_size)
+  ):  # fmt: skip
+    if rows == batches.batch_size and rows > most:
+      raise InputError(f'{field}: got {rows:,}; expected at most {most:,}, because the split fills {filled:,} rows of '
+                       f'length {batches.length}; lower it')  # fmt: skip
+
+
+def _check_labels(batches: Any) -> None:
+  """InputError where rows have no label, which can be predicted but not measured."""
   if batches.unlabelled:
     raise InputError(
       f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'

@@ -63,13 +63,15 @@ def measure(run: Run, corpus, params, split: str, engine: parallel.Engine) -> di
   model = registry.get(run.model_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
   check(run, batches)
+  # A row has no more outputs than positions: a larger window keeps the same ones and only takes memory.
+  kept = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
 
   def begin(count: int):
     rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}
     shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
-    return rows, cache.init(cfg, count, shape[-1])
+    return rows, cache.init(kept, count, shape[-1])
 
-  eval_step = engine.compile_eval(make_step(run, cfg))
+  eval_step = engine.compile_eval(make_step(run, kept))
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
   found = evaluate.report(run, corpus.splits[split].counts, totals)
   return {**found, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}

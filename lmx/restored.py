@@ -108,10 +108,13 @@ def take(
     (the leaves taken, as a nested dict; a line for the log).
 
   Raises:
-    InputError: a leaf that a part should have is missing there, has another shape, no word is known to both, or the
-      labels are others.
+    InputError: no run can be loaded there, a leaf that a part should have is missing there, has another shape, no word
+      is known to both, or the labels are others.
   """
-  loaded = load(workdir)
+  try:
+    loaded = load(workdir)
+  except InputError as error:
+    raise InputError(f'train.init_from: {error}') from None
   theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}
   ours = {'/'.join(path): x for path, x in flatten_dict(wanted).items()}
   source = _sources(workdir, parts, ours, theirs)

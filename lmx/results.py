@@ -79,7 +79,7 @@ def check(run: config.Run, corpus, batches) -> list[str]:
     InputError: a setting that is read only after the last update could not be followed then.
   """
   chosen = run.evaluation
-  evaluate.check(batches)
+  evaluate.check(run, batches)
   if chosen.cache:
     pointer.check(run, batches)
   if chosen.mixture:
@@ -114,6 +114,7 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, evaluate.SEED, train=False)
+  evaluate.check(run, batches)
   begin = lambda rows: model.init_state(run.measured, rows)
   params = engine.build(lambda p: p, loaded.params)
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=split)

@@ -32,7 +32,7 @@ def exists(workdir: Any) -> bool:
   except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
     raise InputError(f'{workdir} cannot be read ({error})') from None
   if is_file:
-    raise InputError(f'{workdir} is a file; expected a work directory; choose another --workdir')
+    raise InputError(f'{workdir} is a file; expected a work directory')
   return False
 
 

@@ -18,9 +18,11 @@ def prompts(run: config.Run, corpus: Any) -> tuple[list[str], list[str]]:
   """Returns the prompts that the vocabulary of a run allows, and a note on default ones that it does not.
 
   Raises:
-    InputError: one of `samples.prompts` is not possible.
+    InputError: one of `samples.prompts` is not possible, or the texts are too many or too long.
   """
   check = {'text': _check_text, 'neighbours': _check_word}.get(objectives.get(run.objective_name).SAMPLES)
+  if check is _check_text:
+    decode.check_positions('samples.count, samples.tokens', run.samples.count, run.samples.tokens)
   if not run.samples.count or check is None:
     return [], []
   possible, refused = [], []

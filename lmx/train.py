@@ -126,15 +126,16 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   config, run = config_lib.with_corpus(config, corpus)
   check_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
-  evaluate.check(session.validation)
+  evaluate.check(run, session.validation)
   notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes,
            *results.check(run, corpus, session.measurement)]  # fmt: skip
+  begun = []  # before the work directory is there, so that another init_from can be named for it
+  if run.train.init_from and not (run_files.exists(workdir) and commit.entries(workdir / 'checkpoints')):
+    begun.append(session.begin_from(run.train.init_from))
   open_workdir(workdir, config, corpus)
   with present(workdir), alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
-    notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps)]
-    if run.train.init_from and not session.done:
-      notes.append(session.begin_from(run.train.init_from))
+    notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
     with log.Logger(
       workdir, session.total_steps, start_step=session.done, every=run.train.log_every,
       tokens_per_step=session.batches.positions() // session.batches.steps, primary=jax.process_index() == 0,

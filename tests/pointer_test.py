@@ -52,6 +52,15 @@ def test_the_whole_split_equals_the_definition(corpus):
   assert (found['window'], found['lambda'], found['theta']) == (30, 0.2, 0.7)
 
 
+def test_a_window_longer_than_the_split_keeps_all_of_it(corpus):
+  found = []
+  for window in (len(corpus.splits['valid'].tokens), 2**30):
+    run = run_of(corpus, cache=(window, 0.2, 0.7))
+    engine = parallel.Engine(run.parallel, jax.devices()[:1])
+    found.append(pointer.measure(run, corpus, params_of(run), 'valid', engine))
+  assert found[1]['window'] == 2**30 and found[0]['loss'] == pytest.approx(found[1]['loss'], rel=1e-6)
+
+
 def test_the_final_measurement_has_rows_of_its_own(corpus):
   run = run_of(corpus)
   assert (run.data.eval_batch_size, evaluate.final_data(run).eval_batch_size) == (3, 1)

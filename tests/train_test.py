@@ -251,6 +251,11 @@ def test_what_cannot_be_measured_ends_a_run_before_it_begins(tmp_path, files, ov
     (BASE, ['evaluation.mixture=kneser_ney', 'evaluation.order=10'], 'unknown n-gram model "ikn10"'),
     (BASE, ['data.tokenizer=characters', "samples.prompts=('the','cat \u00df')"], 'samples.prompts: got "cat \u00df"'),
     (BASE, ['data.batching=windows', 'evaluation.cache=(8,0.5,0.1)'], 'evaluation.cache needs'),
+    (BASE, ['samples.count=10000', 'samples.tokens=1000000'], 'samples.count, samples.tokens: got 10,000 x 1,000,000'),
+    (BASE, ['evaluation.batch_size=16000000'], 'evaluation.batch_size: got 16,000,000; expected at most 1,024'),
+    (BASE, ['data.eval_batch_size=16000000'], 'data.eval_batch_size: got 16,000,000; expected at most 1,024'),
+    (BASE, ['train.init_from=/dev/null'], 'train.init_from: /dev/null is a file; expected a work directory$'),
+    (BASE, ['train.init_from=/no/run'], 'train.init_from: /no/run holds no run'),
     (VECTORS, ['evaluation.mixture=trigram'], 'does not predict each token'),
     (VECTORS, ["samples.prompts=('cat','list')"], 'samples.prompts: got "list"'),
   ],
@@ -298,6 +303,7 @@ def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, best), last_params(tmp_path / 'second')[0])
   with pytest.raises(InputError, match='lacks model/output/table'):
     run(tmp_path / 'third', *begin, 'model.D=24', 'model.tied=false')
+  assert not (tmp_path / 'third').exists()  # so that a corrected command may use it
 
 
 @pytest.mark.parametrize(

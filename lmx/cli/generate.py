@@ -45,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import decode, precision, restored
 
+  if args.stream is False:
+    decode.check_positions('--samples, --tokens', args.samples, args.tokens)
   loaded = restored.load(args.workdir, args.which, args.overrides)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')

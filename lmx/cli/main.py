@@ -65,7 +65,9 @@ def main(argv: list[str] | None = None) -> int:
     if not isinstance(error, MemoryError) and 'RESOURCE_EXHAUSTED' not in str(error):  # of XLA
       raise
     short = ' '.join(str(error).split())[:300]
-    print(f'lmx: out of memory ({short}); lower data.batch_size, data.length or the size of the model', file=sys.stderr)
+    advice = ('lower data.batch_size, data.length or the size of the model; in a measurement '
+              'evaluation.batch_size, data.eval_batch_size or the window of evaluation.cache')  # fmt: skip
+    print(f'lmx: out of memory ({short}); {advice}', file=sys.stderr)
     return 2
   except BrokenPipeError:
     sys.stderr.close()  # the reader of the output has gone: nothing is left to say

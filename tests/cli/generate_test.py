@@ -122,3 +122,9 @@ def test_unfinished_characters_are_held_back():
 def test_a_line_end_after_the_prompt_is_not_part_of_it():
   lines = types.SimpleNamespace(encode=lambda text: [5, 6, 2], eos_id=2)
   assert decode.prompt_ids(lines, 'a line').tolist() == [5, 6]
+
+
+def test_more_samples_than_can_be_written_together_are_refused(tmp_path, capsys):
+  options = ('--samples=100000', '--tokens=1000000', '--no-stream')
+  assert main(['generate', f'--workdir={tmp_path}', *options]) == 2
+  assert '--samples, --tokens: got 100,000 x 1,000,000 = 100,000,000,000 tokens' in capsys.readouterr().err
