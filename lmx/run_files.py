@@ -1,13 +1,14 @@
 """Files of a work directory that identify its run: config.json, data.json and the tokenizer, with their checksums.
 
 checksums.json has the SHA-256 of each. Where an earlier lmx wrote none, data.json is verified by its hash, and the
-tokenizer by the hash in data.json.
+tokenizer by the hash in data.json; that of an imported run has no hash, so its tokenizer is not verified.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from lmx import documents, mirror
 from lmx.data import tokenizers
 from lmx.data.corpus import manifest_hash
 from lmx.data.tokenizer import FILE, Tokenizer, digest
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FILE}', 'checksums.json'
 
@@ -43,11 +44,27 @@ def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], toke
   texts = {_CONFIG: json.dumps(config, indent=1) + '\n', _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n'}
   (workdir / _DATA).write_text(texts[_DATA])
   mirror.written(workdir / 'tokenizer', tokenizer.save)
-  sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-  sums[_TOKENIZER] = hashlib.sha256((workdir / _TOKENIZER).read_bytes()).hexdigest()
-  (workdir / _SUMS).write_text(json.dumps(sums, indent=1) + '\n')
+  _write_sums(workdir, {name: text.encode() for name, text in texts.items()})
   (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG])
   (workdir / f'{_CONFIG}.part').rename(workdir / _CONFIG)
+
+
+def add_sums(workdir: Any) -> bool:
+  """Write checksums.json for a verified run of an earlier lmx, which wrote none; return whether there is a run.
+
+  Raises OSError.
+  """
+  workdir, found = epath.Path(workdir), exists(workdir)
+  if found and not (workdir / _SUMS).exists():
+    _write_sums(workdir, {name: (workdir / name).read_bytes() for name in (_CONFIG, _DATA)})
+  return found
+
+
+def _write_sums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
+  contents = {**contents, _TOKENIZER: (workdir / _TOKENIZER).read_bytes()}
+  sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+  (workdir / f'{_SUMS}.part').write_text(json.dumps(sums, indent=1) + '\n')
+  (workdir / f'{_SUMS}.part').replace(workdir / _SUMS)
 
 
 def read_config(workdir: Any) -> dict[str, Any]:
@@ -62,8 +79,9 @@ def read_data(workdir: Any) -> dict[str, Any]:
   data = _read(workdir, _DATA)
   path = epath.Path(workdir) / _DATA
   recorded = documents.field(data, 'hash', str, str(path))
-  # Imported weights have no data, and so no hash.
-  if recorded and recorded != manifest_hash({name: value for name, value in data.items() if name != 'hash'}):
+  if not recorded:  # imported weights have no data
+    documents.field(data, 'imported_from', str, str(path))
+  elif recorded != manifest_hash({name: value for name, value in data.items() if name != 'hash'}):
     raise InputError(f'{path}: got content that differs from its "hash"; expected it as lmx wrote it; restore the file')
   return data
 
@@ -74,13 +92,21 @@ def read_labels(workdir: Any) -> list[str]:
 
 
 def read_tokenizer(workdir: Any) -> Tokenizer:
-  """Return the tokenizer of a run. Raises InputError where it is damaged, or is not that of data.json."""
-  path = epath.Path(workdir) / _TOKENIZER
+  """Return the tokenizer of a run. Raises InputError where data.json or it is damaged, or it is not that of data.json.
+  """
+  workdir = epath.Path(workdir)
+  path, data = workdir / _TOKENIZER, read_data(workdir)
   content = _read(workdir, _TOKENIZER)
-  tokenizer = tokenizers.load(mirror.here(epath.Path(workdir) / 'tokenizer'))
-  recorded = documents.field(_read(workdir, _DATA), 'tokenizer', dict, str(epath.Path(workdir) / _DATA), {}).get('hash')
+  tokenizer = tokenizers.load(mirror.here(workdir / 'tokenizer'))
+  if not data['hash']:
+    if not (workdir / _SUMS).exists():
+      warnings.warn(f'{path}: not verified: this imported run has no {_SUMS}; import it again to have its vocabulary '
+                    'verified', InputWarning, stacklevel=2)  # fmt: skip
+    return tokenizer
+  about = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
+  recorded = documents.field(about, 'hash', str, f'{workdir / _DATA}: tokenizer')
   # A later release of the library may write another form of the same content.
-  if recorded is not None and recorded not in (digest(content), tokenizer.hash):
+  if recorded not in (digest(content), tokenizer.hash):
     raise InputError(f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the '
                      'file from a copy')  # fmt: skip
   return tokenizer

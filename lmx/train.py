@@ -203,9 +203,9 @@ def check_workdir(workdir, config, corpus) -> None:
 
 
 def open_workdir(workdir, config, corpus) -> None:
-  """Writes the resolved config, the data manifest and the tokenizer, if they are not there."""
+  """Write the config, the data manifest, the tokenizer and their checksums, where they are missing."""
   try:
-    if jax.process_index() == 0 and not run_files.exists(workdir):
+    if jax.process_index() == 0 and not run_files.add_sums(workdir):
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None

@@ -121,7 +121,7 @@ def texts(folder: pathlib.Path, name: str) -> Any:
 
 
 def asked(folder: pathlib.Path) -> Any:
-  (folder / 'data.json').write_text('{"hash": ""}')
+  (folder / 'data.json').write_text('{"hash": "", "imported_from": "x"}')
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(answers.inference, 'batches', lambda *_: types.SimpleNamespace(notes=()))
     here: Any = types.SimpleNamespace(run=RUN, tokenizer=LOADED.tokenizer, workdir=folder)

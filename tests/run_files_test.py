@@ -9,7 +9,7 @@ import pytest
 from lmx import config, restored, run_files, train
 from lmx.cli import describe
 from lmx.data import corpus, tokenizers
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}}
 
@@ -46,14 +46,54 @@ def test_config_of_another_form_is_named(run, content, summed):
       read(run)
 
 
+OBJECTS = {
+  'an empty object': ({}, 'no field "hash"'), 'no hash': ({'label_names': []}, 'no field "hash"'),
+  'another hash': ({'hash': 3}, 'hash: got 3'), 'an empty hash': ({'hash': ''}, 'no field "imported_from"'),
+  'a hash alone': ({'hash': '0' * 64}, 'got content that differs from its "hash"'),
+  'no tokenizer': ({'hash': corpus.manifest_hash({})}, 'no field "tokenizer"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('content', OBJECTS)
+def test_a_tokenizer_is_not_read_beside_data_that_do_not_verify_it(run, content):
+  (run / 'checksums.json').unlink()
+  written, message = OBJECTS[content]
+  (run / 'data.json').write_text(json.dumps(written))
+  with pytest.raises(InputError, match=f'data.json: {message}'):
+    run_files.read_tokenizer(run)
+
+
+def test_what_nothing_verifies_is_said_of_an_earlier_imported_run(run, recwarn):
+  record = {'hash': '', 'imported_from': 'folder', 'label_names': []}
+  imported = run / 'imported'
+  run_files.write(imported, run_files.read_config(run), record, run_files.read_tokenizer(run))
+  run_files.read_tokenizer(imported)
+  assert not recwarn.list
+  (imported / 'checksums.json').unlink()
+  with pytest.warns(InputWarning, match='vocabulary.json: not verified: this imported run has no checksums.json'):
+    run_files.read_tokenizer(imported)
+
+
+def test_a_resumed_run_of_before_gets_checksums(run):
+  made = corpus.Corpus.from_texts({'train': ['a b c the']}, tokenizers.train('words', ['a b c the']))
+  before = (run / 'checksums.json').read_text()
+  (run / 'checksums.json').unlink()
+  full = config.resolve(SMALL)
+  train.check_workdir(run, full, made)
+  train.open_workdir(run, full, made)
+  assert (run / 'checksums.json').read_text() == before and not list(run.glob('*.part'))
+  (run / 'data.json').write_text('{}')
+  with pytest.raises(InputError, match='data.json: got content that differs from its SHA-256'):
+    run_files.read_tokenizer(run)
+
+
 @pytest.mark.parametrize('content', [*CONTENTS, 'no hash'])
 def test_data_of_another_form_is_named(run, content):
   (run / 'checksums.json').unlink()
   (run / 'data.json').write_bytes(CONTENTS.get(content, b'{"label_names": []}'))
   for read in (run_files.read_data, run_files.read_labels, run_files.read_tokenizer):
-    if read is not run_files.read_tokenizer or content != 'no hash':
-      with pytest.raises(InputError, match='data.json'):
-        read(run)
+    with pytest.raises(InputError, match='data.json'):
+      read(run)
 
 
 @pytest.mark.parametrize('name, read', [

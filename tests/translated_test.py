@@ -158,7 +158,7 @@ def test_runs_on_a_bucket_are_read(bucket, tmp_path):
   rows = [{'words': '1 to 10', 'above': 0, 'up_to': 10, 'bleu': 5.0, 'sentences': 3}]
   found = {'name': 'one', 'dataset': 'numbers', 'split': 'test', 'bleu_by_length': rows}
   (bucket / 'results.json').write_text(json.dumps(found | {'name': 'other'}))
-  (bucket / 'data.json').write_text('{"hash": "", "sides": ["en", "de"]}')
+  (bucket / 'data.json').write_text('{"hash": "", "imported_from": "x", "sides": ["en", "de"]}')
   translated.draw(tmp_path / 'picture.png', found, [str(bucket)])
   assert (tmp_path / 'picture.png').stat().st_size > 1000
   assert cli._sides(bucket) == ('en', 'de')
