@@ -12,6 +12,11 @@ from lmx.errors import InputError
 from lmx.metrics.embeddings import Vectors
 from lmx.types import Params
 
+_EXPECTED = (
+  'expected a model with one table of embeddings, a row for each word of data.tokenizer "words", such as a run of '
+  'word2vec, nplm, rnn_lm, awd_lstm or transformer'
+)
+
 
 def words(corpus: Any, data: pipeline.Config) -> list[str]:
   """Words of the training split, the most frequent first."""
@@ -19,26 +24,37 @@ def words(corpus: Any, data: pipeline.Config) -> list[str]:
 
 
 def _ids(corpus: Any, data: pipeline.Config) -> np.ndarray:
-  counts_V = skipgrams.words_counted(corpus, data.batching.words_only)
+  counts_V = skipgrams.words_counted(corpus, getattr(data.batching, 'words_only', False))
   return np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
 
 
 def of_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
-  """The rows of `embed/table` that belong to words of the training split, the most frequent first.
+  """Return the rows of the embedding table that belong to words of the training split, the most frequent first.
 
   Args:
     corpus: whose tokenizer numbers the rows.
-    data: the run's section, which says what is a word.
+    data: section of the run, which defines words.
     params: the model's.
 
   Raises:
     InputError: the model has no such table.
   """
-  if 'table' not in params.get('embed', {}):
-    raise InputError('this model has no table of word vectors (embed/table)')
-  return Vectors(words(corpus, data), np.asarray(params['embed']['table'])[_ids(corpus, data)])
+  return Vectors(words(corpus, data), _table(params)[_ids(corpus, data)])
+
+
+def _table(params: Params) -> np.ndarray:
+  embed = params.get('embed', {})
+  tables = [embed[name] for name in ('table', 'tokens') if np.ndim(embed.get(name, 0)) == 2]
+  if not tables:
+    raise InputError(f'no table of word vectors in the model; {_EXPECTED}')
+  return np.asarray(tables[0])
 
 
 def of_run(loaded: Any) -> Vectors:
-  """The vectors of a run given back by `lmx.load`."""
-  return of_tables(pipeline.load(loaded.run.data), loaded.run.data, loaded.params['model'])
+  """Return the vectors of a run from `lmx.load`. Raises InputError where it has none."""
+  data = loaded.run.data
+  if loaded.tokenizer.kind != 'words' or data.characters:
+    got = 'data.characters' if data.characters else f'the tokenizer "{loaded.tokenizer.kind}"'
+    raise InputError(f'{loaded.workdir}: got a run with {got}; {_EXPECTED}')
+  _table(loaded.params['model'])
+  return of_tables(loaded.corpus(), data, loaded.params['model'])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import types
 
 import numpy as np
 import pytest
 
-from lmx import wordvectors
+from lmx import config, wordvectors
 from lmx.cli import main
+from lmx.data import corpus, tokenizers
 from lmx.errors import InputError
 from lmx.interop import word2vec
 
@@ -76,6 +78,31 @@ def test_mistakes_are_named(workdir, tmp_path, capsys):
     assert code == 2 and message in err
 
 
-def test_a_model_without_vectors_is_refused():
-  with pytest.raises(InputError, match='no table of word vectors'):
-    wordvectors.of_tables(None, None, {'embed': {'tokens': np.zeros((2, 2))}})
+def loaded(embed, kind='words', **data):
+  made = corpus.Corpus.from_texts({'train': ['b a a , a b c']}, tokenizers.train(kind, ['b a a , a b c']))
+  full = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}, 'data': {'batching': 'streams'} | data}
+  run = config.to_run(config.resolve(full))
+  return types.SimpleNamespace(
+    run=run, params={'model': {'embed': embed}}, tokenizer=made.tokenizer, workdir='run', corpus=lambda: made
+  )
+
+
+@pytest.mark.parametrize('name', ['table', 'tokens'])
+def test_a_language_model_of_words_has_vectors(name):
+  of = loaded({name: np.arange(20.0).reshape(10, 2)})
+  vectors = wordvectors.of_run(of)
+  assert vectors.words[:2] == ['a', 'b'] and sorted(vectors.words) == [',', 'a', 'b', 'c']
+  np.testing.assert_array_equal(vectors.raw_VD, [of.params['model']['embed'][name][of.tokenizer.tokens.index(w)]
+                                                 for w in vectors.words])  # fmt: skip
+
+
+def test_a_run_without_word_vectors_is_refused():
+  table = {'table': np.zeros((9, 2))}
+  for of, message in (
+    (loaded({'positions': np.zeros((9, 2))}), 'no table of word vectors in the model'),
+    (loaded({'tokens': {'a': np.zeros((9, 2))}}), 'no table of word vectors in the model'),
+    (loaded(table, 'characters'), 'got a run with the tokenizer "characters"'),
+    (loaded(table, characters=8), 'got a run with data.characters'),
+  ):  # fmt: skip
+    with pytest.raises(InputError, match=f'{message}; expected a model with one table .*rnn_lm'):
+      wordvectors.of_run(of)
