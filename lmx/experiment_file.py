@@ -6,6 +6,7 @@ import difflib
 import importlib.util
 import pathlib
 import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lmx import fields
@@ -43,3 +44,12 @@ def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
     if not isinstance(tree, dict):
       raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
   tree[path[-1]] = fields.parse(value) if isinstance(value, str) else value
+
+
+def flatten(tree: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
+  """Yield ('section.key', value) of nested settings."""
+  for key, value in tree.items():
+    if isinstance(value, Mapping):
+      yield from flatten(value, f'{before}{key}.')
+    else:
+      yield before + key, value

@@ -10,7 +10,7 @@ import json
 import pathlib
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Row, Run, Table
@@ -253,7 +253,7 @@ def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
   for text in changes:
     key, _, value = text.partition('=')
     experiment_file.put(tree, key.split('.'), value)
-  flat = dict(flatten(json.loads(json.dumps(tree))))
+  flat = dict(experiment_file.flatten(json.loads(json.dumps(tree))))
   if isinstance(tree.get('data', {}).get('batching'), str):
     flat['data.batching.name'] = flat.pop('data.batching')
   given = {text.partition('=')[0] for text in changes}
@@ -270,12 +270,3 @@ def computing(flat: Mapping[str, Any]) -> dict[str, Any]:
 def is_free(key: str) -> bool:
   """Whether 'section.key' is of no account for what is computed."""
   return key.startswith(_FREE)
-
-
-def flatten(tree: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
-  """('section.key', value) of nested settings."""
-  for key, value in tree.items():
-    if isinstance(value, Mapping):
-      yield from flatten(value, f'{before}{key}.')
-    else:
-      yield before + key, value

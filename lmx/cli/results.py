@@ -15,9 +15,10 @@ import json
 import math
 import pathlib
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lmx import experiment_file
 from lmx.errors import InputError, nearest
 
 LABEL = ('name', 'dataset', 'split')  # the model is in the config
@@ -85,7 +86,7 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   A run that began from seed 1 of a pre-training equals one that began from its seed 0. Imported weights have no
   results.json; they are known by their path.
   """
-  flat = dict(_flat(_json(workdir / 'config.json')))
+  flat = dict(experiment_file.flatten(_json(workdir / 'config.json')))
   kept = {key: value for key, value in flat.items() if not key.startswith(FREE)}
   if flat.get('evaluation.which') == 'average':  # the checkpoints that are averaged are as far apart
     kept['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
@@ -102,15 +103,6 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   return kept
 
 
-def _flat(settings: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
-  """('section.key', value) of nested settings."""
-  for key, value in settings.items():
-    if isinstance(value, Mapping):
-      yield from _flat(value, f'{before}{key}.')
-    else:
-      yield before + key, value
-
-
 def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
   return tuple(str(result[key]) for key in LABEL)
 
@@ -118,7 +110,7 @@ def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
 def _differences(groups: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
   """For each group its settings that another group of the same label does not share; {} where it is the only one."""
   found = []
-  every = [(_label(group[0]), dict(_flat(group[0]['settings']))) for group in groups]
+  every = [(_label(group[0]), dict(experiment_file.flatten(group[0]['settings']))) for group in groups]
   for label, settings in every:
     others = [other for other_label, other in every if other_label == label]
     names = dict.fromkeys(name for other in others for name in other)
