@@ -195,4 +195,3 @@ def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
     except (IndexError, ValueError):
       if number > 1:
         raise InputError(f'{path}:{number}: expected two words and a number, got "{line.rstrip()}"') from None
-
