@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -60,9 +61,13 @@ def test_what_is_copied_is_the_whole_project_and_nothing_else(root, tmp_path):
   assert set(names) == needed | set(packages)
   for name in names:
     (tmp_path / name).symlink_to(root / name)
+  interpreter = tmp_path / 'bin/python3'  # the image's only Python, as this one is in an environment of its own
+  interpreter.parent.mkdir()
+  interpreter.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+  interpreter.chmod(0o755)
+  settings = {**os.environ, 'PATH': f'{interpreter.parent}:{os.environ["PATH"]}', 'PYTHONPATH': str(tmp_path)}
   words = shlex.split(command.lmx(('list',)))
-  found = subprocess.run(words, cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(tmp_path)}, check=True,
-                         capture_output=True, text=True)  # fmt: skip
+  found = subprocess.run(words, cwd=tmp_path, env=settings, check=True, capture_output=True, text=True)
   assert 'gpt2' in found.stdout
 
 
