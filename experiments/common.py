@@ -100,9 +100,15 @@ def bert_fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
 
 # Yang et al. 2019 (arXiv 1906.08237), zihangdai/xlnet: the last token's state, a layer with tanh, a linear layer.
 XLNET_HEAD = {
-  'pooling': 'last', 'head': (0,), 'activation': 'tanh', 'normalize': False, 'bptt': 0, 'init_std': 0.02,
-  'dropout_pooled': 0.0, 'dropout_head': 0.1,
-}  # fmt: skip
+  'pooling': 'last',
+  'head': (0,),
+  'activation': 'tanh',
+  'normalize': False,
+  'bptt': 0,
+  'init_std': 0.02,
+  'dropout_pooled': 0.0,
+  'dropout_head': 0.1,
+}
 XLNET_PIECES = {'tokenizer': 'unigram', 'vocab_size': 31_998, 'special_tokens': ('<cls>', '<sep>')}
 
 
@@ -124,9 +130,7 @@ def xlnet_adam(adam: str, *, decay: bool = True) -> dict[str, Any]:
   }
 
 
-def xlnet_fine_tuning(
-  lr: float, steps: int, warmup: int, epochs: float, *, decay: bool, adam: str
-) -> dict[str, Any]:
+def xlnet_fine_tuning(lr: float, steps: int, warmup: int, epochs: float, *, decay: bool, adam: str) -> dict[str, Any]:
   """The `optim` and `train` sections of XLNet's fine-tuning, as released (model_utils.py).
 
   Args:
@@ -230,9 +234,12 @@ TRANSFORMER_ADAM = {'optimizer': 'adam', 'b1': 0.9, 'b2': 0.98, 'eps': 1e-9, 'sc
 
 
 CHARACTER_ABLATIONS: dict[str, Any] = {  # options of `character_transformer`, rows of the paper's table
-  'every_position': True, 'every_layer': True, 'second_target': True, 'layer_positions': True,
+  'every_position': True,
+  'every_layer': True,
+  'second_target': True,
+  'layer_positions': True,
   'optimizer': ('momentum', 'adam'),
-}  # fmt: skip
+}
 
 
 def character_transformer(dataset: str, size: str, options: Any, *, small: bool) -> ml_collections.ConfigDict:
@@ -249,19 +256,24 @@ def character_transformer(dataset: str, size: str, options: Any, *, small: bool)
   base = {
     'name': f'character_transformer_{dataset}_{"tiny" if small else size}',
     'model': {
-      'name': 'character_transformer', 'variant': size,
+      'name': 'character_transformer',
+      'variant': size,
       'positions': 'layers' if options.layer_positions else 'sinusoids',
     },
     'objective': {name: options[name] for name in ('every_position', 'every_layer', 'second_target')},
     'data': {
-      'dataset': dataset, 'tokenizer': 'bytes', 'batching': {'name': 'windows', 'second': options.second_target},
-      'batch_size': 16, 'length': 512, 'eval_batch_size': 64,
+      'dataset': dataset,
+      'tokenizer': 'bytes',
+      'batching': {'name': 'windows', 'second': options.second_target},
+      'batch_size': 16,
+      'length': 512,
+      'eval_batch_size': 64,
     },
     'optim': momentum if options.optimizer == 'momentum' else adam,
     'train': {'steps': 4_000_000, 'eval_every': 20_000, 'log_every': 200},
     'checkpoint': {'every_steps': 4000},
     'evaluation': {'baselines': False, 'stride': 1, 'batch_size': 256},
-  }  # fmt: skip
+  }
   changes = {'optim': {'warmup_steps': 0}, 'evaluation': {'stride': 16, 'batch_size': 64}}
   return config(base, *((tiny(), changes) if small else ()))
 
@@ -281,24 +293,31 @@ def transformer_xl_characters(dataset: str, size: str, tokenizer: str, *, small:
     'name': f'transformer_xl_{dataset}_{"tiny" if small else size}',
     'model': {'name': 'transformer_xl', 'variant': f'{dataset}_{size}'},
     'data': {
-      'dataset': dataset, 'tokenizer': tokenizer, 'batching': 'streams', 'batch_size': 64 if large else 24,
-      'length': 768 if large else 512, 'eval_batch_size': 16, 'eval_length': 128 if large else 80,
+      'dataset': dataset,
+      'tokenizer': tokenizer,
+      'batching': 'streams',
+      'batch_size': 64 if large else 24,
+      'length': 768 if large else 512,
+      'eval_batch_size': 16,
+      'eval_length': 128 if large else 80,
     },
     'optim': {
-      'optimizer': 'adam', 'lr': 2.5e-4, 'clip_norm': 0.25, 'schedule': 'cosine',
-      'warmup_steps': 4000 if large else 0, 'end_fraction': 0.01 if large else 0.004,
+      'optimizer': 'adam',
+      'lr': 2.5e-4,
+      'clip_norm': 0.25,
+      'schedule': 'cosine',
+      'warmup_steps': 4000 if large else 0,
+      'end_fraction': 0.01 if large else 0.004,
     },
     'train': {'steps': 400_000, 'eval_every': 4000, 'log_every': 200},
     'checkpoint': {'every_steps': 4000},
     'evaluation': {'baselines': False, 'model': {'M': far, 'clamp': clamp, 'same_length': True}},
-  }  # fmt: skip
+  }
   seen = {'evaluation': {'model': {'M': 24, 'clamp': 12}}}
   return config(base, *((tiny(), seen) if small else ()))
 
 
-def parse_arg(
-  arg: str, variants: Sequence[str], **options: Any
-) -> tuple[str, ml_collections.ConfigDict]:
+def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, ml_collections.ConfigDict]:
   """Splits 'variant,key=value,flag' into a variant and options.
 
   Args:
@@ -342,9 +361,7 @@ def _value(name: str, text: str, default: Any) -> Any:
       return {'true': True, 'false': False, '1': True, '0': False}[text.lower()]
     return kind(text)
   except (KeyError, ValueError):
-    raise ValueError(
-      f'option "{name}" is "{text}"; it must be of type {kind.__name__}'
-    ) from None
+    raise ValueError(f'option "{name}" is "{text}"; it must be of type {kind.__name__}') from None
 
 
 def config(*parts: Mapping[str, Any]) -> ml_collections.ConfigDict:
@@ -377,12 +394,14 @@ def ntm_tiny() -> dict[str, Any]:
     'objective': {'lengths': (2, 4)},
     'data': {
       'batching': {'task': 'copy', 'bits': 4, 'min_length': 1, 'eval_sequences': 8, 'test_lengths': (2, 4)},
-      'batch_size': 4, 'eval_batch_size': 0, 'length': 3,
+      'batch_size': 4,
+      'eval_batch_size': 0,
+      'length': 3,
     },
     'train': {'steps': 20, 'eval_every': 10, 'log_every': 5},
     'optim': {'warmup_steps': 0},
     'samples': {'count': 2},
-  }  # fmt: skip
+  }
 
 
 def tiny(**model: Any) -> dict[str, Any]:
@@ -448,13 +467,21 @@ ULMFIT_DATA = {'embedded': 'embedded_topics', 'own': 'table_files', 'tiny': 'emb
 def ulmfit_text(dataset: str, direction: str) -> dict[str, Any]:
   """How ULMFiT's language model and classifier read the same data set."""
   return {
-    'dataset': dataset, 'tokenizer': 'words', 'lower_case': True, 'vocab_size': 60000,
-    'min_count': 2 if dataset == 'imdb' else 1, 'reverse': direction == 'backward',
+    'dataset': dataset,
+    'tokenizer': 'words',
+    'lower_case': True,
+    'vocab_size': 60000,
+    'min_count': 2 if dataset == 'imdb' else 1,
+    'reverse': direction == 'backward',
     **({'hold_out_test': False} if dataset == 'table_files' else {}),  # the validation file is measured
-  }  # fmt: skip
+  }
 
 
 def ulmfit_tiny() -> dict[str, Any]:
   """What of those settings the size for tests must not take."""
-  return {'model': {'E': 12, 'D': 16, 'N': 2}, 'data': {'vocab_size': 500}, 'optim': {'warmup_steps': 0},
-          'train': {'epochs': 0}}  # fmt: skip
+  return {
+    'model': {'E': 12, 'D': 16, 'N': 2},
+    'data': {'vocab_size': 500},
+    'optim': {'warmup_steps': 0},
+    'train': {'epochs': 0},
+  }

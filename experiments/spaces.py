@@ -1,7 +1,7 @@
 """Spaces that a sweep draws from, where points of a grid (common.grid) would be too many or too far apart.
 
-  def sweep():
-    return spaces.space(optim__lr=spaces.log_range(1e-4, 1e-2), model__dropout=spaces.linear_range(0.0, 0.5))
+def sweep():
+  return spaces.space(optim__lr=spaces.log_range(1e-4, 1e-2), model__dropout=spaces.linear_range(0.0, 0.5))
 """
 
 from __future__ import annotations

@@ -13,9 +13,18 @@ from lmx.errors import InputError, nearest
 
 _PLANE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
 _CUBES = {
-  4: '2x2x1', 8: '2x2x2', 16: '2x2x4', 32: '2x4x4', 64: '4x4x4', 128: '4x4x8', 256: '4x8x8', 512: '8x8x8',
-  1024: '8x8x16', 2048: '8x16x16', 4096: '16x16x16',
-}  # fmt: skip
+  4: '2x2x1',
+  8: '2x2x2',
+  16: '2x2x4',
+  32: '2x4x4',
+  64: '4x4x4',
+  128: '4x4x8',
+  256: '4x8x8',
+  512: '8x8x8',
+  1024: '8x8x16',
+  2048: '8x16x16',
+  4096: '16x16x16',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +128,15 @@ def find(name: str, *, pool: bool) -> Slice:
   hosts = 1 if chips <= whole else chips // 4
   here = chips // hosts
   return Slice(
-    name, 'tpu', hosts, here, here * generation.devices, generation.gke, generation.topologies[chips],
+    name,
+    'tpu',
+    hosts,
+    here,
+    here * generation.devices,
+    generation.gke,
+    generation.topologies[chips],
     generation.runtime,
-  )  # fmt: skip
+  )
 
 
 def _near(name: str, known: list[str]) -> list[str]:

@@ -43,8 +43,9 @@ _LOOKS_SECRET = re.compile(r'KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL', re.IGNORECAS
 # Of a URL: scheme://user:password@host but not host:80/path@, https://token@host, ?password=...
 _PASSWORD = re.compile(
   r'://[^\s:/?#]*:(?!\d+[/?#])[^\s@]*@|https?://[^/?#\s@]+@'
-  r'|[?&;](pass(word|wd|phrase)?|pwd|secret|(\w+_)?token|(api_?|access_?)?key|sig(nature)?)=[^&\s]', re.IGNORECASE
-)  # fmt: skip
+  r'|[?&;](pass(word|wd|phrase)?|pwd|secret|(\w+_)?token|(api_?|access_?)?key|sig(nature)?)=[^&\s]',
+  re.IGNORECASE,
+)
 # Variables of this environment that a job on other machines gets too, where their value is a URL that all can read.
 SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 
@@ -79,8 +80,10 @@ class Run:
       if _LOOKS_SECRET.search(name):
         raise InputError(f'--env={name}=... would be seen by others; export it and give --secret={name}')
       if _PASSWORD.search(value):
-        raise InputError(f'--env={name}: got a URL with a password, which others would see; expected none; export '
-                         f'{name} and give --secret={name}')  # fmt: skip
+        raise InputError(
+          f'--env={name}: got a URL with a password, which others would see; expected none; export '
+          f'{name} and give --secret={name}'
+        )
     for text in (*self.words, *self.env.values()):
       if '\0' in text:
         raise InputError('an argument has a zero byte, which no command line can carry')
@@ -117,9 +120,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
     '--preflight', action=argparse.BooleanOptionalAction, default=True, help='check the hosts before training'
   )
   parser.add_argument(
-    '--wait', default='', metavar='FILE',
+    '--wait',
+    default='',
+    metavar='FILE',
     help="wait for the end and end with lmx's exit code; FILE remembers the job, for the same command to take it up",
-  )  # fmt: skip
+  )
   parser.add_argument('--poll', type=ranges.number(0, 1e6), default=poll, help='seconds between two looks at the job')
   parser.add_argument('--dry_run', action='store_true', help='print what would be done and do nothing')
 
@@ -224,9 +229,13 @@ class Runner:
       self.show(argv, about)
       return ''
     found = subprocess.run(
-      list(argv), input=stdin.encode() if isinstance(stdin, str) else stdin, capture_output=True, check=False,
-      env={**os.environ, 'PATH': path(argv[0])}, start_new_session=self.apart,
-    )  # fmt: skip
+      list(argv),
+      input=stdin.encode() if isinstance(stdin, str) else stdin,
+      capture_output=True,
+      check=False,
+      env={**os.environ, 'PATH': path(argv[0])},
+      start_new_session=self.apart,
+    )
     if found.returncode:
       raise Failed(argv, found.returncode, found.stderr.decode(errors='replace'))
     return found.stdout.decode(errors='replace')
@@ -237,9 +246,12 @@ class Runner:
       self.show(argv)
       return 0
     child = subprocess.Popen(
-      list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, 'PATH': path(argv[0])},
+      list(argv),
+      stdin=subprocess.DEVNULL,
+      stdout=subprocess.PIPE,
+      env={**os.environ, 'PATH': path(argv[0])},
       start_new_session=self.apart,
-    )  # fmt: skip
+    )
     assert child.stdout is not None
     for line in child.stdout:
       say(line.decode(errors='replace').rstrip())

@@ -12,8 +12,22 @@ from launch import jobs
 from lmx.errors import InputError
 
 FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # what begins so is better lower
-RISING = ('accuracy', 'f1', 'bleu', 'matthews', 'pearson', 'spearman', 'exact_match', 'best_f1', 'mlm_accuracy',
-          'nsp_accuracy', 'token_accuracy', 'filtered_accuracy', 'answered_f1', 'span_f1')  # fmt: skip
+RISING = (
+  'accuracy',
+  'f1',
+  'bleu',
+  'matthews',
+  'pearson',
+  'spearman',
+  'exact_match',
+  'best_f1',
+  'mlm_accuracy',
+  'nsp_accuracy',
+  'token_accuracy',
+  'filtered_accuracy',
+  'answered_f1',
+  'span_f1',
+)
 
 
 @dataclasses.dataclass(frozen=True)

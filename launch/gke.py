@@ -130,16 +130,22 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
   if job.machine.kind == 'tpu':  # a slice is a pool of its own
     metadata['annotations'] = {'alpha.jobset.sigs.k8s.io/exclusive-topology': 'cloud.google.com/gke-nodepool'}
   spec = {
-    'parallelism': job.pods, 'completions': job.pods, 'completionMode': 'Indexed',
+    'parallelism': job.pods,
+    'completions': job.pods,
+    'completionMode': 'Indexed',
     'backoffLimit': 0,  # all pods begin again, or none
-    'podFailurePolicy': {'rules': [
-      {'action': 'Count', 'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}]},
-      {'action': 'FailJob', 'onExitCodes': {'containerName': 'lmx', 'operator': 'NotIn', 'values': [*AGAIN]}},
-    ]},
+    'podFailurePolicy': {
+      'rules': [
+        {'action': 'Count', 'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}]},
+        {'action': 'FailJob', 'onExitCodes': {'containerName': 'lmx', 'operator': 'NotIn', 'values': [*AGAIN]}},
+      ]
+    },
     'template': {'spec': _pod(job, run)},
-  }  # fmt: skip
+  }
   return {
-    'apiVersion': 'jobset.x-k8s.io/v1alpha2', 'kind': 'JobSet', 'metadata': metadata,
+    'apiVersion': 'jobset.x-k8s.io/v1alpha2',
+    'kind': 'JobSet',
+    'metadata': metadata,
     'spec': {
       'failurePolicy': {
         'maxRestarts': run.restarts,
@@ -148,7 +154,7 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
       },
       'replicatedJobs': [{'name': JOB, 'replicas': job.slices, 'template': {'spec': spec}}],
     },
-  }  # fmt: skip
+  }
 
 
 def _pod(job: Job, run: command.Run) -> dict[str, Any]:
@@ -160,22 +166,28 @@ def _pod(job: Job, run: command.Run) -> dict[str, Any]:
     selector['cloud.google.com/gke-tpu-topology'] = machine.topology
   if job.spot:
     selector['cloud.google.com/gke-spot'] = 'true'
-    tolerations.append({'key': 'cloud.google.com/gke-spot', 'operator': 'Equal', 'value': 'true',
-                        'effect': 'NoSchedule'})  # fmt: skip
+    tolerations.append(
+      {'key': 'cloud.google.com/gke-spot', 'operator': 'Equal', 'value': 'true', 'effect': 'NoSchedule'}
+    )
   container = {
-    'name': 'lmx', 'image': job.image, 'command': ['bash', '-c', unexpanded(shell(job, run))],
+    'name': 'lmx',
+    'image': job.image,
+    'command': ['bash', '-c', unexpanded(shell(job, run))],
     **({'env': _secrets(job, run)} if run.secrets else {}),
     'ports': [{'containerPort': PORT}, *([{'containerPort': 8471}, {'containerPort': 8080}] if tpu else [])],
     'resources': {'limits': {resource: machine.chips}},
     'volumeMounts': [{'name': 'shm', 'mountPath': '/dev/shm'}],
-  }  # fmt: skip
+  }
   return {
-    'restartPolicy': 'Never', 'terminationGracePeriodSeconds': job.grace,
+    'restartPolicy': 'Never',
+    'terminationGracePeriodSeconds': job.grace,
     **({'serviceAccountName': job.service_account} if job.service_account else {}),
     **({'hostNetwork': True, 'dnsPolicy': 'ClusterFirstWithHostNet'} if tpu else {}),
-    'nodeSelector': selector, 'tolerations': tolerations, 'containers': [container],
+    'nodeSelector': selector,
+    'tolerations': tolerations,
+    'containers': [container],
     'volumes': [{'name': 'shm', 'emptyDir': {'medium': 'Memory'}}],  # NCCL and libtpu want more than 64 MiB
-  }  # fmt: skip
+  }
 
 
 def _secrets(job: Job, run: command.Run) -> list[dict[str, Any]]:
@@ -216,10 +228,18 @@ def xpk(job: Job, run: command.Run, cluster: str) -> list[str]:
   if job.machine.kind == 'gpu':
     device = [f'--device-type={job.accelerator}', f'--num-nodes={job.nodes}']
   return [
-    'xpk', 'workload', 'create', f'--workload={job.name}', f'--cluster={cluster}', *device,
-    f'--docker-image={job.image}', f'--command={script}', f'--max-restarts={run.restarts}',
-    f'--restart-on-exit-codes={command.PREEMPTED}', f'--termination-grace-period-seconds={job.grace}',
-  ]  # fmt: skip
+    'xpk',
+    'workload',
+    'create',
+    f'--workload={job.name}',
+    f'--cluster={cluster}',
+    *device,
+    f'--docker-image={job.image}',
+    f'--command={script}',
+    f'--max-restarts={run.restarts}',
+    f'--restart-on-exit-codes={command.PREEMPTED}',
+    f'--termination-grace-period-seconds={job.grace}',
+  ]
 
 
 def create(job: Job, run: command.Run, through: str, cluster: str, runner: command.Runner) -> None:
@@ -266,7 +286,7 @@ def _main(argv: Sequence[str] | None) -> int:
   parser.add_argument('--slices', type=ranges.integer(1, 100_000), default=1, help='TPU slices that train together')
   parser.add_argument('--nodes', type=ranges.integer(1, 100_000), default=1, help='machines with GPUs')
   for name in ('queue', 'priority', 'namespace', 'service_account'):
-    parser.add_argument(f'--{name}', default='', help=f"{name.replace('_', ' ')} of the cluster")
+    parser.add_argument(f'--{name}', default='', help=f'{name.replace("_", " ")} of the cluster')
   parser.add_argument('--spot', action='store_true', help='on machines that can be preempted')
   parser.add_argument(
     '--grace', type=ranges.integer(0, 1_000_000), default=120, help='seconds between SIGTERM and SIGKILL'

@@ -113,18 +113,38 @@ class Waited:
 
   def stop(self, known: dict[str, Any]) -> None:
     """Tells lmx to save and leave for good."""
-    self._runner.read(['kubectl', 'delete', *_where(known), 'jobset', known['name'], '--ignore-not-found',
-                       '--cascade=foreground', '--wait=false'])  # fmt: skip
+    self._runner.read(
+      [
+        'kubectl',
+        'delete',
+        *_where(known),
+        'jobset',
+        known['name'],
+        '--ignore-not-found',
+        '--cascade=foreground',
+        '--wait=false',
+      ]
+    )
 
   def kill(self, known: dict[str, Any]) -> None:
     """Ends it at once."""
-    self._runner.read(['kubectl', 'delete', *_where(known), 'pods', '--force', '--grace-period=0',
-                       f'--selector=jobset.sigs.k8s.io/jobset-name={known["name"]}'])  # fmt: skip
+    self._runner.read(
+      [
+        'kubectl',
+        'delete',
+        *_where(known),
+        'pods',
+        '--force',
+        '--grace-period=0',
+        f'--selector=jobset.sigs.k8s.io/jobset-name={known["name"]}',
+      ]
+    )
 
   def clear(self, known: dict[str, Any]) -> None:
     """Deletes the JobSet, so that another may have its name."""
-    self._runner.read(['kubectl', 'delete', *_where(known), 'jobset', known['name'], '--ignore-not-found',
-                       '--cascade=foreground'])  # fmt: skip
+    self._runner.read(
+      ['kubectl', 'delete', *_where(known), 'jobset', known['name'], '--ignore-not-found', '--cascade=foreground']
+    )
 
 
 def _where(known: dict[str, Any]) -> list[str]:

@@ -134,9 +134,14 @@ class Local:
     try:
       with (folder / LOG).open('ab') as log:
         process = subprocess.Popen(
-          ['/bin/sh', '-c', _BEGIN, str(folder / '.job'), *command], env={**environment(), **added},
-          stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(held,),
-        )  # fmt: skip
+          ['/bin/sh', '-c', _BEGIN, str(folder / '.job'), *command],
+          env={**environment(), **added},
+          stdin=subprocess.DEVNULL,
+          stdout=log,
+          stderr=subprocess.STDOUT,
+          start_new_session=True,
+          pass_fds=(held,),
+        )
     finally:
       signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(held)

@@ -165,7 +165,9 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument('--port', type=ranges.integer(0, 65_535), default=0, help='of process 0, 0 for a free one')
   parser.add_argument('--grace', type=ranges.number(0, 1e6), default=30.0, help='seconds from SIGTERM to SIGKILL')
   parser.add_argument(
-    '--restarts', type=ranges.integer(0, 1_000_000), default=0,
+    '--restarts',
+    type=ranges.integer(0, 1_000_000),
+    default=0,
     help='times to start all again after exit code 75 or a kill',
   )
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')

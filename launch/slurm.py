@@ -28,8 +28,17 @@ from lmx import ranges
 from lmx.errors import InputError
 
 # What else of the environment goes along: enough to find programs and caches, and none of the secrets that lie there.
-ENVIRONMENT = ('HOME', 'USER', 'PATH', 'LANG', 'LD_LIBRARY_PATH', 'LMX_CACHE', 'LMX_DATA', 'XDG_CACHE_HOME',
-               'JAX_COMPILATION_CACHE_DIR')  # fmt: skip
+ENVIRONMENT = (
+  'HOME',
+  'USER',
+  'PATH',
+  'LANG',
+  'LD_LIBRARY_PATH',
+  'LMX_CACHE',
+  'LMX_DATA',
+  'XDG_CACHE_HOME',
+  'JAX_COMPILATION_CACHE_DIR',
+)
 CORES = 4  # of a GPU, unless the user says: JAX's host threads and the workers that load data
 KEPT = '.code-{}'  # in the folder of the output files: the exit code of a job that is waited for
 
@@ -262,27 +271,38 @@ def submit_through_submitit(job: Job, run: command.Run, commands: Sequence[Seque
   runs = [dataclasses.replace(run, words=tuple(words)) for words in commands] or [run]
   kept = str(pathlib.Path(job.directory) / job.logs / KEPT) if job.waited else ''
   tasks = [
-    submitted.Task(each.words, _check(job, each), job.python, job.directory, dict(run.env), run.restarts, job.per_gpu,
-                   kept)
+    submitted.Task(
+      each.words, _check(job, each), job.python, job.directory, dict(run.env), run.restarts, job.per_gpu, kept
+    )
     for each in runs
-  ]  # fmt: skip
+  ]
   return [each.job_id for each in executor.submit_array(tasks)]
 
 
 def parameters(job: Job, run: command.Run) -> dict[str, object]:
   """What submitit's Slurm executor is told."""
-  given = {name: command.directive(name, value) for name in ('partition', 'account', 'qos', 'mem', 'constraint', 'time')
-           if (value := getattr(job, name))}  # fmt: skip
+  given = {
+    name: command.directive(name, value)
+    for name in ('partition', 'account', 'qos', 'mem', 'constraint', 'time')
+    if (value := getattr(job, name))
+  }
   return {
-    'job_name': command.directive('name', job.name), 'nodes': job.nodes, 'ntasks_per_node': job.tasks,
-    'signal_delay_s': job.notice, 'array_parallelism': job.jobs or 256,
-    **({'gpus_per_node': job.gpus} if job.gpus else {}), **({'cpus_per_task': job.cores} if job.cores else {}), **given,
+    'job_name': command.directive('name', job.name),
+    'nodes': job.nodes,
+    'ntasks_per_node': job.tasks,
+    'signal_delay_s': job.notice,
+    'array_parallelism': job.jobs or 256,
+    **({'gpus_per_node': job.gpus} if job.gpus else {}),
+    **({'cpus_per_task': job.cores} if job.cores else {}),
+    **given,
     'additional_parameters': {'requeue': True, 'export': ','.join((*ENVIRONMENT, *run.secrets))},
     'setup': [
-      'export SLURM_EXPORT_ENV=ALL', *[f'export SRUN_CPUS_PER_TASK={job.cores}'] * (job.cores > 0),
-      f'cd {shlex.quote(job.directory)}', 'export PYTHONPATH="$PWD"',
+      'export SLURM_EXPORT_ENV=ALL',
+      *[f'export SRUN_CPUS_PER_TASK={job.cores}'] * (job.cores > 0),
+      f'cd {shlex.quote(job.directory)}',
+      'export PYTHONPATH="$PWD"',
     ],
-  }  # fmt: skip
+  }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -305,8 +325,12 @@ def _main(argv: Sequence[str] | None) -> int:
   if bool(words) == bool(commands):
     raise InputError('give either one lmx command after --, or --commands=FILE with one a line')
   fields = {field.name: getattr(args, field.name) for field in dataclasses.fields(Job) if hasattr(args, field.name)}
-  job = Job(**{name: value for name, value in fields.items() if value is not None},
-            setup=tuple(args.setup_lines), more=tuple(args.sbatch), waited=bool(args.wait))  # fmt: skip
+  job = Job(
+    **{name: value for name, value in fields.items() if value is not None},
+    setup=tuple(args.setup_lines),
+    more=tuple(args.sbatch),
+    waited=bool(args.wait),
+  )
   if args.wait and not run.dry_run:
     from launch import slurm_wait
 

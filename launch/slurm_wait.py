@@ -14,8 +14,17 @@ from launch import command, slurm
 from launch.waiting import Record
 from lmx.errors import InputError
 
-ENDED = ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'OUT_OF_MEMORY',
-         'DEADLINE')  # fmt: skip
+ENDED = (
+  'COMPLETED',
+  'FAILED',
+  'CANCELLED',
+  'TIMEOUT',
+  'PREEMPTED',
+  'NODE_FAIL',
+  'BOOT_FAIL',
+  'OUT_OF_MEMORY',
+  'DEADLINE',
+)
 # What a job that ended so, and wrote nothing down, is taken to have ended with: one that was cancelled by hand is not
 # wanted again, and one whose end nobody knows is.
 CODES = {'COMPLETED': 0, 'CANCELLED': command.INTERRUPTED, 'OUT_OF_MEMORY': 137}
@@ -82,8 +91,9 @@ class Waited:
 
   def _accounted(self, number: str) -> tuple[str, int]:
     try:
-      text = self._runner.read(['sacct', '--noheader', '--parsable2', '--allocations', '--format=State,ExitCode',
-                                f'--jobs={number}'])  # fmt: skip
+      text = self._runner.read(
+        ['sacct', '--noheader', '--parsable2', '--allocations', '--format=State,ExitCode', f'--jobs={number}']
+      )
       state, _, code = text.strip().splitlines()[-1].partition('|')
     except (command.Failed, InputError, IndexError):
       return '', 0

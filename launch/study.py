@@ -62,8 +62,9 @@ class Search:
     if isinstance(found, spaces.Space) and any(isinstance(axis, spaces.Range) for axis in found.values()):
       axes: Axes = {
         key: axis if isinstance(axis, spaces.Range) else tuple(dict.fromkeys(map(text, axis)))
-        for key, axis in found.items() if key not in fixed
-      }  # fmt: skip
+        for key, axis in found.items()
+        if key not in fixed
+      }
       return cls._checked(cls(axes))
     points = [{k: text(v) for k, v in point.items() if k not in fixed} for point in spaces.points(found)]
     points = [dict(pairs) for pairs in dict.fromkeys(tuple(point.items()) for point in points)]
@@ -154,8 +155,10 @@ class Store:
       return
     lines = [f'  {k}: {kept.get(k)!r} there, {v!r} now' for k, v in settings.items() if kept.get(k) != v]
     if lines:
-      raise InputError('the study was begun with other settings; choose another --workdir (and --study), or set back:\n'
-                       + '\n'.join(lines))  # fmt: skip
+      raise InputError(
+        'the study was begun with other settings; choose another --workdir (and --study), or set back:\n'
+        + '\n'.join(lines)
+      )
 
   def fill(self, trials: int, search: Search) -> None:
     """Puts trials down until there are `trials`."""

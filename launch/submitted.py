@@ -79,7 +79,6 @@ class Task:
     self.__dict__.pop('child', None)
     return code if code >= 0 else 128 - code
 
-
   def _end(self, number: int, frame: Any) -> None:
     """SIGUSR1: lets lmx save, and is not started again."""
     del number, frame
@@ -109,6 +108,8 @@ def cluster(env: Any, per_gpu: bool) -> dict[str, str]:
   )
   hosts = found.stdout.split()
   return {
-    'LMX_HOSTS': ','.join(hosts), 'LMX_COORDINATOR': f'{hosts[0]}:{20000 + int(env["SLURM_JOB_ID"]) % 10000}',
-    'LMX_NUM_PROCESSES': env['SLURM_NTASKS'], 'LMX_PROCESS_ID': env['SLURM_PROCID'],
-  }  # fmt: skip
+    'LMX_HOSTS': ','.join(hosts),
+    'LMX_COORDINATOR': f'{hosts[0]}:{20000 + int(env["SLURM_JOB_ID"]) % 10000}',
+    'LMX_NUM_PROCESSES': env['SLURM_NTASKS'],
+    'LMX_PROCESS_ID': env['SLURM_PROCID'],
+  }

@@ -53,9 +53,11 @@ def check_config(config: str, overrides: Sequence[str], search: study.Search) ->
   """Raises InputError with what lmx says of the config at the first corner of the search."""
   points = list(search.points) or spaces.Space(search.axes).corners()
   first = [f'{key}={value}' for key, value in next(iter(points)).items()]
-  code = ('import sys; from lmx import config, errors\n'
-          'try: config.load(sys.argv[1], sys.argv[2:])\n'
-          'except errors.InputError as error: sys.exit(str(error))')  # fmt: skip
+  code = (
+    'import sys; from lmx import config, errors\n'
+    'try: config.load(sys.argv[1], sys.argv[2:])\n'
+    'except errors.InputError as error: sys.exit(str(error))'
+  )
   done = subprocess.run([sys.executable, '-c', code, config, *overrides, *first], capture_output=True, text=True)
   if done.returncode:
     raise InputError(done.stderr.strip())
@@ -191,7 +193,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add('--trials', type=ranges.integer(0), default=0, help='how many in all; by default every point of a grid')
   add('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at a time')
   add(
-    '--seeds', type=ranges.integer(1, 100_000), default=1,
+    '--seeds',
+    type=ranges.integer(1, 100_000),
+    default=1,
     help='runs of a trial, with seeds 0, 1, ..., whose figures are averaged',
   )
   add('--metric', default='loss', help='figure of the validation split, or results.FIGURE; :min or :max if not known')
@@ -199,14 +203,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add('--sampler_seed', type=ranges.seed, default=0, help='the same seed draws the same parameters')
   add('--pruner', choices=study.PRUNERS, default='none', help='stops what falls behind on the validation split')
   add(
-    '--reduction', type=ranges.integer(2, 1_000_000), default=3,
+    '--reduction',
+    type=ranges.integer(2, 1_000_000),
+    default=3,
     help='asha, hyperband: one of so many goes on at each rung',
   )
   add(
     '--min_steps', type=ranges.integer(0), default=0, help='updates before any is pruned; 0: until the first validation'
   )
-  add('--storage', default=os.environ.get('LMX_SWEEP_STORAGE', 'journal'),
-      help='journal or sqlite (files in DIR), or a URL of SQLAlchemy; LMX_SWEEP_STORAGE, else journal')  # fmt: skip
+  add(
+    '--storage',
+    default=os.environ.get('LMX_SWEEP_STORAGE', 'journal'),
+    help='journal or sqlite (files in DIR), or a URL of SQLAlchemy; LMX_SWEEP_STORAGE, else journal',
+  )
   add('--study', default='', help='name of the study where a database holds several; default: name of DIR')
   add('--env', action='append', default=[], help='NAME=VALUE for the runs; {job} is the worker, 0 to J-1')
   add('--where', choices=('local', *waiting.LAUNCHERS), default='local', help='each run a job of this launcher')
@@ -215,7 +224,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   add('--program', default='', help='what `train ...` is given to and waits for it, such as "srun -n1 lmx"')
   add('--grace', type=ranges.number(0, 1e6), default=300.0, help='seconds that a run has to save before it is killed')
   add(
-    '--stale', type=ranges.number(0, 1e6), default=300.0,
+    '--stale',
+    type=ranges.number(0, 1e6),
+    default=300.0,
     help='seconds without a sign of life after which another machine is gone',
   )
   add('--poll', type=ranges.number(0, 1e6), default=1.0, help='seconds between two looks at the runs')
@@ -240,12 +251,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def make_plan(args: argparse.Namespace) -> trials.Plan:
   """What all trials have in common, from the arguments."""
   return trials.Plan(
-    program=tuple(shlex.split(args.program)) or local.PROGRAM, where=args.where, launch=args.launch,
-    places=args.runs and args.runs.rstrip('/'), config=args.config, overrides=tuple(args.overrides),
-    folder=pathlib.Path(args.workdir) / 'trials', seeds=args.seeds, metric=figures.Metric.of(args.metric),
-    pruner=args.pruner, reduction=args.reduction, least=args.min_steps,
-    environment=dict(setting.split('=', 1) for setting in args.env), grace=args.grace,
-  )  # fmt: skip
+    program=tuple(shlex.split(args.program)) or local.PROGRAM,
+    where=args.where,
+    launch=args.launch,
+    places=args.runs and args.runs.rstrip('/'),
+    config=args.config,
+    overrides=tuple(args.overrides),
+    folder=pathlib.Path(args.workdir) / 'trials',
+    seeds=args.seeds,
+    metric=figures.Metric.of(args.metric),
+    pruner=args.pruner,
+    reduction=args.reduction,
+    least=args.min_steps,
+    environment=dict(setting.split('=', 1) for setting in args.env),
+    grace=args.grace,
+  )
 
 
 def storage_url(args: argparse.Namespace) -> str:

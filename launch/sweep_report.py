@@ -45,17 +45,29 @@ def _row(trial: Any, rank: int) -> Row:
   attrs, last = trial.user_attrs, trial.intermediate_values.get(trial.last_step)
   state = trial.state.name
   return Row(
-    rank=rank, number=trial.number, state=state, value=trial.value if rank else last, spread=attrs.get('spread'),
-    step=attrs.get('step', trial.last_step or 0), seconds=attrs.get('seconds', 0.0),
+    rank=rank,
+    number=trial.number,
+    state=state,
+    value=trial.value if rank else last,
+    spread=attrs.get('spread'),
+    step=attrs.get('step', trial.last_step or 0),
+    seconds=attrs.get('seconds', 0.0),
     parameters={key: str(value) for key, value in trial.params.items()},
     error=' '.join(attrs.get('error', '').split()),
-  )  # fmt: skip
+  )
 
 
 def _cells(row: Row, keys: Sequence[str], number: str = '.6g') -> list[str]:
   figures = ['' if x is None else format(x, number) for x in (row.value, row.spread)]
-  return [str(row.rank or ''), f'{row.number:04d}', *(row.parameters.get(key, '') for key in keys), *figures,
-          str(row.step), STATES[row.state], f'{row.seconds:.1f}']  # fmt: skip
+  return [
+    str(row.rank or ''),
+    f'{row.number:04d}',
+    *(row.parameters.get(key, '') for key in keys),
+    *figures,
+    str(row.step),
+    STATES[row.state],
+    f'{row.seconds:.1f}',
+  ]
 
 
 def _short(text: str) -> str:
@@ -76,8 +88,18 @@ def write(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, command
   counts = ', '.join(f'{sum(row.state == state for row in found)} {name}' for state, name in STATES.items())
   over = f', mean of {plan.seeds} seeds and standard deviation' if plan.seeds > 1 else ''
   where = '' if plan.metric.final else ' on the validation split'
-  lines = [f'# {plan.config}', '', f'{plan.metric.name}{where} ({plan.metric.direction}d{over}); {counts}.', '',
-           '```', command, '```', '', '| ' + ' | '.join(names) + ' |', '|' + '---|' * len(names)]  # fmt: skip
+  lines = [
+    f'# {plan.config}',
+    '',
+    f'{plan.metric.name}{where} ({plan.metric.direction}d{over}); {counts}.',
+    '',
+    '```',
+    command,
+    '```',
+    '',
+    '| ' + ' | '.join(names) + ' |',
+    '|' + '---|' * len(names),
+  ]
   lines += ['| ' + ' | '.join(_escaped(_short(cell)) for cell in _cells(row, keys)) + ' |' for row in found]
   errors = [f'* {row.number:04d}: {row.error}' for row in found if row.error]
   lines += ['', 'What failed:', '', *errors] if errors else []
@@ -105,8 +127,11 @@ def _replace(path: pathlib.Path, text: str) -> None:
 
 def summary(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan) -> str:
   """The best three, and where everything is."""
-  lines = [f'  {row.value:12.6g}  trial {row.number:04d}  ' + ' '.join(f'{k}={_short(v)}' for k, v in
-           row.parameters.items()) for row in found if 1 <= row.rank <= 3]  # fmt: skip
+  lines = [
+    f'  {row.value:12.6g}  trial {row.number:04d}  ' + ' '.join(f'{k}={_short(v)}' for k, v in row.parameters.items())
+    for row in found
+    if 1 <= row.rank <= 3
+  ]
   lines = [f'{plan.metric.name}, best first:', *lines] if lines else ['no trial is done']
   if lines[1:] and _best(found, plan) is None:
     lines.append('the best trial ran on another machine: best.json is there')

@@ -116,12 +116,16 @@ class Machine:
     """The command that makes it."""
     version = self.version or accelerators.find(self.accelerator, pool=False).runtime
     options = [f'--accelerator-type={self.accelerator}']
-    options += [f'--{name.replace("_", "-")}={getattr(self, name)}'
-                for name in ('service_account', 'network', 'subnetwork') if getattr(self, name)]  # fmt: skip
+    options += [
+      f'--{name.replace("_", "-")}={getattr(self, name)}'
+      for name in ('service_account', 'network', 'subnetwork')
+      if getattr(self, name)
+    ]
     options += [f'--{name}' for name in ('spot', 'reserved') if getattr(self, name)]
     if self.queued:
-      return self.gcloud('queued-resources', 'create', f'--node-id={self.name}', f'--runtime-version={version}',
-                         *options)  # fmt: skip
+      return self.gcloud(
+        'queued-resources', 'create', f'--node-id={self.name}', f'--runtime-version={version}', *options
+      )
     return self.gcloud('tpu-vm', 'create', f'--version={version}', *options)
 
   def delete(self) -> list[str]:

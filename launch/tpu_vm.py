@@ -193,13 +193,16 @@ class Launch:
     lines = ''.join(f'{line}\n' for line in command.exports(env))
     python = '.venv/bin/python'
     script = SCRIPT.format(
-      run=self.name, exports=lines, check=f'{command.lmx(check, python)} && ' if check else '',
+      run=self.name,
+      exports=lines,
+      check=f'{command.lmx(check, python)} && ' if check else '',
       command=command.lmx(self.run.words, python),
-    )  # fmt: skip
+    )
     reads = ''.join(f'IFS= read -r {name} || exit 2\nexport {name}\n' for name in self.run.secrets)
     taken = TAKEN.format(run=self.name) if self.taken else ''
-    return START.format(secrets=reads, folder=self.folder, script=shlex.quote(script), run=self.name, taken=taken,
-                        busy=BUSY)  # fmt: skip
+    return START.format(
+      secrets=reads, folder=self.folder, script=shlex.quote(script), run=self.name, taken=taken, busy=BUSY
+    )
 
   def follow(self, hosts: int) -> int:
     """Shows what the hosts say until all have ended; returns the code of the first that failed, 0 if none did."""

@@ -73,8 +73,12 @@ class Plan:
     """What trains one run for worker `slot`; `more` are options for the launcher."""
     settings = [*self.overrides, *(f'{key}={value}' for key, value in parameters.items())]
     settings += [f'seed={seed}'] if self.seeds > 1 else []
-    words = ['train', f'--config={self.config}', f'--workdir={self.workdirs(number)[seed]}',
-             *(f'--config.{text}' for text in settings)]  # fmt: skip
+    words = [
+      'train',
+      f'--config={self.config}',
+      f'--workdir={self.workdirs(number)[seed]}',
+      *(f'--config.{text}' for text in settings),
+    ]
     if self.where == 'local':
       return [*self.program, *words]
     env = [f'--env={name}={value}' for name, value in self.settings(slot).items()]

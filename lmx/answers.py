@@ -32,8 +32,10 @@ from lmx.types import Params
 
 SHARED = ('text', 'score', 'start', 'end')  # what an answer and its candidates are shown with
 
-UNKNOWN = ('the run does not say whether it was trained on questions without an answer, so that "" may be said; '
-           '--config.evaluation.null_threshold=1e9 says it never')  # fmt: skip
+UNKNOWN = (
+  'the run does not say whether it was trained on questions without an answer, so that "" may be said; '
+  '--config.evaluation.null_threshold=1e9 says it never'
+)
 
 
 class Answer(NamedTuple):
@@ -118,7 +120,7 @@ def _window(row: Mapping[str, np.ndarray], chosen: Any) -> tuple[float, list[Spa
     for a, end_E, scores_E in zip(begin_K, end_KE, scores_KE, strict=True)
     for z, score in zip(end_E, scores_E, strict=True)
     if row['best_BT'][a] and row['passage_BT'][z] and a <= z < a + chosen.answer_length
-  ]  # fmt: skip
+  ]
   return float(row['odds_B']), sorted(pairs, reverse=True)
 
 
@@ -132,15 +134,22 @@ def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, cho
   firsts, lasts = top(scores_T2[:, 0], best_T), top(scores_T2[:, 1], passage_T)
   pairs = [
     (float(scores_T2[a, 0] + scores_T2[z, 1]), int(a), int(z))
-    for a in firsts for z in lasts if a <= z < a + chosen.answer_length
-  ]  # fmt: skip
+    for a in firsts
+    for z in lasts
+    if a <= z < a + chosen.answer_length
+  ]
   return sorted(pairs, reverse=True)[: chosen.n_best]
 
 
 def _answer(
-  run: config.Run, corpus: corpora.Corpus, asked: Question, spans: Sequence[Span], null: float | None,
-  own: bool, places: dict[str, np.ndarray],
-) -> Answer:  # fmt: skip
+  run: config.Run,
+  corpus: corpora.Corpus,
+  asked: Question,
+  spans: Sequence[Span],
+  null: float | None,
+  own: bool,
+  places: dict[str, np.ndarray],
+) -> Answer:
   """Puts the spans of a question into words; `own`: `null` is odds already, and no score beside those of spans."""
   if asked.context not in places:
     places.clear()  # questions on a passage follow one another

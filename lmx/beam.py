@@ -76,8 +76,10 @@ def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
   check_range(f'{section}min_ratio', min_ratio, 0, 100)
   check_range(f'{section}max_ratio', max_ratio, 0, 100)
   if max_ratio and min_ratio > max_ratio:
-    raise InputError(f'{section}min_ratio: got {min_ratio:g}; expected at most {section}max_ratio, {max_ratio:g}; '
-                     'lower it, or set it to 0 for no least length')  # fmt: skip
+    raise InputError(
+      f'{section}min_ratio: got {min_ratio:g}; expected at most {section}max_ratio, {max_ratio:g}; '
+      'lower it, or set it to 0 for no least length'
+    )
 
 
 def length_penalty(beam: Beam, length: Array) -> Array:
@@ -167,9 +169,10 @@ def _choose(
   live_BKT, parent_BK = _pick((tokens_BWT, parent_BW), next_BK)
   worst_B, best_B = jnp.min(found[3], axis=1), jnp.max(log_p_BK, axis=1)
   reach_B = {
-    'bound': lambda: best_B / length_penalty(beam, limits_B), 'current': lambda: best_B / length_penalty(beam, count),
+    'bound': lambda: best_B / length_penalty(beam, limits_B),
+    'current': lambda: best_B / length_penalty(beam, count),
     'full': lambda: jnp.full_like(best_B, -jnp.inf),
-  }[beam.stop]()  # fmt: skip
+  }[beam.stop]()
   done_B = carry.done_B | (best_B == -jnp.inf) | ((worst_B > -jnp.inf) & (reach_B <= worst_B))
   return _Carry(carry.state, live_BKT, log_p_BK, found, done_B), parent_BK
 
@@ -268,8 +271,10 @@ def search(
     limits_B = np.minimum(limits_B, window + 1 - lengths_B)
     steps = None if steps is None else min(steps, window)
   if limits_B.min() < 1:
-    raise InputError(f'no room for a continuation: limits {np.min(limits)}, prompts up to {lengths_B.max()} tokens'
-                     + ('' if window is None else f', and the model has {window} positions'))  # fmt: skip
+    raise InputError(
+      f'no room for a continuation: limits {np.min(limits)}, prompts up to {lengths_B.max()} tokens'
+      + ('' if window is None else f', and the model has {window} positions')
+    )
   steps = max(int(limits_B.max()), steps or 0)
   check_penalty(beam, steps)
   reach = prompt_BT.shape[1] + steps

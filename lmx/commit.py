@@ -251,9 +251,7 @@ class Writer:
     self._path = epath.Path()
     self._writer = ocp.AsyncCheckpointer(
       ocp.CompositeCheckpointHandler(),
-      async_options=ocp.options.AsyncOptions(
-        timeout_secs=timeout_seconds, post_finalization_callback=self._sign
-      ),
+      async_options=ocp.options.AsyncOptions(timeout_secs=timeout_seconds, post_finalization_callback=self._sign),
     )
 
   def start(self, path: epath.Path, flat: Flat, body: dict[str, Any]) -> None:
@@ -267,9 +265,7 @@ class Writer:
     path.parent.mkdir(parents=True, exist_ok=True)
     self._writer.save(
       path,
-      args=ocp.args.Composite(
-        state=ocp.args.PyTreeSave(nest(raw)), meta=ocp.args.JsonSave(document)
-      ),
+      args=ocp.args.Composite(state=ocp.args.PyTreeSave(nest(raw)), meta=ocp.args.JsonSave(document)),
     )
 
   def wait(self) -> None:
@@ -309,9 +305,7 @@ def check_structure(path: epath.Path, saved: Rows, wanted: Rows) -> None:
       raise InputError(f'{path} has {name} (shape {saved[name]["shape"]}), which this run lacks')
     for what in ('shape', 'dtype', 'key'):
       if saved[name][what] != wanted[name][what]:
-        raise InputError(
-          f'{name} has {what} {saved[name][what]} in {path}, but {wanted[name][what]} in this run'
-        )
+        raise InputError(f'{name} has {what} {saved[name][what]} in {path}, but {wanted[name][what]} in this run')
 
 
 def _restore_args(leaf: Any) -> ocp.RestoreArgs:
@@ -320,9 +314,7 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
   sharding = getattr(leaf, 'sharding', None)
   if sharding is None:
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-  return ocp.ArrayRestoreArgs(
-    sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=True
-  )
+  return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=True)
 
 
 def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[Any]:
@@ -346,6 +338,5 @@ def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[
       if checksum != rows[name]['checksum']:
         raise Damaged(f'the bits of {name} differ from their checksum')
   return [
-    _wrap(leaf, old.dtype) if _is_key(old) else leaf
-    for (key, old), leaf in zip(flat.items(), leaves, strict=True)
+    _wrap(leaf, old.dtype) if _is_key(old) else leaf for (key, old), leaf in zip(flat.items(), leaves, strict=True)
   ]

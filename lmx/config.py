@@ -159,8 +159,19 @@ class Evaluation:
     check_choice('evaluation.compounds', self.compounds, ('en_de', 'always', 'never'))
     beam_lib.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
-    check_least('evaluation', self, average=1, beam=0, alpha=0, max_extra=0, n_best=1, answer_length=1, batch_size=0,
-                stride=0, order=1)  # fmt: skip
+    check_least(
+      'evaluation',
+      self,
+      average=1,
+      beam=0,
+      alpha=0,
+      max_extra=0,
+      n_best=1,
+      answer_length=1,
+      batch_size=0,
+      stride=0,
+      order=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,8 +240,17 @@ _SECTIONS = {
   'samples': Samples,
 }
 # What may differ when a work directory is taken up again: where and how, never what is computed.
-_FREE = ('parallel', 'checkpoint', 'samples', 'evaluation', 'train.log_every', 'data.manual_dir', 'data.cache_dir',
-         'data.prefetch', 'data.workers')  # fmt: skip
+_FREE = (
+  'parallel',
+  'checkpoint',
+  'samples',
+  'evaluation',
+  'train.log_every',
+  'data.manual_dir',
+  'data.cache_dir',
+  'data.prefetch',
+  'data.workers',
+)
 
 
 def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
@@ -409,12 +429,17 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> Run:
     raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
   _check_measurement(name, sections)
   return Run(
-    name=plain['name'], seed=plain['seed'], matmul_precision=plain['matmul_precision'],
-    model_name=name, variant=variant, model=model_cfg,
+    name=plain['name'],
+    seed=plain['seed'],
+    matmul_precision=plain['matmul_precision'],
+    model_name=name,
+    variant=variant,
+    model=model_cfg,
     measured=_measured(name, model_cfg, sections['evaluation'].model),
     objective_name=objective_name,
-    objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)), **sections,
-  )  # fmt: skip
+    objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)),
+    **sections,
+  )
 
 
 def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
@@ -441,8 +466,9 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
         f'{sections["checkpoint"].keep_last} checkpoints are kept; set checkpoint.keep_last={evaluation.average}'
       )
     if optim.ema or optim.asgd != 'off':
-      raise InputError('evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; '
-                       'choose one')  # fmt: skip
+      raise InputError(
+        'evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; choose one'
+      )
   if evaluation.stride > (data.eval_length or data.length) * (data.batching.name == 'windows'):
     raise InputError(f'evaluation.stride is {evaluation.stride}; it needs data.batching "windows" at least as long')
   if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
@@ -501,19 +527,27 @@ def digest(config: Mapping[str, Any]) -> str:
 def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> None:
   """InputError with the keys that differ, if `workdir` belongs to a run that computes something else."""
   old, new = flatten(saved), flatten(config)
-  lines = [f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
-           for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and not _is_free(k, new)]  # fmt: skip
+  lines = [
+    f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
+    for k in sorted(old.keys() | new.keys())
+    if old.get(k) != new.get(k) and not _is_free(k, new)
+  ]
   if lines:
     found = '\n'.join(lines)
-    raise InputError(f'{workdir} holds a run of another config; choose another --workdir, continue it as it began with '
-                     f'--config={workdir}/config.json, or set back:\n{found}')  # fmt: skip
+    raise InputError(
+      f'{workdir} holds a run of another config; choose another --workdir, continue it as it began with '
+      f'--config={workdir}/config.json, or set back:\n{found}'
+    )
 
 
 def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
   """Returns a line for each setting of the evaluation that is another one than where the run of `saved` began."""
   old, new = flatten(saved), flatten(config)
-  return [f'{key}: got {new.get(key)!r}, where the run began with {old.get(key)!r}' for key in sorted(old.keys() | new)
-          if key.startswith('evaluation.') and old.get(key) != new.get(key)]  # fmt: skip
+  return [
+    f'{key}: got {new.get(key)!r}, where the run began with {old.get(key)!r}'
+    for key in sorted(old.keys() | new)
+    if key.startswith('evaluation.') and old.get(key) != new.get(key)
+  ]
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,9 +65,17 @@ def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
 
 
 def token_nll(
-  model, cfg, params: Params, tokens: np.ndarray, first_I: np.ndarray, lengths: Sequence[int],
-  *, stride: int = 1, window_tokens: int = 4096, title: str = '',
-) -> np.ndarray:  # fmt: skip
+  model,
+  cfg,
+  params: Params,
+  tokens: np.ndarray,
+  first_I: np.ndarray,
+  lengths: Sequence[int],
+  *,
+  stride: int = 1,
+  window_tokens: int = 4096,
+  title: str = '',
+) -> np.ndarray:
   """Losses of tokens at each context length.
 
   Args:
@@ -87,8 +95,14 @@ def token_nll(
   nll = jax.jit(functools.partial(last_nll, model, alone(model, cfg)))
   read = [length + stride - 1 for length in lengths]
   found = np.empty((len(read), len(first_I), stride))
-  with tqdm(total=len(first_I) * sum(read), desc=title, unit=' tokens', unit_scale=True, leave=False,
-            disable=None if title else True) as bar:  # fmt: skip
+  with tqdm(
+    total=len(first_I) * sum(read),
+    desc=title,
+    unit=' tokens',
+    unit_scale=True,
+    leave=False,
+    disable=None if title else True,
+  ) as bar:
     for l, T in enumerate(read):
       rows = min(max(1, window_tokens // T), len(first_I))
       for i in range(0, len(first_I), rows):
@@ -100,10 +114,18 @@ def token_nll(
 
 
 def measure(
-  workdirs: Sequence[Any], split: str, lengths: Sequence[int], *, tokens: int, stride: int = 1,
-  shares: Sequence[float] = context.SHARES, threshold: float = context.THRESHOLD, which: str | int = 'best',
-  overrides: Sequence[str] = (), window_tokens: int = 4096,
-) -> dict[str, Any]:  # fmt: skip
+  workdirs: Sequence[Any],
+  split: str,
+  lengths: Sequence[int],
+  *,
+  tokens: int,
+  stride: int = 1,
+  shares: Sequence[float] = context.SHARES,
+  threshold: float = context.THRESHOLD,
+  which: str | int = 'best',
+  overrides: Sequence[str] = (),
+  window_tokens: int = 4096,
+) -> dict[str, Any]:
   """Measures a group of trained models.
 
   Args:
@@ -144,25 +166,43 @@ def measure(
       )
   data = np.asarray(corpus.split(split).tokens)
   first_I = blocks(len(data), max(lengths), tokens, stride)
-  nll_GLT = np.stack([
-    precision.at(loaded.run.matmul_precision, token_nll)(
-      loaded.model, loaded.run.measured, loaded.params, data, first_I, lengths, stride=stride,
-      window_tokens=window_tokens, title=name,
-    )
-    for name, loaded in zip(names, group, strict=True)
-  ])  # fmt: skip
+  nll_GLT = np.stack(
+    [
+      precision.at(loaded.run.matmul_precision, token_nll)(
+        loaded.model,
+        loaded.run.measured,
+        loaded.params,
+        data,
+        first_I,
+        lengths,
+        stride=stride,
+        window_tokens=window_tokens,
+        title=name,
+      )
+      for name, loaded in zip(names, group, strict=True)
+    ]
+  )
   about = [
-    {'name': name, 'workdir': str(loaded.workdir),
-     'model': registry.label(loaded.run.model_name, loaded.run.variant, loaded.run.model),
-     'step': loaded.step, 'measured_with': dict(loaded.run.evaluation.model)}
+    {
+      'name': name,
+      'workdir': str(loaded.workdir),
+      'model': registry.label(loaded.run.model_name, loaded.run.variant, loaded.run.model),
+      'step': loaded.step,
+      'measured_with': dict(loaded.run.evaluation.model),
+    }
     for name, loaded in zip(names, group, strict=True)
-  ]  # fmt: skip
+  ]
   sees = 'exactly c tokens' if stride == 1 else f'c to c + {stride - 1} tokens'
   return {
-    'dataset': group[0].run.data.dataset, 'split': split, 'data_hash': corpus.hash, 'tokens_counted': nll_GLT.shape[2],
+    'dataset': group[0].run.data.dataset,
+    'split': split,
+    'data_hash': corpus.hash,
+    'tokens_counted': nll_GLT.shape[2],
     'protocol': f'each token sees {sees} before it, the model beginning anew at the first',
-    'lengths': list(lengths), 'threshold': threshold, 'models': figures(nll_GLT, lengths, shares, threshold, about),
-  }  # fmt: skip
+    'lengths': list(lengths),
+    'threshold': threshold,
+    'models': figures(nll_GLT, lengths, shares, threshold, about),
+  }
 
 
 def figures(
@@ -178,9 +218,11 @@ def figures(
     recl = context.recl(nll_GLT, lengths, share, threshold)
     for one, (length, at_least), relative_L, perplexity_L in zip(found, recl, *gains, strict=True):
       one['shares'][f'{share:g}'] = {
-        'recl': length, 'at_least': at_least, 'relative_gain': relative_L.tolist(),
+        'recl': length,
+        'at_least': at_least,
+        'relative_gain': relative_L.tolist(),
         'perplexity_gain': perplexity_L.tolist(),
-      }  # fmt: skip
+      }
   return found
 
 

@@ -184,8 +184,10 @@ def window(cfg: Any) -> int | None:
 def check_positions(where: str, rows: int, tokens: int) -> None:
   """InputError naming the fields `where` unless `rows` texts of `tokens` tokens each can be written together."""
   if rows * tokens > MOST_POSITIONS:
-    raise InputError(f'{where}: got {rows:,} x {tokens:,} = {rows * tokens:,} tokens; expected at most '
-                     f'{MOST_POSITIONS:,} together; lower one of the two')  # fmt: skip
+    raise InputError(
+      f'{where}: got {rows:,} x {tokens:,} = {rows * tokens:,} tokens; expected at most '
+      f'{MOST_POSITIONS:,} together; lower one of the two'
+    )
 
 
 def check(

@@ -22,8 +22,14 @@ _BLOCK = 1 << 20  # bytes
 _LONGEST = 60  # characters of a value shown in a message
 _REQUIRED = object()
 _SURROGATE = re.compile('[\ud800-\udfff]')
-_KINDS = {str: 'a text', int: 'an integer', float: 'a finite number', bool: 'true or false', list: 'a list',
-          dict: 'an object'}  # fmt: skip
+_KINDS = {
+  str: 'a text',
+  int: 'an integer',
+  float: 'a finite number',
+  bool: 'true or false',
+  list: 'a list',
+  dict: 'an object',
+}
 
 
 def read_blocks(path: Any) -> Iterator[bytes]:

@@ -69,11 +69,14 @@ def check(run: Run, batches: Any) -> None:
   filled = -(-batches.tokens_per_epoch // batches.length) if batches.stateful else batches.examples
   most = max(filled, run.data.batch_size, _SMALL)
   for field, rows in (
-    ('evaluation.batch_size', run.evaluation.batch_size), ('data.eval_batch_size', run.data.eval_batch_size)
-  ):  # fmt: skip
+    ('evaluation.batch_size', run.evaluation.batch_size),
+    ('data.eval_batch_size', run.data.eval_batch_size),
+  ):
     if rows == batches.batch_size and rows > most:
-      raise InputError(f'{field}: got {rows:,}; expected at most {most:,}, because the split fills {filled:,} rows of '
-                       f'length {batches.length}; lower it')  # fmt: skip
+      raise InputError(
+        f'{field}: got {rows:,}; expected at most {most:,}, because the split fills {filled:,} rows of '
+        f'length {batches.length}; lower it'
+      )
 
 
 def _check_labels(batches: Any) -> None:
@@ -140,8 +143,10 @@ def nonfinite(subject: str, params: Params) -> NonFiniteLoss:
   """
   names = state.nonfinite(params)
   held = f'parameters with NaN or infinity: {state.listed(names)}' if names else 'all parameters are finite'
-  return NonFiniteLoss(f'{subject} not finite; {held}. Train anew with a lower optim.lr or with optim.clip_norm, or '
-                       'measure an earlier checkpoint (--which)')  # fmt: skip
+  return NonFiniteLoss(
+    f'{subject} not finite; {held}. Train anew with a lower optim.lr or with optim.clip_norm, or '
+    'measure an earlier checkpoint (--which)'
+  )
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
@@ -166,13 +171,18 @@ def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   if metric == 'perplexity_per_word' and _is_astronomical(scores):
     metric = 'bits_per_character'
   return {
-    'name': run.name, 'model': registry.label(run.model_name, run.variant, run.model), 'dataset': run.data.dataset,
-    'split': split, 'metric': metric,
+    'name': run.name,
+    'model': registry.label(run.model_name, run.variant, run.model),
+    'dataset': run.data.dataset,
+    'split': split,
+    'metric': metric,
     **scores,
-    'tokens_counted': int(totals[first][1]), 'unit': getattr(objective, 'UNIT', 'tokens'),
-    'protocol': protocol(run, batches), 'data_hash': corpus.hash,
+    'tokens_counted': int(totals[first][1]),
+    'unit': getattr(objective, 'UNIT', 'tokens'),
+    'protocol': protocol(run, batches),
+    'data_hash': corpus.hash,
     'matmul_precision': run.matmul_precision,
-  }  # fmt: skip
+  }
 
 
 def baselines(corpus, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:

@@ -40,9 +40,7 @@ _ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def import_run(
-  source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True
-) -> list[str]:
+def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
   """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
 
   Args:
@@ -124,7 +122,7 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
     'objective': dict(folder.objective),
     'data': {'length': length, 'batch_size': 8, **data},
     'train': {'steps': 1},
-  }  # fmt: skip
+  }
 
 
 def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[str, Any]:
@@ -151,9 +149,13 @@ def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any,
   if not folder.objective or not hasattr(objective, 'settle'):
     return config, run
   manifest = {
-    'dataset': {'name': run.data.dataset}, 'label_names': list(folder.labels), 'token_label_names': folder.labels,
-    'scores': run.data.scores or rules.scores, 'choices': rules.choices, 'spans': rules.spans,
-  }  # fmt: skip
+    'dataset': {'name': run.data.dataset},
+    'label_names': list(folder.labels),
+    'token_label_names': folder.labels,
+    'scores': run.data.scores or rules.scores,
+    'choices': rules.choices,
+    'spans': rules.spans,
+  }
   settled = config.copy_and_resolve_references().unlock()
   settled.objective.update(dataclasses.asdict(objective.settle(run.objective, manifest)))
   return settled.lock(), config_lib.to_run(settled, vocab_size)
@@ -166,8 +168,10 @@ def _said(folder: folders.Folder, run: config_lib.Run) -> list[str]:
   words = f'read as {folder.architecture}, objective "{run.objective_name}"'
   lines = [words + (f', labels {", ".join(folder.labels)}' if run.objective_name in ('classify', 'tag') else '')]
   if run.data.dataset == 'table_files':
-    lines.append(f'rows have texts {", ".join(run.data.texts)}; others are named with '
-                 '--config.data.texts="(\'premise\',\'hypothesis\')"')  # fmt: skip
+    lines.append(
+      f'rows have texts {", ".join(run.data.texts)}; others are named with '
+      "--config.data.texts=\"('premise','hypothesis')\""
+    )
   if run.objective_name == 'multiple_choice':
     lines.append(f'rows have the columns of {run.data.dataset}; others are named with --config.data.dataset')
   return lines
@@ -190,8 +194,10 @@ def fetch(name: str) -> str:
     return snapshot_download(name, allow_patterns=list(folders.NEEDED))
   except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
     short = str(error).strip().splitlines()[0]
-    raise InputError(f'{name} could not be fetched from huggingface.co ({short}); where there is no network, give a '
-                     'folder with its files instead') from None  # fmt: skip
+    raise InputError(
+      f'{name} could not be fetched from huggingface.co ({short}); where there is no network, give a '
+      'folder with its files instead'
+    ) from None
 
 
 def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
@@ -212,14 +218,21 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   run, data = loaded.run, loaded.run.data
   cfg = loaded.cfg if loaded.cfg.V else dataclasses.replace(loaded.cfg, V=loaded.tokenizer.vocab_size)
   if getattr(data.batching, 'both_orders', False):
-    raise InputError(f'{workdir} reads rows both ways around and adds the two (data.batching.both_orders), which no '
-                     'class of transformers does')  # fmt: skip
+    raise InputError(
+      f'{workdir} reads rows both ways around and adds the two (data.batching.both_orders), which no '
+      'class of transformers does'
+    )
   names = folders.write(
-    to, run.model_name, cfg, loaded.params, architectures.Task(run.objective_name, run.objective, loaded.labels),
-    loaded.tokenizer.content(), data.lower_case, data.special_tokens,
-  )  # fmt: skip
+    to,
+    run.model_name,
+    cfg,
+    loaded.params,
+    architectures.Task(run.objective_name, run.objective, loaded.labels),
+    loaded.tokenizer.content(),
+    data.lower_case,
+    data.special_tokens,
+  )
   lines = [f'wrote {", ".join(names)} to {to}']
   if 'tokenizer.json' not in names:
     lines.append(f'a tokenizer of kind {loaded.tokenizer.kind} has no form there and was left out')
   return lines
-

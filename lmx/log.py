@@ -174,9 +174,17 @@ class Logger:
   """The log of one session of a run; a context manager."""
 
   def __init__(
-    self, workdir: str | os.PathLike[str], total_steps: int, *, start_step: int = 0, tokens_per_step: int,
-    primary: bool = True, every: int = 10, every_seconds: float = 10.0, terminal: bool | None = None,
-  ) -> None:  # fmt: skip
+    self,
+    workdir: str | os.PathLike[str],
+    total_steps: int,
+    *,
+    start_step: int = 0,
+    tokens_per_step: int,
+    primary: bool = True,
+    every: int = 10,
+    every_seconds: float = 10.0,
+    terminal: bool | None = None,
+  ) -> None:
     """Opens the files and drops what was logged after `start_step`.
 
     Args:
@@ -205,9 +213,12 @@ class Logger:
     self._board = _Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
     terminal = sys.stderr.isatty() if terminal is None else terminal
     self._bar = tqdm(
-      total=total_steps, initial=start_step, disable=not terminal, dynamic_ncols=True,
+      total=total_steps,
+      initial=start_step,
+      disable=not terminal,
+      dynamic_ncols=True,
       bar_format='{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]',
-    )  # fmt: skip
+    )
 
   def __enter__(self) -> Logger:
     return self
@@ -364,7 +375,7 @@ class Logger:
     try:
       self._settle()
     except Exception as e:  # the step itself has failed, and its error is already on its way up
-      self.note(f'the last step\'s numbers are lost: {type(e).__name__}')
+      self.note(f"the last step's numbers are lost: {type(e).__name__}")
     self._bar.close()
     for file in (self._file, self._board):
       try:

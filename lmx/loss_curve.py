@@ -97,14 +97,19 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
   if len(valid):
     axes.plot(
       *valid.T, color='#d9541e', linewidth=1.4, marker='o', markersize=5, markeredgecolor='white', label='validation'
-    )  # fmt: skip
+    )
     if np.isfinite(valid[:, 1]).any():
       step, best = valid[np.nanargmin(valid[:, 1])]
       below = len(train) > 0 and np.interp(step, train[:, 0], smooth(train[:, 1])) > best  # where no curve is
       axes.annotate(
-        f'{best:.3f}', (step, best), (0, -15 if below else 7), textcoords='offset points', ha='center',
-        color='#d9541e', fontsize=9,
-      )  # fmt: skip
+        f'{best:.3f}',
+        (step, best),
+        (0, -15 if below else 7),
+        textcoords='offset points',
+        ha='center',
+        color='#d9541e',
+        fontsize=9,
+      )
   if len(train) or len(valid):
     axes.legend(loc='lower right', bbox_to_anchor=(1, 1.05), ncols=2, frameon=False, labelcolor='0.2')
 
@@ -117,16 +122,27 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
       label += f', {results["split"]} {results["baselines"][name]["loss"]:.3f}'
     axes.axhline(baseline['loss'], color='0.45', linewidth=1.1, linestyle=(0, (5, 3)))
     axes.annotate(
-      label, (last, baseline['loss']), (0, 3),
-      textcoords='offset points', color='0.35', fontsize=9, ha='right', va='bottom',
-    )  # fmt: skip
+      label,
+      (last, baseline['loss']),
+      (0, 3),
+      textcoords='offset points',
+      color='0.35',
+      fontsize=9,
+      ha='right',
+      va='bottom',
+    )
   trigger = results.get('trigger_step')
   if trigger is not None and trigger < last:  # else it ended the run
     axes.axvline(trigger, color='0.45', linewidth=1.1, linestyle=(0, (1, 2)))
     axes.annotate(
-      f'averaging begins ({trigger:,})', (trigger, 0.02), (4, 0), xycoords=('data', 'axes fraction'),
-      textcoords='offset points', color='0.35', fontsize=9,
-    )  # fmt: skip
+      f'averaging begins ({trigger:,})',
+      (trigger, 0.02),
+      (4, 0),
+      xycoords=('data', 'axes fraction'),
+      textcoords='offset points',
+      color='0.35',
+      fontsize=9,
+    )
 
 
 def _draw_perplexity(axes: Any) -> None:

@@ -66,10 +66,12 @@ def measure(run: Run, corpus, params, split: str) -> dict[str, Any]:
   parts = {'run': own[there], name: other[there]}
   count = int(there.sum())
   return {
-    'name': name, 'weight': options.mixture_weight, 'tokens_counted': count,
+    'name': name,
+    'weight': options.mixture_weight,
+    'tokens_counted': count,
     **language.report(float(mixed.sum()), count, data.counts),
     'parts': {key: language.perplexity(float(nll.sum()), count) for key, nll in parts.items()},
-  }  # fmt: skip
+  }
 
 
 def mix(own: np.ndarray, other: np.ndarray, weight: float) -> np.ndarray:

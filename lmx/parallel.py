@@ -130,9 +130,7 @@ def initialize(
       return jax.process_count() > 1
     processes = _setting('LMX_NUM_PROCESSES', processes)
     process_id = _setting('LMX_PROCESS_ID', process_id)
-    jax.distributed.initialize(
-      coordinator, processes, process_id, initialization_timeout=timeout
-    )
+    jax.distributed.initialize(coordinator, processes, process_id, initialization_timeout=timeout)
   except (RuntimeError, ValueError) as error:
     if isinstance(error, InputError):
       raise
@@ -276,9 +274,7 @@ class Engine:
       return jax.tree.map(lambda _: self._whole, state)
     used: set[str] = set()
     found = jax.tree_util.tree_map_with_path(
-      lambda path, leaf: NamedSharding(
-        self.mesh, _spec(self.cfg, self.mesh.shape, _name(path), leaf.shape, used)
-      ),
+      lambda path, leaf: NamedSharding(self.mesh, _spec(self.cfg, self.mesh.shape, _name(path), leaf.shape, used)),
       state,
     )
     for regex, _ in self.cfg.rules:
@@ -341,9 +337,7 @@ class Engine:
       return state, model_state
     size = self.row_shards
     whole = lambda x: _rewrap(x, x.shape, self._pmap_whole)
-    rows = lambda x: _rewrap(
-      x, (len(self._local), x.shape[0] // size) + x.shape[1:], self._pmap_rows
-    )
+    rows = lambda x: _rewrap(x, (len(self._local), x.shape[0] // size) + x.shape[1:], self._pmap_rows)
     return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
 
   def on_one(self, params: Any) -> Any:
@@ -423,9 +417,7 @@ def _name(path: Sequence[Any]) -> str:
   return '/'.join(parts)
 
 
-def _spec(
-  cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]
-) -> PartitionSpec:
+def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
   """Which mesh axis divides which dimension of the array `name`."""
   for regex, axes in cfg.rules:
     if len(shape) and re.search(regex, name):

@@ -63,9 +63,7 @@ def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray
     axes = all_axes[-1]
     memory_WS = np.asarray(seen['memory_BTSW'][0, T - 1]).T
     bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # one row that is written again and again hides no other
-    shown = axes.imshow(
-      memory_WS, aspect='auto', cmap='coolwarm', vmin=-bound, vmax=bound, interpolation='nearest'
-    )  # fmt: skip
+    shown = axes.imshow(memory_WS, aspect='auto', cmap='coolwarm', vmin=-bound, vmax=bound, interpolation='nearest')
     axes.set_title('memory after the last step', loc='left', fontsize=9)
     axes.set_xlabel('row')
     figure.colorbar(shown, ax=axes, pad=0.01, extend='both')

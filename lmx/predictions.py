@@ -118,12 +118,19 @@ def ensemble(
     members.append({'workdir': str(workdir), 'error_percent': _error(p_IC, labels_I), 'step': loaded.step})
   mean_IC = sums / len(members)
   return {
-    'name': 'ensemble', 'model': f'mean of {len(members)} classifiers', 'dataset': loaded.run.data.dataset,
-    'split': split, 'metric': 'error_percent', 'error_percent': _error(mean_IC, truth),
+    'name': 'ensemble',
+    'model': f'mean of {len(members)} classifiers',
+    'dataset': loaded.run.data.dataset,
+    'split': split,
+    'metric': 'error_percent',
+    'error_percent': _error(mean_IC, truth),
     'accuracy': 1 - _error(mean_IC, truth) / 100,
     'loss': float(-np.mean(np.log(np.maximum(mean_IC[np.arange(len(truth)), truth], 1e-300)))),
-    'tokens_counted': len(truth), 'unit': 'documents', 'protocol': 'mean of the probabilities', 'members': members,
-  }  # fmt: skip
+    'tokens_counted': len(truth),
+    'unit': 'documents',
+    'protocol': 'mean of the probabilities',
+    'members': members,
+  }
 
 
 def _error(p_IC: np.ndarray, labels_I: np.ndarray) -> float:

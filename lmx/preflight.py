@@ -222,11 +222,14 @@ def _data(meeting: Rendezvous, wanted: Wanted, run: config_lib.Run, tell: Callab
   first = _agree(meeting, answer if meeting.process == 0 else dict, PREPARING)[0]
   records = [first, *_agree(meeting, answer if meeting.process else dict, PREPARING)[1:]]
   others = [i for i, record in enumerate(records) if record['hash'] != first['hash']]
-  _stop(meeting, [
-    f'{meeting.name(i)}: other data (hash {records[i]["hash"][:12]}) than on {meeting.name(0)} '
-    f'({first["hash"][:12]}): give all hosts the same files, and delete the cache where it is old'
-    for i in others
-  ])  # fmt: skip
+  _stop(
+    meeting,
+    [
+      f'{meeting.name(i)}: other data (hash {records[i]["hash"][:12]}) than on {meeting.name(0)} '
+      f'({first["hash"][:12]}): give all hosts the same files, and delete the cache where it is old'
+      for i in others
+    ],
+  )
   tell(f'data {run.data.dataset}, hash {first["hash"][:12]}, is there')
 
 
@@ -244,8 +247,9 @@ def _devices(meeting: Rendezvous, wanted: Wanted, processes: int, tell: Callable
   mesh = Mesh(jax.devices(), ('data',), axis_types=(AxisType.Auto,))
   rows = NamedSharding(mesh, PartitionSpec('data'))
   total = len(jax.devices())
-  make = jax.jit(lambda: jnp.broadcast_to(jnp.arange(total, dtype=jnp.float32)[:, None], (total, ELEMENTS)),
-                 out_shardings=rows)  # fmt: skip
+  make = jax.jit(
+    lambda: jnp.broadcast_to(jnp.arange(total, dtype=jnp.float32)[:, None], (total, ELEMENTS)), out_shardings=rows
+  )
   add = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
   with _limit(wanted.timeout, f'{here}: the all-reduce did not end'):
     x = make()

@@ -193,8 +193,10 @@ def _by_word(x: np.ndarray, rows: np.ndarray, loaded: Restored, size: int) -> np
 def _by_label(x: np.ndarray, axes: Sequence[int], loaded: Restored, labels: Sequence[str]) -> np.ndarray:
   """A leaf of a head with its labels in the order given."""
   if sorted(labels) != sorted(loaded.labels):
-    raise InputError(f'train.init_from: the labels of {loaded.workdir} are {", ".join(loaded.labels)}, those of this '
-                     f'run {", ".join(labels) or "none"}; take the model alone: train.init_parts=("model",)')
+    raise InputError(
+      f'train.init_from: the labels of {loaded.workdir} are {", ".join(loaded.labels)}, those of this '
+      f'run {", ".join(labels) or "none"}; take the model alone: train.init_parts=("model",)'
+    )
   order = [loaded.labels.index(label) for label in labels]
   for axis in axes:
     x = np.take(x, order, axis)
@@ -287,8 +289,10 @@ def average(
   if total is None:
     raise InputError(f'no intact checkpoint in {directory}')
   if len(steps) < count:
-    warn(f'{len(steps)} checkpoints are averaged instead of {count}, those of steps '
-         f'{", ".join(map(str, sorted(steps)))}: no more are in {directory}')  # fmt: skip
+    warn(
+      f'{len(steps)} checkpoints are averaged instead of {count}, those of steps '
+      f'{", ".join(map(str, sorted(steps)))}: no more are in {directory}'
+    )
   elif damaged:
     warn(f'checkpoint average: the mean of steps {", ".join(map(str, sorted(steps)))} is used, the newest intact ones')
   return jax.tree.map(lambda x: x / np.float32(len(steps)), total), tuple(sorted(steps))

@@ -20,16 +20,27 @@ from lmx import (
   samples,
   step,
   translated,
-)  # fmt: skip
+)
 from lmx.data import labels, pipeline
 from lmx.models import registry
 
 _CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman')  # metrics of at most 1
 _ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
 _SHOWN = (
-  'perplexity_per_token', 'bits_per_character', 'bits_per_byte', 'mlm_accuracy', 'nsp_accuracy', 'token_accuracy',
-  'accuracy', 'filtered_accuracy', 'perplexity_of_last_word', 'f1', 'matthews', 'pearson', 'spearman',
-)  # fmt: skip
+  'perplexity_per_token',
+  'bits_per_character',
+  'bits_per_byte',
+  'mlm_accuracy',
+  'nsp_accuracy',
+  'token_accuracy',
+  'accuracy',
+  'filtered_accuracy',
+  'perplexity_of_last_word',
+  'f1',
+  'matthews',
+  'pearson',
+  'spearman',
+)
 
 
 @precision.of_run
@@ -38,11 +49,15 @@ def finish(session, checkpoints, logger: log.Logger, command: Sequence[str]) -> 
   asks for. results.json comes last: a run killed before it is there finishes anew."""
   run, corpus, split = session.run, session.corpus, session.run.evaluation.split
   about = {
-    'seed': run.seed, 'config_hash': session.config_hash, 'steps': session.done, 'command': list(command),
-    'training_seconds': session.progress.seconds, 'skipped_updates': session.progress.skipped,
+    'seed': run.seed,
+    'config_hash': session.config_hash,
+    'steps': session.done,
+    'command': list(command),
+    'training_seconds': session.progress.seconds,
+    'skipped_updates': session.progress.skipped,
     **({} if session.progress.best is None else {'validation_loss': session.progress.best}),
     **({} if run.optim.asgd == 'off' else {'trigger_step': session.progress.trigger}),
-  }  # fmt: skip
+  }
   session.restore(checkpoints, run.evaluation.which)
   totals = session.evaluate(final=True)
   evaluate.check_finite(run, totals, session.measured(), f'split {split}')
@@ -120,9 +135,10 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')
   found = evaluate.figures(run, corpus, split, totals) | {
-    'step': loaded.step, 'config_hash': config.digest(loaded.config),
+    'step': loaded.step,
+    'config_hash': config.digest(loaded.config),
     **({'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}),
-  }  # fmt: skip
+  }
   found |= _beside(run, corpus, found, params, engine, with_baselines)
   made = _translated(run, corpus, found, params, engine)
   _answered(run, corpus, found, params, engine)
@@ -132,9 +148,15 @@ def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any
 
 
 def _beside(
-  run: config.Run, corpus, found: Mapping[str, Any], params, engine: parallel.Engine, with_baselines: bool,
-  *, curve: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+  run: config.Run,
+  corpus,
+  found: Mapping[str, Any],
+  params,
+  engine: parallel.Engine,
+  with_baselines: bool,
+  *,
+  curve: bool = False,
+) -> dict[str, Any]:
   """What `evaluation` asks for beside the metrics: n-gram models (for the `curve` of validation losses also on that
   split), the model with a cache, and mixed with an n-gram model."""
   more: dict[str, Any] = {}

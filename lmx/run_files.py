@@ -92,23 +92,26 @@ def read_labels(workdir: Any) -> list[str]:
 
 
 def read_tokenizer(workdir: Any) -> Tokenizer:
-  """Return the tokenizer of a run. Raises InputError where data.json or it is damaged, or it is not that of data.json.
-  """
+  """Return the tokenizer of a run. Raises InputError where it or data.json is damaged, or they disagree."""
   workdir = epath.Path(workdir)
   path, data = workdir / _TOKENIZER, read_data(workdir)
   content = _read(workdir, _TOKENIZER)
   tokenizer = tokenizers.load(mirror.here(workdir / 'tokenizer'))
   if not data['hash']:
     if not (workdir / _SUMS).exists():
-      warnings.warn(f'{path}: not verified: this imported run has no {_SUMS}; import it again to have its vocabulary '
-                    'verified', InputWarning, stacklevel=2)  # fmt: skip
+      warnings.warn(
+        f'{path}: not verified: this imported run has no {_SUMS}; import it again to have its vocabulary verified',
+        InputWarning,
+        stacklevel=2,
+      )
     return tokenizer
   about = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
   recorded = documents.field(about, 'hash', str, f'{workdir / _DATA}: tokenizer')
   # A later release of the library may write another form of the same content.
   if recorded not in (digest(content), tokenizer.hash):
-    raise InputError(f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the '
-                     'file from a copy')  # fmt: skip
+    raise InputError(
+      f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the file from a copy'
+    )
   return tokenizer
 
 

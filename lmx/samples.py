@@ -68,16 +68,23 @@ def _texts(session: Any) -> Iterator[str]:
   """Text that the model writes after each prompt."""
   run, tokenizer, options = session.run, session.corpus.tokenizer, session.run.samples
   sampler = decode.Sampler(
-    temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
+    temperature=options.temperature,
+    top_k=options.top_k,
+    top_p=options.top_p,
     forbidden=decode.unwritable(tokenizer, run.model.V),
-  )  # fmt: skip
+  )
   params = session.host_params()['model']
   for number, prompt in enumerate(prompts(run, session.corpus)[0]):
     start_T = decode.prompt_ids(tokenizer, prompt)
     found = decode.generate(
-      session.model, run.model, params, np.tile(start_T, (options.count, 1)), steps=options.tokens,
-      key=jax.random.fold_in(jax.random.key(run.seed), number), sampler=sampler,
-    )  # fmt: skip
+      session.model,
+      run.model,
+      params,
+      np.tile(start_T, (options.count, 1)),
+      steps=options.tokens,
+      key=jax.random.fold_in(jax.random.key(run.seed), number),
+      sampler=sampler,
+    )
     for row_T, count in zip(*found, strict=True):
       yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
 

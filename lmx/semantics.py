@@ -69,37 +69,48 @@ def _transformer_xl_as_in_tensorflow(config: Config) -> bool:
 RULES: dict[str, Rule] = {
   'matmul_precision': Rule(
     'float32 products of float32 models have float32 operands on a TPU or GPU, not bfloat16 or TF32',
-    lambda config: config['model'].get('dtype', 'float32') == 'float32', {'matmul_precision': 'default'},
+    lambda config: config['model'].get('dtype', 'float32') == 'float32',
+    {'matmul_precision': 'default'},
     on_cpu=False,
   ),
   'activation_penalties': Rule(
-    'the loss has the AWD-LSTM\'s alpha and beta with every objective', _drops_penalties('awd_lstm'),
-    {'model.alpha': 0.0, 'model.beta': 0.0}, in_evaluation=False,
+    "the loss has the AWD-LSTM's alpha and beta with every objective",
+    _drops_penalties('awd_lstm'),
+    {'model.alpha': 0.0, 'model.beta': 0.0},
+    in_evaluation=False,
   ),
   'mix_l2': Rule(
-    'the loss has lambda |w|^2 of ELMo\'s mixes with every objective', _drops_penalties('bilstm'),
-    {'model.mix_l2': 0.0}, in_evaluation=False,
+    "the loss has lambda |w|^2 of ELMo's mixes with every objective",
+    _drops_penalties('bilstm'),
+    {'model.mix_l2': 0.0},
+    in_evaluation=False,
   ),
   'compounds': Rule(
     'the tokenised BLEU splits hyphenated words from English to German alone, not of every pair',
-    _other_than_english_german, {'evaluation.compounds': 'always'},
+    _other_than_english_german,
+    {'evaluation.compounds': 'always'},
   ),
   'unbroken_rows': Rule(
     'segment B of an XLNet row begins elsewhere wherever no sentence ends within reach of segment A',
-    lambda config: config['data']['batching']['name'] == 'permutations', {'data.batching.unbroken': 'drawn'},
+    lambda config: config['data']['batching']['name'] == 'permutations',
+    {'data.batching.unbroken': 'drawn'},
   ),
   'tied_rates': Rule(
     'rates by layer and unfreezing count from the last layer where the output matrix is the embedding',
-    lambda config: _by_layer(config['optim']), {'optim.layer_decay_form': 'by_depth_of_biases'}, in_evaluation=False,
+    lambda config: _by_layer(config['optim']),
+    {'optim.layer_decay_form': 'by_depth_of_biases'},
+    in_evaluation=False,
   ),
   'transformer_xl_tf': Rule(
     "Transformer-XL with fidelity 'tf' has 1e-12 for the epsilon of layer normalisation, not 1e-5, and zeros for the "
     'initial kernel of its clusters',
-    _transformer_xl_as_in_tensorflow, {'model.eps': 1e-5},
+    _transformer_xl_as_in_tensorflow,
+    {'model.eps': 1e-5},
   ),
   'empty_second': Rule(
     'a pair with an empty second text is read as one text, [CLS] a [SEP] of BERT or a <sep> <cls> of XLNet',
-    _pairs_with_marks, {'data.batching.empty_second': 'marked'},
+    _pairs_with_marks,
+    {'data.batching.empty_second': 'marked'},
   ),
   'byte_offsets': Rule(
     'byte pieces of a unigram vocabulary have the offsets of their character, not of the whole run of unknown ones, so '
@@ -113,7 +124,9 @@ RULES: dict[str, Rule] = {
   ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
-    lambda config: config['optim']['schedule'] == 'slanted_triangular', {'optim.min_cut': 0}, in_evaluation=False,
+    lambda config: config['optim']['schedule'] == 'slanted_triangular',
+    {'optim.min_cut': 0},
+    in_evaluation=False,
   ),
 }
 

@@ -130,18 +130,14 @@ def _more(objective: ModuleType, axis: str | None, made: Array, total_steps: int
   return more | {'progress': (made, total_steps)}
 
 
-def make_eval_step(
-  model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any
-) -> EvalStep:
+def make_eval_step(model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any) -> EvalStep:
   """Returns `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
 
   `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's: (sum, weight) pairs,
   to be added up over batches and divided once, and arrays with a row for each row of the global batch.
   """
 
-  def eval_step(
-    params: Params, model_state: State, batch: Batch, *, axis: str | None = None
-  ) -> tuple[Metrics, State]:
+  def eval_step(params: Params, model_state: State, batch: Batch, *, axis: str | None = None) -> tuple[Metrics, State]:
     out = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state)
     pairs = {name: value for name, value in out.metrics.items() if isinstance(value, tuple)}
     arrays = {name: value for name, value in out.metrics.items() if name not in pairs}
@@ -151,9 +147,16 @@ def make_eval_step(
 
 
 def training_loss(
-  model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any, params: Params, batch: Batch,
-  model_state: State, key: Array, **more: Any,
-) -> Output:  # fmt: skip
+  model: ModuleType,
+  model_cfg: Any,
+  objective: ModuleType,
+  objective_cfg: Any,
+  params: Params,
+  batch: Batch,
+  model_state: State,
+  key: Array,
+  **more: Any,
+) -> Output:
   """Return the Output of the objective in training, with the model's penalties among its sums and metrics.
 
   Raises:
@@ -166,8 +169,10 @@ def training_loss(
     return out
   if out.features is None:
     name = objective.__name__.rpartition('.')[2]
-    raise InputError(f'objective.name: got {name}, which takes no penalties; expected an objective that adds '
-                     f'{", ".join(weights)} to its loss; fix the objective, or set their factors in model to 0')
+    raise InputError(
+      f'objective.name: got {name}, which takes no penalties; expected an objective that adds '
+      f'{", ".join(weights)} to its loss; fix the objective, or set their factors in model to 0'
+    )
   sums = model.penalties(model_cfg, params['model'], out.features, read)
   metrics = {name: (total, weights[name]) for name, total in sums.items()}
   return out._replace(sums=out.sums | sums, metrics=out.metrics | metrics)

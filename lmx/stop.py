@@ -35,8 +35,8 @@ class Stop:
 
   def __init__(self, kept: Callable[[], str] | None = None):
     """Args:
-      kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process; None where the
-        process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
+    kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process; None where the
+      process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
     """
     self._kept, self._signal, self._saved = kept, 0, False
     self._before: dict[int, Any] = {}

@@ -65,8 +65,9 @@ def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
     long += [len(made)] if len(made) > 1 else []
   notes: list[str] = []
   if long:
-    notes.append(f'{len(long):,} of {len(found):,} sentences have more than {room} tokens and are read in '
-                 f'{sum(long):,} parts')  # fmt: skip
+    notes.append(
+      f'{len(long):,} of {len(found):,} sentences have more than {room} tokens and are read in {sum(long):,} parts'
+    )
   if cut:
     notes.append(f'{cut:,} words have more than {room} tokens and are read by their first {room}')
   split = _split(where, parts, tokenizer.eos_id)

@@ -37,7 +37,7 @@ from lmx import (
   sparse_step,
   state,
   step,
-)  # fmt: skip
+)
 from lmx import config as config_lib
 from lmx.data import labels, pipeline
 from lmx.errors import InputError, NonFiniteLoss, check_range
@@ -127,8 +127,11 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   check_workdir(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   evaluate.check(run, session.validation)
-  notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes,
-           *results.check(run, corpus, session.measurement)]  # fmt: skip
+  notes = [
+    *pipeline.held_out(run.data, corpus),
+    *session.batches.notes,
+    *results.check(run, corpus, session.measurement),
+  ]
   begun = []  # before the work directory is there, so that another init_from can be named for it
   if run.train.init_from and not (run_files.exists(workdir) and commit.entries(workdir / 'checkpoints')):
     begun.append(session.begin_from(run.train.init_from))
@@ -137,9 +140,13 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
     session.restore(checkpoints, 'last')
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
     with log.Logger(
-      workdir, session.total_steps, start_step=session.done, every=run.train.log_every,
-      tokens_per_step=session.batches.positions() // session.batches.steps, primary=jax.process_index() == 0,
-    ) as logger:  # fmt: skip
+      workdir,
+      session.total_steps,
+      start_step=session.done,
+      every=run.train.log_every,
+      tokens_per_step=session.batches.positions() // session.batches.steps,
+      primary=jax.process_index() == 0,
+    ) as logger:
       for note in notes:
         logger.note(note)
       if session.ended() and (workdir / 'results.json').exists():
@@ -178,8 +185,11 @@ def continued(config, workdir) -> tuple[Any, list[str]]:
       f'--workdir: {workdir} holds a run that began before a fix of what it computes: {"; ".join(fixed)}. It cannot '
       'continue under another rule; train anew in another --workdir, or finish it with the lmx that began it'
     )
-  notes = [f'continues under its earlier rule "{name}" (since then: {rule.fix})'
-           for name, rule in semantics.earlier(saved).items() if not finished]  # fmt: skip
+  notes = [
+    f'continues under its earlier rule "{name}" (since then: {rule.fix})'
+    for name, rule in semantics.earlier(saved).items()
+    if not finished
+  ]
   config = config_lib.continued(config, saved)
   return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
 
@@ -297,8 +307,14 @@ class Session:
       train_step = sparse_step.make(*parts, rate, everywhere=self.engine.everywhere)
     else:
       train_step = step.make_train_step(
-        *parts, tx, rate, accumulate=self.microbatches, lengths=self.batches.lengths, ema=run.optim.ema,
-        lag=run.optim.asgd_lag, total_steps=self.total_steps,
+        *parts,
+        tx,
+        rate,
+        accumulate=self.microbatches,
+        lengths=self.batches.lengths,
+        ema=run.optim.ema,
+        lag=run.optim.asgd_lag,
+        total_steps=self.total_steps,
       )
     self.train_step = self.engine.compile_train(train_step, self.state)
     measured = (self.model, run.measured, self.objective, run.objective)
@@ -339,9 +355,11 @@ class Session:
     logger.flush()  # so that a resumed log has the line of this step
     logger.mirror.send()
     meta = {
-      'progress': dataclasses.asdict(self.progress), 'config_hash': self.config_hash, 'data_hash': self.corpus.hash,
+      'progress': dataclasses.asdict(self.progress),
+      'config_hash': self.config_hash,
+      'data_hash': self.corpus.hash,
       'versions': log.versions(),
-    }  # fmt: skip
+    }
     checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block, planned)
 
   def measured(self):
@@ -370,13 +388,11 @@ class Session:
       return True
     started = time.monotonic() - self.progress.seconds
     data = self.run.data
-    with pipeline.prefetch(
-      self.batches, self.done, self.total_steps, self.rows, data.prefetch, data.workers
-    ) as stream:  # fmt: skip
+    with pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, data.prefetch, data.workers) as stream:
       for index, batch in stream:
         self.state, self.model_state, metrics = self.train_step(
           self.state, self.model_state, self.engine.put_batch(batch), self.train_key
-        )  # fmt: skip
+        )
         self._check()  # the update before, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
@@ -430,9 +446,12 @@ class Session:
       return
     rows = self.batches(index)  # of all hosts: a batch is a function of its step
     found = {
-      'step': index + 1, 'loss': float(metrics['loss']), 'grad_norm': float(metrics['grad_norm']),
-      'learning_rate': float(metrics['lr']), 'batch_indices': rows['index_B'].tolist(),
-    }  # fmt: skip
+      'step': index + 1,
+      'loss': float(metrics['loss']),
+      'grad_norm': float(metrics['grad_norm']),
+      'learning_rate': float(metrics['lr']),
+      'batch_indices': rows['index_B'].tolist(),
+    }
     if jax.process_index() == 0:
       with (self.workdir / 'nonfinite.jsonl').open('a') as file:
         file.write(json.dumps({k: v if np.all(np.isfinite(v)) else str(v) for k, v in found.items()}) + '\n')

@@ -121,8 +121,10 @@ class Translator:
     for number, ids in enumerate(self.tokenizer.encode_batch([line.strip() for line in lines]), first):
       if ids.size and limit is not None and len(ids) >= limit:
         if not truncate:
-          raise InputError(f'line {number} has {len(ids)} tokens, but the model has only {limit} positions, one of '
-                           'them for the end mark; divide it, or cut it (--truncate)')  # fmt: skip
+          raise InputError(
+            f'line {number} has {len(ids)} tokens, but the model has only {limit} positions, one of '
+            'them for the end mark; divide it, or cut it (--truncate)'
+          )
         warnings.warn(f'line {number} has {len(ids)} tokens and is cut to {limit - 1}', InputWarning, stacklevel=2)
         ids = ids[: limit - 1]
       found.append(np.append(ids, self.tokenizer.eos_id).astype(np.int32) if ids.size else ids)
@@ -186,9 +188,7 @@ def padded(length: int, limit: int | None) -> int:
   return size if limit is None else min(size, limit)
 
 
-def batches(
-  sources: Sequence[np.ndarray], tokens: int, limit: int | None
-) -> Iterator[tuple[list[int], Any]]:
+def batches(sources: Sequence[np.ndarray], tokens: int, limit: int | None) -> Iterator[tuple[list[int], Any]]:
   """Yields (numbers of the sources, source_BS and source_valid_BS) of all that are not empty, short ones first.
 
   The last rows of a batch may repeat the first one, so that batches of a length have the same number of rows.
@@ -210,9 +210,14 @@ def batches(
 
 
 def translate(
-  translator: Translator, lines: Sequence[str], options: Options = Options(), *, truncate: bool = False, first: int = 1,
+  translator: Translator,
+  lines: Sequence[str],
+  options: Options = Options(),
+  *,
+  truncate: bool = False,
+  first: int = 1,
   title: str = '',
-) -> list[list[Translation]]:  # fmt: skip
+) -> list[list[Translation]]:
   """Translates lines; the hypotheses of each, best first, in the order of the lines.
 
   Args:
@@ -264,10 +269,16 @@ def _sought(
   """The hypotheses of a beam, at least one, for the first rows, as many as there are numbers."""
   length_B = np.sum(source['source_valid_BS'], axis=1)
   found = beam_lib.search(
-    translator.model, translator.cfg, translator.params, beam=options.search(forbidden),
-    limits=_limits(length_B, options), least=(options.min_ratio * length_B).astype(int),
-    eos_id=translator.tokenizer.eos_id, source=source, steps=int(_limits(source['source_BS'].shape[1], options)),
-  )  # fmt: skip
+    translator.model,
+    translator.cfg,
+    translator.params,
+    beam=options.search(forbidden),
+    limits=_limits(length_B, options),
+    least=(options.min_ratio * length_B).astype(int),
+    eos_id=translator.tokenizer.eos_id,
+    source=source,
+    steps=int(_limits(source['source_BS'].shape[1], options)),
+  )
   if not found.counts_BK[:, 0].all():
     raise InputError("the model's scores are no numbers, as after a training that diverged; choose another checkpoint")
   rows = []
@@ -288,9 +299,16 @@ def _drawn(
   steps = int(_limits(S, options))
   steps = steps if window is None else min(steps, window - 1)
   found = decode.generate(
-    translator.model, translator.cfg, translator.params, np.full((B, 1), eos_id), steps=steps, key=keys_B,
-    sampler=decode.Sampler(temperature=options.temperature, forbidden=forbidden), eos_id=eos_id, source=source,
-  )  # fmt: skip
+    translator.model,
+    translator.cfg,
+    translator.params,
+    np.full((B, 1), eos_id),
+    steps=steps,
+    key=keys_B,
+    sampler=decode.Sampler(temperature=options.temperature, forbidden=forbidden),
+    eos_id=eos_id,
+    source=source,
+  )
   counts_B = np.minimum(found.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))
   rows = [tokens_T[:count] for tokens_T, count in zip(found.tokens_BT, counts_B, strict=True)]
   log_p = [float(np.sum(each)) for each in _scored(translator, source, rows)]

@@ -21,9 +21,15 @@ def options(run: config.Run) -> translate.Options:
   """How the `evaluation` section of a run translates."""
   chosen = run.evaluation
   return translate.Options(
-    beam=max(chosen.beam, 1), alpha=chosen.alpha, penalty=chosen.penalty, stop=chosen.stop, max_extra=chosen.max_extra,
-    min_ratio=chosen.min_ratio, max_ratio=chosen.max_ratio, allow_unk=chosen.allow_unk,
-  )  # fmt: skip
+    beam=max(chosen.beam, 1),
+    alpha=chosen.alpha,
+    penalty=chosen.penalty,
+    stop=chosen.stop,
+    max_extra=chosen.max_extra,
+    min_ratio=chosen.min_ratio,
+    max_ratio=chosen.max_ratio,
+    allow_unk=chosen.allow_unk,
+  )
 
 
 def check(run: config.Run, corpus: corpora.Corpus) -> None:
@@ -77,7 +83,7 @@ def scores(
   sides = (sides[0], sides[1] if len(sides[1]) == 2 else '')
   found = metrics.figures(
     hypotheses, references, sides=sides, source_lengths=lengths, lower_case=lower_case, compounds=compounds
-  )  # fmt: skip
+  )
   plain = lambda text: text.strip().lower() if lower_case else text.strip()
   same = sum(plain(a) == plain(b) for a, b in zip(hypotheses, references, strict=True))
   return found | {'exact_match': same / len(references), 'sentences': len(references)}
@@ -166,8 +172,9 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
     if 'bleu_by_length' not in other:
       raise InputError(f'{workdir}: its results have no BLEU by length; it was measured without evaluation.beam')
     if (other['dataset'], other['split']) != (results['dataset'], results['split']):
-      raise InputError(f'{workdir} was measured on {other["dataset"]}/{other["split"]}, not on '
-                       f'{results["dataset"]}/{results["split"]}')  # fmt: skip
+      raise InputError(
+        f'{workdir} was measured on {other["dataset"]}/{other["split"]}, not on {results["dataset"]}/{results["split"]}'
+      )
     name = other['name'] if other['name'] not in rows else f'{other["name"]} ({workdir})'
     rows[name] = other['bleu_by_length']
   pictures.by_length(path, rows)

@@ -15,10 +15,21 @@ from lmx.restored import load
 BASE = 'experiments/awd_lstm/quickstart.py:tiny'
 # An unsteady rate, so that the validation loss rises soon; one shape for all windows, one compilation.
 QUICK = (
-  'parallel.data=1', 'evaluation.baselines=false', 'evaluation.cache=()', 'samples.count=0', 'train.steps=12',
-  'train.eval_every=2', 'train.log_every=1', 'data.vocab_size=300', 'data.batching.length_multiple=0', 'optim.lr=60',
-  'optim.nonmono=0', 'evaluation.which=last', 'data.eval_batch_size=64', 'evaluation.batch_size=64',
-)  # fmt: skip
+  'parallel.data=1',
+  'evaluation.baselines=false',
+  'evaluation.cache=()',
+  'samples.count=0',
+  'train.steps=12',
+  'train.eval_every=2',
+  'train.log_every=1',
+  'data.vocab_size=300',
+  'data.batching.length_multiple=0',
+  'optim.lr=60',
+  'optim.nonmono=0',
+  'evaluation.which=last',
+  'data.eval_batch_size=64',
+  'evaluation.batch_size=64',
+)
 
 
 def run(workdir, *overrides: str) -> int:

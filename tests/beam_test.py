@@ -62,8 +62,9 @@ def _next(row: int, seed: int = 1):
 
 
 def _search(options, source=SOURCE, limits=LIMITS, seed=1, **more):
-  return beam_lib.search(tiny, CFG, _params(seed), beam=Beam(**options), limits=limits, eos_id=EOS, source=source,
-                         **more)  # fmt: skip
+  return beam_lib.search(
+    tiny, CFG, _params(seed), beam=Beam(**options), limits=limits, eos_id=EOS, source=source, **more
+  )
 
 
 def _hypotheses(found, row):
@@ -100,9 +101,12 @@ def test_equals_the_plain_restatement(options):
 def test_the_options_differ_on_these_rows():
   # Else the comparison above would show less than it seems to.
   options = {
-    'bound': dict(alpha=1.2), 'current': dict(alpha=1.2, stop='current'), 'full': dict(alpha=1.2, stop='full'),
-    'probability': dict(alpha=0.0), 'power': dict(alpha=1.2, penalty='power'),
-  }  # fmt: skip
+    'bound': dict(alpha=1.2),
+    'current': dict(alpha=1.2, stop='current'),
+    'full': dict(alpha=1.2, stop='full'),
+    'probability': dict(alpha=0.0),
+    'power': dict(alpha=1.2, penalty='power'),
+  }
   texts = [
     [_hypotheses(_search(dict(size=3, **o), seed=seed), row) for row in range(4) for seed in SEEDS]
     for o in options.values()
@@ -132,9 +136,16 @@ def test_a_beam_of_everything_is_exhaustive_search(alpha):
 def test_a_beam_of_one_is_greedy():
   found = _search(dict(size=1, alpha=0.0), limits=20)
   greedy = decode.generate(
-    tiny, CFG, _params(), np.full((4, 1), EOS), steps=20, key=jax.random.key(0), sampler=Sampler(greedy=True),
-    eos_id=EOS, source=SOURCE,
-  )  # fmt: skip
+    tiny,
+    CFG,
+    _params(),
+    np.full((4, 1), EOS),
+    steps=20,
+    key=jax.random.key(0),
+    sampler=Sampler(greedy=True),
+    eos_id=EOS,
+    source=SOURCE,
+  )
   np.testing.assert_array_equal(found.tokens_BKT[:, 0], greedy.tokens_BT)
   np.testing.assert_array_equal(found.counts_BK[:, 0], greedy.counts_B)
   assert len({int(n) for n in greedy.counts_B}) > 1
@@ -166,8 +177,10 @@ def test_best_first_distinct_and_frozen_after_the_end():
 def test_a_row_depends_on_no_other_row_and_on_no_padding(stop, seed):
   options = dict(size=3, alpha=1.2, stop=stop)
   whole = _search(options, seed=seed)
-  wide = {'source_BS': np.pad(SOURCE_BS, ((0, 0), (0, 11)), constant_values=5),
-          'source_valid_BS': np.pad(SOURCE['source_valid_BS'], ((0, 0), (0, 11)))}  # fmt: skip
+  wide = {
+    'source_BS': np.pad(SOURCE_BS, ((0, 0), (0, 11)), constant_values=5),
+    'source_valid_BS': np.pad(SOURCE['source_valid_BS'], ((0, 0), (0, 11))),
+  }
   padded = _search(options, wide, seed=seed, steps=33)
   for row, length in enumerate(LENGTHS):
     alone = _search(options, {name: x[row : row + 1, :length] for name, x in SOURCE.items()}, LIMITS[row], seed)
@@ -184,7 +197,7 @@ def test_continues_prompts_of_a_causal_model(name):
   prompt_BT, lengths_B = RNG.integers(0, 60, (2, 6)), np.array([6, 3])
   found = beam_lib.search(
     model, cfg, params, prompt_BT, lengths_B, beam=Beam(size=3, forbidden=tuple(range(30, cfg.V))), limits=8, eos_id=7
-  )  # fmt: skip
+  )
 
   @jax.jit
   def scores(tokens_BT):

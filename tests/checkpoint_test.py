@@ -46,9 +46,7 @@ def state_of(step: int) -> dict:
 
 
 def bits(tree) -> list[bytes]:
-  return [
-    np.asarray(jax.random.key_data(x) if commit._is_key(x) else x).tobytes() for x in jax.tree.leaves(tree)
-  ]
+  return [np.asarray(jax.random.key_data(x) if commit._is_key(x) else x).tobytes() for x in jax.tree.leaves(tree)]
 
 
 def save_steps(directory, *steps: int, **metrics: float) -> None:
@@ -60,13 +58,13 @@ def save_steps(directory, *steps: int, **metrics: float) -> None:
 def child(*args: object, devices: int = 1, **options) -> subprocess.Popen:
   root = str(CHILD.parents[1])
   env = os.environ | {
-    'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}', 'NPROC': '16', 'JAX_PLATFORMS': 'cpu',
+    'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
+    'NPROC': '16',
+    'JAX_PLATFORMS': 'cpu',
     'PYTHONPATH': os.pathsep.join([root, os.environ.get('PYTHONPATH', '')]),
-  }  # fmt: skip
+  }
   command = [sys.executable, str(CHILD), *map(str, args)]
-  return subprocess.Popen(
-    command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-  )
+  return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def finish(process: subprocess.Popen) -> str:

@@ -114,13 +114,19 @@ def test_an_experiment_file_that_is_missing_or_has_no_config(tmp_path):
 
 
 def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
-  tuned = {'model': {'name': 'bert', 'variant': 'base'}, 'train': {'epochs': 1, 'like_init': True},
-           'data': {'tokenizer': 'wordpiece', 'batching': 'texts'}}  # fmt: skip
+  tuned = {
+    'model': {'name': 'bert', 'variant': 'base'},
+    'train': {'epochs': 1, 'like_init': True},
+    'data': {'tokenizer': 'wordpiece', 'batching': 'texts'},
+  }
   assert config.resolve(tuned).model.D == 768  # with nothing to begin from, its own
-  start = config.resolve({
-    'model': {'name': 'bert', 'variant': 'mini', 'gelu': 'erf', 'T': 64, 'V': 99}, 'train': {'steps': 1},
-    'data': {'tokenizer': 'wordpiece', 'lower_case': False, 'length': 8},
-  })  # fmt: skip
+  start = config.resolve(
+    {
+      'model': {'name': 'bert', 'variant': 'mini', 'gelu': 'erf', 'T': 64, 'V': 99},
+      'train': {'steps': 1},
+      'data': {'tokenizer': 'wordpiece', 'lower_case': False, 'length': 8},
+    }
+  )
   (tmp_path / 'config.json').write_text(json.dumps(start.to_dict()))
   full = config.resolve(tuned, [f'train.init_from={tmp_path}', 'model.dropout_hidden=0.2', 'data.length=32'])
   assert (full.model.variant, full.model.D, full.model.N, full.model.T, full.model.gelu) == ('mini', 256, 4, 64, 'erf')
@@ -168,10 +174,19 @@ def labelled(texts=1, **splits):
   return dataclasses.replace(made, manifest={**made.manifest, 'texts': texts, 'label_names': ['x', 'y']})
 
 
-@pytest.mark.parametrize('experiment', [
-  'bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'quaternion_transformer/tasks', 'ulmfit/classifier', 'ulmfit/lm',
-  'bert/squad', 'xlnet/squad',
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'experiment',
+  [
+    'bert/tasks',
+    'gpt/tasks',
+    'xlnet/tasks',
+    'quaternion_transformer/tasks',
+    'ulmfit/classifier',
+    'ulmfit/lm',
+    'bert/squad',
+    'xlnet/squad',
+  ],
+)
 def test_of_data_of_ones_own_the_test_file_is_measured(experiment):
   loaded = config.load(f'experiments/{experiment}.py:own')
   run = config.to_run(loaded, 260)

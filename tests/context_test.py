@@ -22,9 +22,11 @@ from lmx.models import registry
 RNG = np.random.default_rng(0)
 TOKENS = RNG.integers(61, size=60)
 MODELS = [
-  ('gpt2', {'V': 61, 'N': 1}), ('rnn_lm', {}), ('nplm', {}),
+  ('gpt2', {'V': 61, 'N': 1}),
+  ('rnn_lm', {}),
+  ('nplm', {}),
   ('transformer_xl', {'fidelity': 'tf', 'M': 5, 'same_length': True, 'clamp': 4, 'N': 1}),
-]  # fmt: skip
+]
 
 
 def made(name, **changes):
@@ -98,10 +100,21 @@ def test_tokens_are_spread_over_the_split():
 
 
 SHORT = (
-  'model.D=16', 'model.F=16', 'model.H=2', 'model.N=1', 'model.M=4', 'model.cutoffs=()', 'data.dataset=text_files',
-  'data.tokenizer=words', 'data.vocab_size=0', 'data.length=8', 'train.steps=1', 'evaluation.baselines=false',
-  'samples.count=0', 'parallel.data=1',
-)  # fmt: skip
+  'model.D=16',
+  'model.F=16',
+  'model.H=2',
+  'model.N=1',
+  'model.M=4',
+  'model.cutoffs=()',
+  'data.dataset=text_files',
+  'data.tokenizer=words',
+  'data.vocab_size=0',
+  'data.length=8',
+  'train.steps=1',
+  'evaluation.baselines=false',
+  'samples.count=0',
+  'parallel.data=1',
+)
 
 
 @pytest.fixture(scope='module')

@@ -154,8 +154,14 @@ def given(name: str, batch):
   if reads == 'windows':  # 2 slots on either side of each centre, one update
     noise_BM = (5 * tokens_BT[:, :8] + 3) % config(name).V
     window_BT = np.full((len(tokens_BT), tokens_BT.shape[1] - 4), 2, np.int32)
-    return {**batch, 'tokens_BJS': tokens_BT, 'documents_BJS': np.ones_like(tokens_BT), 'window_BJT': window_BT,
-            'negatives_BJM': noise_BM, 'weights_BJM': np.full(noise_BM.shape, 0.5, np.float32)}  # fmt: skip
+    return {
+      **batch,
+      'tokens_BJS': tokens_BT,
+      'documents_BJS': np.ones_like(tokens_BT),
+      'window_BJT': window_BT,
+      'negatives_BJM': noise_BM,
+      'weights_BJM': np.full(noise_BM.shape, 0.5, np.float32),
+    }
   if reads != 'characters':
     return batch
   letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 90 + x % 11, 261 + 0 * x], -1).astype(np.int32)
@@ -335,9 +341,7 @@ def test_decoding_by_token_equals_teacher_forcing(name):
   tokens_BT = batch['tokens_BT']
   whole = last(name, part_of(batch))
   lengths, longest = np.array([3, 6, 1]), 6
-  prompt = {
-    'tokens_BT': tokens_BT[:, :longest], 'valid_BT': np.arange(longest) < lengths[:, None]
-  }  # fmt: skip
+  prompt = {'tokens_BT': tokens_BT[:, :longest], 'valid_BT': np.arange(longest) < lengths[:, None]}
   apply = applied(name)
   features, state = apply(params_of(name), given(name, prompt), started(name, cfg, batch, T))
   for b, n in enumerate(lengths):

@@ -14,8 +14,13 @@ from lmx.models import registry
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Ten rows are shared by neither 4 nor 8 devices.
-SMALL = ('data.eval_batch_size=10', 'data.batch_size=8', 'samples.count=1', 'samples.tokens=4',
-         'evaluation.baselines=false')  # fmt: skip
+SMALL = (
+  'data.eval_batch_size=10',
+  'data.batch_size=8',
+  'samples.count=1',
+  'samples.tokens=4',
+  'evaluation.baselines=false',
+)
 
 
 def kinds() -> list[str]:

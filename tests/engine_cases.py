@@ -25,8 +25,17 @@ from lmx.optim import averaging, build
 ROWS, LENGTH, PREDICTED, STEPS = 16, 12, 4, 10
 AWD_LSTM_DROPOUTS = ('input', 'hidden', 'output', 'embedding', 'weight')
 SIZES = {
-  'gpt': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'fidelity': 'released', 'dropout_embedding': 0.0,
-          'dropout_attention': 0.0, 'dropout_residual': 0.0},
+  'gpt': {
+    'V': 64,
+    'T': 16,
+    'D': 32,
+    'H': 4,
+    'N': 1,
+    'fidelity': 'released',
+    'dropout_embedding': 0.0,
+    'dropout_attention': 0.0,
+    'dropout_residual': 0.0,
+  },
   'gpt2': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 2},
   'rnn_lm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, 'dropout': 0.0},
   'awd_lstm': {'V': 64, 'E': 32, 'D': 32, 'N': 1, **{f'dropout_{where}': 0.0 for where in AWD_LSTM_DROPOUTS}},
@@ -36,13 +45,30 @@ SIZES = {
   'elmo': {'V': 64, 'filters': ((1, 16), (2, 16)), 'cells': 16, 'projection': 32, 'N': 1, 'dropout': 0.0},
   'bilstm': {'V': 64, 'E': 32, 'D': 16, 'N': 1, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   # Reads the mean, as layouts draw positions of their own; what hard attention adds to the loss is all the same there.
-  'seq2seq': {'V': 64, 'E': 32, 'D': 32, 'A': 16, 'maxout': 16, 'reading': 'hard', 'expected': 1.0,
-              'doubly_stochastic': 0.1},
+  'seq2seq': {
+    'V': 64,
+    'E': 32,
+    'D': 32,
+    'A': 16,
+    'maxout': 16,
+    'reading': 'hard',
+    'expected': 1.0,
+    'doubly_stochastic': 0.1,
+  },
   'bert': {'V': 64, 'T': 16, 'D': 32, 'H': 4, 'N': 1, 'dropout_hidden': 0.0, 'dropout_attention': 0.0},
   'transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
   'memory_compressed': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'pattern': 'LM', 'dropout': 0.0},
-  'quaternion_transformer': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'encoder_layers': 1, 'decoder_layers': 1,
-                             'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0},
+  'quaternion_transformer': {
+    'V': 64,
+    'D': 32,
+    'F': 32,
+    'H': 4,
+    'encoder_layers': 1,
+    'decoder_layers': 1,
+    'dropout': 0.0,
+    'dropout_attention': 0.0,
+    'dropout_relu': 0.0,
+  },
   'transformer_xl': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0},
   'sparse_transformer': {'V': 64, 'T': 16, 'merge': 'heads', 'fidelity': 'released', 'dropout': 0.0},
   'xlnet': {'V': 64, 'D': 32, 'F': 32, 'H': 4, 'M': 8, 'dropout': 0.0, 'dropout_attention': 0.0},
@@ -57,11 +83,14 @@ OPTIONS = {  # of a model's own objective
 }
 FINE_TUNED = {  # model, objective other than its own, options of that objective
   'gpt': (
-    'gpt', 'regress',
+    'gpt',
+    'regress',
     {'pooling': 'last', 'head': (), 'normalize': False, 'bptt': 0, 'dropout_pooled': 0.0, 'lm_weight': 0.5},
   ),
   'ulmfit': (
-    'awd_lstm', 'classify', {'classes': 3, 'head': (8,), 'bptt': 5, 'dropout_pooled': 0.0, 'dropout_head': 0.0}
+    'awd_lstm',
+    'classify',
+    {'classes': 3, 'head': (8,), 'bptt': 5, 'dropout_pooled': 0.0, 'dropout_head': 0.0},
   ),
 }
 OPTIMIZERS = {
@@ -77,7 +106,13 @@ OPTIMIZERS = {
   'seq2seq': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
   'transformer': {
-    'optimizer': 'adam', 'lr': 0.1, 'b2': 0.98, 'eps': 1e-9, 'schedule': 'inverse_sqrt', 'width': 32, 'warmup_steps': 4,
+    'optimizer': 'adam',
+    'lr': 0.1,
+    'b2': 0.98,
+    'eps': 1e-9,
+    'schedule': 'inverse_sqrt',
+    'width': 32,
+    'warmup_steps': 4,
   },
   'quaternion_transformer': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
   'memory_compressed': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'inverse_sqrt', 'warmup_steps': 4},
@@ -99,10 +134,13 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
   if name == 'ntm':
     bits = lambda x, width: ((x[..., None] >> np.arange(width)) & 1).astype(np.float32)
     return {
-      'inputs_BTI': bits(tokens[:, :-1], 6), 'target_bits_BTO': bits(tokens[:, 1:], 5), 'valid_BT': valid_BT,
+      'inputs_BTI': bits(tokens[:, :-1], 6),
+      'target_bits_BTO': bits(tokens[:, 1:], 5),
+      'valid_BT': valid_BT,
       'weights_BT': (valid_BT & (np.arange(LENGTH) >= lengths_B[:, None] - 2)).astype(np.float32),
-      'row_weights_B': (lengths_B > 0).astype(np.float32), 'size_B': lengths_B.astype(np.int32),
-    }  # fmt: skip
+      'row_weights_B': (lengths_B > 0).astype(np.float32),
+      'size_B': lengths_B.astype(np.int32),
+    }
   if name in ('elmo', 'bilstm'):
     letters = lambda x: np.stack([260 + 0 * x, 1 + x % 7, 50 + x // 7, 261 + 0 * x], -1).astype(np.int32)
     found |= {'characters_BTC': letters(tokens[:, :-1]), 'weights_BT': valid_BT.astype(np.float32)}
@@ -123,12 +161,14 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
     order_BP = rng.permuted(np.tile(np.arange(1, PREDICTED + 1), (ROWS, 1)), axis=1)
     np.put_along_axis(order_BT, positions_BP, order_BP, axis=1)
     return found | {
-      'types_BT': (np.arange(LENGTH) >= 4).astype(np.int32) + np.zeros((ROWS, 1), np.int32), 'order_BT': order_BT,
+      'types_BT': (np.arange(LENGTH) >= 4).astype(np.int32) + np.zeros((ROWS, 1), np.int32),
+      'order_BT': order_BT,
       'positions_BP': positions_BP.astype(np.int32),
       'targets_BP': np.take_along_axis(found['tokens_BT'], positions_BP, axis=1),
       'weights_BP': np.repeat(lengths_B[:, None] > 0, PREDICTED, axis=1).astype(np.float32),
-      'backward_B': np.arange(ROWS) >= ROWS // 2, 'reset_B': np.arange(ROWS) % 4 == step % 4,
-    }  # fmt: skip
+      'backward_B': np.arange(ROWS) >= ROWS // 2,
+      'reset_B': np.arange(ROWS) % 4 == step % 4,
+    }
   if name == 'bert':
     positions_BP = np.sort(rng.integers(0, np.maximum(lengths_B, 1)[:, None], (ROWS, PREDICTED)))
     real_B = lengths_B > 0
@@ -206,10 +246,18 @@ def train(
   state = engine.build(lambda p: state_lib.create(p, tx, build.average(optim_cfg, p)), params)
   rows_state = engine.build_rows(lambda: module.init_state(model_cfg, ROWS), ROWS)
   step = step_lib.make_train_step(
-    module, model_cfg, objective, objective_cfg, tx, build.rate(optim_cfg, STEPS, STEPS),
-    accumulate=optim_cfg.accumulate, lengths=lengths, ema=optim_cfg.ema, lag=optim_cfg.asgd_lag,
+    module,
+    model_cfg,
+    objective,
+    objective_cfg,
+    tx,
+    build.rate(optim_cfg, STEPS, STEPS),
+    accumulate=optim_cfg.accumulate,
+    lengths=lengths,
+    ema=optim_cfg.ema,
+    lag=optim_cfg.asgd_lag,
     total_steps=STEPS,
-  )  # fmt: skip
+  )
   train_step = engine.compile_train(step, state, donate=donate)
   key = engine.replicate(jax.random.key(1))
   mine = engine.process_rows(ROWS)
@@ -251,9 +299,7 @@ def fetch(tree):
 def flat(result: dict) -> dict[str, np.ndarray]:
   """What two layouts must agree on, by name."""
   kept = {k: result[k] for k in ('params', 'ema', 'state', 'losses', 'eval')}
-  return {
-    jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree_util.tree_leaves_with_path(kept)
-  }
+  return {jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree_util.tree_leaves_with_path(kept)}
 
 
 def deviation(a: dict, b: dict) -> float:

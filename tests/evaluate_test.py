@@ -82,8 +82,9 @@ def test_constant_predictions_have_no_correlation(monkeypatch):
 def test_classes_are_shown_by_their_labels():
   run, manifest = types.SimpleNamespace(objective_name='classify'), {'label_names': ['World', 'Sports']}
   assert evaluate.captions(run, manifest, {}) == {
-    'accuracy_class_0': 'accuracy of World', 'accuracy_class_1': 'accuracy of Sports'
-  }  # fmt: skip
+    'accuracy_class_0': 'accuracy of World',
+    'accuracy_class_1': 'accuracy of Sports',
+  }
   assert evaluate.captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
 
 
@@ -101,8 +102,11 @@ def streams():
   run = config.to_run(config.load('experiments/awd_lstm/quickstart.py:tiny', ['data.eval_batch_size=3']))
   text = 'the cat sat on the mat and the dog saw it . ' * 40
   corpus = Corpus.from_texts({'valid': [text]}, Bytes())
-  run = dataclasses.replace(run, model=dataclasses.replace(run.model, V=256), data=dataclasses.replace(
-    run.data, batching=streams_lib.Config(), length=16))  # fmt: skip
+  run = dataclasses.replace(
+    run,
+    model=dataclasses.replace(run.model, V=256),
+    data=dataclasses.replace(run.data, batching=streams_lib.Config(), length=16),
+  )
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   params = {'model': model.init(run.model, jax.random.key(0)), 'objective': {}}
 

@@ -278,7 +278,7 @@ def _other_tensors(folder):
     (_config(vocab_size=200), ['outside the vocabulary|of another shape']),
     (_other_tensors, [r'ln_f\.weight is \(9,\), not \(8,\)', r'missing: transformer\.h\.1\.ln_1\.bias', r'\.more']),
   ],
-)  # fmt: skip
+)
 def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, made, tmp_path):
   folder = copy(made['gpt2'][0], tmp_path / 'folder')
   break_it(folder)

@@ -33,7 +33,8 @@ from lmx.optim import averaging, build
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted(
-  str(p.relative_to(ROOT)) for p in (ROOT / 'experiments').glob('*/*.py')
+  str(p.relative_to(ROOT))
+  for p in (ROOT / 'experiments').glob('*/*.py')
   if p.name != '__init__.py' and p.parent.name != 'tables'
 )
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
@@ -70,9 +71,11 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
     count = {'continuations': 48, 'texts': 60}.get(batching, 42)  # rows of twelve documents, of two, five or six
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:count])] for name in texts}
   made = corpora.Corpus.from_texts(
-    texts, tokenizer, labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
+    texts,
+    tokenizer,
+    labels={name: [i % 3 for i in range(len(found))] for name, found in texts.items()},
     sides=('xx', 'yy') if batching == 'translation' else (),
-  )  # fmt: skip
+  )
   if batching == 'continuations':
     return dataclasses.replace(made, manifest={**made.manifest, 'texts': 2, 'label_names': ['0', '1', '2']})
   if batching == 'texts':
@@ -143,9 +146,18 @@ def traced_update(named_model, named_objective, optim, rows: int, k: int, length
   params = jax.eval_shape(init, key)
   tx = build.make(optim, params, functools.partial(model.depth, cfg), cfg.N, 1000, 100)
   train_step = step.make_train_step(
-    model, cfg, objective, objective_cfg, tx, build.rate(optim, 1000, 100),
-    accumulate=k, lengths=lengths, ema=optim.ema, lag=optim.asgd_lag, total_steps=1000,
-  )  # fmt: skip
+    model,
+    cfg,
+    objective,
+    objective_cfg,
+    tx,
+    build.rate(optim, 1000, 100),
+    accumulate=k,
+    lengths=lengths,
+    ema=optim.ema,
+    lag=optim.asgd_lag,
+    total_steps=1000,
+  )
 
   def update(params, key, batch):
     ema = build.average(optim, params)
@@ -359,10 +371,7 @@ def test_every_option_is_honoured():
     *(('experiments/bert/squad.py', 'squad', option) for option in ('adam=corrected', 'epochs=4', 'lr=3e-5')),
     *(('experiments/bert/tagging.py', 'wnut17', option) for option in ('adam=corrected', 'crf', 'epochs=4', 'lr=2e-5')),
     *(('experiments/bert/tasks.py', 'rte', option) for option in ('adam=corrected', 'epochs=4', 'lr=5e-5')),
-    *(
-      ('experiments/gpt/tasks.py', 'rte', option)
-      for option in ('fidelity=paper', 'lm=false', 'epochs=4', 'lr=5e-5')
-    ),
+    *(('experiments/gpt/tasks.py', 'rte', option) for option in ('fidelity=paper', 'lm=false', 'epochs=4', 'lr=5e-5')),
     ('experiments/gpt/books.py', 'base', 'fidelity=released'),
     ('experiments/transformer_xl/wikitext103.py', 'base', 'fidelity=pytorch'),
     *(('experiments/xlnet/tasks.py', 'mnli', option) for option in ('recipe=v1', 'adam=corrected', 'epochs=2')),
@@ -376,7 +385,11 @@ def test_every_option_is_honoured():
     *(
       ('experiments/character_transformer/text8.py', 't64', option)
       for option in (
-        'every_position=false', 'every_layer=false', 'second_target=false', 'layer_positions=false', 'optimizer=adam'
+        'every_position=false',
+        'every_layer=false',
+        'second_target=false',
+        'layer_positions=false',
+        'optimizer=adam',
       )
     ),
     *(
@@ -391,13 +404,25 @@ def test_every_option_is_honoured():
     *(
       ('experiments/ulmfit/lm.py', 'imdb', option)
       for option in (
-        'fidelity=fastai', 'direction=backward', 'size=small', 'rates=full', 'text=all', 'epochs=2', 'dropmult=0.5'
+        'fidelity=fastai',
+        'direction=backward',
+        'size=small',
+        'rates=full',
+        'text=all',
+        'epochs=2',
+        'dropmult=0.5',
       )
     ),
     *(
       ('experiments/ulmfit/classifier.py', 'trec', option)
       for option in (
-        'fidelity=fastai', 'direction=backward', 'size=small', 'method=last', 'method=full', 'dropmult=0.5', 'epochs=2'
+        'fidelity=fastai',
+        'direction=backward',
+        'size=small',
+        'method=last',
+        'method=full',
+        'dropmult=0.5',
+        'epochs=2',
       )
     ),
   ]
@@ -434,10 +459,13 @@ def test_arguments_are_checked():
   assert common.parse_arg('', ('a', 'b'))[0] == 'a'
   assert common.parse_arg('n=2', ('a',), n=1)[1].n == 2
   for arg, message in (
-    ('c', 'no variant "c"'), ('medum', 'did you mean "medium"'), ('medium,m=1', 'no option "m"'),
-    ('medium,n=x', 'must be of type int'), ('medium,flag=maybe', 'must be of type bool'),
+    ('c', 'no variant "c"'),
+    ('medum', 'did you mean "medium"'),
+    ('medium,m=1', 'no option "m"'),
+    ('medium,n=x', 'must be of type int'),
+    ('medium,flag=maybe', 'must be of type bool'),
     ('medium,kind=z', 'no kind called "z"'),
-  ):  # fmt: skip
+  ):
     with pytest.raises(ValueError, match=message):
       common.parse_arg(arg, ('medium',), n=1, flag=False, kind=('x', 'y'))
 
@@ -459,9 +487,10 @@ def read_outside_its_class() -> set[str]:
     checks = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == '__post_init__']
     inside = {id(n) for check in checks for n in ast.walk(check)}
     found |= {
-      n.attr for n in ast.walk(tree)
+      n.attr
+      for n in ast.walk(tree)
       if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and id(n) not in inside
-    }  # fmt: skip
+    }
   return found
 
 
@@ -569,8 +598,12 @@ MODEL_CHANGES: dict = {
     (name, field): ({}, value)
     for name in ('quaternion_transformer', 'quaternion_text')
     for field, value in (
-      ('quaternion', 'partial'), ('scores', 'whole'), ('grouping', 'contiguous'), ('initial', 'released'),
-      ('norm', 'post'), ('positions', 'halves'),
+      ('quaternion', 'partial'),
+      ('scores', 'whole'),
+      ('grouping', 'contiguous'),
+      ('initial', 'released'),
+      ('norm', 'post'),
+      ('positions', 'halves'),
     )
   },
   ('quaternion_text', 'causal'): None,  # tests/models/quaternion_test.py
@@ -587,8 +620,10 @@ MODEL_CHANGES: dict = {
   ('transformer_xl', 'fidelity'): ({}, 'tf'),
 }
 SPELLED = {  # what they need besides
-  'both_ways': {'characters': 8}, 'tagged': {'characters': 8, 'length': 64}, 'algorithmic': {'dataset': 'generated'},
-}  # fmt: skip
+  'both_ways': {'characters': 8},
+  'tagged': {'characters': 8, 'length': 64},
+  'algorithmic': {'dataset': 'generated'},
+}
 PIECES = {'questions': {'tokenizer': 'wordpiece', 'length': 80}}
 LENGTHS = {'permutations': 16}
 CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algorithmic': {'bits': 4}}
@@ -596,14 +631,22 @@ CHUNKS = {'skipgrams': {'chunk': 8}, 'permutations': {'predictions': 2}, 'algori
 
 @pytest.mark.parametrize('name', registry.names())
 def test_every_field_of_a_model_changes_what_is_computed(name):
-  kinds = {'masked_lm': 'pairs', 'skipgram': 'skipgrams', 'bidirectional_lm': 'both_ways', 'tag': 'tagged',
-           'translation': 'translation', 'bits': 'algorithmic', 'permutation_lm': 'permutations',
-           'character_aux': 'windows'}  # fmt: skip
+  kinds = {
+    'masked_lm': 'pairs',
+    'skipgram': 'skipgrams',
+    'bidirectional_lm': 'both_ways',
+    'tag': 'tagged',
+    'translation': 'translation',
+    'bits': 'algorithmic',
+    'permutation_lm': 'permutations',
+    'character_aux': 'windows',
+  }
   batching = kinds.get(registry.get(name).OBJECTIVE, 'streams')
   base = {
     'model': {'name': name, 'variant': 'tiny'},
     'data': {
-      'batching': {'name': batching, **CHUNKS.get(batching, {})}, 'length': LENGTHS.get(batching, 8),
+      'batching': {'name': batching, **CHUNKS.get(batching, {})},
+      'length': LENGTHS.get(batching, 8),
       **SPELLED.get(batching, {}),
     },
     'train': {'steps': 1},
@@ -632,13 +675,18 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
 
 # Objective -> (a model, a batching) that it goes with, where these are not the LSTM and streams.
 OBJECTIVE_SETTINGS = {
-  'masked_lm': ('bert', 'pairs'), 'classify': ('rnn_lm', 'documents'), 'regress': ('rnn_lm', 'documents'),
+  'masked_lm': ('bert', 'pairs'),
+  'classify': ('rnn_lm', 'documents'),
+  'regress': ('rnn_lm', 'documents'),
   'multiple_choice': ('rnn_lm', 'documents'),
-  'bidirectional_lm': ('elmo', 'both_ways'), 'tag': ('bilstm', 'tagged'), 'span': ('bert', 'questions'),
+  'bidirectional_lm': ('elmo', 'both_ways'),
+  'tag': ('bilstm', 'tagged'),
+  'span': ('bert', 'questions'),
   'bits': ('ntm', 'algorithmic'),
-  'translation': ('seq2seq', 'translation'), 'permutation_lm': ('xlnet', 'permutations'),
+  'translation': ('seq2seq', 'translation'),
+  'permutation_lm': ('xlnet', 'permutations'),
   'character_aux': ('character_transformer', 'windows'),
-}  # fmt: skip
+}
 # What the model must be for all fields to matter.
 OBJECTIVE_MODELS = {'translation': {'reading': 'hard'}, 'bits': {'I': 10, 'O': 9}}
 # As MODEL_CHANGES, for objectives; None where the data decides the field.
@@ -684,8 +732,10 @@ def test_every_field_of_an_objective_changes_what_is_computed(name):
   base = {
     'model': {'name': model, 'variant': 'tiny', **OBJECTIVE_MODELS.get(name, {})},
     'data': {
-      'batching': {'name': batching, **(CHUNKS[batching] if batching == 'permutations' else {})}, 'length': 16,
-      **SPELLED.get(batching, {}), **PIECES.get(batching, {}),
+      'batching': {'name': batching, **(CHUNKS[batching] if batching == 'permutations' else {})},
+      'length': 16,
+      **SPELLED.get(batching, {}),
+      **PIECES.get(batching, {}),
     },
     'train': {'steps': 1},
   }
@@ -926,8 +976,9 @@ def test_every_field_of_data_changes_a_batch(field):
   assert first_batches(before) != first_batches(after), f'data.{field} changes nothing'
 
 
-FIELDS = [(name, f.name) for name in batching.names() for f in dataclasses.fields(batching.get(name).Config)
-          if f.name != 'name']  # fmt: skip
+FIELDS = [
+  (name, f.name) for name in batching.names() for f in dataclasses.fields(batching.get(name).Config) if f.name != 'name'
+]
 
 
 @pytest.mark.parametrize(('name', 'field'), FIELDS)

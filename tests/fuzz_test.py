@@ -50,13 +50,78 @@ class Target(NamedTuple):
 # What is put into files and settings
 
 
-WORDS = [b'\0', b'\xff\xfe', b'\xef\xbb\xbf', b'\xc3', b'\r', b'\n', b'\r\n', b'\t', b'"', b'""', b',', b':', b'[',
-         b'{', b'NaN', b'Infinity', b'-1', b'1e999', b'9' * 5000, b'[' * 100_000, b'{"a":' * 50_000, b'null', b'true',
-         b'\\ud800', b'99999999999999999999', b'\xf0\x9f\x98\x80', b' ', b'\xe2\x80\xa8', b'=', b'#', b'_', b'-',
-         b'|']  # fmt: skip
-VALUES = [None, True, False, 0, 1, -1, 2, 1.0, 0.5, -0.5, 2**31, 2**62, 2**70, 10**20, 10**400, 1e308, float('nan'),
-          float('inf'), -float('inf'), '', 'x', '0', '\ud800', 'é' * 3, 'x' * 3000, [], {}, [[]], [None], ['x'], [1, 2],
-          {'a': 1}, {'0': 'x'}, {'x': {}}, [0] * 100]  # fmt: skip
+WORDS = [
+  b'\0',
+  b'\xff\xfe',
+  b'\xef\xbb\xbf',
+  b'\xc3',
+  b'\r',
+  b'\n',
+  b'\r\n',
+  b'\t',
+  b'"',
+  b'""',
+  b',',
+  b':',
+  b'[',
+  b'{',
+  b'NaN',
+  b'Infinity',
+  b'-1',
+  b'1e999',
+  b'9' * 5000,
+  b'[' * 100_000,
+  b'{"a":' * 50_000,
+  b'null',
+  b'true',
+  b'\\ud800',
+  b'99999999999999999999',
+  b'\xf0\x9f\x98\x80',
+  b' ',
+  b'\xe2\x80\xa8',
+  b'=',
+  b'#',
+  b'_',
+  b'-',
+  b'|',
+]
+VALUES = [
+  None,
+  True,
+  False,
+  0,
+  1,
+  -1,
+  2,
+  1.0,
+  0.5,
+  -0.5,
+  2**31,
+  2**62,
+  2**70,
+  10**20,
+  10**400,
+  1e308,
+  float('nan'),
+  float('inf'),
+  -float('inf'),
+  '',
+  'x',
+  '0',
+  '\ud800',
+  'é' * 3,
+  'x' * 3000,
+  [],
+  {},
+  [[]],
+  [None],
+  ['x'],
+  [1, 2],
+  {'a': 1},
+  {'0': 'x'},
+  {'x': {}},
+  [0] * 100,
+]
 
 
 def damage(rng: random.Random, content: bytes) -> bytes:
@@ -97,9 +162,10 @@ def replaced(rng: random.Random, tree: Any) -> Any:
 
 
 RUN: Any = types.SimpleNamespace(
-  objective_name='classify', objective=types.SimpleNamespace(),
+  objective_name='classify',
+  objective=types.SimpleNamespace(),
   data=types.SimpleNamespace(dataset='table_files', texts=('text',), label='label'),
-)  # fmt: skip
+)
 LOADED: Any = types.SimpleNamespace(run=RUN, labels=['a', 'b'], tokenizer=tokenizers.train('bytes', ()))
 
 
@@ -128,18 +194,32 @@ def asked(folder: pathlib.Path) -> Any:
     return answers.of_file(here, f'{folder}/q.json')
 
 
-SQUAD = {'data': [{'paragraphs': [{'context': 'a b c', 'qas': [
-  {'id': '1', 'question': 'b?', 'answers': [{'text': 'b', 'answer_start': 2}]},
-  {'id': '2', 'question': 'd?', 'answers': [], 'is_impossible': True}]}]}]}  # fmt: skip
+SQUAD = {
+  'data': [
+    {
+      'paragraphs': [
+        {
+          'context': 'a b c',
+          'qas': [
+            {'id': '1', 'question': 'b?', 'answers': [{'text': 'b', 'answer_start': 2}]},
+            {'id': '2', 'question': 'd?', 'answers': [], 'is_impossible': True},
+          ],
+        }
+      ]
+    }
+  ]
+}
 CBT = '\n'.join(f'{i} a b' for i in range(1, 21)) + '\n21 a XXXXX\tb\t\tb|' + '|'.join('cdefghijk') + '\n\n'
 TABLE = {
-  'csv': b'text,label\n"a, b",a\nb,b\n', 'tsv': b'text\tlabel\na b\ta\nb\tb\n',
+  'csv': b'text,label\n"a, b",a\nb,b\n',
+  'tsv': b'text\tlabel\na b\ta\nb\tb\n',
   'jsonl': b'{"text": "a b", "label": "a"}\n{"text": "b", "label": 1.0}\n{"text": "c", "label": "b"}\n',
-}  # fmt: skip
+}
 SCORES = {
-  'csv': b'text,label\n"a, b",0.5\nb,3\n', 'tsv': b'text\tlabel\na b\t1\nb\t-2e1\n',
+  'csv': b'text,label\n"a, b",0.5\nb,3\n',
+  'tsv': b'text\tlabel\na b\t1\nb\t-2e1\n',
   'jsonl': b'{"text": "a b", "label": "0.5"}\n{"text": "b", "label": 3}\n',
-}  # fmt: skip
+}
 
 
 def readers() -> dict[str, Target]:
@@ -174,7 +254,8 @@ def readers() -> dict[str, Target]:
     'texts in lines': Target(lambda folder: texts(folder, 'a.jsonl'), {'a.jsonl': TABLE['jsonl']}),
     'vectors': Target(
       lambda folder: vectors._vectors(types.SimpleNamespace(vectors=f'{folder}/a.vec')),
-      {'a.vec': b'2 3\nthe 1.5 2 3\nof 4 5e-1 -6\n'}, 2,
+      {'a.vec': b'2 3\nthe 1.5 2 3\nof 4 5e-1 -6\n'},
+      2,
     ),
     'binary vectors': Target(
       lambda folder: word2vec.read(f'{folder}/a.bin'),
@@ -182,7 +263,7 @@ def readers() -> dict[str, Target]:
     ),
     'analogies': Target(lambda folder: [*embeddings.read_questions(f'{folder}/a')], {'a': b': x\na b c d\n'}),
     'similarity': Target(lambda folder: [*embeddings.read_judgements(f'{folder}/a')], {'a': b'a\tb\t0.5\nc,d,1\n'}),
-  }  # fmt: skip
+  }
 
 
 # Work directories, token caches, configs and command lines
@@ -191,11 +272,19 @@ def readers() -> dict[str, Target]:
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}}
 CONFIGS = [
   SMALL,
-  {'model': {'name': 'bert', 'variant': 'mini', 'V': 99}, 'objective': {'name': 'masked_lm'},
-   'data': {'batching': {'name': 'pairs'}, 'tokenizer': 'wordpiece', 'length': 32}, 'train': {'steps': 1}},
-  {'model': {'name': 'transformer', 'variant': 'tiny'}, 'data': {'batching': 'translation', 'dataset': 'multi30k'},
-   'train': {'epochs': 1}, 'evaluation': {'beam': 4}},
-]  # fmt: skip
+  {
+    'model': {'name': 'bert', 'variant': 'mini', 'V': 99},
+    'objective': {'name': 'masked_lm'},
+    'data': {'batching': {'name': 'pairs'}, 'tokenizer': 'wordpiece', 'length': 32},
+    'train': {'steps': 1},
+  },
+  {
+    'model': {'name': 'transformer', 'variant': 'tiny'},
+    'data': {'batching': 'translation', 'dataset': 'multi30k'},
+    'train': {'epochs': 1},
+    'evaluation': {'beam': 4},
+  },
+]
 
 
 def resolved(folder: pathlib.Path) -> Any:
@@ -215,8 +304,11 @@ def opened(folder: pathlib.Path) -> Any:
 
 
 def written(folder: pathlib.Path, keep: Callable[[str], bool] = lambda name: True) -> Files:
-  return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob('*'))
-          if path.is_file() and keep(path.name)}  # fmt: skip
+  return {
+    str(path.relative_to(folder)): path.read_bytes()
+    for path in sorted(folder.rglob('*'))
+    if path.is_file() and keep(path.name)
+  }
 
 
 def work_directories(folder: pathlib.Path) -> dict[str, Target]:
@@ -320,43 +412,83 @@ def importers() -> dict[str, Target]:
     found[f'import {name} {architecture}'] = Target(importer, files, 5)
     if name == 'gpt2':
       vocabulary = json.loads(tokenizer._model.to_str())
-      files |= {'tokenizer.json': json.dumps(vocabulary).encode(), 'tokenizer_config.json': json.dumps(
-        {'tokenizer_class': 'GPT2Tokenizer', 'model_max_length': 8, 'add_prefix_space': False}).encode()}  # fmt: skip
+      files |= {
+        'tokenizer.json': json.dumps(vocabulary).encode(),
+        'tokenizer_config.json': json.dumps(
+          {'tokenizer_class': 'GPT2Tokenizer', 'model_max_length': 8, 'add_prefix_space': False}
+        ).encode(),
+      }
       found[f'import {name} {architecture} with its tokenizer'] = Target(importer_with_tokenizer, files, 3)
   index = {'metadata': {}, 'weight_map': dict.fromkeys(tensors, 'part.safetensors')}
-  sharded = {'config.json': files['config.json'], 'part.safetensors': files['model.safetensors'],
-             'model.safetensors.index.json': json.dumps(index).encode()}  # fmt: skip
+  sharded = {
+    'config.json': files['config.json'],
+    'part.safetensors': files['model.safetensors'],
+    'model.safetensors.index.json': json.dumps(index).encode(),
+  }
   found['import shards'] = Target(importer, sharded, 3)
   cfg, params = zeros('bert', V=9, T=8, D=8, H=2, N=1)
   of = huggingface.family('bert')
   vocabulary = b'[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##c\nd\n'
   settings = {'model_type': 'bert', **of.config(cfg)}
-  found['import vocab.txt'] = Target(importer_with_tokenizer, {
-    'config.json': json.dumps(settings).encode(), 'vocab.txt': vocabulary,
-    'model.safetensors': safetensors.numpy.save(huggingface.to_hf('bert', cfg, params)),
-    'tokenizer_config.json': b'{"do_lower_case": true, "strip_accents": null, "unk_token": "[UNK]"}',
-    'special_tokens_map.json': b'{"unk_token": "[UNK]", "cls_token": {"content": "[CLS]"}}',
-    'added_tokens.json': b'{"[MASK]": 4}',
-  }, 5)  # fmt: skip
-  shapes = [[8, 64], [9, 64], *([1, 64, 192], [192], [1, 64, 64], [64], [64], [64], [1, 64, 256], [256], [1, 256, 64],
-            [64], [64], [64])]  # fmt: skip
+  found['import vocab.txt'] = Target(
+    importer_with_tokenizer,
+    {
+      'config.json': json.dumps(settings).encode(),
+      'vocab.txt': vocabulary,
+      'model.safetensors': safetensors.numpy.save(huggingface.to_hf('bert', cfg, params)),
+      'tokenizer_config.json': b'{"do_lower_case": true, "strip_accents": null, "unk_token": "[UNK]"}',
+      'special_tokens_map.json': b'{"unk_token": "[UNK]", "cls_token": {"content": "[CLS]"}}',
+      'added_tokens.json': b'{"[MASK]": 4}',
+    },
+    5,
+  )
+  shapes = [
+    [8, 64],
+    [9, 64],
+    *([1, 64, 192], [192], [1, 64, 64], [64], [64], [64], [1, 64, 256], [256], [1, 256, 64], [64], [64], [64]),
+  ]
   numbers = io.BytesIO()
   np.save(numbers, np.zeros(sum(map(math.prod, shapes)), np.float32))
   found['import OpenAI'] = Target(
     lambda folder: openai.read(folder) if openai.there(folder) else None,
-    {'params_shapes.json': json.dumps(shapes).encode(), 'params_0.npy': numbers.getvalue()}, 2,
+    {'params_shapes.json': json.dumps(shapes).encode(), 'params_0.npy': numbers.getvalue()},
+    2,
   )
-  settings = {'vocab_size': 9, 'hidden_size': 8, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'hidden_act': 'gelu',
-              'intermediate_size': 32, 'max_position_embeddings': 8, 'type_vocab_size': 2}  # fmt: skip
+  settings = {
+    'vocab_size': 9,
+    'hidden_size': 8,
+    'num_hidden_layers': 1,
+    'num_attention_heads': 2,
+    'hidden_act': 'gelu',
+    'intermediate_size': 32,
+    'max_position_embeddings': 8,
+    'type_vocab_size': 2,
+  }
   released = {'bert_config.json': json.dumps(settings).encode(), 'vocab.txt': vocabulary}
   found['import TensorFlow'] = Target(importer_with_tokenizer, released, 2)
-  options = {'lstm': {'use_skip_connections': True, 'projection_dim': 4, 'cell_clip': 3, 'proj_clip': 3, 'dim': 8,
-             'n_layers': 2}, 'char_cnn': {'activation': 'relu', 'filters': [[1, 4], [2, 4]], 'n_highway': 1,
-             'embedding': {'dim': 4}, 'n_characters': 262, 'max_characters_per_token': 50}}  # fmt: skip
+  options = {
+    'lstm': {
+      'use_skip_connections': True,
+      'projection_dim': 4,
+      'cell_clip': 3,
+      'proj_clip': 3,
+      'dim': 8,
+      'n_layers': 2,
+    },
+    'char_cnn': {
+      'activation': 'relu',
+      'filters': [[1, 4], [2, 4]],
+      'n_highway': 1,
+      'embedding': {'dim': 4},
+      'n_characters': 262,
+      'max_characters_per_token': 50,
+    },
+  }
   found['import ELMo'] = Target(
     lambda folder: elmo.from_release(folder / 'options.json', folder / 'weights.hdf5'),
-    {'options.json': json.dumps(options).encode(), 'weights.hdf5': b'\x89HDF\r\n\x1a\n'}, 2,
-  )  # fmt: skip
+    {'options.json': json.dumps(options).encode(), 'weights.hdf5': b'\x89HDF\r\n\x1a\n'},
+    2,
+  )
   return found
 
 

@@ -24,9 +24,11 @@ from lmx.errors import InputError
 def metrics_of(step: int) -> dict:
   """What a train step gives: scalars, a flag, and a (sum, weight) pair."""
   return {
-    'loss': jnp.float32(10 / step), 'lr': jnp.float32(1e-3), 'finite': jnp.array(True),
+    'loss': jnp.float32(10 / step),
+    'lr': jnp.float32(1e-3),
+    'finite': jnp.array(True),
     'nll': (jnp.float32(6 * step), jnp.float32(3)),
-  }  # fmt: skip
+  }
 
 
 def run(workdir, start: int, stop: int, total: int = 40, every: int = 5, **options) -> None:
@@ -46,11 +48,19 @@ def test_records(tmp_path):
   run(tmp_path, 0, 12, total=12)
   records = log.read_metrics(tmp_path)
   assert [(r['step'], r['split']) for r in records] == [
-    (1, 'train'), (5, 'train'), (10, 'train'), (10, 'valid'), (12, 'train'),
-  ]  # fmt: skip
+    (1, 'train'),
+    (5, 'train'),
+    (10, 'train'),
+    (10, 'valid'),
+    (12, 'train'),
+  ]
   assert without_times(records)[1] == {
-    'step': 5, 'split': 'train', 'loss': 2.0, 'lr': pytest.approx(1e-3), 'nll': 10.0,
-  }  # fmt: skip
+    'step': 5,
+    'split': 'train',
+    'loss': 2.0,
+    'lr': pytest.approx(1e-3),
+    'nll': 10.0,
+  }
   assert records[3]['loss'] == 0.5
   seconds = [r['seconds'] for r in records]
   assert seconds == sorted(seconds) and seconds[0] > 0
@@ -274,8 +284,9 @@ def test_what_is_logged_outlives_a_kill(tmp_path):
     'os.kill(os.getpid(), signal.SIGKILL)\n'
   )
   for name, more, steps in (('killed', (), [1, 2, 3]), ('flushed', ('flush',), [1, 2, 3, 4])):
-    subprocess.run([sys.executable, '-c', program, str(tmp_path / name), *more], capture_output=True,
-                   cwd=lmx.__path__[0] + '/..')  # fmt: skip
+    subprocess.run(
+      [sys.executable, '-c', program, str(tmp_path / name), *more], capture_output=True, cwd=lmx.__path__[0] + '/..'
+    )
     assert [r['step'] for r in log.read_metrics(tmp_path / name)] == steps
   assert [step for tag, step in points(tmp_path / 'flushed') if tag == 'train/loss'] == [1, 2, 3, 4]
 
@@ -290,12 +301,18 @@ def test_plot(tmp_path):
   with log.Logger(tmp_path, 40, start_step=40, tokens_per_step=7) as logger:
     logger.plot({})  # before there are results
     first = image.imread(tmp_path / 'loss.png')
-    logger.plot({
-      'name': 'a run', 'model': 'gpt2:tiny', 'dataset': 'prose', 'split': 'test', 'metric': 'perplexity_per_word',
-      'perplexity_per_word': 60.0,
-      'baselines': {'unigram': {'loss': 4.0}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
-      'validation_baselines': {'unigram': {'loss': 4.1}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
-    })  # fmt: skip
+    logger.plot(
+      {
+        'name': 'a run',
+        'model': 'gpt2:tiny',
+        'dataset': 'prose',
+        'split': 'test',
+        'metric': 'perplexity_per_word',
+        'perplexity_per_word': 60.0,
+        'baselines': {'unigram': {'loss': 4.0}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
+        'validation_baselines': {'unigram': {'loss': 4.1}, 'kneser_ney': {'loss': math.nan, 'order': 5}},
+      }
+    )
   second = image.imread(tmp_path / 'loss.png')
   blue, orange, grey = (0x1F, 0x5F, 0xA8), (0xD9, 0x54, 0x1E), (115, 115, 115)
   assert first.shape[0] > 600 and first.shape[1] > 1000

@@ -77,8 +77,11 @@ def test_baselines_are_lines_at_their_validation_losses_and_name_both(split):
   from matplotlib.figure import Figure
 
   axes = Figure().add_subplot()
-  results = {'split': split, 'baselines': {'kneser_ney': {'loss': 4.5, 'order': 5}},
-             'validation_baselines': {'kneser_ney': {'loss': 5.25, 'order': 5}}}  # fmt: skip
+  results = {
+    'split': split,
+    'baselines': {'kneser_ney': {'loss': 4.5, 'order': 5}},
+    'validation_baselines': {'kneser_ney': {'loss': 5.25, 'order': 5}},
+  }
   loss_curve._draw_results(axes, results['validation_baselines'], results, 40)
   (line,), (text,) = axes.get_lines(), axes.texts
   assert set(line.get_ydata()) == {5.25} and text.xy[1] == 5.25

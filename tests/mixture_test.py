@@ -31,9 +31,12 @@ def corpus():
 
 def run_of(corpus, name='nplm', evaluation=None, objective=None, **data):
   given = {
-    'model': {'name': name, 'variant': 'tiny'}, 'train': {'steps': 1}, 'data': data, 'evaluation': evaluation or {},
+    'model': {'name': name, 'variant': 'tiny'},
+    'train': {'steps': 1},
+    'data': data,
+    'evaluation': evaluation or {},
     'objective': objective or {},
-  }  # fmt: skip
+  }
   run = config.to_run(config.resolve(given), corpus.tokenizer.vocab_size)
   return run, restored.init_params(run, jax.random.key(0))
 
@@ -68,9 +71,13 @@ def test_each_token_stands_in_its_place(corpus, length):
   p = jax.tree.map(np.asarray, params['model'])
   layer, table_VD, h = p['layer_00'], p['output']['table'], run.model.h
   exact = {
-    'C': p['embed']['table'], 'H': layer['kernel'].T, 'd': layer['bias'], 'U': table_VD[:, :h], 'W': table_VD[:, h:],
+    'C': p['embed']['table'],
+    'H': layer['kernel'].T,
+    'd': layer['bias'],
+    'U': table_VD[:, :h],
+    'W': table_VD[:, h:],
     'b': p['output']['bias'],
-  }  # fmt: skip
+  }
   tokens = corpus.splits['test'].tokens.astype(int).tolist()
   p_of = lambda i: reference.probabilities(exact, tokens[:i], run.model.n)[tokens[i]]
   expected = [-np.log(p_of(i)) for i in range(1, len(tokens))]

@@ -58,11 +58,23 @@ def test_processes_are_one(tmp_path, processes):
 def training(root, workdir, processes, *more):
   """A training by `launch.local`, which starts its processes again when one is killed."""
   argv = [
-    sys.executable, '-m', 'launch.local', f'--processes={processes}', f'--devices={4 // processes}', *more, '--',
-    'train', '--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={workdir}', '--config.train.steps=40',
-    '--config.train.eval_every=20', '--config.train.log_every=1', '--config.checkpoint.every_steps=5',
-    '--config.evaluation.baselines=false', '--config.samples.count=0',
-  ]  # fmt: skip
+    sys.executable,
+    '-m',
+    'launch.local',
+    f'--processes={processes}',
+    f'--devices={4 // processes}',
+    *more,
+    '--',
+    'train',
+    '--config=experiments/rnn_lm/quickstart.py:tiny',
+    f'--workdir={workdir}',
+    '--config.train.steps=40',
+    '--config.train.eval_every=20',
+    '--config.train.log_every=1',
+    '--config.checkpoint.every_steps=5',
+    '--config.evaluation.baselines=false',
+    '--config.samples.count=0',
+  ]
   env = {**os.environ, 'XLA_FLAGS': '', 'PYTHONPATH': str(root)}
   return subprocess.Popen(argv, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

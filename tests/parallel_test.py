@@ -18,10 +18,13 @@ BY_KIND = [pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.
 TOLERANCE = 1e-5
 
 
-@pytest.mark.parametrize(('name', 'mode'), [
-  *((name, 'jit') for name in MODELS),
-  *(pytest.param(*kind.values, 'pmap', marks=kind.marks) for kind in BY_KIND),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('name', 'mode'),
+  [
+    *((name, 'jit') for name in MODELS),
+    *(pytest.param(*kind.values, 'pmap', marks=kind.marks) for kind in BY_KIND),
+  ],
+)
 def test_eight_devices_are_one(name, mode):
   found = engine_cases.flat(engine_cases.train(name, parallel.Config(mode), evaluate=name == 'rnn_lm'))
   assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
@@ -36,11 +39,7 @@ def test_sharded_parameters_are_whole_ones(name):
 
 
 def shapes():
-  params = {
-    'model': {
-      'layer_00': {'kernel': jnp.zeros((64, 128)), 'bias': jnp.zeros(128), 'odd': jnp.zeros((63, 65))}
-    }
-  }
+  params = {'model': {'layer_00': {'kernel': jnp.zeros((64, 128)), 'bias': jnp.zeros(128), 'odd': jnp.zeros((63, 65))}}}
   return {'params': params, 'opt_state': ({'mu': params}, jnp.zeros((), jnp.int32)), 'step': jnp.zeros(())}
 
 

@@ -78,8 +78,14 @@ def test_an_objective_without_features_refuses_penalties():
 def batch_of(**more):
   tokens_BT = np.random.default_rng(0).integers(1, 61, (B, T)).astype(np.int32)
   valid_BT = np.arange(T) < LENGTHS[:, None]
-  return {'tokens_BT': np.where(valid_BT, tokens_BT, 0), 'valid_BT': valid_BT, 'row_weights_B': np.ones(B, np.float32),
-          'labels_B': np.array([0, 1, 1]), 'scores_B': np.ones(B, np.float32), **more}  # fmt: skip
+  return {
+    'tokens_BT': np.where(valid_BT, tokens_BT, 0),
+    'valid_BT': valid_BT,
+    'row_weights_B': np.ones(B, np.float32),
+    'labels_B': np.array([0, 1, 1]),
+    'scores_B': np.ones(B, np.float32),
+    **more,
+  }
 
 
 def training(objective, objective_cfg, model, cfg, batch, params=None):
@@ -114,9 +120,7 @@ def test_penalties_of_choices_are_over_all_of_them():
   two = {key.replace('_BT', '_BGT'): np.stack([x, x], 1) for key, x in batch_of().items() if key.endswith('_BT')}
   rest = {key: x for key, x in batch_of().items() if not key.endswith('_BT')}
   cfg = contract_test.config('awd_lstm', alpha=2.0, beta=1.0)
-  _, of_choices = training(
-    multiple_choice, multiple_choice.Config(choices=2, bptt=0), awd_lstm, cfg, rest | two
-  )
+  _, of_choices = training(multiple_choice, multiple_choice.Config(choices=2, bptt=0), awd_lstm, cfg, rest | two)
   _, of_rows = training(regress, regress.Config(bptt=0), awd_lstm, cfg, batch_of())
   assert of_choices['activation'] == pytest.approx(of_rows['activation'], rel=1e-5)
   assert of_choices['slowness'] == pytest.approx(of_rows['slowness'], rel=1e-5)
@@ -128,8 +132,10 @@ def test_lambda_of_elmos_mixes_changes_the_gradient_of_a_classifier():
   objective_cfg = classify.Config(classes=2, bptt=0)
   cfg = contract_test.config('bilstm', elmo='both', mix_l2=1000.0)
   parts = bilstm, cfg, classify, objective_cfg
-  params = {'model': bilstm.init(cfg, jax.random.key(0)),
-            'objective': classify.init(objective_cfg, bilstm, cfg, jax.random.key(0))}  # fmt: skip
+  params = {
+    'model': bilstm.init(cfg, jax.random.key(0)),
+    'objective': classify.init(objective_cfg, bilstm, cfg, jax.random.key(0)),
+  }
   for place in ('input', 'output'):
     params['model'][f'mix_{place}']['weights'] = jnp.array([1.0, 2.0, 3.0])
 
@@ -145,8 +151,12 @@ def test_lambda_of_elmos_mixes_changes_the_gradient_of_a_classifier():
 
 
 def test_a_run_that_began_without_its_penalties_continues_without(tmp_path):
-  given = {'model': {'name': 'awd_lstm', 'variant': 'tiny', 'alpha': 2.0, 'beta': 1.0},
-           'objective': {'name': 'classify'}, 'data': {'batching': 'documents'}, 'train': {'steps': 1}}  # fmt: skip
+  given = {
+    'model': {'name': 'awd_lstm', 'variant': 'tiny', 'alpha': 2.0, 'beta': 1.0},
+    'objective': {'name': 'classify'},
+    'data': {'batching': 'documents'},
+    'train': {'steps': 1},
+  }
   new = config.resolve(given)
   assert new.model.alpha == 2.0 and new.semantics.activation_penalties == 1
   old = {key: x for key, x in new.to_dict().items() if key != 'semantics'}

@@ -14,9 +14,11 @@ from lmx.models import ntm, registry
 
 def made():
   cfg = pipeline.Config(
-    dataset='generated', length=3, eval_batch_size=6,
+    dataset='generated',
+    length=3,
+    eval_batch_size=6,
     batching={'name': 'algorithmic', 'bits': 4, 'eval_sequences': 5, 'test_lengths': (5, 2)},
-  )  # fmt: skip
+  )
   return pipeline.batches(cfg, pipeline.load(cfg), 'test', 0, train=False)
 
 

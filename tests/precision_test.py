@@ -89,9 +89,22 @@ def test_every_entry_point_computes_at_the_precision_of_the_run(tmp_path, monkey
     return apply(*args, **more)
 
   monkeypatch.setattr(model, 'apply', watched)
-  tiny = ['parallel.data=1', 'evaluation.baselines=false', 'samples.count=1', 'samples.tokens=2', 'train.steps=2',
-          'train.eval_every=2', 'model.D=32', 'model.N=1', 'data.dataset=text_files', f'data.manual_dir={tmp_path}',
-          'data.tokenizer=bytes', 'data.batch_size=2', 'data.length=16', 'matmul_precision=tensorfloat32']  # fmt: skip
+  tiny = [
+    'parallel.data=1',
+    'evaluation.baselines=false',
+    'samples.count=1',
+    'samples.tokens=2',
+    'train.steps=2',
+    'train.eval_every=2',
+    'model.D=32',
+    'model.N=1',
+    'data.dataset=text_files',
+    f'data.manual_dir={tmp_path}',
+    'data.tokenizer=bytes',
+    'data.batch_size=2',
+    'data.length=16',
+    'matmul_precision=tensorfloat32',
+  ]
   run = ['train', '--config=experiments/gpt2/quickstart.py:tiny', f'--workdir={tmp_path}/run']
   for name in ('lines', 'train', 'valid', 'test'):
     (tmp_path / f'{name}.txt').write_text('a line of text\n' * (1 if name == 'lines' else 12))

@@ -72,10 +72,14 @@ def test_equal_hosts_are_ready(hosts, tmp_path):
 @pytest.mark.parametrize(
   'name, advice',
   [
-    ('jax', 'install the same jax'), ('jaxlib', 'install the same jaxlib'), ('libtpu', 'or JAX hangs'),
-    ('lmx', "copy one commit's code"), ('source', "copy one commit's code"), ('python', 'use one Python'),
+    ('jax', 'install the same jax'),
+    ('jaxlib', 'install the same jaxlib'),
+    ('libtpu', 'or JAX hangs'),
+    ('lmx', "copy one commit's code"),
+    ('source', "copy one commit's code"),
+    ('python', 'use one Python'),
   ],
-)  # fmt: skip
+)
 def test_another_version_is_named(hosts, monkeypatch, name, advice):
   true = preflight.versions()
   other = lambda: {**true, name: '0.0.7'} if hosts.here.process else true
@@ -145,9 +149,13 @@ def test_place_reads_what_launchers_set(monkeypatch):
   assert parallel.place() == ('h:1', 4, 3)
   monkeypatch.setenv('LMX_COORDINATOR', 'auto')
   for name, value in {
-    'SLURM_JOB_ID': '4100', 'SLURM_STEP_NODELIST': 'n[07-09]', 'SLURM_NTASKS': '6', 'SLURM_PROCID': '5',
-    'SLURM_LOCALID': '1', 'SLURM_STEP_NUM_NODES': '3',
-  }.items():  # fmt: skip
+    'SLURM_JOB_ID': '4100',
+    'SLURM_STEP_NODELIST': 'n[07-09]',
+    'SLURM_NTASKS': '6',
+    'SLURM_PROCID': '5',
+    'SLURM_LOCALID': '1',
+    'SLURM_STEP_NUM_NODES': '3',
+  }.items():
     monkeypatch.setenv(name, value)
   address, processes, process = parallel.place()
   assert (address.partition(':')[0], processes, process) == ('n07', 6, 5)
@@ -185,9 +193,18 @@ def test_too_few_devices_and_a_missing_process_of_the_command(tmp_path):
 def test_words_are_those_of_the_training():
   train = ('train', '--config=a.py:x', '--workdir', 'b c', '--config.optim.lr=1', '--config.model.N', '2')
   assert launcher.words(train, processes=4, devices=8) == (
-    'preflight', '--prepare', '--processes=4', '--devices=8', '--timeout=60', '--config=a.py:x', '--workdir', 'b c',
-    '--config.optim.lr=1', '--config.model.N', '2',
-  )  # fmt: skip
+    'preflight',
+    '--prepare',
+    '--processes=4',
+    '--devices=8',
+    '--timeout=60',
+    '--config=a.py:x',
+    '--workdir',
+    'b c',
+    '--config.optim.lr=1',
+    '--config.model.N',
+    '2',
+  )
   assert launcher.words(('evaluate', '--workdir=a')) == ()
 
 

@@ -27,10 +27,14 @@ ASKED = [
 
 def paragraph(asked=ASKED, passage=PASSAGE, tag=''):
   qas = [
-    {'id': f'{tag}{name}', 'question': question, 'is_impossible': not texts,
-     'answers': [{'text': text, 'answer_start': passage.index(text)} for text in texts]}
+    {
+      'id': f'{tag}{name}',
+      'question': question,
+      'is_impossible': not texts,
+      'answers': [{'text': text, 'answer_start': passage.index(text)} for text in texts],
+    }
     for name, question, texts in asked
-  ]  # fmt: skip
+  ]
   return {'context': passage, 'qas': qas}
 
 
@@ -45,8 +49,16 @@ def put(folder, *, lines=True):
 
 
 def load(folder, split='valid', train=False, **changes):
-  given = {'dataset': 'squad_files', 'manual_dir': str(folder), 'cache_dir': str(folder / 'cache'), 'batch_size': 4,
-           'tokenizer': 'wordpiece', 'vocab_size': 150, 'length': 96, **changes}  # fmt: skip
+  given = {
+    'dataset': 'squad_files',
+    'manual_dir': str(folder),
+    'cache_dir': str(folder / 'cache'),
+    'batch_size': 4,
+    'tokenizer': 'wordpiece',
+    'vocab_size': 150,
+    'length': 96,
+    **changes,
+  }
   options = {'name': 'questions', 'question_length': 20, **given.pop('batching', {})}
   cfg = pipeline.Config(**given, batching=options)
   corpus = pipeline.load(cfg)
@@ -129,10 +141,24 @@ def test_long_passages_are_read_in_windows(tmp_path):
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
   folder = put(tmp_path_factory.mktemp('questions'))
-  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'model.D': 32, 'data.manual_dir': folder,
-          'data.vocab_size': 150, 'data.length': 64, 'data.batching.buckets': '()', 'data.batching.stride': 20,
-          'data.batching.question_length': 20, 'data.batch_size': 8, 'train.epochs': 150, 'train.eval_every': 500,
-          'optim.lr': 3e-3, 'model.dropout_hidden': 0, 'model.dropout_attention': 0}  # fmt: skip
+  tiny = {
+    'model.variant': 'tiny',
+    'model.V': 0,
+    'model.N': 1,
+    'model.D': 32,
+    'data.manual_dir': folder,
+    'data.vocab_size': 150,
+    'data.length': 64,
+    'data.batching.buckets': '()',
+    'data.batching.stride': 20,
+    'data.batching.question_length': 20,
+    'data.batch_size': 8,
+    'train.epochs': 150,
+    'train.eval_every': 500,
+    'optim.lr': 3e-3,
+    'model.dropout_hidden': 0,
+    'model.dropout_attention': 0,
+  }
   command = ['train', '--config=experiments/bert/squad.py:own', f'--workdir={folder}/run']
   assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
   return folder / 'run'
@@ -155,12 +181,27 @@ def test_a_run_learns_the_answers_and_leaves_them(run):
 @pytest.mark.slow
 def test_a_run_with_the_head_of_xlnet_learns_the_answers(tmp_path):
   """Those that are none have the greatest odds of it, so that the best threshold leaves every question right."""
-  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'data.manual_dir': put(tmp_path), 'data.vocab_size': 420,
-          'data.length': 160, 'data.batching.buckets': '()', 'data.batching.question_length': 40,
-          'data.batch_size': 8, 'data.batching.groups': 1, 'train.eval_every': 500, 'model.dropout': 0,
-          'model.dropout_attention': 0, 'optim.weight_decay': 0}  # fmt: skip
-  command = ['train', '--config=experiments/xlnet/squad.py:own,epochs=150,lr=3e-3,layer_decay=none,adam=corrected',
-             f'--workdir={tmp_path}/run']  # fmt: skip
+  tiny = {
+    'model.variant': 'tiny',
+    'model.V': 0,
+    'model.N': 1,
+    'data.manual_dir': put(tmp_path),
+    'data.vocab_size': 420,
+    'data.length': 160,
+    'data.batching.buckets': '()',
+    'data.batching.question_length': 40,
+    'data.batch_size': 8,
+    'data.batching.groups': 1,
+    'train.eval_every': 500,
+    'model.dropout': 0,
+    'model.dropout_attention': 0,
+    'optim.weight_decay': 0,
+  }
+  command = [
+    'train',
+    '--config=experiments/xlnet/squad.py:own,epochs=150,lr=3e-3,layer_decay=none,adam=corrected',
+    f'--workdir={tmp_path}/run',
+  ]
   assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
   found = json.loads((tmp_path / 'run/results.json').read_text())
   assert found['answered_f1'] > 90 and found['best_f1'] > 95
@@ -207,11 +248,15 @@ def test_answers_say_where_they_stand_and_need_none_to_be_known(run, tmp_path, c
   for row in rows.values():
     assert row['null_odds'] == pytest.approx(
       next(one['score'] for one in row['n_best'] if not one['text'])
-      - next(one['score'] for one in row['n_best'] if one['text']), abs=1e-4)  # fmt: skip
+      - next(one['score'] for one in row['n_best'] if one['text']),
+      abs=1e-4,
+    )
     for one in (row, *row['n_best']):
       assert one['text'] == ('' if one['start'] is None else PASSAGE[one['start'] : one['end']])
   assert rows['q3']['text'] == '' and rows['q2'] == rows['q2'] | {
-    'text': '12,000 lines', 'start': PASSAGE.index('12,000'), 'score': rows['q2']['n_best'][0]['score']
+    'text': '12,000 lines',
+    'start': PASSAGE.index('12,000'),
+    'score': rows['q2']['n_best'][0]['score'],
   }
   for count in (0, 3):
     assert main.main(['predict', f'--workdir={run}', f'--input={tmp_path}/a.jsonl', f'--n_best={count}']) == 0
@@ -225,8 +270,9 @@ def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
   loaded = restored.load(run, overrides=['evaluation.null_threshold=-1e9'])
   corpus = pipeline.load(loaded.run.data)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'unanswered': 0})
-  assert all(one.text and one.null_odds == -np.inf
-             for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'))  # fmt: skip
+  assert all(
+    one.text and one.null_odds == -np.inf for one in answers.answer(loaded.run, corpus, loaded.params, 'valid')
+  )
   (tmp_path / 'data.json').write_text('{"hash": "", "imported_from": "x"}')  # as where others trained it
   asked = answers.of_file(dataclasses.replace(loaded, workdir=tmp_path), str(run.parent / 'dev.jsonl'))
   assert asked.notes[0] == answers.UNKNOWN and asked.corpus.manifest['unanswered']
@@ -266,9 +312,11 @@ def test_questions_that_cannot_be_asked(run, tmp_path, capsys, name, content, me
     ('{"context": 1, "qas": []}', 'line 1: context: got 1; expected a text'),
     *(
       (json.dumps(paragraph([('a', 'Who?', ['she'])])).replace('start": ', f'start": {value}, "x": '), said)
-      for value, said in (('Infinity', 'question a: answer_start: got Infinity; expected an integer'),
-                          ('null', 'question a: answer_start: got null; expected an integer'),
-                          ('-3', 'does not stand at -3'))
+      for value, said in (
+        ('Infinity', 'question a: answer_start: got Infinity; expected an integer'),
+        ('null', 'question a: answer_start: got null; expected an integer'),
+        ('-3', 'does not stand at -3'),
+      )
     ),
   ],
 )

@@ -15,32 +15,48 @@ from lmx.cli import main
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize('read, given, value', [
-  (ranges.integer(1, 10), '10', 10), (ranges.integer(-3), '-3', -3), (ranges.number(0), '1e-3', 1e-3),
-  (ranges.number(0, 1, above=True), '1', 1.0), (ranges.seed, '4294967295', 2**32 - 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'read, given, value',
+  [
+    (ranges.integer(1, 10), '10', 10),
+    (ranges.integer(-3), '-3', -3),
+    (ranges.number(0), '1e-3', 1e-3),
+    (ranges.number(0, 1, above=True), '1', 1.0),
+    (ranges.seed, '4294967295', 2**32 - 1),
+  ],
+)
 def test_numbers_in_range_are_read(read, given, value):
   assert read(given) == value
 
 
-@pytest.mark.parametrize('read, given', [
-  *((ranges.integer(0), text) for text in ('-1', '1.5', 'x', '', '1' + 20 * '0', '9' * 5000, 'nan')),
-  *((ranges.number(0), text) for text in ('-1e-9', 'nan', 'inf', '1e999', 'x', '')),
-  (ranges.number(0, 1), '1.01'), (ranges.number(0, 1, above=True), '0'), (ranges.seed, '4294967296'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'read, given',
+  [
+    *((ranges.integer(0), text) for text in ('-1', '1.5', 'x', '', '1' + 20 * '0', '9' * 5000, 'nan')),
+    *((ranges.number(0), text) for text in ('-1e-9', 'nan', 'inf', '1e999', 'x', '')),
+    (ranges.number(0, 1), '1.01'),
+    (ranges.number(0, 1, above=True), '0'),
+    (ranges.seed, '4294967296'),
+  ],
+)
 def test_others_are_refused_with_the_range(read, given):
   with pytest.raises(argparse.ArgumentTypeError, match='got .*; expected an? (integer|number) '):
     read(given)
 
 
-@pytest.mark.parametrize('words', [
-  ['generate', '--workdir=x', '--seed=100000000000000000000'],
-  ['generate', '--workdir=x', '--samples=100000000000000000000'],
-  ['generate', '--workdir=x', '--tokens=100000000000000000000'],
-  ['generate', '--workdir=x', '--temperature=nan'], ['translate', '--workdir=x', '--beam=0'],
-  ['bench', 'gpt2', '--steps=0'], ['embed', '--workdir=x', '--batch=0'], ['context', '--workdirs=x', '--lengths=1:2:1',
-   '--stride=0'],
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'words',
+  [
+    ['generate', '--workdir=x', '--seed=100000000000000000000'],
+    ['generate', '--workdir=x', '--samples=100000000000000000000'],
+    ['generate', '--workdir=x', '--tokens=100000000000000000000'],
+    ['generate', '--workdir=x', '--temperature=nan'],
+    ['translate', '--workdir=x', '--beam=0'],
+    ['bench', 'gpt2', '--steps=0'],
+    ['embed', '--workdir=x', '--batch=0'],
+    ['context', '--workdirs=x', '--lengths=1:2:1', '--stride=0'],
+  ],
+)
 def test_a_command_names_the_option_and_ends_with_2(words, capsys):
   assert main.main(words) == 2
   option = words[-1].split('=')[0]

@@ -17,8 +17,14 @@ from lmx.models import gpt, registry
 
 LM = 'experiments/ulmfit/lm.py:tiny'
 CLASSIFIER = 'experiments/ulmfit/classifier.py:tiny'
-SHORT = ('train.steps=2', 'train.eval_every=2', 'evaluation.split=valid', 'evaluation.baselines=false',
-         'samples.count=0', 'parallel.data=1')  # fmt: skip
+SHORT = (
+  'train.steps=2',
+  'train.eval_every=2',
+  'evaluation.split=valid',
+  'evaluation.baselines=false',
+  'samples.count=0',
+  'parallel.data=1',
+)
 
 
 @pytest.fixture(scope='module')
@@ -62,9 +68,7 @@ def test_a_part_is_taken_and_the_rest_is_drawn(first, tmp_path):
   found = begun(tmp_path / 'run', *more, path=CLASSIFIER)
   jax.tree.map(np.testing.assert_array_equal, found['model'], dict(restored.load(first).params)['model'])
   scratch = begun(tmp_path / 'scratch', f'data.tokenizer_path={first}/tokenizer', path=CLASSIFIER)
-  np.testing.assert_array_equal(
-    found['objective']['block_0']['kernel'], scratch['objective']['block_0']['kernel']
-  )
+  np.testing.assert_array_equal(found['objective']['block_0']['kernel'], scratch['objective']['block_0']['kernel'])
 
 
 def shapes_of(params):

@@ -13,10 +13,18 @@ from lmx import results
 )
 def test_a_classifier_no_better_than_its_majority_class_is_warned_of(accuracy, majority, warns):
   figures = {
-    'model': 'bert:tiny', 'metric': 'accuracy', 'accuracy': accuracy, 'dataset': 'table_files', 'split': 'test',
-    'tokens_counted': 100, 'unit': 'rows', 'protocol': 'texts', 'majority_accuracy': majority, 'majority_class': 1,
+    'model': 'bert:tiny',
+    'metric': 'accuracy',
+    'accuracy': accuracy,
+    'dataset': 'table_files',
+    'split': 'test',
+    'tokens_counted': 100,
+    'unit': 'rows',
+    'protocol': 'texts',
+    'majority_accuracy': majority,
+    'majority_class': 1,
     'labels': ['World', 'Sports'],
-  }  # fmt: skip
+  }
   message = f'warning: accuracy: got {accuracy:.1%}; always predicting "Sports" has 60.0%; train longer'
   assert (message in results.summary(figures)) == warns
   without = {key: x for key, x in figures.items() if not key.startswith('majority')}

@@ -18,19 +18,42 @@ import pytest
 from lmx import checkpoint
 
 EXPERIMENTS = (
-  'rnn_lm', 'gpt2', 'bert', 'awd_lstm', 'nplm', 'ulmfit', 'elmo', 'word2vec', 'ntm', 'seq2seq', 'transformer',
-  'memory_compressed', 'transformer_xl', 'xlnet', 'sparse_transformer', 'quaternion_transformer',
+  'rnn_lm',
+  'gpt2',
+  'bert',
+  'awd_lstm',
+  'nplm',
+  'ulmfit',
+  'elmo',
+  'word2vec',
+  'ntm',
+  'seq2seq',
+  'transformer',
+  'memory_compressed',
+  'transformer_xl',
+  'xlnet',
+  'sparse_transformer',
+  'quaternion_transformer',
   'character_transformer',
-)  # fmt: skip
+)
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0')
 
 
 def command(model: str, workdir: pathlib.Path, *more: str) -> list[str]:
   return [
-    sys.executable, '-m', 'lmx.cli.main', 'train', f'--config=experiments/{model}/quickstart.py:tiny',
-    f'--workdir={workdir}', '--config.train.steps=40', '--config.train.eval_every=15', '--config.train.log_every=1',
-    '--config.checkpoint.every_steps=3', *QUIET, *more,
-  ]  # fmt: skip
+    sys.executable,
+    '-m',
+    'lmx.cli.main',
+    'train',
+    f'--config=experiments/{model}/quickstart.py:tiny',
+    f'--workdir={workdir}',
+    '--config.train.steps=40',
+    '--config.train.eval_every=15',
+    '--config.train.log_every=1',
+    '--config.checkpoint.every_steps=3',
+    *QUIET,
+    *more,
+  ]
 
 
 # Devices add up gradients in another order. Where a gradient is nothing but the rounding of that, Adam with its usual
@@ -43,9 +66,13 @@ def start(root, model, workdir, *more, devices=1) -> subprocess.Popen:
   flags = f'--xla_force_host_platform_device_count={devices}'
   environment = {**os.environ, 'XLA_FLAGS': flags, 'NPROC': '16', 'PYTHONPATH': str(root)}
   return subprocess.Popen(
-    command(model, workdir, *more), cwd=root, env=environment, text=True, stdout=subprocess.PIPE,
+    command(model, workdir, *more),
+    cwd=root,
+    env=environment,
+    text=True,
+    stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
-  )  # fmt: skip
+  )
 
 
 def finish(process: subprocess.Popen, code: int = 0) -> str:

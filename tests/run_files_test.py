@@ -30,9 +30,14 @@ def test_they_are_read_as_they_were_written(run):
 
 
 CONTENTS = {
-  'not UTF-8': b'{"name": "\xff"}', 'a list': b'[1]', 'null': b'null', 'deep': b'[' * 100_000, 'long': b'9' * 5000,
-  'empty': b'', 'half': b'{"name": ',
-}  # fmt: skip
+  'not UTF-8': b'{"name": "\xff"}',
+  'a list': b'[1]',
+  'null': b'null',
+  'deep': b'[' * 100_000,
+  'long': b'9' * 5000,
+  'empty': b'',
+  'half': b'{"name": ',
+}
 
 
 @pytest.mark.parametrize('content', CONTENTS)
@@ -47,11 +52,13 @@ def test_config_of_another_form_is_named(run, content, summed):
 
 
 OBJECTS = {
-  'an empty object': ({}, 'no field "hash"'), 'no hash': ({'label_names': []}, 'no field "hash"'),
-  'another hash': ({'hash': 3}, 'hash: got 3'), 'an empty hash': ({'hash': ''}, 'no field "imported_from"'),
+  'an empty object': ({}, 'no field "hash"'),
+  'no hash': ({'label_names': []}, 'no field "hash"'),
+  'another hash': ({'hash': 3}, 'hash: got 3'),
+  'an empty hash': ({'hash': ''}, 'no field "imported_from"'),
   'a hash alone': ({'hash': '0' * 64}, 'got content that differs from its "hash"'),
   'no tokenizer': ({'hash': corpus.manifest_hash({})}, 'no field "tokenizer"'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize('content', OBJECTS)
@@ -96,10 +103,14 @@ def test_data_of_another_form_is_named(run, content):
       read(run)
 
 
-@pytest.mark.parametrize('name, read', [
-  ('config.json', run_files.read_config), ('data.json', run_files.read_data),
-  ('tokenizer/vocabulary.json', run_files.read_tokenizer),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'name, read',
+  [
+    ('config.json', run_files.read_config),
+    ('data.json', run_files.read_data),
+    ('tokenizer/vocabulary.json', run_files.read_tokenizer),
+  ],
+)
 def test_one_flipped_bit_is_named(run, name, read):
   content = (run / name).read_text()
   old = {'config.json': '"steps": 1', 'data.json': '"words"', 'tokenizer/vocabulary.json': '"the"'}[name]
@@ -114,13 +125,32 @@ def test_one_flipped_bit_is_named(run, name, read):
     read(run)
 
 
-@pytest.mark.parametrize('overrides', [
-  ['model=1'], ['model.variant=0'], ['model.variant=[1]'], ['data=x'], ['optim=[1]'], ['seed=10'.ljust(27, '0')],
-  ['seed=-1'], ['seed=4294967296'], ['train.steps=1e400'], ['optim.lr=1e999'], ['data.length=9999999999'],
-  ['train.epochs=1e300'], ['train.eval_every=-5'], ['samples.temperature=1e-300'], ['data.batch_size=2000000000'],
-  ['seed=nan'], ['model.D={1}'], ['evaluation.model={1: 2}'], ['model.N=1000000000'],
-  ['objective=3'], ['data.batching=3'],
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'overrides',
+  [
+    ['model=1'],
+    ['model.variant=0'],
+    ['model.variant=[1]'],
+    ['data=x'],
+    ['optim=[1]'],
+    ['seed=10'.ljust(27, '0')],
+    ['seed=-1'],
+    ['seed=4294967296'],
+    ['train.steps=1e400'],
+    ['optim.lr=1e999'],
+    ['data.length=9999999999'],
+    ['train.epochs=1e300'],
+    ['train.eval_every=-5'],
+    ['samples.temperature=1e-300'],
+    ['data.batch_size=2000000000'],
+    ['seed=nan'],
+    ['model.D={1}'],
+    ['evaluation.model={1: 2}'],
+    ['model.N=1000000000'],
+    ['objective=3'],
+    ['data.batching=3'],
+  ],
+)
 def test_overrides_of_another_type_or_out_of_range_are_input_errors(overrides):
   with pytest.raises(InputError, match=overrides[0].split('=')[0].split('.')[-1]):
     config.to_run(config.resolve(SMALL, overrides))

@@ -84,9 +84,14 @@ class Toy:
     self.state = self.engine.build(create, params)
     self.rows = self.engine.build_rows(lambda: TOY.init_state(None, ROWS), ROWS)
     step = step_lib.make_train_step(
-      TOY, self.model_cfg, *self.objective, self.tx, build.rate(self.cfg, 10, 10),
-      accumulate=accumulate, ema=self.cfg.ema,
-    )  # fmt: skip
+      TOY,
+      self.model_cfg,
+      *self.objective,
+      self.tx,
+      build.rate(self.cfg, 10, 10),
+      accumulate=accumulate,
+      ema=self.cfg.ema,
+    )
     self.step = self.engine.compile_train(step, self.state, donate=donate)
     self.key = self.engine.replicate(TRAIN_KEY)
 
@@ -188,9 +193,7 @@ def test_row_r_is_in_microbatch_r_mod_k():
 
   index_B = jnp.arange(ROWS)
   data = {'index_B': index_B, 'tokens_BT': jnp.zeros((ROWS, LENGTH))}
-  _, _, metrics, rows, _ = step_lib._accumulated(
-    gradient, 4, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY
-  )
+  _, _, metrics, rows, _ = step_lib._accumulated(gradient, 4, {}, {}, data, {'h_BD': jnp.zeros(ROWS)}, TRAIN_KEY)
   assert set(seen) == {(4, LENGTH)}
   assert int(metrics['first']) == 0 + 1 + 2 + 3
   np.testing.assert_array_equal(rows['h_BD'], index_B * 10)
@@ -257,9 +260,7 @@ def test_evaluation_has_no_dropout_and_changes_no_parameter():
   toy = Toy(dropout=0.5)
   step = toy.engine.compile_eval(step_lib.make_eval_step(TOY, toy.model_cfg, *toy.objective))
   found, rows = step(toy.state.params, toy.rows, batch())
-  plain, _ = step_lib.make_eval_step(TOY, ToyConfig(0.0), *toy.objective)(
-    toy.state.params, toy.rows, batch()
-  )
+  plain, _ = step_lib.make_eval_step(TOY, ToyConfig(0.0), *toy.objective)(toy.state.params, toy.rows, batch())
   np.testing.assert_allclose(found['nll'], plain['nll'], rtol=1e-6)
   assert float(found['nll'][1]) == np.sum(batch()['weights_BT'])
   assert float(jnp.abs(rows['h_BD']).max()) > 0

@@ -26,8 +26,9 @@ with stop.Stop(lambda: 'step 7 is kept'):
 
 def test_ctrl_c_is_answered_and_a_second_one_ends_at_once_while_python_runs_no_handler():
   root = os.path.dirname(lmx.__path__[0])
-  process = subprocess.Popen([sys.executable, '-c', BLOCKED], cwd=root, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)  # fmt: skip
+  process = subprocess.Popen(
+    [sys.executable, '-c', BLOCKED], cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+  )
   try:
     assert process.stdout.readline() == 'ready\n'
     process.send_signal(signal.SIGINT)

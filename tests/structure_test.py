@@ -13,9 +13,7 @@ import pytest
 from lmx.models import registry
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-CODE = sorted(
-  p for folder in ('lmx', 'experiments', 'launch') for p in (ROOT / folder).rglob('*.py')
-)
+CODE = sorted(p for folder in ('lmx', 'experiments', 'launch') for p in (ROOT / folder).rglob('*.py'))
 TEXT_ENDINGS = {'.py', '.md', '.cfg', '.toml', '.txt', '.ipynb', '.tsv', '.bib', '.json', ''}
 
 # Part of lmx -> other parts that it may import.
@@ -59,10 +57,28 @@ LEAVES = {
 }
 # Parts that put the others together: only they may import one another, and only the last two import train.
 TOGETHER = {
-  'answers', 'config', 'restored', 'exchanged', 'evaluate', 'inference', 'predictions', 'tags', 'translate',
-  'translated', 'pointer', 'mixture', 'context', 'contextual', 'wordvectors', 'preflight', 'results', 'samples',
-  'train', 'cli', '__init__',
-}  # fmt: skip
+  'answers',
+  'config',
+  'restored',
+  'exchanged',
+  'evaluate',
+  'inference',
+  'predictions',
+  'tags',
+  'translate',
+  'translated',
+  'pointer',
+  'mixture',
+  'context',
+  'contextual',
+  'wordvectors',
+  'preflight',
+  'results',
+  'samples',
+  'train',
+  'cli',
+  '__init__',
+}
 JAX = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 PICKLES = {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'shelve', 'marshal'}
 
@@ -194,9 +210,7 @@ def project_files() -> list[pathlib.Path]:
   found = []
   for path in ROOT.rglob('*'):
     parts = path.relative_to(ROOT).parts
-    made = parts[0] in skip or any(
-      p == '__pycache__' or p.endswith(('.egg-info', '_cache')) for p in parts
-    )
+    made = parts[0] in skip or any(p == '__pycache__' or p.endswith(('.egg-info', '_cache')) for p in parts)
     if path.is_file() and not made and path.suffix in TEXT_ENDINGS:
       found.append(path)
   return found

@@ -47,10 +47,23 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def run(folder):
-  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'model.D': 32, 'data.manual_dir': folder,
-          'data.check_sizes': False, 'data.vocab_size': 60, 'data.length': 96, 'data.batching.buckets': '(48,)',
-          'data.batch_size': 16, 'train.epochs': 25, 'train.eval_every': 500, 'optim.lr': 5e-3,
-          'model.dropout_hidden': 0, 'model.dropout_attention': 0}  # fmt: skip
+  tiny = {
+    'model.variant': 'tiny',
+    'model.V': 0,
+    'model.N': 1,
+    'model.D': 32,
+    'data.manual_dir': folder,
+    'data.check_sizes': False,
+    'data.vocab_size': 60,
+    'data.length': 96,
+    'data.batching.buckets': '(48,)',
+    'data.batch_size': 16,
+    'train.epochs': 25,
+    'train.eval_every': 500,
+    'optim.lr': 5e-3,
+    'model.dropout_hidden': 0,
+    'model.dropout_attention': 0,
+  }
   command = ['train', '--config=experiments/bert/tagging.py:wnut17,crf', f'--workdir={folder}/run']
   assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
   return folder / 'run'
@@ -169,9 +182,11 @@ def test_forms_of_others_are_refused(run, tmp_path, capsys):
   (tmp_path / 'a.txt').write_text('the\n')
   command = ['predict', f'--workdir={run}', f'--input={tmp_path}/a.txt', f'--output={tmp_path}/out']
   for option, message in (
-    ('--squad', '--squad is for runs that answer questions;'), ('--glue', 'for runs of a task of GLUE; '),
-    (f'--null_odds={tmp_path}/odds', 'has objective "tag"'), ('--n_best=2', 'is for runs that answer questions'),
-  ):  # fmt: skip
+    ('--squad', '--squad is for runs that answer questions;'),
+    ('--glue', 'for runs of a task of GLUE; '),
+    (f'--null_odds={tmp_path}/odds', 'has objective "tag"'),
+    ('--n_best=2', 'is for runs that answer questions'),
+  ):
     assert main.main([*command, option]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / 'out').exists()
   (tmp_path / 'a.txt').write_text('\n')

@@ -37,9 +37,20 @@ def folder(tmp_path_factory):
 
 
 def train(folder, kind, variant, **changes):
-  tiny = {'model.variant': 'tiny', 'model.V': 0, 'data.texts': "('one','two')", 'data.manual_dir': folder,
-          'data.vocab_size': 300, 'data.batch_size': 8, 'data.length': 24, 'data.batching.buckets': '(12,)',
-          'train.epochs': 2, 'train.eval_every': 8, 'optim.lr': 1e-3, **changes}  # fmt: skip
+  tiny = {
+    'model.variant': 'tiny',
+    'model.V': 0,
+    'data.texts': "('one','two')",
+    'data.manual_dir': folder,
+    'data.vocab_size': 300,
+    'data.batch_size': 8,
+    'data.length': 24,
+    'data.batching.buckets': '(12,)',
+    'train.epochs': 2,
+    'train.eval_every': 8,
+    'optim.lr': 1e-3,
+    **changes,
+  }
   if kind == 'bert':
     tiny |= {'model.N': 1, 'model.D': 32}
   command = ['train', f'--config=experiments/{kind}/tasks.py:{variant}', f'--workdir={folder}/{kind}_{variant}']
@@ -142,9 +153,17 @@ def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
 @pytest.mark.parametrize('kind', ['bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'ulmfit/classifier'])
 def test_the_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
   (tmp_path / 'train.jsonl').write_text('{"text": "a b", "label": 1.5}\n{"text": "b", "label": 2}\n')
-  settings = ['objective.name=regress', 'objective.metric=pearson', 'data.scores=True', 'data.batch_size=2',
-              f'data.manual_dir={tmp_path}', f'data.cache_dir={tmp_path}/cache', 'data.split_fraction=0',
-              'data.vocab_size=600', 'data.length=64']  # fmt: skip
+  settings = [
+    'objective.name=regress',
+    'objective.metric=pearson',
+    'data.scores=True',
+    'data.batch_size=2',
+    f'data.manual_dir={tmp_path}',
+    f'data.cache_dir={tmp_path}/cache',
+    'data.split_fraction=0',
+    'data.vocab_size=600',
+    'data.length=64',
+  ]
   run = config.to_run(config.load(f'experiments/{kind}.py:own', settings), 10)
   corpus = pipeline.load(run.data)
   assert objectives.get('regress').settle(run.objective, corpus.manifest) == run.objective

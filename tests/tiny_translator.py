@@ -30,10 +30,12 @@ def init(cfg, key):
   keys = jax.random.split(key, 4)
   draw = lambda k, *shape: cfg.std * jax.random.normal(k, shape)
   return {
-    'embed': draw(keys[0], cfg.V, cfg.D), 'places': draw(keys[1], cfg.T, cfg.D),
-    'layer_00': draw(keys[2], cfg.D, cfg.D), 'output': draw(keys[3], cfg.V, 2 * cfg.D),
+    'embed': draw(keys[0], cfg.V, cfg.D),
+    'places': draw(keys[1], cfg.T, cfg.D),
+    'layer_00': draw(keys[2], cfg.D, cfg.D),
+    'output': draw(keys[3], cfg.V, 2 * cfg.D),
     'bias': jnp.zeros(cfg.V).at[1].set(cfg.ends),
-  }  # fmt: skip
+  }
 
 
 def init_state(cfg, batch_size, length=0):

@@ -23,10 +23,22 @@ from lmx.errors import InputError, InputWarning, NonFiniteLoss
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
 VECTORS = 'experiments/word2vec/quickstart.py:tiny'
-QUICK = ('parallel.data=1', 'evaluation.baselines=false', 'samples.count=0', 'train.steps=8', 'train.eval_every=4',
-         'train.log_every=1')  # fmt: skip
-EXPLODES = ('optim.optimizer=sgd', 'optim.lr=1e38', 'optim.warmup_steps=0', 'optim.schedule=constant',
-            'optim.clip_norm=0', 'optim.weight_decay=0')  # fmt: skip
+QUICK = (
+  'parallel.data=1',
+  'evaluation.baselines=false',
+  'samples.count=0',
+  'train.steps=8',
+  'train.eval_every=4',
+  'train.log_every=1',
+)
+EXPLODES = (
+  'optim.optimizer=sgd',
+  'optim.lr=1e38',
+  'optim.warmup_steps=0',
+  'optim.schedule=constant',
+  'optim.clip_norm=0',
+  'optim.weight_decay=0',
+)
 
 
 def run(workdir, *overrides: str) -> int:
@@ -277,7 +289,7 @@ def test_a_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, c
   """With one that it has, and where it has none of them."""
   own = [*QUICK, 'samples.count=1', *own_text(tmp_path)]
   for name, prompts in (('some', 'cat,list'), ('none', 'list,error')):
-    given = f"samples.default_prompts={tuple(prompts.split(','))}"
+    given = f'samples.default_prompts={tuple(prompts.split(","))}'
     assert train.train(config.load(VECTORS, [*own, given]), tmp_path / name) == 0
     assert 'the vocabulary has no "list"' in capsys.readouterr().err
     found = samples(tmp_path / name).splitlines()[1]
@@ -327,7 +339,18 @@ def test_a_memory_of_another_length_is_measured(tmp_path, capsys):
   assert 'measured with M 24, clamp 16' in results['protocol']
   found = {}
   for M in (24, 2):
-    assert cli.main(['evaluate', f'--workdir={tmp_path}', '--which=last', '--json', '--no-baselines',
-                     f'--config.evaluation.model.M={M}']) == 0  # fmt: skip
+    assert (
+      cli.main(
+        [
+          'evaluate',
+          f'--workdir={tmp_path}',
+          '--which=last',
+          '--json',
+          '--no-baselines',
+          f'--config.evaluation.model.M={M}',
+        ]
+      )
+      == 0
+    )
     found[M] = json.loads(capsys.readouterr().out)['loss']
   assert found[24] == pytest.approx(results['loss'], rel=1e-6) and abs(found[2] - found[24]) > 1e-5

@@ -59,8 +59,10 @@ def test_padding_and_other_lines_never_change_a_score(name):
       np.testing.assert_allclose([h.score for h in other], [h.score for h in whole], rtol=1e-5, atol=1e-5)
   # The search's log-probability is that of teacher forcing, whatever stands beside and behind.
   sources, best = translator.sources(LINES), [np.asarray(h[0].tokens) for h in together]
-  for found in (translate.log_probabilities(translator, sources, best),
-                translate.log_probabilities(translator, sources, best, tokens=1)):  # fmt: skip
+  for found in (
+    translate.log_probabilities(translator, sources, best),
+    translate.log_probabilities(translator, sources, best, tokens=1),
+  ):
     np.testing.assert_allclose([x.sum() for x in found], [h[0].log_p for h in together], rtol=1e-4, atol=1e-4)
 
 
@@ -186,12 +188,14 @@ def test_lengths_are_bound_by_the_source_as_in_2015():
     translator, params={**translator.params, 'bias': translator.params['bias'].at[TOKENIZER.eos_id].set(score)}
   )
   words = np.array([len(line.split()) for line in LINES])
-  lengths = lambda score, sample=False: np.array([
-    len(one.tokens)
-    for (one,) in translate.translate(
-      favoured(score), LINES, Options(beam=1, alpha=0.0, min_ratio=0.5, max_ratio=1.5, sample=sample)
-    )
-  ])  # fmt: skip
+  lengths = lambda score, sample=False: np.array(
+    [
+      len(one.tokens)
+      for (one,) in translate.translate(
+        favoured(score), LINES, Options(beam=1, alpha=0.0, min_ratio=0.5, max_ratio=1.5, sample=sample)
+      )
+    ]
+  )
   np.testing.assert_array_equal(lengths(-99.0), 3 * (words + 1) // 2)
   np.testing.assert_array_equal(lengths(-99.0, sample=True), 3 * (words + 1) // 2)
   np.testing.assert_array_equal(lengths(99.0), (words + 1) // 2 + 1)  # and the end mark

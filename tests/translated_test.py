@@ -21,10 +21,18 @@ from lmx.metrics import translation as metrics
 
 BASE = 'experiments/transformer/quickstart.py:tiny'
 QUICK = (
-  'parallel.data=1', 'train.steps=6', 'train.eval_every=2', 'checkpoint.every_steps=2', 'checkpoint.keep_last=3',
-  'evaluation.which=average', 'evaluation.average=3', 'evaluation.beam=2', 'evaluation.max_extra=4',
-  'data.fraction=0.1', 'samples.count=2',
-)  # fmt: skip
+  'parallel.data=1',
+  'train.steps=6',
+  'train.eval_every=2',
+  'checkpoint.every_steps=2',
+  'checkpoint.keep_last=3',
+  'evaluation.which=average',
+  'evaluation.average=3',
+  'evaluation.beam=2',
+  'evaluation.max_extra=4',
+  'data.fraction=0.1',
+  'samples.count=2',
+)
 
 
 @pytest.fixture(scope='module')

@@ -14,14 +14,17 @@ from lmx.data import pipeline
 BASE = {
   'model': {'name': 'transformer', 'variant': 'tiny', 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
   'data': {
-    'dataset': 'embedded_numbers', 'tokenizer': 'words', 'fraction': 0.02, 'length': 12,
+    'dataset': 'embedded_numbers',
+    'tokenizer': 'words',
+    'fraction': 0.02,
+    'length': 12,
     'batching': {'name': 'translation', 'tokens': 192, 'buckets': (8,)},
   },
   'optim': {'optimizer': 'sgd', 'lr': 0.5},
   'train': {'steps': 6, 'eval_every': 6, 'log_every': 1},
   'evaluation': {'split': 'valid'},
   'samples': {'count': 0},
-}  # fmt: skip
+}
 
 
 def test_rows_that_differ_are_divided_among_devices(tmp_path):

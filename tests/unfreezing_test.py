@@ -10,10 +10,21 @@ from lmx import checkpoint, config, train
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 OPTIONS = (
-  'train.steps=16', 'train.eval_every=16', 'train.log_every=1', 'data.fraction=0.2', 'data.batching.buckets=()',
-  'data.length=24', 'optim.unfreeze_every=0.04', 'optim.weight_decay=0.01', 'parallel.data=1', 'samples.count=0',
-  'evaluation.split=valid', 'checkpoint.every_steps=1', 'checkpoint.keep_last=100', 'objective.dropout_pooled=0.3',
-)  # fmt: skip
+  'train.steps=16',
+  'train.eval_every=16',
+  'train.log_every=1',
+  'data.fraction=0.2',
+  'data.batching.buckets=()',
+  'data.length=24',
+  'optim.unfreeze_every=0.04',
+  'optim.weight_decay=0.01',
+  'parallel.data=1',
+  'samples.count=0',
+  'evaluation.split=valid',
+  'checkpoint.every_steps=1',
+  'checkpoint.keep_last=100',
+  'objective.dropout_pooled=0.3',
+)
 STAGE = 4  # updates of a stage: 0.04 epochs of 107 batches
 
 

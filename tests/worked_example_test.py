@@ -22,13 +22,18 @@ LIKE = 'rnn_lm'  # a causal model of tokens: what it is held to, bag is too
 GATE = (  # what becomes of the text with a gate of its own, layer_00
   ('  N = 0  # layers between', '  N = 1  # layers between'),
   ('embed_key, head_key = jax.random.split(key)', 'embed_key, head_key, gate_key = jax.random.split(key, 3)'),
-  ("    'head': {'table'", "    'layer_00': {'gate': embed.table(gate_key, cfg.D, cfg.D, cfg.init_std)},\n"
-   "    'head': {'table'"),
-  ('[..., None]).astype(cfg.dtype)\n', '[..., None]).astype(cfg.dtype)\n'
-   "  gate_DD = params['layer_00']['gate'].astype(cfg.dtype)\n"
-   "  h_BTD = h_BTD * jax.nn.sigmoid(jnp.einsum('BTD,DE->BTE', x_BTD, gate_DD))\n"),
+  (
+    "    'head': {'table'",
+    "    'layer_00': {'gate': embed.table(gate_key, cfg.D, cfg.D, cfg.init_std)},\n    'head': {'table'",
+  ),
+  (
+    '[..., None]).astype(cfg.dtype)\n',
+    '[..., None]).astype(cfg.dtype)\n'
+    "  gate_DD = params['layer_00']['gate'].astype(cfg.dtype)\n"
+    "  h_BTD = h_BTD * jax.nn.sigmoid(jnp.einsum('BTD,DE->BTE', x_BTD, gate_DD))\n",
+  ),
   ("{'embed': 0, ", "{'embed': 0, 'layer_00': 1, "),
-)  # fmt: skip
+)
 
 
 def pasted(root: pathlib.Path) -> dict[str, str]:

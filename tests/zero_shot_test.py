@@ -23,7 +23,7 @@ from tests.reference import transformer, zero_shot
 
 CONFIG = 'experiments/gpt2/zero_shot.py'
 WORDS = 'the cat of a house saw that man and he was in it when she went to find the old dog by day'.split()
-PTB = [' the man was n\'t in the $ N house ', ' a <unk> \'s cat saw the dog and it went ', ' he was old ']
+PTB = [" the man was n't in the $ N house ", " a <unk> 's cat saw the dog and it went ", ' he was old ']
 T = 24
 
 
@@ -113,8 +113,15 @@ def test_answers_of_the_childrens_book_test_are_those_of_the_restatement(run, sc
   (tmp_path / 'cbtest_V_valid_2000ex.txt').write_text(questions)
   with pytest.warns(InputWarning, match='12 of 12 rows of split valid are longer than 24 tokens'):
     found = measured(run, 'cbt_v', tmp_path)
-  corpus = corpora.load('cbt/v', 'bpe', tokenizer_path=str(run.workdir / 'tokenizer'), manual_dir=str(tmp_path),
-                        check_sizes=False, cache_dir=str(tmp_path / 'cache'), detokenize=True)  # fmt: skip
+  corpus = corpora.load(
+    'cbt/v',
+    'bpe',
+    tokenizer_path=str(run.workdir / 'tokenizer'),
+    manual_dir=str(tmp_path),
+    check_sizes=False,
+    cache_dir=str(tmp_path / 'cache'),
+    detokenize=True,
+  )
   split, best, right, loss = corpus.splits['valid'], [], [], []
   parts = [[int(i) for i in split.tokens[a : b - 1]] for a, b in itertools.pairwise(split.offsets)]
   for i in range(0, len(parts), 12):  # a context that leaves no room loses its beginning

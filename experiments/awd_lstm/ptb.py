@@ -58,9 +58,7 @@ def get_config(arg: str = ''):
     'evaluation': {'cache': (500, 0.1, 1.0)},
   }
   tuned = {'optim': {'asgd': 'start'}, **FINETUNE.get(recipe, {})} if variant == 'finetune' else {}
-  return common.config(
-    common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {}
-  )
+  return common.config(common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -41,9 +41,7 @@ def get_config(arg: str = ''):
     'evaluation': {'cache': (3785, 0.1279, 0.662)},
   }
   tuned = {'optim': {'asgd': 'start'}} if variant == 'finetune' else {}
-  return common.config(
-    common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {}
-  )
+  return common.config(common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -51,9 +51,7 @@ def _line(length: int, fidelity: str) -> dict[str, float]:
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
-    arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False
-  )
+  variant, options = common.parse_arg(arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False)
   length = int(options.length)
   large = variant == 'large'
   base = {
@@ -70,7 +68,9 @@ def get_config(arg: str = ''):
       'lower_case': True,
       'vocab_size': 30522,
       'batching': {
-        'name': 'pairs', 'max_predictions': MAX_PREDICTIONS[length], 'whole_word': options.whole_word,
+        'name': 'pairs',
+        'max_predictions': MAX_PREDICTIONS[length],
+        'whole_word': options.whole_word,
       },
       'batch_size': 256,
       'length': length,

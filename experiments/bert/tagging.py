@@ -27,9 +27,7 @@ VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
-    arg, VARIANTS, adam=('released', 'corrected'), crf=False, epochs=3.0, lr=5e-5
-  )  # fmt: skip
+  variant, options = common.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), crf=False, epochs=3.0, lr=5e-5)
   base = {
     'name': f'bert_{variant}',
     'model': {'name': 'bert', 'variant': 'base'},

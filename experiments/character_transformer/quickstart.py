@@ -23,18 +23,30 @@ def get_config(arg: str = ''):
   alone = variant == 'alone'
   base = {
     'name': 'character_transformer_quickstart',
-    'model': {'name': 'character_transformer', 'variant': 't12', 'N': 4, 'D': 128, 'F': 512, 'T': 128,
-              'norm': 'pre', 'dropout': 0.0},
+    'model': {
+      'name': 'character_transformer',
+      'variant': 't12',
+      'N': 4,
+      'D': 128,
+      'F': 512,
+      'T': 128,
+      'norm': 'pre',
+      'dropout': 0.0,
+    },
     'objective': {'every_layer': not alone, 'second_target': not alone},
     'data': {
-      'dataset': 'embedded', 'tokenizer': 'bytes', 'batching': {'name': 'windows', 'second': not alone},
-      'batch_size': 16, 'length': 128, 'eval_batch_size': 64,
+      'dataset': 'embedded',
+      'tokenizer': 'bytes',
+      'batching': {'name': 'windows', 'second': not alone},
+      'batch_size': 16,
+      'length': 128,
+      'eval_batch_size': 64,
     },
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'clip_norm': 1.0, 'schedule': 'cosine', 'warmup_steps': 50},
     'train': {'steps': 1500, 'eval_every': 500},
     'evaluation': {'stride': 32},
     'samples': {'default_prompts': ('The method returns',), 'count': 1},
-  }  # fmt: skip
+  }
   small = {'evaluation': {'stride': 16, 'batch_size': 64}}
   sizes = {'N': 2, 'D': 16, 'F': 32}
   return common.config(base, *((common.tiny(**sizes), small) if variant == 'tiny' else ()))

@@ -23,7 +23,11 @@ VARIANTS = ('base', 'elmo', 'tiny')
 
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
-    arg, VARIANTS, place=('input', 'output', 'both'), bilm=('mini', 'small', 'medium', 'original'), fine_tune=False,
+    arg,
+    VARIANTS,
+    place=('input', 'output', 'both'),
+    bilm=('mini', 'small', 'medium', 'original'),
+    fine_tune=False,
     phrases=False,
   )
   base = {

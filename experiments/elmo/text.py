@@ -17,8 +17,13 @@ from experiments import common
 
 VARIANTS = ('mini', 'small', 'medium', 'original', 'tiny')
 ADAM = {
-  'optimizer': 'adam', 'lr': 1e-3, 'schedule': 'cosine', 'warmup_steps': 200, 'end_fraction': 0.05, 'clip_norm': 1.0,
-}  # fmt: skip
+  'optimizer': 'adam',
+  'lr': 1e-3,
+  'schedule': 'cosine',
+  'warmup_steps': 200,
+  'end_fraction': 0.05,
+  'clip_norm': 1.0,
+}
 
 
 def get_config(arg: str = ''):

@@ -55,9 +55,7 @@ SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
-    arg, VARIANTS, fidelity=('released', 'paper'), lm=True, epochs=3.0, lr=6.25e-5
-  )  # fmt: skip
+  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('released', 'paper'), lm=True, epochs=3.0, lr=6.25e-5)
   released = options.fidelity == 'released'
   base = {
     'name': f'gpt_{variant}',
@@ -67,7 +65,10 @@ def get_config(arg: str = ''):
       'tokenizer': 'bpe',
       'special_tokens': common.GPT_MARKS,
       'batching': {
-        'name': 'texts', 'form': 'gpt', 'both_orders': variant in SYMMETRIC, 'buckets': (16, 32, 48, 64, 96, 256),
+        'name': 'texts',
+        'form': 'gpt',
+        'both_orders': variant in SYMMETRIC,
+        'buckets': (16, 32, 48, 64, 96, 256),
         **common.ANY_LENGTH,
       },
       'batch_size': 32,
@@ -88,7 +89,7 @@ def get_config(arg: str = ''):
     },
     'train': {'epochs': options.epochs, 'init_parts': ('model',), 'like_init': True},
     'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False},
-  }  # fmt: skip
+  }
   task = common.task('own' if variant == 'tiny' else variant)
   mask = {'objective': {'one_mask': released}} if variant in common.CHOICES else {}
   return common.config(base, task, mask, common.tiny_task() if variant == 'tiny' else {})

@@ -31,8 +31,19 @@ from __future__ import annotations
 from experiments import common
 
 VARIANTS = (
-  'wikitext2', 'wikitext103', 'ptb', 'lm1b', 'enwik8', 'text8', 'lambada', 'cbt_cn', 'cbt_ne', 'cbt_v', 'cbt_p', 'tiny'
-)  # fmt: skip
+  'wikitext2',
+  'wikitext103',
+  'ptb',
+  'lm1b',
+  'enwik8',
+  'text8',
+  'lambada',
+  'cbt_cn',
+  'cbt_ne',
+  'cbt_v',
+  'cbt_p',
+  'tiny',
+)
 SIZES = ('124m', '355m', '774m', '1558m')  # as released; the paper calls them 117M, 345M, 762M and 1542M
 _WORDS = ('wikitext2', 'wikitext103', 'ptb', 'lm1b')
 
@@ -44,19 +55,21 @@ def get_config(arg: str = ''):
     'name': f'gpt2_zero_shot_{name}',
     'model': {'name': 'gpt2', 'variant': options.size},
     'data': {
-      'dataset': name.replace('_', '/'), 'tokenizer': 'bpe', 'vocab_size': 50257, 'detokenize': name in _WORDS,
-      'length': 1024, 'batch_size': 8,
+      'dataset': name.replace('_', '/'),
+      'tokenizer': 'bpe',
+      'vocab_size': 50257,
+      'detokenize': name in _WORDS,
+      'length': 1024,
+      'batch_size': 8,
     },
     'train': {'steps': 1},
     'evaluation': {'baselines': False, 'split': 'valid' if name.startswith('cbt') else 'test'},
-  }  # fmt: skip
+  }
   rows = {'name': 'continuations', 'buckets': (128, 256, 512, 768)}
   changes = {
     'lambada': {'objective': {'name': 'last_word'}, 'data': {'batching': rows}},
     'cbt': {'objective': {'name': 'cloze'}, 'data': {'batching': rows, 'batch_size': 2, 'detokenize': True}},
-  }.get(
-    name.partition('_')[0], {'data': {'batching': {'name': 'windows', 'stride': options.stride, 'ends': False}}}
-  )
+  }.get(name.partition('_')[0], {'data': {'batching': {'name': 'windows', 'stride': options.stride, 'ends': False}}})
   tiny = (common.tiny(), {'data': {'detokenize': False, 'vocab_size': 0, 'batching': {'stride': 16}}})
   return common.config(base, changes, *(tiny if variant == 'tiny' else ()))
 

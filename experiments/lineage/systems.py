@@ -75,28 +75,73 @@ class Size(NamedTuple):
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # Peters et al. 2018, as released
 SIZES = {
   'small': Size(
-    4096, 128, 4, 4, 16, 64, 250, 0.0, 1e-3, (3e-4, 1e-3), 1500, 4.0,
+    4096,
+    128,
+    4,
+    4,
+    16,
+    64,
+    250,
+    0.0,
+    1e-3,
+    (3e-4, 1e-3),
+    1500,
+    4.0,
     {'E': 128, 'D': 208, 'N': 3},
-    {'filters': ((1, 16), (2, 16), (3, 32), (4, 64)), 'cells': 332, 'projection': 80, 'highways': 1}, 160, 96,
+    {'filters': ((1, 16), (2, 16), (3, 32), (4, 64)), 'cells': 332, 'projection': 80, 'highways': 1},
+    160,
+    96,
   ),
   'medium': Size(
-    8192, 384, 6, 6, 64, 128, 1250, 0.0, 5e-4, (1e-4, 3e-4), 0, 3.0,
+    8192,
+    384,
+    6,
+    6,
+    64,
+    128,
+    1250,
+    0.0,
+    5e-4,
+    (1e-4, 3e-4),
+    0,
+    3.0,
     {'E': 384, 'D': 796, 'N': 3},
-    {'filters': _FILTERS[:5], 'cells': 1180, 'projection': 256, 'highways': 1}, 840, 192,
+    {'filters': _FILTERS[:5], 'cells': 1180, 'projection': 256, 'highways': 1},
+    840,
+    192,
   ),
   'base': Size(
-    30_000, 768, 12, 12, 256, 512, 1000, 0.1, 2.5e-4, (2e-5, 5e-5), 0, 3.0,
+    30_000,
+    768,
+    12,
+    12,
+    256,
+    512,
+    1000,
+    0.1,
+    2.5e-4,
+    (2e-5, 5e-5),
+    0,
+    3.0,
     {'E': 768, 'D': 1900, 'N': 4},
-    {'filters': _FILTERS, 'cells': 4096, 'projection': 512, 'highways': 2}, 1810, 200,
+    {'filters': _FILTERS, 'cells': 4096, 'projection': 512, 'highways': 2},
+    1810,
+    200,
   ),
-}  # fmt: skip
+}
 
 
 def get_config(arg: str = ''):
   system, options = common.parse_arg(
-    arg, VARIANTS, stage=('pretrain', 'text', 'task'), size=tuple(SIZES), budget=('16', '4', '1'),
-    text=('auto', 'embedded', 'files'), task=TASKS, rate=('low', 'high'),
-  )  # fmt: skip
+    arg,
+    VARIANTS,
+    stage=('pretrain', 'text', 'task'),
+    size=tuple(SIZES),
+    budget=('16', '4', '1'),
+    text=('auto', 'embedded', 'files'),
+    task=TASKS,
+    rate=('low', 'high'),
+  )
   small = {}
   if system == 'tiny':
     system, small = 'bert', common.config(common.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
@@ -118,8 +163,9 @@ def get_config(arg: str = ''):
 
 _MODEL = {'ulmfit': 'awd_lstm'}
 _WORDS: dict[str, dict[str, Any]] = {
-  'word2vec': {'tokenizer': 'words'}, 'elmo': {'tokenizer': 'words', 'characters': 24, 'lower_case': False},
-}  # fmt: skip
+  'word2vec': {'tokenizer': 'words'},
+  'elmo': {'tokenizer': 'words', 'characters': 24, 'lower_case': False},
+}
 
 
 def _sizes(system: str, size: Size) -> dict[str, Any]:
@@ -140,7 +186,7 @@ def _sizes(system: str, size: Size) -> dict[str, Any]:
     'bert': {'variant': 'base', **layers, **positions, 'dropout_hidden': rate, 'dropout_attention': rate},
     'transformer_xl': {'variant': 'wt103_base', **relative, 'cutoffs': (), 'fidelity': 'pytorch'},
     'xlnet': {'variant': 'base', **relative, 'reuse': size.length // 2},
-  }[system]  # fmt: skip
+  }[system]
 
 
 def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
@@ -156,9 +202,15 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
     'xlnet': {'name': 'permutations', 'reuse': size.length // 2},
   }[system]
   optim: dict[str, Any] = {
-    'optimizer': 'adamw', 'lr': size.lr, 'eps': 1e-6, 'weight_decay': 0.01, 'clip_norm': 1.0,
-    'groups': common.DECAY_MATRICES_ONLY, 'schedule': 'linear', 'warmup_fraction': 0.2,
-  }  # fmt: skip
+    'optimizer': 'adamw',
+    'lr': size.lr,
+    'eps': 1e-6,
+    'weight_decay': 0.01,
+    'clip_norm': 1.0,
+    'groups': common.DECAY_MATRICES_ONLY,
+    'schedule': 'linear',
+    'warmup_fraction': 0.2,
+  }
   if system == 'elmo':
     optim = common.ELMO_ADAGRAD
   if system == 'ulmfit':
@@ -169,19 +221,26 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
     'data': {
       'dataset': 'text_files' if files else 'embedded',
       **_WORDS.get(system, {}),
-      'batching': batching, 'batch_size': size.rows, 'length': size.length,
+      'batching': batching,
+      'batch_size': size.rows,
+      'length': size.length,
     },
     'optim': optim,
     'train': {'steps': steps, 'eval_every': steps},
     'evaluation': {'which': 'last'},
-  }  # fmt: skip
+  }
 
 
 def _slanted(size: Size) -> dict[str, Any]:
   """Adam and the schedule of both of ULMFiT's language models."""
   return {
-    'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4 * size.lr, 'clip_norm': 1.0, 'schedule': 'slanted_triangular',
-  }  # fmt: skip
+    'optimizer': 'adam',
+    'b1': 0.8,
+    'b2': 0.99,
+    'lr': 4 * size.lr,
+    'clip_norm': 1.0,
+    'schedule': 'slanted_triangular',
+  }
 
 
 def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
@@ -191,7 +250,7 @@ def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
     'data': {**_rows(size, options), 'batching': 'streams', 'batch_size': 16, 'length': size.length},
     'optim': {**_slanted(size), 'layer_decay': 1 / 2.6},
     'train': {'epochs': 4},
-  }  # fmt: skip
+  }
 
 
 def _rows(size: Size, options: Any) -> dict[str, Any]:
@@ -235,10 +294,16 @@ def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
       'model': common.ulmfit_regularization('fastai', classifier=True, times=0.5),
       'objective': {'dropout_pooled': 0.2},
       'optim': {
-        'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 10 * lr, 'layer_decay': 1 / 2.6, 'clip_norm': 1.0,
-        'schedule': 'slanted_triangular', 'unfreeze_every': 0.5,
+        'optimizer': 'adam',
+        'b1': 0.7,
+        'b2': 0.99,
+        'lr': 10 * lr,
+        'layer_decay': 1 / 2.6,
+        'clip_norm': 1.0,
+        'schedule': 'slanted_triangular',
+        'unfreeze_every': 0.5,
       },
-    }  # fmt: skip
+    }
   task: dict[str, Any] = {
     'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
     'optim': {'optimizer': 'adam', 'lr': 5 * lr, 'clip_norm': 5.0},

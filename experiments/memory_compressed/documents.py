@@ -28,7 +28,10 @@ def get_config(arg: str = ''):
   base = {
     'name': f'memory_compressed_{variant}',
     'model': {
-      'name': 'memory_compressed', 'variant': size, 'dtype': 'bfloat16', 'remat': True,
+      'name': 'memory_compressed',
+      'variant': size,
+      'dtype': 'bfloat16',
+      'remat': True,
       'compress': 'input' if options.fidelity == 'released' else 'keys',
     },
     'data': {
@@ -42,7 +45,7 @@ def get_config(arg: str = ''):
     'optim': {**common.TRANSFORMER_ADAM, 'lr': 1.0, 'width': 512, 'warmup_steps': 4000},
     'train': {'steps': 250_000, 'eval_every': 2000, 'log_every': 100},
     'evaluation': {'baselines': False},
-  }  # fmt: skip
+  }
   tiny = {**common.tiny(window=8), 'data': {**common.tiny()['data'], 'vocab_size': 400}}
   return common.config(base, tiny if variant == 'tiny' else {})
 

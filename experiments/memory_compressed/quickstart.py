@@ -20,8 +20,15 @@ def get_config(arg: str = ''):
   base = {
     'name': 'memory_compressed_quickstart',
     'model': {
-      'name': 'memory_compressed', 'variant': 't_dmca', 'D': 128, 'F': 256, 'H': 4, 'norm': 'pre', 'dropout': 0.0,
-      'pattern': 'FFFF' if variant == 'full' else 'LMLM', 'window': 64,
+      'name': 'memory_compressed',
+      'variant': 't_dmca',
+      'D': 128,
+      'F': 256,
+      'H': 4,
+      'norm': 'pre',
+      'dropout': 0.0,
+      'pattern': 'FFFF' if variant == 'full' else 'LMLM',
+      'window': 64,
     },
     'data': {
       'dataset': 'embedded',
@@ -34,7 +41,7 @@ def get_config(arg: str = ''):
     'optim': {**common.TRANSFORMER_ADAM, 'lr': 3e-3, 'warmup_steps': 50, 'clip_norm': 1.0},
     'train': {'steps': 400, 'eval_every': 200},
     'samples': {'count': 1},
-  }  # fmt: skip
+  }
   tiny = {**common.tiny(pattern='LMF', window=8), 'data': {**common.tiny()['data'], 'batching': 'windows'}}
   return common.config(base, tiny if variant == 'tiny' else {})
 

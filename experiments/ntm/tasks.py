@@ -48,20 +48,25 @@ def _recipe(recipe: str, network: str, task: str, sequences: int, rate: float) -
     steps = (sequences or 1_000_000) // batch
     found['model'] = {'memory': 'learned'}
     found['optim'] = {
-      'optimizer': 'rmsprop_graves', 'lr': rate or RATES[network][task], 'momentum': 0.9, 'clip_value': 10.0
-    }  # fmt: skip
+      'optimizer': 'rmsprop_graves',
+      'lr': rate or RATES[network][task],
+      'momentum': 0.9,
+      'clip_value': 10.0,
+    }
   else:
     steps = (sequences or TASKS[task]['sequences']) // batch
     found['optim'] = {
-      'optimizer': 'adam', 'lr': rate or 1e-3, 'schedule': 'cosine', 'warmup_steps': 100, 'clip_norm': 10.0
-    }  # fmt: skip
+      'optimizer': 'adam',
+      'lr': rate or 1e-3,
+      'schedule': 'cosine',
+      'warmup_steps': 100,
+      'clip_norm': 10.0,
+    }
   return found | {'train': {'steps': steps, 'eval_every': max(1, steps // 20), 'log_every': 100}}
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
-    arg, VARIANTS, network=NETWORKS, recipe=('fast', 'paper'), sequences=0, rate=0.0
-  )
+  variant, options = common.parse_arg(arg, VARIANTS, network=NETWORKS, recipe=('fast', 'paper'), sequences=0, rate=0.0)
   task = 'copy' if variant == 'tiny' else variant
   about = TASKS[task]
   base = {

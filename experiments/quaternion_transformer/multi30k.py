@@ -20,10 +20,16 @@ def get_config(arg: str = ''):
   base = {
     'name': f'quaternion_transformer_multi30k_{variant}',
     'model': {
-      'name': 'quaternion_transformer', 'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
-      'D': 128, 'F': 256, 'H': 4, 'encoder_layers': 4, 'decoder_layers': 4, 'dropout': 0.3,
+      'name': 'quaternion_transformer',
+      'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
+      'D': 128,
+      'F': 256,
+      'H': 4,
+      'encoder_layers': 4,
+      'decoder_layers': 4,
+      'dropout': 0.3,
     },
-  }  # fmt: skip
+  }
   tiny = translation.tiny(D=32, F=48, encoder_layers=1, decoder_layers=1) if variant == 'tiny' else {}
   return common.config(translation.transformer_tiny(), base, tiny)
 

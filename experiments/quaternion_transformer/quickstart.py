@@ -21,9 +21,16 @@ def get_config(arg: str = ''):
   base = {
     'name': f'quaternion_quickstart_{variant}',
     'model': {
-      'name': 'quaternion_text', 'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
-      'scores': 'whole' if options.whole else 'component', 'D': 128, 'F': 512, 'H': 4, 'N': 4,
-      'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0,
+      'name': 'quaternion_text',
+      'variant': {'none': 'base', 'tiny': 'full'}.get(variant, variant),
+      'scores': 'whole' if options.whole else 'component',
+      'D': 128,
+      'F': 512,
+      'H': 4,
+      'N': 4,
+      'dropout': 0.0,
+      'dropout_attention': 0.0,
+      'dropout_relu': 0.0,
     },
     'data': {
       'dataset': 'embedded',
@@ -34,12 +41,19 @@ def get_config(arg: str = ''):
       'length': 64,
     },
     'optim': {
-      'optimizer': 'adamw', 'lr': 2e-3, 'b2': 0.95, 'weight_decay': 0.1, 'clip_norm': 1.0, 'schedule': 'cosine',
-      'warmup_steps': 50, 'end_fraction': 0.1, 'groups': common.DECAY_MATRICES_ONLY,
+      'optimizer': 'adamw',
+      'lr': 2e-3,
+      'b2': 0.95,
+      'weight_decay': 0.1,
+      'clip_norm': 1.0,
+      'schedule': 'cosine',
+      'warmup_steps': 50,
+      'end_fraction': 0.1,
+      'groups': common.DECAY_MATRICES_ONLY,
     },
     'train': {'steps': 500, 'eval_every': 250},
     'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
-  }  # fmt: skip
+  }
   small = common.config(common.tiny(D=32, F=48, N=2), {'data': {'batching': 'windows'}}).to_dict()
   return common.config(base, small if variant == 'tiny' else {})
 

@@ -32,8 +32,10 @@ def get_config(arg: str = ''):
   base = {
     'name': f'quaternion_{variant}_{options.quaternion}',
     'model': {
-      'name': 'quaternion_text', 'variant': f'encoder_{"base" if options.quaternion == "none" else options.quaternion}',
-      'quaternion': options.quaternion, 'causal': False,
+      'name': 'quaternion_text',
+      'variant': f'encoder_{"base" if options.quaternion == "none" else options.quaternion}',
+      'quaternion': options.quaternion,
+      'causal': False,
       'scores': 'whole' if options.whole else 'component',
     },
     'objective': {**common.LINEAR_HEAD, 'pooling': 'mean'},
@@ -42,7 +44,9 @@ def get_config(arg: str = ''):
       'vocab_size': 8192,
       'special_tokens': common.GPT_MARKS,
       'batching': {
-        'name': 'texts', 'form': 'gpt', 'buckets': (128, 192, 256, 384) if long else (16, 24, 32, 48, 64),
+        'name': 'texts',
+        'form': 'gpt',
+        'buckets': (128, 192, 256, 384) if long else (16, 24, 32, 48, 64),
         **common.ANY_LENGTH,
       },
       'batch_size': 32,
@@ -51,7 +55,7 @@ def get_config(arg: str = ''):
     'optim': {**common.TRANSFORMER_ADAM, 'b2': 0.997, 'lr': 1e-3, 'warmup_steps': 500, 'clip_norm': 1.0},
     'train': {'epochs': 10, 'patience': 3},
     'evaluation': {'split': common.measured_split(variant, VARIANTS), 'baselines': False},
-  }  # fmt: skip
+  }
   task: dict[str, Any] = common.task('own' if variant == 'tiny' else variant)
   if variant in ('imdb', 'sst2'):  # not GLUE's sst2, whose test file has no labels
     task = {'objective': {'name': 'classify', 'metric': 'accuracy'}, 'data': {'dataset': variant}}

@@ -47,21 +47,31 @@ def _recipe(kind: str, recipe: str) -> dict[str, Any]:
       'objective': {'smoothing': 0.1},
       'data': {'batch_size': 64},
       'optim': {
-        'optimizer': 'adamw', 'lr': 2e-3, 'weight_decay': 0.01, 'groups': common.DECAY_MATRICES_ONLY,
-        'schedule': 'cosine', 'end_fraction': 0.02, 'warmup_steps': 400, 'clip_norm': 1.0,
+        'optimizer': 'adamw',
+        'lr': 2e-3,
+        'weight_decay': 0.01,
+        'groups': common.DECAY_MATRICES_ONLY,
+        'schedule': 'cosine',
+        'end_fraction': 0.02,
+        'warmup_steps': 400,
+        'clip_norm': 1.0,
       },
       'train': {'epochs': 20},
-    }  # fmt: skip
+    }
   if kind == 'luong':
     return {
       'model': {'init_scale': 0.1, **_dropout(0.2, 0.2, 0.2)},
       'data': {'batch_size': 128},
       'optim': {
-        'optimizer': 'sgd', 'lr': 1.0 * _TOKENS, 'clip_norm': 5.0 / _TOKENS, 'schedule': 'step_decay',
-        'decay_after_epochs': 8, 'decay_rate': 2.0,
+        'optimizer': 'sgd',
+        'lr': 1.0 * _TOKENS,
+        'clip_norm': 5.0 / _TOKENS,
+        'schedule': 'step_decay',
+        'decay_after_epochs': 8,
+        'decay_rate': 2.0,
       },
       'train': {'epochs': 12},
-    }  # fmt: skip
+    }
   return {
     'model': {'init': 'paper', 'cell': 'gru_paper'},
     'data': {'batch_size': 80},

@@ -49,19 +49,30 @@ def _luong(options) -> dict[str, Any]:
     'model': model,
     'data': {'dataset': 'wmt14_en_de', 'vocab_size': 100_000, 'batch_size': 128},
     'optim': {
-      'optimizer': 'sgd', 'lr': 1.0 * _TOKENS, 'clip_norm': 5.0 / _TOKENS, 'schedule': 'step_decay',
-      'decay_after_epochs': 8 if options.dropout else 5, 'decay_rate': 2.0,
+      'optimizer': 'sgd',
+      'lr': 1.0 * _TOKENS,
+      'clip_norm': 5.0 / _TOKENS,
+      'schedule': 'step_decay',
+      'decay_after_epochs': 8 if options.dropout else 5,
+      'decay_rate': 2.0,
     },
     'train': {'epochs': 12 if options.dropout else 10},
     'evaluation': {'max_ratio': 1.5},
-  }  # fmt: skip
+  }
 
 
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
-    arg, VARIANTS, length=50, score=('general', 'dot', 'concat', 'concat_identity', 'location'),
-    window=('local_p', 'local_m', 'global'), feed=True, attention=True, dropout=True, reverse=True,
-  )  # fmt: skip
+    arg,
+    VARIANTS,
+    length=50,
+    score=('general', 'dot', 'concat', 'concat_identity', 'location'),
+    window=('local_p', 'local_m', 'global'),
+    feed=True,
+    attention=True,
+    dropout=True,
+    reverse=True,
+  )
   kind = 'rnnsearch' if variant == 'tiny' else variant
   base = {
     'name': f'seq2seq_wmt14_{variant}',
@@ -80,9 +91,7 @@ def get_config(arg: str = ''):
     'evaluation': {'beam': 12, 'alpha': 0.0, 'min_ratio': 0.5, 'max_ratio': 3.0, 'allow_unk': True},
   }
   tiny = translation.tiny(E=12, D=16, A=10, maxout=8) if variant == 'tiny' else {}
-  return common.config(
-    base, _luong(options) if kind == 'luong' else {}, tiny, {'train': {'epochs': 0}} if tiny else {}
-  )
+  return common.config(base, _luong(options) if kind == 'luong' else {}, tiny, {'train': {'epochs': 0}} if tiny else {})
 
 
 def sweep():

@@ -37,28 +37,47 @@ _LENGTH = 12_288
 
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
-    arg, VARIANTS, merge=('merged', 'alternate', 'heads'), fidelity=('released', 'paper'), init=('paper', 'released'),
+    arg,
+    VARIANTS,
+    merge=('merged', 'alternate', 'heads'),
+    fidelity=('released', 'paper'),
+    init=('paper', 'released'),
     context=6144,
-  )  # fmt: skip
+  )
   if not 0 <= options.context < _LENGTH:
     raise ValueError(f'option "context" is {options.context}; it must be at least 0 and below {_LENGTH}')
   base = {
     'name': f'sparse_transformer_enwik8_{variant}',
     'model': {
-      'name': 'sparse_transformer', 'variant': 'enwik8', 'pattern': 'fixed' if variant == 'tiny' else variant,
-      'merge': options.merge, 'fidelity': options.fidelity, 'init': options.init, 'dtype': 'bfloat16', 'remat': True,
+      'name': 'sparse_transformer',
+      'variant': 'enwik8',
+      'pattern': 'fixed' if variant == 'tiny' else variant,
+      'merge': options.merge,
+      'fidelity': options.fidelity,
+      'init': options.init,
+      'dtype': 'bfloat16',
+      'remat': True,
     },
     'data': {
-      'dataset': 'enwik8', 'tokenizer': 'bytes', 'batching': {'name': 'windows', 'stride': _LENGTH - options.context},
-      'batch_size': 32, 'length': _LENGTH, 'eval_batch_size': 8,
+      'dataset': 'enwik8',
+      'tokenizer': 'bytes',
+      'batching': {'name': 'windows', 'stride': _LENGTH - options.context},
+      'batch_size': 32,
+      'length': _LENGTH,
+      'eval_batch_size': 8,
     },
     'optim': {
-      'optimizer': 'adamw', 'lr': 3.5e-4, 'clip_norm': 1.0, 'weight_decay': 0.01, 'schedule': 'cosine',
-      'warmup_steps': 5000, 'groups': common.DECAY_MATRICES_ONLY,
+      'optimizer': 'adamw',
+      'lr': 3.5e-4,
+      'clip_norm': 1.0,
+      'weight_decay': 0.01,
+      'schedule': 'cosine',
+      'warmup_steps': 5000,
+      'groups': common.DECAY_MATRICES_ONLY,
     },
     'train': {'epochs': 80.0},
     'evaluation': {'baselines': False},
-  }  # fmt: skip
+  }
   tiny = {'model': {'stride': 4, 'summary': 1}, 'data': {'batching': {'stride': 16}}, 'train': {'epochs': 0.0}}
   return common.config(base, *((common.tiny(T=32), tiny) if variant == 'tiny' else ()))
 

@@ -24,21 +24,38 @@ def get_config(arg: str = ''):
   base = {
     'name': 'sparse_transformer_quickstart',
     'model': {
-      'name': 'sparse_transformer', 'variant': 'enwik8', 'T': 256, 'D': 128, 'H': 4, 'N': 4, 'stride': 16,
-      'summary': 4, 'dropout': 0.0, 'merge': options.merge, 'init': 'released',
+      'name': 'sparse_transformer',
+      'variant': 'enwik8',
+      'T': 256,
+      'D': 128,
+      'H': 4,
+      'N': 4,
+      'stride': 16,
+      'summary': 4,
+      'dropout': 0.0,
+      'merge': options.merge,
+      'init': 'released',
       'pattern': variant if variant in ('strided', 'dense') else 'fixed',
     },
     'data': {
-      'dataset': 'embedded', 'tokenizer': 'bytes', 'batching': {'name': 'windows', 'stride': 128}, 'batch_size': 8,
+      'dataset': 'embedded',
+      'tokenizer': 'bytes',
+      'batching': {'name': 'windows', 'stride': 128},
+      'batch_size': 8,
       'length': 256,
     },
     'optim': {
-      'optimizer': 'adamw', 'lr': 2e-3, 'clip_norm': 1.0, 'weight_decay': 0.01, 'schedule': 'cosine',
-      'warmup_steps': 100, 'groups': common.DECAY_MATRICES_ONLY,
+      'optimizer': 'adamw',
+      'lr': 2e-3,
+      'clip_norm': 1.0,
+      'weight_decay': 0.01,
+      'schedule': 'cosine',
+      'warmup_steps': 100,
+      'groups': common.DECAY_MATRICES_ONLY,
     },
     'train': {'steps': 3000, 'eval_every': 500},
     'samples': {'count': 1},
-  }  # fmt: skip
+  }
   tiny = {'model': {'stride': 4, 'summary': 1}, 'data': {'batching': {'stride': 16}}}
   return common.config(base, *((common.tiny(T=32, D=32, N=2), tiny) if variant == 'tiny' else ()))
 

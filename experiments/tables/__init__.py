@@ -166,7 +166,7 @@ METRICS = {
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
   'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
   'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5, whole=True),
-}  # fmt: skip
+}
 
 
 DATA = {
@@ -200,8 +200,10 @@ DATA = {
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, a sentence a line', "the papers' Google News text was never released"),
   'questions': Data('questions-words.txt', 'Apache 2.0, with word2vec.c'),
-  'books': Data('text, a sentence a line, an empty line between documents',
-                'BooksCorpus is no longer distributed: Wikipedia with books of yours'),
+  'books': Data(
+    'text, a sentence a line, an empty line between documents',
+    'BooksCorpus is no longer distributed: Wikipedia with books of yours',
+  ),
   'webtext': Data('.txt, .txt.gz or .jsonl', 'WebText was never released; OpenWebText is public'),
   'bert_base': Data('weights of BERT base: google-research/bert, or hub:bert-base-uncased', 'Apache 2.0'),
   'bert_large': Data('weights of BERT large: google-research/bert, or hub:bert-large-uncased', 'Apache 2.0'),
@@ -212,7 +214,7 @@ DATA = {
   'gpt2_774m': Data('weights of GPT-2 large: hub:gpt2-large', 'modified MIT'),
   'gpt2_1558m': Data('weights of GPT-2 XL: hub:gpt2-xl', 'modified MIT'),
   'xlnet_large': Data('weights of XLNet large: zihangdai/xlnet, or hub:xlnet-large-cased', 'Apache 2.0'),
-}  # fmt: skip
+}
 
 
 def at(name: str) -> str:

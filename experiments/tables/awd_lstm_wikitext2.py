@@ -30,10 +30,13 @@ TABLE = Table(
   'AWD-LSTM, WikiText-2',
   'Merity, Keskar and Socher 2018 (arXiv 1708.02182), tables 2 and 4; the README of salesforce/awd-lstm-lm',
   rows=(
-    *_rows('paper', 'awd_lstm/ablation/no_finetune/wt2_{}', *(f'awd_lstm/wikitext2/{row}/{{}}' for row in
-                                                             ('finetuned', 'cache'))),
+    *_rows(
+      'paper',
+      'awd_lstm/ablation/no_finetune/wt2_{}',
+      *(f'awd_lstm/wikitext2/{row}/{{}}' for row in ('finetuned', 'cache')),
+    ),
     *_rows('released', *(f'awd_lstm/readme/lstm_wt2/{row}/{{}}' for row in ('base', 'finetune', 'pointer'))),
     *_rows('qrnn', *(f'awd_lstm/readme/qrnn_wt2/{row}/{{}}' for row in ('base', 'finetune', 'pointer'))),
   ),
   runs=(*_runs('paper'), *_runs('released'), *_runs('qrnn')),
-)  # fmt: skip
+)

@@ -2,24 +2,43 @@
 
 from experiments.tables import Row, Run, Table, at, from_run, imported, measured
 
-_TASKS = {'mnli': 'accuracy', 'qqp': 'f1', 'qnli': 'accuracy', 'sst2': 'accuracy', 'cola': 'matthews',
-          'stsb': 'spearman', 'mrpc': 'f1', 'rte': 'accuracy'}  # fmt: skip
+_TASKS = {
+  'mnli': 'accuracy',
+  'qqp': 'f1',
+  'qnli': 'accuracy',
+  'sst2': 'accuracy',
+  'cola': 'matthews',
+  'stsb': 'spearman',
+  'mrpc': 'f1',
+  'rte': 'accuracy',
+}
 _SERVER = "printed: GLUE's test server; ours: the validation split"
 _VALID = {  # figures of the validation split: of XLNet's tables for BERT large, of BERT's own for the base
   'base': {
-    'bert/ablation_tasks/base/mnli_m': ('mnli', 'accuracy'), 'bert/ablation_tasks/base/qnli': ('qnli', 'accuracy'),
-    'bert/ablation_tasks/base/mrpc': ('mrpc', 'accuracy'), 'bert/ablation_tasks/base/sst2': ('sst2', 'accuracy'),
+    'bert/ablation_tasks/base/mnli_m': ('mnli', 'accuracy'),
+    'bert/ablation_tasks/base/qnli': ('qnli', 'accuracy'),
+    'bert/ablation_tasks/base/mrpc': ('mrpc', 'accuracy'),
+    'bert/ablation_tasks/base/sst2': ('sst2', 'accuracy'),
     'bert/readme_mrpc/base_run': ('mrpc', 'accuracy'),
   },
   'large': {
-    **{f'xlnet/v2/glue/dev/bert/{name}': (task, metric) for name, task, metric in (
-      ('mnli_m', 'mnli', 'accuracy'), ('qnli', 'qnli', 'accuracy'), ('qqp', 'qqp', 'accuracy'),
-      ('rte', 'rte', 'accuracy'), ('sst2', 'sst2', 'accuracy'), ('mrpc', 'mrpc', 'accuracy'),
-      ('cola', 'cola', 'matthews'), ('stsb', 'stsb', 'pearson'),
-    )},
-    'bert/nvidia_seeds/mrpc_large': ('mrpc', 'accuracy'), 'bert/nvidia_seeds/sst2_large': ('sst2', 'accuracy'),
+    **{
+      f'xlnet/v2/glue/dev/bert/{name}': (task, metric)
+      for name, task, metric in (
+        ('mnli_m', 'mnli', 'accuracy'),
+        ('qnli', 'qnli', 'accuracy'),
+        ('qqp', 'qqp', 'accuracy'),
+        ('rte', 'rte', 'accuracy'),
+        ('sst2', 'sst2', 'accuracy'),
+        ('mrpc', 'mrpc', 'accuracy'),
+        ('cola', 'cola', 'matthews'),
+        ('stsb', 'stsb', 'pearson'),
+      )
+    },
+    'bert/nvidia_seeds/mrpc_large': ('mrpc', 'accuracy'),
+    'bert/nvidia_seeds/sst2_large': ('sst2', 'accuracy'),
   },
-}  # fmt: skip
+}
 
 
 def _run(size: str, task: str) -> Run:
@@ -30,8 +49,12 @@ def _run(size: str, task: str) -> Run:
 
 def _server(size: str) -> list[Row]:
   names = {'mnli': 'mnli_m'}
-  rows = [Row(f'bert/glue_test/{size}/{names[task] if task in names else task}', f'bert/{size}_{task}', metric,
-              differs=_SERVER) for task, metric in _TASKS.items()]  # fmt: skip
+  rows = [
+    Row(
+      f'bert/glue_test/{size}/{names[task] if task in names else task}', f'bert/{size}_{task}', metric, differs=_SERVER
+    )
+    for task, metric in _TASKS.items()
+  ]
   wrong = Row(f'bert/glue_test/{size}/mnli_mm', f'bert/{size}_mnli', 'accuracy', 'valid_mismatched', differs=_SERVER)
   return [rows[0], wrong, *rows[1:]]
 
@@ -44,9 +67,7 @@ TABLE = Table(
     for size, valid in _VALID.items()
     for row in (*_server(size), *(Row(id, f'bert/{size}_{task}', metric) for id, (task, metric) in valid.items()))
   ),
-  runs=tuple(
-    run for size in _VALID for run in (imported(f'bert_{size}'), *(_run(size, task) for task in _TASKS))
-  ),
+  runs=tuple(run for size in _VALID for run in (imported(f'bert_{size}'), *(_run(size, task) for task in _TASKS))),
   note='From the released weights: BooksCorpus is no longer distributed. Rate 2e-5, which is one of the four of which '
   'the paper takes the best on the validation split. On small tasks seeds differ by points.',
-)  # fmt: skip
+)

@@ -19,8 +19,10 @@ TABLE = Table(
       for size in ('base', 'large')
     ),
     Run(
-      'bert/base_conll2003', 'experiments/bert/tagging.py:conll2003',
-      (at('conll2003'), from_run('imported/bert_base_cased')), seeds=5,
+      'bert/base_conll2003',
+      'experiments/bert/tagging.py:conll2003',
+      (at('conll2003'), from_run('imported/bert_base_cased')),
+      seeds=5,
     ),
     *(
       Run(f'bert/pretrain_{size}', f'experiments/bert/pretrain.py:{size}', (at('books'),), needs=POD)
@@ -29,4 +31,4 @@ TABLE = Table(
   ),
   note='Fine-tuned from the released weights. The paper does not say which text was held out of pre-training; rows of '
   '128 tokens, the first nine tenths of its updates.',
-)  # fmt: skip
+)

@@ -3,10 +3,13 @@
 from experiments.tables import POD, Row, Run, Table, at, measured
 
 _ABLATION = {
-  'baseline': '', 'no_multiple_positions': ',every_position=false', 'no_intermediate_losses': ',every_layer=false',
-  'no_layer_positions': ',layer_positions=false', 'no_multiple_targets': ',second_target=false',
+  'baseline': '',
+  'no_multiple_positions': ',every_position=false',
+  'no_intermediate_losses': ',every_layer=false',
+  'no_layer_positions': ',layer_positions=false',
+  'no_multiple_targets': ',second_target=false',
   'no_sgd_momentum': ',optimizer=adam',
-}  # fmt: skip
+}
 
 
 def _run(name: str) -> str:
@@ -26,17 +29,26 @@ TABLE = Table(
   ),
   runs=(
     *(
-      Run(f'character_transformer/enwik8_{size}', f'experiments/character_transformer/enwik8.py:{size}',
-          (at('enwik8'),), needs=POD)
+      Run(
+        f'character_transformer/enwik8_{size}',
+        f'experiments/character_transformer/enwik8.py:{size}',
+        (at('enwik8'),),
+        needs=POD,
+      )
       for size in ('t12', 't64')
     ),
     Run('character_transformer/text8_t12', 'experiments/character_transformer/text8.py:t12', (at('text8'),), needs=POD),
     *(
-      Run(_run(name), f'experiments/character_transformer/text8.py:t64{option}', (at('text8'),), (measured('valid'),),
-          needs=POD)
+      Run(
+        _run(name),
+        f'experiments/character_transformer/text8.py:t64{option}',
+        (at('text8'),),
+        (measured('valid'),),
+        needs=POD,
+      )
       for name, option in _ABLATION.items()
     ),
   ),
   note='Each byte is predicted at the last place of a window of its own (stride 1). In the ablation without momentum '
   'the other optimizer is not known here; Adam stands in for it.',
-)  # fmt: skip
+)

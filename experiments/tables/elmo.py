@@ -8,7 +8,9 @@ TABLE = Table(
   rows=(
     Row('elmo/bilm/avg_ppl', 'elmo/lm1b', 'average_ppl'),
     Row(
-      'bert/glue_test/bilstm_elmo_attn/sst2', 'elmo/sst', 'accuracy',
+      'bert/glue_test/bilstm_elmo_attn/sst2',
+      'elmo/sst',
+      'accuracy',
       differs="printed: GLUE's test server, with attention; ours: the public test split",
     ),
   ),
@@ -16,4 +18,4 @@ TABLE = Table(
     Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (at('lm1b'),), seeds=0, needs=GPUS),
     Run('elmo/sst', 'experiments/elmo/sst.py:elmo,bilm=original,phrases', (at('sst2'), from_run('elmo/lm1b')), seeds=5),
   ),
-)  # fmt: skip
+)

@@ -8,11 +8,18 @@ _COLUMNS = {  # column -> variant of the experiment, metric, split, data
   'lambada_acc': ('lambada', 'filtered_accuracy', 'test', 'lambada'),
   'cbt_cn': ('cbt_cn', 'accuracy', 'valid', 'cbt'),
   'cbt_ne': ('cbt_ne', 'accuracy', 'valid', 'cbt'),
-  **{name: (name, metric, 'test', name) for name, metric in (
-    ('wikitext2', 'ppl_word'), ('ptb', 'ppl_word'), ('enwik8', 'bpb'), ('text8', 'bpc'), ('wikitext103', 'ppl_word'),
-    ('lm1b', 'ppl_word'),
-  )},
-}  # fmt: skip
+  **{
+    name: (name, metric, 'test', name)
+    for name, metric in (
+      ('wikitext2', 'ppl_word'),
+      ('ptb', 'ppl_word'),
+      ('enwik8', 'bpb'),
+      ('text8', 'bpc'),
+      ('wikitext103', 'ppl_word'),
+      ('lm1b', 'ppl_word'),
+    )
+  },
+}
 
 
 def _run(size: str) -> Run:

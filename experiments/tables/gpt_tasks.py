@@ -19,8 +19,13 @@ TABLE = Table(
   'Radford et al. 2018, tables 2 to 4; the README of openai/finetune-transformer-lm',
   rows=(
     *(
-      Row(f'gpt/nli/gpt/{row}', f'gpt/{task}', 'accuracy', 'valid_mismatched' if row == 'mnli_mm' else 'results',
-          differs='' if task in _OWN_DATA else _SERVER)
+      Row(
+        f'gpt/nli/gpt/{row}',
+        f'gpt/{task}',
+        'accuracy',
+        'valid_mismatched' if row == 'mnli_mm' else 'results',
+        differs='' if task in _OWN_DATA else _SERVER,
+      )
       for row, task in _INFERENCE.items()
     ),
     Row('gpt/qa/gpt/story_cloze', 'gpt/story_cloze', 'accuracy'),
@@ -33,4 +38,4 @@ TABLE = Table(
     *(_run(task) for task in dict.fromkeys((*_INFERENCE.values(), 'story_cloze', 'race', *_GLUE))),
   ),
   note='From the released weights. Single models.',
-)  # fmt: skip
+)

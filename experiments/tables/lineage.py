@@ -14,9 +14,13 @@ _PIECES = ('word2vec', 'ulmfit')
 
 def _pretrained(system: str, budget: str) -> Run:
   return Run(
-    f'lineage/{system}_{budget}', f'{_FILE}:{system},budget={budget}', (at('text'),),
-    then=('describe --workdir={dir} --output={dir}/described.json',), seeds=0, needs=CORES,
-  )  # fmt: skip
+    f'lineage/{system}_{budget}',
+    f'{_FILE}:{system},budget={budget}',
+    (at('text'),),
+    then=('describe --workdir={dir} --output={dir}/described.json',),
+    seeds=0,
+    needs=CORES,
+  )
 
 
 def _data(task: str) -> tuple[str, ...]:
@@ -26,8 +30,9 @@ def _data(task: str) -> tuple[str, ...]:
 def _task_text(budget: str, task: str) -> Run:
   start = f'lineage/ulmfit_{budget}'
   settings = (*_data(task), from_run(start), f'data.tokenizer_path={{{start}}}/tokenizer')
-  return Run(f'lineage/ulmfit_{budget}_{task}_text', f'{_FILE}:ulmfit,stage=text,task={task}', settings, seeds=0,
-             needs=CORES)  # fmt: skip
+  return Run(
+    f'lineage/ulmfit_{budget}_{task}_text', f'{_FILE}:ulmfit,stage=text,task={task}', settings, seeds=0, needs=CORES
+  )
 
 
 def _tuned(system: str, budget: str, task: str, rate: str) -> Run:
@@ -57,8 +62,7 @@ TABLE = Table(
   rows=(
     *(Row(f'lineage/{s}/parameters', f'lineage/{s}_1', 'all_parameters', 'described') for s in _SYSTEMS),
     *(
-      Row(f'lineage/{s}/{b}/compute', f'lineage/{s}_{b}', 'teraflops', 'described')
-      for s in _SYSTEMS for b in _BUDGETS
+      Row(f'lineage/{s}/{b}/compute', f'lineage/{s}_{b}', 'teraflops', 'described') for s in _SYSTEMS for b in _BUDGETS
     ),
     *(_row(s, b, t) for t in _TASKS for s in _SYSTEMS for b in _budgets(s)),
   ),
@@ -72,6 +76,8 @@ TABLE = Table(
   'experiments/lineage/systems.py has the sizes: --options=size=medium or base.',
   curves=tuple(
     Curve(t, s, f'lineage/{s}/{b}/compute' if b != '0' else '', f'lineage/{s}/{b}/{t}')
-    for t in _TASKS for s in _SYSTEMS for b in _budgets(s)
+    for t in _TASKS
+    for s in _SYSTEMS
+    for b in _budgets(s)
   ),
-)  # fmt: skip
+)

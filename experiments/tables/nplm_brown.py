@@ -6,11 +6,22 @@ _FILE = 'experiments/nplm/brown.py'
 _SPLITS = ('train', 'valid', 'test')
 _NGRAMS = {  # model of `lmx ngrams` -> row of the paper
   'trigram': 'del_int',
-  **{name: name for name in (
-    'kn3', 'kn4', 'kn5', 'class3_150', 'class3_200', 'class3_500', 'class3_1000', 'class3_2000', 'class4_500',
-    'class5_500',
-  )},
-}  # fmt: skip
+  **{
+    name: name
+    for name in (
+      'kn3',
+      'kn4',
+      'kn5',
+      'class3_150',
+      'class3_200',
+      'class3_500',
+      'class3_1000',
+      'class3_2000',
+      'class4_500',
+      'class5_500',
+    )
+  },
+}
 _ALONE = (1, 3, 5, 7, 9)  # the networks; the next number is the same one mixed with the trigram
 
 
@@ -51,4 +62,4 @@ TABLE = Table(
   note="The corpus as it can be had has other marks than the paper's: "
   '1,161,692 words for 1,181,041, and 17,904 that '
   'occur more than three times for 16,383.',
-)  # fmt: skip
+)

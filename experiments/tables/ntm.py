@@ -18,7 +18,9 @@ TABLE = Table(
   rows=(
     *(
       Row(
-        f'ntm/{table}/{"associative" if task == "recall" else task}', f'ntm/described_{task}_{network}', 'parameters',
+        f'ntm/{table}/{"associative" if task == "recall" else task}',
+        f'ntm/described_{task}_{network}',
+        'parameters',
         'described',
       )
       for network, table in _NETWORKS.items()
@@ -36,4 +38,4 @@ TABLE = Table(
   ),
   note='What the parameters are that the paper counts beside a learned memory is not known: the machines have fewer '
   'here (lmx/models/ntm.py). How fast the networks learn is in figures alone: bits per sequence have no printed value.',
-)  # fmt: skip
+)

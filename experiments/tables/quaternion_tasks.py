@@ -14,10 +14,14 @@ TABLE = Table(
     for kind, row in _KINDS.items()
   ),
   runs=tuple(
-    Run(f'quaternion_transformer/{data}_{kind}',
-        f'experiments/quaternion_transformer/tasks.py:{data},quaternion={kind}', (at(data),), seeds=3)
+    Run(
+      f'quaternion_transformer/{data}_{kind}',
+      f'experiments/quaternion_transformer/tasks.py:{data},quaternion={kind}',
+      (at(data),),
+      seeds=3,
+    )
     for data in _DATA
     for kind in _KINDS
   ),
   note='Figures are from notes on the paper; how long it trained and on which pieces of words is not known.',
-)  # fmt: skip
+)

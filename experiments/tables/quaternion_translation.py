@@ -14,10 +14,13 @@ TABLE = Table(
     for kind in _KINDS
   ),
   runs=tuple(
-    Run(f'quaternion_transformer/{pair}_{kind}',
-        f'experiments/quaternion_transformer/translation.py:{kind},pair={pair}', (at(data),))
+    Run(
+      f'quaternion_transformer/{pair}_{kind}',
+      f'experiments/quaternion_transformer/translation.py:{kind},pair={pair}',
+      (at(data),),
+    )
     for pair, data in _PAIRS.items()
     for kind in _KINDS
   ),
   note='Figures are from notes on the paper; its beam, length penalty and tokens of BLEU are not known.',
-)  # fmt: skip
+)

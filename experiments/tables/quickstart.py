@@ -8,37 +8,47 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   'awd_lstm': ('awd_lstm/quickstart.py', 'bpc', ('train.steps=300', 'train.eval_every=100', _PLAIN)),
   'bert': ('bert/quickstart.py:fast', 'masked_ppl', ('train.steps=300', 'train.eval_every=150')),
   'bilstm': (
-    'elmo/sst.py:tiny', 'accuracy',
+    'elmo/sst.py:tiny',
+    'accuracy',
     ('model.E=64', 'model.D=64', 'optim.lr=5e-3', 'train.steps=600', 'train.eval_every=200'),
   ),
   'character_transformer': (
-    'character_transformer/quickstart.py:fast', 'bpc',
+    'character_transformer/quickstart.py:fast',
+    'bpc',
     ('train.steps=150', 'train.eval_every=75', 'evaluation.stride=64', _PLAIN),
   ),
   'elmo': ('elmo/quickstart.py:fast', 'average_ppl', ('train.steps=150', 'train.eval_every=75')),
   'gpt': ('gpt/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
   'gpt2': ('gpt2/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
   'memory_compressed': (
-    'memory_compressed/quickstart.py:fast', 'bpc', ('train.steps=120', 'train.eval_every=60', _PLAIN)
+    'memory_compressed/quickstart.py:fast',
+    'bpc',
+    ('train.steps=120', 'train.eval_every=60', _PLAIN),
   ),
   'nplm': ('nplm/quickstart.py:fast', 'bpc', ('train.epochs=1', _PLAIN)),
   'ntm': ('ntm/quickstart.py:ff', 'bits', ('train.steps=3000', 'train.eval_every=1000')),
   'quaternion_text': (
-    'quaternion_transformer/quickstart.py:full', 'bpc', ('train.steps=300', 'train.eval_every=150', _PLAIN)
+    'quaternion_transformer/quickstart.py:full',
+    'bpc',
+    ('train.steps=300', 'train.eval_every=150', _PLAIN),
   ),
   'quaternion_transformer': (
-    'quaternion_transformer/translation.py:tiny', 'sacrebleu', ('train.steps=1500', 'train.eval_every=500')
+    'quaternion_transformer/translation.py:tiny',
+    'sacrebleu',
+    ('train.steps=1500', 'train.eval_every=500'),
   ),
   'rnn_lm': ('rnn_lm/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
   'seq2seq': ('seq2seq/quickstart.py:rnnsearch', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
   'sparse_transformer': (
-    'sparse_transformer/quickstart.py:fast', 'bpc', ('train.steps=120', 'train.eval_every=60', _PLAIN)
+    'sparse_transformer/quickstart.py:fast',
+    'bpc',
+    ('train.steps=120', 'train.eval_every=60', _PLAIN),
   ),
   'transformer': ('transformer/quickstart.py:words', 'sacrebleu', ()),
   'transformer_xl': ('transformer_xl/quickstart.py:fast', 'bpc', ('train.steps=150', 'train.eval_every=75', _PLAIN)),
   'word2vec': ('word2vec/quickstart.py:skipgram', 'loss', ('train.epochs=3',)),
   'xlnet': ('xlnet/quickstart.py:fast', 'predicted_ppl', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
-}  # fmt: skip
+}
 
 TABLE = Table(
   'Every model, quickly',

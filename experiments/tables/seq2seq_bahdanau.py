@@ -2,8 +2,12 @@
 
 from experiments.tables import Row, Run, Table, at
 
-_ARGS = {'rnnencdec30': 'rnnencdec,length=30', 'rnnsearch30': 'rnnsearch,length=30', 'rnnencdec50': 'rnnencdec',
-         'rnnsearch50': 'rnnsearch'}  # fmt: skip
+_ARGS = {
+  'rnnencdec30': 'rnnencdec,length=30',
+  'rnnsearch30': 'rnnsearch,length=30',
+  'rnnencdec50': 'rnnencdec',
+  'rnnsearch50': 'rnnsearch',
+}
 
 TABLE = Table(
   'Attention by Bahdanau, English to French',

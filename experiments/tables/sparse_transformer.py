@@ -32,10 +32,14 @@ TABLE = Table(
   ),
   runs=tuple(
     Run(
-      f'sparse_transformer/enwik8_{name}', f'{_FILE}:{name}', (at('enwik8'),),
-      tuple(map(_measured, _CONTEXTS)) if name == 'fixed' else (), seeds=3 if name == 'fixed' else 1, needs=GPUS,
+      f'sparse_transformer/enwik8_{name}',
+      f'{_FILE}:{name}',
+      (at('enwik8'),),
+      tuple(map(_measured, _CONTEXTS)) if name == 'fixed' else (),
+      seeds=3 if name == 'fixed' else 1,
+      needs=GPUS,
     )
     for name in _PATTERNS
   ),
   note='Batch and rate are not printed for this set.',
-)  # fmt: skip
+)

@@ -18,8 +18,10 @@ TABLE = Table(
   runs=(
     *(
       Run(
-        f'transformer/wmt14_{size}_{pair}', f'experiments/transformer/wmt14.py:{size},pair={pair}',
-        (at(f'wmt14_{pair}'),), needs=GPUS,
+        f'transformer/wmt14_{size}_{pair}',
+        f'experiments/transformer/wmt14.py:{size},pair={pair}',
+        (at(f'wmt14_{pair}'),),
+        needs=GPUS,
       )
       for pair in _PAIRS
       for size in ('base', 'big')
@@ -29,4 +31,4 @@ TABLE = Table(
   note="WMT: newstest2014, beam 4, length penalty 0.6, mean of the last checkpoints, BLEU of Moses' tokens, "
   "compounds split for English-German alone; sacreBLEU's own tokens give half a point to one point less. "
   'Multi30k: Flickr 2016, beam 5.',
-)  # fmt: skip
+)

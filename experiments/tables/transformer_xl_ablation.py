@@ -3,10 +3,14 @@
 from experiments.tables import GPUS, Row, Run, Table, at
 
 _ARMS = {
-  'recurrence_ours_full': 'ours', 'recurrence_shaw_full': 'shaw', 'recurrence_ours_half': 'half',
-  'norecurrence_ours_full': 'alone', 'norecurrence_ours_half': 'alone_half', 'norecurrence_shaw_full': 'alone_shaw',
+  'recurrence_ours_full': 'ours',
+  'recurrence_shaw_full': 'shaw',
+  'recurrence_ours_half': 'half',
+  'norecurrence_ours_full': 'alone',
+  'norecurrence_ours_half': 'alone_half',
+  'norecurrence_shaw_full': 'alone_shaw',
   'norecurrence_vaswani_half': 'vaswani_half',
-}  # fmt: skip
+}
 
 TABLE = Table(
   'Transformer-XL, ablation on WikiText-103',
@@ -16,10 +20,14 @@ TABLE = Table(
     for row, arm in _ARMS.items()
   ),
   runs=tuple(
-    Run(f'transformer_xl/ablation_{arm}', f'experiments/transformer_xl/wikitext103.py:{arm}', (at('wikitext103'),),
-        needs=GPUS)
+    Run(
+      f'transformer_xl/ablation_{arm}',
+      f'experiments/transformer_xl/wikitext103.py:{arm}',
+      (at('wikitext103'),),
+      needs=GPUS,
+    )
     for arm in _ARMS.values()
   ),
   note='128M parameters, windows of 128; sizes are ours, the paper prints none. Each at the shortest attention length '
   'that was best.',
-)  # fmt: skip
+)

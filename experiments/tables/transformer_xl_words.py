@@ -2,8 +2,13 @@
 
 from experiments.tables import GPUS, POD, Row, Run, Table, at
 
-_LM1B = {'base': 'base', 'large': 'large', 'ours': 'ablation/ours', 'shaw': 'ablation/shaw',
-         'alone': 'ablation/norecurrence'}  # fmt: skip
+_LM1B = {
+  'base': 'base',
+  'large': 'large',
+  'ours': 'ablation/ours',
+  'shaw': 'ablation/shaw',
+  'alone': 'ablation/norecurrence',
+}
 
 TABLE = Table(
   'Transformer-XL, WikiText-103, One Billion Words and Penn Treebank',
@@ -16,8 +21,12 @@ TABLE = Table(
   ),
   runs=(
     *(
-      Run(f'transformer_xl/wikitext103_{size}', f'experiments/transformer_xl/wikitext103.py:{size}',
-          (at('wikitext103'),), needs=GPUS if size == 'base' else POD)
+      Run(
+        f'transformer_xl/wikitext103_{size}',
+        f'experiments/transformer_xl/wikitext103.py:{size}',
+        (at('wikitext103'),),
+        needs=GPUS if size == 'base' else POD,
+      )
       for size in ('base', 'large')
     ),
     *(
@@ -28,4 +37,4 @@ TABLE = Table(
   ),
   note='WikiText-103: windows of 64 over a memory of 640, distances clamped at 400 (large 128, 1600, 1000). One '
   'Billion Words: windows of 32 over 128; the released data has a mark at both ends of a sentence, here it is one.',
-)  # fmt: skip
+)

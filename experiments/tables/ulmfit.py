@@ -4,9 +4,12 @@ from experiments.tables import Row, Run, Table, at, from_run, measured
 
 _DATA = {'imdb': 'imdb', 'trec': 'trec6'}  # name here -> in published.csv
 _METHODS = {  # of the classifier -> row of table 7
-  'scratch': 'scratch', 'full': 'full', 'discriminative': 'full_discr', 'last': 'last',
+  'scratch': 'scratch',
+  'full': 'full',
+  'discriminative': 'full_discr',
+  'last': 'last',
   'gradual_unfreezing': 'freez_discr_stlr',
-}  # fmt: skip
+}
 _RATES = {'full': 'full', 'discriminative': 'full_discr'}  # of the language model -> row of table 6
 _FILES = 'experiments/ulmfit/'
 
@@ -37,10 +40,12 @@ def _both(data: str) -> list[Run]:
     '--output={dir}/ensemble.json'
   )
   return [
-    _lm(data), _lm(data, back, '_backward'), _classifier(f'{data}_forward', data, '', f'ulmfit/{data}_lm'),
+    _lm(data),
+    _lm(data, back, '_backward'),
+    _classifier(f'{data}_forward', data, '', f'ulmfit/{data}_lm'),
     _classifier(f'{data}_backward', data, back, f'ulmfit/{data}_lm_backward'),
     Run(f'ulmfit/{data}_both', then=(ensemble,), seeds=3),
-  ]  # fmt: skip
+  ]
 
 
 def _ablations(data: str) -> list[Run]:
@@ -62,13 +67,16 @@ def _rows(data: str, printed: str) -> list[Row]:
   classifier, lm = 'ulmfit/ablation_classifier', 'ulmfit/ablation_lm_finetuning'
   return [
     Row(f'ulmfit/{printed}/ulmfit', f'ulmfit/{data}_both', 'error', 'ensemble'),
-    *(Row(f'{classifier}/{row}/{printed}', f'ulmfit/{data}_{method}', 'error', 'valid')
-      for method, row in _METHODS.items()),
+    *(
+      Row(f'{classifier}/{row}/{printed}', f'ulmfit/{data}_{method}', 'error', 'valid')
+      for method, row in _METHODS.items()
+    ),
     Row(f'{lm}/none/{printed}', f'ulmfit/{data}_no_lm', 'error', 'valid'),
-    *(Row(f'{lm}/{row}/{printed}', f'ulmfit/{data}_lm_{rates}_tuned', 'error', 'valid')
-      for rates, row in _RATES.items()),
+    *(
+      Row(f'{lm}/{row}/{printed}', f'ulmfit/{data}_lm_{rates}_tuned', 'error', 'valid') for rates, row in _RATES.items()
+    ),
     Row(f'{lm}/full_discr_stlr/{printed}', f'ulmfit/{data}_gradual_unfreezing', 'error', 'valid'),
-  ]  # fmt: skip
+  ]
 
 
 TABLE = Table(
@@ -86,4 +94,4 @@ TABLE = Table(
   ),
   note='Numbers of epochs are tuned in the paper for table 2. The general model and the language models are trained '
   'once, the classifiers once a seed.',
-)  # fmt: skip
+)

@@ -8,9 +8,7 @@ _NAMES = {  # variant of the experiment -> rows of the papers
   **{name: (f'objectives/{name}', ('total', 'semantic', 'syntactic')) for name in ('neg5', 'neg15', 'hs')},
   **{f'{name},sample=1e-5': (f'objectives/{name}_sub', ('total',)) for name in ('neg5', 'neg15', 'hs')},
 }
-_ASKED = (
-  'vectors --workdir={dir} --analogies={data.questions} --restrict=1000000 --output={dir}/analogies.json'
-)
+_ASKED = 'vectors --workdir={dir} --analogies={data.questions} --restrict=1000000 --output={dir}/analogies.json'
 
 
 def _run(variant: str) -> str:
@@ -22,7 +20,10 @@ TABLE = Table(
   'Mikolov et al. 2013 (arXiv 1301.3781), table 4, and Mikolov et al. 2013 (arXiv 1310.4546), table 1',
   rows=tuple(
     Row(
-      f'word2vec/{row}/{kind}', _run(variant), 'analogies' if kind == 'total' else kind, 'analogies',
+      f'word2vec/{row}/{kind}',
+      _run(variant),
+      'analogies' if kind == 'total' else kind,
+      'analogies',
       differs="the papers' text was never released",
     )
     for variant, (row, kinds) in _NAMES.items()
@@ -33,4 +34,4 @@ TABLE = Table(
     for variant in _NAMES
   ),
   note='Over the whole vocabulary. Figures depend on the text above all.',
-)  # fmt: skip
+)

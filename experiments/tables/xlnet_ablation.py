@@ -3,12 +3,23 @@
 from experiments.tables import POD, Row, Run, Table, at, from_run, measured
 
 _ARMS = {  # row of table 6 -> variant of experiments/xlnet/ablation.py
-  '1_bert_base': 'bert', '2_dae_txl': 'dae', '3_k7': 'k7', '4_k6': 'xlnet', '5_no_memory': 'no_memory',
-  '6_no_span': 'no_span', '7_no_bidir': 'no_bidirectional', '8_nsp': 'next_sentence',
-}  # fmt: skip
-_COLUMNS = {'race': ('race', 'accuracy'), 'squad2.0_f1': ('squad2', 'best_f1'),
-            'squad2.0_em': ('squad2', 'best_exact_match'), 'mnli_m': ('mnli', 'accuracy'),
-            'mnli_mm': ('mnli', 'accuracy'), 'sst2': ('sst2', 'accuracy')}  # fmt: skip
+  '1_bert_base': 'bert',
+  '2_dae_txl': 'dae',
+  '3_k7': 'k7',
+  '4_k6': 'xlnet',
+  '5_no_memory': 'no_memory',
+  '6_no_span': 'no_span',
+  '7_no_bidir': 'no_bidirectional',
+  '8_nsp': 'next_sentence',
+}
+_COLUMNS = {
+  'race': ('race', 'accuracy'),
+  'squad2.0_f1': ('squad2', 'best_f1'),
+  'squad2.0_em': ('squad2', 'best_exact_match'),
+  'mnli_m': ('mnli', 'accuracy'),
+  'mnli_mm': ('mnli', 'accuracy'),
+  'sst2': ('sst2', 'accuracy'),
+}
 _MASKS = ('data.tokenizer=wordpiece', 'data.batching.form=bert')  # rows of `dae` begin with [CLS]
 
 
@@ -31,7 +42,9 @@ TABLE = Table(
   'Yang et al. 2019 (arXiv 1906.08237, version 2), table 6',
   rows=tuple(
     Row(
-      f'xlnet/ablation/{row}/{column}', f'xlnet/ablation_{arm}_{task}', metric,
+      f'xlnet/ablation/{row}/{column}',
+      f'xlnet/ablation_{arm}_{task}',
+      metric,
       'valid_mismatched' if column == 'mnli_mm' else 'results',
     )
     for row, arm in _ARMS.items()
@@ -40,9 +53,7 @@ TABLE = Table(
   runs=tuple(
     run
     for arm in _ARMS.values()
-    for run in (
-      _pretrained(arm), *(_tuned(arm, task) for task in dict.fromkeys(task for task, _ in _COLUMNS.values()))
-    )
+    for run in (_pretrained(arm), *(_tuned(arm, task) for task in dict.fromkeys(task for task, _ in _COLUMNS.values())))
   ),
   note='Median of five runs in the paper. Its number of pre-training updates is not printed; here those of BERT base.',
-)  # fmt: skip
+)

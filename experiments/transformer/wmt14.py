@@ -67,9 +67,14 @@ def get_config(arg: str = ''):
     'train': {'steps': 300_000 if big else 100_000, 'eval_every': 2000, 'log_every': 100},
     'checkpoint': {'every_steps': 600 if big else 1500, 'keep_last': 20 if big else 5},  # section 6.1, 10 minutes apart
     'evaluation': {  # section 6.1
-      'which': 'average', 'average': 20 if big else 5, 'beam': 4, 'alpha': 0.6, 'max_extra': 50, 'baselines': False,
+      'which': 'average',
+      'average': 20 if big else 5,
+      'beam': 4,
+      'alpha': 0.6,
+      'max_extra': 50,
+      'baselines': False,
     },
-  }  # fmt: skip
+  }
   dropout = {'model': {'dropout': 0.1}} if options.pair == 'en_fr' else {}
   released = _RELEASED if options.fidelity == 'released' else {}
   return common.config(base, dropout, released, translation.tiny() if variant == 'tiny' else {})

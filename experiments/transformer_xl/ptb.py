@@ -35,11 +35,16 @@ def get_config(arg: str = ''):
       'eval_length': 70,
     },
     'optim': {
-      'optimizer': 'adam', 'lr': 2.5e-4, 'clip_norm': 0.25, 'schedule': 'cosine', 'warmup_steps': 1000, 'ema': 0.999,
+      'optimizer': 'adam',
+      'lr': 2.5e-4,
+      'clip_norm': 0.25,
+      'schedule': 'cosine',
+      'warmup_steps': 1000,
+      'ema': 0.999,
     },
     'train': {'steps': 60_000, 'eval_every': 1000, 'log_every': 100},
     'evaluation': {'batch_size': 1, 'model': {'M': 210, 'clamp': 140, 'same_length': True}},
-  }  # fmt: skip
+  }
   return common.config(base, common.tiny() if variant == 'tiny' else {})
 
 

@@ -22,20 +22,37 @@ def get_config(arg: str = ''):
   base = {
     'name': 'transformer_xl_quickstart',
     'model': {
-      'name': 'transformer_xl', 'variant': 'wt103_base', 'D': 128, 'F': 512, 'H': 4, 'N': 4, 'M': 0 if alone else 64,
-      'cutoffs': (1000, 2500), 'dropout': 0.1, 'fidelity': 'pytorch',
+      'name': 'transformer_xl',
+      'variant': 'wt103_base',
+      'D': 128,
+      'F': 512,
+      'H': 4,
+      'N': 4,
+      'M': 0 if alone else 64,
+      'cutoffs': (1000, 2500),
+      'dropout': 0.1,
+      'fidelity': 'pytorch',
     },
     'data': {
-      'dataset': 'embedded', 'tokenizer': 'bpe', 'vocab_size': 4096, 'batching': 'streams', 'batch_size': 16,
-      'length': 64, 'eval_batch_size': 4,
+      'dataset': 'embedded',
+      'tokenizer': 'bpe',
+      'vocab_size': 4096,
+      'batching': 'streams',
+      'batch_size': 16,
+      'length': 64,
+      'eval_batch_size': 4,
     },
     'optim': {
-      'optimizer': 'adam', 'lr': 1e-3, 'clip_norm': 0.25, 'schedule': 'cosine', 'warmup_steps': 100,
+      'optimizer': 'adam',
+      'lr': 1e-3,
+      'clip_norm': 0.25,
+      'schedule': 'cosine',
+      'warmup_steps': 100,
     },
     'train': {'steps': 1500, 'eval_every': 300},
     'evaluation': {'model': seen},
     'samples': {'count': 1},
-  }  # fmt: skip
+  }
   return common.config(base, common.tiny(cutoffs=(20, 40), M=16) if variant == 'tiny' else {})
 
 

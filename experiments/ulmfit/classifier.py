@@ -53,10 +53,19 @@ _LENGTH = {  # most tokens, and buckets
 
 def _options(arg: str):
   return common.parse_arg(
-    arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward', 'both'), size=('paper', 'small'),
-    method=METHODS, epochs=0, general=('wikitext103', 'wikitext2', 'text', 'small', 'tiny'), lm_epochs=25,
-    rates=('stlr', 'discriminative', 'full'), table=False, dropmult=1.0,
-  )  # fmt: skip
+    arg,
+    VARIANTS,
+    fidelity=('paper', 'fastai'),
+    direction=('forward', 'backward', 'both'),
+    size=('paper', 'small'),
+    method=METHODS,
+    epochs=0,
+    general=('wikitext103', 'wikitext2', 'text', 'small', 'tiny'),
+    lm_epochs=25,
+    rates=('stlr', 'discriminative', 'full'),
+    table=False,
+    dropmult=1.0,
+  )
 
 
 def get_config(arg: str = ''):
@@ -99,9 +108,11 @@ def get_config(arg: str = ''):
       'split': common.measured_split(variant, VARIANTS),
     },
     'samples': {'count': 0},
-  }  # fmt: skip
-  small = {'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
-           'objective': {'bptt': 16, 'head': (8,)}}  # fmt: skip
+  }
+  small = {
+    'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
+    'objective': {'bptt': 16, 'head': (8,)},
+  }
   return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
 
 

@@ -47,15 +47,32 @@ def get_config(arg: str = ''):
     'samples': {'count': 0},
   }
   small = {
-    'model': {**common.ulmfit_size('small'), 'dropout_weight': 0.2, 'dropout_hidden': 0.1, 'dropout_output': 0.1,
-              'dropout_input': 0.1, 'dropout_embedding': 0.02},
-    'data': {'dataset': 'text_files', 'vocab_size': 30000, 'batch_size': 40,
-             'batching': common.ulmfit_windows('small', scale_rate=True)},
-    'optim': {'optimizer': 'adam', 'b1': 0.8, 'b2': 0.99, 'lr': 4e-3, 'weight_decay': 0.0, 'asgd': 'off',
-              'schedule': 'slanted_triangular'},
+    'model': {
+      **common.ulmfit_size('small'),
+      'dropout_weight': 0.2,
+      'dropout_hidden': 0.1,
+      'dropout_output': 0.1,
+      'dropout_input': 0.1,
+      'dropout_embedding': 0.02,
+    },
+    'data': {
+      'dataset': 'text_files',
+      'vocab_size': 30000,
+      'batch_size': 40,
+      'batching': common.ulmfit_windows('small', scale_rate=True),
+    },
+    'optim': {
+      'optimizer': 'adam',
+      'b1': 0.8,
+      'b2': 0.99,
+      'lr': 4e-3,
+      'weight_decay': 0.0,
+      'asgd': 'off',
+      'schedule': 'slanted_triangular',
+    },
     'train': {'epochs': options.epochs or 4},
     'evaluation': {'baselines': False},
-  }  # fmt: skip
+  }
   changes = {'small': (small,), 'tiny': (small, common.tiny(), common.ulmfit_tiny())}
   return common.config(base, *(changes[variant] if variant in changes else ()))
 

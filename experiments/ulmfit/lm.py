@@ -36,14 +36,22 @@ def fastai_groups(layers: int) -> tuple[tuple[str, float, float], ...]:
 
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
-    arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), size=('paper', 'small'),
-    rates=('stlr', 'discriminative', 'full'), text=('train', 'all'), epochs=25, dropmult=1.0,
-  )  # fmt: skip
+    arg,
+    VARIANTS,
+    fidelity=('paper', 'fastai'),
+    direction=('forward', 'backward'),
+    size=('paper', 'small'),
+    rates=('stlr', 'discriminative', 'full'),
+    text=('train', 'all'),
+    epochs=25,
+    dropmult=1.0,
+  )
   released = options.fidelity == 'fastai'
   base = {
     'name': f'ulmfit_lm_{variant}',
     'model': {
-      'name': 'awd_lstm', **common.ulmfit_size(options.size),
+      'name': 'awd_lstm',
+      **common.ulmfit_size(options.size),
       **common.ulmfit_regularization(options.fidelity, times=options.dropmult),
     },
     'data': {
@@ -65,7 +73,7 @@ def get_config(arg: str = ''):
     'train': {'epochs': options.epochs, 'log_every': 50},
     'evaluation': {'baselines': False, 'split': common.measured_split(variant, VARIANTS)},
     'samples': {'count': 0},
-  }  # fmt: skip
+  }
   groups = {'groups': fastai_groups(2 if variant == 'tiny' else 3)}
   discriminative = {'optim': groups if released else {'layer_decay': 1 / 2.6}}
   parts = [base] if options.rates == 'full' else [base, discriminative]

@@ -19,23 +19,35 @@ def get_config(arg: str = ''):
   base = {
     'name': 'ulmfit_quickstart',
     'model': {
-      'name': 'awd_lstm', **common.ulmfit_size('small'), **common.ulmfit_regularization('paper', classifier=True),
+      'name': 'awd_lstm',
+      **common.ulmfit_size('small'),
+      **common.ulmfit_regularization('paper', classifier=True),
     },
     'objective': {'name': 'classify'},
     'data': {
-      **common.ulmfit_text('embedded_topics', 'forward'), 'batch_size': 32, 'length': 280,
+      **common.ulmfit_text('embedded_topics', 'forward'),
+      'batch_size': 32,
+      'length': 280,
       'batching': {'name': 'documents', 'buckets': (35, 70, 140)},
     },
     'optim': {
-      'optimizer': 'adam', 'b1': 0.7, 'b2': 0.99, 'lr': 0.01, 'layer_decay': 1 / 2.6, 'unfreeze_every': 1.0,
+      'optimizer': 'adam',
+      'b1': 0.7,
+      'b2': 0.99,
+      'lr': 0.01,
+      'layer_decay': 1 / 2.6,
+      'unfreeze_every': 1.0,
       'schedule': 'slanted_triangular',
     },
     'train': {'epochs': 8},
     'evaluation': {'baselines': False},
     'samples': {'count': 0},
-  }  # fmt: skip
-  small = {'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
-           'objective': {'bptt': 16, 'head': (8,)}, 'optim': {'lr': 1e-3, 'unfreeze_every': 0.01}}  # fmt: skip
+  }
+  small = {
+    'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
+    'objective': {'bptt': 16, 'head': (8,)},
+    'optim': {'lr': 1e-3, 'unfreeze_every': 0.01},
+  }
   return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
 
 

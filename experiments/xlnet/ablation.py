@@ -42,16 +42,22 @@ def get_config(arg: str = ''):
   base = {
     'name': f'xlnet_ablation_{variant}',
     'data': {
-      'dataset': 'text_files', 'tokenizer': 'wordpiece', 'vocab_size': 4096 if small else 30_000,
-      'batch_size': 8 if small else 256, 'eval_batch_size': 8, 'length': 128 if small else 512,
+      'dataset': 'text_files',
+      'tokenizer': 'wordpiece',
+      'vocab_size': 4096 if small else 30_000,
+      'batch_size': 8 if small else 256,
+      'eval_batch_size': 8,
+      'length': 128 if small else 512,
     },
     'optim': {
-      **common.xlnet_adam('corrected' if small else 'released'), 'lr': options.lr or (1e-3 if small else 1e-4),
-      'warmup_fraction': 0.1, 'end_fraction': 0.0 if small else 0.001,
+      **common.xlnet_adam('corrected' if small else 'released'),
+      'lr': options.lr or (1e-3 if small else 1e-4),
+      'warmup_fraction': 0.1,
+      'end_fraction': 0.0 if small else 0.001,
     },
     'train': {'steps': options.steps or (3000 if small else 1_000_000), 'eval_every': 1000 if small else 10_000},
     'evaluation': {'baselines': False},
-  }  # fmt: skip
+  }
   arm = _masks(variant, small) if variant in ('dae', 'bert') else _orders(variant, small)
   made = common.xlnet_tiny() | {'optim': {'warmup_fraction': 0.1}} if variant == 'tiny' else {}
   return common.config(base, arm, made)
@@ -69,9 +75,12 @@ def _orders(variant: str, small: bool) -> dict[str, Any]:
   half = 64 if small else 256
   memory = {'M': 0} if variant == 'no_memory' else {'M': half if small else 384, 'reuse': half}
   batching = {
-    'name': 'permutations', 'reuse': half, 'context': 7 if variant == 'k7' else 6,
-    'spans': 'single' if variant == 'no_span' else 'released', 'bidirectional': variant != 'no_bidirectional',
-  }  # fmt: skip
+    'name': 'permutations',
+    'reuse': half,
+    'context': 7 if variant == 'k7' else 6,
+    'spans': 'single' if variant == 'no_span' else 'released',
+    'bidirectional': variant != 'no_bidirectional',
+  }
   objective = {'name': 'permutation_lm', 'next_sentence': variant == 'next_sentence'}
   return {'model': _model('xlnet', small, **memory), 'objective': objective, 'data': {'batching': batching}}
 

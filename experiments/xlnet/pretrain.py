@@ -36,7 +36,11 @@ def get_config(arg: str = ''):
   base = {
     'name': f'xlnet_{variant}',
     'model': {
-      'name': 'xlnet', 'variant': 'large' if large else 'base', 'M': 384, 'reuse': 256, 'dtype': 'bfloat16',
+      'name': 'xlnet',
+      'variant': 'large' if large else 'base',
+      'M': 384,
+      'reuse': 256,
+      'dtype': 'bfloat16',
       'remat': large,
     },
     'data': {
@@ -57,7 +61,7 @@ def get_config(arg: str = ''):
     },
     'train': {'steps': 500_000, 'eval_every': 5000, 'log_every': 100},
     'checkpoint': {'every_steps': 5000},
-  }  # fmt: skip
+  }
   return common.config(base, common.xlnet_tiny() if variant == 'tiny' else {})
 
 

@@ -19,21 +19,40 @@ def get_config(arg: str = ''):
   base = {
     'name': 'xlnet_quickstart',
     'model': {
-      'name': 'xlnet', 'variant': 'base', 'D': 128, 'F': 512, 'H': 4, 'N': 4, 'M': 64, 'reuse': 64,
-      'dropout': 0.0, 'dropout_attention': 0.0,
+      'name': 'xlnet',
+      'variant': 'base',
+      'D': 128,
+      'F': 512,
+      'H': 4,
+      'N': 4,
+      'M': 64,
+      'reuse': 64,
+      'dropout': 0.0,
+      'dropout_attention': 0.0,
     },
     'data': {
-      'dataset': 'embedded', 'tokenizer': 'unigram', 'vocab_size': 4096, 'marks': 'xlnet',
-      'batching': {'name': 'permutations', 'reuse': 64}, 'batch_size': 16, 'length': 128,
+      'dataset': 'embedded',
+      'tokenizer': 'unigram',
+      'vocab_size': 4096,
+      'marks': 'xlnet',
+      'batching': {'name': 'permutations', 'reuse': 64},
+      'batch_size': 16,
+      'length': 128,
       'eval_batch_size': 4,
     },
     'optim': {
-      'optimizer': 'adamw', 'lr': 1e-3, 'eps': 1e-6, 'weight_decay': 0.01, 'groups': common.DECAY_MATRICES_ONLY,
-      'schedule': 'linear', 'warmup_steps': 200, 'clip_norm': 1.0,
+      'optimizer': 'adamw',
+      'lr': 1e-3,
+      'eps': 1e-6,
+      'weight_decay': 0.01,
+      'groups': common.DECAY_MATRICES_ONLY,
+      'schedule': 'linear',
+      'warmup_steps': 200,
+      'clip_norm': 1.0,
     },
     'train': {'steps': 1500, 'eval_every': 500},
     'samples': {'count': 1},
-  }  # fmt: skip
+  }
   return common.config(base, common.xlnet_tiny() if variant == 'tiny' else {})
 
 

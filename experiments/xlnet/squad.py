@@ -35,9 +35,14 @@ VARIANTS = ('squad2', 'squad', 'own', 'tiny')
 
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
-    arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'), epochs=0.0, lr=3e-5,
+    arg,
+    VARIANTS,
+    recipe=('v2', 'v1'),
+    adam=('released', 'corrected'),
+    epochs=0.0,
+    lr=3e-5,
     layer_decay=('as_paper', 'as_released', 'none'),
-  )  # fmt: skip
+  )
   steps = 0 if options.epochs else 8000
   base = {
     'name': f'xlnet_{variant}',
@@ -51,16 +56,22 @@ def get_config(arg: str = ''):
       'length': 512,
     },
     **common.xlnet_fine_tuning(
-      options.lr, steps, 1000 if steps else 0, options.epochs, decay=options.recipe == 'v2', adam=options.adam,
+      options.lr,
+      steps,
+      1000 if steps else 0,
+      options.epochs,
+      decay=options.recipe == 'v2',
+      adam=options.adam,
     ),
     'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False, 'answer_length': 64},
-  }  # fmt: skip
+  }
   falling = {'layer_decay': 0.75, 'layer_decay_form': options.layer_decay}
   made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}
   return common.config(
-    base, {'optim': falling} if options.layer_decay != 'none' else {},
+    base,
+    {'optim': falling} if options.layer_decay != 'none' else {},
     common.tiny_fine_tuning(**made_up) if variant == 'tiny' else {},
-  )  # fmt: skip
+  )
 
 
 def sweep():

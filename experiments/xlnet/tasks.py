@@ -72,7 +72,7 @@ V1 = RECIPES | {
 def get_config(arg: str = ''):
   variant, options = common.parse_arg(
     arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'), epochs=0.0, lr=0.0
-  )  # fmt: skip
+  )
   recipe = (V1 if options.recipe == 'v1' else RECIPES).get(variant, Recipe())
   steps = 0 if options.epochs else recipe.steps
   base = {
@@ -86,13 +86,19 @@ def get_config(arg: str = ''):
       'length': recipe.length,
     },
     **common.xlnet_fine_tuning(
-      options.lr or recipe.lr, steps, recipe.warmup if steps else 0, options.epochs or 3.0,
-      decay=options.recipe == 'v2', adam=options.adam,
+      options.lr or recipe.lr,
+      steps,
+      recipe.warmup if steps else 0,
+      options.epochs or 3.0,
+      decay=options.recipe == 'v2',
+      adam=options.adam,
     ),
     'evaluation': {
-      'split': common.measured_split(variant, (*common.TESTED, 'imdb')), 'which': 'last', 'baselines': False,
+      'split': common.measured_split(variant, (*common.TESTED, 'imdb')),
+      'which': 'last',
+      'baselines': False,
     },
-  }  # fmt: skip
+  }
   return common.config(base, _task(variant), common.tiny_task() if variant == 'tiny' else {})
 
 

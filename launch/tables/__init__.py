@@ -51,9 +51,11 @@ def _main(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
-    prog='python -m launch.tables', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+    prog='python -m launch.tables',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
     allow_abbrev=False,
-  )  # fmt: skip
+  )
   parser.add_argument('table', nargs='?', help='name of a table')
   parser.add_argument('--list', action='store_true', help='show all tables, or the rows of one')
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
@@ -62,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
   )
   parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
   parser.add_argument(
-    '--seeds', type=ranges.integer(0, 100_000), default=0,
+    '--seeds',
+    type=ranges.integer(0, 100_000),
+    default=0,
     help='how many seeds of each run (default: as the table asks)',
   )
   parser.add_argument('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at once on this machine')
@@ -167,9 +171,7 @@ def chosen(table: Table, text: str) -> list[Row]:
   return [row for row in table.rows if row.id in kept]
 
 
-def render(
-  name: str, table: Table, found: list[collected.Found], plan: plans.Plan, folder: pathlib.Path
-) -> None:
+def render(name: str, table: Table, found: list[collected.Found], plan: plans.Plan, folder: pathlib.Path) -> None:
   """Writes NAME.md, NAME.html and, where there is something to draw, NAME.png into `folder`; prints the table."""
   folder.mkdir(parents=True, exist_ok=True)
   text = rendered.markdown(name, table, found, plan)
@@ -195,6 +197,8 @@ def _list(names: list[str], plan: plans.Plan) -> int:
       for line in rendered.lines(found):
         print(f'  {line.found.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
       for key in rendered.data_of(table, found):
-        print(f'  --data={key}={"DIR" if DATA[key].needed else "DIR (or made, or downloaded)"}: {DATA[key].what}; '
-              f'{DATA[key].terms}')  # fmt: skip
+        print(
+          f'  --data={key}={"DIR" if DATA[key].needed else "DIR (or made, or downloaded)"}: {DATA[key].what}; '
+          f'{DATA[key].terms}'
+        )
   return 0

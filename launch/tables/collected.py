@@ -85,6 +85,7 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[Found]:
       where = plans.directory(run, seed, plan)
       if (where / 'config.json').exists() or any(where.glob('*.json')) or any(where.glob('*/config.json')):
         begun.add((run.name, seed))
+
   def of_run(row: Row, run: Run) -> Found:
     one = Found(row, len(plans.seeds(run, plan)), [], [], run=run.name)
     for seed in plans.seeds(run, plan):
@@ -113,8 +114,11 @@ def _unlike_seeds(figures: list[Figure]) -> str:
       what = [f'data_hash {first.data_hash[:8]} and {other.data_hash[:8]}']
     else:
       one, two = _settings(first.workdir), _settings(other.workdir)
-      what = [f'{key} {one.get(key)!r} and {two.get(key)!r}' for key in sorted(one.keys() | two.keys())
-              if one.get(key) != two.get(key) and ('semantics.' in key or key in one and key in two)]  # fmt: skip
+      what = [
+        f'{key} {one.get(key)!r} and {two.get(key)!r}'
+        for key in sorted(one.keys() | two.keys())
+        if one.get(key) != two.get(key) and ('semantics.' in key or key in one and key in two)
+      ]
     if what:
       return f'{first.workdir} and {other.workdir} have no common mean: {"; ".join(what)}; move one elsewhere'
   return ''
@@ -126,7 +130,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
     for key, value in plans.computing(dict(experiment_file.flatten(read(file)))).items()
-  }  # fmt: skip
+  }
 
 
 def _chosen(tries: list[Found]) -> Found:
@@ -201,8 +205,11 @@ def _added(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
     words = record.get('command', []) if isinstance(record, dict) else []
   given = [str(word).removeprefix('--config.') for word in words if str(word).startswith('--config.')]
   keys = [text.partition('=')[0] for text in given]
-  return [f'{text} there, not set here' for key, text in zip(keys, given, strict=True)
-          if key not in flat and key.partition('.')[0] in _SECTIONS and not plans.is_free(key)]  # fmt: skip
+  return [
+    f'{text} there, not set here'
+    for key, text in zip(keys, given, strict=True)
+    if key not in flat and key.partition('.')[0] in _SECTIONS and not plans.is_free(key)
+  ]
 
 
 def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) -> bool:

@@ -21,9 +21,23 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / 'experiments' / 'tables'
 _BRACES = re.compile(r'\{(data\.)?([\w./-]+)\}')
 # Where data and weights lie, how fast and with what noise around it: not what is computed.
-_FREE = ('parallel.', 'checkpoint.', 'samples.', 'train.log_every', 'train.init_from', 'data.manual_dir',
-         'data.tokenizer_path', 'data.cache_dir', 'data.prefetch', 'data.workers', 'name', 'seed', 'optim.accumulate',
-         'model.remat', 'model.scan')  # fmt: skip
+_FREE = (
+  'parallel.',
+  'checkpoint.',
+  'samples.',
+  'train.log_every',
+  'train.init_from',
+  'data.manual_dir',
+  'data.tokenizer_path',
+  'data.cache_dir',
+  'data.prefetch',
+  'data.workers',
+  'name',
+  'seed',
+  'optim.accumulate',
+  'model.remat',
+  'model.scan',
+)
 _LIKE_INIT = ('model.variant', 'data.tokenizer', 'data.lower_case')  # what train.like_init takes from another run
 
 

@@ -13,8 +13,18 @@ from experiments.tables import DATA, METRICS, Metric, Run, Table
 from launch.tables import collected
 from launch.tables import plan as plans
 
-HEADER = ('Row', 'Data', 'Figure', 'Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Measured on',
-          'Time')  # fmt: skip
+HEADER = (
+  'Row',
+  'Data',
+  'Figure',
+  'Published',
+  'Ours',
+  'Difference',
+  'In spreads',
+  'Within the band',
+  'Measured on',
+  'Time',
+)
 _COMPARED = ('Published', 'Difference', 'In spreads', 'Within the band')
 _NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 'Time')
 
@@ -152,8 +162,10 @@ def notes(found: Sequence[collected.Found]) -> list[str]:
       sources[f'{place} ({checked}; {printed.source})'] = None
   texts += [f'Published: {source}.' for source in sources]
   if sources:
-    texts.append('Difference: ours less the published figure. Band: twice the published spread where one is known (the '
-                 'standard deviation over runs), else a width of ours for figures of its kind.')  # fmt: skip
+    texts.append(
+      'Difference: ours less the published figure. Band: twice the published spread where one is known (the '
+      'standard deviation over runs), else a width of ours for figures of its kind.'
+    )
   return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in found for p in one.problems)]
 
 
@@ -200,10 +212,12 @@ def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.
     rows.append(f'<tr class="{"" if line.found.figures else "absent"}" title="{e(line.found.row.id)}">{cells}</tr>')
   runs = ''.join(
     f'<details><summary><b>{e(run.name)}</b> ({e(about(run, plan))})</summary><pre>'
-    f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>' for run in runs_of(table, found)
-  )  # fmt: skip
-  data = ''.join(f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>'
-                 for k in data_of(table, found))  # fmt: skip
+    f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>'
+    for run in runs_of(table, found)
+  )
+  data = ''.join(
+    f'<tr><td>{e(k)}</td><td>{e(DATA[k].what)}</td><td>{e(DATA[k].terms)}</td></tr>' for k in data_of(table, found)
+  )
   data = data and f'<h2>Data</h2>\n<table><tbody>{data}</tbody></table>'
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(found))
   remarks = remarks and f'<ul>{remarks}</ul>\n'
@@ -243,8 +257,16 @@ def _differences(table: Table, found: Sequence[collected.Found]):
       inside = abs(line.share) <= 1
       x = min(max(line.share, -3.9), 3.9)  # what lies farther is drawn at the edge
       error = None if math.isnan(line.spread) else line.spread
-      axes.errorbar(x, y, xerr=error, fmt='o' if abs(line.share) <= 3.9 else '>' if x > 0 else '<',
-                    color='#1f6f50' if inside else '#a33333', capsize=2, markersize=5, zorder=3)  # fmt: skip
+      axes.errorbar(
+        x,
+        y,
+        xerr=error,
+        fmt='o' if abs(line.share) <= 3.9 else '>' if x > 0 else '<',
+        color='#1f6f50' if inside else '#a33333',
+        capsize=2,
+        markersize=5,
+        zorder=3,
+      )
     text = f'{line.cells[3]}  |  {line.cells[4]}'
     color = 'black' if line.found.figures else '0.55'
     axes.annotate(text, (1.01, y), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=color)

@@ -71,9 +71,7 @@ class Runner:
     program: what the commands are given to; lmx, unless named.
   """
 
-  def __init__(
-    self, jobs: int = 1, say: Callable[[str], None] = print, program: Sequence[str] = ()
-  ):
+  def __init__(self, jobs: int = 1, say: Callable[[str], None] = print, program: Sequence[str] = ()):
     self.failed: dict[Key, str] = {}
     self._jobs, self._say, self._program = jobs, say, program or local.PROGRAM
     self._children: set[subprocess.Popen] = set()
@@ -138,9 +136,13 @@ class Runner:
         if self._stopping:
           return PREEMPTED
         child = subprocess.Popen(
-          words, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+          words,
+          stdout=output,
+          stderr=subprocess.STDOUT,
+          stdin=subprocess.DEVNULL,
+          start_new_session=True,
           env={**os.environ, 'PYTHONUNBUFFERED': '1'},
-        )  # fmt: skip
+        )
         self._children.add(child)
       if self._jobs > 1 and hasattr(os, 'sched_setaffinity'):
         _pin(child.pid, place, self._jobs)
@@ -195,8 +197,10 @@ def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], 
     trains = task.commands[0].proof.name == 'results.json'  # what measures it comes after
     for command in task.commands[:1] if trains else task.commands:
       if command.proof.name in before and not again:
-        say(f'{task.title}: {command.proof.name} was handed to {before[command.proof.name]["where"]} at '
-            f'{before[command.proof.name]["time"]}; --again does it once more')  # fmt: skip
+        say(
+          f'{task.title}: {command.proof.name} was handed to {before[command.proof.name]["where"]} at '
+          f'{before[command.proof.name]["time"]}; --again does it once more'
+        )
         continue
       code = subprocess.run(waiting.launcher(where, options, command.words)).returncode
       failed |= bool(code)

@@ -53,7 +53,11 @@ PRESETS = {
   'rnnsearch': Preset('seq2seq:rnnsearch_small', ('V=10000',), 64, 16, 'adam'),
   'transformer_xl': Preset(
     'transformer_xl:wt103_base',
-    ('V=10000', 'cutoffs=(2000,5000)', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=128'), 8, 128, 'adam', 0.25,
+    ('V=10000', 'cutoffs=(2000,5000)', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=128'),
+    8,
+    128,
+    'adam',
+    0.25,
   ),
   'xlnet': Preset(
     'xlnet:base', ('V=8000', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=64', 'reuse=64', 'gelu=erf'), 8, 128, 'adamw'
@@ -134,7 +138,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--batch', type=ranges.integer(1, 1_000_000), default=8, help='rows, for MODEL (default %(default)s)'
   )
   parser.add_argument(
-    '--length', type=ranges.integer(0, 1_000_000), default=0,
+    '--length',
+    type=ranges.integer(0, 1_000_000),
+    default=0,
     help="tokens a row, for MODEL (default: the model's window)",
   )
   parser.add_argument('--optimizer', default='adamw', help='adamw, adam or sgd, for MODEL (default %(default)s)')
@@ -149,9 +155,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--peer', metavar='PYTHON', help='interpreter with torch and transformers to compare with')
   parser.add_argument(
-    '--evaluation', metavar='LENGTHS', help='time not the step but evaluation, with a memory and by windows: attention '
-    'lengths, commas between, for MODEL',
-  )  # fmt: skip
+    '--evaluation',
+    metavar='LENGTHS',
+    help='time not the step but evaluation, with a memory and by windows: attention lengths, commas between, for MODEL',
+  )
   parser.add_argument('--json', metavar='FILE', help='write the figures there')
 
 
@@ -161,8 +168,10 @@ def run(args: argparse.Namespace) -> int:
   if args.set and args.model is None:
     raise InputError('--set changes a field of MODEL; that of a run is changed by --config.model.FIELD=VALUE')
   if args.overrides and args.config is None:
-    raise InputError(f'--config.{args.overrides[0]} changes a run, and --config=FILE names none; a field of MODEL is '
-                     'changed by --set=FIELD=VALUE')  # fmt: skip
+    raise InputError(
+      f'--config.{args.overrides[0]} changes a run, and --config=FILE names none; a field of MODEL is '
+      'changed by --set=FIELD=VALUE'
+    )
   found: list[dict[str, Any]] = []
   if args.attention:
     found = lengths.measure(lengths.parse(args.attention), args.steps)
@@ -302,8 +311,10 @@ def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     for _ in range(args.rounds):
       ours, wait = subject.steps(args.steps)
       if any(step.parts != ((subject.batch, subject.length),) for step in ours):
-        raise InputError('the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
-                         'to () and data.batching.groups to 1')  # fmt: skip
+        raise InputError(
+          'the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
+          'to () and data.batching.groups to 1'
+        )
       other = peer.ask({'steps': args.steps})['seconds']
       steps += ours
       theirs += other
@@ -311,9 +322,13 @@ def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
       ratios.append(statistics.median(other) / statistics.median(step.seconds for step in ours))
   found = figures(subject, steps, waited)
   found['peer'] = {
-    'torch': about['torch'], 'threads': about['threads'], 'parameters': about['parameters'],
-    **_spread(theirs), 'ratio': statistics.median(theirs) / found['step_seconds'], 'ratio_of_rounds': ratios,
-  }  # fmt: skip
+    'torch': about['torch'],
+    'threads': about['threads'],
+    'parameters': about['parameters'],
+    **_spread(theirs),
+    'ratio': statistics.median(theirs) / found['step_seconds'],
+    'ratio_of_rounds': ratios,
+  }
   return found
 
 
@@ -336,16 +351,26 @@ def figures(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any
   peak = cost.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
   stats = jax.local_devices()[0].memory_stats() or {}
   return {
-    'name': subject.name, 'shapes': shapes, 'batch': subject.batch, 'length': subject.length,
+    'name': subject.name,
+    'shapes': shapes,
+    'batch': subject.batch,
+    'length': subject.length,
     'optimizer': subject.optimizer,
-    'parameters': cost.count(subject.task.shapes()), **spread, 'steps': len(steps),
-    'tokens_per_second': tokens, 'compile_seconds': subject.programs.seconds,
-    'programs': len(subject.programs), 'planned_bytes': subject.programs.planned_bytes,
-    'peak_device_bytes': stats.get('peak_bytes_in_use'), 'peak_process_bytes': cost.process_peak(),
+    'parameters': cost.count(subject.task.shapes()),
+    **spread,
+    'steps': len(steps),
+    'tokens_per_second': tokens,
+    'compile_seconds': subject.programs.seconds,
+    'programs': len(subject.programs),
+    'planned_bytes': subject.programs.planned_bytes,
+    'peak_device_bytes': stats.get('peak_bytes_in_use'),
+    'peak_process_bytes': cost.process_peak(),
     'waiting_share': waited / sum(step.seconds for step in steps),
-    'flops_per_second': rate, 'mfu': rate / (peak * subject.devices) if peak else None,
-    'device': log.device(), 'versions': log.versions(),
-  }  # fmt: skip
+    'flops_per_second': rate,
+    'mfu': rate / (peak * subject.devices) if peak else None,
+    'device': log.device(),
+    'versions': log.versions(),
+  }
 
 
 def lines(found: dict[str, Any]) -> list[str]:

@@ -34,9 +34,12 @@ def spec(subject: Any) -> dict[str, Any]:
     return _with_memory_spec(subject, name)
   if name not in _DROPOUT:
     others = (
-      'awd_lstm (LSTM, tied)', 'transformer (post-norm)', 'seq2seq (rnnsearch with the cell gru)', 'xlnet',
+      'awd_lstm (LSTM, tied)',
+      'transformer (post-norm)',
+      'seq2seq (rnnsearch with the cell gru)',
+      'xlnet',
       'transformer_xl (sinusoids, untie=false)',
-    )  # fmt: skip
+    )
     raise InputError(f'the peer has no model "{name}" like this one; it has {", ".join([*_DROPOUT, *others])}')
   rates = {getattr(cfg, field) for field in _DROPOUT[name]}
   optimizer = {'bert_adam': 'adamw'}.get(subject.optimizer, subject.optimizer)
@@ -61,9 +64,16 @@ def spec(subject: Any) -> dict[str, Any]:
 def _translator_spec(subject: Any, kind: str, dropout: float) -> dict[str, Any]:
   cfg = subject.task.cfg
   return {
-    'kind': kind, 'V': cfg.V, 'D': cfg.D, 'dropout': dropout, 'batch': subject.batch, 'length': subject.length,
-    'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': processor.cores(),
-  }  # fmt: skip
+    'kind': kind,
+    'V': cfg.V,
+    'D': cfg.D,
+    'dropout': dropout,
+    'batch': subject.batch,
+    'length': subject.length,
+    'optimizer': subject.optimizer,
+    'clip': subject.clip or 1e9,
+    'threads': processor.cores(),
+  }
 
 
 def _with_memory_spec(subject: Any, kind: str) -> dict[str, Any]:
@@ -76,10 +86,15 @@ def _awd_lstm_spec(subject: Any) -> dict[str, Any]:
   cfg = subject.task.cfg
   rates = ('input', 'hidden', 'output', 'embedding', 'weight')
   return {
-    'kind': 'awd_lstm', **{field: getattr(cfg, field) for field in ('V', 'E', 'D', 'N', 'alpha', 'beta')},
-    'dropout': {rate: getattr(cfg, f'dropout_{rate}') for rate in rates}, 'batch': subject.batch,
-    'length': subject.length, 'optimizer': subject.optimizer, 'clip': subject.clip or 1e9, 'threads': processor.cores(),
-  }  # fmt: skip
+    'kind': 'awd_lstm',
+    **{field: getattr(cfg, field) for field in ('V', 'E', 'D', 'N', 'alpha', 'beta')},
+    'dropout': {rate: getattr(cfg, f'dropout_{rate}') for rate in rates},
+    'batch': subject.batch,
+    'length': subject.length,
+    'optimizer': subject.optimizer,
+    'clip': subject.clip or 1e9,
+    'threads': processor.cores(),
+  }
 
 
 class Peer:

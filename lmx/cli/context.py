@@ -16,22 +16,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument('--split', default='valid', help='split to measure (default %(default)s)')
   parser.add_argument(
-    '--tokens', type=ranges.integer(0), default=4000,
-    help='tokens to measure, spread over the split; 0 is all (default %(default)s)'
+    '--tokens',
+    type=ranges.integer(0),
+    default=4000,
+    help='tokens to measure, spread over the split; 0 is all (default %(default)s)',
   )
   parser.add_argument(
-    '--stride', type=ranges.integer(1, 1_000_000), default=1,
+    '--stride',
+    type=ranges.integer(1, 1_000_000),
+    default=1,
     help='tokens that each window predicts, the last of which see as many more than '
     'its length (default %(default)s: all see it exactly)',
-  )  # fmt: skip
+  )
   parser.add_argument('--shares', default='0.1,0.5,1', help='shares r of the hardest tokens (default %(default)s)')
   parser.add_argument(
     '--threshold', type=ranges.number(0), default=0.01, help='a gain below it is none (default %(default)s)'
   )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument(
-    '--window_tokens', type=ranges.integer(1), default=4096,
-    help='tokens read at once, rows times length (default %(default)s)'
+    '--window_tokens',
+    type=ranges.integer(1),
+    default=4096,
+    help='tokens read at once, rows times length (default %(default)s)',
   )
 
 
@@ -48,10 +54,17 @@ def run(args: argparse.Namespace) -> int:
   except OSError as error:
     raise InputError(f'{output}: cannot be made ({error.strerror})') from None
   found = context.measure(
-    [workdir for workdir in args.workdirs.split(',') if workdir], args.split, lengths, tokens=args.tokens,
-    stride=args.stride, shares=shares, threshold=args.threshold, which=args.which, overrides=args.overrides,
+    [workdir for workdir in args.workdirs.split(',') if workdir],
+    args.split,
+    lengths,
+    tokens=args.tokens,
+    stride=args.stride,
+    shares=shares,
+    threshold=args.threshold,
+    which=args.which,
+    overrides=args.overrides,
     window_tokens=args.window_tokens,
-  )  # fmt: skip
+  )
   log.write_json(str(output / 'context.json'), found)
   pictures.by_context(output / 'context.png', found)
   print(context.table(found))

@@ -86,9 +86,10 @@ def _writer(path: str) -> Iterator[Write]:
       text = h5py.string_dtype()
       with h5py.File(part, 'w') as file:
         yield lambda name, value: file.create_dataset(
-          name, data=value.astype(object) if value.dtype.kind == 'U' else value,
+          name,
+          data=value.astype(object) if value.dtype.kind == 'U' else value,
           dtype=text if value.dtype.kind == 'U' else value.dtype,
-        )  # fmt: skip
+        )
     else:
       raise InputError(f'--output is {path}; its name must end in .npz or .hdf5')
     os.replace(part, path)

@@ -14,14 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--config', default='', help="experiment file whose data, objective and evaluation are taken, not the run's"
   )
   parser.add_argument(
-    '--split', default='', help="train, valid, test or another; without it test, or evaluation.split of --config"
+    '--split', default='', help='train, valid, test or another; without it test, or evaluation.split of --config'
   )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
   parser.add_argument('--no-baselines', action='store_true', help='leave the n-gram models out')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also measure with a continuous cache')
   parser.add_argument(
     '--mixture', metavar='NAME[:WEIGHT]', help="also measure it mixed with an n-gram model: 'trigram' or 'kneser_ney'"
-  )  # fmt: skip
+  )
   parser.add_argument('--ensemble', default='', help='work directories of further classifiers, with commas between')
   parser.add_argument('--translations', default='', help='file for the translations of the split (evaluation.beam)')
   parser.add_argument('--by_length', default='', help='picture of BLEU by the words of the source (evaluation.beam)')
@@ -51,9 +51,11 @@ def run(args: argparse.Namespace) -> int:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
     figures = results.of_run(
-      run, split, with_baselines=not args.no_baselines and (not measured or run.run.evaluation.baselines),
-      translations=args.translations or None
-    )  # fmt: skip
+      run,
+      split,
+      with_baselines=not args.no_baselines and (not measured or run.run.evaluation.baselines),
+      translations=args.translations or None,
+    )
   print(json.dumps(figures, indent=1) if args.json else results.summary(figures))
   if args.by_length:
     translated.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])

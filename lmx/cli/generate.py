@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--top_k', type=ranges.integer(0), default=0, help='draw from the k most probable tokens; 0 = all'
   )
   parser.add_argument(
-    '--top_p', type=ranges.number(0, 1, above=True), default=0.95,
+    '--top_p',
+    type=ranges.number(0, 1, above=True),
+    default=0.95,
     help='draw from the tokens that reach this probability',
   )
   parser.add_argument('--top_p_form', choices=('paper', 'released'), default='paper', help='Holtzman et al., or OpenAI')

@@ -7,17 +7,21 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
-    '--from', dest='source', required=True,
+    '--from',
+    dest='source',
+    required=True,
     help="folder with config.json, safetensors and a tokenizer's files (BERT, GPT, GPT-2, pre-trained or fine-tuned; "
     'XLNet, pre-trained), hub:NAME to fetch one, the folder model of finetune-transformer-lm (GPT as released), or a '
     'TensorFlow checkpoint of google-research/bert, openai/gpt-2 or zihangdai/xlnet with the files beside it (pip '
     "install 'lmx[tf]')",
-  )  # fmt: skip
+  )
   parser.add_argument('--workdir', required=True, help='work directory to make')
   parser.add_argument(
-    '--tokenizer', choices=('read', 'none'), default='read',
+    '--tokenizer',
+    choices=('read', 'none'),
+    default='read',
     help='none imports the model alone, from a folder without the files of a tokenizer; it then reads no text',
-  )  # fmt: skip
+  )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -65,8 +65,10 @@ def main(argv: list[str] | None = None) -> int:
     if not isinstance(error, MemoryError) and 'RESOURCE_EXHAUSTED' not in str(error):  # of XLA
       raise
     short = ' '.join(str(error).split())[:300]
-    advice = ('lower data.batch_size, data.length or the size of the model; in a measurement '
-              'evaluation.batch_size, data.eval_batch_size or the window of evaluation.cache')  # fmt: skip
+    advice = (
+      'lower data.batch_size, data.length or the size of the model; in a measurement '
+      'evaluation.batch_size, data.eval_batch_size or the window of evaluation.cache'
+    )
     print(f'lmx: out of memory ({short}); {advice}', file=sys.stderr)
     return 2
   except BrokenPipeError:

@@ -9,9 +9,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', required=True, help='experiment file, with :variant if it has any')
   parser.add_argument('--split', default='valid,test', help='splits to measure, with commas between')
   parser.add_argument(
-    '--models', default='trigram,kn3,kn4,kn5',
+    '--models',
+    default='trigram,kn3,kn4,kn5',
     help='trigram (interpolated), kn3 (back-off Kneser-Ney of order 3), ikn3 (interpolated), class3_500, ...',
-  )  # fmt: skip
+  )
   parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
 
 

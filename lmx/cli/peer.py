@@ -48,8 +48,7 @@ import sys
 import time
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
-KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch', 'transformer_xl',
-         'xlnet')  # fmt: skip
+KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch', 'transformer_xl', 'xlnet')
 
 
 def _recurrent(spec, torch):
@@ -99,8 +98,12 @@ def _awd_lstm(spec, torch):
     x = nn.functional.embedding(tokens_TB[:-1], table * nn.functional.dropout(torch.ones(V, 1), rate['embedding']))
     x = locked(x, 'input')
     for i, layer in enumerate(layers):
-      weights = [layer.weight_ih_l0, nn.functional.dropout(layer.weight_hh_l0, rate['weight']),
-                 layer.bias_ih_l0, layer.bias_hh_l0]  # fmt: skip
+      weights = [
+        layer.weight_ih_l0,
+        nn.functional.dropout(layer.weight_hh_l0, rate['weight']),
+        layer.bias_ih_l0,
+        layer.bias_hh_l0,
+      ]
       x, h, c = torch._VF.lstm(x, tuple(state[i]), weights, True, 1, 0.0, True, False, False)
       state[i] = torch.stack([h.detach(), c.detach()])
       raw = x
@@ -119,11 +122,21 @@ def _gpt2(spec, torch):
   drop = spec['dropout']
   model = transformers.GPT2LMHeadModel(
     transformers.GPT2Config(
-      vocab_size=spec['V'], n_positions=spec['length'], n_embd=spec['D'], n_layer=spec['N'], n_head=spec['H'],
-      n_inner=spec.get('F', 4 * spec['D']), resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop,
-      use_cache=False, attn_implementation='sdpa', bos_token_id=0, eos_token_id=0,
+      vocab_size=spec['V'],
+      n_positions=spec['length'],
+      n_embd=spec['D'],
+      n_layer=spec['N'],
+      n_head=spec['H'],
+      n_inner=spec.get('F', 4 * spec['D']),
+      resid_pdrop=drop,
+      embd_pdrop=drop,
+      attn_pdrop=drop,
+      use_cache=False,
+      attn_implementation='sdpa',
+      bos_token_id=0,
+      eos_token_id=0,
     )
-  )  # fmt: skip
+  )
 
   def loss():
     tokens_BT = torch.randint(spec['V'], (spec['batch'], spec['length'] + 1))
@@ -141,11 +154,18 @@ def _bert(spec, torch):
   P = spec.get('predictions', max(1, round(0.15 * T)))
   model = transformers.BertForPreTraining(
     transformers.BertConfig(
-      vocab_size=spec['V'], hidden_size=spec['D'], num_hidden_layers=spec['N'], num_attention_heads=spec['H'],
-      intermediate_size=spec.get('F', 4 * spec['D']), max_position_embeddings=max(T, 512),
-      hidden_dropout_prob=drop, attention_probs_dropout_prob=drop, attn_implementation='sdpa', pad_token_id=0,
+      vocab_size=spec['V'],
+      hidden_size=spec['D'],
+      num_hidden_layers=spec['N'],
+      num_attention_heads=spec['H'],
+      intermediate_size=spec.get('F', 4 * spec['D']),
+      max_position_embeddings=max(T, 512),
+      hidden_dropout_prob=drop,
+      attention_probs_dropout_prob=drop,
+      attn_implementation='sdpa',
+      pad_token_id=0,
     )
-  )  # fmt: skip
+  )
   types_BT = (torch.arange(T) >= T // 2).long().expand(B, T)
   mask_BT = torch.ones(B, T, dtype=torch.long)
 
@@ -154,9 +174,12 @@ def _bert(spec, torch):
     labels_BT = torch.full((B, T), -100).scatter(1, torch.rand(B, T).topk(P).indices, 1)
     labels_BT = torch.where(labels_BT > 0, tokens_BT, labels_BT)
     return model(
-      input_ids=tokens_BT, token_type_ids=types_BT, attention_mask=mask_BT, labels=labels_BT,
+      input_ids=tokens_BT,
+      token_type_ids=types_BT,
+      attention_mask=mask_BT,
+      labels=labels_BT,
       next_sentence_label=torch.randint(2, (B,)),
-    ).loss  # fmt: skip
+    ).loss
 
   return model, loss
 
@@ -168,13 +191,28 @@ def _marian(spec, torch):
   V, D, N, H, F = spec['V'], spec['D'], spec['N'], spec['H'], spec.get('F', 4 * spec['D'])
   model = transformers.MarianMTModel(
     transformers.MarianConfig(
-      vocab_size=V, decoder_vocab_size=V, d_model=D, encoder_layers=N, decoder_layers=N, encoder_attention_heads=H,
-      decoder_attention_heads=H, encoder_ffn_dim=F, decoder_ffn_dim=F, activation_function='relu', scale_embedding=True,
-      max_position_embeddings=spec['length'], dropout=spec['dropout'], share_encoder_decoder_embeddings=True,
-      pad_token_id=V - 1, eos_token_id=0, decoder_start_token_id=0, forced_eos_token_id=None, use_cache=False,
+      vocab_size=V,
+      decoder_vocab_size=V,
+      d_model=D,
+      encoder_layers=N,
+      decoder_layers=N,
+      encoder_attention_heads=H,
+      decoder_attention_heads=H,
+      encoder_ffn_dim=F,
+      decoder_ffn_dim=F,
+      activation_function='relu',
+      scale_embedding=True,
+      max_position_embeddings=spec['length'],
+      dropout=spec['dropout'],
+      share_encoder_decoder_embeddings=True,
+      pad_token_id=V - 1,
+      eos_token_id=0,
+      decoder_start_token_id=0,
+      forced_eos_token_id=None,
+      use_cache=False,
       attn_implementation='sdpa',
     )
-  )  # fmt: skip
+  )
   mask_BT = torch.ones(spec['batch'], spec['length'], dtype=torch.long)
 
   def loss():
@@ -190,12 +228,20 @@ def _rnnsearch(spec, torch):
   """Builds (modules, loss function) of the encoder-decoder with additive attention."""
   nn = torch.nn
   V, E, D, A, W = (spec[name] for name in ('V', 'E', 'D', 'A', 'maxout'))
-  modules = nn.ModuleDict({
-    'source': nn.Embedding(V, E), 'target': nn.Embedding(V, E), 'start': nn.Linear(D, D),
-    'encoder': nn.GRU(E, D, bidirectional=True, batch_first=True), 'cell': nn.GRUCell(E + 2 * D, D),
-    'query': nn.Linear(D, A, bias=False), 'key': nn.Linear(2 * D, A), 'score': nn.Linear(A, 1, bias=False),
-    'deep': nn.Linear(3 * D + E, 2 * W), 'output': nn.Linear(W, V),
-  })  # fmt: skip
+  modules = nn.ModuleDict(
+    {
+      'source': nn.Embedding(V, E),
+      'target': nn.Embedding(V, E),
+      'start': nn.Linear(D, D),
+      'encoder': nn.GRU(E, D, bidirectional=True, batch_first=True),
+      'cell': nn.GRUCell(E + 2 * D, D),
+      'query': nn.Linear(D, A, bias=False),
+      'key': nn.Linear(2 * D, A),
+      'score': nn.Linear(A, 1, bias=False),
+      'deep': nn.Linear(3 * D + E, 2 * W),
+      'output': nn.Linear(W, V),
+    }
+  )
 
   def loss():
     shape = (spec['batch'], spec['length'])
@@ -226,11 +272,23 @@ def _transformer_xl(spec, torch):
   D, H = spec['D'], spec['H']
   model = transfo_xl.TransfoXLLMHeadModel(
     transfo_xl.TransfoXLConfig(
-      vocab_size=spec['V'], cutoffs=list(spec['cutoffs']), div_val=spec['div_val'], d_model=D, d_embed=D, n_head=H,
-      d_head=D // H, d_inner=spec['F'], n_layer=spec['N'], mem_len=spec['M'], clamp_len=-1, same_length=False,
-      dropout=spec['dropout'], dropatt=0.0, untie_r=False,
+      vocab_size=spec['V'],
+      cutoffs=list(spec['cutoffs']),
+      div_val=spec['div_val'],
+      d_model=D,
+      d_embed=D,
+      n_head=H,
+      d_head=D // H,
+      d_inner=spec['F'],
+      n_layer=spec['N'],
+      mem_len=spec['M'],
+      clamp_len=-1,
+      same_length=False,
+      dropout=spec['dropout'],
+      dropatt=0.0,
+      untie_r=False,
     )
-  )  # fmt: skip
+  )
   mems = None
 
   def loss():
@@ -251,11 +309,18 @@ def _xlnet(spec, torch):
   P = max(1, T // 6)
   model = transformers.XLNetLMHeadModel(
     transformers.XLNetConfig(
-      vocab_size=spec['V'], d_model=spec['D'], n_head=spec['H'], n_layer=spec['N'], d_inner=spec['F'],
-      dropout=spec['dropout'], mem_len=spec['M'], reuse_len=spec['reuse'] or None, use_mems_train=True,
+      vocab_size=spec['V'],
+      d_model=spec['D'],
+      n_head=spec['H'],
+      n_layer=spec['N'],
+      d_inner=spec['F'],
+      dropout=spec['dropout'],
+      mem_len=spec['M'],
+      reuse_len=spec['reuse'] or None,
+      use_mems_train=True,
       ff_activation='gelu',
     )
-  )  # fmt: skip
+  )
   types_BT = (torch.arange(T) >= T // 2).long().expand(B, T)
   mems = None
 
@@ -265,9 +330,12 @@ def _xlnet(spec, torch):
     order_BT = torch.zeros(B, T).scatter(1, places_BP, torch.arange(1.0, P + 1).expand(B, P))
     reach_BT = torch.where(order_BT > 0, order_BT, order_BT + 1)
     found = model(
-      tokens_BT, token_type_ids=types_BT, perm_mask=(order_BT[:, None] >= reach_BT[:, :, None]).float(),
-      target_mapping=torch.nn.functional.one_hot(places_BP, T).float(), mems=mems,
-    )  # fmt: skip
+      tokens_BT,
+      token_type_ids=types_BT,
+      perm_mask=(order_BT[:, None] >= reach_BT[:, :, None]).float(),
+      target_mapping=torch.nn.functional.one_hot(places_BP, T).float(),
+      mems=mems,
+    )
     mems = found.mems
     return torch.nn.functional.cross_entropy(found.logits.flatten(0, 1), tokens_BT.gather(1, places_BP).flatten())
 
@@ -282,8 +350,15 @@ def build(spec):
   if spec['kind'] not in KINDS:
     raise ValueError(f'unknown kind "{spec["kind"]}"; known: {", ".join(KINDS)}')
   torch.set_num_threads(spec['threads'])
-  special = {'gpt2': _gpt2, 'bert': _bert, 'awd_lstm': _awd_lstm, 'marian': _marian, 'rnnsearch': _rnnsearch,
-             'transformer_xl': _transformer_xl, 'xlnet': _xlnet}  # fmt: skip
+  special = {
+    'gpt2': _gpt2,
+    'bert': _bert,
+    'awd_lstm': _awd_lstm,
+    'marian': _marian,
+    'rnnsearch': _rnnsearch,
+    'transformer_xl': _transformer_xl,
+    'xlnet': _xlnet,
+  }
   model, loss_of = special.get(spec['kind'], _recurrent)(spec, torch)
   model.train()
   weights = list(model.parameters())

@@ -37,9 +37,12 @@ def run(args: argparse.Namespace) -> int:
     raise InputError(f'--thresholds: {error}; write numbers with commas between') from None
   files = args.input.split(',')
   found = []
-  for number, one in enumerate(phrases.passes(
-    lambda: _sentences(files, args.lower_case), thresholds, discount=args.discount, min_count=args.min_count
-  ), 1):  # fmt: skip
+  for number, one in enumerate(
+    phrases.passes(
+      lambda: _sentences(files, args.lower_case), thresholds, discount=args.discount, min_count=args.min_count
+    ),
+    1,
+  ):
     best = sorted(one.scores, key=lambda pair: -one.scores[pair])[:8]
     print(f'pass {number}: {len(one.scores):,} pairs, such as {", ".join(map("_".join, best)) or "none"}', flush=True)
     found.append(one)

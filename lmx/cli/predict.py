@@ -1,9 +1,9 @@
 """`lmx predict --workdir=DIR --input=FILE`: what a fine-tuned run says of a file, or of a split, as JSON lines.
 
-  lmx predict --workdir=DIR --input=FILE.jsonl                          labels or scores of rows
-  lmx predict --workdir=DIR --split=test --glue --output=FILE.tsv
-  lmx predict --workdir=DIR --input=FILE.conllu --output=FILE.conll     a label for each word
-  lmx predict --workdir=DIR --input=FILE.json --squad --output=FILE.json [--null_odds=FILE.json] [--n_best=5]
+lmx predict --workdir=DIR --input=FILE.jsonl                          labels or scores of rows
+lmx predict --workdir=DIR --split=test --glue --output=FILE.tsv
+lmx predict --workdir=DIR --input=FILE.conllu --output=FILE.conll     a label for each word
+lmx predict --workdir=DIR --input=FILE.json --squad --output=FILE.json [--null_odds=FILE.json] [--n_best=5]
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from typing import Any
 from lmx import ranges
 from lmx.errors import InputError, writing
 
-OF_FORM = {'glue': 'runs of a task of GLUE', 'conll': 'taggers', 'squad': 'runs that answer questions',
-           'null_odds': 'runs that answer questions'}  # fmt: skip
+OF_FORM = {
+  'glue': 'runs of a task of GLUE',
+  'conll': 'taggers',
+  'squad': 'runs that answer questions',
+  'null_odds': 'runs that answer questions',
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   source.add_argument(
     '--input',
     help='rows: .txt (a text a line), .jsonl, .tsv or .csv with the texts and, optional, the label of the data; words '
-         'to tag: .txt (a sentence a line), .conll, .conllu, or .jsonl with "tokens" and, optional, "tags"; questions: '
-         '.json or .jsonl in the form of SQuAD; each also as .gz',
-  )  # fmt: skip
+    'to tag: .txt (a sentence a line), .conll, .conllu, or .jsonl with "tokens" and, optional, "tags"; questions: '
+    '.json or .jsonl in the form of SQuAD; each also as .gz',
+  )
   source.add_argument('--split', help="a split of the run's own data")
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
   form = parser.add_mutually_exclusive_group()
@@ -76,8 +80,13 @@ def _module(loaded: Any) -> ModuleType:
   """The module that knows what the run is asked; see lmx/inference.py."""
   from lmx import answers, predictions, tags
 
-  modules = {'classify': predictions, 'multiple_choice': predictions, 'regress': predictions, 'tag': tags,
-             'span': answers}  # fmt: skip
+  modules = {
+    'classify': predictions,
+    'multiple_choice': predictions,
+    'regress': predictions,
+    'tag': tags,
+    'span': answers,
+  }
   name = loaded.run.objective_name
   if name not in modules:
     raise InputError(f'{loaded.workdir} was trained with objective "{name}"; lmx predict needs {", ".join(modules)}')

@@ -14,11 +14,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', required=True, help='experiment file of the training, with :variant if it has any')
   parser.add_argument('--workdir', required=True, help='work directory of the training')
   parser.add_argument(
-    '--processes', type=ranges.integer(0, 1_000_000), default=0,
+    '--processes',
+    type=ranges.integer(0, 1_000_000),
+    default=0,
     help='how many there are to be, 0 for as many as are known',
   )
   parser.add_argument(
-    '--devices', type=ranges.integer(0, 1_000_000), default=0,
+    '--devices',
+    type=ranges.integer(0, 1_000_000),
+    default=0,
     help='devices that each process must have, 0 for any number',
   )
   parser.add_argument(

@@ -23,8 +23,19 @@ from lmx.errors import InputError, nearest
 
 LABEL = ('name', 'dataset', 'split')  # the model is in the config
 # Where data and tokenizer are (the hash of the data covers their content), and how a run is executed and logged.
-FREE = ('seed', 'parallel', 'checkpoint', 'samples', 'train.log_every', 'train.init_from', 'data.manual_dir',
-        'data.cache_dir', 'data.tokenizer_path', 'data.prefetch', 'data.workers')  # fmt: skip
+FREE = (
+  'seed',
+  'parallel',
+  'checkpoint',
+  'samples',
+  'train.log_every',
+  'train.init_from',
+  'data.manual_dir',
+  'data.cache_dir',
+  'data.tokenizer_path',
+  'data.prefetch',
+  'data.workers',
+)
 NOT_FINITE = ('NaN', 'Infinity', '-Infinity')  # how results.json spells what JSON has no number for
 MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 
@@ -96,8 +107,9 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
     seen = (*seen, workdir)
     if source not in seen and all((source / name).exists() for name in ('results.json', 'config.json')):
       kept['train.init_from'] = {
-        'data_hash': _json(source / 'results.json').get('data_hash'), **_settings(source, seen)
-      }  # fmt: skip
+        'data_hash': _json(source / 'results.json').get('data_hash'),
+        **_settings(source, seen),
+      }
     else:
       kept['train.init_from'] = str(start)
   return kept
@@ -114,8 +126,9 @@ def _differences(groups: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str
   for label, settings in every:
     others = [other for other_label, other in every if other_label == label]
     names = dict.fromkeys(name for other in others for name in other)
-    found.append({name: settings.get(name) for name in names
-                  if any(other.get(name) != settings.get(name) for other in others)})  # fmt: skip
+    found.append(
+      {name: settings.get(name) for name in names if any(other.get(name) != settings.get(name) for other in others)}
+    )
   return found
 
 
@@ -130,11 +143,19 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
   deviation = _deviation(values)
   seeds = [one.get('seed') for one in group]
   return dict(zip(LABEL, _label(group[0]), strict=True)) | {
-    'model': group[0]['model'], 'metric': metric, 'runs': len(values), 'mean': statistics.fmean(values),
-    'deviation': deviation, 'error': None if deviation is None else deviation / math.sqrt(len(values)),
-    'least': min(values), 'greatest': max(values), 'seeds': seeds, 'same_seed': len(set(seeds)) < len(seeds),
-    'workdirs': [one['path'] for one in group], 'differing': dict(differing),
-  }  # fmt: skip
+    'model': group[0]['model'],
+    'metric': metric,
+    'runs': len(values),
+    'mean': statistics.fmean(values),
+    'deviation': deviation,
+    'error': None if deviation is None else deviation / math.sqrt(len(values)),
+    'least': min(values),
+    'greatest': max(values),
+    'seeds': seeds,
+    'same_seed': len(set(seeds)) < len(seeds),
+    'workdirs': [one['path'] for one in group],
+    'differing': dict(differing),
+  }
 
 
 def _deviation(values: Sequence[float]) -> float | None:
@@ -146,8 +167,9 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 def _text(differing: Mapping[str, Any]) -> str:
   """'data 8f31c2a0, optim.lr=0.001': the data first, the config next."""
-  cells = [f'data {str(x)[:8]}' if name == 'data_hash' else f'{name}={x}'
-           for name, x in differing.items() if name != 'path']  # fmt: skip
+  cells = [
+    f'data {str(x)[:8]}' if name == 'data_hash' else f'{name}={x}' for name, x in differing.items() if name != 'path'
+  ]
   shown = cells[:MAX_DIFFERENCES]
   return ', '.join(shown + ([f'{len(cells) - len(shown)} more'] if len(cells) > len(shown) else []))
 

@@ -79,10 +79,16 @@ def measure(task: Any, length: int, segment: int, args: argparse.Namespace) -> d
     ratios.append(statistics.median(by_windows[-1]) / statistics.median(with_memory[-1]))
   memory, windows = (statistics.median(sum(rounds, [])) for rounds in (with_memory, by_windows))
   return {
-    'attention_length': length, 'batch': args.batch, 'segment': segment, 'segments_of_a_turn': calls,
-    'memory_seconds': memory, 'window_seconds': windows, 'ratio': windows / memory, 'ratio_of_rounds': ratios,
+    'attention_length': length,
+    'batch': args.batch,
+    'segment': segment,
+    'segments_of_a_turn': calls,
+    'memory_seconds': memory,
+    'window_seconds': windows,
+    'ratio': windows / memory,
+    'ratio_of_rounds': ratios,
     'paper': PAPER.get(length),
-  }  # fmt: skip
+  }
 
 
 def _times(step: Callable[[], Any], count: int, calls: int = 1) -> list[float]:

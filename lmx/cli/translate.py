@@ -84,9 +84,13 @@ def run(args: argparse.Namespace) -> int:
     search.setdefault('max_ratio', 0.0)  # else the run's would count instead
   _check_most(args, search['beam'])
   options = dataclasses.replace(
-    translated.options(loaded.run), **search, tokens=args.tokens, sample=args.sample,
-    temperature=args.temperature, seed=args.seed,
-  )  # fmt: skip
+    translated.options(loaded.run),
+    **search,
+    tokens=args.tokens,
+    sample=args.sample,
+    temperature=args.temperature,
+    seed=args.seed,
+  )
   references = _lines(args.reference) if args.reference else None
   gold = _gold(args, references)
   lines: list[str] = []
@@ -153,9 +157,13 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
   if references is not None:
     source, target = _sides(loaded.workdir)
     found = translated.scores(
-      [one.text for one in best], references, lines, (source, args.language or target), loaded.run.data.lower_case,
+      [one.text for one in best],
+      references,
+      lines,
+      (source, args.language or target),
+      loaded.run.data.lower_case,
       loaded.run.evaluation.compounds,
-    )  # fmt: skip
+    )
     print('\n'.join(translated.summary(found)), file=report)
   if args.plot or args.alignments:
     from lmx import translate
@@ -210,9 +218,13 @@ def _gold(args: argparse.Namespace, references: Sequence[str] | None) -> Any:
 
 
 def _error_rate(
-  tokenizer: Any, pairs: Iterable[tuple[str, str]], sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any],
+  tokenizer: Any,
+  pairs: Iterable[tuple[str, str]],
+  sources: Sequence[Any],
+  texts: Sequence[Any],
+  seen: Sequence[Any],
   gold: Any,
-) -> float:  # fmt: skip
+) -> float:
   """Of the links between words, end marks left out; words are what white space divides."""
   from lmx import translate
   from lmx.metrics import translation as metrics

@@ -1,9 +1,9 @@
 """`lmx vectors`: what a run's vectors of words, or a file of vectors, are worth; nearest words, a picture, export.
 
-  lmx vectors --workdir=DIR --analogies questions-words.txt --similarity wordsim353.tsv,simlex999.tsv
-  lmx vectors --workdir=DIR --nearest france,king          lmx vectors --workdir=DIR --analogy france,paris,italy
-  lmx vectors --workdir=DIR --plot map.png --words france,paris,italy,rome
-  lmx vectors --workdir=DIR --export vectors.bin           lmx vectors --vectors vectors.bin --nearest france
+lmx vectors --workdir=DIR --analogies questions-words.txt --similarity wordsim353.tsv,simlex999.tsv
+lmx vectors --workdir=DIR --nearest france,king          lmx vectors --workdir=DIR --analogy france,paris,italy
+lmx vectors --workdir=DIR --plot map.png --words france,paris,italy,rome
+lmx vectors --workdir=DIR --export vectors.bin           lmx vectors --vectors vectors.bin --nearest france
 """
 
 from __future__ import annotations

@@ -174,9 +174,18 @@ class Spec:
   def data_set(self) -> sources.Source:
     """The data set with its options; InputError where they do not suit it."""
     source = sources.Source(
-      self.dataset, self.manual_dir, self.check_sizes, self.documents, self.split_fraction, self.source, self.target,
-      self.texts, self.label, self.scores, self.hold_out_test,
-    )  # fmt: skip
+      self.dataset,
+      self.manual_dir,
+      self.check_sizes,
+      self.documents,
+      self.split_fraction,
+      self.source,
+      self.target,
+      self.texts,
+      self.label,
+      self.scores,
+      self.hold_out_test,
+    )
     written.of(source, self.detokenize)
     return source
 
@@ -276,8 +285,7 @@ def _open(directory: str) -> Corpus:
   for name, record in manifest['splits'].items():
     stem, ids = os.path.join(directory, name), f'{name}.tokens'
     arrays: dict[str, Any] = {
-      part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None
-      for part in _PARTS
+      part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None for part in _PARTS
     }
     sums = None if blocks is None else blocks[ids]
     file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.vocab_size)

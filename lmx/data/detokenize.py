@@ -86,20 +86,33 @@ def _same(text: str) -> Pairs:
 _POINTS = _same(', ; : ! ? % )') + _same(']')
 RULES: Mapping[str, Rules] = {
   'wikitext': Rules(  # Merity et al. 2016, section 4.2: the Moses tokenizer, and marks where it cut inside a word
-    openers=_same('( [ $ £ € ¥ ₹'), closers=(*_POINTS, ('.', '.')), quotes=('"',), clitics=_MOSES, runs=('=',),
-    stops=True, infixes=(('@-@', '-', r'\w'), ('@,@', ',', r'\d'), ('@.@', '.', r'\d')),
+    openers=_same('( [ $ £ € ¥ ₹'),
+    closers=(*_POINTS, ('.', '.')),
+    quotes=('"',),
+    clitics=_MOSES,
+    runs=('=',),
+    stops=True,
+    infixes=(('@-@', '-', r'\w'), ('@,@', ',', r'\d'), ('@.@', '.', r'\d')),
   ),
   'ptb': Rules(  # Mikolov et al. 2010: lower case, without punctuation
-    openers=_same('$ # c$ us$ a$ hk$'), clitics=_ENGLISH, inside=(('\\/', '/'), ('\\*', '*')),
+    openers=_same('$ # c$ us$ a$ hk$'),
+    clitics=_ENGLISH,
+    inside=(('\\/', '/'), ('\\*', '*')),
   ),
   'penn': Rules(  # the Penn Treebank's own way, as of the Stanford tools
-    openers=(('``', '"'), ('`', "'"), ('-LRB-', '('), ('-LSB-', '['), *_same('$ £')), stops=True, clitics=_ENGLISH,
+    openers=(('``', '"'), ('`', "'"), ('-LRB-', '('), ('-LSB-', '['), *_same('$ £')),
+    stops=True,
+    clitics=_ENGLISH,
     closers=(("''", '"'), ('-RRB-', ')'), ('-RSB-', ']'), *_same(', ; : ! ? % .')),
   ),
   'lm1b': Rules(  # Chelba et al. 2013: as Moses cuts, with straight quotes and hyphens left alone
-    openers=_same('( [ $ £'), closers=(*_POINTS, ('.', '.')), quotes=('"',), clitics=_MOSES, stops=True,
+    openers=_same('( [ $ £'),
+    closers=(*_POINTS, ('.', '.')),
+    quotes=('"',),
+    clitics=_MOSES,
+    stops=True,
   ),
-}  # fmt: skip
+}
 
 
 def write(rules: Rules, text: str) -> str:

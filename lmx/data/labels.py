@@ -45,16 +45,19 @@ def renumbered(corpus: Any, names: Sequence[str]) -> Any:
     return corpus
   unknown = [name for name in own if name not in names]
   if unknown:
-    raise InputError(f'data set {corpus.manifest["dataset"]["name"]} has labels that the run does not know: '
-                     f'{", ".join(unknown)}; it knows {", ".join(names)}')  # fmt: skip
+    raise InputError(
+      f'data set {corpus.manifest["dataset"]["name"]} has labels that the run does not know: '
+      f'{", ".join(unknown)}; it knows {", ".join(names)}'
+    )
   words = 'token_label_names' in corpus.manifest
   part = 'token_labels' if words else 'labels'
   number = np.asarray([*(list(names).index(name) for name in own), -1], np.int32)  # -1, no label, is the last
   splits = {
-    name: split if getattr(split, part) is None
+    name: split
+    if getattr(split, part) is None
     else dataclasses.replace(split, **{part: number[np.asarray(getattr(split, part))]})
     for name, split in corpus.splits.items()
-  }  # fmt: skip
+  }
   manifest = {**corpus.manifest, 'token_label_names' if words else 'label_names': list(names)}
   return dataclasses.replace(corpus, splits=splits, manifest=manifest)
 

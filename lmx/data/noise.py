@@ -128,7 +128,12 @@ def mask_tokens(
 
 
 def spans(
-  length: int, count: int, random: np.random.Generator, starts_T: np.ndarray | None = None, *, context: int = 6,
+  length: int,
+  count: int,
+  random: np.random.Generator,
+  starts_T: np.ndarray | None = None,
+  *,
+  context: int = 6,
   longest: int = 5,
 ) -> np.ndarray:
   """Chooses `count` of `length` tokens, spans of 1 to `longest` of them, each somewhere in `context` times its length.

@@ -35,7 +35,11 @@ class Phrases(NamedTuple):
 
 
 def learn(
-  sentences: Iterable[list[str]], *, threshold: float = 200.0, discount: float = 5.0, min_count: int = 5,
+  sentences: Iterable[list[str]],
+  *,
+  threshold: float = 200.0,
+  discount: float = 5.0,
+  min_count: int = 5,
   joint: str = '_',
 ) -> Phrases:
   """Finds the pairs of one pass.

@@ -122,8 +122,19 @@ class Config:
 
   def __post_init__(self):
     object.__setattr__(self, 'batching', batching.config(self.batching))
-    check_least('data', self, batch_size=1, length=1, vocab_size=0, min_count=1, eval_batch_size=0, eval_length=0,
-                train_documents=0, prefetch=0, workers=0)  # fmt: skip
+    check_least(
+      'data',
+      self,
+      batch_size=1,
+      length=1,
+      vocab_size=0,
+      min_count=1,
+      eval_batch_size=0,
+      eval_length=0,
+      train_documents=0,
+      prefetch=0,
+      workers=0,
+    )
     for name in ('batch_size', 'eval_batch_size', 'length', 'eval_length'):
       check_range(f'data.{name}', getattr(self, name), 0, _LARGEST)
     generated = hasattr(batching.get(self.batching.name), 'corpus')
@@ -164,9 +175,12 @@ def load(cfg: Config) -> Corpus:
     return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cache_dir=cfg.cache_dir, **cfg.spec())
   return views.view(
-    corpus, reverse=cfg.reverse, train_splits=cfg.train_splits, train_documents=cfg.train_documents,
+    corpus,
+    reverse=cfg.reverse,
+    train_splits=cfg.train_splits,
+    train_documents=cfg.train_documents,
     fraction=cfg.fraction,
-  )  # fmt: skip
+  )
 
 
 def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
@@ -233,8 +247,11 @@ def describe(batches: Batches) -> dict[str, Any]:
   used = min(1.0, batches.steps * batches.batch_size / batches.examples)  # training leaves a part of a batch out
   tokens = round(batches.tokens_per_epoch * used)
   return dict(
-    examples_per_epoch=batches.examples, steps_per_epoch=batches.steps, tokens_per_epoch=tokens,
-    padding=1 - tokens / positions)
+    examples_per_epoch=batches.examples,
+    steps_per_epoch=batches.steps,
+    tokens_per_epoch=tokens,
+    padding=1 - tokens / positions,
+  )
 
 
 class Prefetch:
@@ -300,8 +317,9 @@ class Prefetch:
     self.close()
 
 
-def prefetch(batches: Batches, start: int, stop: int, rows: slice = slice(None), buffer: int = 8,
-             workers: int = 1) -> Prefetch:
+def prefetch(
+  batches: Batches, start: int, stop: int, rows: slice = slice(None), buffer: int = 8, workers: int = 1
+) -> Prefetch:
   """Returns an iterator over (step, batch) for the steps from `start` up to, not including, `stop`.
 
   Args:

@@ -97,8 +97,18 @@ RULES = {
   'wmt14_en_fr': Rules('prose', False, '', pair=True, sides=('en', 'fr')),
   **{name: Rules('prose', False, '', spans=True) for name in ('squad', 'squad2', 'squad_files', 'embedded_questions')},
   'table_files': Rules('prose', False, '', table=True, reading=_CELLS),
-  **{name: Rules('prose', False, '', table=True, scores=table.scores, choices=table.choices,
-                 continues=table.continues, detokenizer='penn' if table.continues else '',
-                 reading=0 if table.continues else _CELLS)
-     for name, table in tables.TABLES.items()},
+  **{
+    name: Rules(
+      'prose',
+      False,
+      '',
+      table=True,
+      scores=table.scores,
+      choices=table.choices,
+      continues=table.continues,
+      detokenizer='penn' if table.continues else '',
+      reading=0 if table.continues else _CELLS,
+    )
+    for name, table in tables.TABLES.items()
+  },
 }

@@ -26,9 +26,7 @@ from lmx.data.builders import files, parallel, questions, tables
 from lmx.data.rules import RULES, TFDS, Rules
 from lmx.errors import InputError, InputWarning, nearest
 
-SPLITS = (
-  'train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised'
-)  # fmt: skip
+SPLITS = ('train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised')
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
 _SIZES = 'sizes.json'  # in a prepared directory: size and SHA-256 of each file
 _BATCH = 256  # records asked of ArrayRecord at once
@@ -162,9 +160,7 @@ class Source:
 
   def _directory(self) -> str:
     if not self.manual_dir:
-      raise InputError(
-        f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir'
-      )
+      raise InputError(f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir')
     return self.manual_dir
 
   def _pair_identity(self) -> dict[str, Any]:
@@ -297,19 +293,26 @@ def _builder(source: Source, directory: str) -> Any:
   fraction = source.split_fraction if source.held_out() else 0.0
   if source.rules.table:
     config = module.table_builder.TableConfig(
-      name='rows', table=source.name if source.name in tables.TABLES else '',
-      pattern=source.manual_dir, check_sizes=source.check_sizes, split_fraction=fraction,
+      name='rows',
+      table=source.name if source.name in tables.TABLES else '',
+      pattern=source.manual_dir,
+      check_sizes=source.check_sizes,
+      split_fraction=fraction,
       **{name: getattr(source, name) for name in OWN_TABLE},
-    )  # fmt: skip
+    )
   elif source.rules.spans and not source.name.startswith('embedded'):
     config = module.question_builder.QuestionConfig(
       name='questions', pattern=source.manual_dir, check_sizes=source.check_sizes
     )
   elif source.sides:
     config = module.pairs.PairConfig(
-      name='-'.join(source.sides), source=source.sides[0], target=source.sides[1], pattern=source.manual_dir,
-      check_sizes=source.check_sizes, split_fraction=fraction,
-    )  # fmt: skip
+      name='-'.join(source.sides),
+      source=source.sides[0],
+      target=source.sides[1],
+      pattern=source.manual_dir,
+      check_sizes=source.check_sizes,
+      split_fraction=fraction,
+    )
   elif source.name == 'text_files':
     config = module.TextFilesConfig(
       name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=fraction

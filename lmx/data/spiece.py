@@ -36,7 +36,7 @@ _FIELDS = {
   'Piece': (('piece', 1, _STRING, ''), ('score', 2, _FLOAT, ''), ('type', 3, _INT, '1')),
   'Trainer': (('model_type', 3, _INT, '1'), ('unk_id', 40, _INT, '')),
   'Normalizer': (('precompiled_charsmap', 2, _BYTES, ''),),
-}  # fmt: skip
+}
 _PARTS = (('pieces', 1, 'Piece'), ('trainer_spec', 2, 'Trainer'), ('normalizer_spec', 3, 'Normalizer'))
 
 
@@ -85,8 +85,10 @@ def read(path) -> Spiece:
     raise InputError(f'{path} is no model of SentencePiece, or damaged or cut short ({error})') from None
   trainer = found.trainer_spec
   if not found.pieces or not 0 <= trainer.unk_id < len(found.pieces):
-    raise InputError(f'{path} is no model of SentencePiece, or damaged: {len(found.pieces)} pieces, of which number '
-                     f'{trainer.unk_id} stands for unknown ones')  # fmt: skip
+    raise InputError(
+      f'{path} is no model of SentencePiece, or damaged: {len(found.pieces)} pieces, of which number '
+      f'{trainer.unk_id} stands for unknown ones'
+    )
   if trainer.model_type != UNIGRAM:
     raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
   pieces = tuple((piece.piece, piece.score, piece.type) for piece in found.pieces)

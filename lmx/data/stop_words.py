@@ -20,7 +20,7 @@ WORDS = frozenset(
   'since than through throughout till to toward towards under underneath until unto up upon via with within without '
   'and or nor so yet if unless because although though while whereas whether when whenever where wherever why how '
   'be am is are was were been being have has had having do does did doing done will would shall should can could may '
-  'might must ought need not n\'t '
+  "might must ought need not n't "
   'very too also just only even then there here thus hence again ever never once more most much many few less least '
   'other another own same s t d m re ve ll'.split()
 )

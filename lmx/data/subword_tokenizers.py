@@ -224,8 +224,12 @@ class Unigram(_Subwords):
     whole = b''.join(parts)
     begin = whole.find(run)
     if not 0 <= begin < len(parts[0]) or begin + len(run) <= len(whole) - len(parts[-1]):
-      warnings.warn('the tokenizer normalises characters in context, so bytes have the offsets of a run of characters '
-                    f'and answers in such runs are too long: "{text}"', InputWarning, stacklevel=4)  # fmt: skip
+      warnings.warn(
+        'the tokenizer normalises characters in context, so bytes have the offsets of a run of characters '
+        f'and answers in such runs are too long: "{text}"',
+        InputWarning,
+        stacklevel=4,
+      )
       return np.zeros(0, np.int64)
     return np.repeat(np.arange(len(parts)), list(map(len, parts)))[begin : begin + len(run)]
 

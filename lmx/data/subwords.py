@@ -109,9 +109,12 @@ def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.T
 
 
 def _train_in_words(
-  texts: Iterable[str], vocab_size: int, min_count: int, around: Callable[[hf.models.BPE], hf.Tokenizer],
+  texts: Iterable[str],
+  vocab_size: int,
+  min_count: int,
+  around: Callable[[hf.models.BPE], hf.Tokenizer],
   special: Sequence[str],
-) -> hf.Tokenizer:  # fmt: skip
+) -> hf.Tokenizer:
   """Learns merges within the words that `around` cuts a text into.
 
   The library numbers the characters at the end of a word in hash order, so all are given first, as if they were special
@@ -169,9 +172,12 @@ def train_unigram(
     )
   trained = unigram(hf.models.Unigram(), lower_case)
   trainer = hf.trainers.UnigramTrainer(
-    vocab_size=room + len(_ASCII) + 1, show_progress=False, special_tokens=['<unk>'], unk_token='<unk>',
+    vocab_size=room + len(_ASCII) + 1,
+    show_progress=False,
+    special_tokens=['<unk>'],
+    unk_token='<unk>',
     initial_alphabet=_ASCII,
-  )  # fmt: skip
+  )
   trained.train_from_iterator(_in_characters(list(texts), min(_CHARACTERS, room // 2)), trainer)
   found = dict(json.loads(trained.to_str())['model']['vocab'][1:])  # the first is <unk>
   lowest = min(found.values())

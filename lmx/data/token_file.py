@@ -87,14 +87,18 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
 
   ndim = 1
 
-  def __init__(self, path: str, dtype: np.dtype, entry: Mapping[str, Any], blocks: Sequence[int] | None,
-               vocab_size: int):  # fmt: skip
+  def __init__(
+    self, path: str, dtype: np.dtype, entry: Mapping[str, Any], blocks: Sequence[int] | None, vocab_size: int
+  ):
     small = entry['bytes'] <= WHOLE
     check(path, entry, whole=small)
     if blocks is None and not small:
       warnings.warn(
         f'{path}: the manifest has no checksums of blocks, so only the size and the ids are verified; delete the '
-        f'directory {os.path.dirname(path)} to have it made again with them', InputWarning, stacklevel=2)
+        f'directory {os.path.dirname(path)} to have it made again with them',
+        InputWarning,
+        stacklevel=2,
+      )
     self._path, self._blocks, self._vocab_size = path, blocks, vocab_size
     self._ids = np.asarray(np.memmap(path, dtype, mode='r'))
     self.dtype, self.shape, self.size = self._ids.dtype, self._ids.shape, self._ids.size

@@ -25,9 +25,11 @@ _END = '<|endoftext|>'
 _BERT: dict[str, tuple[str, ...]] = {role: (f'[{role.upper()}]',) for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
 _XLNET: dict[str, tuple[str, ...]] = {role: (f'<{role}>',) for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
-  'wordpiece': _BERT, 'bpe': {'bos': (_END,), 'eos': (_END,)}, 'gpt_bpe': {'unk': ('<unk>',)},
+  'wordpiece': _BERT,
+  'bpe': {'bos': (_END,), 'eos': (_END,)},
+  'gpt_bpe': {'unk': ('<unk>',)},
   'unigram': _XLNET | {'bos': ('<s>', _END), 'eos': ('</s>', _END)},
-}  # fmt: skip
+}
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
 # Keys that change no token.
 _UNUSED = re.compile(
@@ -41,17 +43,22 @@ _UNUSED = re.compile(
 # Key -> the values with which lmx computes.
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
   'wordpiece': {
-    'do_basic_tokenize': (True,), 'never_split': (None, []), 'wordpieces_prefix': ('##',),
-    'max_input_chars_per_word': (100,), 'clean_text': (True,),
+    'do_basic_tokenize': (True,),
+    'never_split': (None, []),
+    'wordpieces_prefix': ('##',),
+    'max_input_chars_per_word': (100,),
+    'clean_text': (True,),
   },
   'bpe': {'add_bos_token': (False,), 'add_eos_token': (False,), 'do_lower_case': (False,)},
   'gpt_bpe': {'do_lower_case': (True,)},
   'unigram': {'remove_space': (True,), 'sp_model_kwargs': (None, {})},
-}  # fmt: skip
+}
 _CLASSES = {
   'wordpiece': r'(Bert|DistilBert|Electra|MobileBert|ConvBert|Lxmert|Funnel|LayoutLM|Retri\w+|DPR\w+)Tokenizer(Fast)?',
-  'bpe': r'GPT2Tokenizer(Fast)?', 'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?', 'unigram': r'XLNetTokenizer(Fast)?',
-}  # fmt: skip
+  'bpe': r'GPT2Tokenizer(Fast)?',
+  'gpt_bpe': r'OpenAIGPTTokenizer(Fast)?',
+  'unigram': r'XLNetTokenizer(Fast)?',
+}
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
 
 
@@ -101,9 +108,14 @@ def read(directory: Any, kind: str) -> Settings:
   normalizer |= {} if lower_case is None else {'lowercase': lower_case}
   special, extra = _special(directory, kind, given)
   return Settings(
-    lower_case, normalizer, bool(switch('keep_accents')), switch('add_prefix_space'), special,
-    _added(directory, given, {*special.values(), *extra}), extra,
-  )  # fmt: skip
+    lower_case,
+    normalizer,
+    bool(switch('keep_accents')),
+    switch('add_prefix_space'),
+    special,
+    _added(directory, given, {*special.values(), *extra}),
+    extra,
+  )
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
@@ -115,16 +127,30 @@ def _check(given: Mapping[str, Any], kind: str, where: str) -> None:
   """Raise InputError for a value that lmx does not compute with, and for a key that may change tokens."""
   for key, values in _FIXED[kind].items():
     if key in given and given[key] not in values:
-      raise InputError(f'{where}: {key}: got {documents.show(given[key])}; expected '
-                       f'{" or ".join(map(documents.show, values))}, because lmx has no other')  # fmt: skip
+      raise InputError(
+        f'{where}: {key}: got {documents.show(given[key])}; expected '
+        f'{" or ".join(map(documents.show, values))}, because lmx has no other'
+      )
   name = given.get('tokenizer_class')
   if name is not None and not (isinstance(name, str) and re.fullmatch(_CLASSES[kind], name)):
-    raise InputError(f'{where}: tokenizer_class: got {documents.show(name)}; expected a tokenizer of kind "{kind}"; '
-                     'save the folder with tokenizer.json, from a fast tokenizer')  # fmt: skip
-  known = {*(f'{role}_token' for role in ROLES), *_FIXED[kind], 'additional_special_tokens', 'extra_special_tokens',
-           'added_tokens_decoder', 'tokenizer_class'}  # fmt: skip
-  known |= {'wordpiece': {*_SWITCHES, 'do_lower_case'}, 'bpe': {'add_prefix_space'}, 'gpt_bpe': set(),
-            'unigram': {'do_lower_case', 'keep_accents'}}[kind]  # fmt: skip
+    raise InputError(
+      f'{where}: tokenizer_class: got {documents.show(name)}; expected a tokenizer of kind "{kind}"; '
+      'save the folder with tokenizer.json, from a fast tokenizer'
+    )
+  known = {
+    *(f'{role}_token' for role in ROLES),
+    *_FIXED[kind],
+    'additional_special_tokens',
+    'extra_special_tokens',
+    'added_tokens_decoder',
+    'tokenizer_class',
+  }
+  known |= {
+    'wordpiece': {*_SWITCHES, 'do_lower_case'},
+    'bpe': {'add_prefix_space'},
+    'gpt_bpe': set(),
+    'unigram': {'do_lower_case', 'keep_accents'},
+  }[kind]
   for key in given:
     if key not in known and not _UNUSED.fullmatch(key):
       raise InputError(f'{where}: got the unknown key "{key}"{nearest(key, known)}; remove it if it changes no token')
@@ -138,14 +164,18 @@ def _special(directory: pathlib.Path, kind: str, given: Mapping[str, Any]) -> tu
     key = f'{role}_token'
     names = {_name(source[key], f'{directory}: {key}') for source in (given, others) if source.get(key) is not None}
     if len(names) > 1:
-      raise InputError(f'{directory}: {key}: got {" and ".join(sorted(names))} in {FILE} and special_tokens_map.json; '
-                       'expected one name')  # fmt: skip
+      raise InputError(
+        f'{directory}: {key}: got {" and ".join(sorted(names))} in {FILE} and special_tokens_map.json; '
+        'expected one name'
+      )
     if names and role in _NAMES[kind] and not names <= {*_NAMES[kind][role]}:
       special[role] = names.pop()
   if special and kind not in _RENAMED:
     role, name = next(iter(special.items()))
-    raise InputError(f'{directory / FILE}: {role}_token: got "{name}"; expected {" or ".join(_NAMES[kind][role])}, '
-                     f'because a tokenizer of kind "{kind}" has no other')  # fmt: skip
+    raise InputError(
+      f'{directory / FILE}: {role}_token: got "{name}"; expected {" or ".join(_NAMES[kind][role])}, '
+      f'because a tokenizer of kind "{kind}" has no other'
+    )
   extra: dict[str, None] = {}
   for source in (given, others):
     for key in ('additional_special_tokens', 'extra_special_tokens'):
@@ -175,8 +205,10 @@ def _added(
     where = f'{directory / FILE}: added_tokens_decoder: {key}'
     if not key.isdecimal():
       raise InputError(f'{where}: expected the id of a token')
-    options = {name: documents.field(token, name, bool, where, False)
-               for name in ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')}  # fmt: skip
+    options = {
+      name: documents.field(token, name, bool, where, False)
+      for name in ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')
+    }
     found[int(key)] = hf.AddedToken(documents.field(token, 'content', str, where), **options)
   return tuple(sorted(found.items(), key=lambda entry: entry[0]))
 
@@ -205,8 +237,10 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
     if not (token.special and known is not None) and there.get(token.content) != token.special:
       (model.add_special_tokens if token.special else model.add_tokens)([token])
     if model.token_to_id(token.content) != number:
-      raise InputError(f'{where}: added token "{token.content}": got id {number}; expected '
-                       f'{model.token_to_id(token.content)}, the next of the vocabulary')  # fmt: skip
+      raise InputError(
+        f'{where}: added token "{token.content}": got id {number}; expected '
+        f'{model.token_to_id(token.content)}, the next of the vocabulary'
+      )
   missing = [name for name in settings.extra if model.token_to_id(name) is None]
   if missing:
     model.add_special_tokens(missing)

@@ -155,8 +155,10 @@ class Absent(Tokenizer):
     return {'kind': self.kind, 'vocab_size': self.vocab_size}
 
   def _error(self) -> InputError:
-    return InputError('this model was imported with --tokenizer=none, so it reads and writes no text; import it from a '
-                      'folder with the files of its tokenizer')  # fmt: skip
+    return InputError(
+      'this model was imported with --tokenizer=none, so it reads and writes no text; import it from a '
+      'folder with the files of its tokenizer'
+    )
 
 
 def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
@@ -308,9 +310,11 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
   if kind not in _READ or not os.path.isfile(path):
     raise Missing(f'{path}: no tokenizer of kind {kind} there')
   if os.path.basename(path) in ('vocab.txt', spiece.FILE) and settings.lower_case not in (None, lower_case):
-    raise InputError(f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '
-                     f'do_lower_case {str(settings.lower_case).lower()} in {tokenizer_settings.FILE}; set '
-                     f'data.lower_case={settings.lower_case}')  # fmt: skip
+    raise InputError(
+      f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '
+      f'do_lower_case {str(settings.lower_case).lower()} in {tokenizer_settings.FILE}; set '
+      f'data.lower_case={settings.lower_case}'
+    )
   try:
     model = tokenizer_settings.apply(_model(kind, path, lower_case, settings), settings, directory)
     return _READ[kind](model, settings.special)

@@ -107,10 +107,14 @@ def _fields(options) -> dict[str, Any]:
     cnn, lstm = given['char_cnn'], given['lstm']
     fields: dict[str, Any] = {
       'filters': tuple((int(width), int(number)) for width, number in cnn['filters']),
-      'characters': int(cnn['embedding']['dim']), 'highways': int(cnn['n_highway']), 'cells': int(lstm['dim']),
-      'projection': int(lstm['projection_dim']), 'N': int(lstm['n_layers']),
-      'cell_clip': float(lstm['cell_clip']), 'proj_clip': float(lstm['proj_clip']),
-    }  # fmt: skip
+      'characters': int(cnn['embedding']['dim']),
+      'highways': int(cnn['n_highway']),
+      'cells': int(lstm['dim']),
+      'projection': int(lstm['projection_dim']),
+      'N': int(lstm['n_layers']),
+      'cell_clip': float(lstm['cell_clip']),
+      'proj_clip': float(lstm['proj_clip']),
+    }
     skip, activation, count = lstm['use_skip_connections'], cnn['activation'], cnn['n_characters']
   except InputError:
     raise
@@ -123,9 +127,10 @@ def _fields(options) -> dict[str, Any]:
   if any(not 1 <= size <= _LARGEST for pair in fields['filters'] for size in pair):
     raise InputError(f'{options}: char_cnn.filters: got {fields["filters"]}; expected positive widths and numbers')
   for what, value, wanted in (
-    ('char_cnn.activation', activation, ('relu',)), ('lstm.use_skip_connections', skip, (True,)),
+    ('char_cnn.activation', activation, ('relu',)),
+    ('lstm.use_skip_connections', skip, (True,)),
     ('char_cnn.n_characters', count, (261, 262)),
-  ):  # fmt: skip
+  ):
     if value not in wanted:
       raise InputError(f'{options}: {what} is {value!r}; only {" or ".join(map(repr, wanted))} can be read')
   return fields
@@ -134,14 +139,22 @@ def _fields(options) -> dict[str, Any]:
 def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
   return {
     'lstm': {
-      'use_skip_connections': True, 'projection_dim': fields['projection'], 'cell_clip': fields['cell_clip'],
-      'proj_clip': fields['proj_clip'], 'dim': fields['cells'], 'n_layers': fields['N'],
+      'use_skip_connections': True,
+      'projection_dim': fields['projection'],
+      'cell_clip': fields['cell_clip'],
+      'proj_clip': fields['proj_clip'],
+      'dim': fields['cells'],
+      'n_layers': fields['N'],
     },
     'char_cnn': {
-      'activation': 'relu', 'filters': [list(pair) for pair in fields['filters']], 'n_highway': fields['highways'],
-      'embedding': {'dim': fields['characters']}, 'n_characters': 262, 'max_characters_per_token': 50,
+      'activation': 'relu',
+      'filters': [list(pair) for pair in fields['filters']],
+      'n_highway': fields['highways'],
+      'embedding': {'dim': fields['characters']},
+      'n_characters': 262,
+      'max_characters_per_token': 50,
     },
-  }  # fmt: skip
+  }
 
 
 def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
@@ -154,9 +167,11 @@ def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ..
     yield ('embed', f'convolution_{i}', 'bias'), f'CNN/b_cnn_{i}', (number,)
   for i in range(fields['highways']):
     for ours, theirs, shape in (
-      ('gate_kernel', 'W_carry', (F, F)), ('gate_bias', 'b_carry', (F,)), ('kernel', 'W_transform', (F, F)),
+      ('gate_kernel', 'W_carry', (F, F)),
+      ('gate_bias', 'b_carry', (F,)),
+      ('kernel', 'W_transform', (F, F)),
       ('bias', 'b_transform', (F,)),
-    ):  # fmt: skip
+    ):
       yield ('embed', f'highway_{i}', ours), f'CNN_high_{i}/{theirs}', shape
   yield ('embed', 'projection', 'kernel'), 'CNN_proj/W_proj', (F, P)
   yield ('embed', 'projection', 'bias'), 'CNN_proj/b_proj', (P,)

@@ -47,8 +47,9 @@ def read(directory) -> Folder:
     raise InputError(f'{directory}: params_*.npy cannot be read ({error})') from None
   found = sum(part.size for part in parts)
   if found != sum(sizes):
-    raise InputError(f'{directory}: {len(paths)} files params_*.npy hold {found:,} numbers, but {SHAPES} asks for '
-                     f'{sum(sizes):,}')  # fmt: skip
+    raise InputError(
+      f'{directory}: {len(paths)} files params_*.npy hold {found:,} numbers, but {SHAPES} asks for {sum(sizes):,}'
+    )
   arrays = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
   arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
   (T, D), (V, _) = shapes[0], shapes[1]

@@ -37,21 +37,37 @@ BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
 _OPTIMIZER = r'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power'
 # What stands in the name of a variable -> in that of the tensor, one after another.
 _BERT_NAMES = (
-  ('^cls/squad/', 'qa_outputs/'), ('^(?=output_(weights|bias)$)', 'classifier/'), ('output_weights$', 'weight'),
-  ('output_bias$', 'bias'), ('_embeddings$', '_embeddings/weight'), ('/kernel$', '/weight'), ('/layer_', '/layer/'),
+  ('^cls/squad/', 'qa_outputs/'),
+  ('^(?=output_(weights|bias)$)', 'classifier/'),
+  ('output_weights$', 'weight'),
+  ('output_bias$', 'bias'),
+  ('_embeddings$', '_embeddings/weight'),
+  ('/kernel$', '/weight'),
+  ('/layer_', '/layer/'),
   ('/', '.'),
-)  # fmt: skip
+)
 _GPT2_NAMES = (
-  ('^model/', 'transformer/'), (r'/h(\d+)/', r'/h/\1/'), ('/(wte|wpe)$', r'/\1/weight'), ('/[gw]$', '/weight'),
-  ('/b$', '/bias'), ('/', '.'),
-)  # fmt: skip
+  ('^model/', 'transformer/'),
+  (r'/h(\d+)/', r'/h/\1/'),
+  ('/(wte|wpe)$', r'/\1/weight'),
+  ('/[gw]$', '/weight'),
+  ('/b$', '/bias'),
+  ('/', '.'),
+)
 _XLNET_NAMES = (
-  ('^model/', ''), ('/word_embedding/lookup_table$', '/word_embedding/weight'), ('/mask_emb/mask_emb$', '/mask_emb'),
-  ('/layer_([0-9]+)/(?=rel_attn|ff)', r'/layer/\1/'), ('/rel_attn/([qkvro])/kernel$', r'/rel_attn/\1'),
-  ('^(transformer/.*)/LayerNorm/', r'\1/layer_norm/'), ('/gamma$', '/weight'), ('/beta$', '/bias'),
+  ('^model/', ''),
+  ('/word_embedding/lookup_table$', '/word_embedding/weight'),
+  ('/mask_emb/mask_emb$', '/mask_emb'),
+  ('/layer_([0-9]+)/(?=rel_attn|ff)', r'/layer/\1/'),
+  ('/rel_attn/([qkvro])/kernel$', r'/rel_attn/\1'),
+  ('^(transformer/.*)/LayerNorm/', r'\1/layer_norm/'),
+  ('/gamma$', '/weight'),
+  ('/beta$', '/bias'),
   ('^((classification|regression)_[^/]*/logit|logits/dense)/', 'logits_proj/'),
-  ('^sequnece_summary/', 'sequence_summary/'), ('/kernel$', '/weight'), ('/', '.'),
-)  # fmt: skip
+  ('^sequnece_summary/', 'sequence_summary/'),
+  ('/kernel$', '/weight'),
+  ('/', '.'),
+)
 # Variables that only a class has -> the class.
 _XLNET_HEADS = {
   'model/(classification|regression)_.*/logit/kernel': 'XLNetForSequenceClassification',
@@ -87,8 +103,9 @@ def read(directory) -> Folder:
 
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
   fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
-  tensors = {_renamed(name, _GPT2_NAMES): x[0] if name.endswith('/w') else x
-             for name, x in _variables(directory).items()}  # fmt: skip
+  tensors = {
+    _renamed(name, _GPT2_NAMES): x[0] if name.endswith('/w') else x for name, x in _variables(directory).items()
+  }
   return Folder('gpt2', fields, tensors, gpt2.TOKENIZER, False)
 
 
@@ -96,8 +113,9 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   if theirs.get('hidden_act') == 'gelu':
     theirs = {**theirs, 'hidden_act': 'gelu_new'}
   fields, lower_case = bert.fields(theirs), _lowered(directory / 'vocab.txt')
-  tensors = {_renamed(name, _BERT_NAMES): x.T if name.endswith('/kernel') else x
-             for name, x in _variables(directory).items()}  # fmt: skip
+  tensors = {
+    _renamed(name, _BERT_NAMES): x.T if name.endswith('/kernel') else x for name, x in _variables(directory).items()
+  }
   if 'classifier.weight' in tensors:  # run_classifier.py's
     number = len(tensors['classifier.weight'])
     theirs = {**theirs, 'architectures': ['BertForSequenceClassification'], 'num_labels': number}
@@ -179,6 +197,7 @@ def _tensorflow() -> Any:
   try:
     import tensorflow
   except ImportError as error:
-    raise InputError(f"checkpoints of TensorFlow are read by it, and it cannot be imported ({error}); pip install "
-                     "'lmx[tf]'") from None  # fmt: skip
+    raise InputError(
+      f"checkpoints of TensorFlow are read by it, and it cannot be imported ({error}); pip install 'lmx[tf]'"
+    ) from None
   return tensorflow

@@ -107,8 +107,9 @@ def _head(path: str, line: bytes) -> tuple[int, int]:
   except ValueError:
     V, D = -1, -1
   if V < 0 or not 1 <= D <= _WIDEST:
-    raise InputError(f'{path}, line 1: got {line[:40]!r}; expected the number of words and their width, such as '
-                     '"5000 300"')  # fmt: skip
+    raise InputError(
+      f'{path}, line 1: got {line[:40]!r}; expected the number of words and their width, such as "5000 300"'
+    )
   return V, D
 
 
@@ -178,19 +179,24 @@ def _binary_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[b
       raise InputError(f'{path}: got {number - 1:,} words; expected {V:,} by the first line, each with {D} float32')
     word, row = data[at:space].removeprefix(b'\n'), data[space + 1 : space + 1 + 4 * D]
     if not word or b'\n' in word:
-      raise InputError(f'{path}, word {number} of {V}: got {word[:40]!r}; expected a word without space or line end '
-                       f'before its {D} float32')  # fmt: skip
+      raise InputError(
+        f'{path}, word {number} of {V}: got {word[:40]!r}; expected a word without space or line end '
+        f'before its {D} float32'
+      )
     _check_finite(f'{path}, word {number} of {V}', word, row)
     yield word, row
     at = space + 1 + 4 * D
   if data[at:].strip():
-    raise InputError(f'{path}: got {len(data) - at:,} bytes after the last of {V:,} words; expected the end of the '
-                     'file. The binary format holds no word with a space')  # fmt: skip
+    raise InputError(
+      f'{path}: got {len(data) - at:,} bytes after the last of {V:,} words; expected the end of the '
+      'file. The binary format holds no word with a space'
+    )
 
 
 def _check_finite(where: str, word: bytes, row: bytes) -> None:
   numbers_D = np.frombuffer(row, '<f4')
   if not np.isfinite(numbers_D).all():
     wrong = numbers_D[~np.isfinite(numbers_D)][0]
-    raise InputError(f'{where}: got {wrong} in the vector of "{word.decode("utf-8", "replace")[:40]}"; expected finite '
-                     'numbers')  # fmt: skip
+    raise InputError(
+      f'{where}: got {wrong} in the vector of "{word.decode("utf-8", "replace")[:40]}"; expected finite numbers'
+    )

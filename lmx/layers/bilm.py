@@ -59,8 +59,13 @@ SIZES: dict[str, dict[str, Any]] = {
   'medium': dict(filters=_FILTERS, characters=16, highways=1, cells=2048, projection=256, layers=2),
   'small': dict(filters=_FILTERS, characters=16, highways=1, cells=1024, projection=128, layers=2),
   'mini': dict(
-    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), characters=16, highways=1, cells=512, projection=128,
-    layers=2),
+    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)),
+    characters=16,
+    highways=1,
+    cells=512,
+    projection=128,
+    layers=2,
+  ),
   'tiny': dict(filters=((1, 4), (2, 6)), characters=5, highways=1, cells=9, projection=7, layers=2),
 }
 
@@ -95,9 +100,15 @@ def _run(sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array |
   def block(params, x_TBP, carry, key, residual):
     x_TBP = dropout(x_TBP, sizes.dropout, key)
     y_TBP, carry = projected_lstm.layer(
-      params, x_TBP, carry, valid_TB, cell_clip=sizes.cell_clip, proj_clip=sizes.proj_clip, dtype=sizes.dtype,
+      params,
+      x_TBP,
+      carry,
+      valid_TB,
+      cell_clip=sizes.cell_clip,
+      proj_clip=sizes.proj_clip,
+      dtype=sizes.dtype,
       backend=sizes.backend,
-    )  # fmt: skip
+    )
     return x_TBP + y_TBP if residual else y_TBP, carry
 
   if sizes.remat:

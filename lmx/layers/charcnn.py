@@ -52,13 +52,16 @@ def init(key: Array, filters: Filters, width: int, highways: int, projection: in
   for n in range(highways):
     gate_key, kernel_key = keys[len(filters) + 2 * n :][:2]
     params[f'highway_{n}'] = {
-      'gate_kernel': normal(gate_key, (F, F)), 'gate_bias': jnp.full(F, -2.0, jnp.float32),
-      'kernel': normal(kernel_key, (F, F)), 'bias': jnp.zeros(F, jnp.float32),
-    }  # fmt: skip
+      'gate_kernel': normal(gate_key, (F, F)),
+      'gate_bias': jnp.full(F, -2.0, jnp.float32),
+      'kernel': normal(kernel_key, (F, F)),
+      'bias': jnp.zeros(F, jnp.float32),
+    }
   if projection:
     params['projection'] = {
-      'kernel': normal(projection_key, (F, projection)), 'bias': jnp.zeros(projection, jnp.float32)
-    }  # fmt: skip
+      'kernel': normal(projection_key, (F, projection)),
+      'bias': jnp.zeros(projection, jnp.float32),
+    }
   return params
 
 

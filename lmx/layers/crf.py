@@ -57,9 +57,7 @@ def nll(params: Params, x_BTL: Array, labels_BT: Array, valid_BT: Array) -> Arra
   return jnp.where(jnp.any(valid_BT, axis=1), found_B, 0.0)
 
 
-def decode(
-  params: Params, x_BTL: Array, valid_BT: Array, allowed: tuple[Array, Array] | None = None
-) -> Array:
+def decode(params: Params, x_BTL: Array, valid_BT: Array, allowed: tuple[Array, Array] | None = None) -> Array:
   """The best path of each row, (B, T) int32; 0 where not valid.
 
   Args:

@@ -49,9 +49,12 @@ def addressing(raw: tuple[Array, ...]) -> Addressing:
   """From unbounded numbers, (B, H, sizes) each: softplus for beta and gamma - 1, a sigmoid for g, a softmax for s."""
   key_BHW, strength_BH1, gate_BH1, shift_BHK, gamma_BH1 = raw
   return Addressing(
-    key_BHW, jax.nn.softplus(strength_BH1[..., 0]), jax.nn.sigmoid(gate_BH1[..., 0]),
-    jax.nn.softmax(shift_BHK, axis=-1), 1.0 + jax.nn.softplus(gamma_BH1[..., 0]),
-  )  # fmt: skip
+    key_BHW,
+    jax.nn.softplus(strength_BH1[..., 0]),
+    jax.nn.sigmoid(gate_BH1[..., 0]),
+    jax.nn.softmax(shift_BHK, axis=-1),
+    1.0 + jax.nn.softplus(gamma_BH1[..., 0]),
+  )
 
 
 def similarity(key_BHW: Array, memory_BSW: Array, eps: float) -> Array:

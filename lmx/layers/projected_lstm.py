@@ -173,10 +173,15 @@ def _backward(options, residuals, gradients):
     dm_BH = _dot(dp_BP, projection_HP.astype(dtype).T)
     tanh_c = jnp.tanh(c_BH)
     dnew_BH = _passes(c_BH, options.cell_clip, dc_BH + dm_BH * o * (1.0 - tanh_c * tanh_c))
-    dgates_BG = jnp.concatenate([
-      dnew_BH * j * i * (1.0 - i), dnew_BH * i * (1.0 - j * j), dnew_BH * before_BH * f * (1.0 - f),
-      dm_BH * tanh_c * o * (1.0 - o),
-    ], -1).astype(dtype)  # fmt: skip
+    dgates_BG = jnp.concatenate(
+      [
+        dnew_BH * j * i * (1.0 - i),
+        dnew_BH * i * (1.0 - j * j),
+        dnew_BH * before_BH * f * (1.0 - f),
+        dm_BH * tanh_c * o * (1.0 - o),
+      ],
+      -1,
+    ).astype(dtype)
     before = (_dot(dgates_BG, u_PG.T), dnew_BH * f)
     if valid_B is not None:
       dgates_BG, dp_BP = _keep(valid_B, (dgates_BG, dp_BP), (jnp.zeros_like(dgates_BG), jnp.zeros_like(dp_BP)))

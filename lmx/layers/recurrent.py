@@ -289,9 +289,18 @@ def _cudnn(cell, weights, x_TBE, carry, valid_TB):
   count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
   # Every row is given a step at least, whose result is not used where there is none.
   y_BTD, h_1BD, c_1BD = rnn.lstm(
-    x_TBE.swapaxes(0, 1), h_BD[None], c_BD[None], cudnn_weights(weights), jnp.maximum(count_B, 1),
-    E, h_BD.shape[-1], 1, 0.0, False, None,
-  )  # fmt: skip
+    x_TBE.swapaxes(0, 1),
+    h_BD[None],
+    c_BD[None],
+    cudnn_weights(weights),
+    jnp.maximum(count_B, 1),
+    E,
+    h_BD.shape[-1],
+    1,
+    0.0,
+    False,
+    None,
+  )
   after = _keep(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
   h_TBD = y_BTD.swapaxes(0, 1)
   return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, after[0][None])), after
@@ -307,8 +316,9 @@ def choose(backend: str, cell: str, dtype: str) -> str:
   if backend == 'cudnn' and not fits:
     raise InputError(f'backend "cudnn" is for float32 LSTMs; this is "{cell}" in {dtype}')
   if backend == 'cudnn' and not is_nvidia():
-    raise InputError(f'model.backend: got "cudnn" on a {jax.default_backend()}; expected an NVIDIA GPU; set '
-                     'model.backend=auto')  # fmt: skip
+    raise InputError(
+      f'model.backend: got "cudnn" on a {jax.default_backend()}; expected an NVIDIA GPU; set model.backend=auto'
+    )
   if backend != 'auto':
     return backend
   return 'cudnn' if fits and is_nvidia() and jax.device_count() == 1 else 'custom'

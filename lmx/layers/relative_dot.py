@@ -72,9 +72,18 @@ def allowed(mask: Mask, M: int, queries: tuple[int, int], keys: int) -> Array:
 
 
 def attend(
-  a_BTHK: Array, b_BTHK: Array, k_BSHK: Array, v_BSHK: Array, r_SHK: Array, bias_HS: Array | None, mask: Mask,
-  *, backend: str = 'auto', rate: float = 0.0, key: Array | None = None,
-) -> Array:  # fmt: skip
+  a_BTHK: Array,
+  b_BTHK: Array,
+  k_BSHK: Array,
+  v_BSHK: Array,
+  r_SHK: Array,
+  bias_HS: Array | None,
+  mask: Mask,
+  *,
+  backend: str = 'auto',
+  rate: float = 0.0,
+  key: Array | None = None,
+) -> Array:
   """Attention of T queries, the last positions, to S keys.
 
   Args:

@@ -139,10 +139,13 @@ def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, look: Look, plan: Plan) 
   else:
     half = H // 2
     halves = zip(('first', 'second'), (slice(0, half), slice(half, H)), strict=True)
-    o_BJQHK = jnp.concatenate([
-      _softmax(q[..., h, :], _parts(k[..., h, :], v[..., h, :], groups, plan._replace(sets=sets), np.arange(H)[h]))
-      for sets, h in halves
-    ], axis=3)  # fmt: skip
+    o_BJQHK = jnp.concatenate(
+      [
+        _softmax(q[..., h, :], _parts(k[..., h, :], v[..., h, :], groups, plan._replace(sets=sets), np.arange(H)[h]))
+        for sets, h in halves
+      ],
+      axis=3,
+    )
   return o_BJQHK.reshape(B, blocks * l, H, K)[:, :T]
 
 

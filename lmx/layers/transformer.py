@@ -297,9 +297,14 @@ class Block(nn.Module):
     by = (*stds, self.backend, self.attention_rate, drawn, self.linear, self.views)
     attend = self.attention(self.heads, self.causal, *by, name='attention')
     mlp = Mlp(
-      self.hidden, self.activation, *stds, self.hidden_rate, {**drawn, 'bias': self.hidden_bias}, self.hidden_linear,
+      self.hidden,
+      self.activation,
+      *stds,
+      self.hidden_rate,
+      {**drawn, 'bias': self.hidden_bias},
+      self.hidden_linear,
       name='mlp',
-    )  # fmt: skip
+    )
 
     def add(x_BTD: Array, norm: str, part: Callable[[Array], Array], key: Array | None) -> Array:
       """The residual connection around a part, with the normalisation before or after it."""

@@ -167,4 +167,3 @@ class TwoStreamAttention(SelfAttention):
     p_BHXS = regularize.dropout(p_BHXS, self.rate, key)
     o_BXHK = jnp.einsum('BHXS,BSHK->BXHK', p_BHXS.astype(dtype), v_BSHK)
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BXHK), cache
-

@@ -79,9 +79,14 @@ def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: i
   V = vocab_size
   w, before, pair = _windows(tokens, V)
   counted = Trigram(
-    V, len(w), np.bincount(w, minlength=V) / len(w), _count(before, w, V), _count(pair, w, V),
-    np.zeros(0, np.int64), np.zeros((0, 4)),
-  )  # fmt: skip
+    V,
+    len(w),
+    np.bincount(w, minlength=V) / len(w),
+    _count(before, w, V),
+    _count(pair, w, V),
+    np.zeros(0, np.int64),
+    np.zeros((0, 4)),
+  )
   p, q = _each(counted, held_out)
   classes, place = np.unique(q, return_inverse=True)
   weights = np.full((len(classes), 4), 0.25)

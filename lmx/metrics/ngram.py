@@ -273,9 +273,12 @@ def unigram(train_tokens: np.ndarray, vocab_size: int, add: float = 1.0) -> np.n
 
 
 def baselines(
-  train_tokens: np.ndarray, vocab_size: int, texts: Mapping[str, tuple[np.ndarray, Mapping[str, float]]],
-  *, order: int = 5,
-) -> dict[str, dict[str, dict[str, Any]]]:  # fmt: skip
+  train_tokens: np.ndarray,
+  vocab_size: int,
+  texts: Mapping[str, tuple[np.ndarray, Mapping[str, float]]],
+  *,
+  order: int = 5,
+) -> dict[str, dict[str, dict[str, Any]]]:
   """Fits both baselines once and measures them on several texts.
 
   Args:

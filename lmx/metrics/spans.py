@@ -85,6 +85,4 @@ def scores(right: float, predicted: float, true: float) -> dict[str, float]:
   precision = 100 * right / predicted if predicted else 0.0
   recall = 100 * right / true if true else 0.0
   both = precision + recall
-  return {
-    'span_precision': precision, 'span_recall': recall, 'span_f1': 2 * precision * recall / both if both else 0.0
-  }  # fmt: skip
+  return {'span_precision': precision, 'span_recall': recall, 'span_f1': 2 * precision * recall / both if both else 0.0}

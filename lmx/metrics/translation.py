@@ -94,11 +94,13 @@ def tokenised_bleu(
   prepared = lambda texts: [moses(text, language, split_compounds, lower_case, normalise) for text in texts]
   metric = sacrebleu.metrics.BLEU(tokenize='none', smooth_method='none', force=True)
   parts = (
-    f'tok:moses-{language}', 'case:lc' if lower_case else 'case:mixed',
+    f'tok:moses-{language}',
+    'case:lc' if lower_case else 'case:mixed',
     f'punct:{"normalised" if normalise else "raw"}',
-    f'compounds:{"split" if split_compounds else "whole"}', 'smooth:none',
+    f'compounds:{"split" if split_compounds else "whole"}',
+    'smooth:none',
     f'sacremoses:{importlib.metadata.version("sacremoses")}',
-  )  # fmt: skip
+  )
   return _bleu(metric.corpus_score(prepared(hypotheses), [prepared(references)]), '|'.join(parts))
 
 
@@ -232,8 +234,10 @@ def parse_alignments(lines: Iterable[str], *, first: int = 0, where: str = 'alig
       match = _LINK.fullmatch(text)
       link = (int(match[1]) - first, int(match[3]) - first) if match else (-1, -1)
       if match is None or min(link) < 0:
-        raise InputError(f'{where}, line {number}: "{text}" is no link; write i-j, or ipj for a possible one, '
-                         f'words numbered from {first}')  # fmt: skip
+        raise InputError(
+          f'{where}, line {number}: "{text}" is no link; write i-j, or ipj for a possible one, '
+          f'words numbered from {first}'
+        )
       possible[-1].add(link)
       if match[2] == '-':
         sure[-1].add(link)
@@ -289,10 +293,16 @@ def figures(
   main = lowered if lower_case else bleu(hypotheses, references)
   score, signature = chrf(hypotheses, references, lower_case=lower_case)
   found: dict[str, Any] = {
-    'bleu': main.score, 'bleu_signature': main.signature, 'brevity_penalty': main.brevity_penalty,
-    'length_ratio': main.ratio, 'precisions': list(main.precisions), 'bleu_lower': lowered.score,
-    'bleu_lower_signature': lowered.signature, 'chrf': score, 'chrf_signature': signature,
-  }  # fmt: skip
+    'bleu': main.score,
+    'bleu_signature': main.signature,
+    'brevity_penalty': main.brevity_penalty,
+    'length_ratio': main.ratio,
+    'precisions': list(main.precisions),
+    'bleu_lower': lowered.score,
+    'bleu_lower_signature': lowered.signature,
+    'chrf': score,
+    'chrf_signature': signature,
+  }
   if sides[1]:
     split = compounds == 'always' or (compounds == 'en_de' and tuple(sides) == ('en', 'de'))
     lower = {'lower_case': True, 'normalise': True}

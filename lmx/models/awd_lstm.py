@@ -96,13 +96,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'ptb_qrnn': dict(V=10_000, cell='qrnn', D=1550, N=4, dropout_hidden=0.3, dropout_weight=0.1),  # its README
   'wt2_qrnn': dict(V=33_278, cell='qrnn', D=1550, N=4, dropout_hidden=0.2, dropout_weight=0.1),
   'enwik8': dict(
-    V=205, D=1840, dropout_input=0.1, dropout_hidden=0.1, dropout_output=0.4, dropout_embedding=0.0, dropout_weight=0.2,
-    alpha=0.0, beta=0.0,
-  ),  # fmt: skip
+    V=205,
+    D=1840,
+    dropout_input=0.1,
+    dropout_hidden=0.1,
+    dropout_output=0.4,
+    dropout_embedding=0.0,
+    dropout_weight=0.2,
+    alpha=0.0,
+    beta=0.0,
+  ),
   'ptb_characters': dict(
-    V=50, E=200, D=1000, dropout_input=0.1, dropout_hidden=0.25, dropout_output=0.1, dropout_embedding=0.0,
-    alpha=0.0, beta=0.0,
-  ),  # fmt: skip
+    V=50,
+    E=200,
+    D=1000,
+    dropout_input=0.1,
+    dropout_hidden=0.25,
+    dropout_output=0.1,
+    dropout_embedding=0.0,
+    alpha=0.0,
+    beta=0.0,
+  ),
   'tiny': dict(V=61, E=24, D=32, N=2, init_range=0.3),
 }
 

@@ -113,8 +113,18 @@ VARIANTS = {
   'elmo_small': _with_elmo('small'),
   'elmo_mini': _with_elmo('mini'),
   'tiny': {
-    **_with_elmo('tiny'), 'V': 61, 'E': 6, 'char_filters': ((2, 5),), 'char_characters': 4, 'char_projection': 4,
-    'D': 8, 'N': 1, 'dropout': 0.1, 'elmo': 'both', 'mix_l2': 0.01, 'frozen': False,
+    **_with_elmo('tiny'),
+    'V': 61,
+    'E': 6,
+    'char_filters': ((2, 5),),
+    'char_characters': 4,
+    'char_projection': 4,
+    'D': 8,
+    'N': 1,
+    'dropout': 0.1,
+    'elmo': 'both',
+    'mix_l2': 0.01,
+    'frozen': False,
   },
 }
 
@@ -122,10 +132,18 @@ VARIANTS = {
 def sizes(cfg: Config) -> bilm.Sizes:
   """The part of the Config that the biLM reads."""
   return bilm.Sizes(
-    filters=cfg.bilm_filters, characters=cfg.bilm_characters, highways=cfg.bilm_highways, cells=cfg.bilm_cells,
-    projection=cfg.bilm_projection, layers=cfg.bilm_layers, cell_clip=cfg.bilm_cell_clip,
-    proj_clip=cfg.bilm_proj_clip, dropout=cfg.dropout_bilm, dtype=cfg.dtype, backend=cfg.backend,
-  )  # fmt: skip
+    filters=cfg.bilm_filters,
+    characters=cfg.bilm_characters,
+    highways=cfg.bilm_highways,
+    cells=cfg.bilm_cells,
+    projection=cfg.bilm_projection,
+    layers=cfg.bilm_layers,
+    cell_clip=cfg.bilm_cell_clip,
+    proj_clip=cfg.bilm_proj_clip,
+    dropout=cfg.dropout_bilm,
+    dtype=cfg.dtype,
+    backend=cfg.backend,
+  )
 
 
 def _places(cfg: Config) -> tuple[str, ...]:

@@ -48,9 +48,9 @@ TARGETS = ('next', 'second')  # what each layer has a classifier for
 EPS = 1e-6  # of layer normalisation, tensor2tensor
 _NAMES = tuple(transformer.name(i) for i in range(100))
 VOCABULARY = (
-  'embed/tokens', *(f'output/{name}/{target}/{leaf}' for name in _NAMES for target in TARGETS
-                    for leaf in ('table', 'bias')),
-)  # fmt: skip
+  'embed/tokens',
+  *(f'output/{name}/{target}/{leaf}' for name in _NAMES for target in TARGETS for leaf in ('table', 'bias')),
+)
 POSITIONS = tuple(f'{name}/positions' for name in _NAMES)
 
 

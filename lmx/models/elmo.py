@@ -89,10 +89,19 @@ VARIANTS = {
 def sizes(cfg: Config) -> bilm.Sizes:
   """The part of the Config that the body reads."""
   return bilm.Sizes(
-    filters=cfg.filters, characters=cfg.characters, highways=cfg.highways, cells=cfg.cells, projection=cfg.projection,
-    layers=cfg.N, cell_clip=cfg.cell_clip, proj_clip=cfg.proj_clip, dropout=cfg.dropout, dtype=cfg.dtype,
-    backend=cfg.backend, remat=cfg.remat,
-  )  # fmt: skip
+    filters=cfg.filters,
+    characters=cfg.characters,
+    highways=cfg.highways,
+    cells=cfg.cells,
+    projection=cfg.projection,
+    layers=cfg.N,
+    cell_clip=cfg.cell_clip,
+    proj_clip=cfg.proj_clip,
+    dropout=cfg.dropout,
+    dtype=cfg.dtype,
+    backend=cfg.backend,
+    remat=cfg.remat,
+  )
 
 
 def init(cfg: Config, key: Array) -> Params:

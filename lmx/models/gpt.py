@@ -83,8 +83,10 @@ class Config:
     check_least('model', self, T=1, N=1, init_std=0)
     check_choice('model.fidelity', self.fidelity, FIDELITY)
     if not self.tied and self.fidelity == 'released':
-      raise InputError("model.tied: got False with model.fidelity 'released', which scores rows of the embedding; "
-                       "set model.fidelity='paper'")  # fmt: skip
+      raise InputError(
+        "model.tied: got False with model.fidelity 'released', which scores rows of the embedding; "
+        "set model.fidelity='paper'"
+      )
     check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)

@@ -186,8 +186,9 @@ def apply(
     InputError: packed documents, whose blocks would mix.
   """
   if 'documents_BT' in batch:
-    raise InputError('memory_compressed: packed documents (documents_BT) would be mixed by the convolution; take '
-                     'another data.batching')  # fmt: skip
+    raise InputError(
+      'memory_compressed: packed documents (documents_BT) would be mixed by the convolution; take another data.batching'
+    )
   embed_key, *keys = regularize.split(key, cfg.N + 1)
   position_BT, length = None, 0
   if state:

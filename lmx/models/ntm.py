@@ -107,12 +107,14 @@ def _variants() -> dict[str, dict[str, Any]]:
   """Tables 1 to 3 of the paper: heads and width of each network."""
   found: dict[str, dict[str, Any]] = {}
   for task, heads, width in (
-    ('copy', 1, 100), ('repeat', 1, 100), ('recall', 4, 256), ('ngrams', 1, 100), ('sort', 8, 512)
-  ):  # fmt: skip
+    ('copy', 1, 100),
+    ('repeat', 1, 100),
+    ('recall', 4, 256),
+    ('ngrams', 1, 100),
+    ('sort', 8, 512),
+  ):
     found[f'{task}_ff'] = dict(controller='feedforward', H=heads, D=width)
-  for task, heads, layers in (
-    ('copy', 1, 1), ('repeat', 1, 1), ('recall', 1, 1), ('ngrams', 1, 1), ('sort', 5, 2)
-  ):  # fmt: skip
+  for task, heads, layers in (('copy', 1, 1), ('repeat', 1, 1), ('recall', 1, 1), ('ngrams', 1, 1), ('sort', 5, 2)):
     found[f'{task}_lstm'] = dict(controller='lstm', H=heads, D=100, N=layers)
   for task, width in (('copy', 256), ('repeat', 512), ('recall', 256), ('ngrams', 128), ('sort', 128)):
     found[f'{task}_baseline'] = dict(controller='lstm', H=0, D=width, N=3)
@@ -182,9 +184,11 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
     state |= {'hidden_BND': empty(cfg.N, cfg.D), 'cell_BND': empty(cfg.N, cfg.D)}
   if cfg.H:
     state |= {
-      'memory_BSW': empty(cfg.rows, cfg.width), 'vectors_BHW': empty(cfg.H, cfg.width),
-      'read_BHS': empty(cfg.H, cfg.rows), 'write_BHS': empty(cfg.H, cfg.rows),
-    }  # fmt: skip
+      'memory_BSW': empty(cfg.rows, cfg.width),
+      'vectors_BHW': empty(cfg.H, cfg.width),
+      'read_BHS': empty(cfg.H, cfg.rows),
+      'write_BHS': empty(cfg.H, cfg.rows),
+    }
   return state
 
 
@@ -205,9 +209,11 @@ def _start(cfg: Config, params: Params, batch_size: int, key: Array | None) -> d
     drawn = jax.random.truncated_normal(jax.random.key(0) if key is None else key, -2.0, 2.0, shape, jnp.float32)
     memory_BSW = cfg.memory_value * (rows(drawn) if key is None else drawn)
   return found | {
-    'memory_BSW': memory_BSW, 'vectors_BHW': jnp.tanh(rows(start['vectors'])),
-    'read_BHS': rows(jax.nn.softmax(start['read'])), 'write_BHS': rows(jax.nn.softmax(start['write'])),
-  }  # fmt: skip
+    'memory_BSW': memory_BSW,
+    'vectors_BHW': jnp.tanh(rows(start['vectors'])),
+    'read_BHS': rows(jax.nn.softmax(start['read'])),
+    'write_BHS': rows(jax.nn.softmax(start['write'])),
+  }
 
 
 def _dot(cfg: Config, x: Array, kernel: Array) -> Array:
@@ -242,9 +248,7 @@ def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Arr
   return new
 
 
-def _heads(
-  cfg: Config, params: Params, outputs_BD: Array, state: dict[str, Array], valid_B: Array
-) -> dict[str, Array]:
+def _heads(cfg: Config, params: Params, outputs_BD: Array, state: dict[str, Array], valid_B: Array) -> dict[str, Array]:
   """Write, then read: the weightings and the vectors read after the step, and the memory, which keeps what it holds in
   rows that are not valid."""
   numbers_BX = _dot(cfg, outputs_BD, params['heads']['kernel']) + params['heads']['bias']

@@ -76,8 +76,10 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
     InputError: the model reads both ways.
   """
   if length and not cfg.causal:
-    raise InputError('quaternion_text: with model.causal=false every token sees those after it, so there is nothing to '
-                     'go on from; write with a causal model')  # fmt: skip
+    raise InputError(
+      'quaternion_text: with model.causal=false every token sees those after it, so there is nothing to '
+      'go on from; write with a causal model'
+    )
   return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
@@ -120,8 +122,10 @@ def apply(
 
 def _next_token(cfg: Config) -> None:
   if not cfg.causal:
-    raise InputError('quaternion_text: with model.causal=false a token sees what it would predict; train it with the '
-                     'objective "classify", "regress", "tag" or "span", or set model.causal=true')  # fmt: skip
+    raise InputError(
+      'quaternion_text: with model.causal=false a token sees what it would predict; train it with the '
+      'objective "classify", "regress", "tag" or "span", or set model.causal=true'
+    )
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

@@ -125,12 +125,28 @@ class Config:
     loop.gates(self.cell)
     attention.get(self.score)
     for field, choices in (
-      ('design', DESIGNS), ('window', attention.WINDOWS), ('reading', attention.READINGS), ('init', INITS),
-      ('readout', ('previous', 'current')), ('backend', recurrent.BACKENDS),
-    ):  # fmt: skip
+      ('design', DESIGNS),
+      ('window', attention.WINDOWS),
+      ('reading', attention.READINGS),
+      ('init', INITS),
+      ('readout', ('previous', 'current')),
+      ('backend', recurrent.BACKENDS),
+    ):
       check_choice(f'model.{field}', getattr(self, field), choices)
-    check_least('model', self, E=1, D=1, encoder_layers=1, decoder_layers=1, reach=1, maxout=1, A=1, S=1,
-                doubly_stochastic=0, init_scale=0)  # fmt: skip
+    check_least(
+      'model',
+      self,
+      E=1,
+      D=1,
+      encoder_layers=1,
+      decoder_layers=1,
+      reach=1,
+      maxout=1,
+      A=1,
+      S=1,
+      doubly_stochastic=0,
+      init_scale=0,
+    )
     for field in ('dropout_embedding', 'dropout_hidden', 'dropout_output'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
     check_share('model.expected', self.expected)
@@ -177,9 +193,18 @@ class Config:
   def looking(self) -> decoder.Spec:
     """How the designs with attention look at the source."""
     return decoder.Spec(
-      'before' if self.design == 'bahdanau' else 'after', self.cell, self.score, self.window, self.reach, self.reading,
-      self.expected, self.input_feeding, self.dropout_hidden, self.dtype, self.remat,
-    )  # fmt: skip
+      'before' if self.design == 'bahdanau' else 'after',
+      self.cell,
+      self.score,
+      self.window,
+      self.reach,
+      self.reading,
+      self.expected,
+      self.input_feeding,
+      self.dropout_hidden,
+      self.dtype,
+      self.remat,
+    )
 
 
 _LUONG: dict[str, Any] = dict(
@@ -191,8 +216,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'rnnsearch': {},
   'rnnencdec': dict(design='cho', bidirectional=False),
   # Luong et al. 2015, section 4.1
-  'luong': dict(**_LUONG, V=50_000, E=1000, D=1000, encoder_layers=4, decoder_layers=4, dropout_embedding=0.2,
-                dropout_hidden=0.2, dropout_output=0.2),  # fmt: skip
+  'luong': dict(
+    **_LUONG,
+    V=50_000,
+    E=1000,
+    D=1000,
+    encoder_layers=4,
+    decoder_layers=4,
+    dropout_embedding=0.2,
+    dropout_hidden=0.2,
+    dropout_output=0.2,
+  ),
   # For data sets of a few ten thousand sentences on two cores.
   'rnnsearch_small': dict(**_SMALL),
   'rnnencdec_small': dict(**_SMALL, design='cho', bidirectional=False),
@@ -225,8 +259,12 @@ def _shapes(cfg: Config) -> dict[str, Any]:
     found['start'] = {'state': (D, starts), 'state_bias': (starts,)}
   if cfg.design in DEEP:
     context = D if cfg.design == 'cho' else H
-    output |= {'readout_state': (D, 2 * W), 'readout_embed': (E, 2 * W), 'readout_context': (context, 2 * W),
-               'readout_bias': (2 * W,)}  # fmt: skip
+    output |= {
+      'readout_state': (D, 2 * W),
+      'readout_embed': (E, 2 * W),
+      'readout_context': (context, 2 * W),
+      'readout_bias': (2 * W,),
+    }
   if cfg.design in LOOKING:
     combine = {'combine': (H + D, D)} if cfg.design == 'luong' else {}
     found['attention'] = attention.shapes(cfg.score, cfg.window, cfg.sizes) | combine
@@ -271,9 +309,17 @@ def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None):
   x_BSE = dropout(embed.lookup(_table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
   layers = [params[_name(i)] for i in range(cfg.encoder_layers)]
   values_BSH, ends = encoder.read(
-    cfg.cell, layers, x_BSE, valid_BS, keys, width=cfg.D, reverse=cfg.reverse, rate=cfg.dropout_hidden,
-    dtype=cfg.dtype, backend=cfg.backend,
-  )  # fmt: skip
+    cfg.cell,
+    layers,
+    x_BSE,
+    valid_BS,
+    keys,
+    width=cfg.D,
+    reverse=cfg.reverse,
+    rate=cfg.dropout_hidden,
+    dtype=cfg.dtype,
+    backend=cfg.backend,
+  )
   return values_BSH, valid_BS, ends
 
 

@@ -105,8 +105,10 @@ class Config:
     check_range('model.summary', self.summary, 1, self.stride + 1)
     check_range('model.dropout', self.dropout, 0, 1)
     if self.fidelity == 'released' and self.stride % self.summary:
-      raise InputError(f'model.fidelity="released" divides model.stride = {self.stride} into runs of model.summary = '
-                       f'{self.summary}, which do not fill it')  # fmt: skip
+      raise InputError(
+        f'model.fidelity="released" divides model.stride = {self.stride} into runs of model.summary = '
+        f'{self.summary}, which do not fill it'
+      )
     if self.merge == 'heads' and self.H < 2:
       raise InputError('model.merge="heads" gives different heads different sets: set model.H to 2 or more')
 

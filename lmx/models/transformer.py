@@ -110,8 +110,16 @@ VARIANTS = {
   'big': dict(V=36_000, D=1024, F=4096, H=16, dropout=0.3),
   # Wu et al. 2021 (ACL), Transformer-Tiny, whose code is fairseq
   'tiny_multi30k': dict(
-    D=128, F=256, H=4, encoder_layers=4, decoder_layers=4, positions='tensor2tensor', biases='attention',
-    gain_qkv=0.5**0.5, eps=1e-5, dropout=0.3,
+    D=128,
+    F=256,
+    H=4,
+    encoder_layers=4,
+    decoder_layers=4,
+    positions='tensor2tensor',
+    biases='attention',
+    gain_qkv=0.5**0.5,
+    eps=1e-5,
+    dropout=0.3,
   ),
   'tiny': dict(V=97, D=32, F=48, H=4, encoder_layers=2, decoder_layers=2, biases='all'),
 }

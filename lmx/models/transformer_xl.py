@@ -127,13 +127,23 @@ class Config:
 _WT103 = dict(V=267_735, cutoffs=(20_000, 40_000, 200_000))
 _LM1B = dict(
   V=793_471, cutoffs=(60_000, 100_000, 640_000), div_val=4, tie_projections='none', project_same=False, untie=True, M=32
-)  # fmt: skip
+)
 _LARGE = dict(D=1024, F=3072, H=8, N=24, M=768, dropout=0.15, dropout_attention=0.15)
 VARIANTS: dict[str, dict[str, Any]] = {
   'wt103_base': _WT103,
   'wt103_large': dict(
-    **_WT103, D=1024, F=4096, H=16, N=18, M=384, div_val=4, tie_projections='but_first', untie=True, init_std=0.005,
-    dropout=0.2, dropout_attention=0.2,
+    **_WT103,
+    D=1024,
+    F=4096,
+    H=16,
+    N=18,
+    M=384,
+    div_val=4,
+    tie_projections='but_first',
+    untie=True,
+    init_std=0.005,
+    dropout=0.2,
+    dropout_attention=0.2,
   ),
   'wt103_128m': dict(**_WT103, N=7),  # table 6; the paper prints 128M alone, and 7 layers of the base are that
   'enwik8_12l': dict(V=204, D=512, F=2048, H=8, N=12, M=512),
@@ -143,13 +153,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'ptb': dict(V=10_000, D=400, F=900, H=10, N=13, M=70),  # the paper prints 24M alone
   # The paper's base: 20 layers and 6144 by issue 69 of the released code, whose script has 18 and 4096.
   'lm1b_base': dict(**_LM1B, D=1024, F=6144, H=8, N=20),
-  'lm1b_large': dict(
-    **_LM1B, D=1280, F=8192, H=16, N=24, dropout=0.05, dropout_attention=0.05, init_std=0.005
-  ),
+  'lm1b_large': dict(**_LM1B, D=1280, F=8192, H=16, N=24, dropout=0.05, dropout_attention=0.05, init_std=0.005),
   'tiny': dict(
     V=61, D=32, F=48, H=4, N=2, M=16, cutoffs=(20, 40), div_val=2, tie_projections='but_first', fidelity='pytorch'
   ),
-}  # fmt: skip
+}
 
 
 def alone(cfg: Config) -> Config:
@@ -158,9 +166,7 @@ def alone(cfg: Config) -> Config:
 
 
 def _tables(cfg: Config) -> adaptive.Sizes:
-  return adaptive.Sizes(
-    cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same
-  )  # fmt: skip
+  return adaptive.Sizes(cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same)
 
 
 @functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
@@ -193,9 +199,7 @@ def init(cfg: Config, key: Array) -> Params:
   table_key, bias_key, norm_key, *keys = jax.random.split(key, cfg.N + 3)
   normal = lambda key, shape: cfg.init_std * jax.random.normal(key, shape, jnp.float32)
   cluster_std = 0.0 if cfg.fidelity == 'tf' else None
-  given, output = adaptive.init(
-    _tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std
-  )  # fmt: skip
+  given, output = adaptive.init(_tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std)
   params: dict[str, Any] = {'embed': given, 'output': output}
   reach = relative.Reach()
   if cfg.positions == 'sinusoids':
@@ -272,8 +276,9 @@ def apply(
     InputError: packed documents, which would be remembered as one.
   """
   if 'documents_BT' in batch:
-    raise InputError('transformer_xl: a memory does not tell packed documents (documents_BT) apart; take another '
-                     'data.batching')  # fmt: skip
+    raise InputError(
+      'transformer_xl: a memory does not tell packed documents (documents_BT) apart; take another data.batching'
+    )
   B, T = batch['tokens_BT'].shape
   embed_key, encoding_key, last_key, *keys = regularize.split(key, 3 + 2)
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], state)

@@ -192,10 +192,14 @@ def apply(
   M = cfg.M if state else 0
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   look = two_stream.Streams(
-    _encoding(cfg, T, T + M, encoding_key), positions_BP,
-    two_stream.visible(batch, M, state['filled_B'] if state else None), two_stream.other_segment(batch, M),
-    count_B, batch.get('backward_B'), params.get('bias'),
-  )  # fmt: skip
+    _encoding(cfg, T, T + M, encoding_key),
+    positions_BP,
+    two_stream.visible(batch, M, state['filled_B'] if state else None),
+    two_stream.other_segment(batch, M),
+    count_B,
+    batch.get('backward_B'),
+    params.get('bias'),
+  )
   x_BXD, remembered, seen = transformer.stack(
     _block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],

@@ -66,9 +66,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return dict.fromkeys(_WAYS, count)
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Negative log-likelihoods in nats.
 
   Args:
@@ -97,9 +95,7 @@ def loss(
       )
       sums[way] = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
     else:
-      sums[way] = objectives.summed_nll(
-        model, model_cfg, params['model'], one, targets_BT, batch['weights_BT']
-      )
+      sums[way] = objectives.summed_nll(model, model_cfg, params['model'], one, targets_BT, batch['weights_BT'])
     metrics[f'sampled_nll_{way}' if sampled else way] = (sums[way], count[way])
   return Output(sums, metrics, end if cfg.stateful else state, features=features)
 
@@ -143,6 +139,9 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
   characters = leaf(jnp.int32, charcnn.WORD_LENGTH)
   return {
-    'characters_BTC': characters, 'backward_characters_BTC': characters, 'targets_BT': leaf(jnp.int32),
-    'backward_targets_BT': leaf(jnp.int32), 'weights_BT': leaf(jnp.float32),
-  }  # fmt: skip
+    'characters_BTC': characters,
+    'backward_characters_BTC': characters,
+    'targets_BT': leaf(jnp.int32),
+    'backward_targets_BT': leaf(jnp.int32),
+    'weights_BT': leaf(jnp.float32),
+  }

@@ -55,9 +55,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Cross-entropy of the bits in nats.
 
   Args:
@@ -112,9 +110,11 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   del counts
   mean_of = lambda name: mean(totals[name])
   found = {
-    'loss': mean_of('nll'), 'bits_per_sequence': mean_of('nll') / math.log(2),
-    'bit_error_percent': 100 * mean_of('bit_errors'), 'sequence_error_percent': 100 * mean_of('sequence_errors'),
-  }  # fmt: skip
+    'loss': mean_of('nll'),
+    'bits_per_sequence': mean_of('nll') / math.log(2),
+    'bit_error_percent': 100 * mean_of('bit_errors'),
+    'sequence_error_percent': 100 * mean_of('sequence_errors'),
+  }
   for length in cfg.lengths:
     if totals[f'nll_at_{length}'][1]:
       found[f'bits_per_sequence_at_{length}'] = mean_of(f'nll_at_{length}') / math.log(2)
@@ -135,7 +135,10 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   return {
-    'inputs_BTI': leaf(jnp.float32, length, 10), 'target_bits_BTO': leaf(jnp.float32, length, 9),
-    'weights_BT': leaf(jnp.float32, length), 'valid_BT': leaf(jnp.bool_, length), 'size_B': leaf(jnp.int32),
+    'inputs_BTI': leaf(jnp.float32, length, 10),
+    'target_bits_BTO': leaf(jnp.float32, length, 9),
+    'weights_BT': leaf(jnp.float32, length),
+    'valid_BT': leaf(jnp.bool_, length),
+    'size_B': leaf(jnp.int32),
     'row_weights_B': leaf(jnp.float32),
-  }  # fmt: skip
+  }

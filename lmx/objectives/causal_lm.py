@@ -48,9 +48,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Negative log-likelihood in nats.
 
   Args:
@@ -64,9 +62,7 @@ def loss(
   """
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
-  total = objectives.summed_nll(
-    model, model_cfg, params['model'], features, batch['targets_BT'], batch['weights_BT']
-  )
+  total = objectives.summed_nll(model, model_cfg, params['model'], features, batch['targets_BT'], batch['weights_BT'])
   metrics = {'nll': (total, weights(cfg, batch)['nll'])}
   return Output({'nll': total}, metrics, end if cfg.stateful else state, features=features)
 

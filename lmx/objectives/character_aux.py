@@ -122,8 +122,9 @@ def loss(
     InputError: the model has no such classifiers.
   """
   if not hasattr(model, 'readouts'):
-    raise InputError('objective "character_aux" needs a model that predicts after every layer, such as '
-                     'character_transformer')  # fmt: skip
+    raise InputError(
+      'objective "character_aux" needs a model that predicts after every layer, such as character_transformer'
+    )
   if key is None:
     return causal_lm.loss(_PLAIN, model, model_cfg, params, batch, state)
   start = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
@@ -152,9 +153,7 @@ def _said(model, model_cfg, readout, targets) -> dict[str, Array]:
 def _said_before(model, model_cfg, readout, targets, made: Array, stop: Array) -> dict[str, Array]:
   """The same if fewer than `stop` updates are made, else 0. The scores are formed again in the backward pass."""
   said = jax.checkpoint(functools.partial(_said, model, model_cfg))
-  return jax.lax.cond(
-    made < stop, said, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets
-  )
+  return jax.lax.cond(made < stop, said, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets)
 
 
 def _below(model, model_cfg, readouts, targets, progress: tuple[Array, int] | None) -> dict[str, Array]:

@@ -63,7 +63,10 @@ def settle(cfg: Config, manifest: Any) -> Config:
   if _are_scores(names):
     warnings.warn(
       f'data.label: got {len(names):,} labels that are numbers, such as {names[-1]}; expected classes; for scores on a '
-      'scale set objective.name=regress, objective.metric=pearson and data.scores=True', InputWarning, stacklevel=2)
+      'scale set objective.name=regress, objective.metric=pearson and data.scores=True',
+      InputWarning,
+      stacklevel=2,
+    )
   if len(names) < 2:
     raise InputError(
       f'data set {manifest["dataset"]["name"]} has {len(names)} labels; objective "classify" needs labelled documents'
@@ -108,9 +111,16 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 
 def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None,
-  *, axis: str | None = None,
-) -> Output:  # fmt: skip
+  cfg: Config,
+  model,
+  model_cfg,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None = None,
+  *,
+  axis: str | None = None,
+) -> Output:
   """Negative log-likelihood of the labels in nats.
 
   Args:

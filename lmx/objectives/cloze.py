@@ -50,9 +50,7 @@ def _scores(model, model_cfg, params: Params, batch: Batch, key: Array | None) -
   return -continuation.nll(model, model_cfg, params['model'], found, flat).reshape(-1, G), whole
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Negative log-probability of the right ends among all of a row in nats.
 
   Args:

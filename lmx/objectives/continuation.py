@@ -26,8 +26,9 @@ def features(
   """
   if not model.CAUSAL or not getattr(model, 'WORDS', True) or getattr(model, 'READS', 'tokens') != 'tokens':
     name = model.__name__.rpartition('.')[2]
-    raise InputError(f'the end of a text is predicted by a model that reads tokens from left to right, which {name} is '
-                     'not')  # fmt: skip
+    raise InputError(
+      f'the end of a text is predicted by a model that reads tokens from left to right, which {name} is not'
+    )
   flat, G = rows.sequences(batch)
   state = model.init_state(model_cfg, flat['tokens_BT'].shape[0])
   read = {name: flat[name] for name in ('tokens_BT', 'valid_BT')}
@@ -51,9 +52,12 @@ def nll(model, model_cfg, params: Params, found: Features, flat: Batch) -> Array
 def shapes(batch_size: int, length: int, *, choices: int = 0, room: int = 4) -> dict[str, Any]:
   """A batch of the batching: `choices` sequences a row, 0 for rows that are one."""
   sizes: dict[str, tuple[Any, int]] = {
-    'tokens_BT': (jnp.int32, length), 'valid_BT': (jnp.bool_, length), 'positions_BP': (jnp.int32, room),
-    'targets_BP': (jnp.int32, room), 'weights_BP': (jnp.float32, room),
-  }  # fmt: skip
+    'tokens_BT': (jnp.int32, length),
+    'valid_BT': (jnp.bool_, length),
+    'positions_BP': (jnp.int32, room),
+    'targets_BP': (jnp.int32, room),
+    'weights_BP': (jnp.float32, room),
+  }
   found = {name: jax.ShapeDtypeStruct((batch_size, size), dtype) for name, (dtype, size) in sizes.items()}
   if choices:
     grouped = lambda x: jax.ShapeDtypeStruct((batch_size, choices, *x.shape[1:]), x.dtype)

@@ -67,9 +67,7 @@ def _next_logits(params: Params, features: Features) -> Array:
   return next_sentence.logits(params['objective']['nsp'], features.pooled_BD)
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Masked LM and next sentence losses in nats.
 
   Args:
@@ -129,7 +127,12 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   del cfg
   sizes = {'T': (length,), 'P': (max(1, round(0.15 * length)),), 'B': ()}
   types = {
-    'tokens_BT': jnp.int32, 'types_BT': jnp.int32, 'valid_BT': jnp.bool_, 'positions_BP': jnp.int32,
-    'targets_BP': jnp.int32, 'weights_BP': jnp.float32, **next_sentence.SHAPES,
-  }  # fmt: skip
+    'tokens_BT': jnp.int32,
+    'types_BT': jnp.int32,
+    'valid_BT': jnp.bool_,
+    'positions_BP': jnp.int32,
+    'targets_BP': jnp.int32,
+    'weights_BP': jnp.float32,
+    **next_sentence.SHAPES,
+  }
   return {name: jax.ShapeDtypeStruct((batch_size, *sizes[name[-1]]), dtype) for name, dtype in types.items()}

@@ -46,8 +46,10 @@ def settle(cfg: Config, manifest: Any) -> Config:
   """The config with the number of choices of a data set; InputError if it has none, or another number is given."""
   found = manifest.get('choices', 0)
   if not found:
-    raise InputError(f'data set {manifest["dataset"]["name"]} has no choices; objective "multiple_choice" needs a set '
-                     'such as swag, race or story_cloze')  # fmt: skip
+    raise InputError(
+      f'data set {manifest["dataset"]["name"]} has no choices; objective "multiple_choice" needs a set '
+      'such as swag, race or story_cloze'
+    )
   if cfg.choices not in (0, found):
     raise InputError(f'objective.choices is {cfg.choices}, but the data set has {found}')
   return dataclasses.replace(cfg, choices=found)
@@ -69,9 +71,16 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 
 def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None,
-  *, axis: str | None = None,
-) -> Output:  # fmt: skip
+  cfg: Config,
+  model,
+  model_cfg,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None = None,
+  *,
+  axis: str | None = None,
+) -> Output:
   """Negative log-likelihood of the right choices in nats.
 
   Args:
@@ -122,6 +131,8 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   G = cfg.choices or 2
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   return {
-    'tokens_BGT': leaf(jnp.int32, G, length), 'valid_BGT': leaf(jnp.bool_, G, length),
-    'row_weights_B': leaf(jnp.float32), 'labels_B': leaf(jnp.int32),
-  }  # fmt: skip
+    'tokens_BGT': leaf(jnp.int32, G, length),
+    'valid_BGT': leaf(jnp.bool_, G, length),
+    'row_weights_B': leaf(jnp.float32),
+    'labels_B': leaf(jnp.int32),
+  }

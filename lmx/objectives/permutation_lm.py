@@ -75,9 +75,7 @@ def _next_logits(params: Params, features: Features) -> Array:
   )
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Negative log-likelihood of the predicted tokens in nats.
 
   Args:
@@ -137,7 +135,12 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   """The keys of a batch with one token in six predicted."""
   lengths = {'T': (length,), 'P': (max(1, length // 6),), 'B': ()}
   types = {
-    'tokens_BT': jnp.int32, 'types_BT': jnp.int32, 'order_BT': jnp.int32, 'positions_BP': jnp.int32,
-    'targets_BP': jnp.int32, 'weights_BP': jnp.float32, **(next_sentence.SHAPES if cfg.next_sentence else {}),
-  }  # fmt: skip
+    'tokens_BT': jnp.int32,
+    'types_BT': jnp.int32,
+    'order_BT': jnp.int32,
+    'positions_BP': jnp.int32,
+    'targets_BP': jnp.int32,
+    'weights_BP': jnp.float32,
+    **(next_sentence.SHAPES if cfg.next_sentence else {}),
+  }
   return {name: jax.ShapeDtypeStruct((batch_size, *lengths[name[-1]]), dtype) for name, dtype in types.items()}

@@ -43,8 +43,10 @@ class Config(rows.Config):
 def settle(cfg: Config, manifest: Any) -> Config:
   """The config as it is; InputError if the data set has no scores."""
   if not manifest.get('scores'):
-    raise InputError(f'data set {manifest["dataset"]["name"]} has no scores; objective "regress" needs a set such as '
-                     'glue/stsb, or table_files with data.scores=true')  # fmt: skip
+    raise InputError(
+      f'data set {manifest["dataset"]["name"]} has no scores; objective "regress" needs a set such as '
+      'glue/stsb, or table_files with data.scores=true'
+    )
   return cfg
 
 
@@ -64,9 +66,16 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 
 def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None,
-  *, axis: str | None = None,
-) -> Output:  # fmt: skip
+  cfg: Config,
+  model,
+  model_cfg,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None = None,
+  *,
+  axis: str | None = None,
+) -> Output:
   """Squared error of the scores.
 
   Args:

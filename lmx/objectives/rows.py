@@ -231,9 +231,7 @@ def model_batch(cfg: Config, batch: Batch) -> Batch:
   return {**flat, 'valid_BT': _kept(cfg, flat['valid_BT'])}
 
 
-def _head(
-  cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int
-):  # fmt: skip
+def _head(cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int):
   """(scores, running statistics of each block, or None); `share` neighbours have one dropout mask."""
   found: dict[str, Any] = {}
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
@@ -257,9 +255,17 @@ def _shared_dropout(x_BD: Array, rate: float, key: Array | None, share: int) -> 
 
 
 def read(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None, axis: str | None = None,
-  *, together: bool = True, one_mask: bool = False,
-) -> Read:  # fmt: skip
+  cfg: Config,
+  model,
+  model_cfg,
+  params: Params,
+  batch: Batch,
+  key: Array | None,
+  axis: str | None = None,
+  *,
+  together: bool = True,
+  one_mask: bool = False,
+) -> Read:
   """Scores of every row.
 
   Args:

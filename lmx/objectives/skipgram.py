@@ -53,9 +53,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['window_BJT'] > 0, dtype=jnp.float32)}
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Negative log-likelihood in nats.
 
   Args:

@@ -118,9 +118,7 @@ def _among(batch: Batch) -> Array:
   return batch['valid_BT'] & (batch['passage_BT'] | (places_T == batch['null_B'][:, None]))
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Mean of the negative log-likelihoods of begin and end in nats.
 
   Args:
@@ -208,6 +206,11 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   places = {'passage_BT': leaf(jnp.bool_, length), 'null_B': leaf(jnp.int32)} if cfg.head == 'xlnet' else {}
   return {
-    'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'types_BT': leaf(jnp.int32, length),
-    'starts_B': leaf(jnp.int32), 'ends_B': leaf(jnp.int32), 'row_weights_B': leaf(jnp.float32), **places,
-  }  # fmt: skip
+    'tokens_BT': leaf(jnp.int32, length),
+    'valid_BT': leaf(jnp.bool_, length),
+    'types_BT': leaf(jnp.int32, length),
+    'starts_B': leaf(jnp.int32),
+    'ends_B': leaf(jnp.int32),
+    'row_weights_B': leaf(jnp.float32),
+    **places,
+  }

@@ -81,8 +81,9 @@ def init(cfg: Config, model, model_cfg, key: Array) -> Params:
   kernel_key, crf_key = jax.random.split(key)
   shape = (_width(model, model_cfg), len(cfg.labels))
   head: dict[str, Any] = {
-    'kernel': cfg.init_std * jax.random.normal(kernel_key, shape, jnp.float32), 'bias': jnp.zeros(shape[1], jnp.float32)
-  }  # fmt: skip
+    'kernel': cfg.init_std * jax.random.normal(kernel_key, shape, jnp.float32),
+    'bias': jnp.zeros(shape[1], jnp.float32),
+  }
   return head | ({'crf': crf.init(crf_key, shape[1])} if cfg.crf else {})
 
 
@@ -130,9 +131,7 @@ def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Arra
   return crf.decode(nothing, x_BTL, valid_BT, allowed)
 
 
-def loss(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None
-) -> Output:
+def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
   """Negative log-likelihood of the labels in nats.
 
   Args:
@@ -208,6 +207,9 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
   return {
-    'tokens_BT': leaf(jnp.int32), 'characters_BTC': leaf(jnp.int32, charcnn.WORD_LENGTH), 'valid_BT': leaf(jnp.bool_),
-    'labels_BT': leaf(jnp.int32), 'weights_BT': leaf(jnp.float32),
-  }  # fmt: skip
+    'tokens_BT': leaf(jnp.int32),
+    'characters_BTC': leaf(jnp.int32, charcnn.WORD_LENGTH),
+    'valid_BT': leaf(jnp.bool_),
+    'labels_BT': leaf(jnp.int32),
+    'weights_BT': leaf(jnp.float32),
+  }

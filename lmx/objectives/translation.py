@@ -134,8 +134,10 @@ def _drawn(
 ) -> tuple[Array, Array, Array]:
   """(terms of hard attention (B, T), entropy (B, T), the baseline after the batch)."""
   if features.choice_BT is None or features.alignment_BTS is None:
-    raise InputError('objective.reinforce and objective.entropy are for hard attention, which this model lacks; set '
-                     'model.reading=hard (seq2seq), or both to 0')  # fmt: skip
+    raise InputError(
+      'objective.reinforce and objective.entropy are for hard attention, which this model lacks; set '
+      'model.reading=hard (seq2seq), or both to 0'
+    )
   count_B = jnp.sum(weights_BT, axis=1)
   reward_B = jax.lax.stop_gradient(-jnp.sum(nll_BT * weights_BT, axis=1) / jnp.maximum(count_B, 1.0))
   sums = jnp.stack([jnp.sum(reward_B), jnp.sum(count_B > 0, dtype=jnp.float32)])
@@ -195,7 +197,11 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   """source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, valid_BT; as many source as target positions."""
   del cfg
   types = {
-    'source_BS': jnp.int32, 'source_valid_BS': jnp.bool_, 'tokens_BT': jnp.int32, 'targets_BT': jnp.int32,
-    'weights_BT': jnp.float32, 'valid_BT': jnp.bool_,
-  }  # fmt: skip
+    'source_BS': jnp.int32,
+    'source_valid_BS': jnp.bool_,
+    'tokens_BT': jnp.int32,
+    'targets_BT': jnp.int32,
+    'weights_BT': jnp.float32,
+    'valid_BT': jnp.bool_,
+  }
   return {name: jax.ShapeDtypeStruct((batch_size, length), dtype) for name, dtype in types.items()}

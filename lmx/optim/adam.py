@@ -24,9 +24,7 @@ def bias_correction(b1: float, b2: float, count: Array) -> Array:
   return jnp.sqrt(1.0 - b2**t) / (1.0 - b1**t)
 
 
-def scale_by_raw_adam(
-  b1: float, b2: float, eps: float, *, corrected: bool
-) -> optax.GradientTransformation:
+def scale_by_raw_adam(b1: float, b2: float, eps: float, *, corrected: bool) -> optax.GradientTransformation:
   """Adam with `eps` added to the uncorrected square root.
 
   Args:

@@ -191,13 +191,9 @@ class Config:
       raise InputError('give optim.warmup_steps or optim.warmup_fraction, not both')
     warms = self.warmup_steps or self.warmup_fraction
     if self.schedule == 'slanted_triangular' and warms:
-      raise InputError(
-        'optim.schedule "slanted_triangular" warms up over cut_fraction; take warmup_* away'
-      )
+      raise InputError('optim.schedule "slanted_triangular" warms up over cut_fraction; take warmup_* away')
     if self.schedule == 'inverse_sqrt' and not warms:
-      raise InputError(
-        'optim.schedule "inverse_sqrt" needs optim.warmup_steps or optim.warmup_fraction'
-      )
+      raise InputError('optim.schedule "inverse_sqrt" needs optim.warmup_steps or optim.warmup_fraction')
 
 
 def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Schedule:
@@ -248,9 +244,12 @@ def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
   if cfg.stages:
     steps = unfreeze.lengths(unfreeze.starts(cfg.stages, steps_per_epoch), total_steps)
     triangles = [(count, stage[3]) for count, stage in zip(steps, cfg.stages, strict=True)]
-  return [f'optim.cut_fraction: {cut:g} of {count:,} updates is less than {max(cfg.min_cut, 1)}; the learning rate has '
-          f'its peak at update {cfg.min_cut + 1}' for count, cut in triangles
-          if count * cut < max(cfg.min_cut, 1)]  # fmt: skip
+  return [
+    f'optim.cut_fraction: {cut:g} of {count:,} updates is less than {max(cfg.min_cut, 1)}; the learning rate has '
+    f'its peak at update {cfg.min_cut + 1}'
+    for count, cut in triangles
+    if count * cut < max(cfg.min_cut, 1)
+  ]
 
 
 def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.Plateau:
@@ -356,9 +355,7 @@ def _add_decay(cfg: Config, decays: Params) -> optax.GradientTransformationExtra
   return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-def _scale_by_rate(
-  schedule: schedules.Schedule, rates: Params
-) -> optax.GradientTransformationExtraArgs:
+def _scale_by_rate(schedule: schedules.Schedule, rates: Params) -> optax.GradientTransformationExtraArgs:
   def update(updates, state, params=None, *, step: Array, lr_scale: Any = 1.0, **extra):
     del params, extra
     now = -schedule(step) * lr_scale

@@ -47,20 +47,15 @@ def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
     InputError: a parameter that no group matches, or a group left without any parameter.
   """
   names = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-  found = {
-    name: next((g for g in groups if re.search(g[0], name)), None) for name in names
-  }
+  found = {name: next((g for g in groups if re.search(g[0], name)), None) for name in names}
   missed = [name for name, group in found.items() if group is None]
   if missed:
     known = ', '.join(f'"{g[0]}"' for g in groups)
-    raise InputError(
-      f'optim.groups must cover every parameter, but {known} match none of: {", ".join(missed)}'
-    )
+    raise InputError(f'optim.groups must cover every parameter, but {known} match none of: {", ".join(missed)}')
   for group in groups:
     if group not in found.values():
       raise InputError(
-        f'optim.groups: "{group[0]}" is the first match of no parameter; the parameters are: '
-        + ', '.join(names)
+        f'optim.groups: "{group[0]}" is the first match of no parameter; the parameters are: ' + ', '.join(names)
       )
   return {name: group for name, group in found.items() if group is not None}
 
@@ -101,9 +96,7 @@ def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
   return jax.tree_util.tree_map_with_path(power, params)
 
 
-def multipliers(
-  groups: Sequence[Group], layer_decay: float, powers: Params, params: Params
-) -> tuple[Params, Params]:
+def multipliers(groups: Sequence[Group], layer_decay: float, powers: Params, params: Params) -> tuple[Params, Params]:
   """Returns two trees of floats shaped like `params`: factors of the rate and of the weight decay.
 
   Args:

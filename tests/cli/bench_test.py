@@ -36,9 +36,14 @@ def test_a_model(tmp_path, capsys):
 def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
   file = tmp_path / 'out.json'
   words = [
-    'bench', '--config=experiments/transformer/quickstart.py:tiny', '--config.data.batching.buckets=(10,)',
-    '--config.data.batching.tokens=400', '--config.parallel.data=1', '--warmup=0', '--steps=4',
-  ]  # fmt: skip
+    'bench',
+    '--config=experiments/transformer/quickstart.py:tiny',
+    '--config.data.batching.buckets=(10,)',
+    '--config.data.batching.tokens=400',
+    '--config.parallel.data=1',
+    '--warmup=0',
+    '--steps=4',
+  ]
   assert main([*words, f'--json={file}']) == 0
   (found,) = json.loads(file.read_text())
   assert len(found['shapes']) == 2 and found['programs'] == len(found['shapes'])
@@ -72,9 +77,15 @@ def test_presets_exist(name):
   spec = compared.spec(subject)
   assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
   kinds = {
-    'gpt2': 'gpt2', 'bert': 'bert', 'rnn_lm': 'lstm', 'awd_lstm': 'awd_lstm', 'transformer': 'marian',
-    'seq2seq': 'rnnsearch', 'transformer_xl': 'transformer_xl', 'xlnet': 'xlnet',
-  }  # fmt: skip
+    'gpt2': 'gpt2',
+    'bert': 'bert',
+    'rnn_lm': 'lstm',
+    'awd_lstm': 'awd_lstm',
+    'transformer': 'marian',
+    'seq2seq': 'rnnsearch',
+    'transformer_xl': 'transformer_xl',
+    'xlnet': 'xlnet',
+  }
   assert spec['kind'] == kinds[preset.model.split(':')[0]]
 
 
@@ -214,8 +225,11 @@ def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
   task, _ = describe.task_of('transformer_xl:tiny', ['N=1', 'M=3'])
   remembering, windowed = sliding.configs(task.cfg, 6)
   assert (remembering.M, remembering.same_length, windowed.M, windowed.positions) == (6, True, 0, 'absolute')
-  assert {field.name for field in dataclasses.fields(task.cfg) if getattr(windowed, field.name) != getattr(
-    task.cfg, field.name)} == {'M', 'positions'}  # fmt: skip
+  assert {
+    field.name
+    for field in dataclasses.fields(task.cfg)
+    if getattr(windowed, field.name) != getattr(task.cfg, field.name)
+  } == {'M', 'positions'}
   step = sliding._reuse(dataclasses.replace(task, cfg=remembering), 2, 4)
   nll_BT, state = step()
   assert nll_BT.shape == (2, 4) and state['layers'][0].shape[:2] == (2, 6) and state['filled_B'].tolist() == [4, 4]

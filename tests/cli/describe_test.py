@@ -71,12 +71,15 @@ def test_a_run_is_described_with_its_training(tmp_path, capsys):
   assert main(words) == 0 and json.loads((tmp_path / 'out.json').read_text())['updates'] == 2
 
 
-@pytest.mark.parametrize('words,message', [
-  ([], 'name a model, or a run'),
-  (['gpt2', '--workdir=DIR'], 'name a model, or a run'),
-  (['--workdir=DIR', '--set', 'N=3'], '--set changes a model that is named'),
-  (['--workdir=DIR'], 'DIR holds no run'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'words,message',
+  [
+    ([], 'name a model, or a run'),
+    (['gpt2', '--workdir=DIR'], 'name a model, or a run'),
+    (['--workdir=DIR', '--set', 'N=3'], '--set changes a model that is named'),
+    (['--workdir=DIR'], 'DIR holds no run'),
+  ],
+)
 def test_what_is_wrong_is_said(words, message, capsys):
   assert main(['describe', *words]) == 2
   assert message in capsys.readouterr().err

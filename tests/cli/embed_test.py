@@ -67,11 +67,16 @@ def test_carried_lines_are_one_text(released):
     assert np.abs(carried['2'][1] - fresh['2'][1]).max() > 1e-4
 
 
-@pytest.mark.parametrize(('arguments', 'message'), [
-  (['--output=out.txt'], 'must end in .npz or .hdf5'), (['--input=nowhere.txt'], 'there is no file'),
-  (['--workdir=nowhere'], 'holds no run'), (['--batch=0'], '--batch: got 0'),
-  (['--config.model.D=3'], 'is a release'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    (['--output=out.txt'], 'must end in .npz or .hdf5'),
+    (['--input=nowhere.txt'], 'there is no file'),
+    (['--workdir=nowhere'], 'holds no run'),
+    (['--batch=0'], '--batch: got 0'),
+    (['--config.model.D=3'], 'is a release'),
+  ],
+)
 def test_mistakes_are_named_and_leave_no_file(released, tmp_path, capsys, monkeypatch, arguments, message):
   directory, _ = released
   monkeypatch.chdir(tmp_path)

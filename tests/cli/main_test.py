@@ -140,8 +140,12 @@ def test_a_run_leaves_its_files_and_can_be_evaluated_and_loaded(capsys, tmp_path
   import lmx
 
   workdir = tmp_path / 'run'
-  more = ('--config.train.steps=4', '--config.evaluation.baselines=true', '--config.samples.count=1',
-          '--config.samples.tokens=5')  # fmt: skip
+  more = (
+    '--config.train.steps=4',
+    '--config.evaluation.baselines=true',
+    '--config.samples.count=1',
+    '--config.samples.tokens=5',
+  )
   assert cli.main([*train(workdir), *more]) == 0
   found = json.loads((workdir / 'results.json').read_text())
   assert found['split'] == 'test' and found['baselines']['kneser_ney']['perplexity_per_word'] > 1

@@ -22,10 +22,14 @@ from lmx.errors import InputError, NonFiniteLoss
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
-  '--config.train.steps=2', '--config.train.eval_every=2', '--config.parallel.data=1', '--config.samples.count=0',
-  '--config.data.fraction=0.3', '--config.1_lm.evaluation.split=valid',
+  '--config.train.steps=2',
+  '--config.train.eval_every=2',
+  '--config.parallel.data=1',
+  '--config.samples.count=0',
+  '--config.data.fraction=0.3',
+  '--config.1_lm.evaluation.split=valid',
   '--config.2_classifier.data.batching.buckets=()',
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope='module')
@@ -137,8 +141,10 @@ def test_predictions_of_a_file_are_those_of_the_split(finished, backward, tmp_pa
     names = predictions.label_names(loaded)
     np.testing.assert_allclose(p_IC.sum(1), 1.0, atol=1e-6)
     forward = data.load(restored.load(finished / '2_classifier').run.data).splits['valid']
-    texts = [loaded.tokenizer.decode(forward.tokens[b : e - 1]) for b, e in zip(
-      forward.offsets[:5], forward.offsets[1:6], strict=True)]  # fmt: skip
+    texts = [
+      loaded.tokenizer.decode(forward.tokens[b : e - 1])
+      for b, e in zip(forward.offsets[:5], forward.offsets[1:6], strict=True)
+    ]
     rows = [{'text': text, 'label': names[i]} for text, i in zip(texts, labels_I, strict=False)]
     (tmp_path / 'in.jsonl').write_text('\n'.join(map(json.dumps, rows)) + '\n')
     found, err = predicted(directory, tmp_path / 'in.jsonl', capsys)

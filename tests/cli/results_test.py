@@ -13,8 +13,18 @@ from lmx.cli import main
 
 def put(folder, seed, value, *, name='rte', lr=1e-3, config=None, **more):
   folder.mkdir(parents=True)
-  found = {'name': name, 'model': 'bert:base', 'dataset': 'glue/rte', 'split': 'valid', 'metric': 'accuracy',
-           'accuracy': value, 'loss': 2 * value, 'seed': seed, 'data_hash': 'a' * 64, **more}  # fmt: skip
+  found = {
+    'name': name,
+    'model': 'bert:base',
+    'dataset': 'glue/rte',
+    'split': 'valid',
+    'metric': 'accuracy',
+    'accuracy': value,
+    'loss': 2 * value,
+    'seed': seed,
+    'data_hash': 'a' * 64,
+    **more,
+  }
   (folder / 'results.json').write_text(json.dumps(found))
   (folder / 'config.json').write_text(json.dumps({'seed': seed, 'optim': {'lr': lr}, **(config or {})}))
   return str(folder)
@@ -53,7 +63,9 @@ def test_other_settings_are_other_rows_with_their_directories(tmp_path, capsys):
   runs = [put(tmp_path / 'a0', 0, 0.5), put(tmp_path / 'a1', 1, 0.7), put(tmp_path / 'b', 0, 0.9, lr=1e-2)]
   rows = rows_of(tmp_path, *runs)
   assert [(row['runs'], row['mean'], row['workdirs']) for row in rows] == [
-    (2, pytest.approx(0.6), runs[:2]), (1, 0.9, runs[2:])]  # fmt: skip
+    (2, pytest.approx(0.6), runs[:2]),
+    (1, 0.9, runs[2:]),
+  ]
   out = capsys.readouterr().out
   assert f'{runs[0]}, {runs[1]}: optim.lr=0.001\n' in out and f'{runs[2]}: optim.lr=0.01\n' in out
   assert rows_of(tmp_path, runs[0], put(tmp_path / 'c', 0, 0.5))[0]['same_seed']
@@ -127,10 +139,19 @@ def test_seeds_are_one_curve_with_a_band_and_other_settings_another(tmp_path, mo
 
   drawn, bands = {}, []
   plot, fill = Axes.plot, Axes.fill_between
-  monkeypatch.setattr(Axes, 'plot', lambda self, x, y, **more: (
-    drawn.update({more['label']: (list(x), list(y))}), plot(self, x, y, **more))[1])  # fmt: skip
-  monkeypatch.setattr(Axes, 'fill_between', lambda self, x, low, high, **more: (
-    bands.append((list(x), list(low), list(high))), fill(self, x, low, high, **more))[1])  # fmt: skip
+  monkeypatch.setattr(
+    Axes,
+    'plot',
+    lambda self, x, y, **more: (drawn.update({more['label']: (list(x), list(y))}), plot(self, x, y, **more))[1],
+  )
+  monkeypatch.setattr(
+    Axes,
+    'fill_between',
+    lambda self, x, low, high, **more: (
+      bands.append((list(x), list(low), list(high))),
+      fill(self, x, low, high, **more),
+    )[1],
+  )
   runs = [put(tmp_path / f'a{i}', i, 0.5) for i in range(3)] + [put(tmp_path / 'b', 0, 0.5, lr=2e-3)]
   for i, values in enumerate(([0.1, 0.4, 0.6], [0.3, 0.2, 0.9], [0.2, 0.6], [0.5, 0.7])):
     curve(tmp_path / ('a0', 'a1', 'a2', 'b')[i], values)

@@ -20,9 +20,15 @@ from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 
 QUICK = (
-  'parallel.data=1', 'train.steps=60', 'train.eval_every=60', 'samples.count=0', 'data.batch_size=64',
-  'optim.schedule=constant', 'optim.warmup_steps=0', 'evaluation.beam=0',
-)  # fmt: skip
+  'parallel.data=1',
+  'train.steps=60',
+  'train.eval_every=60',
+  'samples.count=0',
+  'data.batch_size=64',
+  'optim.schedule=constant',
+  'optim.warmup_steps=0',
+  'evaluation.beam=0',
+)
 LINES = ['three hundred and twelve', '', 'five', 'sixty thousand and one']
 
 
@@ -55,13 +61,20 @@ def test_without_options_the_search_is_that_of_the_run(workdir, text, capsys, mo
     return [[translate.Translation('', (), 0.0, 0.0)] for _ in sources]
 
   monkeypatch.setattr(translate, 'of_ids', note)
-  run = ['--config.evaluation.alpha=0.9', '--config.evaluation.penalty=power', '--config.evaluation.stop=full',
-         '--config.evaluation.max_extra=3']  # fmt: skip
+  run = [
+    '--config.evaluation.alpha=0.9',
+    '--config.evaluation.penalty=power',
+    '--config.evaluation.stop=full',
+    '--config.evaluation.max_extra=3',
+  ]
   command = ['translate', f'--workdir={workdir}', f'--input={text}']
   assert main([*command, *run]) == main([*command, *run, '--config.evaluation.beam=3']) == 0
   assert main([*command, *run, '--config.evaluation.beam=3', '--beam=2', '--alpha=0', '--stop=current']) == 0
-  then = ['--config.evaluation.allow_unk=true', '--config.evaluation.min_ratio=0.5',
-          '--config.evaluation.max_ratio=1.5']  # fmt: skip
+  then = [
+    '--config.evaluation.allow_unk=true',
+    '--config.evaluation.min_ratio=0.5',
+    '--config.evaluation.max_ratio=1.5',
+  ]
   assert main([*command, *then]) == main([*command, *then, '--no-allow_unk', '--max_extra=9']) == 0
   (*_, papers, other) = [(one.allow_unk, one.min_ratio, one.max_ratio, one.max_extra) for one in seen]
   assert (papers[:3], other) == ((True, 0.5, 1.5), (False, 0.5, 0.0, 9))
@@ -79,8 +92,16 @@ def test_a_line_is_a_line(workdir, text, capsys, tmp_path):
 
 def test_standard_input_is_a_stream(workdir, text, capsys):
   expected, _ = _write(capsys, workdir, f'--input={text}')
-  command = [sys.executable, '-m', 'lmx.cli.main', 'translate', f'--workdir={workdir}', '--beam=2', '--max_extra=3',
-             '--lines=1']  # fmt: skip
+  command = [
+    sys.executable,
+    '-m',
+    'lmx.cli.main',
+    'translate',
+    f'--workdir={workdir}',
+    '--beam=2',
+    '--max_extra=3',
+    '--lines=1',
+  ]
   with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
     for line, wanted in zip(LINES, expected, strict=True):
       process.stdin.write(line + '\n')
@@ -114,12 +135,12 @@ def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
   plots = tmp_path / 'plots'
   out, err = _write(
     capsys, workdir, f'--input={text}', f'--reference={reference}', f'--plot={plots}', f'--alignments={gold}'
-  )  # fmt: skip
+  )
   assert len(out) == 4 and 'bleu ' in err and 'chrf' in err and 'tok:13a' in err and 'alignment error rate' in err
   assert sorted(path.name for path in plots.iterdir()) == ['0001.png', '0003.png', '0004.png']
   again, _ = _write(
     capsys, workdir, f'--input={text}', f'--reference={reference}', f'--output={tmp_path / "o"}', '--language=de'
-  )  # fmt: skip
+  )
   assert any('tok:moses-de' in line for line in again)  # to standard output, which holds no translations then
   own, _ = _write(capsys, workdir, f'--input={text}', f'--output={tmp_path / "o"}', f'--plot={tmp_path / "own"}')
   assert 'wrote 3 pictures' in own[0]
@@ -149,9 +170,13 @@ def test_links_are_between_words(kind):
   a_TS[word_of > 0, last_S] = 1
   nothing = np.zeros(0, np.int32)
   rate = lambda sure: cli._error_rate(
-    tokenizer, [lines, ('', '')], [source, nothing], [text, text[-1:]], [a_TS, np.zeros((0, 0))],
+    tokenizer,
+    [lines, ('', '')],
+    [source, nothing],
+    [text, text[-1:]],
+    [a_TS, np.zeros((0, 0))],
     ([sure, set()], [set(), set()]),
-  )  # fmt: skip
+  )
   assert rate({(0, 0), (1, 1), (1, 2)}) == 0
   assert rate({(1, 0), (1, 1), (1, 2)}) == pytest.approx(1 / 3)
 

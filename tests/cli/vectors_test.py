@@ -49,10 +49,20 @@ def test_figures_words_and_files(workdir, tmp_path, capsys):
   (tmp_path / 'q.txt').write_text(': plural\nlist lists file files\nlist lists file qwxyz\n')
   (tmp_path / 's.tsv').write_text('word1\tword2\tscore\nlist\tlists\t9\nfile\tfiles\t8\nlist\tqwxyz\t1\n')
   code, out, _ = command(
-    capsys, f'--workdir={workdir}', f'--analogies={tmp_path}/q.txt', f'--similarity={tmp_path}/s.tsv', '--nearest=list',
-    '--analogy=list,lists,file', '--count=3', f'--export={tmp_path}/v.bin', f'--plot={tmp_path}/map.png',
-    '--words=list,lists,file,files', '--pairs', '--json', f'--output={tmp_path}/found.json',
-  )  # fmt: skip
+    capsys,
+    f'--workdir={workdir}',
+    f'--analogies={tmp_path}/q.txt',
+    f'--similarity={tmp_path}/s.tsv',
+    '--nearest=list',
+    '--analogy=list,lists,file',
+    '--count=3',
+    f'--export={tmp_path}/v.bin',
+    f'--plot={tmp_path}/map.png',
+    '--words=list,lists,file,files',
+    '--pairs',
+    '--json',
+    f'--output={tmp_path}/found.json',
+  )
   assert code == 0
   found = json.loads(out)
   assert json.loads((tmp_path / 'found.json').read_text()) == found
@@ -70,10 +80,13 @@ def test_figures_words_and_files(workdir, tmp_path, capsys):
 
 def test_mistakes_are_named(workdir, tmp_path, capsys):
   for argv, message in (
-    (['--nearest=lst'], '"lst" has no vector'), (['--analogy=a,b'], 'three words'),
-    ([f'--analogies={tmp_path}/x'], 'cannot'), ([f'--plot={tmp_path}/m.png', '--words=list'], 'at least two'),
-    ([f'--export={tmp_path}/none/v.txt'], 'cannot write'), ([f'--output={tmp_path}/none/f.json'], 'cannot be written'),
-  ):  # fmt: skip
+    (['--nearest=lst'], '"lst" has no vector'),
+    (['--analogy=a,b'], 'three words'),
+    ([f'--analogies={tmp_path}/x'], 'cannot'),
+    ([f'--plot={tmp_path}/m.png', '--words=list'], 'at least two'),
+    ([f'--export={tmp_path}/none/v.txt'], 'cannot write'),
+    ([f'--output={tmp_path}/none/f.json'], 'cannot be written'),
+  ):
     code, _, err = command(capsys, f'--workdir={workdir}', *argv)
     assert code == 2 and message in err
 
@@ -92,8 +105,9 @@ def test_a_language_model_of_words_has_vectors(name):
   of = loaded({name: np.arange(20.0).reshape(10, 2)})
   vectors = wordvectors.of_run(of)
   assert vectors.words[:2] == ['a', 'b'] and sorted(vectors.words) == [',', 'a', 'b', 'c']
-  np.testing.assert_array_equal(vectors.raw_VD, [of.params['model']['embed'][name][of.tokenizer.tokens.index(w)]
-                                                 for w in vectors.words])  # fmt: skip
+  np.testing.assert_array_equal(
+    vectors.raw_VD, [of.params['model']['embed'][name][of.tokenizer.tokens.index(w)] for w in vectors.words]
+  )
 
 
 def test_a_run_without_word_vectors_is_refused():
@@ -103,6 +117,6 @@ def test_a_run_without_word_vectors_is_refused():
     (loaded({'tokens': {'a': np.zeros((9, 2))}}), 'no table of word vectors in the model'),
     (loaded(table, 'characters'), 'got a run with the tokenizer "characters"'),
     (loaded(table, characters=8), 'got a run with data.characters'),
-  ):  # fmt: skip
+  ):
     with pytest.raises(InputError, match=f'{message}; expected a model with one table .*rnn_lm'):
       wordvectors.of_run(of)

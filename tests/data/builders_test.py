@@ -167,7 +167,7 @@ def test_brown_as_a_stream_stands_in_the_order_of_the_corpus(tmp_path):
   put_files('brown_stream', tmp_path / 'in')
   one, three = 'One . Two . <text>'.split(), 'Three . <text>'.split()
   assert stream_of(tmp_path / 'in', tmp_path / 'cache') == (one + three) * 3
-  for name, text in (('ca01', 'a/at b/nn\n'), ('cr09', 'c/nn\n'), ('cb02', "``/`` d/nn\n")):
+  for name, text in (('ca01', 'a/at b/nn\n'), ('cr09', 'c/nn\n'), ('cb02', '``/`` d/nn\n')):
     write(tmp_path / 'tagged' / name, text)
   write(tmp_path / 'tagged/cats.txt', 'cr09 humor\ncb02 editorial\nca01 news\n')
   whole = 'a b <text> " d <text> c <text>'.split()

@@ -72,13 +72,19 @@ def test_multi30k_with_every_split_in_both_layouts(tmp_path):
   made = read('multi30k', tmp_path / 'plain', tmp_path)
   assert made.manifest['sides'] == ['en', 'de']
   assert {split: len(pairs(made, split)) for split in made.splits} == {
-    'train': 4, 'valid': 2, 'test': 2, 'test_2017': 2, 'test_coco': 2
-  }  # fmt: skip
+    'train': 4,
+    'valid': 2,
+    'test': 2,
+    'test_2017': 2,
+    'test_coco': 2,
+  }
   assert pairs(made, 'train')[3] == ('train 3 en', 'train 3 de')
   other = read('multi30k', tmp_path / 'data', tmp_path)
-  assert pairs(other, 'test') == pairs(made, 'test') == [
-    ('test_2016_flickr 0 en', 'test_2016_flickr 0 de'), ('test_2016_flickr 1 en', 'test_2016_flickr 1 de')
-  ]  # fmt: skip
+  assert (
+    pairs(other, 'test')
+    == pairs(made, 'test')
+    == [('test_2016_flickr 0 en', 'test_2016_flickr 0 de'), ('test_2016_flickr 1 en', 'test_2016_flickr 1 de')]
+  )
   with pytest.raises(InputError, match=r'split train: expected 29,000 pairs, found 4 in .*train.en'):
     read('multi30k', tmp_path / 'plain', tmp_path, check_sizes=True)
 
@@ -87,9 +93,13 @@ def test_languages_are_picked_by_name(tmp_path):
   multi30k(tmp_path / 'in')
   seen = {}
   for source, target, sides in (
-    ('', '', ['en', 'de']), ('de', '', ['de', 'en']), ('', 'en', ['de', 'en']), ('', 'fr', ['en', 'fr']),
-    ('fr', 'de', ['fr', 'de']), ('fr', '', ['fr', 'de']),
-  ):  # fmt: skip
+    ('', '', ['en', 'de']),
+    ('de', '', ['de', 'en']),
+    ('', 'en', ['de', 'en']),
+    ('', 'fr', ['en', 'fr']),
+    ('fr', 'de', ['fr', 'de']),
+    ('fr', '', ['fr', 'de']),
+  ):
     made = read('multi30k', tmp_path / 'in', tmp_path, source=source, target=target)
     assert made.manifest['sides'] == sides
     assert pairs(made, 'valid')[0] == (f'val 0 {sides[0]}', f'val 0 {sides[1]}')
@@ -166,8 +176,12 @@ def test_own_files_with_their_splits(tmp_path):
   made = read('parallel_files', folder, tmp_path, source='yy', target='xx')
   assert made.manifest['sides'] == ['yy', 'xx']
   assert [source for source, _ in pairs(made, 'train')] == [
-    'train 0 yy', 'train 1 yy', 'train 2 yy', 'train-more 0 yy', 'train-more 1 yy'
-  ]  # fmt: skip
+    'train 0 yy',
+    'train 1 yy',
+    'train 2 yy',
+    'train-more 0 yy',
+    'train-more 1 yy',
+  ]
   assert pairs(made, 'valid')[1] == ('dev 1 yy', 'dev 1 xx') and len(pairs(made, 'test')) == 1
   before = made.hash
   (folder / 'test.xx').write_text('other\n')
@@ -240,7 +254,7 @@ def test_wmt14_from_the_archives_and_as_one_file_a_split(tmp_path):
   made = read('wmt14_en_de', folder, tmp_path)
   assert [source for source, _ in pairs(made, 'train')] == [
     f'{stem}.de-en {n} en' for stem in ('europarl-v7', 'commoncrawl', 'news-commentary-v9') for n in range(2)
-  ]  # fmt: skip
+  ]
   assert pairs(made, 'test') == [('A & en', 'A & de'), ('B en', 'B de')]
   with pytest.raises(InputError, match='split valid: expected 3,000 pairs, found 3'):
     read('wmt14_en_de', folder, tmp_path, check_sizes=True)
@@ -280,11 +294,18 @@ def test_wmt14_prepared_by_tfds(tmp_path, monkeypatch):
 
 def test_numbers_in_words_and_digits(tmp_path, monkeypatch):
   known = {
-    0: 'zero', 7: 'seven', 10: 'ten', 21: 'twenty one', 90: 'ninety', 100: 'one hundred',
-    312: 'three hundred and twelve', 1000: 'one thousand', 1005: 'one thousand and five',
+    0: 'zero',
+    7: 'seven',
+    10: 'ten',
+    21: 'twenty one',
+    90: 'ninety',
+    100: 'one hundred',
+    312: 'three hundred and twelve',
+    1000: 'one thousand',
+    1005: 'one thousand and five',
     20_300: 'twenty thousand three hundred',
     999_999: 'nine hundred and ninety nine thousand nine hundred and ninety nine',
-  }  # fmt: skip
+  }
   assert {number: numbers.words(number) for number in known} == known
   assert len({numbers.words(number) for number in range(20_000)}) == 20_000
   parts = {split: numbers.numbers(split) for split in numbers.SIZES}
@@ -313,9 +334,14 @@ def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
     (folder / f'{split}.en').write_text('the quick brown fox\n' * 50)
     (folder / f'{split}.xx').write_text('žluťoučký kůň úpěl\n' * 50)
   made = corpus.load(
-    'parallel_files', kind, manual_dir=str(folder), source='en', target='xx', vocab_size=600 if kind != 'words' else 0,
+    'parallel_files',
+    kind,
+    manual_dir=str(folder),
+    source='en',
+    target='xx',
+    vocab_size=600 if kind != 'words' else 0,
     cache_dir=str(tmp_path / 'cache'),
-  )  # fmt: skip
+  )
   part = made.splits['test']
   assert len(part.offsets) == 101 and made.tokenizer.eos_id is not None
   texts = [made.tokenizer.decode(part.tokens[b : e - 1]) for b, e in zip(part.offsets, part.offsets[1:], strict=False)]

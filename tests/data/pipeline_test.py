@@ -16,9 +16,16 @@ from lmx.data.corpus import Corpus, Split
 from lmx.errors import InputError
 
 TOKENIZER = types.SimpleNamespace(
-  vocab_size=500, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, eos_id=None,
-  starts_word=lambda ids: np.asarray(ids) % 3 != 0, pieces=lambda ids: ['x'] * len(ids),
-)  # fmt: skip
+  vocab_size=500,
+  pad_id=0,
+  unk_id=1,
+  cls_id=2,
+  sep_id=3,
+  mask_id=4,
+  eos_id=None,
+  starts_word=lambda ids: np.asarray(ids) % 3 != 0,
+  pieces=lambda ids: ['x'] * len(ids),
+)
 
 
 def corpus(n_train=4000, n_valid=700):
@@ -59,8 +66,13 @@ load = functools.cache(lambda kind: pipeline.load(pipeline.Config(batching=kind,
 
 
 def make(kind, split='train', *, train=True, options=None, **changes):
-  cfg = {'batching': {'name': kind, **OPTIONS.get(kind, {}), **(options or {})}, 'batch_size': 6, 'length': 16,
-         **EMBEDDED.get(kind, {}), **changes}  # fmt: skip
+  cfg = {
+    'batching': {'name': kind, **OPTIONS.get(kind, {}), **(options or {})},
+    'batch_size': 6,
+    'length': 16,
+    **EMBEDDED.get(kind, {}),
+    **changes,
+  }
   text = load(kind) if kind in EMBEDDED else MADE.get(kind, corpus)()
   return pipeline.batches(pipeline.Config(**cfg), text, split, 1, train=train)
 
@@ -82,8 +94,11 @@ def test_padding_changes_no_row_and_counts_nothing(kind):
     halves = [padded(step, rows) for rows in (slice(0, 4), slice(4, 8))]
     equal(found, {key: np.concatenate([half[key] for half in halves]) for key in found})
     assert (found['index_B'][6:] == -1).all()
-    counted = [key for key in found if key == 'window_BJT' or key.startswith(('weights_', 'row_weights')) and (
-      kind != 'skipgrams')]  # fmt: skip
+    counted = [
+      key
+      for key in found
+      if key == 'window_BJT' or key.startswith(('weights_', 'row_weights')) and (kind != 'skipgrams')
+    ]
     assert counted and not any(found[key][6:].any() for key in counted)
 
 
@@ -198,21 +213,24 @@ def test_description_counts_tokens_steps_and_padding():
     assert facts['padding'] == pytest.approx(1 - real / (batches.steps * 6 * 16))
 
 
-@pytest.mark.parametrize('changes, message', [
-  ({'batching': 'stream'}, 'unknown data.batching "stream"; did you mean "streams"'),
-  ({'batching': {'name': 'packed', 'packing': 'best'}}, 'data.batching.packing'),
-  ({'batching': {'name': 'pairs', 'masking': 'dynamical'}}, 'did you mean "dynamic"'),
-  ({'batch_size': 0}, 'data.batch_size is 0; it must be at least 1'),
-  ({'length': 0}, 'data.length'),
-  ({'prefetch': -1}, 'data.prefetch'),
-  ({'batching': {'name': 'pairs', 'mask_prob': 1.5}}, 'data.batching.mask_prob is 1.5; it must be between 0 and 1'),
-  ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride is 40'),
-  ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'length of 20'),
-  ({'batching': 'pairs', 'length': 4}, 'at least 5'),
-  ({'batching': 'pairs', 'eval_length': 4}, 'at least 5'),
-  ({'tokenizer': 'word'}, 'did you mean "words"'),
-  ({'dataset': 'embeded'}, 'did you mean "embedded"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'batching': 'stream'}, 'unknown data.batching "stream"; did you mean "streams"'),
+    ({'batching': {'name': 'packed', 'packing': 'best'}}, 'data.batching.packing'),
+    ({'batching': {'name': 'pairs', 'masking': 'dynamical'}}, 'did you mean "dynamic"'),
+    ({'batch_size': 0}, 'data.batch_size is 0; it must be at least 1'),
+    ({'length': 0}, 'data.length'),
+    ({'prefetch': -1}, 'data.prefetch'),
+    ({'batching': {'name': 'pairs', 'mask_prob': 1.5}}, 'data.batching.mask_prob is 1.5; it must be between 0 and 1'),
+    ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride is 40'),
+    ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'length of 20'),
+    ({'batching': 'pairs', 'length': 4}, 'at least 5'),
+    ({'batching': 'pairs', 'eval_length': 4}, 'at least 5'),
+    ({'tokenizer': 'word'}, 'did you mean "words"'),
+    ({'dataset': 'embeded'}, 'did you mean "embedded"'),
+  ],
+)
 def test_a_wrong_field_is_refused(changes, message):
   with pytest.raises(InputError) as error:
     pipeline.Config(**changes)
@@ -233,8 +251,16 @@ def test_every_option_of_the_corpus_is_a_field():
 
 def test_text_files_become_batches(tmp_path):
   (tmp_path / 'train.txt').write_text('\n\n'.join(f'Sentence {i} is here. It has a friend.' for i in range(200)))
-  cfg = pipeline.Config(dataset='text_files', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'),
-                        tokenizer='wordpiece', vocab_size=200, batching='pairs', batch_size=4, length=24)  # fmt: skip
+  cfg = pipeline.Config(
+    dataset='text_files',
+    manual_dir=str(tmp_path),
+    cache_dir=str(tmp_path / 'cache'),
+    tokenizer='wordpiece',
+    vocab_size=200,
+    batching='pairs',
+    batch_size=4,
+    length=24,
+  )
   read = pipeline.load(cfg)
   batches = pipeline.batches(cfg, read, 'train', 0, train=True)
   with pipeline.prefetch(batches, 0, 3) as stream:

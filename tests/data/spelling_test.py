@@ -64,10 +64,20 @@ def test_the_vocabulary_is_kept_by_saving(tmp_path):
 def batches(batch_size=2, length=3, train=False):
   data, spelled = made()
   skipped = (data.tokenizer.eos_id,)
-  return spelled, data, both_ways.BothWays(
-    data.splits['train'], batch_size, length, spelling=spelled, skipped=skipped, vocab_size=data.tokenizer.vocab_size,
-    seed=0, train=train,
-  )  # fmt: skip
+  return (
+    spelled,
+    data,
+    both_ways.BothWays(
+      data.splits['train'],
+      batch_size,
+      length,
+      spelling=spelled,
+      skipped=skipped,
+      vocab_size=data.tokenizer.vocab_size,
+      seed=0,
+      train=train,
+    ),
+  )
 
 
 def read(prefix, batch_size, length):

@@ -33,8 +33,9 @@ def write(path, pieces, *, unk_id=0, kind=1, characters=b''):
 
 def learned(texts=PROSE, size=120, more=()):
   """Pieces of a text and their scores, XLNet's marks first and then `more`."""
-  trainer = hf.trainers.UnigramTrainer(vocab_size=size, show_progress=False, special_tokens=['<unk>'],
-                                       unk_token='<unk>')  # fmt: skip
+  trainer = hf.trainers.UnigramTrainer(
+    vocab_size=size, show_progress=False, special_tokens=['<unk>'], unk_token='<unk>'
+  )
   model = hf.Tokenizer(hf.models.Unigram())
   model.pre_tokenizer = hf.pre_tokenizers.Metaspace()
   model.train_from_iterator(list(texts), trainer)
@@ -161,10 +162,15 @@ def test_ids_are_those_of_the_release_by_sentencepiece(root, tmp_path):
   library = pytest.importorskip('sentencepiece')
   lines = [line for path in sorted((root / 'lmx').rglob('*.py')) for line in path.read_text().splitlines()]
   library.SentencePieceTrainer.train(
-    sentence_iterator=iter(lines), model_prefix=str(tmp_path / 'spiece'), vocab_size=1000, model_type='unigram',
-    character_coverage=0.99995, control_symbols=['<cls>', '<sep>', '<pad>', '<mask>', '<eod>'],
-    user_defined_symbols=['<eop>', '.', '(', ')', '"', '-', '–', '£', '€'], minloglevel=2,
-  )  # fmt: skip
+    sentence_iterator=iter(lines),
+    model_prefix=str(tmp_path / 'spiece'),
+    vocab_size=1000,
+    model_type='unigram',
+    character_coverage=0.99995,
+    control_symbols=['<cls>', '<sep>', '<pad>', '<mask>', '<eod>'],
+    user_defined_symbols=['<eop>', '.', '(', ')', '"', '-', '–', '£', '€'],
+    minloglevel=2,
+  )
   theirs = library.SentencePieceProcessor(model_file=str(tmp_path / 'spiece.model'))
   for lower in (False, True):
     ours = tokenizers.read('unigram', str(tmp_path), lower_case=lower)
@@ -182,8 +188,33 @@ def test_ids_are_those_of_the_release_by_sentencepiece(root, tmp_path):
 
 def _strings(count, lines):
   draw = random.Random(0)
-  odd = ('1,000,000', 'in 2000,', "``so''", 'naïve', 'ÅNGSTRÖM', 'ﬁ', '½', 'a.b.c', '(x)', '"y"', '<eop>', '€5', '£3',
-         'x-y–z', '\u00a0', '\u200b', '\t', '  ', '中文', '👍🏽', 'русский', '...', '☃', '_', 'a' * 90)  # fmt: skip
+  odd = (
+    '1,000,000',
+    'in 2000,',
+    "``so''",
+    'naïve',
+    'ÅNGSTRÖM',
+    'ﬁ',
+    '½',
+    'a.b.c',
+    '(x)',
+    '"y"',
+    '<eop>',
+    '€5',
+    '£3',
+    'x-y–z',
+    '\u00a0',
+    '\u200b',
+    '\t',
+    '  ',
+    '中文',
+    '👍🏽',
+    'русский',
+    '...',
+    '☃',
+    '_',
+    'a' * 90,
+  )
   found = ['', ' ', *odd]
   while len(found) < count:
     words = [draw.choice(odd) if draw.random() < 0.4 else draw.choice(lines)[:60] for _ in range(draw.randint(1, 8))]

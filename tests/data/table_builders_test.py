@@ -19,24 +19,56 @@ from lmx.errors import InputError, InputWarning
 GLUE = {  # task -> (first line of train.tsv or '', a row, what is read, first line of test.tsv, a row)
   'cola': ('', 'gj04\t1\t\tThey "left".', (('They "left".',), 'acceptable'), 'index\tsentence', '0\tIt is.'),
   'sst2': ('sentence\tlabel', 'so good \t1', (('so good',), 'positive'), 'index\tsentence', '0\tbad'),
-  'mrpc': ('Quality\t#1 ID\t#2 ID\t#1 String\t#2 String', '1\t7\t8\tOne.\tTwo.', (('One.', 'Two.'), 'equivalent'),
-           'index\t#1 ID\t#2 ID\t#1 String\t#2 String', '0\t1\t2\tA.\tB.'),
-  'qqp': ('id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate', '1\t2\t3\tWho?\tWhom?\t0',
-          (('Who?', 'Whom?'), 'not_duplicate'), 'id\tquestion1\tquestion2', '0\tA?\tB?'),
-  'stsb': ('index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore',
-           '0\tg\tf\t2012\t1\tnone\tnone\tA plane.\tA train.\t3.800', (('A plane.', 'A train.'), '3.8'),
-           'index\tgenre\tsentence1\tsentence2', '0\tg\tA.\tB.'),
-  'mnli': (
-    'index\tpairID\tsentence1\tsentence2\tlabel1\tgold_label', '0\tx\tIt is.\tIt is not.\tneutral\tcontradiction',
-    (('It is.', 'It is not.'), 'contradiction'), 'index\tsentence1\tsentence2', '0\tA.\tB.',
+  'mrpc': (
+    'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String',
+    '1\t7\t8\tOne.\tTwo.',
+    (('One.', 'Two.'), 'equivalent'),
+    'index\t#1 ID\t#2 ID\t#1 String\t#2 String',
+    '0\t1\t2\tA.\tB.',
   ),
-  'qnli': ('index\tquestion\tsentence\tlabel', '0\tWho?\tShe.\tentailment', (('Who?', 'She.'), 'entailment'),
-           'index\tquestion\tsentence', '0\tA?\tB.'),
-  'rte': ('index\tsentence1\tsentence2\tlabel', '0\tAll.\tSome.\tnot_entailment', (('All.', 'Some.'), 'not_entailment'),
-          'index\tsentence1\tsentence2', '0\tA.\tB.'),
-  'wnli': ('index\tsentence1\tsentence2\tlabel', '0\tIt fell.\tHe fell.\t0',
-           (('It fell.', 'He fell.'), 'not_entailment'), 'index\tsentence1\tsentence2', '0\tA.\tB.'),
-}  # fmt: skip
+  'qqp': (
+    'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate',
+    '1\t2\t3\tWho?\tWhom?\t0',
+    (('Who?', 'Whom?'), 'not_duplicate'),
+    'id\tquestion1\tquestion2',
+    '0\tA?\tB?',
+  ),
+  'stsb': (
+    'index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore',
+    '0\tg\tf\t2012\t1\tnone\tnone\tA plane.\tA train.\t3.800',
+    (('A plane.', 'A train.'), '3.8'),
+    'index\tgenre\tsentence1\tsentence2',
+    '0\tg\tA.\tB.',
+  ),
+  'mnli': (
+    'index\tpairID\tsentence1\tsentence2\tlabel1\tgold_label',
+    '0\tx\tIt is.\tIt is not.\tneutral\tcontradiction',
+    (('It is.', 'It is not.'), 'contradiction'),
+    'index\tsentence1\tsentence2',
+    '0\tA.\tB.',
+  ),
+  'qnli': (
+    'index\tquestion\tsentence\tlabel',
+    '0\tWho?\tShe.\tentailment',
+    (('Who?', 'She.'), 'entailment'),
+    'index\tquestion\tsentence',
+    '0\tA?\tB.',
+  ),
+  'rte': (
+    'index\tsentence1\tsentence2\tlabel',
+    '0\tAll.\tSome.\tnot_entailment',
+    (('All.', 'Some.'), 'not_entailment'),
+    'index\tsentence1\tsentence2',
+    '0\tA.\tB.',
+  ),
+  'wnli': (
+    'index\tsentence1\tsentence2\tlabel',
+    '0\tIt fell.\tHe fell.\t0',
+    (('It fell.', 'He fell.'), 'not_entailment'),
+    'index\tsentence1\tsentence2',
+    '0\tA.\tB.',
+  ),
+}
 FOLDERS = {'cola': 'CoLA', 'sst2': 'SST-2', 'stsb': 'STS-B'}
 
 
@@ -71,7 +103,7 @@ def test_glue_as_its_archives_have_it(name, tmp_path):
   splits = ['train', 'valid', 'test'] + ['valid_mismatched', 'test_mismatched'] * (name == 'mnli')
   assert {*found} == {*splits}
   assert found['train'] == rows * 2 and found['valid'] == rows
-  assert [text for text, _ in found['test']] == GLUE[name][4].split('\t')[-len(texts):]
+  assert [text for text, _ in found['test']] == GLUE[name][4].split('\t')[-len(texts) :]
   assert {label for _, label in found['test']} == {''}
   with pytest.raises(InputError, match=rf'glue/{name}, split train: expected [\d,]+ rows, found 2'):
     read(f'glue/{name}', tmp_path, check_sizes=True)
@@ -102,9 +134,12 @@ def test_without_a_file_every_tenth_training_row_is_for_validation(tmp_path):
 
 def test_snli_and_scitail(tmp_path):
   rows = [('entailment', 'A.', 'B.'), ('-', 'C.', 'D.'), ('neutral', 'E.', 'F.')]
-  write(tmp_path / 'snli_1.0/snli_1.0_train.jsonl', *(
-    json.dumps({'gold_label': label, 'sentence1': a, 'sentence2': b, 'annotator_labels': []}) for label, a, b in rows
-  ))  # fmt: skip
+  write(
+    tmp_path / 'snli_1.0/snli_1.0_train.jsonl',
+    *(
+      json.dumps({'gold_label': label, 'sentence1': a, 'sentence2': b, 'annotator_labels': []}) for label, a, b in rows
+    ),
+  )
   write(tmp_path / 'snli_1.0/snli_1.0_dev.txt', 'gold_label\tsentence1\tsentence2', 'contradiction\tG.\tH.')
   assert read('snli', tmp_path)['valid'] == [('G.', 'contradiction'), ('H.', '')]
   assert read('snli', tmp_path)['train'] == [('A.', 'entailment'), ('B.', ''), ('E.', 'neutral'), ('F.', '')]
@@ -114,8 +149,13 @@ def test_snli_and_scitail(tmp_path):
 
 
 def test_race_and_the_story_cloze_test(tmp_path):
-  passage = {'article': 'It rained.', 'questions': ['What fell?', '_ fell.'], 'options': [list('wxyz'), list('abcd')],
-             'answers': ['B', 'D'], 'id': 'h1'}  # fmt: skip
+  passage = {
+    'article': 'It rained.',
+    'questions': ['What fell?', '_ fell.'],
+    'options': [list('wxyz'), list('abcd')],
+    'answers': ['B', 'D'],
+    'id': 'h1',
+  }
   for split in ('train', 'dev', 'test'):
     for level in ('middle', 'high'):
       write(tmp_path / f'RACE/{split}/{level}/1.txt', json.dumps(passage))
@@ -129,8 +169,10 @@ def test_race_and_the_story_cloze_test(tmp_path):
   (tmp_path / 'RACE/dev/high/1.txt').write_text('{}')
   with pytest.raises(InputError, match='dev/high/1.txt: no field "article"'):
     read('race', tmp_path)
-  head = 'InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,' \
-         'RandomFifthSentenceQuiz2,AnswerRightEnding'  # fmt: skip
+  head = (
+    'InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,'
+    'RandomFifthSentenceQuiz2,AnswerRightEnding'
+  )
   write(tmp_path / 'val.csv', head, *(f'{i},"A, b.",C.,D.,E.,Bad {i}.,Good.,2' for i in range(10)))
   found = read('story_cloze', tmp_path)
   assert found['train'][:4] == [('A, b. C. D. E.', '1'), ('', ''), ('Bad 0.', ''), ('Good.', '')]
@@ -159,10 +201,16 @@ def test_parts_without_a_file_are_cut_by_a_hash_of_the_texts(tmp_path):
   assert {text for text, _ in again['valid']} == texts['valid']
 
 
-@pytest.mark.parametrize(('named', 'cut', 'options'), [
-  ('valid', ['test'], {}), ('test', ['valid'], {}), ('', ['valid', 'test'], {}),
-  ('valid', [], {'hold_out_test': False}), ('', ['valid', 'test'], {'hold_out_test': False}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('named', 'cut', 'options'),
+  [
+    ('valid', ['test'], {}),
+    ('test', ['valid'], {}),
+    ('', ['valid', 'test'], {}),
+    ('valid', [], {'hold_out_test': False}),
+    ('', ['valid', 'test'], {'hold_out_test': False}),
+  ],
+)
 def test_rows_are_cut_for_what_no_file_is_named_for(tmp_path, named, cut, options):
   for name in filter(None, ('train', named)):
     write(tmp_path / f'{name}.tsv', 'text\tlabel', *(f'{name} {i}\ta' for i in range(200)))
@@ -186,8 +234,14 @@ def test_labels_are_stripped_and_whole_numbers_are_one_label(tmp_path):
   assert rows(tmp_path, 'a.tsv', 'text\tlabel \na\t no\nb\tno\nc\t1\n') == found
   lines = [{'text': 'a', 'label': ' no'}, {'text': 'b', 'label': 'no'}, {'text': 'c', 'label': 1.0}]
   assert rows(tmp_path, 'a.jsonl', '\n\n'.join(map(json.dumps, lines))) == found
-  values = {'1': '1', '0.50': '0.5', '1e16': '1' + 16 * '0', '10000000000000000': '1' + 16 * '0', '-0.0': '0',
-            '1' * 100: '1' * 100}  # fmt: skip
+  values = {
+    '1': '1',
+    '0.50': '0.5',
+    '1e16': '1' + 16 * '0',
+    '10000000000000000': '1' + 16 * '0',
+    '-0.0': '0',
+    '1' * 100: '1' * 100,
+  }
   lines = [f'{{"text": "a", "label": {value}}}' for value in values]
   assert rows(tmp_path, 'b.jsonl', '\n'.join(lines)) == [('a', label) for label in values.values()]
 
@@ -221,8 +275,11 @@ def test_csv_cells_are_of_any_length_and_lines_end_in_lone_carriage_returns(tmp_
 
 
 def test_an_open_quote_does_not_swallow_rows(tmp_path):
-  for rest, wrong in (('', 'is not closed'), ('"b, c",x\n', 'has text after its closing quote in line 5'),
-                      ('d,"x"\n', 'has text after its closing quote in line 5')):  # fmt: skip
+  for rest, wrong in (
+    ('', 'is not closed'),
+    ('"b, c",x\n', 'has text after its closing quote in line 5'),
+    ('d,"x"\n', 'has text after its closing quote in line 5'),
+  ):
     with pytest.raises(InputError, match=f'a.csv, line 3: a quoted cell begins here and {wrong}; close it'):
       rows(tmp_path, 'a.csv', f'text,label\na,x\n"open,x\nc,y\n{rest}')
   for row in ('"hi" he,"open', '"hi" he,"two\nlines"'):
@@ -232,10 +289,17 @@ def test_an_open_quote_does_not_swallow_rows(tmp_path):
     rows(tmp_path, 'a.csv', 'text,label,label\na,x,y\n')
 
 
-@pytest.mark.parametrize(('cell', 'text'), [
-  ('"hi" he said', 'hi he said'), (' "Hello" he said', '"Hello" he said'), (' "Hello"', '"Hello"'),
-  ('he said "hi"', 'he said "hi"'), ('"a ""b"", c" ', 'a "b", c'), ('"one\ntwo"', 'one\ntwo'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('cell', 'text'),
+  [
+    ('"hi" he said', 'hi he said'),
+    (' "Hello" he said', '"Hello" he said'),
+    (' "Hello"', '"Hello"'),
+    ('he said "hi"', 'he said "hi"'),
+    ('"a ""b"", c" ', 'a "b", c'),
+    ('"one\ntwo"', 'one\ntwo'),
+  ],
+)
 def test_quotes_of_a_csv_cell(cell, text, tmp_path):
   assert rows(tmp_path, 'a.csv', f'text,label\n{cell},x\nb,{cell}\n') == [(text, 'x'), ('b', text)]
 

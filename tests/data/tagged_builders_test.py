@@ -17,8 +17,9 @@ def put(directory, names, texts):
 
 
 def read(directory, name, tokenizer='words', **options):
-  return corpus.load(name, tokenizer, manual_dir=str(directory), cache_dir=str(directory / 'cache'), check_sizes=False,
-                     **options)  # fmt: skip
+  return corpus.load(
+    name, tokenizer, manual_dir=str(directory), cache_dir=str(directory / 'cache'), check_sizes=False, **options
+  )
 
 
 CONLL = ('A\tO\nb c\tB-x\n\t\n\nD\tI-x\n', 'A\tO\n', 'zebra\tB-y\n\n')
@@ -78,8 +79,10 @@ def test_published_sizes(data_dir, tmp_path):
 
 
 def test_conll_2003_has_bio_whatever_its_files_have(tmp_path):
-  text = '-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nUN NNP I-NP B-ORG\nsays VBZ I-VP O\nPeter NNP I-NP I-PER\n' \
-         'Black NNP I-NP I-PER\nBonn NNP I-NP I-LOC\n\nBIO NN O B-MISC\nis VB O I-MISC\n'  # fmt: skip
+  text = (
+    '-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nUN NNP I-NP B-ORG\nsays VBZ I-VP O\nPeter NNP I-NP I-PER\n'
+    'Black NNP I-NP I-PER\nBonn NNP I-NP I-LOC\n\nBIO NN O B-MISC\nis VB O I-MISC\n'
+  )
   put(tmp_path, ('eng.train', 'eng.testa', 'eng.testb'), [text] * 3)
   made = read(tmp_path, 'conll2003')
   names = made.manifest['token_label_names']
@@ -91,7 +94,7 @@ def test_conll_2003_has_bio_whatever_its_files_have(tmp_path):
 
 
 def test_parts_of_speech_of_syntactic_words(tmp_path):
-  text = '# sent_id = 1\n1-2\tDon\'t\t_\t_\n1\tDo\tdo\tAUX\n2\tn\'t\tnot\tPART\n2.1\tgo\tgo\tVERB\n3\t# b\t#\tSYM\n\n'
+  text = "# sent_id = 1\n1-2\tDon't\t_\t_\n1\tDo\tdo\tAUX\n2\tn't\tnot\tPART\n2.1\tgo\tgo\tVERB\n3\t# b\t#\tSYM\n\n"
   put(tmp_path, ('train.conllu', 'dev.conllu', 'test.conllu'), [text] * 3)
   made = read(tmp_path, 'ud_ewt')
   assert made.tokenizer.pieces(made.splits['train'].tokens) == ['Do', "n't", '#_b']

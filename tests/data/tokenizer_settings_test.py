@@ -54,8 +54,11 @@ def test_another_case_than_the_settings_is_an_error(folder):
 def test_added_tokens_are_read_whole(folder):
   path = folder(added_tokens={'<num>': len(PIECES) + 5, 'foo bar': len(PIECES) + 6})
   assert tokens(path, 'the <num>, foo bar') == ['the', '<num>', ',', 'foo bar']
-  decoder = {'2': {'content': '[CLS]', 'special': True}, str(len(PIECES) + 5): {'content': '<num>', 'special': False},
-             str(len(PIECES) + 6): {'content': '<hide>', 'special': True}}  # fmt: skip
+  decoder = {
+    '2': {'content': '[CLS]', 'special': True},
+    str(len(PIECES) + 5): {'content': '<num>', 'special': False},
+    str(len(PIECES) + 6): {'content': '<hide>', 'special': True},
+  }
   path = folder(added_tokens={}, tokenizer_config={'added_tokens_decoder': decoder})
   assert tokens(path, 'the <num>') == ['the', '<num>']
   assert '<hide>' not in tokens(path, 'the <hide>')  # special tokens in a text are ordinary text
@@ -65,8 +68,13 @@ def test_added_tokens_are_read_whole(folder):
 
 
 def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
-  names = {'pad_token': '<pad>', 'unk_token': {'content': '<unk>', 'lstrip': False}, 'cls_token': '<s>',
-           'sep_token': '</s>', 'mask_token': '<mask>'}  # fmt: skip
+  names = {
+    'pad_token': '<pad>',
+    'unk_token': {'content': '<unk>', 'lstrip': False},
+    'cls_token': '<s>',
+    'sep_token': '</s>',
+    'mask_token': '<mask>',
+  }
   special = ('<pad>', '<unk>', '<s>', '</s>', '<mask>')
   path = folder(special=special, special_tokens_map=names)
   made = tokenizers.read('wordpiece', path)
@@ -105,8 +113,16 @@ def test_what_changes_tokens_otherwise_is_an_error(given, words, folder):
 
 
 def test_keys_that_change_no_token_are_not_read(folder):
-  given = {'model_max_length': 512, 'init_inputs': [], 'name_or_path': 'x', 'tokenizer_class': 'BertTokenizer',
-           'do_basic_tokenize': True, 'clean_up_tokenization_spaces': True, '_commit_hash': 'x', 'never_split': None}
+  given = {
+    'model_max_length': 512,
+    'init_inputs': [],
+    'name_or_path': 'x',
+    'tokenizer_class': 'BertTokenizer',
+    'do_basic_tokenize': True,
+    'clean_up_tokenization_spaces': True,
+    '_commit_hash': 'x',
+    'never_split': None,
+  }
   assert tokens(folder(tokenizer_config=given), 'The') == ['The']
 
 
@@ -137,8 +153,11 @@ def test_options_and_special_tokens_of_gpt2(tmp_path):
 
 
 def test_options_of_xlnet(tmp_path):
-  for given, words in (({'remove_space': False}, 'remove_space: got false'), ({'sep_token': '[SEP]'}, 'expected <sep>'),
-                       ({'sp_model_kwargs': {'alpha': 1}}, 'sp_model_kwargs: got')):  # fmt: skip
+  for given, words in (
+    ({'remove_space': False}, 'remove_space: got false'),
+    ({'sep_token': '[SEP]'}, 'expected <sep>'),
+    ({'sp_model_kwargs': {'alpha': 1}}, 'sp_model_kwargs: got'),
+  ):
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
     with pytest.raises(InputError, match=words):
       tokenizer_settings.read(tmp_path, 'unigram')

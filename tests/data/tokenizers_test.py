@@ -45,8 +45,9 @@ def test_training_is_deterministic_and_files_keep_it(trained, tmp_path):
   size = 320 if trained.kind == 'bpe' else 0
   again = tokenizers.train(trained.kind, iter(PROSE), vocab_size=size)
   assert again.hash == trained.hash
-  changed = tokenizers.train(trained.kind, PROSE, lower_case=True, document_eos=False,
-                             vocab_size=100 if trained.kind.endswith('_bpe') else 360)  # fmt: skip
+  changed = tokenizers.train(
+    trained.kind, PROSE, lower_case=True, document_eos=False, vocab_size=100 if trained.kind.endswith('_bpe') else 360
+  )
   assert changed.hash != trained.hash
   trained.save(str(tmp_path))
   loaded = tokenizers.load(str(tmp_path))
@@ -219,9 +220,12 @@ def test_prose_reads_well():
   text = 'The "quick" fox (or `dog`), isn\'t it? No: it\'s 3.5 at os.path.join!\nNext line.'
   assert words.join(words.split(text, 'prose')) == text
   for text in (
-    'Er sagt: „Guten Tag“, sie „nein“.', 'He said “hello” (“a” and “b”).', '”Hej”, sade hon. ”Nej.”',
-    'mówi „tak” i „nie”', '„ab\n“cd” "e"',
-  ):  # fmt: skip
+    'Er sagt: „Guten Tag“, sie „nein“.',
+    'He said “hello” (“a” and “b”).',
+    '”Hej”, sade hon. ”Nej.”',
+    'mówi „tak” i „nie”',
+    '„ab\n“cd” "e"',
+  ):
     assert words.join(words.split(text, 'prose')) == text
 
 
@@ -325,7 +329,7 @@ def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp
   plain = tokenizers.train('bpe', texts, vocab_size=300, lower_case=lower_case)
   made = tokenizers.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)
   word = lambda tokenizer, text: tokenizer.pieces(tokenizer.encode(text))
-  assert word(plain, 'cat') != word(plain, 'a cat')[-len(word(plain, 'cat')):] and not plain.space_first
+  assert word(plain, 'cat') != word(plain, 'a cat')[-len(word(plain, 'cat')) :] and not plain.space_first
   assert word(made, 'cat') == word(made, 'a cat')[-1:] == ['Ġcat'] and made.space_first
   made.save(str(tmp_path))
   again = tokenizers.load(str(tmp_path))

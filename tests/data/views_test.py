@@ -59,8 +59,10 @@ def test_other_splits_to_train_on():
 def test_a_part_is_the_same_part_always():
   made = corpus()
   half, fifth = views.view(made, fraction=0.5), views.view(made, fraction=0.2)
-  texts = lambda made: {' '.join(words(made, 'train')[b:e]) for b, e in zip(
-    made.splits['train'].offsets[:-1], made.splits['train'].offsets[1:], strict=True)}  # fmt: skip
+  texts = lambda made: {
+    ' '.join(words(made, 'train')[b:e])
+    for b, e in zip(made.splits['train'].offsets[:-1], made.splits['train'].offsets[1:], strict=True)
+  }
   assert texts(fifth) < texts(half) < texts(made) and 15 <= len(texts(half)) <= 35
   assert len(half.splits['valid'].offsets) == 2  # a split is never empty
   for made in (half, fifth):

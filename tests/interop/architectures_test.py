@@ -196,7 +196,8 @@ def test_labels_and_objectives_of_a_config():
   [
     ({}, {'classifier.bias': None}, ['1 tensors missing: classifier.bias']),
     (
-      {}, {'bert.pooler.dense.weight': None, 'bert.pooler.dense.bias': None},
+      {},
+      {'bert.pooler.dense.weight': None, 'bert.pooler.dense.bias': None},
       ['missing: bert.pooler.dense.weight, bert.pooler.dense.bias'],
     ),
     ({}, {'cls.seq_relationship.bias': np.zeros(2, np.float32)}, ['1 tensors unknown: cls.seq_relationship.bias']),
@@ -335,6 +336,8 @@ def test_what_lmx_fine_tunes_has_a_class(experiment, name):
 
 def test_without_a_next_sentence_head_it_is_a_masked_language_model():
   cfg = objectives.get('masked_lm').Config()
-  chosen = [architectures.choose('bert', architectures.Task('masked_lm', c))
-            for c in (cfg, dataclasses.replace(cfg, next_sentence=False))]  # fmt: skip
+  chosen = [
+    architectures.choose('bert', architectures.Task('masked_lm', c))
+    for c in (cfg, dataclasses.replace(cfg, next_sentence=False))
+  ]
   assert chosen == ['BertForPreTraining', 'BertForMaskedLM']

@@ -18,13 +18,22 @@ from tests.reference import elmo as reference
 h5py = pytest.importorskip('h5py')
 OPTIONS = {
   'lstm': {
-    'use_skip_connections': True, 'projection_dim': 6, 'cell_clip': 0.9, 'proj_clip': 0.7, 'dim': 11, 'n_layers': 2,
+    'use_skip_connections': True,
+    'projection_dim': 6,
+    'cell_clip': 0.9,
+    'proj_clip': 0.7,
+    'dim': 11,
+    'n_layers': 2,
   },
   'char_cnn': {
-    'activation': 'relu', 'filters': [[1, 3], [2, 4], [3, 5]], 'n_highway': 2, 'embedding': {'dim': 4},
-    'n_characters': 262, 'max_characters_per_token': 50,
+    'activation': 'relu',
+    'filters': [[1, 3], [2, 4], [3, 5]],
+    'n_highway': 2,
+    'embedding': {'dim': 4},
+    'n_characters': 262,
+    'max_characters_per_token': 50,
   },
-}  # fmt: skip
+}
 LENGTH = 12  # characters of a word in these tests
 SENTENCES = [[b'The', b'zyzzyva', b'!'], [b'one'], ['naïve'.encode(), b'a', b'extraordinarily', b'b', b'c']]
 
@@ -114,18 +123,21 @@ def changed(**parts) -> dict:
   return {section: {**OPTIONS[section], **parts.get(section, {})} for section in OPTIONS}
 
 
-@pytest.mark.parametrize(('options', 'message'), [
-  (changed(char_cnn={'activation': 'tanh'}), 'activation is \'tanh\''),
-  (changed(lstm={'use_skip_connections': False}), 'use_skip_connections is False'),
-  (changed(char_cnn={'n_characters': 128}), 'n_characters is 128'),
-  (changed(lstm={'dim': 12}), r'W_0" has shape \(12, 44\), but .* asks for \(12, 48\)'),
-  (changed(lstm={'n_layers': 3}), 'has no "RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"'),
-  ({'lstm': {}}, 'not the options of an ELMo release'),
-  (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424; expected a whole number up to 1,000'),
-  (changed(lstm={'dim': float('inf')}), 'not the options of an ELMo release'),
-  (changed(char_cnn={'filters': [[-1, 4]]}), 'expected positive widths'),
-  (changed(lstm={'n_layers': 1}), 'does not describe: RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (changed(char_cnn={'activation': 'tanh'}), "activation is 'tanh'"),
+    (changed(lstm={'use_skip_connections': False}), 'use_skip_connections is False'),
+    (changed(char_cnn={'n_characters': 128}), 'n_characters is 128'),
+    (changed(lstm={'dim': 12}), r'W_0" has shape \(12, 44\), but .* asks for \(12, 48\)'),
+    (changed(lstm={'n_layers': 3}), 'has no "RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"'),
+    ({'lstm': {}}, 'not the options of an ELMo release'),
+    (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424; expected a whole number up to 1,000'),
+    (changed(lstm={'dim': float('inf')}), 'not the options of an ELMo release'),
+    (changed(char_cnn={'filters': [[-1, 4]]}), 'expected positive widths'),
+    (changed(lstm={'n_layers': 1}), 'does not describe: RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, '),
+  ],
+)
 def test_files_of_another_model_are_named(tmp_path, options, message):
   with pytest.raises(InputError, match=message):
     interop.from_release(*write(tmp_path, random_weights(), options))

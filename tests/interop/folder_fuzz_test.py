@@ -20,17 +20,61 @@ from lmx.models import registry
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
 VALUES = [
-  None, True, False, 0, -1, 1, 2, 3.5, float('nan'), float('inf'), 10**30, 2**70, 10**9, '', 'x', '8', [], ['a'], [[]],
-  [{}], {}, {'a': 1}, {'content': 5}, {'0': 'a'}, {'0': None}, 1e-12,
-]  # fmt: skip
+  None,
+  True,
+  False,
+  0,
+  -1,
+  1,
+  2,
+  3.5,
+  float('nan'),
+  float('inf'),
+  10**30,
+  2**70,
+  10**9,
+  '',
+  'x',
+  '8',
+  [],
+  ['a'],
+  [[]],
+  [{}],
+  {},
+  {'a': 1},
+  {'content': 5},
+  {'0': 'a'},
+  {'0': None},
+  1e-12,
+]
 CONFIG = [
-  'architectures', 'id2label', 'num_labels', 'problem_type', 'tie_word_embeddings', 'intermediate_size', 'n_inner',
-  'classifier_dropout', 'hidden_act', 'is_decoder', 'summary_type', 'summary_first_dropout',
-]  # fmt: skip
+  'architectures',
+  'id2label',
+  'num_labels',
+  'problem_type',
+  'tie_word_embeddings',
+  'intermediate_size',
+  'n_inner',
+  'classifier_dropout',
+  'hidden_act',
+  'is_decoder',
+  'summary_type',
+  'summary_first_dropout',
+]
 TOKENIZER = [
-  'do_lower_case', 'strip_accents', 'pad_token', 'unk_token', 'eos_token', 'added_tokens_decoder', 'tokenizer_class',
-  'additional_special_tokens', 'extra_special_tokens', 'never_split', 'add_prefix_space', 'model_max_length',
-]  # fmt: skip
+  'do_lower_case',
+  'strip_accents',
+  'pad_token',
+  'unk_token',
+  'eos_token',
+  'added_tokens_decoder',
+  'tokenizer_class',
+  'additional_special_tokens',
+  'extra_special_tokens',
+  'never_split',
+  'add_prefix_space',
+  'model_max_length',
+]
 
 
 @pytest.fixture(scope='module')

@@ -18,9 +18,10 @@ SIZES = {
   'bert': dict(V=11, T=8, D=8, H=2, N=2),
 }
 EMBEDDINGS = {
-  'gpt': 'transformer.tokens_embed.weight', 'gpt2': 'transformer.wte.weight',
+  'gpt': 'transformer.tokens_embed.weight',
+  'gpt2': 'transformer.wte.weight',
   'bert': 'bert.embeddings.word_embeddings.weight',
-}  # fmt: skip
+}
 OUTPUTS = {'gpt': 'lm_head.weight', 'gpt2': 'lm_head.weight', 'bert': 'cls.predictions.decoder.weight'}
 
 
@@ -35,8 +36,15 @@ def make(name, **changes):
   return cfg, params
 
 
-@pytest.mark.parametrize('name,changes', [*((name, {}) for name in SIZES), *((name, {'tied': False}) for name in SIZES),
-                                          ('bert', {'F': 12}), ('gpt2', {'F': 12})])  # fmt: skip
+@pytest.mark.parametrize(
+  'name,changes',
+  [
+    *((name, {}) for name in SIZES),
+    *((name, {'tied': False}) for name in SIZES),
+    ('bert', {'F': 12}),
+    ('gpt2', {'F': 12}),
+  ],
+)
 def test_there_and_back(name, changes):
   cfg, params = make(name, **changes)
   back = huggingface.from_hf(name, cfg, huggingface.to_hf(name, cfg, params))
@@ -87,8 +95,11 @@ def test_tied_matrices_and_constants_of_every_family_are_compared():
     'xlnet': ({'H': 2, 'D': 8, 'F': 12, 'N': 1}, {'lm_loss.weight': (11, 8)}),
     'transformer': (
       {'H': 2, 'D': 8, 'F': 12, 'encoder_layers': 1, 'decoder_layers': 1, 'biases': 'all'},
-      {'lm_head.weight': (11, 8), 'model.encoder.embed_tokens.weight': (11, 8),
-       'model.decoder.embed_positions.weight': (16, 8)},
+      {
+        'lm_head.weight': (11, 8),
+        'model.encoder.embed_tokens.weight': (11, 8),
+        'model.decoder.embed_positions.weight': (16, 8),
+      },
     ),
     'transformer_xl': (
       {'H': 2, 'D': 8, 'F': 12, 'N': 1, 'E': 8, 'cutoffs': ()},
@@ -97,7 +108,7 @@ def test_tied_matrices_and_constants_of_every_family_are_compared():
     'gpt': ({'H': 2, 'D': 8, 'N': 1, 'T': 8}, {'h.0.attn.bias': (1, 1, 8, 8), 'position_ids': (8,)}),
     'gpt2': ({'H': 2, 'D': 8, 'N': 1, 'T': 8}, {'h.0.attn.bias': (1, 1, 8, 8), 'h.0.attn.masked_bias': ()}),
     'bert': ({'H': 2, 'D': 8, 'N': 1, 'T': 8}, {'embeddings.position_ids': (1, 8)}),
-  }  # fmt: skip
+  }
   for name, (sizes, others) in cases.items():
     model = registry.get(name)
     cfg = model.Config(V=11, **sizes)
@@ -160,9 +171,13 @@ def test_errors_list_every_tensor():
   with pytest.raises(InputError) as error:
     huggingface.from_hf('gpt2', cfg, tensors)
   for words in (
-    '2 tensors missing', 'transformer.h.1.ln_1.bias', 'transformer.ln_f.weight', '1 tensors unknown',
-    'transformer.extra', 'transformer.wpe.weight is (9, 8), not (8, 8)',
-  ):  # fmt: skip
+    '2 tensors missing',
+    'transformer.h.1.ln_1.bias',
+    'transformer.ln_f.weight',
+    '1 tensors unknown',
+    'transformer.extra',
+    'transformer.wpe.weight is (9, 8), not (8, 8)',
+  ):
     assert words in str(error.value)
 
 

@@ -132,8 +132,12 @@ def save(prefix, variables):
   """Has TensorFlow write a checkpoint; the test is skipped without it."""
   tf = pytest.importorskip('tensorflow', reason="TensorFlow is not installed: pip install 'lmx[tf]'")
   names, values = zip(*variables.items(), strict=True)
-  tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(names), shape_and_slices=[''] * len(names),
-                    tensors=[tf.constant(x) for x in values])  # fmt: skip
+  tf.raw_ops.SaveV2(
+    prefix=str(prefix),
+    tensor_names=list(names),
+    shape_and_slices=[''] * len(names),
+    tensors=[tf.constant(x) for x in values],
+  )
 
 
 CASES = [

@@ -37,12 +37,56 @@ CLASSES = {'gpt': 'OpenAIGPTLMHeadModel', 'gpt2': 'GPT2LMHeadModel', 'bert': 'Be
 TOKENIZERS = {'gpt': 'OpenAIGPTTokenizer', 'gpt2': 'GPT2Tokenizer', 'bert': 'BertTokenizer'}
 KINDS = {'gpt': 'gpt_bpe', 'gpt2': 'bpe', 'bert': 'wordpiece'}
 PIECES = (  # what the strings are put together from
-  'the', 'Thé', 'naïve', 'ÅNGSTRÖM', 'İstanbul', 'straße', "don't", 'U.S.A.', '3.14', '1,000',
-  '中文', '日本語テキスト', '한국어', 'русский', 'עברית', 'العربية', 'हिन्दी',
-  '👍🏽', '👩‍👩‍👧', '🇩🇪', 'é', 'e\u0301', 'ﬁ', '½', '\u200b', '\u00a0', '\t', '\n', '\r\n', '  ',
-  '...', '—', '“quoted”', '<unk>', '[MASK]', '<|endoftext|>', '</w>', 'a' * 150, 'x1y2z3', '\ufffd', '_',
-  '#tag', '@user', 'http://a.b/c?d=e', 'C++', '\x07', '\u2028', '😀' * 5, 'word' * 40,
-)  # fmt: skip
+  'the',
+  'Thé',
+  'naïve',
+  'ÅNGSTRÖM',
+  'İstanbul',
+  'straße',
+  "don't",
+  'U.S.A.',
+  '3.14',
+  '1,000',
+  '中文',
+  '日本語テキスト',
+  '한국어',
+  'русский',
+  'עברית',
+  'العربية',
+  'हिन्दी',
+  '👍🏽',
+  '👩‍👩‍👧',
+  '🇩🇪',
+  'é',
+  'e\u0301',
+  'ﬁ',
+  '½',
+  '\u200b',
+  '\u00a0',
+  '\t',
+  '\n',
+  '\r\n',
+  '  ',
+  '...',
+  '—',
+  '“quoted”',
+  '<unk>',
+  '[MASK]',
+  '<|endoftext|>',
+  '</w>',
+  'a' * 150,
+  'x1y2z3',
+  '\ufffd',
+  '_',
+  '#tag',
+  '@user',
+  'http://a.b/c?d=e',
+  'C++',
+  '\x07',
+  '\u2028',
+  '😀' * 5,
+  'word' * 40,
+)
 
 
 def strings(count):
@@ -128,9 +172,15 @@ def test_greedy_continuations_are_the_same_tokens(name, folders, tmp_path):
     torch.tensor(prompts_BT).long(), max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
   )
   found, _ = decode.generate(
-    run.model, run.cfg, run.params['model'], prompts_BT, steps=20, key=jax.random.key(0),
-    sampler=decode.Sampler(temperature=0.0), eos_id=None,
-  )  # fmt: skip
+    run.model,
+    run.cfg,
+    run.params['model'],
+    prompts_BT,
+    steps=20,
+    key=jax.random.key(0),
+    sampler=decode.Sampler(temperature=0.0),
+    eos_id=None,
+  )
   np.testing.assert_array_equal(found, expected.numpy()[:, 5:])
 
 
@@ -180,9 +230,14 @@ HEADS = {
   'gpt2_regression': ('GPT2ForSequenceClassification', 'gpt2', dict(num_labels=1, pad_token_id=0)),
 }
 OBJECTIVES = {
-  'classification': 'classify', 'regression': 'regress', 'tagging': 'tag', 'questions': 'span',
-  'choices': 'multiple_choice', 'masked': 'masked_lm', 'double': 'multiple_choice',
-}  # fmt: skip
+  'classification': 'classify',
+  'regression': 'regress',
+  'tagging': 'tag',
+  'questions': 'span',
+  'choices': 'multiple_choice',
+  'masked': 'masked_lm',
+  'double': 'multiple_choice',
+}
 
 
 @pytest.fixture(scope='module')
@@ -305,9 +360,15 @@ def test_updates_are_those_of_the_trainer(case, heads, tmp_path):
   still = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0, 'classifier_dropout': 0.0}
   module = getattr(transformers, kind).from_pretrained(heads[case], **still).train()
   settings = transformers.TrainingArguments(
-    output_dir=str(tmp_path / 'trainer'), learning_rate=1e-2, weight_decay=0.01, adam_epsilon=1e-6, warmup_steps=2,
-    lr_scheduler_type='linear', use_cpu=True, report_to='none',
-  )  # fmt: skip
+    output_dir=str(tmp_path / 'trainer'),
+    learning_rate=1e-2,
+    weight_decay=0.01,
+    adam_epsilon=1e-6,
+    warmup_steps=2,
+    lr_scheduler_type='linear',
+    use_cpu=True,
+    report_to='none',
+  )
   trainer = transformers.Trainer(model=module, args=settings)
   trainer.create_optimizer_and_scheduler(total)
   optim = build.Config(**common.bert_fine_tuning('corrected', 1e-2, 1.0)['optim'] | {'warmup_fraction': 2 / total})
@@ -361,8 +422,10 @@ def test_what_lmx_trained_is_what_transformers_loads(experiment, tmp_path):
   assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
   case = {'tag': 'tagging', 'span': 'questions'}.get(run.run.objective_name, run.run.model_name)
   if module.config.pad_token_id:  # places of padding, which transformers looks for
-    batch = {key: np.where(rows(run.cfg.V)['valid_BT'], x, module.config.pad_token_id) if key == 'tokens_BT' else x
-             for key, x in rows(run.cfg.V - 3).items()}  # fmt: skip
+    batch = {
+      key: np.where(rows(run.cfg.V)['valid_BT'], x, module.config.pad_token_id) if key == 'tokens_BT' else x
+      for key, x in rows(run.cfg.V - 3).items()
+    }
   else:
     batch = rows(run.cfg.V)
   found = ours_of(run, batch)

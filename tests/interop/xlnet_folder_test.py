@@ -56,8 +56,12 @@ def released(tensors, cfg):
   found['model/transformer/word_embedding/lookup_table'] = tensors['transformer.word_embedding.weight']
   found['model/transformer/mask_emb/mask_emb'] = tensors['transformer.mask_emb']
   found['model/lm_loss/bias'] = tensors['lm_loss.bias']
-  added = {f'{name}/{slot}': np.zeros_like(x) for name, x in found.items() if name.startswith('model')
-           for slot in ('adam_m', 'adam_v', 'Adam', 'Adam_1')}  # fmt: skip
+  added = {
+    f'{name}/{slot}': np.zeros_like(x)
+    for name, x in found.items()
+    if name.startswith('model')
+    for slot in ('adam_m', 'adam_v', 'Adam', 'Adam_1')
+  }
   return found | added
 
 
@@ -113,9 +117,18 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsy
   assert 'xlnet with' in capsys.readouterr().out
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == XLNET.Config(
-    V=run.tokenizer.vocab_size, D=8, F=12, H=2, N=2, M=6, reuse=4, clamp=5, dropout=0.2, dropout_attention=0.2,
+    V=run.tokenizer.vocab_size,
+    D=8,
+    F=12,
+    H=2,
+    N=2,
+    M=6,
+    reuse=4,
+    clamp=5,
+    dropout=0.2,
+    dropout_attention=0.2,
     fidelity='paper',
-  )  # fmt: skip
+  )
   fields = huggingface.family('xlnet').fields
   sizes = dict(vocab_size=11, d_model=8, d_inner=12, n_head=2, n_layer=2)
   assert [fields(sizes | given)['M'] for given in ({}, {'mem_len': None}, {'mem_len': 7})] == [512, 0, 7]
@@ -156,9 +169,9 @@ def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
 
 
 def test_variants_are_recognised_by_their_sizes():
-  fold = lambda **fields: exchanged._config(
-    exchanged.folders.Folder('xlnet', fields, {}, 'unigram', False), {}
-  )['model']['variant']  # fmt: skip
+  fold = lambda **fields: exchanged._config(exchanged.folders.Folder('xlnet', fields, {}, 'unigram', False), {})[
+    'model'
+  ]['variant']
   assert fold(D=1024, F=4096, H=16, N=24, V=32_000) == 'large'
   assert fold(D=768, F=3072, H=12, N=12, V=32_000) == fold(D=8) == 'base'
 
@@ -166,11 +179,17 @@ def test_variants_are_recognised_by_their_sizes():
 @pytest.mark.parametrize(
   'changes,tensors,words',
   [
-    ({}, {'transformer.layer.1.rel_attn.seg_embed': None, 'transformer.mask_emb': None},
-     '2 tensors missing: transformer.mask_emb, transformer.layer.1.rel_attn.seg_embed'),
+    (
+      {},
+      {'transformer.layer.1.rel_attn.seg_embed': None, 'transformer.mask_emb': None},
+      '2 tensors missing: transformer.mask_emb, transformer.layer.1.rel_attn.seg_embed',
+    ),
     ({}, {'transformer.more': np.zeros(3, np.float32)}, '1 tensors unknown: transformer.more'),
-    ({}, {'transformer.layer.0.rel_attn.q': np.zeros((8, 4, 2), np.float32)},
-     r'transformer.layer.0.rel_attn.q is \(8, 4, 2\), not \(8, 2, 4\)'),
+    (
+      {},
+      {'transformer.layer.0.rel_attn.q': np.zeros((8, 4, 2), np.float32)},
+      r'transformer.layer.0.rel_attn.q is \(8, 4, 2\), not \(8, 2, 4\)',
+    ),
     ({'n_layer': 1}, {}, 'unknown: transformer.layer.1'),
     ({'architectures': ['XLNetForTranslation']}, {}, 'XLNetForTranslation, which is not read'),
     ({'model_type': 'xlm'}, {}, 'model_type is "xlm"; did you mean "xlnet"'),
@@ -181,7 +200,7 @@ def test_variants_are_recognised_by_their_sizes():
     ({'mem_len': 'long'}, {}, "mem_len: got 'long'; expected a whole number"),
     ({'bi_data': True}, {}, 'bi_data = True; this model of lmx has False'),
   ],
-)  # fmt: skip
+)
 def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, words, make, tmp_path):
   folder, *_ = make(**changes)
   change(folder, **tensors)
@@ -225,10 +244,14 @@ LAYERS = {  # of the heads: name of a linear layer -> (outputs, inputs), of a no
   'XLNetForSequenceClassification': {'sequence_summary.summary': (8, 8), 'logits_proj': (3, 8)},
   'XLNetForMultipleChoice': {'sequence_summary.summary': (8, 8), 'logits_proj': (1, 8)},
   'XLNetForQuestionAnswering': {
-    'start_logits.dense': (1, 8), 'end_logits.dense_0': (8, 16), 'end_logits.LayerNorm': (8,),
-    'end_logits.dense_1': (1, 8), 'answer_class.dense_0': (8, 16), 'answer_class.dense_1': (1, 8),
+    'start_logits.dense': (1, 8),
+    'end_logits.dense_0': (8, 16),
+    'end_logits.LayerNorm': (8,),
+    'end_logits.dense_1': (1, 8),
+    'answer_class.dense_0': (8, 16),
+    'answer_class.dense_1': (1, 8),
   },
-}  # fmt: skip
+}
 FINE_TUNED = [  # class, where its last layer is among the released variables, number of labels, objective
   ('XLNetForSequenceClassification', 'model/classification_mnli/logit', 3, 'classify'),
   ('XLNetForSequenceClassification', 'model/regression_sts-b/logit', 1, 'regress'),

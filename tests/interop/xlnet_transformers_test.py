@@ -44,8 +44,13 @@ def strings(count):
 def build(pieces, lower):
   """What transformers' converter makes of a spiece.model without a map of characters."""
   model = hf.Tokenizer(hf.models.Unigram(pieces, unk_id=0, byte_fallback=False))
-  steps = [hf.normalizers.Replace('``', '"'), hf.normalizers.Replace("''", '"'), hf.normalizers.NFKD(),
-           hf.normalizers.StripAccents(), *([hf.normalizers.Lowercase()] if lower else [])]  # fmt: skip
+  steps = [
+    hf.normalizers.Replace('``', '"'),
+    hf.normalizers.Replace("''", '"'),
+    hf.normalizers.NFKD(),
+    hf.normalizers.StripAccents(),
+    *([hf.normalizers.Lowercase()] if lower else []),
+  ]
   model.normalizer = hf.normalizers.Sequence(steps)
   model.pre_tokenizer = hf.pre_tokenizers.Sequence(
     [hf.pre_tokenizers.WhitespaceSplit(), hf.pre_tokenizers.Metaspace(prepend_scheme='always')]
@@ -75,9 +80,16 @@ def folder(request, pieces, tmp_path_factory):
   given = dict(vocab=pieces) if transformers.__version__.startswith('5') else dict(tokenizer_file=str(file))
   kind(**given, do_lower_case=request.param).save_pretrained(to)
   cfg = transformers.XLNetConfig(
-    vocab_size=len(pieces), d_model=24, n_head=3, n_layer=2, d_inner=40, mem_len=parity.M, reuse_len=4, dropout=0.0,
+    vocab_size=len(pieces),
+    d_model=24,
+    n_head=3,
+    n_layer=2,
+    d_inner=40,
+    mem_len=parity.M,
+    reuse_len=4,
+    dropout=0.0,
     ff_activation='gelu_new' if request.param else 'gelu',
-  )  # fmt: skip
+  )
   save_random(CLASS, cfg, to, seed=1)
   return to
 

@@ -35,10 +35,15 @@ def main(argv: list[str]) -> int:
     file.write(json.dumps(argv) + '\n')
   hosts = int((ROOT / 'hosts').read_text())
   if (kind, verb) == ('tpu-vm', 'describe'):
-    return described(VM, 'nodes', lambda state: {
-      'acceleratorType': (ROOT / 'accelerator').read_text(), 'state': state,
-      'networkEndpoints': [{'ipAddress': f'10.0.0.{i}', 'port': 8470} for i in range(hosts)],
-    })  # fmt: skip
+    return described(
+      VM,
+      'nodes',
+      lambda state: {
+        'acceleratorType': (ROOT / 'accelerator').read_text(),
+        'state': state,
+        'networkEndpoints': [{'ipAddress': f'10.0.0.{i}', 'port': 8470} for i in range(hosts)],
+      },
+    )
   if (kind, verb) == ('queued-resources', 'describe'):
     answer = described(QUEUED, 'queuedResources', lambda state: {'state': {'state': state}})
     following = {'WAITING_FOR_RESOURCES': 'PROVISIONING', 'PROVISIONING': 'ACTIVE'}

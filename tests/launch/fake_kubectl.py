@@ -42,8 +42,19 @@ def main(argv: list[str]) -> int:
   found = state(name)
   if not found:
     return refuse(f'Error from server (NotFound): jobsets.jobset.x-k8s.io "{name}" not found')
-  conditions = [{'type': found['ended'], 'status': 'True', 'reason': found['reason'], 'message': 'jobset ended',
-                 'lastTransitionTime': '2026-01-01T00:00:00Z'}] if found['ended'] else []  # fmt: skip
+  conditions = (
+    [
+      {
+        'type': found['ended'],
+        'status': 'True',
+        'reason': found['reason'],
+        'message': 'jobset ended',
+        'lastTransitionTime': '2026-01-01T00:00:00Z',
+      }
+    ]
+    if found['ended']
+    else []
+  )
   status = {'conditions': conditions, 'restarts': found['restarts']}
   print(json.dumps(json.loads((ROOT / f'{name}.json').read_text()) | {'status': status}))
   return 0
@@ -76,8 +87,13 @@ def create() -> int:
     return refuse(f'Error from server (AlreadyExists): jobsets.jobset.x-k8s.io "{name}" already exists')
   (ROOT / f'{name}.json').write_text(json.dumps(found))
   put(name, restarts=0, ended='', reason='', code=None, pid=0)
-  subprocess.Popen([sys.executable, __file__, 'run', name], start_new_session=True, stdin=subprocess.DEVNULL,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+  subprocess.Popen(
+    [sys.executable, __file__, 'run', name],
+    start_new_session=True,
+    stdin=subprocess.DEVNULL,
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+  )
   print(f'jobset.jobset.x-k8s.io/{name} created')
   return 0
 
@@ -90,8 +106,9 @@ def run(name: str) -> int:
   command = [word.replace('$$', '$') for word in job['template']['spec']['containers'][0]['command']]
   for start in range(spec['failurePolicy']['maxRestarts'] + 1):
     env = {'PATH': f'{ROOT}/bin:{os.environ["PATH"]}', 'START': str(start), 'FAKE_CLUSTER': str(ROOT)}
-    child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                             start_new_session=True)  # fmt: skip
+    child = subprocess.Popen(
+      command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     put(name, pid=child.pid, restarts=start, code=None)
     (ROOT / f'{name}-{start}.log').touch()
     for line in child.stdout:
@@ -133,7 +150,7 @@ def pod(name: str) -> dict:
       'phase': 'Running' if code is None else 'Failed' if code else 'Succeeded',
       'containerStatuses': [{'name': 'lmx', 'state': {'running': {}} if code is None else ended}],
     },
-  }  # fmt: skip
+  }
 
 
 def logs(name: str, options: dict[str, str]) -> int:

@@ -21,8 +21,32 @@ from lmx.errors import InputError
 
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / 'golden'
-NASTY = ("it's", '"', '$(HOME)', '$$(HOME)', '$HOME', '`x`', 'a\nb: c', '- x', ';', '{{x}}', '&a', '#', '*', '%', '|',
-         'é', '\t', '', ' ', 'no', '1e3', '\x07', 'a: b', '\u2028')  # fmt: skip
+NASTY = (
+  "it's",
+  '"',
+  '$(HOME)',
+  '$$(HOME)',
+  '$HOME',
+  '`x`',
+  'a\nb: c',
+  '- x',
+  ';',
+  '{{x}}',
+  '&a',
+  '#',
+  '*',
+  '%',
+  '|',
+  'é',
+  '\t',
+  '',
+  ' ',
+  'no',
+  '1e3',
+  '\x07',
+  'a: b',
+  '\u2028',
+)
 JOBS = {
   'gke_tpu': dict(accelerator='v6e-1'),
   'gke_multislice': dict(accelerator='v5litepod-16', slices=2, queue='tpus', priority='high', spot=True),
@@ -82,10 +106,13 @@ def test_the_schema_refuses_what_is_wrong():
   SCHEMA.check_schema(SCHEMA.schema)
   text = gke.text(job_of(), run_of())
   for wrong in (
-    text.replace('backoffLimit', 'backoffLimits'), text.replace('completionMode: Indexed', 'completionMode: 1'),
-    text.replace('FailJobSet', 'Fail'), text.replace('maxRestarts: 3', "maxRestarts: '3'"),
-    text.replace('- 75', '- x'), text.replace('image:', 'picture:'),
-  ):  # fmt: skip
+    text.replace('backoffLimit', 'backoffLimits'),
+    text.replace('completionMode: Indexed', 'completionMode: 1'),
+    text.replace('FailJobSet', 'Fail'),
+    text.replace('maxRestarts: 3', "maxRestarts: '3'"),
+    text.replace('- 75', '- x'),
+    text.replace('image:', 'picture:'),
+  ):
     assert wrong != text
     with pytest.raises(jsonschema.ValidationError):
       check(wrong)
@@ -139,10 +166,18 @@ def test_xpk(capsys, tmp_path):
   job, run = job_of(slices=2), run_of('list', *NASTY, restarts=5)
   argv = gke.xpk(job, run, 'cluster')
   assert [word for word in argv if not word.startswith('--command')] == [
-    'xpk', 'workload', 'create', '--workload=gpt2', '--cluster=cluster', '--tpu-type=v6e-16', '--num-slices=2',
-    '--docker-image=europe-docker.pkg.dev/p/r/lmx:1', '--max-restarts=5', '--restart-on-exit-codes=75',
+    'xpk',
+    'workload',
+    'create',
+    '--workload=gpt2',
+    '--cluster=cluster',
+    '--tpu-type=v6e-16',
+    '--num-slices=2',
+    '--docker-image=europe-docker.pkg.dev/p/r/lmx:1',
+    '--max-restarts=5',
+    '--restart-on-exit-codes=75',
     '--termination-grace-period-seconds=120',
-  ]  # fmt: skip
+  ]
   text = next(word for word in argv if word.startswith('--command=')).removeprefix('--command=')
   found = re.fullmatch(r'bash <\(echo ([\w+/=]+) \| base64 -d\)', text)
   assert found and base64.b64decode(found[1]).decode() == gke.shell(job, run, 'slice-job')
@@ -211,10 +246,22 @@ def cluster(tmp_path, monkeypatch, root):
 
 def waiter(folder, *words, name='gpt2', own=()):
   """`python -m launch.gke --wait` in a process of its own."""
-  argv = [f'--name={name}', '--image=i', '--accelerator=v6e-4', '--namespace=lab', '--poll=0.2',
-          f'--wait={folder}/{name}.record', *own]  # fmt: skip
-  return subprocess.Popen([sys.executable, '-m', 'launch.gke', *argv, '--', *words], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.PIPE, cwd=HERE.parents[1])  # fmt: skip
+  argv = [
+    f'--name={name}',
+    '--image=i',
+    '--accelerator=v6e-4',
+    '--namespace=lab',
+    '--poll=0.2',
+    f'--wait={folder}/{name}.record',
+    *own,
+  ]
+  return subprocess.Popen(
+    [sys.executable, '-m', 'launch.gke', *argv, '--', *words],
+    stdout=subprocess.PIPE,
+    text=True,
+    stderr=subprocess.PIPE,
+    cwd=HERE.parents[1],
+  )
 
 
 def calls(folder, verb):
@@ -296,9 +343,11 @@ def test_of_several_pods_the_code_that_no_restart_mends_counts():
   waited._logs = lambda *words: ''
   known, disrupted = {'name': 'gpt2', 'namespace': '', 'pod': ''}, [{'type': 'DisruptionTarget', 'status': 'True'}]
   for pods, code in (
-    ([pod(0, 75), pod(1, 2), pod(2, None)], 2), ([pod(0, 143), pod(1, 0)], 143), ([], 75),
+    ([pod(0, 75), pod(1, 2), pod(2, None)], 2),
+    ([pod(0, 143), pod(1, 0)], 143),
+    ([], 75),
     ([pod(0, 0), pod(1, 137, conditions=disrupted)], 75),
-  ):  # fmt: skip
+  ):
     assert waited._failed(known, pods, []) == code
 
 

@@ -84,6 +84,10 @@ def test_the_image_is_built_and_runs(root):
   if engine is None:
     pytest.skip('neither podman nor docker runs here')
   subprocess.run([engine, 'build', '--tag=lmx-test', '--build-arg=EXTRAS=gcs', str(root)], check=True)
-  found = subprocess.run([engine, 'run', '--rm', 'lmx-test', 'bash', '-c', command.lmx(('list',))], check=True,
-                         capture_output=True, text=True)  # fmt: skip
+  found = subprocess.run(
+    [engine, 'run', '--rm', 'lmx-test', 'bash', '-c', command.lmx(('list',))],
+    check=True,
+    capture_output=True,
+    text=True,
+  )
   assert 'gpt2' in found.stdout

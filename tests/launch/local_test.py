@@ -130,8 +130,7 @@ def test_restarts(tmp_path, capfd, how, restarts, code, starts):
 
 def test_a_signal_to_the_launcher_ends_it_for_good(root):
   child = (
-    'import os, sys, time, signal; signal.signal(15, lambda *_: sys.exit(75))\n'
-    'os.write(1, b"x\\n"); time.sleep(60)'
+    'import os, sys, time, signal; signal.signal(15, lambda *_: sys.exit(75))\nos.write(1, b"x\\n"); time.sleep(60)'
   )
   parent = (
     'import sys; from launch import local\n'

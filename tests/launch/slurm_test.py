@@ -54,10 +54,26 @@ def job_of(**more) -> slurm.Job:
 
 
 def test_script_of_two_nodes():
-  job = job_of(name='gpt2', nodes=2, gpus=8, cpus=12, time='1-00:00:00', partition='gpu', account='lab',
-               setup=('module load cuda',), more=('exclusive', 'mail-type=END'))  # fmt: skip
-  run = run_of('train', '--config=experiments/gpt2/webtext.py:124m', "--workdir=it's here", '--config.optim.lr', '1e-3',
-               env={'NOTE': 'a b'}, secrets=('WANDB_API_KEY',))  # fmt: skip
+  job = job_of(
+    name='gpt2',
+    nodes=2,
+    gpus=8,
+    cpus=12,
+    time='1-00:00:00',
+    partition='gpu',
+    account='lab',
+    setup=('module load cuda',),
+    more=('exclusive', 'mail-type=END'),
+  )
+  run = run_of(
+    'train',
+    '--config=experiments/gpt2/webtext.py:124m',
+    "--workdir=it's here",
+    '--config.optim.lr',
+    '1e-3',
+    env={'NOTE': 'a b'},
+    secrets=('WANDB_API_KEY',),
+  )
   assert slurm.script(job, run) == (GOLDEN / 'slurm_nodes.sh').read_text()
 
 
@@ -102,10 +118,14 @@ def test_processes_get_the_cores_that_the_job_has(cores, given, tmp_path):
 @pytest.mark.parametrize(
   ('fields', 'cores'),
   [
-    ({}, 0), ({'gpus': 8}, 32), ({'gpus': 8, 'per_gpu': True}, 4), ({'gpus': 8, 'cpus': 6}, 6),
-    ({'gpus': 8, 'cpus': 0}, 0), ({'cpus': 3}, 3),
+    ({}, 0),
+    ({'gpus': 8}, 32),
+    ({'gpus': 8, 'per_gpu': True}, 4),
+    ({'gpus': 8, 'cpus': 6}, 6),
+    ({'gpus': 8, 'cpus': 0}, 0),
+    ({'cpus': 3}, 3),
   ],
-)  # fmt: skip
+)
 def test_a_gpu_has_cores_to_feed_it(fields, cores):
   job = job_of(**fields)
   found = [line for line in slurm.directives(job, run_of('list'), 0) if 'cpus-per-task' in line]
@@ -138,10 +158,15 @@ def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
   error = capsys.readouterr().err
   assert '--secret=WANDB_API_KEY' in error and 'hidden-value' not in error
   for url in (
-    'postgresql://me:hidden-value@host/db', 'redis://:hidden-value@host', 'x=http://a:hidden-value@b:1/c d',
-    'https://me@b.org:hidden-value@host/', 'https://hidden-value@host/', 'mysql://me:hidden-/value@host',
-    'postgresql://host/db?user=me&password=hidden-value', 'https://host/?access_token=hidden-value',
-  ):  # fmt: skip
+    'postgresql://me:hidden-value@host/db',
+    'redis://:hidden-value@host',
+    'x=http://a:hidden-value@b:1/c d',
+    'https://me@b.org:hidden-value@host/',
+    'https://hidden-value@host/',
+    'mysql://me:hidden-/value@host',
+    'postgresql://host/db?user=me&password=hidden-value',
+    'https://host/?access_token=hidden-value',
+  ):
     assert slurm.main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 2
     error = capsys.readouterr().err
     assert '--env=STORAGE: got a URL with a password' in error and '--secret=STORAGE' in error
@@ -210,9 +235,11 @@ class Cluster:
     ports = free_ports(4)
     for name in ('state', 'run', *(f'spool-{node}' for node in self.nodes)):
       (self.folder / name).mkdir()
-    nodes = [f'NodeName={node} NodeHostname={self.host} NodeAddr=127.0.0.1 Port={port} CPUs=2'
-             for node, port in zip(self.nodes, ports[2:], strict=True)]  # fmt: skip
-    (self.folder / 'slurm.conf').write_text(f'''
+    nodes = [
+      f'NodeName={node} NodeHostname={self.host} NodeAddr=127.0.0.1 Port={port} CPUs=2'
+      for node, port in zip(self.nodes, ports[2:], strict=True)
+    ]
+    (self.folder / 'slurm.conf').write_text(f"""
 ClusterName=test
 SlurmctldHost={self.host}(127.0.0.1)
 SlurmctldPort={ports[0]}
@@ -238,15 +265,23 @@ ReturnToService=2
 KillWait=5
 {chr(10).join(nodes)}
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-''')
+""")
     (self.folder / 'cgroup.conf').write_text('CgroupAutomount=no\n')
     (self.folder / 'munge.key').write_bytes(os.urandom(1024))
     (self.folder / 'munge.key').chmod(stat.S_IRUSR)
 
   def start(self) -> None:
     run = self.folder / 'run'
-    self.daemon('munged', '--foreground', '--force', f'--key-file={self.folder}/munge.key', f'--socket={run}/munge',
-                f'--pid-file={run}/munged.pid', f'--log-file={run}/munged.log', f'--seed-file={run}/seed')  # fmt: skip
+    self.daemon(
+      'munged',
+      '--foreground',
+      '--force',
+      f'--key-file={self.folder}/munge.key',
+      f'--socket={run}/munge',
+      f'--pid-file={run}/munged.pid',
+      f'--log-file={run}/munged.log',
+      f'--seed-file={run}/seed',
+    )
     wait((run / 'munge').exists)
     self.daemon('slurmctld', '-D', '-c')
     for node in self.nodes:
@@ -383,19 +418,20 @@ def test_through_submitit(cluster, project, root):
   pytest.importorskip('submitit', reason='submitit is not installed: pip install lmx[slurm]')
   job = slurm.Job(directory=str(project), python=sys.executable, nodes=2)
   stand_in(
-    project, root,
+    project,
+    root,
     'import os, sys\n'
     'print("words", sys.argv[1:], os.environ["LMX_PROCESS_ID"], os.environ["LMX_NUM_PROCESSES"],'
     ' os.environ["LMX_COORDINATOR"].partition(":")[0], os.environ["NOTE"], "WANDB_API_KEY" in os.environ,'
     ' "OTHER_SECRET" in os.environ)\n'
     'sys.exit(0 if os.environ.get("SLURM_RESTART_COUNT") else 75)\n',
-  )  # fmt: skip
+  )
   run = run_of('list', *NASTY, env={'NOTE': 'a $(b)'}, secrets=('WANDB_API_KEY',))
   (number,) = slurm.submit_through_submitit(job, run)
   assert cluster.ended(number) == 'COMPLETED 0:0 1'
   said = [line for path in project.rglob('*.out') for line in path.read_text().splitlines()]
   for process in range(2):
-    wanted = f"words {['list', *NASTY]} {process} 2 {cluster.host} a $(b) True False"
+    wanted = f'words {["list", *NASTY]} {process} 2 {cluster.host} a $(b) True False'
     assert said.count(wanted) == 2, said
 
 
@@ -403,9 +439,11 @@ def waiter(project, *words, wait='file', own=(), cwd=None) -> subprocess.Popen:
   """`python -m launch.slurm --wait` in a process of its own."""
   argv = [f'--wait={project / wait}', '--poll=0.3', f'--python={project / "program"}', f'--directory={project}', *own]
   return subprocess.Popen(
-    [sys.executable, '-m', 'launch.slurm', *argv, '--', *words], stdout=subprocess.PIPE, text=True,
+    [sys.executable, '-m', 'launch.slurm', *argv, '--', *words],
+    stdout=subprocess.PIPE,
+    text=True,
     cwd=cwd or pathlib.Path(slurm.__file__).parents[1],
-  )  # fmt: skip
+  )
 
 
 def saying(process: subprocess.Popen, text: str) -> None:
@@ -418,8 +456,11 @@ def saying(process: subprocess.Popen, text: str) -> None:
 
 
 def jobs_of(cluster) -> list[str]:
-  return [line.split()[0].partition('=')[2] for line in cluster.ask('scontrol', 'show', 'job', '-o').splitlines()
-          if line.startswith('JobId=')]  # fmt: skip
+  return [
+    line.split()[0].partition('=')[2]
+    for line in cluster.ask('scontrol', 'show', 'job', '-o').splitlines()
+    if line.startswith('JobId=')
+  ]
 
 
 def test_waiting_ends_as_lmx_ends(cluster, project):
@@ -468,7 +509,7 @@ def test_a_waiting_launcher_that_was_killed_takes_up_its_job_and_passes_a_signal
   second.send_signal(signal.SIGTERM)
   said, _ = second.communicate(timeout=60)
   assert second.returncode == 75 and 'told' in said.split(), said
-  number, = set(jobs_of(cluster)) - set(before)
+  (number,) = set(jobs_of(cluster)) - set(before)
   assert cluster.ended(number).endswith(' 0')  # and not once more into the queue
   assert not (project / 'file').exists() and not list((project / 'runs/slurm').glob('.code*'))
 
@@ -520,12 +561,20 @@ def test_a_sweep_of_jobs_that_is_killed_runs_every_trial_once(cluster, project, 
   child = shlex.join([sys.executable, str(root / 'tests/launch/sweep_child.py')])
   (project / 'program').write_text(f'#!/bin/sh\nshift 2\nexec {child} "$@"\n')
   options = f'--python={project}/program --directory={root} --logs={project}/logs --poll=0.3 --no-preflight'
-  argv = [f'--config={project}/bar.py', f'--workdir={project}/sweep', '--poll=0.2', '--jobs=2', '--where=slurm',
-          f'--launch={options} --name=worker{{job}}', '--env=SLOT={job}',
-          '--env=CHILD=' + json.dumps({'steps': 12, 'seconds': 0.4})]  # fmt: skip
+  argv = [
+    f'--config={project}/bar.py',
+    f'--workdir={project}/sweep',
+    '--poll=0.2',
+    '--jobs=2',
+    '--where=slurm',
+    f'--launch={options} --name=worker{{job}}',
+    '--env=SLOT={job}',
+    '--env=CHILD=' + json.dumps({'steps': 12, 'seconds': 0.4}),
+  ]
   before = jobs_of(cluster)
-  start = lambda: subprocess.Popen([sys.executable, '-m', 'launch.sweep', *argv], cwd=root, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+  start = lambda: subprocess.Popen(
+    [sys.executable, '-m', 'launch.sweep', *argv], cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+  )
   process, trials = start(), project / 'sweep/trials'
   wait(lambda: len(list(trials.glob('*/metrics.jsonl'))) == 2 or process.poll() is not None, 120)
   process.kill()
@@ -542,8 +591,12 @@ def test_a_sweep_of_jobs_that_is_killed_runs_every_trial_once(cluster, project, 
     assert not (folder / '.launched').exists()
   numbers = set(jobs_of(cluster)) - set(before)
   assert len(numbers) == 4
-  names = {word for number in numbers for word in cluster.ask('scontrol', 'show', 'job', '-o', number).split()
-           if word.startswith('JobName=')}  # fmt: skip
+  names = {
+    word
+    for number in numbers
+    for word in cluster.ask('scontrol', 'show', 'job', '-o', number).split()
+    if word.startswith('JobName=')
+  }
   assert names == {'JobName=worker0', 'JobName=worker1'}
 
 
@@ -561,9 +614,13 @@ def test_a_training_of_two_nodes_is_that_of_one(cluster, project, root):
   from lmx import checkpoint
 
   words = [
-    'train', '--config=experiments/rnn_lm/quickstart.py:tiny', '--config.train.steps=20',
-    '--config.evaluation.baselines=false', '--config.samples.count=0', '--config.train.eval_every=10',
-  ]  # fmt: skip
+    'train',
+    '--config=experiments/rnn_lm/quickstart.py:tiny',
+    '--config.train.steps=20',
+    '--config.evaluation.baselines=false',
+    '--config.samples.count=0',
+    '--config.train.eval_every=10',
+  ]
   env = {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': '--xla_force_host_platform_device_count=1', 'NPROC': '16'}
   env['LMX_CACHE'] = os.environ['LMX_CACHE']
   job = slurm.Job(directory=str(root), python=sys.executable, nodes=2, logs=os.path.relpath(project, root))

@@ -30,8 +30,10 @@ from lmx.errors import InputError
 optuna = pytest.importorskip('optuna', reason='needs the extra `sweep`')
 CHILD = [sys.executable, str(pathlib.Path(__file__).with_name('sweep_child.py'))]
 HEAD = 'from experiments import common, spaces\n\n\ndef get_config(arg=""):\n  return {}\n\n\ndef sweep():\n'
-SPACE = (HEAD + '  dropout = spaces.linear_range(0, 0.5)\n'
-         '  return spaces.space(optim__lr=spaces.log_range(1e-4, 1.0), model__dropout=dropout)\n')  # fmt: skip
+SPACE = (
+  HEAD + '  dropout = spaces.linear_range(0, 0.5)\n'
+  '  return spaces.space(optim__lr=spaces.log_range(1e-4, 1.0), model__dropout=dropout)\n'
+)
 GRID = HEAD + '  yield from common.grid(optim__lr=[0.1, 0.01, 0.001], model__kind=["a", "3", (1, 2)])\n'
 SEEDS = HEAD + '  yield from common.grid(optim__lr=[0.1, 0.01], seed=[0, 1])\n'
 
@@ -49,8 +51,13 @@ class Place:
 
   def argv(self, text=SPACE, *more):
     (self.folder / 'bar.py').write_text(text)
-    return [f'--config={self.folder / "bar.py"}', f'--workdir={self.dir}', '--poll=0.01',
-            f'--program={shlex.join(CHILD)}', *more]  # fmt: skip
+    return [
+      f'--config={self.folder / "bar.py"}',
+      f'--workdir={self.dir}',
+      '--poll=0.01',
+      f'--program={shlex.join(CHILD)}',
+      *more,
+    ]
 
   def run(self, text=SPACE, *more):
     return sweep.main(self.argv(text, *more))
@@ -350,16 +357,20 @@ def test_without_optuna_the_extra_is_named(place, capsys, monkeypatch):
 
 
 def test_starts_without_jax_and_optuna(root):
-  code = ('import sys, launch.sweep, launch.sweep_report\n'
-          'sys.exit(bool({"jax", "optuna", "numpy", "matplotlib"} & set(sys.modules)))')  # fmt: skip
+  code = (
+    'import sys, launch.sweep, launch.sweep_report\n'
+    'sys.exit(bool({"jax", "optuna", "numpy", "matplotlib"} & set(sys.modules)))'
+  )
   assert subprocess.run([sys.executable, '-c', code], cwd=root, check=False).returncode == 0
 
 
 def test_dry_run_prints_commands_and_makes_nothing(place, capsys):
   assert place.run(GRID, '--dry_run', '--config.train.steps=5', '--seeds=2') == 0
   lines = capsys.readouterr().out.splitlines()
-  end = f"train --config={place.folder}/bar.py --workdir={place.dir}/trials/0001/seed_1 --config.train.steps=5 " \
-        f"--config.optim.lr=0.1 '--config.model.kind='\"'\"'3'\"'\"'' --config.seed=1"  # fmt: skip
+  end = (
+    f'train --config={place.folder}/bar.py --workdir={place.dir}/trials/0001/seed_1 --config.train.steps=5 '
+    f"--config.optim.lr=0.1 '--config.model.kind='\"'\"'3'\"'\"'' --config.seed=1"
+  )
   assert len(lines) == 6 and lines[3].endswith(end) and not place.dir.exists()
 
 
@@ -368,9 +379,12 @@ def test_dry_run_prints_commands_and_makes_nothing(place, capsys):
 
 def start(place, *more, text=SPACE):
   return subprocess.Popen(
-    [sys.executable, '-m', 'launch.sweep', *place.argv(text, *more)], cwd=pathlib.Path(sweep.__file__).parents[1],
-    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-  )  # fmt: skip
+    [sys.executable, '-m', 'launch.sweep', *place.argv(text, *more)],
+    cwd=pathlib.Path(sweep.__file__).parents[1],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
 
 
 def wait_for(condition, process, seconds=120):
@@ -522,13 +536,24 @@ def postgres():
     as_user = ['setpriv', f'--reuid={user.pw_uid}', f'--regid={user.pw_gid}', '--clear-groups']
     for path in (folder, folder / 'password'):
       os.chown(path, user.pw_uid, user.pw_gid)
-  make = [*as_user, programs[0], '-D', str(folder / 'data'), '-U', 'lmx', '--auth=scram-sha-256',
-          f'--pwfile={folder / "password"}', '--no-sync']  # fmt: skip
+  make = [
+    *as_user,
+    programs[0],
+    '-D',
+    str(folder / 'data'),
+    '-U',
+    'lmx',
+    '--auth=scram-sha-256',
+    f'--pwfile={folder / "password"}',
+    '--no-sync',
+  ]
   subprocess.run(make, check=True, capture_output=True, cwd='/')
   server = subprocess.Popen(
     [*as_user, programs[1], '-D', str(folder / 'data'), '-k', str(folder), '-c', 'listen_addresses='],
-    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd='/',
-  )  # fmt: skip
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+    cwd='/',
+  )
   url = f'postgresql+psycopg2://lmx:s3cret%2Fword@/postgres?host={folder}'
   try:
     pid = folder / 'data/postmaster.pid'
@@ -633,10 +658,16 @@ def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, c
   more = ('--pruner=asha', '--reduction=2')
   assert sweep.main(through(place, text, '--trials=1', *more, steps=4, seconds=0.3)) == 0
   argv = through(place, text, *more, steps=4, linger=20)
-  process = subprocess.Popen([sys.executable, '-c', f'import sys\nfrom launch import jobs, sweep\n'
-                              'sweep.check_config = lambda *args: None\n'
-                              'jobs._Process.stop = lambda self: sys.exit(1)\n'  # as if killed at this moment
-                              f'sys.exit(sweep.main({argv!r}))'])  # fmt: skip
+  process = subprocess.Popen(
+    [
+      sys.executable,
+      '-c',
+      f'import sys\nfrom launch import jobs, sweep\n'
+      'sweep.check_config = lambda *args: None\n'
+      'jobs._Process.stop = lambda self: sys.exit(1)\n'  # as if killed at this moment
+      f'sys.exit(sweep.main({argv!r}))',
+    ]
+  )
   assert process.wait(120) == 1
   os.killpg(int((place.run_of(1) / '.job').read_text()), signal.SIGKILL)
   assert (cluster / 'w0.state').exists()
@@ -645,14 +676,17 @@ def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, c
   assert len(place.begun(1)) == 1 and not (place.run_of(1) / 'results.json').exists()
 
 
-@pytest.mark.parametrize(('launch', 'message'), [
-  (LAUNCH + ' --queue=A!', '--launch: launch.gke: --queue is "A!"'),
-  (LAUNCH + ' --quene=a', 'unrecognized arguments: --quene=a'),
-  (LAUNCH + ' --secret=PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
-  (LAUNCH + ' --secret PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
-  (LAUNCH + ' -- train', 'only options stand there'),
-  (LAUNCH + " 'open", 'No closing quotation'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('launch', 'message'),
+  [
+    (LAUNCH + ' --queue=A!', '--launch: launch.gke: --queue is "A!"'),
+    (LAUNCH + ' --quene=a', 'unrecognized arguments: --quene=a'),
+    (LAUNCH + ' --secret=PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
+    (LAUNCH + ' --secret PGPASSWORD', '--launch: PGPASSWORD is not for the runs'),
+    (LAUNCH + ' -- train', 'only options stand there'),
+    (LAUNCH + " 'open", 'No closing quotation'),
+  ],
+)
 def test_options_of_a_launcher_are_tried_first(place, cluster, capsys, launch, message):
   assert sweep.main(through(place, GRID, launch=launch)) == 2
   assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()
@@ -681,8 +715,11 @@ def test_dry_run_prints_the_commands_of_the_launcher(place, capsys):
     assert words[1:3] == ['-m', 'launch.gke'] and f'--name=w{number}' in words and f'--env=SLOT={number}' in words
     assert f'--wait={place.dir}/trials/{number:04d}/.launched' in words
     at = words.index('--')
-    assert words[at + 1 : at + 4] == ['train', f'--config={place.folder}/bar.py',
-                                      f'--workdir=gs://bucket/s/{number:04d}']  # fmt: skip
+    assert words[at + 1 : at + 4] == [
+      'train',
+      f'--config={place.folder}/bar.py',
+      f'--workdir=gs://bucket/s/{number:04d}',
+    ]
   assert len(lines) == 2 and not place.dir.exists()
 
 
@@ -707,7 +744,11 @@ def test_work_directories_may_be_elsewhere(place):
   assert place.run(GRID, '--trials=2', '--seeds=2', '--pruner=median', f'--runs={elsewhere}') == 0
   assert states(place) == ['done'] * 2
   assert sorted(path.parent.name + path.name for path in elsewhere.glob('*/seed_*')) == [
-    '0000seed_0', '0000seed_1', '0001seed_0', '0001seed_1']  # fmt: skip
+    '0000seed_0',
+    '0000seed_1',
+    '0001seed_0',
+    '0001seed_1',
+  ]
   assert (place.run_of(0, 0) / 'log.txt').exists() and not (place.run_of(0, 0) / 'results.json').exists()
   assert json.loads((place.dir / 'best.json').read_text())['settings']['seed'] == '0'
 
@@ -733,9 +774,17 @@ def test_a_run_on_a_bucket_is_followed(bucket):
 def test_a_sweep_of_lmx_and_a_run_from_its_best_config(tmp_path, root, capsys, monkeypatch):
   monkeypatch.chdir(root)
   folder = tmp_path / 'sweep'
-  argv = ['--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={folder}', '--trials=2', '--poll=0.1',
-          '--config.train.steps=6', '--config.train.eval_every=3', '--config.data.batch_size=8',
-          '--config.samples.count=0', '--pruner=median']  # fmt: skip
+  argv = [
+    '--config=experiments/rnn_lm/quickstart.py:tiny',
+    f'--workdir={folder}',
+    '--trials=2',
+    '--poll=0.1',
+    '--config.train.steps=6',
+    '--config.train.eval_every=3',
+    '--config.data.batch_size=8',
+    '--config.samples.count=0',
+    '--pruner=median',
+  ]
   assert sweep.main(argv) == 0, capsys.readouterr()
   with (folder / 'trials.csv').open() as file:
     rows = list(csv.DictReader(file))

@@ -253,8 +253,10 @@ def test_a_figure_of_another_split_is_not_taken(tmp_path, capsys):
 def test_records_are_picked_from_a_list(tmp_path):
   where = tmp_path / 'nplm/brown_ngrams'
   where.mkdir(parents=True)
-  records = [{'model': m, 'split': s, 'perplexity_per_token': v} for m, s, v in
-             (('trigram', 'test', 338.0), ('kn3', 'valid', 1.0), ('kn3', 'test', 325.0))]  # fmt: skip
+  records = [
+    {'model': m, 'split': s, 'perplexity_per_token': v}
+    for m, s, v in (('trigram', 'test', 338.0), ('kn3', 'valid', 1.0), ('kn3', 'test', 325.0))
+  ]
   (where / 'ngrams.json').write_text(json.dumps(records))
   words = ['nplm_brown', f'--runs={tmp_path}', '--collect', '--rows=nplm/brown/del_int/test,nplm/brown/kn3/test']
   assert tables.main(words) == 0
@@ -269,8 +271,9 @@ def _tries(folder: pathlib.Path, **given: tuple[tuple[float, float], ...]) -> tu
       where = folder / name / f'seed{seed}'
       where.mkdir(parents=True, exist_ok=True)
       (where / 'results.json').write_text(json.dumps({'accuracy': accuracy, 'validation_loss': loss, 'split': 'test'}))
-  runs = tuple(Run(name, then=('evaluate --workdir={dir} --output={dir}/results.json',), seeds=2)
-               for name in ('low', 'high'))  # fmt: skip
+  runs = tuple(
+    Run(name, then=('evaluate --workdir={dir} --output={dir}/results.json',), seeds=2) for name in ('low', 'high')
+  )
   row = Row('made/up', 'low', 'accuracy', tries=('high',))
   compute = Row('made/compute', 'low', 'accuracy')
   curves = (Curve('p', 'one', 'made/compute', 'made/up'), Curve('q', 'two', 'made/compute', 'not/run'))
@@ -318,14 +321,17 @@ def test_a_table_with_curves_draws_them(tmp_path):
   assert (tmp_path / 'empty.png').exists()
 
 
-@pytest.mark.parametrize('words,message', [
-  (['bert_gleu'], 'unknown table "bert_gleu"; did you mean "bert_glue"?'),
-  (['bert_glue', '--rows=bert/glue_test/base/colla'], 'did you mean "bert/glue_test/base/cola"?'),
-  (['bert_glue', '--data=glu=DIR'], 'unknown data set "glu"; did you mean "glue"?'),
-  (['bert_glue', '--config.optim.lr'], 'option "--config.optim.lr" has no value'),
-  (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
-  (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'words,message',
+  [
+    (['bert_gleu'], 'unknown table "bert_gleu"; did you mean "bert_glue"?'),
+    (['bert_glue', '--rows=bert/glue_test/base/colla'], 'did you mean "bert/glue_test/base/cola"?'),
+    (['bert_glue', '--data=glu=DIR'], 'unknown data set "glu"; did you mean "glue"?'),
+    (['bert_glue', '--config.optim.lr'], 'option "--config.optim.lr" has no value'),
+    (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
+    (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
+  ],
+)
 def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
   assert tables.main([f'--runs={tmp_path}', *words]) == 2
   assert message in capsys.readouterr().err
@@ -359,8 +365,9 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
   monkeypatch.setattr(running.subprocess, 'run', lambda words: handed.append(words) or Ended)
   table = plans.table('awd_lstm_ptb')
   plan = plans.Plan((tmp_path,))
-  todo = running.tasks([run for run in table.runs if run.name == 'awd_lstm/ptb_paper_tuned'],
-                       {run.name: run for run in table.runs}, plan)  # fmt: skip
+  todo = running.tasks(
+    [run for run in table.runs if run.name == 'awd_lstm/ptb_paper_tuned'], {run.name: run for run in table.runs}, plan
+  )
   said: list[str] = []
   for _ in range(2):
     assert running.submit(todo, 'slurm', '--time=24:00:00', said.append, again=False) == 0

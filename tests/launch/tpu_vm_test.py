@@ -161,8 +161,12 @@ def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_asked_for_ag
   (cloud.folder / 'queued').write_text('SUSPENDED')
   assert cloud.launch('exit', '0', machine=machine_of(queued=True, spot=True)).to_end() == 0
   calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
-  assert calls[:4] == ['queued-resources describe', 'queued-resources delete', 'queued-resources create',
-                       'queued-resources describe']  # fmt: skip
+  assert calls[:4] == [
+    'queued-resources describe',
+    'queued-resources delete',
+    'queued-resources create',
+    'queued-resources describe',
+  ]
   assert 'tpu-vm create' not in calls
 
 
@@ -203,9 +207,12 @@ def test_changes_that_are_in_no_commit_are_not_left_out_unseen(cloud, capfd):
 def waiter(cloud, root, *words, wait='record'):
   argv = ['--name=tpu', '--zone=z', '--accelerator=v5litepod-16', '--poll=0.2', f'--wait={cloud.folder / wait}']
   return subprocess.Popen(
-    [sys.executable, '-m', 'launch.tpu_vm', *argv, '--no-preflight', '--', *words], stdout=subprocess.PIPE, text=True,
-    stderr=subprocess.PIPE, env={**os.environ, 'PYTHONPATH': str(root)},
-  )  # fmt: skip
+    [sys.executable, '-m', 'launch.tpu_vm', *argv, '--no-preflight', '--', *words],
+    stdout=subprocess.PIPE,
+    text=True,
+    stderr=subprocess.PIPE,
+    env={**os.environ, 'PYTHONPATH': str(root)},
+  )
 
 
 def saying(process, *texts):

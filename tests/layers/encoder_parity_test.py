@@ -26,9 +26,10 @@ def weights_of(module, pick):
     layer = {}
     for name, suffix in (('forward', ''), ('backward', '_reverse')):
       layer[name] = {
-        'input': get(f'weight_ih_l{i}{suffix}').T, 'recurrent': get(f'weight_hh_l{i}{suffix}').T,
+        'input': get(f'weight_ih_l{i}{suffix}').T,
+        'recurrent': get(f'weight_hh_l{i}{suffix}').T,
         'bias': get(f'bias_ih_l{i}{suffix}'),
-      }  # fmt: skip
+      }
     layers.append(layer)
   return layers
 

@@ -32,9 +32,14 @@ def test_one_step_of_addressing_is_equations_5_to_9(K):
   for b in range(B):
     for h in range(H):
       expected = reference.address(
-        key[b, h], reference.softplus(beta[b, h, 0]), reference.sigmoid(g[b, h, 0]), reference.softmax(s[b, h]),
-        1 + reference.softplus(gamma[b, h, 0]), before_BHS[b, h], memory_BSW[b],
-      )  # fmt: skip
+        key[b, h],
+        reference.softplus(beta[b, h, 0]),
+        reference.sigmoid(g[b, h, 0]),
+        reference.softmax(s[b, h]),
+        1 + reference.softplus(gamma[b, h, 0]),
+        before_BHS[b, h],
+        memory_BSW[b],
+      )
       np.testing.assert_allclose(found[b, h], expected, atol=1e-6)
 
 

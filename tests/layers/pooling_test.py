@@ -22,9 +22,12 @@ def case():
 def test_each_kind_is_its_plain_form():
   x_BTD, kept_BT, rows = case()
   plain = {
-    'concat': ulmfit.concat_pool, 'last': lambda h: h[-1], 'max': lambda h: h.max(0), 'mean': lambda h: h.mean(0),
+    'concat': ulmfit.concat_pool,
+    'last': lambda h: h[-1],
+    'max': lambda h: h.max(0),
+    'mean': lambda h: h.mean(0),
     'first': lambda h: h[0],
-  }  # fmt: skip
+  }
   assert set(plain) == set(pooling.POOLINGS)
   for kind, function in plain.items():
     np.testing.assert_allclose(pooling.pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)

@@ -63,8 +63,9 @@ def test_forget_mult_has_the_gradient_of_the_loop():
 
   for fn in (loop, qrnn.forget_mult):
     assert fn(f, z, c).shape == (T, B, D)
-  gradients = [jax.grad(lambda f, z, c, fn=fn: jnp.sum(g * fn(f, z, c)), (0, 1, 2))(f, z, c)
-               for fn in (loop, qrnn.forget_mult)]  # fmt: skip
+  gradients = [
+    jax.grad(lambda f, z, c, fn=fn: jnp.sum(g * fn(f, z, c)), (0, 1, 2))(f, z, c) for fn in (loop, qrnn.forget_mult)
+  ]
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *gradients)
 
 

@@ -71,9 +71,14 @@ def test_a_quarter_of_the_weights_to_the_last(kind):
   shapes = lambda **changes: jax.eval_shape(lambda: transformer.init_block(block(**changes), D, jax.random.key(0)))
   params = shapes(quaternion=kind)
   dense = {
-    ('attention', 'qkv'): 3 * D * D, ('attention', 'out'): D * D, ('cross', 'q'): D * D, ('cross', 'kv'): 2 * D * D,
-    ('cross', 'out'): D * D, ('mlp', 'in'): D * 24, ('mlp', 'out'): 24 * D,
-  }  # fmt: skip
+    ('attention', 'qkv'): 3 * D * D,
+    ('attention', 'out'): D * D,
+    ('cross', 'q'): D * D,
+    ('cross', 'kv'): 2 * D * D,
+    ('cross', 'out'): D * D,
+    ('mlp', 'in'): D * 24,
+    ('mlp', 'out'): 24 * D,
+  }
   for (part, name), size in dense.items():
     fewer = kind == 'full' or (kind == 'partial' and part != 'mlp')
     (weights,) = (x for key, x in params[part][name].items() if key != 'bias')
@@ -172,9 +177,13 @@ def test_initial_variances(initial):
   params = transformer.init_block(block(D=D, F=F, H=8, initial=initial), D, jax.random.key(0))
   attention, network = INITIAL[initial]
   for part, name, variance in (
-    ('attention', 'qkv', attention(D, D)), ('attention', 'out', attention(D, D)), ('cross', 'q', attention(D, D)),
-    ('cross', 'kv', attention(D, D)), ('mlp', 'in', network(D, F)), ('mlp', 'out', network(F, D)),
-  ):  # fmt: skip
+    ('attention', 'qkv', attention(D, D)),
+    ('attention', 'out', attention(D, D)),
+    ('cross', 'q', attention(D, D)),
+    ('cross', 'kv', attention(D, D)),
+    ('mlp', 'in', network(D, F)),
+    ('mlp', 'out', network(F, D)),
+  ):
     w = np.asarray(params[part][name]['quaternions'])
     queries = name == 'q' or name == 'qkv'
     if queries and initial == 'released':
@@ -217,13 +226,19 @@ def test_equal_settings_are_one_block():
 @pytest.mark.parametrize(
   'changes,words',
   [
-    (dict(quaternion='half'), 'model.quaternion'), (dict(scores='real'), 'model.scores'),
-    (dict(grouping='none'), 'model.grouping'), (dict(initial='he'), 'model.initial'), (dict(norm='mid'), 'model.norm'),
-    (dict(D=20), 'of whole quaternions'), (dict(D=15, quaternion='none'), 'model.D is 15'), (dict(F=22), 'model.F'),
-    (dict(positions='learned'), 'model.positions'), (dict(attention='flash'), 'model.attention'),
+    (dict(quaternion='half'), 'model.quaternion'),
+    (dict(scores='real'), 'model.scores'),
+    (dict(grouping='none'), 'model.grouping'),
+    (dict(initial='he'), 'model.initial'),
+    (dict(norm='mid'), 'model.norm'),
+    (dict(D=20), 'of whole quaternions'),
+    (dict(D=15, quaternion='none'), 'model.D is 15'),
+    (dict(F=22), 'model.F'),
+    (dict(positions='learned'), 'model.positions'),
+    (dict(attention='flash'), 'model.attention'),
     (dict(dropout_relu=1.0), 'dropout_relu'),
   ],
-)  # fmt: skip
+)
 def test_errors_say_what_is_wrong(changes, words):
   with pytest.raises(InputError, match=words):
     block(**changes)

@@ -54,10 +54,14 @@ def inputs(T, M, seed=0):  # noqa: N803
 @pytest.mark.parametrize(
   'T, M, filled, farthest, rate',
   [
-    (5, 0, None, None, 0.0), (70, 9, (9, 4), None, 0.0), (150, 40, None, 30, 0.0), (130, 20, (0, 20), 25, 0.3),
-    (1, 7, (7, 2), None, 0.0), (64, 64, None, None, 0.5),
+    (5, 0, None, None, 0.0),
+    (70, 9, (9, 4), None, 0.0),
+    (150, 40, None, 30, 0.0),
+    (130, 20, (0, 20), 25, 0.3),
+    (1, 7, (7, 2), None, 0.0),
+    (64, 64, None, None, 0.5),
   ],
-)  # fmt: skip
+)
 def test_the_blocked_backend_is_the_plain_one(T, M, filled, farthest, rate):  # noqa: N803
   """Values and all five gradients, with the same masks of dropout."""
   given, key = inputs(T, M), jax.random.key(3) if rate else None

@@ -17,9 +17,11 @@ from tests.reference import sparse_transformer as reference
 B, H, K = 2, 4, 5
 PLANS = [
   sparse.Plan(pattern, sets, 4, 2, fidelity)
-  for pattern in sparse.PATTERNS for sets in sparse.SETS for fidelity in sparse.FIDELITIES
+  for pattern in sparse.PATTERNS
+  for sets in sparse.SETS
+  for fidelity in sparse.FIDELITIES
   if (pattern, sets, fidelity) not in (('strided', 'second', 'released'), ('fixed', 'first', 'released'))  # alike
-]  # fmt: skip
+]
 every_plan = pytest.mark.parametrize('plan', PLANS, ids=lambda plan: '-'.join(map(str, plan)))
 
 
@@ -34,11 +36,20 @@ def attend(q, k, v, look, plan):
 
 def expected(qkv, plan, documents_BT=None):
   exact = np.asarray(qkv, np.float64)
-  return np.stack([
-    reference.attend(*exact[:, b], plan.pattern, plan.sets, plan.stride, plan.summary, plan.fidelity == 'released',
-                     None if documents_BT is None else documents_BT[b])
-    for b in range(exact.shape[1])
-  ])  # fmt: skip
+  return np.stack(
+    [
+      reference.attend(
+        *exact[:, b],
+        plan.pattern,
+        plan.sets,
+        plan.stride,
+        plan.summary,
+        plan.fidelity == 'released',
+        None if documents_BT is None else documents_BT[b],
+      )
+      for b in range(exact.shape[1])
+    ]
+  )
 
 
 @every_plan
@@ -49,9 +60,11 @@ def test_equals_the_mean_over_the_index_sets(plan):
 
 
 EDGES = [
-  sparse.Plan('strided', 'merged', 1, 1, 'paper'), sparse.Plan('strided', 'first', 1, 1, 'released'),
-  sparse.Plan('fixed', 'second', 3, 3, 'released'), sparse.Plan('fixed', 'merged', 3, 1, 'paper'),
-]  # fmt: skip
+  sparse.Plan('strided', 'merged', 1, 1, 'paper'),
+  sparse.Plan('strided', 'first', 1, 1, 'released'),
+  sparse.Plan('fixed', 'second', 3, 3, 'released'),
+  sparse.Plan('fixed', 'merged', 3, 1, 'paper'),
+]
 
 
 def test_a_stride_of_one_and_columns_as_wide_as_the_block():

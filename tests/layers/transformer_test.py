@@ -48,8 +48,12 @@ def test_gelu_equals_restatement(form):
 def test_deviations_by_fan_in():
   block = make(hidden=1600, std=0.5, residual_std=0.25, fan_in=True)
   params = transformer.init_block(block, 256, jax.random.key(0))
-  wanted = {('attention', 'qkv'): 0.5 / 16, ('attention', 'out'): 0.25 / 16, ('mlp', 'in'): 0.5 / 16,
-            ('mlp', 'out'): 0.25 / 40}  # fmt: skip
+  wanted = {
+    ('attention', 'qkv'): 0.5 / 16,
+    ('attention', 'out'): 0.25 / 16,
+    ('mlp', 'in'): 0.5 / 16,
+    ('mlp', 'out'): 0.25 / 40,
+  }
   for (part, name), std in wanted.items():
     assert np.std(params[part][name]['kernel']) == pytest.approx(std, rel=0.02), (part, name)
 
@@ -200,9 +204,14 @@ def test_blocks_without_biases_and_glorots_deviation():
   block = cross(hidden=64)
   params = transformer.init_block(block, 32, jax.random.key(0))
   kernels = {
-    'attention/qkv': (32, 32), 'attention/out': (32, 32), 'cross/q': (32, 32), 'cross/kv': (32, 32),
-    'cross/out': (32, 32), 'mlp/in': (32, 64), 'mlp/out': (64, 32),
-  }  # fmt: skip
+    'attention/qkv': (32, 32),
+    'attention/out': (32, 32),
+    'cross/q': (32, 32),
+    'cross/kv': (32, 32),
+    'cross/out': (32, 32),
+    'mlp/in': (32, 64),
+    'mlp/out': (64, 32),
+  }
   for name, (inputs, outputs) in kernels.items():
     part = _at(params, name.split('/'))
     assert ('bias' in part) == name.startswith('mlp')
@@ -219,9 +228,15 @@ def test_scan_and_remat_of_layers_with_a_source():
 
   def loss(params, source_BSD, options):
     y, _, _ = transformer.stack(
-      block, params, x_BTD, Look(), key=jax.random.key(2), sources=[source_BSD] * 3, source_look=SOURCE_LOOK,
+      block,
+      params,
+      x_BTD,
+      Look(),
+      key=jax.random.key(2),
+      sources=[source_BSD] * 3,
+      source_look=SOURCE_LOOK,
       **dict(options),
-    )  # fmt: skip
+    )
     return jnp.sum(weight_BTD * y)
 
   run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)), static_argnums=2)

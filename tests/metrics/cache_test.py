@@ -68,9 +68,13 @@ def test_rows_do_not_meet():
 
 @pytest.mark.parametrize(
   'values, message',
-  [((500, 0.1), 'window, lambda, theta'), ((2.5, 0.1, 1.0), 'whole number'), ((0, 0.1, 1.0), 'at least 1'),
-   ((5, 1.0, 1.0), 'below 1')],
-)  # fmt: skip
+  [
+    ((500, 0.1), 'window, lambda, theta'),
+    ((2.5, 0.1, 1.0), 'whole number'),
+    ((0, 0.1, 1.0), 'at least 1'),
+    ((5, 1.0, 1.0), 'below 1'),
+  ],
+)
 def test_what_cannot_be_is_refused(values, message):
   with pytest.raises(InputError, match=message):
     cache.config(values)

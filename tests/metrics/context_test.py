@@ -19,9 +19,9 @@ def test_as_the_equations_say(share, seed):
   fall = np.cumsum(rng.uniform(-0.01, 0.06, (3, len(LENGTHS), 1)), axis=1)
   losses = rng.gamma(2.0, 2.0, 37) + rng.normal(0, 0.1, (3, len(LENGTHS), 37)) - fall
   found = context.gains(losses, share)
-  expected = np.asarray([
-    [reference.gains(losses, i, c, c + 1, share) for c in range(len(LENGTHS) - 1)] for i in range(3)
-  ])  # fmt: skip
+  expected = np.asarray(
+    [[reference.gains(losses, i, c, c + 1, share) for c in range(len(LENGTHS) - 1)] for i in range(3)]
+  )
   np.testing.assert_allclose(found.relative_GL, expected[..., 0], rtol=1e-9, atol=1e-12)
   np.testing.assert_allclose(found.perplexity_GL, expected[..., 1], rtol=1e-9, atol=1e-9)
   threshold = float(np.quantile(found.relative_GL, 0.4))  # some models end early, others late

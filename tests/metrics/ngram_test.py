@@ -35,7 +35,7 @@ def test_equals_the_restatement(order, modified, boundaries, backoff, minimum):
   y, test_offsets = _flat(test)
   model = ngram.kneser_ney(
     x, V, order=order, modified=modified, boundaries=boundaries, offsets=offsets, backoff=backoff, minimum=minimum
-  )  # fmt: skip
+  )
   _, nll = ngram.score(model, y, boundaries=boundaries, offsets=test_offsets)
   joined = lambda texts: texts if boundaries == 'document' else [sum(texts, [])]
   slow = (reference.BackOff if backoff else reference.KneserNey)(joined(train), V, order, modified, minimum)

@@ -15,9 +15,37 @@ from lmx.metrics import squad
 
 pytestmark = pytest.mark.peer
 NAMES = ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER', 'B-MISC', 'I-MISC')
-WORDS = ['The', 'the', 'a', 'an', 'An', 'cat', 'cat.', 'U.S.', 'us', '1,000', '—', '“Zoë”', 'Zoë', 'ZOË', 'ﬁne', 'fine',
-         'straße', 'STRASSE', 'İ', '北京', '½', "o'clock", 'and/or', '%', '\u00a0', '...', 'co-op', 'the-end',
-         'a_b']  # fmt: skip
+WORDS = [
+  'The',
+  'the',
+  'a',
+  'an',
+  'An',
+  'cat',
+  'cat.',
+  'U.S.',
+  'us',
+  '1,000',
+  '—',
+  '“Zoë”',
+  'Zoë',
+  'ZOË',
+  'ﬁne',
+  'fine',
+  'straße',
+  'STRASSE',
+  'İ',
+  '北京',
+  '½',
+  "o'clock",
+  'and/or',
+  '%',
+  '\u00a0',
+  '...',
+  'co-op',
+  'the-end',
+  'a_b',
+]
 
 
 def labelled(draw, kind):
@@ -94,10 +122,19 @@ def both(truths, said, odds, threshold):
 def compare(truths, said):
   draw = np.random.default_rng(5)
   odds = {q: float(draw.normal() + (0 if some else 0.8)) for q, some in truths.items()}
-  names = {'exact_match': 'exact', 'f1': 'f1', 'questions': 'total', 'answered_exact_match': 'HasAns_exact',
-           'answered_f1': 'HasAns_f1', 'unanswered_f1': 'NoAns_f1', 'unanswered_questions': 'NoAns_total',
-           'best_exact_match': 'best_exact', 'best_exact_threshold': 'best_exact_thresh', 'best_f1': 'best_f1',
-           'best_f1_threshold': 'best_f1_thresh'}  # fmt: skip
+  names = {
+    'exact_match': 'exact',
+    'f1': 'f1',
+    'questions': 'total',
+    'answered_exact_match': 'HasAns_exact',
+    'answered_f1': 'HasAns_f1',
+    'unanswered_f1': 'NoAns_f1',
+    'unanswered_questions': 'NoAns_total',
+    'best_exact_match': 'best_exact',
+    'best_exact_threshold': 'best_exact_thresh',
+    'best_f1': 'best_f1',
+    'best_f1_threshold': 'best_f1_thresh',
+  }
   for threshold in (0.3, 1e9):
     found, wanted = both(truths, said, odds, threshold)
     for name, theirs in names.items():

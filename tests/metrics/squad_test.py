@@ -28,10 +28,11 @@ def test_the_best_of_the_answers_counts_and_no_answer_is_one():
 
 def best_by_trying(said, truths, odds, measure):
   """The figure of every threshold there is."""
+
   def at(threshold):
-    return np.mean([
-      max(measure('' if odds[q] > threshold else said[q], t) for t in (truths[q] or ('',))) for q in truths
-    ])  # fmt: skip
+    return np.mean(
+      [max(measure('' if odds[q] > threshold else said[q], t) for t in (truths[q] or ('',))) for q in truths]
+    )
 
   return 100 * max(at(threshold) for threshold in [-np.inf, *odds.values()])
 

@@ -16,8 +16,10 @@ from lmx.metrics import translation
 CATS = ['the the the the the the the', 'the cat sat on the mat']
 MATS = ['the cat is on the mat', 'the cat sat on a mat']
 GERMAN = [
-  'Ein T-Shirt-Träger sagt: "Ja, gut!"', 'Zwei Hunde laufen über die Wiese.', 'Der Mann ist z.B. 3,5 Jahre alt.'
-]  # fmt: skip
+  'Ein T-Shirt-Träger sagt: "Ja, gut!"',
+  'Zwei Hunde laufen über die Wiese.',
+  'Der Mann ist z.B. 3,5 Jahre alt.',
+]
 OTHERS = ['Ein T-Shirt-Träger sagt: "Nein, gut!"', 'Zwei Hunde rennen über eine Wiese.', 'Der Mann ist 3,5 Jahre alt.']
 
 
@@ -59,7 +61,7 @@ def test_tokenised_bleu_by_hand(split, lower):
   tokens = {
     True: 'Ein T ##AT##-##AT## Shirt ##AT##-##AT## Träger sagt : " {} , gut ! "',
     False: 'Ein T-Shirt-Träger sagt : " {} , gut ! "',
-  }[split]  # fmt: skip
+  }[split]
   rows = lambda yes, *rest: [tokens.format(yes), *rest]
   one = rows('Ja', 'Zwei Hunde laufen über die Wiese .', 'Der Mann ist z.B. 3,5 Jahre alt .')
   two = rows('Nein', 'Zwei Hunde rennen über eine Wiese .', 'Der Mann ist 3,5 Jahre alt .')
@@ -119,13 +121,21 @@ def test_bleu_by_length_is_the_bleu_of_each_part():
   lengths = [4, 10, 11, 30, 31, 99]
   found = translation.bleu_by_length(hypotheses, references, lengths, edges=(10, 20, 30))
   parts = [
-    ('1 to 10', 0, 10, [0, 1]), ('11 to 20', 10, 20, [2]), ('21 to 30', 20, 30, [3]), ('over 30', 30, None, [4, 5])
-  ]  # fmt: skip
+    ('1 to 10', 0, 10, [0, 1]),
+    ('11 to 20', 10, 20, [2]),
+    ('21 to 30', 20, 30, [3]),
+    ('over 30', 30, None, [4, 5]),
+  ]
   assert found == [
-    {'words': words, 'above': low, 'up_to': high, 'sentences': len(chosen),
-     'bleu': translation.bleu([hypotheses[i] for i in chosen], [references[i] for i in chosen]).score}
+    {
+      'words': words,
+      'above': low,
+      'up_to': high,
+      'sentences': len(chosen),
+      'bleu': translation.bleu([hypotheses[i] for i in chosen], [references[i] for i in chosen]).score,
+    }
     for words, low, high, chosen in parts
-  ]  # fmt: skip
+  ]
   assert [part['above'] for part in translation.bleu_by_length(CATS, MATS, [25, 26], edges=(10, 20))] == [20]
   scored = translation.bleu_by_length(GERMAN, OTHERS, [1, 1, 1], (5,), score=translation.tokenised_bleu)
   assert scored[0]['bleu'] == pytest.approx(translation.tokenised_bleu(GERMAN, OTHERS).score)
@@ -171,10 +181,14 @@ def test_every_figure_of_a_corpus():
 @pytest.mark.parametrize(
   ('sides', 'compounds', 'split'),
   [
-    (('en', 'de'), 'en_de', True), (('fr', 'de'), 'en_de', False), (('en', 'fr'), 'en_de', False),
-    (('en', 'ro'), 'en_de', False), (('en', 'fr'), 'always', True), (('en', 'de'), 'never', False),
+    (('en', 'de'), 'en_de', True),
+    (('fr', 'de'), 'en_de', False),
+    (('en', 'fr'), 'en_de', False),
+    (('en', 'ro'), 'en_de', False),
+    (('en', 'fr'), 'always', True),
+    (('en', 'de'), 'never', False),
   ],
-)  # fmt: skip
+)
 def test_compounds_are_split_from_english_to_german_alone(sides, compounds, split):
   found = translation.figures(GERMAN, OTHERS, sides=sides, compounds=compounds)
   plain = translation.tokenised_bleu(GERMAN, OTHERS, language=sides[1], split_compounds=split)
@@ -191,9 +205,11 @@ def test_an_unknown_word_is_one_token():
 def test_bad_input_is_named(tmp_path):
   for score in (translation.bleu, translation.tokenised_bleu, translation.chrf):
     for bad, message in (
-      ((['a'], ['a', 'b']), '1 translations for 2 references'), (([], []), 'no translations to score'),
-      (('abc', ['a']), 'translations must be a list of strings'), ((['a'], [b'a']), 'references must be a list'),
-    ):  # fmt: skip
+      ((['a'], ['a', 'b']), '1 translations for 2 references'),
+      (([], []), 'no translations to score'),
+      (('abc', ['a']), 'translations must be a list of strings'),
+      ((['a'], [b'a']), 'references must be a list'),
+    ):
       with pytest.raises(InputError, match=message):
         score(*bad)
   with pytest.raises(InputError, match='1 source lengths for 2 translations'):

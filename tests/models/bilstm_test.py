@@ -74,9 +74,14 @@ def test_a_layer_is_an_lstm_each_way_over_the_words_of_the_row():
       np.testing.assert_allclose(found.last_BTD[b, :n, at], outputs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(('place', 'width_in', 'width'), [
-  ('none', 10, 16), ('output', 10, 30), ('both', 24, 30),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('place', 'width_in', 'width'),
+  [
+    ('none', 10, 16),
+    ('output', 10, 30),
+    ('both', 24, 30),
+  ],
+)
 def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
   cfg = config(elmo=place)
   found = run(cfg)

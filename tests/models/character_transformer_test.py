@@ -96,8 +96,10 @@ def test_dropout_is_in_attention_and_relu_alone():
   """Of one layer whose attention and feed-forward network add nothing, dropout therefore changes nothing."""
   cfg = config(N=1, dropout=0.5)
   params, tokens_BT = params_of(cfg), tokens(cfg)
-  silent = {part: {**params['layer_00'][part], 'out': jax.tree.map(jnp.zeros_like, params['layer_00'][part]['out'])}
-            for part in ('attention', 'mlp')}  # fmt: skip
+  silent = {
+    part: {**params['layer_00'][part], 'out': jax.tree.map(jnp.zeros_like, params['layer_00'][part]['out'])}
+    for part in ('attention', 'mlp')
+  }
   with_layer = lambda layer: params | {'layer_00': params['layer_00'] | layer}
   last = lambda layer, key: np.asarray(run(cfg, with_layer(layer), tokens_BT, key).last_BTD)
   keys = jax.random.key(2), jax.random.key(3)
@@ -128,9 +130,11 @@ def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
 
 def test_what_it_refuses():
   for changes, message in (
-    ({'D': 15}, 'even and divisible'), ({'norm': 'none'}, 'model.norm'), ({'positions': 'none'}, 'model.positions'),
+    ({'D': 15}, 'even and divisible'),
+    ({'norm': 'none'}, 'model.norm'),
+    ({'positions': 'none'}, 'model.positions'),
     ({'dropout': 1.5}, 'model.dropout'),
-  ):  # fmt: skip
+  ):
     with pytest.raises(InputError, match=message):
       config(**changes)
   cfg = config()

@@ -153,8 +153,18 @@ def test_numbers_of_parameters():
 
 
 def test_errors_say_what_is_wrong():
-  for change in (dict(H=5), dict(pattern='LXM'), dict(pattern=''), dict(compress='values'), dict(norm='both'),
-                 dict(window=0), dict(stride=0), dict(dropout=1.0), dict(attention='flash'), dict(F=0)):  # fmt: skip
+  for change in (
+    dict(H=5),
+    dict(pattern='LXM'),
+    dict(pattern=''),
+    dict(compress='values'),
+    dict(norm='both'),
+    dict(window=0),
+    dict(stride=0),
+    dict(dropout=1.0),
+    dict(attention='flash'),
+    dict(F=0),
+  ):
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)
   cfg = config()

@@ -110,8 +110,9 @@ def examples(cfg, count):
 
 def updates(cfg, params, batches, rate, decrease=0.01):
   """Trains by lmx's own 'sgd' on a list of (tokens, targets, state)."""
-  optim = build.Config(optimizer='sgd', lr=rate, weight_decay=DECAY, groups=GROUPS, schedule='inverse_time',
-                       decrease=decrease)  # fmt: skip
+  optim = build.Config(
+    optimizer='sgd', lr=rate, weight_decay=DECAY, groups=GROUPS, schedule='inverse_time', decrease=decrease
+  )
   tx = build.make(optim, {'model': params}, functools.partial(nplm.depth, cfg), cfg.N, 1, 1)
   opt_state, params = tx.init({'model': params}), {'model': params}
   grad = jax.jit(jax.grad(lambda p, *batch: loss_of(cfg, p['model'], *batch)))

@@ -37,10 +37,15 @@ def scores(cfg, params, inputs_BTI, **batch):
   return run(params, {'inputs_BTI': inputs_BTI, **batch})
 
 
-@pytest.mark.parametrize('changes', [
-  {'controller': 'feedforward', 'H': 1}, {'controller': 'feedforward', 'H': 3, 'shifts': 2},
-  {'controller': 'lstm', 'H': 1}, {'controller': 'lstm', 'H': 2, 'N': 2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'controller': 'feedforward', 'H': 1},
+    {'controller': 'feedforward', 'H': 3, 'shifts': 2},
+    {'controller': 'lstm', 'H': 1},
+    {'controller': 'lstm', 'H': 2, 'N': 2},
+  ],
+)
 def test_scores_and_memory_equal_the_equations(changes):
   cfg, params, inputs_BTI = made(**changes)
   found, state = scores(cfg, params, inputs_BTI)
@@ -107,17 +112,23 @@ def test_variants_fit_their_tasks(task):
 def test_heads_and_widths_are_those_of_the_tables():
   sizes = {name: (cfg['H'], cfg['D'], cfg.get('N', 1)) for name, cfg in ntm.VARIANTS.items() if name != 'tiny'}
   assert sizes['recall_ff'] == (4, 256, 1) and sizes['sort_ff'] == (8, 512, 1) and sizes['sort_lstm'] == (5, 100, 2)
-  assert all(sizes[f'{task}_{network}'] == (1, 100, 1) for task in ('copy', 'repeat', 'ngrams')
-             for network in ('ff', 'lstm'))  # fmt: skip
+  assert all(
+    sizes[f'{task}_{network}'] == (1, 100, 1) for task in ('copy', 'repeat', 'ngrams') for network in ('ff', 'lstm')
+  )
   count = lambda name: sum(
-    leaf.size for leaf in jax.tree.leaves(jax.eval_shape(
-      functools.partial(ntm.init, registry.config('ntm', name)), jax.random.key(0)
-    ))
-  )  # fmt: skip
+    leaf.size
+    for leaf in jax.tree.leaves(
+      jax.eval_shape(functools.partial(ntm.init, registry.config('ntm', name)), jax.random.key(0))
+    )
+  )
   # Table 3. Of the sort it prints 384,424, in which two digits must have changed places: these sizes give 348,424.
   assert [count(f'{task}_baseline') for task in ('copy', 'repeat', 'recall', 'ngrams', 'sort')] == [
-    1_352_969, 5_312_007, 1_344_518, 331_905, 348_424
-  ]  # fmt: skip
+    1_352_969,
+    5_312_007,
+    1_344_518,
+    331_905,
+    348_424,
+  ]
 
 
 def test_data_of_another_width_is_refused():

@@ -55,10 +55,15 @@ def _assert_tree_close(ours, theirs):
 
 @pytest.mark.parametrize(
   'name,attention,changes,theirs',
-  [('gpt', 'xla', {}, {}), ('gpt', 'blocked', {}, {}), ('gpt2', 'xla', {}, {}), ('gpt2', 'blocked', {}, {}),
-   ('gpt', 'xla', {'tied': False}, {'tie_word_embeddings': False}),
-   ('gpt2', 'xla', {'tied': False, 'F': 80}, {'tie_word_embeddings': False, 'n_inner': 80})],
-)  # fmt: skip
+  [
+    ('gpt', 'xla', {}, {}),
+    ('gpt', 'blocked', {}, {}),
+    ('gpt2', 'xla', {}, {}),
+    ('gpt2', 'blocked', {}, {}),
+    ('gpt', 'xla', {'tied': False}, {'tie_word_embeddings': False}),
+    ('gpt2', 'xla', {'tied': False, 'F': 80}, {'tie_word_embeddings': False, 'n_inner': 80}),
+  ],
+)
 def test_gpt_equals_transformers(name, attention, changes, theirs):
   sizes = dict(vocab_size=V, n_positions=32, n_embd=D, n_layer=N, n_head=H, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0)
   sizes |= theirs
@@ -101,10 +106,18 @@ def test_gpt_equals_transformers(name, attention, changes, theirs):
 @pytest.mark.parametrize('attention,tied,F', [('xla', True, 0), ('blocked', True, 0), ('xla', False, 80)])
 def test_bert_equals_transformers(gelu, activation, attention, tied, F):
   config = transformers.BertConfig(
-    vocab_size=V, hidden_size=D, num_hidden_layers=N, num_attention_heads=H,
-    intermediate_size=F or 4 * D, max_position_embeddings=32, hidden_act=activation, hidden_dropout_prob=0,
-    attention_probs_dropout_prob=0, attn_implementation='eager', tie_word_embeddings=tied,
-  )  # fmt: skip
+    vocab_size=V,
+    hidden_size=D,
+    num_hidden_layers=N,
+    num_attention_heads=H,
+    intermediate_size=F or 4 * D,
+    max_position_embeddings=32,
+    hidden_act=activation,
+    hidden_dropout_prob=0,
+    attention_probs_dropout_prob=0,
+    attn_implementation='eager',
+    tie_word_embeddings=tied,
+  )
   module = _randomise(transformers.BertForPreTraining(config)).train()
   tokens_BT, valid_BT = _tokens()
   rng = np.random.default_rng(2)
@@ -117,21 +130,29 @@ def test_bert_equals_transformers(gelu, activation, attention, tied, F):
   labels_BT = np.full((B, T), -100)
   np.put_along_axis(labels_BT, positions_BP, np.where(weights_BP, targets_BP, -100), 1)
   theirs = module(
-    torch.tensor(tokens_BT).long(), attention_mask=torch.tensor(valid_BT).long(),
-    token_type_ids=torch.tensor(types_BT).long(), labels=torch.tensor(labels_BT),
+    torch.tensor(tokens_BT).long(),
+    attention_mask=torch.tensor(valid_BT).long(),
+    token_type_ids=torch.tensor(types_BT).long(),
+    labels=torch.tensor(labels_BT),
     next_sentence_label=torch.tensor(next_B).long(),
-  )  # fmt: skip
+  )
   theirs.loss.backward()
 
   model = registry.get('bert')
   cfg = model.Config(
     V=V, T=32, D=D, H=H, N=N, gelu=gelu, attention=attention, dropout_hidden=0, dropout_attention=0, tied=tied, F=F
-  )  # fmt: skip
+  )
   params = huggingface.from_hf('bert', cfg, _tensors(module))
   batch = dict(
-    tokens_BT=tokens_BT, valid_BT=valid_BT, types_BT=types_BT, positions_BP=positions_BP, targets_BP=targets_BP,
-    weights_BP=weights_BP, next_B=next_B, row_weights_B=np.ones(B, np.float32),
-  )  # fmt: skip
+    tokens_BT=tokens_BT,
+    valid_BT=valid_BT,
+    types_BT=types_BT,
+    positions_BP=positions_BP,
+    targets_BP=targets_BP,
+    weights_BP=weights_BP,
+    next_B=next_B,
+    row_weights_B=np.ones(B, np.float32),
+  )
 
   def loss(params):
     out = masked_lm.loss(masked_lm.Config(), model, cfg, params, batch, (), jax.random.key(0))
@@ -159,9 +180,13 @@ def test_export_is_read_by_transformers(name):
     module = _randomise(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)))
   else:
     config = transformers.BertConfig(
-      vocab_size=V, hidden_size=D, num_hidden_layers=2, num_attention_heads=H, intermediate_size=4 * D,
+      vocab_size=V,
+      hidden_size=D,
+      num_hidden_layers=2,
+      num_attention_heads=H,
+      intermediate_size=4 * D,
       max_position_embeddings=32,
-    )  # fmt: skip
+    )
     module = _randomise(transformers.BertForPreTraining(config))
   cfg = registry.get(name).Config(V=V, T=32, D=D, H=H, N=2)
   tensors = _tensors(module)

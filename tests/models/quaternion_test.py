@@ -77,9 +77,16 @@ def test_with_whole_scores_it_is_the_transformer_of_the_real_matrices(kind):
   cfg = registry.config('quaternion_transformer', 'tiny', quaternion=kind, scores='whole', **QUIET)
   params, batch = params_of('quaternion_transformer', cfg), batch_of(cfg)
   plain = transformer.Config(
-    V=cfg.V, D=cfg.D, F=cfg.F, H=cfg.H, encoder_layers=1, decoder_layers=1, norm='pre', positions='tensor2tensor',
+    V=cfg.V,
+    D=cfg.D,
+    F=cfg.F,
+    H=cfg.H,
+    encoder_layers=1,
+    decoder_layers=1,
+    norm='pre',
+    positions='tensor2tensor',
     dropout=0.0,
-  )  # fmt: skip
+  )
   dense = as_dense(cfg, params)
   assert jax.tree.structure(dense) == jax.tree.structure(params_of('transformer', plain))
   found = scores(quaternion_transformer, cfg, params, batch)

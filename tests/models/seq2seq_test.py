@@ -44,9 +44,13 @@ def batch_of(cfg):
   words = lambda *shape: rng.integers(0, cfg.V, shape).astype(np.int32)
   valid_BT = np.arange(T) < np.array(TARGETS)[:, None]
   return {
-    'source_BS': words(B, S), 'source_valid_BS': np.arange(S) < np.array(SOURCES)[:, None], 'tokens_BT': words(B, T),
-    'targets_BT': words(B, T), 'valid_BT': valid_BT, 'weights_BT': valid_BT.astype(np.float32),
-  }  # fmt: skip
+    'source_BS': words(B, S),
+    'source_valid_BS': np.arange(S) < np.array(SOURCES)[:, None],
+    'tokens_BT': words(B, T),
+    'targets_BT': words(B, T),
+    'valid_BT': valid_BT,
+    'weights_BT': valid_BT.astype(np.float32),
+  }
 
 
 def count(variant, **changes):

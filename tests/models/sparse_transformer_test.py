@@ -46,7 +46,7 @@ def logits(cfg, batch, state=()):
 @pytest.mark.parametrize(
   'pattern,merge,fidelity',
   [('strided', 'alternate', 'paper'), ('fixed', 'merged', 'released'), ('fixed', 'heads', 'paper')],
-)  # fmt: skip
+)
 def test_equals_the_restatement_and_in_parts_of_any_size(pattern, merge, fidelity):
   cfg = config(pattern=pattern, merge=merge, fidelity=fidelity)
   tokens_BT = tokens(cfg)
@@ -79,9 +79,13 @@ def test_dense_is_the_union_of_everything_with_the_same_parameters():
   np.testing.assert_allclose(_run(as_dense, params, batch, ())[0], _run(whole, params, batch, ())[0], atol=1e-4)
 
 
-@pytest.mark.parametrize('init,one,tokens_std,places_std', [
-  ('paper', 0.125, 0.125 / 64**0.5, 0.125 / 128**0.5), ('released', 0.125**0.5, 0.013, 0.007 / 2**0.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  'init,one,tokens_std,places_std',
+  [
+    ('paper', 0.125, 0.125 / 64**0.5, 0.125 / 128**0.5),
+    ('released', 0.125**0.5, 0.013, 0.007 / 2**0.5),
+  ],
+)
 def test_deviations_at_the_start(init, one, tokens_std, places_std):
   """Section 6: by the inputs of each matrix; 5.2: smaller by sqrt(2 N) on the residual path; the output 0."""
   cfg = config(D=64, V=256, T=1024, init=init)
@@ -120,8 +124,10 @@ def test_recomputation_changes_no_gradient_and_keeps_no_scores():
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
   def kept(remat):
-    return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda p: jax.vjp(functools.partial(loss, remat), p)[1],
-                                                              params_of(cfg))))  # fmt: skip
+    return sum(
+      x.size
+      for x in jax.tree.leaves(jax.eval_shape(lambda p: jax.vjp(functools.partial(loss, remat), p)[1], params_of(cfg)))
+    )
 
   assert kept(True) < kept(False) / 2
 
@@ -138,9 +144,19 @@ def test_packed_documents_do_not_mix():
 
 
 def test_errors_say_what_is_wrong():
-  for change in (dict(H=5), dict(pattern='local'), dict(merge='both'), dict(fidelity='tf'), dict(init='nanogpt'),
-                 dict(stride=0), dict(summary=5), dict(summary=3, fidelity='released'), dict(dropout=1.0),
-                 dict(attention='flash'), dict(merge='heads', H=1)):  # fmt: skip
+  for change in (
+    dict(H=5),
+    dict(pattern='local'),
+    dict(merge='both'),
+    dict(fidelity='tf'),
+    dict(init='nanogpt'),
+    dict(stride=0),
+    dict(summary=5),
+    dict(summary=3, fidelity='released'),
+    dict(dropout=1.0),
+    dict(attention='flash'),
+    dict(merge='heads', H=1),
+  ):
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)
   cfg = config()

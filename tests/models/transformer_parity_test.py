@@ -24,12 +24,29 @@ EOS = START = 0
 def _marian(seed=1, scale=0.15):
   """Weights far from initialisation, biases and LayerNorm scales too, so that every term counts."""
   config = transformers.MarianConfig(
-    vocab_size=V, decoder_vocab_size=V, d_model=D, encoder_layers=3, decoder_layers=2, encoder_attention_heads=H,
-    decoder_attention_heads=H, encoder_ffn_dim=F, decoder_ffn_dim=F, activation_function='relu', scale_embedding=True,
-    max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, pad_token_id=V - 1,
-    eos_token_id=EOS, forced_eos_token_id=None, decoder_start_token_id=START, bos_token_id=None,
-    share_encoder_decoder_embeddings=True, attn_implementation='eager',
-  )  # fmt: skip
+    vocab_size=V,
+    decoder_vocab_size=V,
+    d_model=D,
+    encoder_layers=3,
+    decoder_layers=2,
+    encoder_attention_heads=H,
+    decoder_attention_heads=H,
+    encoder_ffn_dim=F,
+    decoder_ffn_dim=F,
+    activation_function='relu',
+    scale_embedding=True,
+    max_position_embeddings=64,
+    dropout=0.0,
+    attention_dropout=0.0,
+    activation_dropout=0.0,
+    pad_token_id=V - 1,
+    eos_token_id=EOS,
+    forced_eos_token_id=None,
+    decoder_start_token_id=START,
+    bos_token_id=None,
+    share_encoder_decoder_embeddings=True,
+    attn_implementation='eager',
+  )
   module = transformers.MarianMTModel(config)
   generator = torch.Generator().manual_seed(seed)
   with torch.no_grad():
@@ -44,9 +61,18 @@ def _marian(seed=1, scale=0.15):
 def _config(**changes):
   model = registry.get('transformer')
   return model.Config(
-    V=V, D=D, F=F, H=H, encoder_layers=3, decoder_layers=2, positions='halves', biases='all', eps=1e-5, dropout=0.0,
+    V=V,
+    D=D,
+    F=F,
+    H=H,
+    encoder_layers=3,
+    decoder_layers=2,
+    positions='halves',
+    biases='all',
+    eps=1e-5,
+    dropout=0.0,
     **changes,
-  )  # fmt: skip
+  )
 
 
 def _batch():
@@ -57,8 +83,14 @@ def _batch():
   targets_BT = ids(B, T)
   tokens_BT = np.concatenate([np.full((B, 1), START, np.int32), targets_BT[:, :-1]], 1)
   source_valid_BS = np.arange(S) < np.array(SOURCES)[:, None]
-  return dict(source_BS=ids(B, S), source_valid_BS=source_valid_BS, tokens_BT=tokens_BT, targets_BT=targets_BT,
-              valid_BT=valid_BT, weights_BT=valid_BT.astype(np.float32))  # fmt: skip
+  return dict(
+    source_BS=ids(B, S),
+    source_valid_BS=source_valid_BS,
+    tokens_BT=tokens_BT,
+    targets_BT=targets_BT,
+    valid_BT=valid_BT,
+    weights_BT=valid_BT.astype(np.float32),
+  )
 
 
 def _tensors(named):
@@ -71,9 +103,11 @@ def test_equals_marian(attention):
   valid_BT = batch['valid_BT']
   labels_BT = torch.tensor(np.where(valid_BT, batch['targets_BT'], -100)).long()
   theirs = module(
-    torch.tensor(batch['source_BS']).long(), attention_mask=torch.tensor(batch['source_valid_BS']).long(),
-    decoder_input_ids=torch.tensor(batch['tokens_BT']).long(), labels=labels_BT,
-  )  # fmt: skip
+    torch.tensor(batch['source_BS']).long(),
+    attention_mask=torch.tensor(batch['source_valid_BS']).long(),
+    decoder_input_ids=torch.tensor(batch['tokens_BT']).long(),
+    labels=labels_BT,
+  )
   theirs.loss.backward()
 
   model, cfg = registry.get('transformer'), _config(attention=attention)
@@ -112,11 +146,20 @@ def test_beams_write_what_generate_writes(size, alpha):
     module.final_logits_bias[:, EOS] = 1.5
     module.model.decoder.layers[-1].final_layer_norm.weight.normal_(generator=torch.Generator().manual_seed(1))
   with torch.no_grad():
-    theirs = module.generate(
-      torch.tensor(batch['source_BS']).long(), attention_mask=torch.tensor(batch['source_valid_BS']).long(),
-      num_beams=size, length_penalty=alpha, max_new_tokens=limit, do_sample=False, early_stopping=False,
-      num_return_sequences=size,
-    ).numpy().reshape(B, size, -1)[:, :, 1:]  # fmt: skip
+    theirs = (
+      module.generate(
+        torch.tensor(batch['source_BS']).long(),
+        attention_mask=torch.tensor(batch['source_valid_BS']).long(),
+        num_beams=size,
+        length_penalty=alpha,
+        max_new_tokens=limit,
+        do_sample=False,
+        early_stopping=False,
+        num_return_sequences=size,
+      )
+      .numpy()
+      .reshape(B, size, -1)[:, :, 1:]
+    )
   model, cfg = registry.get('transformer'), _config()
   params = huggingface.from_hf('transformer', cfg, _tensors(module.state_dict().items()))['model']
   source = {k: v for k, v in batch.items() if k.startswith('source')}

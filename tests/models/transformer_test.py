@@ -195,8 +195,11 @@ def test_more_padding_and_other_rows_change_nothing():
   for b, n in enumerate(SOURCES):
     alone = {'source_BS': batch['source_BS'][b : b + 1, :n], 'tokens_BT': batch['tokens_BT'][b : b + 1]}
     np.testing.assert_allclose(logits(cfg, params, alone)[0][0], whole[b], rtol=1e-6, atol=5e-6)
-  wider = {**batch, 'source_BS': np.pad(batch['source_BS'], ((0, 0), (0, 8)), constant_values=5),
-           'source_valid_BS': np.pad(batch['source_valid_BS'], ((0, 0), (0, 8)))}  # fmt: skip
+  wider = {
+    **batch,
+    'source_BS': np.pad(batch['source_BS'], ((0, 0), (0, 8)), constant_values=5),
+    'source_valid_BS': np.pad(batch['source_valid_BS'], ((0, 0), (0, 8))),
+  }
   np.testing.assert_allclose(logits(cfg, params, wider)[0], whole, rtol=1e-6, atol=5e-6)
 
 
@@ -232,8 +235,17 @@ def test_state_holds_what_the_decoder_reads_in_the_compute_type():
 
 
 def test_errors_say_what_is_wrong():
-  for change in (dict(H=5), dict(D=9, H=3), dict(norm='both'), dict(positions='learned'), dict(biases='some'),
-                 dict(attention='flash'), dict(dropout_relu=1.0), dict(decoder_layers=0), dict(F=0),
-                 dict(eps=-1.0)):  # fmt: skip
+  for change in (
+    dict(H=5),
+    dict(D=9, H=3),
+    dict(norm='both'),
+    dict(positions='learned'),
+    dict(biases='some'),
+    dict(attention='flash'),
+    dict(dropout_relu=1.0),
+    dict(decoder_layers=0),
+    dict(F=0),
+    dict(eps=-1.0),
+  ):
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)

@@ -35,8 +35,22 @@ def type_as(monkeypatch):
 
 def _module(**given):
   """Weights far from initialisation, biases and LayerNorm's gains too, so that every term counts."""
-  sizes = dict(vocab_size=V, cutoffs=[20, 45], d_model=D, d_embed=D, n_head=H, d_head=D // H, d_inner=F, n_layer=3,
-               mem_len=M, clamp_len=-1, same_length=False, dropout=0.0, dropatt=0.0, div_val=1)  # fmt: skip
+  sizes = dict(
+    vocab_size=V,
+    cutoffs=[20, 45],
+    d_model=D,
+    d_embed=D,
+    n_head=H,
+    d_head=D // H,
+    d_inner=F,
+    n_layer=3,
+    mem_len=M,
+    clamp_len=-1,
+    same_length=False,
+    dropout=0.0,
+    dropatt=0.0,
+    div_val=1,
+  )
   module = theirs.TransfoXLLMHeadModel(theirs.TransfoXLConfig(**(sizes | given)))
   generator = torch.Generator().manual_seed(0)
   with torch.no_grad():
@@ -48,10 +62,21 @@ def _module(**given):
 def _config(given):
   tied = 'but_first' if given.get('proj_share_all_but_first', True) else 'none'
   return registry.get('transformer_xl').Config(
-    V=V, D=D, F=F, H=H, N=3, M=M, cutoffs=tuple(given.get('cutoffs', (20, 45))), div_val=given['div_val'],
-    tie_projections=tied if given['div_val'] > 1 else 'all', untie=given.get('untie_r', True),
-    clamp=given.get('clamp_len', 0), same_length=given.get('same_length', False), fidelity='pytorch', dropout=0.0,
-  )  # fmt: skip
+    V=V,
+    D=D,
+    F=F,
+    H=H,
+    N=3,
+    M=M,
+    cutoffs=tuple(given.get('cutoffs', (20, 45))),
+    div_val=given['div_val'],
+    tie_projections=tied if given['div_val'] > 1 else 'all',
+    untie=given.get('untie_r', True),
+    clamp=given.get('clamp_len', 0),
+    same_length=given.get('same_length', False),
+    fidelity='pytorch',
+    dropout=0.0,
+  )
 
 
 def _tensors(module, get=lambda p: p):

@@ -41,11 +41,16 @@ def read(cfg, params, tokens_BL, T, state=None):  # noqa: N803
 @pytest.mark.parametrize(
   'changes',
   [
-    dict(), dict(untie=True), dict(clamp=4), dict(same_length=True), dict(same_length=True, fidelity='tf'),
-    dict(positions='shaw', clamp=3), dict(M=0),
+    dict(),
+    dict(untie=True),
+    dict(clamp=4),
+    dict(same_length=True),
+    dict(same_length=True, fidelity='tf'),
+    dict(positions='shaw', clamp=3),
+    dict(M=0),
   ],
   ids=str,
-)  # fmt: skip
+)
 def test_equals_the_papers_equations(changes):
   cfg = dataclasses.replace(SMALL, **changes)
   params, tokens_BL = drawn(cfg), tokens(cfg, 12)

@@ -67,9 +67,11 @@ def rows():
   tokens_BT = np.where(valid_BT, rng.integers(2, V, (len(LENGTHS), T)), PAD).astype(np.int32)
   labels_B = rng.integers(0, C, len(LENGTHS)).astype(np.int32)
   return {
-    'tokens_BT': tokens_BT, 'valid_BT': valid_BT, 'labels_B': labels_B,
+    'tokens_BT': tokens_BT,
+    'valid_BT': valid_BT,
+    'labels_B': labels_B,
     'row_weights_B': np.ones(len(LENGTHS), np.float32),
-  }  # fmt: skip
+  }
 
 
 def theirs(sentence, head, batch):

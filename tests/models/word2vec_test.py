@@ -35,17 +35,26 @@ def corpus(sentences: int = 60):
 
 def batch_of(tree: bool, shared: bool, step: int = 0, batch_size: int = 2, length: int = 12, **changes):
   batching = {
-    'name': 'skipgrams', 'chunk': 6, 'window': 2, 'sample': 0.05, 'negative': 0 if tree else 3,
-    'shared_negatives': 7 if shared else 0, 'top_nodes': 4, 'path_slots': 5, **changes,
-  }  # fmt: skip
+    'name': 'skipgrams',
+    'chunk': 6,
+    'window': 2,
+    'sample': 0.05,
+    'negative': 0 if tree else 3,
+    'shared_negatives': 7 if shared else 0,
+    'top_nodes': 4,
+    'path_slots': 5,
+    **changes,
+  }
   cfg = pipeline.Config(batching=batching, batch_size=batch_size, length=length)
   return pipeline.batches(cfg, corpus(), 'train', 0, train=True)(step)
 
 
 def tables(V: int, D: int = 5):
   rng = np.random.default_rng(1)
-  return {'embed': {'table': jnp.asarray(rng.normal(size=(V, D)), jnp.float32)},
-          'output': {'table': jnp.asarray(rng.normal(size=(V, D)), jnp.float32)}}  # fmt: skip
+  return {
+    'embed': {'table': jnp.asarray(rng.normal(size=(V, D)), jnp.float32)},
+    'output': {'table': jnp.asarray(rng.normal(size=(V, D)), jnp.float32)},
+  }
 
 
 def device(batch):
@@ -71,9 +80,12 @@ def test_loss_and_gradients_are_the_restatements(architecture, output, cbow_grad
   (found, count), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
   wide = [np.asarray(params[name]['table'], np.float64) for name in ('embed', 'output')]
   total, pairs, d_embed, d_output = reference.loss_and_gradients(
-    {**batch, 'skipgram': architecture == 'skipgram'}, *wide, architecture=architecture, tree=tree,
+    {**batch, 'skipgram': architecture == 'skipgram'},
+    *wide,
+    architecture=architecture,
+    tree=tree,
     cbow_gradient=cbow_gradient if architecture == 'cbow' else 'c',
-  )  # fmt: skip
+  )
   assert pairs == count > 15
   np.testing.assert_allclose(found, total, rtol=1e-5)
   np.testing.assert_allclose(grads['embed']['table'], d_embed, rtol=1e-4, atol=1e-4)
@@ -129,9 +141,16 @@ def test_sparse_updates_are_dense_updates_one_after_the_other(architecture, outp
   expected = state.params
   for j in range(J):
     part = {k: v[:, j : j + 1] if v.ndim > 1 else v for k, v in batch.items()}
-    grads = jax.grad(lambda p, part=part: skipgram.loss(
-      skipgram.Config(), word2vec, word2vec.Config(V=state.params['model']['embed']['table'].shape[0], D=5,
-      architecture=architecture), p, part, ()).sums['nll'])(expected)  # fmt: skip
+    grads = jax.grad(
+      lambda p, part=part: skipgram.loss(
+        skipgram.Config(),
+        word2vec,
+        word2vec.Config(V=state.params['model']['embed']['table'].shape[0], D=5, architecture=architecture),
+        p,
+        part,
+        (),
+      ).sums['nll']
+    )(expected)
     expected = jax.tree.map(lambda p, g: p - RATE * g, expected, grads)
   for a, b in zip(jax.tree.leaves(found.params), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -218,9 +237,14 @@ def trained(engine, batch, sharded=False):
 
 @pytest.mark.parametrize(
   ('changes', 'message'),
-  [({'momentum': 0.9}, 'momentum'), ({'ema': 0.9}, 'ema'), ({'weight_decay': 0.1}, 'weight_decay'),
-   ({'clip_norm': 1.0}, 'clip_norm'), ({'accumulate': 2}, 'accumulate')],
-)  # fmt: skip
+  [
+    ({'momentum': 0.9}, 'momentum'),
+    ({'ema': 0.9}, 'ema'),
+    ({'weight_decay': 0.1}, 'weight_decay'),
+    ({'clip_norm': 1.0}, 'clip_norm'),
+    ({'accumulate': 2}, 'accumulate'),
+  ],
+)
 def test_what_needs_whole_tables_is_refused(changes, message):
   with pytest.raises(InputError, match=message):
     sparse_step.suits(word2vec, build.Config(optimizer='sgd', **changes))

@@ -24,9 +24,18 @@ B, T, P, V, D, F, H, M = 4, 9, 3, 71, 48, 56, 4, 6
 def _module(head='XLNetLMHeadModel', **given):
   """Weights far from initialisation, biases and LayerNorm's gains too, so that every term counts."""
   config = transformers.XLNetConfig(
-    vocab_size=V, d_model=D, n_head=H, n_layer=3, d_inner=F, dropout=0.0, mem_len=M, ff_activation='gelu',
-    use_mems_train=True, use_mems_eval=True, **given,
-  )  # fmt: skip
+    vocab_size=V,
+    d_model=D,
+    n_head=H,
+    n_layer=3,
+    d_inner=F,
+    dropout=0.0,
+    mem_len=M,
+    ff_activation='gelu',
+    use_mems_train=True,
+    use_mems_eval=True,
+    **given,
+  )
   module = getattr(transformers, head)(config)
   generator = torch.Generator().manual_seed(0)
   with torch.no_grad():
@@ -50,10 +59,13 @@ def _batch(seed, padded):
   np.put_along_axis(order_BT, positions_BP, rng.permuted(np.tile(1 + np.arange(P), (B, 1)), axis=1), axis=1)
   valid_BT = np.arange(T) < lengths_B[:, None]
   return {
-    'tokens_BT': rng.integers(0, V, (B, T)).astype(np.int32), 'types_BT': np.sort(rng.integers(0, 3, (B, T)), axis=1),
-    'order_BT': order_BT, 'positions_BP': positions_BP, 'valid_BT': valid_BT,
+    'tokens_BT': rng.integers(0, V, (B, T)).astype(np.int32),
+    'types_BT': np.sort(rng.integers(0, 3, (B, T)), axis=1),
+    'order_BT': order_BT,
+    'positions_BP': positions_BP,
+    'valid_BT': valid_BT,
     'targets_BP': rng.integers(0, V, (B, P)).astype(np.int32),
-  }  # fmt: skip
+  }
 
 
 def _theirs(batch):
@@ -64,10 +76,12 @@ def _theirs(batch):
   reach_BT = np.where(target_BT, order_BT, order_BT + 1)
   hidden_BTT = (order_BT[:, None] >= reach_BT[:, :, None]).astype(np.float32)
   return {
-    'input_ids': torch.tensor(batch['tokens_BT']).long(), 'token_type_ids': torch.tensor(batch['types_BT']).long(),
-    'attention_mask': torch.tensor(batch['valid_BT']).float(), 'perm_mask': torch.tensor(hidden_BTT),
+    'input_ids': torch.tensor(batch['tokens_BT']).long(),
+    'token_type_ids': torch.tensor(batch['types_BT']).long(),
+    'attention_mask': torch.tensor(batch['valid_BT']).float(),
+    'perm_mask': torch.tensor(hidden_BTT),
     'target_mapping': torch.nn.functional.one_hot(torch.tensor(at_BP).long(), T).float(),
-  }  # fmt: skip
+  }
 
 
 def _tensors(module, get=lambda p: p):
@@ -148,8 +162,11 @@ def _rows(seed=4):
   np.put_along_axis(types_BT, count_B[:, None] - 1, 7, axis=1)
   ours = {'tokens_BT': batch['tokens_BT'], 'valid_BT': batch['valid_BT'], 'types_BT': types_BT}
   left = lambda x_BT: torch.tensor(np.stack([np.roll(x, T - n) for x, n in zip(x_BT, count_B, strict=True)]))
-  theirs = {'input_ids': left(ours['tokens_BT']).long(), 'token_type_ids': left(types_BT).long(),
-            'attention_mask': left(ours['valid_BT']).float()}  # fmt: skip
+  theirs = {
+    'input_ids': left(ours['tokens_BT']).long(),
+    'token_type_ids': left(types_BT).long(),
+    'attention_mask': left(ours['valid_BT']).float(),
+  }
   return ours | {'row_weights_B': np.ones(B, np.float32)}, theirs
 
 
@@ -185,14 +202,21 @@ def test_answers_are_those_of_transformers():
   count_B = batch['valid_BT'].sum(1)
   null_B = (count_B - 1).astype(np.int32)
   passage_BT = np.arange(T) < (count_B - 3)[:, None]
-  batch |= {'null_B': null_B, 'passage_BT': passage_BT, 'starts_B': np.array([1, 2, null_B[2], 0]),
-            'ends_B': np.array([3, 2, null_B[2], 1])}  # fmt: skip
+  batch |= {
+    'null_B': null_B,
+    'passage_BT': passage_BT,
+    'starts_B': np.array([1, 2, null_B[2], 0]),
+    'ends_B': np.array([3, 2, null_B[2], 1]),
+  }
   among_BT = passage_BT | (np.arange(T) == null_B[:, None])
   theirs = {
-    'input_ids': torch.tensor(batch['tokens_BT']).long(), 'token_type_ids': torch.tensor(batch['types_BT']).long(),
-    'attention_mask': torch.tensor(batch['valid_BT']).float(), 'cls_index': torch.tensor(null_B).long(),
-    'p_mask': torch.tensor(1.0 - among_BT).float(), 'use_mems': False,
-  }  # fmt: skip
+    'input_ids': torch.tensor(batch['tokens_BT']).long(),
+    'token_type_ids': torch.tensor(batch['types_BT']).long(),
+    'attention_mask': torch.tensor(batch['valid_BT']).float(),
+    'cls_index': torch.tensor(null_B).long(),
+    'p_mask': torch.tensor(1.0 - among_BT).float(),
+    'use_mems': False,
+  }
   objective = span.Config(head='xlnet', begins=3, ends=2)
   right = {f'{end}_positions': torch.tensor(batch[f'{end}s_B']).long() for end in ('start', 'end')}
   with torch.no_grad():

@@ -47,9 +47,10 @@ def test_a_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order
   params, order_T = drawn(SMALL), ORDERS[order].astype(np.int32)
   predicted = np.flatnonzero(order_T)
   batch = {
-    'order_BT': np.tile(order_T, (T, 1)), 'positions_BP': np.tile(predicted, (T, 1)).astype(np.int32),
+    'order_BT': np.tile(order_T, (T, 1)),
+    'positions_BP': np.tile(predicted, (T, 1)).astype(np.int32),
     'types_BT': np.tile(np.arange(T) // 5, (T, 1)).astype(np.int32),
-  }  # fmt: skip
+  }
   same_TT = np.tile(tokens(), (T, 1))
   changed_TT = (same_TT + np.eye(T, dtype=np.int32)) % SMALL.V  # row j has another token at j
   before, _ = run(SMALL, params, batch | {'tokens_BT': same_TT})
@@ -70,9 +71,12 @@ def test_the_two_streams_are_the_papers_equations():
     order_BT[0] = np.where(order_BT[0] > 0, np.argsort(np.argsort(order_BT[0], kind='stable')), 0)
     positions_BP = np.stack([np.sort(rng.choice(np.flatnonzero(row), 3, replace=False)) for row in order_BT])
     batch = {
-      'tokens_BT': tokens(2, seed), 'order_BT': order_BT, 'positions_BP': positions_BP.astype(np.int32),
-      'types_BT': np.sort(rng.integers(0, 3, (2, T)), 1).astype(np.int32), 'backward_B': np.array([False, True]),
-    }  # fmt: skip
+      'tokens_BT': tokens(2, seed),
+      'order_BT': order_BT,
+      'positions_BP': positions_BP.astype(np.int32),
+      'types_BT': np.sort(rng.integers(0, 3, (2, T)), 1).astype(np.int32),
+      'backward_B': np.array([False, True]),
+    }
     features, state = run(cfg, params, batch, state)
     for b in range(2):
       h, g, memory[b] = reference.row(

@@ -25,10 +25,12 @@ KEY = jax.random.key(3)
 def batch(weights=None):
   ids = lambda *shape: RNG.integers(1, 262, shape).astype(np.int32)
   return {
-    'characters_BTC': ids(B, T, C), 'backward_characters_BTC': ids(B, T, C),
-    'targets_BT': ids(B, T) % V, 'backward_targets_BT': ids(B, T) % V,
+    'characters_BTC': ids(B, T, C),
+    'backward_characters_BTC': ids(B, T, C),
+    'targets_BT': ids(B, T) % V,
+    'backward_targets_BT': ids(B, T) % V,
     'weights_BT': np.ones((B, T), np.float32) if weights is None else weights,
-  }  # fmt: skip
+  }
 
 
 BATCH = batch()
@@ -66,9 +68,9 @@ def test_a_sampled_loss_is_called_one_and_never_a_perplexity():
 
 def test_the_report_has_both_perplexities_and_their_average():
   found = objective.report(FULL, {'forward': (10 * math.log(8), 10), 'backward': (10 * math.log(2), 10)}, {})
-  assert found == pytest.approx({
-    'loss': math.log(16), 'perplexity_forward': 8.0, 'perplexity_backward': 2.0, 'perplexity_average': 4.0
-  })  # fmt: skip
+  assert found == pytest.approx(
+    {'loss': math.log(16), 'perplexity_forward': 8.0, 'perplexity_backward': 2.0, 'perplexity_average': 4.0}
+  )
   assert objective.headline(FULL) in found
 
 

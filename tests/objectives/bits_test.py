@@ -19,10 +19,12 @@ def case():
   batch = {
     'inputs_BTI': rng.integers(0, 2, (B, T, cfg.I)).astype(np.float32),
     'target_bits_BTO': rng.integers(0, 2, (B, T, cfg.O)).astype(np.float32),
-    'weights_BT': (valid_BT & (np.arange(T) > 1)).astype(np.float32), 'valid_BT': valid_BT,
-    'row_weights_B': (lengths_B > 0).astype(np.float32), 'size_B': np.array([3, 2, 3, 0], np.int32),
+    'weights_BT': (valid_BT & (np.arange(T) > 1)).astype(np.float32),
+    'valid_BT': valid_BT,
+    'row_weights_B': (lengths_B > 0).astype(np.float32),
+    'size_B': np.array([3, 2, 3, 0], np.int32),
     'optimal_B': np.array([1.0, 2.0, 6.0, 50.0], np.float32),
-  }  # fmt: skip
+  }
   return cfg, {'model': ntm.init(cfg, jax.random.key(0)), 'objective': {}}, batch
 
 
@@ -39,14 +41,16 @@ def test_figures_are_those_of_their_definition():
   totals = {name: tuple(map(float, pair)) for name, pair in out.metrics.items()}
   found = bits.report(options, totals, {})
   expected = {
-    'bits_per_sequence': cost_B[:3].mean(), 'loss': cost_B[:3].mean() * np.log(2),
+    'bits_per_sequence': cost_B[:3].mean(),
+    'loss': cost_B[:3].mean() * np.log(2),
     'bit_error_percent': 100 * wrong_B.sum() / (w.sum() * cfg.O),
     'sequence_error_percent': 100 * np.mean(wrong_B[:3] > 0),
-    'bits_per_sequence_at_2': cost_B[1], 'bits_per_sequence_at_3': (cost_B[0] + cost_B[2]) / 2,
+    'bits_per_sequence_at_2': cost_B[1],
+    'bits_per_sequence_at_3': (cost_B[0] + cost_B[2]) / 2,
     'bit_error_percent_at_2': 100 * wrong_B[1] / (w[1].sum() * cfg.O),
     'bit_error_percent_at_3': 100 * (wrong_B[0] + wrong_B[2]) / (w[[0, 2]].sum() * cfg.O),
     'optimal_bits_per_sequence': 3.0,
-  }  # fmt: skip
+  }
   assert found.keys() == expected.keys()  # nothing of length 9, which no row has
   for name, value in expected.items():
     np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)

@@ -84,11 +84,14 @@ def test_each_layer_stops_at_its_update_to_the_update():
       assert (stop - 1) * 2 * layers < layer * total <= stop * 2 * layers  # the last update before, the first after
   given, _ = batch()
   gradient = jax.jit(
-    jax.grad(lambda p, made: sum(
-      objective.loss(objective.Config(), model, CFG, {'model': p}, given, (), jax.random.key(0), progress=(made, 42))
-      .sums.values()
-    ))
-  )  # fmt: skip
+    jax.grad(
+      lambda p, made: sum(
+        objective.loss(
+          objective.Config(), model, CFG, {'model': p}, given, (), jax.random.key(0), progress=(made, 42)
+        ).sums.values()
+      )
+    )
+  )
   trained = {}
   for made in (5, 6, 10, 11, 15, 16, 41):
     output = gradient(params(), np.int32(made))['output']
@@ -98,9 +101,14 @@ def test_each_layer_stops_at_its_update_to_the_update():
     silent = [not any(np.abs(x).max() > 0 for x in jax.tree.leaves(output[f'layer_{i:02d}'])) for i in range(CFG.N)]
     assert silent == [not x for x in trained[made]]
   assert trained == {
-    5: [True] * 4, 6: [False, True, True, True], 10: [False, True, True, True], 11: [False, False, True, True],
-    15: [False, False, True, True], 16: [False, False, False, True], 41: [False, False, False, True],
-  }  # fmt: skip
+    5: [True] * 4,
+    6: [False, True, True, True],
+    10: [False, True, True, True],
+    11: [False, False, True, True],
+    15: [False, False, True, True],
+    16: [False, False, False, True],
+    41: [False, False, False, True],
+  }
 
 
 def test_the_step_knows_how_far_training_is():
@@ -160,8 +168,10 @@ def run_of(stride, made, **evaluation):
   sections = {
     'model': {'name': 'character_transformer', 'variant': 'tiny', 'V': 256, 'T': T},
     'data': {'tokenizer': 'bytes', 'batching': 'windows', 'batch_size': 4, 'length': T},
-    'train': {'steps': 1}, 'parallel': {'data': 1}, 'evaluation': {'stride': stride, **evaluation},
-  }  # fmt: skip
+    'train': {'steps': 1},
+    'parallel': {'data': 1},
+    'evaluation': {'stride': stride, **evaluation},
+  }
   return config.to_run(config.resolve(sections), made.tokenizer.vocab_size)
 
 
@@ -181,9 +191,11 @@ def test_the_measurement_equals_a_plain_loop_over_windows(stride):
   batches = pipeline.batches(evaluate.final_data(run), corpus(), 'test', evaluate.SEED, train=False)
   totals = evaluate.measure(eval_step, {'model': drawn, 'objective': {}}, lambda rows: (), batches, engine)
   text, expected = np.asarray(corpus().splits['test'].tokens).astype(np.int32), 0.0
-  scored = jax.jit(lambda tokens_BT: jax.nn.log_softmax(model.logits(
-    run.model, drawn, model.apply(run.model, drawn, {'tokens_BT': tokens_BT}, ())[0]
-  )[0]))  # fmt: skip
+  scored = jax.jit(
+    lambda tokens_BT: jax.nn.log_softmax(
+      model.logits(run.model, drawn, model.apply(run.model, drawn, {'tokens_BT': tokens_BT}, ())[0])[0]
+    )
+  )
   for t in range(1, len(text)):  # predicted by the first window that ends behind it
     start = -(-max(t - T, 0) // (stride or T)) * (stride or T)
     assert start <= t - 1 and (stride != 1 or start == max(0, t - T))
@@ -203,8 +215,12 @@ def test_the_stride_of_the_measurement_is_checked():
   assert run_of(0, made).data == evaluate.final_data(run_of(0, made))
   with pytest.raises(InputError, match=f'evaluation.stride is {T + 1}'):
     run_of(T + 1, made)
-  streams = {'data': {'batching': 'streams'}, 'train': {'steps': 1}, 'evaluation': {'stride': 2},
-             'model': {'name': 'rnn_lm', 'variant': 'tiny'}}  # fmt: skip
+  streams = {
+    'data': {'batching': 'streams'},
+    'train': {'steps': 1},
+    'evaluation': {'stride': 2},
+    'model': {'name': 'rnn_lm', 'variant': 'tiny'},
+  }
   with pytest.raises(InputError, match='needs data.batching "windows"'):
     config.to_run(config.resolve(streams), 256)
 

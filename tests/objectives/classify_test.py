@@ -50,9 +50,11 @@ def batch_of(lengths=LENGTHS, length=T, seed=0):
   rng = np.random.default_rng(seed)
   tokens_BT = rng.integers(0, 61, (len(lengths), T))[:, :length].astype(np.int32)
   return {
-    'tokens_BT': tokens_BT, 'valid_BT': np.arange(length) < np.asarray(lengths)[:, None],
-    'labels_B': (np.arange(len(lengths)) % C).astype(np.int32), 'row_weights_B': np.ones(len(lengths), np.float32),
-  }  # fmt: skip
+    'tokens_BT': tokens_BT,
+    'valid_BT': np.arange(length) < np.asarray(lengths)[:, None],
+    'labels_B': (np.arange(len(lengths)) % C).astype(np.int32),
+    'row_weights_B': np.ones(len(lengths), np.float32),
+  }
 
 
 def logits_of(batch, cfg, name='awd_lstm'):
@@ -205,9 +207,7 @@ def test_what_cannot_be():
 def test_the_majority_class_and_the_confusions():
   logits_IC = np.eye(3)[[0, 1, 1, 1]]
   found = classify.judge(classify.Config(classes=3), {'logits_BC': logits_IC, 'truth': np.array([0, 1, 1, 2])})
-  assert found == {
-    'majority_class': 1, 'majority_accuracy': 0.5, 'confusion': [[1, 0, 0], [0, 2, 0], [0, 1, 0]]
-  }  # fmt: skip
+  assert found == {'majority_class': 1, 'majority_accuracy': 0.5, 'confusion': [[1, 0, 0], [0, 2, 0], [0, 1, 0]]}
   many = classify.judge(classify.Config(classes=51), {'logits_BC': np.eye(51)[:4], 'truth': np.array([7, 7, 7, 2])})
   assert many == {'majority_class': 7, 'majority_accuracy': 0.75}
 

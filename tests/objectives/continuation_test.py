@@ -22,11 +22,14 @@ def batch(rng):
   positions_BGP = np.where(live_BGP, size_BG[..., None] - ends_BG[..., None] + place_P, 0)
   targets_BGP = np.take_along_axis(tokens_BGS[..., 1:], positions_BGP, axis=-1)
   return {
-    'tokens_BGT': tokens_BGS[..., :-1], 'valid_BGT': np.arange(T) < size_BG[..., None],
-    'positions_BGP': positions_BGP, 'targets_BGP': np.where(live_BGP, targets_BGP, 0),
-    'weights_BGP': live_BGP.astype(np.float32), 'labels_B': rng.integers(0, G, B),
+    'tokens_BGT': tokens_BGS[..., :-1],
+    'valid_BGT': np.arange(T) < size_BG[..., None],
+    'positions_BGP': positions_BGP,
+    'targets_BGP': np.where(live_BGP, targets_BGP, 0),
+    'weights_BGP': live_BGP.astype(np.float32),
+    'labels_B': rng.integers(0, G, B),
     'row_weights_B': np.array([1, 1, 0], np.float32),
-  }  # fmt: skip
+  }
 
 
 @pytest.mark.parametrize('name', ['gpt2', 'gpt', 'rnn_lm', 'awd_lstm'])

@@ -35,9 +35,13 @@ def batch_of(seed=0, **more):
   tokens_BT = np.random.default_rng(seed).integers(0, 61, (B, T)).astype(np.int32)
   valid_BT = np.arange(T) < LENGTHS[:, None]
   return {
-    'tokens_BT': np.where(valid_BT, tokens_BT, 0), 'valid_BT': valid_BT, 'row_weights_B': np.array([1, 1, 1, 0.0]),
-    'labels_B': np.array([0, 1, 1, 0]), 'scores_B': np.array([0.5, 4.0, 2.5, np.nan], np.float32), **more,
-  }  # fmt: skip
+    'tokens_BT': np.where(valid_BT, tokens_BT, 0),
+    'valid_BT': valid_BT,
+    'row_weights_B': np.array([1, 1, 1, 0.0]),
+    'labels_B': np.array([0, 1, 1, 0]),
+    'scores_B': np.array([0.5, 4.0, 2.5, np.nan], np.float32),
+    **more,
+  }
 
 
 def run(objective, cfg, name, batch, key=None):

@@ -18,10 +18,13 @@ from lmx.types import Features
 X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype(np.float32)
 VALID = np.arange(6) < np.array([[6], [4], [5]])
 BATCH = {
-  'tokens_BT': np.zeros((3, 6), np.int32), 'valid_BT': VALID,
-  'starts_B': np.array([2, 0, 1]), 'ends_B': np.array([3, 0, 1]),
-  'row_weights_B': np.array([1, 1, 0], np.float32), 'x': X,
-}  # fmt: skip
+  'tokens_BT': np.zeros((3, 6), np.int32),
+  'valid_BT': VALID,
+  'starts_B': np.array([2, 0, 1]),
+  'ends_B': np.array([3, 0, 1]),
+  'row_weights_B': np.array([1, 1, 0], np.float32),
+  'x': X,
+}
 MODEL = types.SimpleNamespace(  # its features are the scores themselves
   init_state=lambda cfg, rows: (),
   apply=lambda cfg, params, batch, state, key=None: (Features(jnp.asarray(batch['x'])), ()),
@@ -38,8 +41,11 @@ def test_the_loss_is_the_mean_of_both_ends_over_real_places():
     expected -= (log_p[start, 0] + log_p[end, 1]) / 2
   np.testing.assert_allclose(out.sums['nll'], expected, rtol=1e-5)
   assert span.weights(span.Config(), BATCH) == {'nll': 2.0}
-  right = {**BATCH, 'starts_B': np.array([X[b, :n, 0].argmax() for b, n in enumerate((6, 4, 5))]),
-           'ends_B': np.array([X[b, :n, 1].argmax() for b, n in enumerate((6, 4, 5))])}  # fmt: skip
+  right = {
+    **BATCH,
+    'starts_B': np.array([X[b, :n, 0].argmax() for b, n in enumerate((6, 4, 5))]),
+    'ends_B': np.array([X[b, :n, 1].argmax() for b, n in enumerate((6, 4, 5))]),
+  }
   assert span.loss(span.Config(), MODEL, None, PARAMS, right, ()).metrics['accuracy'] == (2.0, 2.0)
   scores = span.predict(span.Config(), MODEL, None, PARAMS, BATCH, ())[0]['scores_BT2']
   assert (np.asarray(scores)[~VALID] == span.NEVER).all()
@@ -74,8 +80,14 @@ def xlnet_case():
   draw = lambda x: jnp.asarray(x + 0.3 * rng.normal(size=x.shape), jnp.float32)
   head = jax.tree.map(draw, answer.init(5, 0.5, jax.random.key(0)))
   passage_BT = np.arange(6) < np.array([[4], [2], [3]])
-  batch = {**BATCH, 'x': WIDE, 'passage_BT': passage_BT, 'null_B': np.array([5, 3, 4]), 'starts_B': np.array([2, 3, 1]),
-           'ends_B': np.array([3, 3, 1])}  # fmt: skip
+  batch = {
+    **BATCH,
+    'x': WIDE,
+    'passage_BT': passage_BT,
+    'null_B': np.array([5, 3, 4]),
+    'starts_B': np.array([2, 3, 1]),
+    'ends_B': np.array([3, 3, 1]),
+  }
   return {'model': {}, 'objective': head}, jax.tree.map(lambda x: np.asarray(x, np.float64), head), batch
 
 
@@ -117,9 +129,13 @@ def test_the_head_of_xlnet_tries_the_best_beginnings():
 def test_answers_are_chosen_among_the_tried_spans():
   """A beginning must be where its window shows most around it, an end in the passage, and the span not too long."""
   row = {
-    'begin_BK': np.array([1, 4]), 'end_BKE': np.array([[3, 0], [5, 9]]), 'odds_B': np.float32(0.5),
-    'scores_BKE': np.log([[0.4, 0.3], [0.2, 0.1]]), 'passage_BT': np.arange(10) < 8, 'best_BT': np.arange(10) > 0,
-  }  # fmt: skip
+    'begin_BK': np.array([1, 4]),
+    'end_BKE': np.array([[3, 0], [5, 9]]),
+    'odds_B': np.float32(0.5),
+    'scores_BKE': np.log([[0.4, 0.3], [0.2, 0.1]]),
+    'passage_BT': np.arange(10) < 8,
+    'best_BT': np.arange(10) > 0,
+  }
   chosen = types.SimpleNamespace(answer_length=3, n_best=20)
   odds, spans = answers._window(row, chosen)
   assert odds == 0.5 and [s[1:] for s in spans] == [(1, 3), (4, 5)]

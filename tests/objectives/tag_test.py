@@ -19,16 +19,20 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 4, 3)).astype(np.float32)
 VALID = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
 BATCH = {
-  'labels_BT': np.array([[2, 0, 1, 2], [0, 2, 0, 0]], np.int32), 'valid_BT': VALID,
-  'weights_BT': VALID.astype(np.float32), 'x': X,
-}  # fmt: skip
+  'labels_BT': np.array([[2, 0, 1, 2], [0, 2, 0, 0]], np.int32),
+  'valid_BT': VALID,
+  'weights_BT': VALID.astype(np.float32),
+  'x': X,
+}
 # A model whose features are the scores themselves.
 MODEL = types.SimpleNamespace(
-  init=lambda cfg, key: {}, init_state=lambda cfg, rows, length=0: (),
+  init=lambda cfg, key: {},
+  init_state=lambda cfg, rows, length=0: (),
   apply=lambda cfg, params, batch, state, key=None: (
-    Features(jnp.asarray(batch['x'] if 'x' in batch else np.zeros((1, 1, 3), np.float32))), state
+    Features(jnp.asarray(batch['x'] if 'x' in batch else np.zeros((1, 1, 3), np.float32))),
+    state,
   ),
-)  # fmt: skip
+)
 
 
 def params(crf: bool):
@@ -80,8 +84,12 @@ def test_pieces_that_begin_no_word_and_marks_count_nothing(crf):
   weights_BT = np.array([[0, 1, 0, 1, 0]], np.float32)
   labels_BT = np.array([[0, 0, 0, 1, 0]], np.int32)
   pieces = {'x': x, 'valid_BT': np.ones((1, 5), bool), 'labels_BT': labels_BT, 'weights_BT': weights_BT}
-  words = {'x': x[:, [1, 3]], 'valid_BT': np.ones((1, 2), bool), 'labels_BT': labels_BT[:, [1, 3]],
-           'weights_BT': np.ones((1, 2), np.float32)}  # fmt: skip
+  words = {
+    'x': x[:, [1, 3]],
+    'valid_BT': np.ones((1, 2), bool),
+    'labels_BT': labels_BT[:, [1, 3]],
+    'weights_BT': np.ones((1, 2), np.float32),
+  }
   head = params(crf)
   if crf:
     head['objective'] |= {'crf': crf_lib.init(jax.random.key(0), 3)}

@@ -22,11 +22,13 @@ CFG = tiny.Config()
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([[6], [3]])
 BATCH = {
-  'source_BS': RNG.integers(2, CFG.V, (2, 5)).astype(np.int32), 'source_valid_BS': np.ones((2, 5), bool),
+  'source_BS': RNG.integers(2, CFG.V, (2, 5)).astype(np.int32),
+  'source_valid_BS': np.ones((2, 5), bool),
   'tokens_BT': RNG.integers(0, CFG.V, (2, 6)).astype(np.int32),
-  'targets_BT': RNG.integers(0, CFG.V, (2, 6)).astype(np.int32), 'valid_BT': np.arange(6) < LENGTHS,
+  'targets_BT': RNG.integers(0, CFG.V, (2, 6)).astype(np.int32),
+  'valid_BT': np.arange(6) < LENGTHS,
   'weights_BT': (np.arange(6) < LENGTHS).astype(np.float32),
-}  # fmt: skip
+}
 PARAMS = {'model': tiny.init(CFG, jax.random.key(0)), 'objective': {}}
 
 
@@ -67,7 +69,8 @@ def test_the_smoothed_loss_of_validation_where_it_is_asked_for(form):
   for out in (_loss(jax.random.key(0), **options), _loss(**options)):
     assert float(out.sums['smoothed']) == pytest.approx(smoothed, rel=1e-5)
     assert {name: float(sum_) for name, (sum_, _) in out.metrics.items() if name != 'accuracy'} == pytest.approx(
-      {'smoothed': smoothed, 'nll': plain}, rel=1e-5)
+      {'smoothed': smoothed, 'nll': plain}, rel=1e-5
+    )
     found = translation.report(cfg, {name: tuple(map(float, pair)) for name, pair in out.metrics.items()}, {})
     assert found['smoothed_loss'] == pytest.approx(smoothed / 9, rel=1e-5)
     assert found['loss'] == pytest.approx(plain / 9, rel=1e-5)

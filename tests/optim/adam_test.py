@@ -181,9 +181,13 @@ def test_rmsprop_of_graves():
     found = ours(optimizer='rmsprop_graves', **fields)
     for name, value in start().items():
       expected = rmsprop(
-        value, [g[name] for g in gradients()], 0.1, momentum=fields.get('momentum', 0.0),
-        decay=fields.get('rms_decay', 0.95), eps=fields.get('eps', 1e-4),
-      )  # fmt: skip
+        value,
+        [g[name] for g in gradients()],
+        0.1,
+        momentum=fields.get('momentum', 0.0),
+        decay=fields.get('rms_decay', 0.95),
+        eps=fields.get('eps', 1e-4),
+      )
       np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
 
 

@@ -34,8 +34,10 @@ def ours(cfg, begin=0):
   for i, factor in enumerate(FACTORS):
     if cfg.asgd == 'triggered' and i == begin:
       average = average._replace(begun=jnp.asarray(True))
-    grads = {'model': {'w': jnp.asarray(gradient(np.asarray(params['model']['w'], np.float64), i), jnp.float32)},
-             'objective': {}}  # fmt: skip
+    grads = {
+      'model': {'w': jnp.asarray(gradient(np.asarray(params['model']['w'], np.float64), i), jnp.float32)},
+      'objective': {},
+    }
     scale = averaging.factor(average, jnp.float32(factor), cfg.asgd_lag)
     change, opt_state = tx.update(grads, opt_state, params, step=jnp.int32(i), lr_scale=scale)
     params = jax.tree.map(jnp.add, params, change)

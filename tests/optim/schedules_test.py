@@ -43,8 +43,9 @@ def test_inverse_time_is_bengios():
 
 def test_linear_after_warmup_falls_from_the_peak():
   decay = [2.0 * (1 - 0.75 * (t - 20) / 80) for t in range(20, 101)]
-  close(rates(schedule='linear', warmup_steps=20, end_fraction=0.25),
-        [2.0 * t / 20 for t in range(20)] + decay + [0.5] * 4)  # fmt: skip
+  close(
+    rates(schedule='linear', warmup_steps=20, end_fraction=0.25), [2.0 * t / 20 for t in range(20)] + decay + [0.5] * 4
+  )
 
 
 def test_linear_from_zero_jumps_down_as_bert_does():

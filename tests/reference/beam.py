@@ -14,9 +14,17 @@ def penalty(length: int, alpha: float, form: str) -> float:
 
 
 def search(
-  next_log_p: Callable[[tuple[int, ...]], np.ndarray], *, size: int, alpha: float, form: str, stop: str, limit: int,
-  eos: int, min_length: int = 0, forbidden: tuple[int, ...] = (),
-) -> list[Hypothesis]:  # fmt: skip
+  next_log_p: Callable[[tuple[int, ...]], np.ndarray],
+  *,
+  size: int,
+  alpha: float,
+  form: str,
+  stop: str,
+  limit: int,
+  eos: int,
+  min_length: int = 0,
+  forbidden: tuple[int, ...] = (),
+) -> list[Hypothesis]:
   """The `size` best hypotheses, best first; `next_log_p` gives the log-probability of each token after a prefix."""
   live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
   finished: list[Hypothesis] = []

@@ -27,9 +27,7 @@ def word_vector(weights: dict, filters, highways: int, ids: np.ndarray) -> np.nd
   for i, (width, number) in enumerate(filters):
     kernel, bias = weights[f'CNN/W_cnn_{i}'], weights[f'CNN/b_cnn_{i}']
     assert kernel.shape[0] == 1 and kernel.shape[1] == width and kernel.shape[3] == number
-    found = [
-      sum(x[start + k] @ kernel[0, k] for k in range(width)) + bias for start in range(len(ids) - width + 1)
-    ]
+    found = [sum(x[start + k] @ kernel[0, k] for k in range(width)) + bias for start in range(len(ids) - width + 1)]
     parts.append(np.maximum(np.max(found, axis=0), 0.0))
   y = np.concatenate(parts)
   for i in range(highways):

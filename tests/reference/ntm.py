@@ -83,9 +83,7 @@ def run(cfg, params, inputs_TI):
       erases.append(sigmoid(rest[: cfg.width]))
       adds.append(np.tanh(rest[cfg.width :]))
     write_w, memory = new, write(new, erases, adds, memory)
-    read_w = [
-      address(*_head(numbers[k], cfg.width, shifts)[0], read_w[k], memory) for k in range(cfg.H)
-    ]  # fmt: skip
+    read_w = [address(*_head(numbers[k], cfg.width, shifts)[0], read_w[k], memory) for k in range(cfg.H)]
     vectors = np.stack([w @ memory for w in read_w])  # 2
     scores.append(np.concatenate([h, vectors.ravel()]) @ params['output']['kernel'] + params['output']['bias'])
   return np.array(scores), memory

@@ -7,11 +7,18 @@ import numpy as np
 # What the units give times one another (left, above), from i^2 = j^2 = k^2 = ijk = -1: (which unit, sign).
 UNITS = '1ijk'
 RULES = {
-  'ii': ('1', -1), 'jj': ('1', -1), 'kk': ('1', -1),
-  'ij': ('k', 1), 'jk': ('i', 1), 'ki': ('j', 1),
-  'ji': ('k', -1), 'kj': ('i', -1), 'ik': ('j', -1),
-  **{'1' + u: (u, 1) for u in UNITS}, **{u + '1': (u, 1) for u in UNITS},
-}  # fmt: skip
+  'ii': ('1', -1),
+  'jj': ('1', -1),
+  'kk': ('1', -1),
+  'ij': ('k', 1),
+  'jk': ('i', 1),
+  'ki': ('j', 1),
+  'ji': ('k', -1),
+  'kj': ('i', -1),
+  'ik': ('j', -1),
+  **{'1' + u: (u, 1) for u in UNITS},
+  **{u + '1': (u, 1) for u in UNITS},
+}
 
 
 def product(p, q) -> np.ndarray:

@@ -16,8 +16,8 @@ def step(cell, p, x, carry):
     return recurrent.step(cell, p, x, carry)
   (h,) = carry  # Cho et al. 2014, equations 5 to 8
   D = len(h)
-  part = lambda i, state: x @ p['input'][:, i * D : i * D + D] + state @ p['recurrent'][:, i * D : i * D + D] + (
-    p['bias'][i * D : i * D + D]
+  part = lambda i, state: (
+    x @ p['input'][:, i * D : i * D + D] + state @ p['recurrent'][:, i * D : i * D + D] + (p['bias'][i * D : i * D + D])
   )
   r, z = recurrent.sigmoid(part(0, h)), recurrent.sigmoid(part(1, h))
   return (z * h + (1 - z) * np.tanh(part(2, r * h)),)

@@ -71,21 +71,40 @@ def main():
     model = transformers.AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=max(1, len(names)))
     with tempfile.TemporaryDirectory() as directory:
       settings = transformers.TrainingArguments(
-        output_dir=directory, per_device_train_batch_size=args.batch_size, per_device_eval_batch_size=64,
-        num_train_epochs=args.epochs, learning_rate=args.lr, weight_decay=0.01, adam_epsilon=1e-6, max_grad_norm=1.0,
-        lr_scheduler_type='linear', warmup_steps=0.1, seed=seed, use_cpu=True, report_to='none',
-        save_strategy='no', logging_steps=100000, disable_tqdm=True, dataloader_drop_last=True,
-      )  # fmt: skip
+        output_dir=directory,
+        per_device_train_batch_size=args.batch_size,
+        per_device_eval_batch_size=64,
+        num_train_epochs=args.epochs,
+        learning_rate=args.lr,
+        weight_decay=0.01,
+        adam_epsilon=1e-6,
+        max_grad_norm=1.0,
+        lr_scheduler_type='linear',
+        warmup_steps=0.1,
+        seed=seed,
+        use_cpu=True,
+        report_to='none',
+        save_strategy='no',
+        logging_steps=100000,
+        disable_tqdm=True,
+        dataloader_drop_last=True,
+      )
       trainer = transformers.Trainer(
-        model=model, args=settings, train_dataset=data['train'],
+        model=model,
+        args=settings,
+        train_dataset=data['train'],
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
-      )  # fmt: skip
+      )
       trained = trainer.train()
       trainer.args.dataloader_drop_last = False  # all rows are measured
     line = {
-      'data': args.data, 'seed': seed, 'epochs': args.epochs, 'lr': args.lr, 'steps': trained.global_step,
+      'data': args.data,
+      'seed': seed,
+      'epochs': args.epochs,
+      'lr': args.lr,
+      'steps': trained.global_step,
       'seconds_per_epoch': trained.metrics['train_runtime'] / args.epochs,
-    }  # fmt: skip
+    }
     for name in files[1:]:
       found = trainer.predict(data[name])
       line[name] = figures(np.asarray(found.predictions), np.asarray(found.label_ids))

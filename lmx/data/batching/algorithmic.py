@@ -66,8 +66,18 @@ class Config:
 
   def __post_init__(self):
     check_choice('data.batching.task', self.task, BITS)
-    check_least('data.batching', self, bits=0, min_length=0, repeats=1, returned=1, context=1, sequences=1,
-                eval_sequences=1, test_repeats=0)  # fmt: skip
+    check_least(
+      'data.batching',
+      self,
+      bits=0,
+      min_length=0,
+      repeats=1,
+      returned=1,
+      context=1,
+      sequences=1,
+      eval_sequences=1,
+      test_repeats=0,
+    )
     if self.bits > 1 and self.task == 'ngrams':
       raise InputError(f'data.batching.bits is {self.bits}, but "ngrams" are single bits')
     if any(n < least(self) for n in (self.min_length or least(self), *self.test_lengths)):
@@ -92,17 +102,23 @@ def widths(cfg: Config) -> tuple[int, int]:
   """(inputs, outputs) of a step."""
   bits = cfg.bits or BITS[cfg.task]
   return {
-    'copy': (bits + 2, bits + 1), 'repeat_copy': (bits + 2, bits + 1), 'recall': (bits + 2, bits), 'ngrams': (1, 1),
+    'copy': (bits + 2, bits + 1),
+    'repeat_copy': (bits + 2, bits + 1),
+    'recall': (bits + 2, bits),
+    'ngrams': (1, 1),
     'sort': (bits + 2, bits),
-  }[cfg.task]  # fmt: skip
+  }[cfg.task]
 
 
 def steps(cfg: Config, n: int, repeats: int) -> int:
   """Steps of an episode of n items."""
   return {
-    'copy': 2 * n + 3, 'repeat_copy': n + 2 + n * repeats + 1, 'recall': (n + 1) * (ITEM + 1) + 1 + ITEM,
-    'ngrams': n - 1, 'sort': n + 1 + min(cfg.returned, n),
-  }[cfg.task]  # fmt: skip
+    'copy': 2 * n + 3,
+    'repeat_copy': n + 2 + n * repeats + 1,
+    'recall': (n + 1) * (ITEM + 1) + 1 + ITEM,
+    'ngrams': n - 1,
+    'sort': n + 1 + min(cfg.returned, n),
+  }[cfg.task]
 
 
 def episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Episode:
@@ -216,9 +232,13 @@ class Algorithmic(Batches):
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, T, (I, O) = len(example_B), self.length, widths(self._cfg)
     found = dict(
-      inputs_BTI=np.zeros((B, T, I), np.float32), target_bits_BTO=np.zeros((B, T, O), np.float32),
-      weights_BT=np.zeros((B, T), np.float32), valid_BT=np.zeros((B, T), bool),
-      row_weights_B=live_B.astype(np.float32), size_B=np.zeros(B, np.int32))
+      inputs_BTI=np.zeros((B, T, I), np.float32),
+      target_bits_BTO=np.zeros((B, T, O), np.float32),
+      weights_BT=np.zeros((B, T), np.float32),
+      valid_BT=np.zeros((B, T), bool),
+      row_weights_B=live_B.astype(np.float32),
+      size_B=np.zeros(B, np.int32),
+    )
     if self._cfg.task == 'ngrams':
       found['optimal_B'] = np.zeros(B, np.float32)
     for b in np.flatnonzero(live_B):

@@ -53,8 +53,9 @@ class Batches(abc.ABC):
   examples: int
   tokens_per_epoch: int
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
-               shuffle: bool = True):
+  def __init__(
+    self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool, shuffle: bool = True
+  ):
     self.batch_size, self.length = batch_size, length
     self._tokens = split.tokens
     self._split, self._title, self._vocab_size = split.name, split.title, vocab_size
@@ -68,7 +69,8 @@ class Batches(abc.ABC):
     if self.steps == 0:
       raise InputError(
         f'{self._title} is too small for one batch of {self.batch_size} rows of {self.length}: '
-        f'it has {self._tokens.size} tokens, {needed} are needed')
+        f'it has {self._tokens.size} tokens, {needed} are needed'
+      )
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""
@@ -139,7 +141,8 @@ class Batches(abc.ABC):
       bad = np.flatnonzero((tokens.ravel() < 0) | (tokens.ravel() >= self._vocab_size))[0]
       raise InputError(
         f'{self._title} has token id {tokens.ravel()[bad]} at position {position.ravel()[bad]}, but the '
-        f'vocabulary has {self._vocab_size} entries: the tokenizer is not the one that made this data')
+        f'vocabulary has {self._vocab_size} entries: the tokenizer is not the one that made this data'
+      )
     return tokens.astype(np.int32)
 
   def _next_tokens(self, start_B: np.ndarray, live_BT: np.ndarray) -> dict[str, np.ndarray]:
@@ -147,8 +150,10 @@ class Batches(abc.ABC):
     last = self._tokens.size - 1
     tokens_BS = self._read(np.minimum(start_B[:, None] + np.arange(live_BT.shape[1] + 1), last))
     return dict(
-      tokens_BT=np.where(live_BT, tokens_BS[:, :-1], 0), targets_BT=np.where(live_BT, tokens_BS[:, 1:], 0),
-      weights_BT=live_BT.astype(np.float32))
+      tokens_BT=np.where(live_BT, tokens_BS[:, :-1], 0),
+      targets_BT=np.where(live_BT, tokens_BS[:, 1:], 0),
+      weights_BT=live_BT.astype(np.float32),
+    )
 
 
 def mark(tokenizer: Any, name: str) -> int:
@@ -159,7 +164,8 @@ def mark(tokenizer: Any, name: str) -> int:
   if found is None:
     raise InputError(
       f'the rows of this data.batching need a mark <{name}>: set data.marks=xlnet with data.tokenizer=unigram, or '
-      'data.special_tokens=("<cls>","<sep>") with another one of pieces of words, or take data.tokenizer=wordpiece')
+      'data.special_tokens=("<cls>","<sep>") with another one of pieces of words, or take data.tokenizer=wordpiece'
+    )
   return int(found)
 
 

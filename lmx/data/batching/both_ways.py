@@ -37,9 +37,14 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWay
   """The batches of a split by the `data` section."""
   tokenizer = corpus.tokenizer
   return BothWays(
-    corpus.splits[split], *sizes(data, train), vocab_size=tokenizer.vocab_size, seed=seed, train=train,
+    corpus.splits[split],
+    *sizes(data, train),
+    vocab_size=tokenizer.vocab_size,
+    seed=seed,
+    train=train,
     spelling=spelling_lib.of(tokenizer, data.characters),
-    skipped=tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in ('\n', '<eos>')))
+    skipped=tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in ('\n', '<eos>')),
+  )
 
 
 class BothWays(Batches):
@@ -59,8 +64,18 @@ class BothWays(Batches):
 
   stateful = True
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, spelling: Spelling, skipped: tuple[int, ...],
-               vocab_size: int, seed: int, train: bool):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    spelling: Spelling,
+    skipped: tuple[int, ...],
+    vocab_size: int,
+    seed: int,
+    train: bool,
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
       raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set that has')
@@ -105,5 +120,4 @@ class BothWays(Batches):
       target_BT = self._spelling.ids(self._read(np.where(nth_BT < count_BT, target, first_BT)))
       batch[f'{prefix}characters_BTC'] = np.where(inside_BT[..., None], characters_BTC, 0).astype(np.int32)
       batch[f'{prefix}targets_BT'] = np.where(inside_BT & (nth_BT < count_BT), target_BT, end * inside_BT)
-    return batch | dict(
-      weights_BT=(inside_BT & live_B[:, None]).astype(np.float32), reset_B=step_B == 0)
+    return batch | dict(weights_BT=(inside_BT & live_B[:, None]).astype(np.float32), reset_B=step_B == 0)

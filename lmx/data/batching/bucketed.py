@@ -80,8 +80,7 @@ class Bucketed(Batches):
     self._ordered = functools.lru_cache(maxsize=2)(self._order)
     count = len(self._sizes)
     if self._train and count < self.batch_size:
-      raise InputError(
-        f'{self._title} is too small for one batch of {self.batch_size} rows: it has {count} {what}')
+      raise InputError(f'{self._title} is too small for one batch of {self.batch_size} rows: it has {count} {what}')
     self._set(count, int(self._sizes.sum()), '1')
 
   def positions(self) -> int:

@@ -43,13 +43,25 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continu
   cfg, tokenizer, manifest = data.batching, corpus.tokenizer, corpus.manifest
   documents, choices = manifest.get('texts', 1), manifest.get('choices', 0)
   if documents != (2 + choices if choices else 2) or manifest.get('scores'):
-    raise InputError(f'data.batching "continuations" needs rows of a context and what follows, or of choices of it; '
-                     f'data set {data.dataset} has none (lambada and cbt/cn have)')  # fmt: skip
+    raise InputError(
+      f'data.batching "continuations" needs rows of a context and what follows, or of choices of it; '
+      f'data set {data.dataset} has none (lambada and cbt/cn have)'
+    )
   stops = stop_words.pieces(tokenizer) if cfg.stop_words and not choices else None
   return Continuations(
-    corpus.splits[split], *sizes(data, train), documents=documents, choices=choices, end_id=tokenizer.eos_id,
-    label_names=manifest['label_names'], stops=stops, cfg=cfg, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle)
+    corpus.splits[split],
+    *sizes(data, train),
+    documents=documents,
+    choices=choices,
+    end_id=tokenizer.eos_id,
+    label_names=manifest['label_names'],
+    stops=stops,
+    cfg=cfg,
+    vocab_size=tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+  )
 
 
 class Continuations(bucketed.Bucketed):
@@ -73,10 +85,22 @@ class Continuations(bucketed.Bucketed):
   """
 
   def __init__(
-    self, split: Any, batch_size: int, length: int, *, documents: int, choices: int, end_id: int | None,
-    label_names: list[str], stops: np.ndarray | None, cfg: Config, vocab_size: int, seed: int, train: bool,
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    documents: int,
+    choices: int,
+    end_id: int | None,
+    label_names: list[str],
+    stops: np.ndarray | None,
+    cfg: Config,
+    vocab_size: int,
+    seed: int,
+    train: bool,
     shuffle: bool = True,
-  ):  # fmt: skip
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     begin, end = self._documents(split, end_id)
     self._begin_IN, self._size_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
@@ -91,20 +115,30 @@ class Continuations(bucketed.Bucketed):
     self._sizes = (self._kept_IG + follows_IG).max(axis=1) - 1
     cut = int((self._kept_IG < context_I[:, None]).any(axis=1).sum())
     if cut:
-      warnings.warn(f'{cut:,} of {len(context_I):,} rows of {split.title} are longer than {length} tokens; their '
-                    'contexts are cut at the beginning', InputWarning, stacklevel=3)  # fmt: skip
+      warnings.warn(
+        f'{cut:,} of {len(context_I):,} rows of {split.title} are longer than {length} tokens; their '
+        'contexts are cut at the beginning',
+        InputWarning,
+        stacklevel=3,
+      )
     self._labels = _labels(split, documents, label_names) if choices else None
     self.unlabelled = 0 if self._labels is None else int((self._labels < 0).sum())
     self._arrange(cfg, 'rows')
 
   def _check(self, follows_IG: np.ndarray, context_I: np.ndarray) -> None:
     """InputError where a row has nothing to predict, nothing to predict it from, or no room for it."""
-    wrong = [(int(i), what) for bad_I, what in (
-      (follows_IG.min(axis=1) < 1, 'nothing to predict'),
-      (context_I < 1, 'nothing before what is to be predicted'),
-      (follows_IG.max(axis=1) > self.length, f'{follows_IG.max()} tokens to predict, but data.length is {self.length}; '
-       'set it to more'),
-    ) for i in np.flatnonzero(bad_I)]  # fmt: skip
+    wrong = [
+      (int(i), what)
+      for bad_I, what in (
+        (follows_IG.min(axis=1) < 1, 'nothing to predict'),
+        (context_I < 1, 'nothing before what is to be predicted'),
+        (
+          follows_IG.max(axis=1) > self.length,
+          f'{follows_IG.max()} tokens to predict, but data.length is {self.length}; set it to more',
+        ),
+      )
+      for i in np.flatnonzero(bad_I)
+    ]
     if wrong:
       raise InputError(f'{self._title}, row {wrong[0][0] + 1}: it has {wrong[0][1]}')
 
@@ -137,7 +171,8 @@ class Continuations(bucketed.Bucketed):
       targets_BP[b, : len(follows)], weights_BP[b, : len(follows)] = follows, 1
     valid_BT = np.arange(T) < size_B[:, None]
     return dict(
-      tokens_BT=tokens_BT, valid_BT=valid_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP)
+      tokens_BT=tokens_BT, valid_BT=valid_BT, positions_BP=positions_BP, targets_BP=targets_BP, weights_BP=weights_BP
+    )
 
   def _document(self, i: int, numbers: list[int]) -> np.ndarray:
     """Ids of some documents of a row, one after another."""

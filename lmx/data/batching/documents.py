@@ -28,8 +28,15 @@ class Config(bucketed.Config):
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
   """The batches of a split by the `data` section."""
   return Documents(
-    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle, cfg=data.batching, start_id=corpus.tokenizer.eos_id)
+    corpus.splits[split],
+    *sizes(data, train),
+    vocab_size=corpus.tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+    cfg=data.batching,
+    start_id=corpus.tokenizer.eos_id,
+  )
 
 
 class Documents(bucketed.Bucketed):
@@ -49,8 +56,19 @@ class Documents(bucketed.Bucketed):
     shuffle: whether the order is drawn; else documents come as they are in the corpus.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, start_id: int | None, cfg: Config,
-               vocab_size: int, seed: int, train: bool, shuffle: bool = True):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    start_id: int | None,
+    cfg: Config,
+    vocab_size: int,
+    seed: int,
+    train: bool,
+    shuffle: bool = True,
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._start_id = start_id
     self._begin, self._end = self._documents(split, start_id)
@@ -61,7 +79,8 @@ class Documents(bucketed.Bucketed):
     if train and self.unlabelled:
       raise InputError(
         f'{split.title} has {len(missing):,} documents without a label (number {missing[0] + 1} is the first), so it '
-        'cannot be trained on; data.batching "documents" needs one for each')
+        'cannot be trained on; data.batching "documents" needs one for each'
+      )
     self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
@@ -76,6 +95,8 @@ class Documents(bucketed.Bucketed):
     scored = self._labels.dtype.kind == 'f'
     labels_B = np.where(live_B, self._labels[document_B], 0).astype(np.float32 if scored else np.int32)
     return {
-      'tokens_BT': np.where(live_BT, tokens_BT, 0).astype(np.int32), 'valid_BT': live_BT,
-      'scores_B' if scored else 'labels_B': labels_B, 'row_weights_B': live_B.astype(np.float32),
-    }  # fmt: skip
+      'tokens_BT': np.where(live_BT, tokens_BT, 0).astype(np.int32),
+      'valid_BT': live_BT,
+      'scores_B' if scored else 'labels_B': labels_B,
+      'row_weights_B': live_B.astype(np.float32),
+    }

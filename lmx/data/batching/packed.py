@@ -29,8 +29,15 @@ class Config:
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
   """The batches of a split by the `data` section."""
   return Packed(
-    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle, method=data.batching.packing, start_id=corpus.tokenizer.eos_id)
+    corpus.splits[split],
+    *sizes(data, train),
+    vocab_size=corpus.tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+    method=data.batching.packing,
+    start_id=corpus.tokenizer.eos_id,
+  )
 
 
 def _best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
@@ -105,8 +112,12 @@ def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces
   rows_R = np.searchsorted(row_L, np.arange(row_L[-1] + 2 if len(row_L) else 1))
   before_L = np.cumsum(length_L) - length_L
   return Pieces(
-    first_D[document_L] + within_L, length_L.astype(np.int32), (within_L == 0) & started,
-    (before_L - before_L[rows_R[:-1]][row_L]).astype(np.int32), rows_R)
+    first_D[document_L] + within_L,
+    length_L.astype(np.int32),
+    (within_L == 0) & started,
+    (before_L - before_L[rows_R[:-1]][row_L]).astype(np.int32),
+    rows_R,
+  )
 
 
 class Packed(Batches):
@@ -118,8 +129,19 @@ class Packed(Batches):
   a row's end goes on with the token before the cut as its first input.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
-               shuffle: bool = True, method: str = 'best_fit', start_id: int | None = None):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    vocab_size: int,
+    seed: int,
+    train: bool,
+    shuffle: bool = True,
+    method: str = 'best_fit',
+    start_id: int | None = None,
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._pieces = pack(np.asarray(split.offsets), length, method, start_id is not None)
     self._start_id = start_id

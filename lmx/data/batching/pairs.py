@@ -63,10 +63,21 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pairs:
   """The batches of a split by the `data` section. In evaluation each pair is made once, with noise of its own."""
   cfg = data.batching
   return Pairs(
-    corpus.splits[split], *sizes(data, train), tokenizer=corpus.tokenizer, seed=seed, train=train,
-    shuffle=data.shuffle, duplicates=cfg.dupe_factor if train else 1, dynamic=train and cfg.masking == 'dynamic',
-    mask_prob=cfg.mask_prob, max_predictions=cfg.max_predictions, whole_word=cfg.whole_word,
-    random_specials=cfg.random_specials, short_seq_prob=cfg.short_seq_prob, random_next_prob=cfg.random_next_prob)
+    corpus.splits[split],
+    *sizes(data, train),
+    tokenizer=corpus.tokenizer,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+    duplicates=cfg.dupe_factor if train else 1,
+    dynamic=train and cfg.masking == 'dynamic',
+    mask_prob=cfg.mask_prob,
+    max_predictions=cfg.max_predictions,
+    whole_word=cfg.whole_word,
+    random_specials=cfg.random_specials,
+    short_seq_prob=cfg.short_seq_prob,
+    random_next_prob=cfg.random_next_prob,
+  )
 
 
 class Spans(NamedTuple):
@@ -79,8 +90,15 @@ class Spans(NamedTuple):
   random_I: np.ndarray
 
 
-def pair_spans(offsets: np.ndarray, sentences: np.ndarray, length: int, random: np.random.Generator, *,
-               short_seq_prob: float, random_next_prob: float) -> Spans:
+def pair_spans(
+  offsets: np.ndarray,
+  sentences: np.ndarray,
+  length: int,
+  random: np.random.Generator,
+  *,
+  short_seq_prob: float,
+  random_next_prob: float,
+) -> Spans:
   """Makes sentence pairs by the rules of BERT's data code, over all documents at once.
 
   A document gets a target length: `length` - 3, or with `short_seq_prob` a random one from 2 to that. Whole sentences
@@ -120,9 +138,17 @@ def pair_spans(offsets: np.ndarray, sentences: np.ndarray, length: int, random: 
     start = first_D[other] + (draw[2] * (last_D - first_D)[other]).astype(np.int64)
     stop = np.searchsorted(start_S, start_S[start] + target - (start_S[split] - start_S[at]))
     stop = np.minimum(np.maximum(stop, start + 1), last_D[other])
-    parts.append(np.stack([
-      start_S[at], start_S[split], start_S[np.where(is_random, start, split)],
-      start_S[np.where(is_random, stop, end)], is_random]))
+    parts.append(
+      np.stack(
+        [
+          start_S[at],
+          start_S[split],
+          start_S[np.where(is_random, start, split)],
+          start_S[np.where(is_random, stop, end)],
+          is_random,
+        ]
+      )
+    )
     at = np.where(is_random, split, end)
     alive = at < last_D[document]
     document, at = document[alive], at[alive]
@@ -131,8 +157,15 @@ def pair_spans(offsets: np.ndarray, sentences: np.ndarray, length: int, random: 
   return _truncate(a, a_end - a, b, b_end - b, is_random.astype(bool), limit, random)
 
 
-def _truncate(a: np.ndarray, a_len: np.ndarray, b: np.ndarray, b_len: np.ndarray, is_random: np.ndarray, limit: int,
-              random: np.random.Generator) -> Spans:
+def _truncate(
+  a: np.ndarray,
+  a_len: np.ndarray,
+  b: np.ndarray,
+  b_len: np.ndarray,
+  is_random: np.ndarray,
+  limit: int,
+  random: np.random.Generator,
+) -> Spans:
   """Cuts pairs to `limit` tokens: the longer segment loses the next one (B on a tie), at the front or end by a coin."""
   over = np.maximum(a_len + b_len - limit, 0)
   uneven = np.minimum(over, np.abs(a_len - b_len))
@@ -141,8 +174,12 @@ def _truncate(a: np.ndarray, a_len: np.ndarray, b: np.ndarray, b_len: np.ndarray
   cut_b = np.where(a_len > b_len, 0, uneven) + (rest + 1) // 2
   position = np.int64 if max(a.max(), b.max()) >= 2**32 else np.uint32
   return Spans(
-    (a + random.binomial(cut_a, 0.5)).astype(position), (a_len - cut_a).astype(np.int32),
-    (b + random.binomial(cut_b, 0.5)).astype(position), (b_len - cut_b).astype(np.int32), is_random)
+    (a + random.binomial(cut_a, 0.5)).astype(position),
+    (a_len - cut_a).astype(np.int32),
+    (b + random.binomial(cut_b, 0.5)).astype(position),
+    (b_len - cut_b).astype(np.int32),
+    is_random,
+  )
 
 
 class Pairs(Batches):
@@ -152,19 +189,43 @@ class Pairs(Batches):
   the released code's record files; dynamic noise is new each epoch.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, tokenizer: Any, seed: int, train: bool,
-               shuffle: bool = True, duplicates: int = 1, dynamic: bool = False, mask_prob: float = 0.15,
-               max_predictions: int = 20, whole_word: bool = False, random_specials: bool = True,
-               short_seq_prob: float = 0.1, random_next_prob: float = 0.5):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    tokenizer: Any,
+    seed: int,
+    train: bool,
+    shuffle: bool = True,
+    duplicates: int = 1,
+    dynamic: bool = False,
+    mask_prob: float = 0.15,
+    max_predictions: int = 20,
+    whole_word: bool = False,
+    random_specials: bool = True,
+    short_seq_prob: float = 0.1,
+    random_next_prob: float = 0.5,
+  ):
     super().__init__(
-      split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=shuffle)
+      split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=shuffle
+    )
     documents = int((np.diff(split.offsets) > 0).sum())
     if split.sentences is None or documents < 2:
       what = 'no sentences' if split.sentences is None else f'{documents} document(s)'
       raise InputError(f'{split.title} has {what}; sentence pairs need sentences and at least 2 documents')
     made = [
-      pair_spans(split.offsets, split.sentences, length, noise.generator(seed, 'pairs', n),
-                 short_seq_prob=short_seq_prob, random_next_prob=random_next_prob) for n in range(duplicates)]
+      pair_spans(
+        split.offsets,
+        split.sentences,
+        length,
+        noise.generator(seed, 'pairs', n),
+        short_seq_prob=short_seq_prob,
+        random_next_prob=random_next_prob,
+      )
+      for n in range(duplicates)
+    ]
     self._spans = Spans(*map(np.concatenate, zip(*made, strict=True)))
     self._ids = {name: getattr(tokenizer, f'{name}_id') for name in ('pad', 'cls', 'sep', 'mask')}
     missing = [name for name, i in self._ids.items() if i is None]
@@ -192,14 +253,24 @@ class Pairs(Batches):
     width = self.length + 2 * self._max_predictions
     counters = ((epoch if self._dynamic else 0, int(example)) for example in example_B)
     batch = noise.mask_tokens(
-      tokens_BT, (n_B + m_B + 3)[:, 0], words_BT, noise.uniform(self._seed, 'mask', counters, width),
-      mask_id=self._ids['mask'], replacements=self._replacements, mask_prob=self._mask_prob,
-      max_predictions=self._max_predictions, starts_BT=None if self._starts_V is None else self._starts_V[tokens_BT])
+      tokens_BT,
+      (n_B + m_B + 3)[:, 0],
+      words_BT,
+      noise.uniform(self._seed, 'mask', counters, width),
+      mask_id=self._ids['mask'],
+      replacements=self._replacements,
+      mask_prob=self._mask_prob,
+      max_predictions=self._max_predictions,
+      starts_BT=None if self._starts_V is None else self._starts_V[tokens_BT],
+    )
     batch['weights_BP'] *= live_B[:, None]
     types_BT = (valid_BT & (column_BT > n_B + 1)).astype(np.int32)
     return batch | dict(
-      types_BT=types_BT, valid_BT=valid_BT, next_B=random_B[:, 0].astype(np.int32),
-      row_weights_B=live_B.astype(np.float32))
+      types_BT=types_BT,
+      valid_BT=valid_BT,
+      next_B=random_B[:, 0].astype(np.int32),
+      row_weights_B=live_B.astype(np.float32),
+    )
 
 
 def _specials(tokenizer: Any) -> Sequence[int]:

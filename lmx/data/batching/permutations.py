@@ -73,11 +73,15 @@ def check(data: Any) -> None:
   for length in {data.length, data.eval_length or data.length}:
     reuse = cfg.reuse or length // 2
     if length - reuse < 5 or cfg.chunk > reuse:
-      raise InputError(f'data.length {length} has no room for two segments after data.batching.reuse = {reuse} tokens, '
-                       f'or data.batching.chunk = {cfg.chunk} is more than that')  # fmt: skip
+      raise InputError(
+        f'data.length {length} has no room for two segments after data.batching.reuse = {reuse} tokens, '
+        f'or data.batching.chunk = {cfg.chunk} is more than that'
+      )
     if not 2 <= _predictions(cfg, length) <= 2 * min(reuse, length - reuse - 3):
-      raise InputError(f'{_predictions(cfg, length)} tokens of a row of {length} are to be predicted; both '
-                       'parts must have one at least, and room for all (data.batching.predictions)')  # fmt: skip
+      raise InputError(
+        f'{_predictions(cfg, length)} tokens of a row of {length} are to be predicted; both '
+        'parts must have one at least, and room for all (data.batching.predictions)'
+      )
   if cfg.bidirectional and (data.batch_size % 2 or data.eval_batch_size % 2):
     raise InputError('data.batching.bidirectional needs an even data.batch_size (and data.eval_batch_size)')
 
@@ -86,7 +90,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permuta
   """The batches of a split by the `data` section."""
   return Permutations(
     corpus.splits[split], *sizes(data, train), cfg=data.batching, tokenizer=corpus.tokenizer, seed=seed, train=train
-  )  # fmt: skip
+  )
 
 
 def _predictions(cfg: Config, length: int) -> int:
@@ -102,9 +106,7 @@ class Permutations(Batches):
 
   stateful = True
 
-  def __init__(
-    self, split: Any, batch_size: int, length: int, *, cfg: Config, tokenizer: Any, seed: int, train: bool
-  ):
+  def __init__(self, split: Any, batch_size: int, length: int, *, cfg: Config, tokenizer: Any, seed: int, train: bool):
     super().__init__(split, batch_size, length, vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=False)
     self._cfg, self._reuse, self.predictions = cfg, cfg.reuse or length // 2, _predictions(cfg, length)
     self._always_elsewhere = cfg.unbroken == 'random' and cfg.random_next_prob > 0
@@ -125,8 +127,10 @@ class Permutations(Batches):
     batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     batch['weights_BP'] *= live_B[:, None]
     return batch | dict(
-      reset_B=example_B // self.batch_size == 0, backward_B=example_B % self.batch_size >= self._streams,
-      row_weights_B=live_B.astype(np.float32))  # fmt: skip
+      reset_B=example_B // self.batch_size == 0,
+      backward_B=example_B % self.batch_size >= self._streams,
+      row_weights_B=live_B.astype(np.float32),
+    )
 
   def _row(self, epoch: int, example: int) -> dict[str, np.ndarray]:
     random = noise.generator(self._seed, 'permutations', epoch, example)
@@ -173,8 +177,11 @@ class Permutations(Batches):
     at = np.flatnonzero(chosen_T & ~function_T)
     pad = lambda x, dtype: np.pad(x, (0, count - len(x))).astype(dtype)
     return dict(
-      order_BT=order_T, positions_BP=pad(at, np.int32), targets_BP=pad(tokens_T[at], np.int32),
-      weights_BP=pad(np.ones(len(at)), np.float32))  # fmt: skip
+      order_BT=order_T,
+      positions_BP=pad(at, np.int32),
+      targets_BP=pad(tokens_T[at], np.int32),
+      weights_BP=pad(np.ones(len(at)), np.float32),
+    )
 
   def _chosen(self, tokens_T: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     if self._cfg.spans == 'single':

@@ -66,7 +66,8 @@ def check(data: Any) -> None:
   """InputError where the `data` section does not suit."""
   if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
-      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"')
+      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
+    )
   if data.reverse:
     raise InputError('data.reverse cannot be had with data.batching "questions"')
 
@@ -74,13 +75,22 @@ def check(data: Any) -> None:
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questions:
   """The batches of a split by the `data` section."""
   if not corpus.manifest.get('spans'):
-    raise InputError(f'data set {corpus.manifest["dataset"]["name"]} has no questions on passages; data.batching '
-                     '"questions" needs one, such as squad or squad_files')  # fmt: skip
+    raise InputError(
+      f'data set {corpus.manifest["dataset"]["name"]} has no questions on passages; data.batching '
+      '"questions" needs one, such as squad or squad_files'
+    )
   tokenizer = corpus.tokenizer
   return Questions(
-    corpus.splits[split], *sizes(data, train), marks=(mark(tokenizer, 'cls'), mark(tokenizer, 'sep')),
-    end_id=tokenizer.eos_id, cfg=data.batching, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle)
+    corpus.splits[split],
+    *sizes(data, train),
+    marks=(mark(tokenizer, 'cls'), mark(tokenizer, 'sep')),
+    end_id=tokenizer.eos_id,
+    cfg=data.batching,
+    vocab_size=tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+  )
 
 
 def windows(
@@ -124,27 +134,40 @@ class Questions(bucketed.Bucketed):
   """
 
   def __init__(
-    self, split: Any, batch_size: int, length: int, *, marks: tuple[int, int], end_id: int | None, cfg: Config,
-    vocab_size: int, seed: int, train: bool, shuffle: bool = True,
-  ):  # fmt: skip
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    marks: tuple[int, int],
+    end_id: int | None,
+    cfg: Config,
+    vocab_size: int,
+    seed: int,
+    train: bool,
+    shuffle: bool = True,
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     if length < cfg.question_length + 3 + 1:
-      raise InputError(f'data.length is {length}, which has no room for a question of data.batching.question_length '
-                       f'{cfg.question_length} tokens, three marks and a passage')  # fmt: skip
+      raise InputError(
+        f'data.length is {length}, which has no room for a question of data.batching.question_length '
+        f'{cfg.question_length} tokens, three marks and a passage'
+      )
     self._marks, self._passage_first = marks, cfg.form == 'xlnet'
     begin, end = self._documents(split, end_id)
     self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
     self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
-    self.windows = windows(
-      full_I2[:, 0], self._question_I, length, cfg.stride, passage_first=self._passage_first)
+    self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride, passage_first=self._passage_first)
     self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
     self._best_F = _best(self.windows, full_I2[:, 0])
     self._sizes = self._question_I[self.windows.question_F] + self.windows.size_F + 3  # marks
     self._null_F = self._sizes - 1 if self._passage_first else np.zeros_like(self._sizes)
     cut = int((full_I2[:, 1] > cfg.question_length).sum())
     more = len(self.windows.begin_F) - len(full_I2)
-    self.notes = (f'{len(full_I2):,} questions of {split.title} in {len(self._sizes):,} windows '
-                  f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',)  # fmt: skip
+    self.notes = (
+      f'{len(full_I2):,} questions of {split.title} in {len(self._sizes):,} windows '
+      f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',
+    )
     self._arrange(cfg, 'windows')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
@@ -170,9 +193,16 @@ class Questions(bucketed.Bucketed):
     valid_BT = (np.arange(T) < self._sizes[example_B][:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, np.zeros((), x_BT.dtype))
     return dict(
-      tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT), passage_BT=zero(passage_BT),
-      best_BT=zero(best_BT), starts_B=np.where(live_B, span_B2[:, 0], 0), ends_B=np.where(live_B, span_B2[:, 1], 0),
-      null_B=null_B, row_weights_B=live_B.astype(np.float32))
+      tokens_BT=zero(tokens_BT),
+      valid_BT=valid_BT,
+      types_BT=zero(types_BT),
+      passage_BT=zero(passage_BT),
+      best_BT=zero(best_BT),
+      starts_B=np.where(live_B, span_B2[:, 0], 0),
+      ends_B=np.where(live_B, span_B2[:, 1], 0),
+      null_B=null_B,
+      row_weights_B=live_B.astype(np.float32),
+    )
 
 
 def _best(found: Windows, passage_I: np.ndarray) -> list[np.ndarray]:

@@ -66,8 +66,9 @@ class Config:
   words_only: bool = False
 
   def __post_init__(self):
-    check_least('data.batching', self, window=1, chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1,
-                path_slots=1)  # fmt: skip
+    check_least(
+      'data.batching', self, window=1, chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1, path_slots=1
+    )
 
 
 class Block(NamedTuple):
@@ -125,10 +126,20 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgra
   """The batches of a split by the `data` section."""
   cfg = data.batching
   return Skipgrams(
-    corpus.splits[split], *sizes(data, train), seed=seed, train=train,
-    counts_V=words_counted(corpus, cfg.words_only), window=cfg.window, chunk=cfg.chunk, sample=cfg.sample,
-    negative=cfg.negative, shared=cfg.shared_negatives, noise_power=cfg.noise_power, top=cfg.top_nodes,
-    path_slots=cfg.path_slots)  # fmt: skip
+    corpus.splits[split],
+    *sizes(data, train),
+    seed=seed,
+    train=train,
+    counts_V=words_counted(corpus, cfg.words_only),
+    window=cfg.window,
+    chunk=cfg.chunk,
+    sample=cfg.sample,
+    negative=cfg.negative,
+    shared=cfg.shared_negatives,
+    noise_power=cfg.noise_power,
+    top=cfg.top_nodes,
+    path_slots=cfg.path_slots,
+  )
 
 
 class Skipgrams(Batches):
@@ -149,9 +160,24 @@ class Skipgrams(Batches):
     path_slots: M / T with hierarchical softmax; a chunk whose words have more nodes below the top is cut.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, counts_V: np.ndarray, seed: int, train: bool,
-               window: int, chunk: int, sample: float, negative: int, shared: int, noise_power: float, top: int,
-               path_slots: int):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    counts_V: np.ndarray,
+    seed: int,
+    train: bool,
+    window: int,
+    chunk: int,
+    sample: float,
+    negative: int,
+    shared: int,
+    noise_power: float,
+    top: int,
+    path_slots: int,
+  ):
     super().__init__(split, batch_size, length, vocab_size=len(counts_V), seed=seed, train=train, shuffle=False)
     if length % chunk:
       raise InputError(f'data.length is {length}; it must be a multiple of data.batching.chunk, which is {chunk}')
@@ -234,8 +260,11 @@ class Skipgrams(Batches):
   def _row(self, epoch: int, row: int) -> dict[str, np.ndarray]:
     """The arrays of one row; -1 is a row of padding."""
     J, T, S, w = self._updates, self._chunk, self._chunk + 2 * self._window, self._window
-    found = dict(tokens_BJS=np.zeros((J, S), np.int32), documents_BJS=np.zeros((J, S), np.int32),
-                 window_BJT=np.zeros((J, T), np.int32))  # fmt: skip
+    found = dict(
+      tokens_BJS=np.zeros((J, S), np.int32),
+      documents_BJS=np.zeros((J, S), np.int32),
+      window_BJT=np.zeros((J, T), np.int32),
+    )
     plan = self._plan(epoch)
     chunks, rows = min(int(plan[-1]), self.examples * J), self.examples
     first, last = (row * chunks // rows, (row + 1) * chunks // rows) if row >= 0 else (0, 0)
@@ -277,8 +306,11 @@ class Skipgrams(Batches):
     within = np.arange(len(update)) - np.repeat(first, below_JT.ravel())
     at = self._first_V[token_JT[update, owner]] + within
     made = dict(top_BJTR=self._top_VR[token_JT] * live_JT[..., None])
-    for name, values, dtype in (('path', self._nodes[at], np.int32), ('owner', owner, np.int32),
-                                ('sign', self._signs[at], np.int8)):  # fmt: skip
+    for name, values, dtype in (
+      ('path', self._nodes[at], np.int32),
+      ('owner', owner, np.int32),
+      ('sign', self._signs[at], np.int8),
+    ):
       made[f'{name}_BJM'] = np.zeros((J, self._capacity), dtype)
       made[f'{name}_BJM'][update, slot] = values
     return made

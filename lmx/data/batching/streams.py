@@ -55,8 +55,12 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams
   common: dict[str, Any] = dict(vocab_size=corpus.tokenizer.vocab_size, seed=seed)
   if data.batching.random_length and train:
     return RandomStreams(
-      corpus.splits[split], *sizes(data, train), multiple=data.batching.length_multiple,
-      scale_rate=data.batching.scale_rate, **common)
+      corpus.splits[split],
+      *sizes(data, train),
+      multiple=data.batching.length_multiple,
+      scale_rate=data.batching.scale_rate,
+      **common,
+    )
   counted = data.batching.counted if train else 1.0
   return Streams(corpus.splits[split], *sizes(data, train), train=train, counted=counted, **common)
 
@@ -109,9 +113,16 @@ class RandomStreams(Streams):
   """
 
   def __init__(
-    self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, multiple: int = 0,
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    vocab_size: int,
+    seed: int,
+    multiple: int = 0,
     scale_rate: bool = True,
-  ):  # fmt: skip
+  ):
     """Args as of `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
     self._multiple, self._scale_rate = multiple, scale_rate
@@ -156,8 +167,10 @@ class RandomStreams(Streams):
     column_T = np.arange(self._padded(stop - start))
     live_BT = self._inside(row_B, start, column_T) & (column_T < stop - start)
     batch = self._next_tokens(self._starts[row_B] + start, live_BT) | dict(
-      valid_BT=live_BT, reset_B=np.full(row_B.shape, local == 0),
-      index_B=(local * self.batch_size + row_B).astype(np.int32))
+      valid_BT=live_BT,
+      reset_B=np.full(row_B.shape, local == 0),
+      index_B=(local * self.batch_size + row_B).astype(np.int32),
+    )
     if self._scale_rate:
       batch['rate_B'] = np.full(row_B.shape, (stop - start) / self.length, np.float32)
     return batch

@@ -39,7 +39,8 @@ def check(data: Any) -> None:
   """InputError where the `data` section does not suit."""
   if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
-      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"')
+      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
+    )
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
@@ -47,8 +48,16 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
   tokenizer = corpus.tokenizer
   marks = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
   return Tagged(
-    corpus.splits[split], *sizes(data, train), marks=marks, end_id=tokenizer.eos_id, cfg=data.batching,
-    vocab_size=tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle)
+    corpus.splits[split],
+    *sizes(data, train),
+    marks=marks,
+    end_id=tokenizer.eos_id,
+    cfg=data.batching,
+    vocab_size=tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+  )
 
 
 class Tagged(bucketed.Bucketed):
@@ -70,9 +79,19 @@ class Tagged(bucketed.Bucketed):
   """
 
   def __init__(
-    self, split: Any, batch_size: int, length: int, *, marks: tuple[int, ...], end_id: int | None,
-    cfg: Config, vocab_size: int, seed: int, train: bool, shuffle: bool = True,
-  ):  # fmt: skip
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    marks: tuple[int, ...],
+    end_id: int | None,
+    cfg: Config,
+    vocab_size: int,
+    seed: int,
+    train: bool,
+    shuffle: bool = True,
+  ):
     if split.token_labels is None:
       raise InputError(f'{split.title} has no labels of words; data.batching "tagged" needs a set such as wnut17')
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
@@ -94,6 +113,9 @@ class Tagged(bucketed.Bucketed):
       tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._marks))
     counts_BT = inside_BT & (labels_BT >= 0)
     return dict(
-      tokens_BT=np.where(valid_BT, tokens_BT, 0).astype(np.int32), valid_BT=valid_BT,
-      labels_BT=np.where(counts_BT, labels_BT, 0).astype(np.int32), weights_BT=counts_BT.astype(np.float32),
-      row_weights_B=live_B.astype(np.float32))
+      tokens_BT=np.where(valid_BT, tokens_BT, 0).astype(np.int32),
+      valid_BT=valid_BT,
+      labels_BT=np.where(counts_BT, labels_BT, 0).astype(np.int32),
+      weights_BT=counts_BT.astype(np.float32),
+      row_weights_B=live_B.astype(np.float32),
+    )

@@ -71,11 +71,14 @@ def check(data: Any) -> None:
   """InputError where the `data` section does not suit."""
   cfg = data.batching
   if cfg.form == 'bert' and data.tokenizer != 'wordpiece':
-    raise InputError(f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not '
-                     f'"{data.tokenizer}"')  # fmt: skip
+    raise InputError(
+      f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
+    )
   if cfg.form == 'gpt' and len(data.special_tokens) != 3:
-    raise InputError('data.batching.form "gpt" needs three data.special_tokens: start, delimiter and classify, such as '
-                     '_start_, _delimiter_ and _classify_')  # fmt: skip
+    raise InputError(
+      'data.batching.form "gpt" needs three data.special_tokens: start, delimiter and classify, such as '
+      '_start_, _delimiter_ and _classify_'
+    )
   if data.reverse:
     raise InputError('data.reverse cannot be had with data.batching "texts"')
 
@@ -85,8 +88,9 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
   cfg, tokenizer = data.batching, corpus.tokenizer
   documents, choices = corpus.manifest.get('texts', 1), corpus.manifest.get('choices', 0)
   if cfg.both_orders and (documents != 2 or choices):
-    raise InputError('data.batching.both_orders needs rows of two texts; these have '
-                     + ('choices' if choices else f'{documents}'))  # fmt: skip
+    raise InputError(
+      'data.batching.both_orders needs rows of two texts; these have ' + ('choices' if choices else f'{documents}')
+    )
   if cfg.second_length and documents == 1:
     raise InputError('data.batching.second_length: got rows of one text; expected two texts, or choices; set it to 0')
   marks: Marks = ((), (), ())
@@ -97,9 +101,18 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
     cls, sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
     marks = ((cls,), (sep,), (sep,)) if cfg.form == 'bert' else ((), (sep,), (sep, cls))
   return Texts(
-    corpus.splits[split], *sizes(data, train), sequences=sequences(cfg, documents, choices), documents=documents,
-    marks=marks, end_id=tokenizer.eos_id, cfg=cfg, vocab_size=tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle)
+    corpus.splits[split],
+    *sizes(data, train),
+    sequences=sequences(cfg, documents, choices),
+    documents=documents,
+    marks=marks,
+    end_id=tokenizer.eos_id,
+    cfg=cfg,
+    vocab_size=tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+  )
 
 
 def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ...]:
@@ -139,10 +152,21 @@ class Texts(bucketed.Bucketed):
   """
 
   def __init__(
-    self, split: Any, batch_size: int, length: int, *, sequences: tuple[Layout, ...], documents: int,
-    marks: Marks, end_id: int | None, cfg: Config, vocab_size: int, seed: int, train: bool,
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    sequences: tuple[Layout, ...],
+    documents: int,
+    marks: Marks,
+    end_id: int | None,
+    cfg: Config,
+    vocab_size: int,
+    seed: int,
+    train: bool,
     shuffle: bool = True,
-  ):  # fmt: skip
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._cfg, self._marks, self._sequences = cfg, [np.asarray(ids, np.int64) for ids in marks], sequences
     begin, end = self._documents(split, end_id)
@@ -156,8 +180,10 @@ class Texts(bucketed.Bucketed):
     seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
     self._alone_GI = [dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
     around_GI = [around - between * alone_I for alone_I in self._alone_GI]
-    self._kept = [_kept(full_IN, sequence, length - around_I, cfg.second_length)
-                  for sequence, around_I in zip(sequences, around_GI, strict=True)]  # fmt: skip
+    self._kept = [
+      _kept(full_IN, sequence, length - around_I, cfg.second_length)
+      for sequence, around_I in zip(sequences, around_GI, strict=True)
+    ]
     totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept]
     self._sizes = np.max(np.add(totals, around_GI), axis=0)
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
@@ -172,7 +198,8 @@ class Texts(bucketed.Bucketed):
     if train and self.unlabelled:
       raise InputError(
         f'{split.title} has rows without a label, so it cannot be trained on; data.batching "texts" needs a set '
-        'such as glue/sst2 or table_files')
+        'such as glue/sst2 or table_files'
+      )
     self._arrange(cfg, 'rows')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:

@@ -65,15 +65,19 @@ def check(data: Any) -> None:
   """InputError where the `data` section does not suit."""
   cfg = data.batching
   if data.reverse:
-    raise InputError('data.reverse turns both sides of a pair around; to read the source backwards set model.reverse '
-                     '(seq2seq)')  # fmt: skip
+    raise InputError(
+      'data.reverse turns both sides of a pair around; to read the source backwards set model.reverse (seq2seq)'
+    )
   if data.tokenizer == 'wordpiece':
-    raise InputError('data.tokenizer "wordpiece" has no end-of-text, which a translation ends with; take "bpe", '
-                     '"word_bpe", "unigram", "words", "characters" or "bytes"')  # fmt: skip
+    raise InputError(
+      'data.tokenizer "wordpiece" has no end-of-text, which a translation ends with; take "bpe", '
+      '"word_bpe", "unigram", "words", "characters" or "bytes"'
+    )
   if 0 < cfg.tokens < cfg.rows_multiple * data.length:
     raise InputError(
       f'data.batching.tokens is {cfg.tokens}, which has no room for {cfg.rows_multiple} rows (rows_multiple) of '
-      f'data.length {data.length}; it must be at least {cfg.rows_multiple * data.length}')
+      f'data.length {data.length}; it must be at least {cfg.rows_multiple * data.length}'
+    )
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Translation:
@@ -82,13 +86,24 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Transla
   if not corpus.manifest.get('sides'):
     raise InputError(
       f'data set {corpus.manifest["dataset"]["name"]} has no pairs; data.batching "translation" needs a data set of '
-      'translations, such as multi30k or parallel_files')
+      'translations, such as multi30k or parallel_files'
+    )
   rows, length = sizes(data, train)
   return Translation(
-    corpus.splits[split], rows, length, start_id=corpus.tokenizer.eos_id, buckets=cfg.buckets,
-    tokens=cfg.tokens if train or not data.eval_batch_size else 0, multiple=cfg.rows_multiple, groups=cfg.groups,
-    vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train, shuffle=data.shuffle,
-    cut=not train and data.eval_length > 0)
+    corpus.splits[split],
+    rows,
+    length,
+    start_id=corpus.tokenizer.eos_id,
+    buckets=cfg.buckets,
+    tokens=cfg.tokens if train or not data.eval_batch_size else 0,
+    multiple=cfg.rows_multiple,
+    groups=cfg.groups,
+    vocab_size=corpus.tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+    cut=not train and data.eval_length > 0,
+  )
 
 
 def longest(data: Any, corpus: Any) -> int:
@@ -131,9 +146,23 @@ class Translation(Batches):
     cut: what is longer than `length` is cut off; else longer buckets are added in evaluation.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, start_id: int | None, buckets: Sequence[int],
-               vocab_size: int, seed: int, train: bool, tokens: int = 0, multiple: int = 1, groups: int = 1,
-               shuffle: bool = True, cut: bool = False):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    start_id: int | None,
+    buckets: Sequence[int],
+    vocab_size: int,
+    seed: int,
+    train: bool,
+    tokens: int = 0,
+    multiple: int = 1,
+    groups: int = 1,
+    shuffle: bool = True,
+    cut: bool = False,
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     if start_id is None:
       raise InputError('data.batching "translation" needs a tokenizer with an end-of-text')
@@ -154,7 +183,9 @@ class Translation(Batches):
     elif over and cut:
       warnings.warn(
         f'{over:,} pairs of {split.title} are longer than data.eval_length {length}: what lies beyond is cut off',
-        InputWarning, stacklevel=2)
+        InputWarning,
+        stacklevel=2,
+      )
       self._size_SI = np.minimum(self._size_SI, length)
     elif over:
       self._buckets = np.concatenate([self._buckets, _doubled(length, int(size_I.max()))])
@@ -168,7 +199,8 @@ class Translation(Batches):
       if 0 < tokens < multiple * counted[0]:
         raise InputError(
           f'data.batching.tokens is {tokens}, which has no room for {multiple} rows (rows_multiple x groups) of '
-          f'{counted[0]:.1f} positions, their mean; it must be at least {math.ceil(multiple * counted[0])}')
+          f'{counted[0]:.1f} positions, their mean; it must be at least {math.ceil(multiple * counted[0])}'
+        )
     self._bucket_I = np.searchsorted(self._buckets, self._size_I)
     self._rows = [max(int(tokens / n) // multiple, 1) * multiple if tokens else batch_size for n in counted]
     self._planned = functools.lru_cache(maxsize=2)(self._plan)
@@ -212,7 +244,8 @@ class Translation(Batches):
     if step != 1 or start * count % most or stop * count % most:
       raise InputError(
         f'rows {start} to {stop} of {most} are no whole rows of a batch of {count}; set '
-        'data.batching.rows_multiple to a multiple of the number of devices')
+        'data.batching.rows_multiple to a multiple of the number of devices'
+      )
     return slice(start * count // most, stop * count // most)
 
   def _plan(self, epoch: int) -> _Plan:
@@ -241,8 +274,13 @@ class Translation(Batches):
     targets_BT, valid_BT = self._side(1, example_B, column_T)
     tokens_BT = np.concatenate([np.full((len(example_B), 1), self._start_id, np.int32), targets_BT[:, :-1]], axis=1)
     return dict(
-      source_BS=source_BS, source_valid_BS=source_valid_BS, tokens_BT=np.where(valid_BT, tokens_BT, 0),
-      targets_BT=targets_BT, weights_BT=(valid_BT & live_B[:, None]).astype(np.float32), valid_BT=valid_BT)
+      source_BS=source_BS,
+      source_valid_BS=source_valid_BS,
+      tokens_BT=np.where(valid_BT, tokens_BT, 0),
+      targets_BT=targets_BT,
+      weights_BT=(valid_BT & live_B[:, None]).astype(np.float32),
+      valid_BT=valid_BT,
+    )
 
   def _side(self, side: int, pair_B: np.ndarray, column_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, which are no padding) of one side; of a source that is cut, the last token becomes the end-of-text."""

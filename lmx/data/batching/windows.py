@@ -39,15 +39,23 @@ def check(data: Any) -> None:
   evaluated = data.eval_length or data.length
   if data.batching.stride > evaluated:
     raise InputError(
-      f'data.batching.stride is {data.batching.stride}; above the length of {evaluated} tokens would be left out')
+      f'data.batching.stride is {data.batching.stride}; above the length of {evaluated} tokens would be left out'
+    )
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows:
   """The batches of a split by the `data` section."""
   return Windows(
-    corpus.splits[split], *sizes(data, train), vocab_size=corpus.tokenizer.vocab_size, seed=seed, train=train,
-    shuffle=data.shuffle, stride=data.batching.stride,
-    unpredicted=None if data.batching.ends else corpus.tokenizer.eos_id, second=data.batching.second)
+    corpus.splits[split],
+    *sizes(data, train),
+    vocab_size=corpus.tokenizer.vocab_size,
+    seed=seed,
+    train=train,
+    shuffle=data.shuffle,
+    stride=data.batching.stride,
+    unpredicted=None if data.batching.ends else corpus.tokenizer.eos_id,
+    second=data.batching.second,
+  )
 
 
 class Windows(Batches):
@@ -60,9 +68,20 @@ class Windows(Batches):
   the id `unpredicted`, if any, has weight 0 there. `second` adds `second_BT` to training, -1 where the text ends.
   """
 
-  def __init__(self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool,
-               shuffle: bool = True, stride: int = 0, unpredicted: int | None = None,
-               second: bool = False):
+  def __init__(
+    self,
+    split: Any,
+    batch_size: int,
+    length: int,
+    *,
+    vocab_size: int,
+    seed: int,
+    train: bool,
+    shuffle: bool = True,
+    stride: int = 0,
+    unpredicted: int | None = None,
+    second: bool = False,
+  ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
     self._predicted = self._tokens.size - 1
     self._stride = length if train else stride or length

@@ -71,8 +71,10 @@ def _question(lines: list[str], where: str) -> dict[str, str]:
     raise InputError(f'{where}: the sentence has no {BLANK}, so no word is missing')
   answer, choices = (rest[0].strip(), rest[-1].strip().split('|')) if len(rest) > 1 else ('', [])
   if len(choices) != CANDIDATES:
-    raise InputError(f'{where}: {len(choices)} candidates instead of {CANDIDATES}; the sentence, a tab, the answer, '
-                     'two tabs and the candidates with | between them are expected')  # fmt: skip
+    raise InputError(
+      f'{where}: {len(choices)} candidates instead of {CANDIDATES}; the sentence, a tab, the answer, '
+      'two tabs and the candidates with | between them are expected'
+    )
   if answer not in choices:
     raise InputError(f'{where}: the answer "{answer}" is none of the candidates {", ".join(choices)}')
   after = ' '.join(words[place + 1 :])

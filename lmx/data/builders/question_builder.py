@@ -37,8 +37,10 @@ class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore
         count += 1
     published = questions.PUBLISHED.get(self.name, {}).get(split, count)
     if self.builder_config.check_sizes and count != published:
-      raise InputError(f'data set {self.name}, split {split}: expected {published:,} questions, found {count:,} in '
-                       f'{", ".join(paths[split])}; check the files, or set data.check_sizes=False')  # fmt: skip
+      raise InputError(
+        f'data set {self.name}, split {split}: expected {published:,} questions, found {count:,} in '
+        f'{", ".join(paths[split])}; check the files, or set data.check_sizes=False'
+      )
 
   def sizes(self, text: Any) -> dict[str, int]:
     del text

@@ -83,16 +83,22 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
 
 def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   """Questions of RACE: a file of JSON for each passage, in the folders middle and high."""
-  names = [os.path.join(path, level, name) for level in ('middle', 'high') if os.path.isdir(os.path.join(path, level))
-           for name in sorted(os.listdir(os.path.join(path, level)))]  # fmt: skip
+  names = [
+    os.path.join(path, level, name)
+    for level in ('middle', 'high')
+    if os.path.isdir(os.path.join(path, level))
+    for name in sorted(os.listdir(os.path.join(path, level)))
+  ]
   number = 0
   for name in names:
     passage = documents.read_json(name)
     article = documents.field(passage, 'article', str, name)
     asked = [documents.field(passage, key, list, name) for key in ('questions', 'options', 'answers')]
     if len({*map(len, asked)}) > 1:
-      raise InputError(f'{name}: got {" and ".join(map(str, map(len, asked)))} questions, options and answers; '
-                       'expected as many of each')  # fmt: skip
+      raise InputError(
+        f'{name}: got {" and ".join(map(str, map(len, asked)))} questions, options and answers; '
+        'expected as many of each'
+      )
     for question, options, answer in zip(*asked, strict=True):
       number += 1
       if answer not in ('A', 'B', 'C', 'D'):
@@ -116,10 +122,13 @@ def _race_row(row: cells.Cells, where: str) -> cells.Cells:
 
 
 _RACE: dict[str, Any] = dict(
-  choices=4, read=_race_cells, prepare=_race_row, folders=('', 'RACE', 'race'),
+  choices=4,
+  read=_race_cells,
+  prepare=_race_row,
+  folders=('', 'RACE', 'race'),
   rows={'train': 87_866, 'valid': 4_887, 'test': 4_934},
   files={'train': ('train',), 'valid': ('dev',), 'test': ('test',)},
-)  # fmt: skip
+)
 
 
 def _choices(count: int) -> tuple[tuple[str, ...], ...]:
@@ -146,77 +155,130 @@ def _glue(
 
 TABLES = {
   'glue/cola': _glue(
-    'CoLA', (('sentence',),), (8_551, 1_043, 1_063), classes={'0': 'unacceptable', '1': 'acceptable'},
+    'CoLA',
+    (('sentence',),),
+    (8_551, 1_043, 1_063),
+    classes={'0': 'unacceptable', '1': 'acceptable'},
     plain=('source', 'label', 'star', 'sentence'),
   ),
-  'glue/sst2': _glue(
-    'SST-2', (('sentence',),), (67_349, 872, 1_821), classes={'0': 'negative', '1': 'positive'}
-  ),
+  'glue/sst2': _glue('SST-2', (('sentence',),), (67_349, 872, 1_821), classes={'0': 'negative', '1': 'positive'}),
   'glue/mrpc': _glue(
-    'MRPC', (('sentence1', '#1 String'), ('sentence2', '#2 String')), (3_668, 408, 1_725),
-    label=('label', 'Quality'), classes={'0': 'not_equivalent', '1': 'equivalent'},
+    'MRPC',
+    (('sentence1', '#1 String'), ('sentence2', '#2 String')),
+    (3_668, 408, 1_725),
+    label=('label', 'Quality'),
+    classes={'0': 'not_equivalent', '1': 'equivalent'},
     also={'train': ('train.tsv', 'msr_paraphrase_train.txt'), 'test': ('test.tsv', 'msr_paraphrase_test.txt')},
   ),
   'glue/qqp': _glue(
-    'QQP', (('question1',), ('question2',)), (363_846, 40_430, 390_965), label=('is_duplicate',),
-    classes={'0': 'not_duplicate', '1': 'duplicate'}, broken=True,
+    'QQP',
+    (('question1',), ('question2',)),
+    (363_846, 40_430, 390_965),
+    label=('is_duplicate',),
+    classes={'0': 'not_duplicate', '1': 'duplicate'},
+    broken=True,
   ),
   'glue/stsb': _glue('STS-B', _PAIR, (5_749, 1_500, 1_379), label=('score',), scores=True),
   'glue/mnli': _glue(
-    'MNLI', _PAIR, (392_702, 9_815, 9_796, 9_832, 9_847), label=('gold_label', 'label'),
+    'MNLI',
+    _PAIR,
+    (392_702, 9_815, 9_796, 9_832, 9_847),
+    label=('gold_label', 'label'),
     classes={name: name for name in _NLI},
-    also={'valid': ('dev_matched.tsv',), 'test': ('test_matched.tsv',),
-          'valid_mismatched': ('dev_mismatched.tsv',), 'test_mismatched': ('test_mismatched.tsv',)},
+    also={
+      'valid': ('dev_matched.tsv',),
+      'test': ('test_matched.tsv',),
+      'valid_mismatched': ('dev_mismatched.tsv',),
+      'test_mismatched': ('test_mismatched.tsv',),
+    },
   ),
   'glue/qnli': _glue(
-    'QNLI', (('question',), ('sentence',)), (104_743, 5_463, 5_463),
+    'QNLI',
+    (('question',), ('sentence',)),
+    (104_743, 5_463, 5_463),
     classes={name: name for name in ('entailment', 'not_entailment')},
   ),
   'glue/rte': _glue(  # the test file is GLUE's of 3,000 rows without labels, or that of RTE-1 to 3 with them
-    'RTE', _PAIR, (2_490, 277), classes={name: name for name in ('entailment', 'not_entailment')},
+    'RTE',
+    _PAIR,
+    (2_490, 277),
+    classes={name: name for name in ('entailment', 'not_entailment')},
     also={'test': ('test.tsv', 'test_rte123.tsv')},
   ),
   'glue/wnli': _glue('WNLI', _PAIR, (635, 71, 146), classes={'0': 'not_entailment', '1': 'entailment'}),
   'snli': Table(
-    _PAIR, label=('gold_label',), classes={name: name for name in _NLI}, folders=('', 'snli_1.0', 'snli'),
+    _PAIR,
+    label=('gold_label',),
+    classes={name: name for name in _NLI},
+    folders=('', 'snli_1.0', 'snli'),
     skipped=('-',),
-    files={split: (f'snli_1.0_{name}.jsonl', f'snli_1.0_{name}.txt', f'{name}.tsv')
-           for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
+    files={
+      split: (f'snli_1.0_{name}.jsonl', f'snli_1.0_{name}.txt', f'{name}.tsv')
+      for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
+    },
     rows={'train': 549_367, 'valid': 9_842, 'test': 9_824},
   ),
   'scitail': Table(
-    (('premise', 'sentence1'), ('hypothesis', 'sentence2')), label=('label', 'gold_label'),
+    (('premise', 'sentence1'), ('hypothesis', 'sentence2')),
+    label=('label', 'gold_label'),
     classes={'entails': 'entails', 'neutral': 'neutral', 'entailment': 'entails'},
-    folders=('', 'tsv_format', 'SciTailV1.1/tsv_format', 'scitail'), plain=('premise', 'hypothesis', 'label'),
-    files={split: (f'scitail_1.0_{name}.tsv', f'{name}.tsv')
-           for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))},
+    folders=('', 'tsv_format', 'SciTailV1.1/tsv_format', 'scitail'),
+    plain=('premise', 'hypothesis', 'label'),
+    files={
+      split: (f'scitail_1.0_{name}.tsv', f'{name}.tsv')
+      for split, name in (('train', 'train'), ('valid', 'dev'), ('test', 'test'))
+    },
     rows={'train': 23_596, 'valid': 1_304, 'test': 2_126},
   ),
   'swag': Table(
-    (('sent1',), ('sent2',), *((f'ending{i}',) for i in range(4))), choices=4, folders=('', 'data', 'swag'),
+    (('sent1',), ('sent2',), *((f'ending{i}',) for i in range(4))),
+    choices=4,
+    folders=('', 'data', 'swag'),
     files={'train': ('train.csv',), 'valid': ('val.csv',), 'test': ('test.csv',)},
     rows={'train': 73_546, 'valid': 20_006, 'test': 20_005},
   ),
   'race': Table(_choices(4), **_RACE),
   'race/joined': Table((('context',), *((f'answer_{i}',) for i in range(4))), **_RACE),
   'story_cloze': Table(  # its training stories have one ending, so the validation file is trained on, as GPT does
-    _choices(2), choices=2, read=_story_cells, folders=('', 'story_cloze'),
-    files={'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
-           'test': ('cloze_test_test__spring2016 - cloze_test_ALL_test.csv', 'test.csv')},
+    _choices(2),
+    choices=2,
+    read=_story_cells,
+    folders=('', 'story_cloze'),
+    files={
+      'train': ('cloze_test_val__spring2016 - cloze_test_ALL_val.csv', 'val.csv'),
+      'test': ('cloze_test_test__spring2016 - cloze_test_ALL_test.csv', 'test.csv'),
+    },
     rows={'train': 1_871, 'test': 1_871},
   ),
   'lambada': Table(
-    (('context',), ('word',)), read=cloze.lambada, continues=True, needed='test',
-    folders=('', 'lambada', 'lambada-dataset'), rows={'valid': 4_869, 'test': 5_153},
-    files={split: (f'lambada_{name}.jsonl', f'lambada_{name}_plain_text.txt')
-           for split, name in (('valid', 'development'), ('test', 'test'))},
+    (('context',), ('word',)),
+    read=cloze.lambada,
+    continues=True,
+    needed='test',
+    folders=('', 'lambada', 'lambada-dataset'),
+    rows={'valid': 4_869, 'test': 5_153},
+    files={
+      split: (f'lambada_{name}.jsonl', f'lambada_{name}_plain_text.txt')
+      for split, name in (('valid', 'development'), ('test', 'test'))
+    },
   ),
-  **{f'cbt/{kind}': Table(
-    _choices(cloze.CANDIDATES), choices=cloze.CANDIDATES, read=cloze.children, continues=True, needed='valid',
-    folders=('', 'data', 'CBTest/data', 'cbt'), rows={'valid': 2_000, 'test': 2_500},
-    files={'valid': (f'cbtest_{kind.upper()}_valid_2000ex.txt',), 'test': (f'cbtest_{kind.upper()}_test_2500ex.txt',)},
-  ) for kind in ('cn', 'ne', 'v', 'p')},
-}  # fmt: skip
+  **{
+    f'cbt/{kind}': Table(
+      _choices(cloze.CANDIDATES),
+      choices=cloze.CANDIDATES,
+      read=cloze.children,
+      continues=True,
+      needed='valid',
+      folders=('', 'data', 'CBTest/data', 'cbt'),
+      rows={'valid': 2_000, 'test': 2_500},
+      files={
+        'valid': (f'cbtest_{kind.upper()}_valid_2000ex.txt',),
+        'test': (f'cbtest_{kind.upper()}_test_2500ex.txt',),
+      },
+    )
+    for kind in ('cn', 'ne', 'v', 'p')
+  },
+}
 
 
 def find(name: str, directory: str) -> dict[str, str]:
@@ -288,8 +350,10 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
       unlabelled.append(number)
     yield f'{split}-{number}', texts, answer
   if unlabelled:
-    raise InputError(f'{path}: {len(unlabelled):,} rows to train on have no label ({cells.at_lines(unlabelled)}); '
-                     'label them, or leave them out')  # fmt: skip
+    raise InputError(
+      f'{path}: {len(unlabelled):,} rows to train on have no label ({cells.at_lines(unlabelled)}); '
+      'label them, or leave them out'
+    )
 
 
 def _own_read(table: Table) -> Callable[[str], Iterator[tuple[int, cells.Cells]]]:

@@ -26,9 +26,13 @@ from lmx.interop.huggingface import architectures, bert, gpt, gpt2, transformer,
 from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
 
 FAMILIES: dict[str, ModuleType] = {
-  'bert': bert, 'gpt': gpt, 'gpt2': gpt2, 'transformer': transformer, 'transformer_xl': transformer_xl,
+  'bert': bert,
+  'gpt': gpt,
+  'gpt2': gpt2,
+  'transformer': transformer,
+  'transformer_xl': transformer_xl,
   'xlnet': xlnet,
-}  # fmt: skip
+}
 _NAMED = 100  # tensors in an error message
 
 
@@ -59,13 +63,16 @@ def _canonical(of: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarr
       found[tied.of] = copy
     elif tied.checked and not np.array_equal(copy, found[tied.of], equal_nan=True):
       fix = 'set "tie_word_embeddings": false in config.json if both are meant' if hasattr(cfg, 'tied') else 'remove it'
-      raise InputError(f'{tied.name}: got other values than {tied.of}; expected equal ones, because this config ties '
-                       f'the two; {fix}')  # fmt: skip
+      raise InputError(
+        f'{tied.name}: got other values than {tied.of}; expected equal ones, because this config ties the two; {fix}'
+      )
   for pattern, content in of.BUFFERS.items():
     for name in [name for name in found if re.fullmatch(pattern, name)]:
       if not is_constant(np.asarray(found.pop(name), np.float32), content):
-        raise InputError(f'{name}: got other values than lmx computes with in its place; expected the constant of '
-                         'the model; remove it if it is unused')  # fmt: skip
+        raise InputError(
+          f'{name}: got other values than lmx computes with in its place; expected the constant of '
+          'the model; remove it if it is unused'
+        )
   return found
 
 

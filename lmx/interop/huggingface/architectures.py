@@ -93,8 +93,11 @@ _POOLED = _LINEAR | {'pooling': 'pooled'}
 _LAST = _LINEAR | {'pooling': 'last'}
 _ROW = {'bptt': 0, 'init_std': 0.02}
 _SUMMARY = {
-  'summary_type': 'cls_index', 'summary_use_proj': True, 'summary_activation': None, 'summary_proj_to_labels': True
-}  # fmt: skip
+  'summary_type': 'cls_index',
+  'summary_use_proj': True,
+  'summary_activation': None,
+  'summary_proj_to_labels': True,
+}
 _PIECES = {'crf': False}
 _XLNET = _LAST | {'head': (0,), 'activation': 'tanh', 'dropout_pooled': 0.0}
 _XLNET_SUMMARY = {'summary_type': 'last', 'summary_use_proj': True, 'summary_activation': 'tanh'}
@@ -102,25 +105,43 @@ _XLNET_SUMMARY = {'summary_type': 'last', 'summary_use_proj': True, 'summary_act
 
 def _scored(model: str) -> Head:
   return Head(
-    model, ('classify', 'regress'), 'score', bias=False, alike=_LAST | {'head_bias': False},
+    model,
+    ('classify', 'regress'),
+    'score',
+    bias=False,
+    alike=_LAST | {'head_bias': False},
     given=_ROW | {'dropout_pooled': 0.0},
-  )  # fmt: skip
+  )
 
 
 def _double(model: str) -> Head:
   return Head(
-    model, ('multiple_choice',), 'multiple_choice_head.summary', outputs=1, groups=('output',), tied=True,
-    dropout={'dropout_pooled': 'summary_first_dropout'}, alike=_LAST, demands=_SUMMARY,
+    model,
+    ('multiple_choice',),
+    'multiple_choice_head.summary',
+    outputs=1,
+    groups=('output',),
+    tied=True,
+    dropout={'dropout_pooled': 'summary_first_dropout'},
+    alike=_LAST,
+    demands=_SUMMARY,
     given=_ROW | {'lm_weight': LM_WEIGHT},
-  )  # fmt: skip
+  )
 
 
 def _xlnet(*objectives: str, outputs: int = 0) -> Head:
   return Head(
-    'xlnet', objectives, 'logits_proj', 'objective/block_1', outputs=outputs,
+    'xlnet',
+    objectives,
+    'logits_proj',
+    'objective/block_1',
+    outputs=outputs,
     inner=(Inner('objective/block_0', 'sequence_summary.summary', 1),),
-    dropout={'dropout_head': 'summary_last_dropout'}, alike=_XLNET, demands=_XLNET_SUMMARY, given=_ROW,
-  )  # fmt: skip
+    dropout={'dropout_head': 'summary_last_dropout'},
+    alike=_XLNET,
+    demands=_XLNET_SUMMARY,
+    given=_ROW,
+  )
 
 
 HEADS = {
@@ -129,20 +150,34 @@ HEADS = {
   ),
   'BertForMaskedLM': Head('bert', ('masked_lm',), groups=('mlm',), tied=True, alike={'next_sentence': False}),
   'BertForSequenceClassification': Head(
-    'bert', ('classify', 'regress'), 'classifier', groups=('pooler',), dropout={'dropout_pooled': 'classifier_dropout'},
-    alike=_POOLED, given=_ROW,
+    'bert',
+    ('classify', 'regress'),
+    'classifier',
+    groups=('pooler',),
+    dropout={'dropout_pooled': 'classifier_dropout'},
+    alike=_POOLED,
+    given=_ROW,
   ),
   'BertForMultipleChoice': Head(
-    'bert', ('multiple_choice',), 'classifier', outputs=1, groups=('pooler',),
-    dropout={'dropout_pooled': 'classifier_dropout'}, alike=_POOLED, given=_ROW,
+    'bert',
+    ('multiple_choice',),
+    'classifier',
+    outputs=1,
+    groups=('pooler',),
+    dropout={'dropout_pooled': 'classifier_dropout'},
+    alike=_POOLED,
+    given=_ROW,
   ),
   'BertForTokenClassification': Head(
-    'bert', ('tag',), 'classifier', 'objective', dropout={'dropout': 'classifier_dropout'}, alike=_PIECES,
+    'bert',
+    ('tag',),
+    'classifier',
+    'objective',
+    dropout={'dropout': 'classifier_dropout'},
+    alike=_PIECES,
     given={'constrained': False, 'init_std': 0.02},
   ),
-  'BertForQuestionAnswering': Head(
-    'bert', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}
-  ),
+  'BertForQuestionAnswering': Head('bert', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}),
   'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), groups=('output',), tied=True),
   'OpenAIGPTDoubleHeadsModel': _double('gpt'),
   'OpenAIGPTForSequenceClassification': _scored('gpt'),
@@ -153,22 +188,33 @@ HEADS = {
   'XLNetForSequenceClassification': _xlnet('classify', 'regress'),
   'XLNetForMultipleChoice': _xlnet('multiple_choice', outputs=1),
   'XLNetForTokenClassification': Head(
-    'xlnet', ('tag',), 'classifier', 'objective', alike=_PIECES,
+    'xlnet',
+    ('tag',),
+    'classifier',
+    'objective',
+    alike=_PIECES,
     given={'constrained': False, 'init_std': 0.02, 'dropout': 0.0},
   ),
   'XLNetForQuestionAnsweringSimple': Head(
     'xlnet', ('span',), 'qa_outputs', 'objective', outputs=2, alike={'head': 'bert'}
   ),
   'XLNetForQuestionAnswering': Head(
-    'xlnet', ('span',), 'start_logits.dense', 'objective/begin', outputs=1,
+    'xlnet',
+    ('span',),
+    'start_logits.dense',
+    'objective/begin',
+    outputs=1,
     inner=(
-      Inner('objective/end_in', 'end_logits.dense_0', 2), Inner('objective/end_norm', 'end_logits.LayerNorm', 0),
-      Inner('objective/end_out', 'end_logits.dense_1', 1, 0), Inner('objective/none_in', 'answer_class.dense_0', 2),
+      Inner('objective/end_in', 'end_logits.dense_0', 2),
+      Inner('objective/end_norm', 'end_logits.LayerNorm', 0),
+      Inner('objective/end_out', 'end_logits.dense_1', 1, 0),
+      Inner('objective/none_in', 'answer_class.dense_0', 2),
       Inner('objective/none_out', 'answer_class.dense_1', 1, 0, bias=False),
     ),
-    numbers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)}, alike={'head': 'xlnet'},
+    numbers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)},
+    alike={'head': 'xlnet'},
   ),
-}  # fmt: skip
+}
 # Files of these may lack, or hold besides, what the class on the right has.
 _READ_AS = {
   'BertModel': 'BertForPreTraining',
@@ -204,8 +250,10 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
     raise InputError(f'config.json has architectures = {", ".join(named)}, which is not read{nearest(named[0], known)}')
   fits = [name for name in own if HEADS[name].layer and _fits(HEADS[name], tensors)]
   if len(fits) > 1:
-    raise InputError(f'config.json names no architectures, and {HEADS[fits[0]].layer}.weight can be of '
-                     f'{" or ".join(fits)}; write into it which, such as "architectures": ["{fits[0]}"]')  # fmt: skip
+    raise InputError(
+      f'config.json names no architectures, and {HEADS[fits[0]].layer}.weight can be of '
+      f'{" or ".join(fits)}; write into it which, such as "architectures": ["{fits[0]}"]'
+    )
   return fits[0] if fits else own[0]
 
 
@@ -285,8 +333,9 @@ def choose(model: str, task: Task) -> str:
   fits = [name for name, head in own.items() if task.objective in head.objectives]
   if not fits:
     can = sorted({of for head in own.values() for of in head.objectives})
-    raise InputError(f'{model} with objective "{task.objective}" has no class in transformers; those that have: '
-                     f'{", ".join(can)}')  # fmt: skip
+    raise InputError(
+      f'{model} with objective "{task.objective}" has no class in transformers; those that have: {", ".join(can)}'
+    )
   differ = {name: _differences(own[name].alike, task.cfg) for name in fits}
   for name, differences in differ.items():
     if not differences:
@@ -296,8 +345,11 @@ def choose(model: str, task: Task) -> str:
 
 
 def _differences(alike: Mapping[str, Any], cfg: Any) -> list[str]:
-  return [f'objective.{field} is {getattr(cfg, field)!r}, there it is {value!r}'
-          for field, value in alike.items() if getattr(cfg, field) != value]  # fmt: skip
+  return [
+    f'objective.{field} is {getattr(cfg, field)!r}, there it is {value!r}'
+    for field, value in alike.items()
+    if getattr(cfg, field) != value
+  ]
 
 
 def config(name: str, task: Task) -> dict[str, Any]:

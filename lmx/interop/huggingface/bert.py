@@ -28,9 +28,13 @@ TOKENIZER = 'wordpiece'
 PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
 BUFFERS = {r'bert\.embeddings\.position_ids': count}
 _SIZES = {
-  'V': 'vocab_size', 'T': 'max_position_embeddings', 'E': 'type_vocab_size', 'D': 'hidden_size',
-  'H': 'num_attention_heads', 'N': 'num_hidden_layers',
-}  # fmt: skip
+  'V': 'vocab_size',
+  'T': 'max_position_embeddings',
+  'E': 'type_vocab_size',
+  'D': 'hidden_size',
+  'H': 'num_attention_heads',
+  'N': 'num_hidden_layers',
+}
 _RATES = {'dropout_hidden': 'hidden_dropout_prob', 'dropout_attention': 'attention_probs_dropout_prob'}
 _GELU = {'gelu': 'erf', 'gelu_new': 'tanh', 'gelu_pytorch_tanh': 'tanh'}
 
@@ -53,8 +57,11 @@ def config(cfg: Any) -> dict[str, Any]:
   found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
   return found | {
-    'hidden_act': act, 'intermediate_size': cfg.F or 4 * cfg.D, 'layer_norm_eps': 1e-12, 'tie_word_embeddings': cfg.tied
-  }  # fmt: skip
+    'hidden_act': act,
+    'intermediate_size': cfg.F or 4 * cfg.D,
+    'layer_norm_eps': 1e-12,
+    'tie_word_embeddings': cfg.tied,
+  }
 
 
 def tied(cfg: Any) -> list[Tied]:

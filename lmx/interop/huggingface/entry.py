@@ -142,6 +142,7 @@ def sizes(theirs: Mapping[str, Any], names: Mapping[str, str], rates: Mapping[st
   Raises:
     InputError: a size is missing or no positive whole number, or a rate is none.
   """
-  found: dict[str, Any] = {ours: integer(theirs, name, high=LAYERS if ours == 'N' else LARGEST)
-                           for ours, name in names.items()}  # fmt: skip
+  found: dict[str, Any] = {
+    ours: integer(theirs, name, high=LAYERS if ours == 'N' else LARGEST) for ours, name in names.items()
+  }
   return found | {ours: rate(theirs, name, 0.1) for ours, name in rates.items()}

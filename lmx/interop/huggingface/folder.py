@@ -26,12 +26,25 @@ from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface.entry import Tensors, shown
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
-NEEDED = (CONFIG, '*.safetensors', INDEX, 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-          'added_tokens.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'spiece.model')  # fmt: skip
+NEEDED = (
+  CONFIG,
+  '*.safetensors',
+  INDEX,
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'added_tokens.json',
+  'vocab.txt',
+  'vocab.json',
+  'merges.txt',
+  'spiece.model',
+)
 _FAST = {
-  'wordpiece': 'BertTokenizerFast', 'bpe': 'GPT2TokenizerFast', 'gpt_bpe': 'OpenAIGPTTokenizerFast',
+  'wordpiece': 'BertTokenizerFast',
+  'bpe': 'GPT2TokenizerFast',
+  'gpt_bpe': 'OpenAIGPTTokenizerFast',
   'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 does not take the cleaning from the file
-}  # fmt: skip
+}
 _LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False}  # unless tokenizer_config.json differs
 _END = '<|endoftext|>'  # GPT-2's only special token
 
@@ -109,9 +122,13 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
     pickles = sorted(path.name for path in directory.iterdir() if path.suffix in ('.bin', '.pt', '.pth', '.ckpt'))
     raise InputError(
       f'{directory} holds no {WEIGHTS}'
-      + (f'; {", ".join(pickles)} is a pickle, which can run any code and is not read. Load it where you trust it and '
-         'save it with save_pretrained(..., safe_serialization=True)' if pickles else '')
-    )  # fmt: skip
+      + (
+        f'; {", ".join(pickles)} is a pickle, which can run any code and is not read. Load it where you trust it and '
+        'save it with save_pretrained(..., safe_serialization=True)'
+        if pickles
+        else ''
+      )
+    )
   found: dict[str, np.ndarray] = {}
   for name in names:
     path = directory / name
@@ -145,9 +162,15 @@ def _is_inside(directory: pathlib.Path, path: pathlib.Path) -> bool:
 
 
 def write(
-  directory, name: str, cfg: Any, params: Mapping[str, Any], task: architectures.Task, tokenizer: Mapping[str, Any],
-  lower_case: bool = True, marks: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
+  directory,
+  name: str,
+  cfg: Any,
+  params: Mapping[str, Any],
+  task: architectures.Task,
+  tokenizer: Mapping[str, Any],
+  lower_case: bool = True,
+  marks: Sequence[str] = (),
+) -> list[str]:
   """Writes a folder that `from_pretrained` of transformers loads.
 
   Args:
@@ -168,8 +191,10 @@ def write(
   """
   of = huggingface.family(name)
   if not hasattr(of, 'TYPE'):
-    raise InputError(f'model "{name}" is not written as a folder; those that are: '
-                     + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE')))  # fmt: skip
+    raise InputError(
+      f'model "{name}" is not written as a folder; those that are: '
+      + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE'))
+    )
   architecture = architectures.choose(name, task)
   tensors = huggingface.to_hf(name, cfg, params, architecture, len(task.labels) or 1)
   directory = pathlib.Path(directory)
@@ -236,8 +261,11 @@ def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:
   state = model['normalizer'] or {}
   if state.get('type') != 'BertNormalizer':
     return {'do_lower_case': lower_case}
-  return {'do_lower_case': state['lowercase'], 'strip_accents': state['strip_accents'],
-          'tokenize_chinese_chars': state['handle_chinese_chars']}  # fmt: skip
+  return {
+    'do_lower_case': state['lowercase'],
+    'strip_accents': state['strip_accents'],
+    'tokenize_chinese_chars': state['handle_chinese_chars'],
+  }
 
 
 def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:
@@ -249,9 +277,10 @@ def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:
   names = {name: mark for name, mark in names.items() if mark in special}
   if {'<sep>', '<cls>'} <= special:
     model.post_processor = hf.processors.TemplateProcessing(
-      single='$A <sep> <cls>:2', pair='$A <sep> $B:1 <sep>:1 <cls>:2',
+      single='$A <sep> <cls>:2',
+      pair='$A <sep> $B:1 <sep>:1 <cls>:2',
       special_tokens=[(mark, model.token_to_id(mark)) for mark in ('<sep>', '<cls>')],
-    )  # fmt: skip
+    )
   settings: dict[str, Any] = {f'{name}_token': mark for name, mark in names.items()}
   settings |= {'padding_side': 'left', 'model_input_names': ['input_ids', 'token_type_ids', 'attention_mask']}
   others = sorted(special - set(names.values()))

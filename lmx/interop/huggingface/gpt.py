@@ -27,8 +27,9 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
 def config(cfg: Any) -> dict[str, Any]:
   """The inverse."""
   return {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()} | {
-    'afn': 'gelu', 'tie_word_embeddings': cfg.tied
-  }  # fmt: skip
+    'afn': 'gelu',
+    'tie_word_embeddings': cfg.tied,
+  }
 
 
 def tied(cfg: Any) -> list[Tied]:

@@ -32,9 +32,11 @@ def config(cfg: Any) -> dict[str, Any]:
   """The inverse."""
   found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
   return found | {
-    'activation_function': 'gelu_new', 'layer_norm_epsilon': 1e-5, 'n_inner': cfg.F or None,
+    'activation_function': 'gelu_new',
+    'layer_norm_epsilon': 1e-5,
+    'n_inner': cfg.F or None,
     'tie_word_embeddings': cfg.tied,
-  }  # fmt: skip
+  }
 
 
 def tied(cfg: Any) -> list[Tied]:

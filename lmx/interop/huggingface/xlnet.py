@@ -38,8 +38,10 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   demand(theirs, 'same_length', False)
   demand(theirs, 'tie_word_embeddings', True)
   given = {name: value for name, value in theirs.items() if value is not None}
-  lengths = {ours: integer(given, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
-             for ours, name in _LENGTHS.items()}  # fmt: skip
+  lengths = {
+    ours: integer(given, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
+    for ours, name in _LENGTHS.items()
+  }
   lengths = {ours: max(length, 0) for ours, length in lengths.items()}
   return found | lengths | {'gelu': _GELU[theirs.get('ff_activation', 'gelu')], 'untie': True, 'fidelity': 'paper'}
 
@@ -49,10 +51,18 @@ def config(cfg: Any) -> dict[str, Any]:
   found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | {'dropout': 'dropout'}).items()}
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
   lengths = {'mem_len': cfg.M or None, 'reuse_len': cfg.reuse or None, 'clamp_len': cfg.clamp or -1}
-  return found | lengths | {
-    'd_head': cfg.D // cfg.H, 'ff_activation': act, 'attn_type': 'bi', 'same_length': False, 'untie_r': True,
-    'layer_norm_eps': 1e-12,
-  }  # fmt: skip
+  return (
+    found
+    | lengths
+    | {
+      'd_head': cfg.D // cfg.H,
+      'ff_activation': act,
+      'attn_type': 'bi',
+      'same_length': False,
+      'untie_r': True,
+      'layer_norm_eps': 1e-12,
+    }
+  )
 
 
 def tied(cfg: Any) -> list[Tied]:
@@ -70,15 +80,20 @@ def _layer(cfg: Any, i: int) -> list[Entry]:
   return [
     Entry((*attention, 'qkv'), qkv, (D, H, K), lambda *xs: np.stack(xs, axis=1), lambda x: tuple(x.swapaxes(0, 1))),
     same(f'{ours}/attention/r/kernel', f'{theirs}.rel_attn.r', D, H, K),
-    Entry((*attention, 'out', 'kernel'), (f'{theirs}.rel_attn.o',), (D, H, K),
-          lambda x: x.transpose(1, 2, 0), lambda x: (x.transpose(2, 0, 1),)),
+    Entry(
+      (*attention, 'out', 'kernel'),
+      (f'{theirs}.rel_attn.o',),
+      (D, H, K),
+      lambda x: x.transpose(1, 2, 0),
+      lambda x: (x.transpose(2, 0, 1),),
+    ),
     *(same(f'{ours}/attention/{a}', f'{theirs}.rel_attn.{b}', H, K) for a, b in _BIASES.items() if cfg.untie),
     same(f'{ours}/attention/types', f'{theirs}.rel_attn.seg_embed', 2, H, K),
     *norm(f'{ours}/norm_1', f'{theirs}.rel_attn.layer_norm', D),
     *linear(f'{ours}/mlp/in', f'{theirs}.ff.layer_1', F, D),
     *linear(f'{ours}/mlp/out', f'{theirs}.ff.layer_2', D, F),
     *norm(f'{ours}/norm_2', f'{theirs}.ff.layer_norm', D),
-  ]  # fmt: skip
+  ]
 
 
 def _shared(cfg: Any, ours: str, theirs: str) -> Entry:

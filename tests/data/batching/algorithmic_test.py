@@ -16,9 +16,11 @@ LENGTHS = {'copy': (1, 20), 'repeat_copy': (1, 10), 'recall': (2, 6), 'ngrams': 
 def batches(task: str, split: str = 'train', *, train: bool = True, seed: int = 3, rows: int = 32, **fields):
   low, high = LENGTHS[task]
   cfg = pipeline.Config(
-    dataset='generated', batch_size=rows, length=high,
+    dataset='generated',
+    batch_size=rows,
+    length=high,
     batching={'name': 'algorithmic', 'task': task, 'min_length': low, **fields},
-  )  # fmt: skip
+  )
   return pipeline.batches(cfg, pipeline.load(cfg), split, seed, train=train)
 
 
@@ -121,11 +123,12 @@ def test_an_episode_depends_on_seed_split_epoch_and_number_alone():
   np.testing.assert_array_equal(whole['inputs_BTI'][4:], wider(1)['inputs_BTI'][:4])
   inputs = lambda made, step: made(step)['inputs_BTI'].tobytes()
   different = [
-    inputs(made, 1), inputs(made, 4),  # the same rows of the next epoch
+    inputs(made, 1),
+    inputs(made, 4),  # the same rows of the next epoch
     inputs(batches('copy', rows=8, sequences=24, seed=4), 1),
     inputs(batches('copy', 'valid', rows=8, train=False, eval_sequences=24), 1),
     inputs(batches('copy', 'test', rows=8, train=False, eval_sequences=24), 1),
-  ]  # fmt: skip
+  ]
   assert len(set(different)) == len(different)
 
 
@@ -146,10 +149,13 @@ def test_tokens_of_an_epoch_are_of_every_number_of_copies():
 
 def test_what_cannot_be_is_refused():
   for task, fields, message in (
-    ('copy', {'test_lengths': (0,)}, 'below 1'), ('recall', {'min_length': 1}, 'below 2'),
-    ('ngrams', {'bits': 3}, 'single bits'), ('sort', {'returned': 0}, 'at least 1'),
-    ('copy', {'min_length': 21}, 'data.length is 20'), ('copy', {'sequences': 8}, 'fewer than the 32 rows'),
-  ):  # fmt: skip
+    ('copy', {'test_lengths': (0,)}, 'below 1'),
+    ('recall', {'min_length': 1}, 'below 2'),
+    ('ngrams', {'bits': 3}, 'single bits'),
+    ('sort', {'returned': 0}, 'at least 1'),
+    ('copy', {'min_length': 21}, 'data.length is 20'),
+    ('copy', {'sequences': 8}, 'fewer than the 32 rows'),
+  ):
     with pytest.raises(InputError, match=message):
       batches(task, **fields)
   for fields in ({'dataset': 'generated'}, {'batching': 'algorithmic'}):

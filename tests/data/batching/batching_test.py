@@ -176,9 +176,14 @@ def test_best_fit_takes_the_fullest_row_with_room():
 
 
 KINDS = [
-  ('streams', {}), ('windows', {}), ('windows', {'stride': 3}), ('packed', {'start_id': 5}),
-  ('packed', {'method': 'split'}), ('pairs', {'dynamic': True}), ('pairs', {'duplicates': 3, 'whole_word': True}),
-]  # fmt: skip
+  ('streams', {}),
+  ('windows', {}),
+  ('windows', {'stride': 3}),
+  ('packed', {'start_id': 5}),
+  ('packed', {'method': 'split'}),
+  ('pairs', {'dynamic': True}),
+  ('pairs', {'duplicates': 3, 'whole_word': True}),
+]
 
 
 @pytest.mark.parametrize('kind, options', KINDS)
@@ -253,8 +258,13 @@ def test_masks_are_fixed_or_new_each_epoch():
 
 def spans(data, length, seed=0, short=0.1, random_next=0.5):
   return pairs.pair_spans(
-    data.offsets, data.sentences, length, noise.generator(seed, 'pairs'),
-    short_seq_prob=short, random_next_prob=random_next)  # fmt: skip
+    data.offsets,
+    data.sentences,
+    length,
+    noise.generator(seed, 'pairs'),
+    short_seq_prob=short,
+    random_next_prob=random_next,
+  )
 
 
 def plain_documents(data):
@@ -378,8 +388,16 @@ def test_tagged_sentences_stand_between_berts_marks(tmp_path):
   text = 'unbelievable\tB-x\nU.S.\tI-x\nnews\tO\n\nnews\tO\n'
   for name in ('train', 'dev', 'test'):
     (tmp_path / f'{name}.conll').write_text(text)
-  given = dict(dataset='wnut17', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'), check_sizes=False,
-               tokenizer='wordpiece', vocab_size=40, batch_size=2, length=40)  # fmt: skip
+  given = dict(
+    dataset='wnut17',
+    manual_dir=str(tmp_path),
+    cache_dir=str(tmp_path / 'cache'),
+    check_sizes=False,
+    tokenizer='wordpiece',
+    vocab_size=40,
+    batch_size=2,
+    length=40,
+  )
   cfg = pipeline.Config(**given, batching={'name': 'tagged', 'form': 'bert'})
   made = pipeline.load(cfg)
   batch = pipeline.batches(cfg, made, 'valid', 0, train=False)(0)

@@ -17,9 +17,13 @@ B, T, N = 4, 64, 4000
 CLS, SEP = N, N + 1
 CFG = permutations.Config(predictions=10)
 TOKENIZER = types.SimpleNamespace(
-  vocab_size=N + 2, cls_id=None, sep_id=None, token_id={'<cls>': CLS, '<sep>': SEP}.get,
-  starts_word=lambda ids: np.asarray(ids) % 3 == 0, pieces=lambda ids: ['x'] * len(ids),
-)  # fmt: skip
+  vocab_size=N + 2,
+  cls_id=None,
+  sep_id=None,
+  token_id={'<cls>': CLS, '<sep>': SEP}.get,
+  starts_word=lambda ids: np.asarray(ids) % 3 == 0,
+  pieces=lambda ids: ['x'] * len(ids),
+)
 
 
 def make(cfg=CFG, *, train=True, seed=0, sentences=True, length=T):
@@ -128,9 +132,13 @@ def test_released_spans_begin_at_words_punctuation_and_marks_in_the_order_of_the
   """Words here are of 100 tokens; the token after one that a span may begin with follows it in the text."""
   pieces = ['x'] * TOKENIZER.vocab_size
   pieces[::10], pieces[5::10] = [','] * len(pieces[::10]), ['<0x41>'] * len(pieces[5::10])
-  own = types.SimpleNamespace(**{
-    **vars(TOKENIZER), 'starts_word': lambda ids: np.asarray(ids) % 100 == 1, 'pieces': lambda ids: pieces,
-  })  # fmt: skip
+  own = types.SimpleNamespace(
+    **{
+      **vars(TOKENIZER),
+      'starts_word': lambda ids: np.asarray(ids) % 100 == 1,
+      'pieces': lambda ids: pieces,
+    }
+  )
   split = Split('train', np.arange(N, dtype=np.uint32), np.array([0, N]), None, None, {'tokens': N})
   cfg = dataclasses.replace(CFG, predictions=12)
   batches = permutations.Permutations(split, B, 256, cfg=cfg, tokenizer=own, seed=0, train=True)

@@ -57,8 +57,7 @@ def test_every_word_is_a_centre_once_an_epoch_and_windows_stay_in_the_sentence()
   tokens, starts = np.asarray(split.tokens), split.sentences
   expected = collections.Counter()
   for a, b in zip(starts[:-1], starts[1:], strict=True):
-    words = [int(i) for i in tokens[a:b] if i not in (unk, data.tokenizer.eos_id)
-             and data.tokenizer.tokens[i].strip()]  # fmt: skip
+    words = [int(i) for i in tokens[a:b] if i not in (unk, data.tokenizer.eos_id) and data.tokenizer.tokens[i].strip()]
     expected.update(zip(words, words[1:], strict=False))
     expected.update(zip(words[1:], words, strict=False))
   for epoch in (0, 1):

@@ -80,9 +80,7 @@ def test_epochs_have_their_own_cuts_and_counts_add_up():
   ends = [batches.steps_in(e) for e in range(7)]
   counts = np.diff(ends)
   assert ends[0] == 0 and batches.steps == counts[0] and len(set(counts.tolist())) > 1
-  assert [batches.epoch_of(s) for s in range(ends[2])] == [
-    (e, i) for e in range(2) for i in range(counts[e])
-  ]  # fmt: skip
+  assert [batches.epoch_of(s) for s in range(ends[2])] == [(e, i) for e in range(2) for i in range(counts[e])]
   assert batches.steps_in(1.5) == ends[1] + round(0.5 * counts[1])
   lengths = [[int(b['rate_B'][0] * T + 0.5) for b in epoch_of(batches, e)] for e in range(2)]
   assert lengths[0] != lengths[1] and all(sum(x) == 1000 for x in lengths)

@@ -35,8 +35,16 @@ def folder(tmp_path):
 def load(folder, form='bert', columns=('one', 'two'), train=True, split='train', **changes):
   own = dict(tokenizer='wordpiece') if form == 'bert' else dict(tokenizer='bpe', special_tokens=MARKS, vocab_size=300)
   batching = {'name': 'texts', 'form': form, 'buckets': (8, 16), **changes.pop('batching', {})}
-  given = {'dataset': 'table_files', 'manual_dir': str(folder), 'cache_dir': str(folder / 'cache'), 'texts': columns,
-           'batch_size': 4, 'length': 32, **own, **changes}  # fmt: skip
+  given = {
+    'dataset': 'table_files',
+    'manual_dir': str(folder),
+    'cache_dir': str(folder / 'cache'),
+    'texts': columns,
+    'batch_size': 4,
+    'length': 32,
+    **own,
+    **changes,
+  }
   cfg = pipeline.Config(**given, batching=batching)
   corpus = pipeline.load(cfg)
   return corpus, pipeline.batches(cfg, corpus, split, 0, train=train)
@@ -89,12 +97,15 @@ def test_gpt_reads_start_delimiter_classify(folder):
   assert size - 3 not in corpus.tokenizer.encode('_start_')  # written in a text it is text
 
 
-@pytest.mark.parametrize(('form', 'empty_second', 'wanted', 'types'), [
-  ('bert', 'dropped', '[CLS] a a a a a a [SEP]', [0] * 8),
-  ('bert', 'marked', '[CLS] a a a a a [SEP] [SEP]', [0] * 7 + [1]),
-  ('xlnet', 'dropped', 'a a a a a a <sep> <cls>', [0] * 7 + [2]),
-  ('gpt', 'dropped', '_start_ a a a a a _delimiter_ _classify_', [0] * 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('form', 'empty_second', 'wanted', 'types'),
+  [
+    ('bert', 'dropped', '[CLS] a a a a a a [SEP]', [0] * 8),
+    ('bert', 'marked', '[CLS] a a a a a [SEP] [SEP]', [0] * 7 + [1]),
+    ('xlnet', 'dropped', 'a a a a a a <sep> <cls>', [0] * 7 + [2]),
+    ('gpt', 'dropped', '_start_ a a a a a _delimiter_ _classify_', [0] * 8),
+  ],
+)
 @pytest.mark.filterwarnings('ignore:2 of 2 rows')
 def test_a_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted, types, tmp_path):
   row = {'one': 'a ' * 9, 'two': '', 'label': 'yes'}
@@ -108,10 +119,14 @@ def test_a_pair_with_an_empty_second_text_is_one_text(form, empty_second, wanted
   assert len(pieces(corpus, found[1])) == 8 and batches.notes == ()
 
 
-@pytest.mark.parametrize(('form', 'wanted'), [
-  ('bert', ['[CLS] a [SEP]'] * 2), ('xlnet', ['a <sep> <cls>'] * 2),
-  ('gpt', ['_start_ a _delimiter_ _classify_', '_start_ _delimiter_ a _classify_']),
-])  # fmt: skip
+@pytest.mark.parametrize(
+  ('form', 'wanted'),
+  [
+    ('bert', ['[CLS] a [SEP]'] * 2),
+    ('xlnet', ['a <sep> <cls>'] * 2),
+    ('gpt', ['_start_ a _delimiter_ _classify_', '_start_ _delimiter_ a _classify_']),
+  ],
+)
 def test_both_orders_of_one_text_are_that_text(form, wanted, tmp_path):
   (tmp_path / 'train.jsonl').write_text(json.dumps({'one': 'a', 'two': '', 'label': 'yes'}) + '\n')
   own = {} if form != 'xlnet' else dict(special_tokens=('<cls>', '<sep>'))
@@ -341,5 +356,11 @@ def test_rows_without_labels_are_read_but_not_trained_on(folder):
 def test_corpora_say_how_many_texts_a_row_has(folder):
   corpus, _ = load(folder)
   assert corpus.manifest['texts'] == 2
-  assert len(corpora.load('table_files', 'words', manual_dir=str(folder), cache_dir=str(folder / 'cache'),
-                          texts=('one',)).splits['train'].offsets) == 31  # fmt: skip
+  assert (
+    len(
+      corpora.load('table_files', 'words', manual_dir=str(folder), cache_dir=str(folder / 'cache'), texts=('one',))
+      .splits['train']
+      .offsets
+    )
+    == 31
+  )

@@ -62,9 +62,14 @@ def test_a_row_is_a_pair(train, tokens):
   for batch in epoch(found):
     S, T = batch['source_BS'].shape[1], batch['tokens_BT'].shape[1]
     assert S == T and {key: array.dtype.name for key, array in batch.items()} == {
-      'source_BS': 'int32', 'source_valid_BS': 'bool', 'tokens_BT': 'int32', 'targets_BT': 'int32',
-      'weights_BT': 'float32', 'valid_BT': 'bool', 'index_B': 'int32',
-    }  # fmt: skip
+      'source_BS': 'int32',
+      'source_valid_BS': 'bool',
+      'tokens_BT': 'int32',
+      'targets_BT': 'int32',
+      'weights_BT': 'float32',
+      'valid_BT': 'bool',
+      'index_B': 'int32',
+    }
     for b, index in enumerate(batch['index_B']):
       source, target = PAIRS[index]
       weights_T = batch['weights_BT'][b]
@@ -109,8 +114,10 @@ def test_shapes_are_few_and_hold_as_many_tokens():
     assert longest <= batch['source_BS'].shape[1]
   fixed, _ = batches()
   assert fixed.row_counts() == (8,) and {batch['source_BS'].shape for batch in epoch(fixed)} == {
-    (8, 8), (8, 16), (8, 24)
-  }  # fmt: skip
+    (8, 8),
+    (8, 16),
+    (8, 24),
+  }
   evaluated, _ = batches(train=False, eval_batch_size=5, batching={'tokens': 200})
   assert evaluated.row_counts() == (5,)
 
@@ -254,8 +261,11 @@ def test_what_is_refused():
   with pytest.raises(InputError, match='data set texts has no pairs'):
     batches(made=plain)
   with pytest.raises(InputError, match='needs a tokenizer with an end-of-text'):
-    batches(made=corpora.Corpus.from_texts({'train': ['a', 'b']}, tokenizers.train('bytes', [], document_eos=False),
-                                           sides=('en', 'de')))  # fmt: skip
+    batches(
+      made=corpora.Corpus.from_texts(
+        {'train': ['a', 'b']}, tokenizers.train('bytes', [], document_eos=False), sides=('en', 'de')
+      )
+    )
   with pytest.raises(InputError, match='3 documents; those of pairs are an even number'):
     odd = corpora.Corpus.from_texts({'train': ['a', 'b', 'c']}, corpus().tokenizer, sides=('en', 'de'))
     batches(made=odd)
@@ -266,6 +276,7 @@ def test_what_is_refused():
 @pytest.mark.parametrize('name,sizes', [('gpt2', {'T': 20}), ('seq2seq', {'S': 20, 'score': 'location'})])
 def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
   made = corpus()
+
   def settle(**data):
     base = {'model': {'name': name, 'variant': 'tiny', **sizes}, 'train': {'steps': 1}}
     data = {'batching': 'translation', 'length': 16, 'batch_size': 8, **data}

@@ -62,7 +62,8 @@ def _indexed(paths: dict[str, str]) -> dict[str, str]:
       raise InputError(f'{paths[split]} holds {len(found)} documents but {paths["index"]} lists {len(listed)} for it')
     for text, (_, name, _, _, tokens) in zip(found, listed, strict=True):
       if len(text.split()) != int(tokens):
-        raise InputError(f'{paths[split]}: document {name} has {len(text.split())} tokens, but '
-                         f'{paths["index"]} says {tokens}')  # fmt: skip
+        raise InputError(
+          f'{paths[split]}: document {name} has {len(text.split())} tokens, but {paths["index"]} says {tokens}'
+        )
       texts[name] = text
   return texts

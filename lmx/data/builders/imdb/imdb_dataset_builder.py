@@ -20,8 +20,12 @@ class Builder(labelled.LabelledBuilder):
 
   BUILDER_CONFIGS = base.CHECKED
   URLS = {'archive': _URL}
-  EXPECTED = {'train': {'documents': 22_500}, 'valid': {'documents': 2_500}, 'test': {'documents': 25_000},
-              'unsupervised': {'documents': 50_000}}  # fmt: skip
+  EXPECTED = {
+    'train': {'documents': 22_500},
+    'valid': {'documents': 2_500},
+    'test': {'documents': 25_000},
+    'unsupervised': {'documents': 50_000},
+  }
 
   def _split_generators(self, dl_manager) -> dict:
     paths = self._paths(dl_manager)
