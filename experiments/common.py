@@ -1,7 +1,7 @@
 """What experiment files share: reading `file.py:arg`, merging settings, and sweeps.
 
-An experiment lists only what differs from the defaults of lmx/config.py. Nothing here imports jax, so that launchers
-start at once.
+An experiment lists only what differs from the defaults of `lmx/config/`. Nothing here imports jax,
+so that launchers start at once.
 """
 
 from __future__ import annotations

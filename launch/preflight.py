@@ -3,7 +3,7 @@
   python -m launch.preflight --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
 
 runs the check alone in processes of this machine. The other launchers put `words(...)` before the training they start.
-What is looked at, and how a failure reads, stands in lmx/preflight.py. Imports no JAX.
+What is looked at, and how a failure reads, stands in lmx/cluster/preflight.py. Imports no JAX.
 """
 
 from __future__ import annotations

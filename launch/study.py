@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import spaces
-from lmx import fields
+from lmx.config import cast
 from lmx.errors import InputError
 
 SAMPLERS = ('grid', 'random', 'tpe')
@@ -41,7 +41,7 @@ def load() -> Any:
 
 def text(value: Any) -> str:
   """A value as `--config.key=...` takes it: a text that would be read as something else stands in quotes."""
-  return value if isinstance(value, str) and fields.parse(value) == value else repr(value)
+  return value if isinstance(value, str) and cast.parse(value) == value else repr(value)
 
 
 @dataclasses.dataclass(frozen=True)

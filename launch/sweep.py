@@ -33,8 +33,9 @@ from typing import Any
 from experiments import spaces
 from launch import command, figures, jobs, local, study, sweep_report, trials, waiting
 from launch.command import PREEMPTED
-from lmx import experiment_file, ranges
+from lmx import ranges
 from lmx.cli.main import split_overrides
+from lmx.config import experiment
 from lmx.errors import InputError
 
 LETTING_GO = 2.0  # seconds that a run which a killed sweep was just starting may take to let go of its lock
@@ -43,7 +44,7 @@ LETTING_GO = 2.0  # seconds that a run which a killed sweep was just starting ma
 def read_search(config: str, fixed: Sequence[str]) -> study.Search:
   """What `sweep()` of an experiment file gives. Raises InputError."""
   path = config.partition(':')[0]
-  module = experiment_file.load(path)
+  module = experiment.load(path)
   if not hasattr(module, 'sweep'):
     raise InputError(f'{path} has no function sweep() that says what to vary')
   return study.Search.of(module.sweep(), fixed)
@@ -54,8 +55,8 @@ def check_config(config: str, overrides: Sequence[str], search: study.Search) ->
   points = list(search.points) or spaces.Space(search.axes).corners()
   first = [f'{key}={value}' for key, value in next(iter(points)).items()]
   code = (
-    'import sys; from lmx import config, errors\n'
-    'try: config.load(sys.argv[1], sys.argv[2:])\n'
+    'import sys; from lmx import errors; from lmx.config import resolve\n'
+    'try: resolve.load(sys.argv[1], sys.argv[2:])\n'
     'except errors.InputError as error: sys.exit(str(error))'
   )
   done = subprocess.run([sys.executable, '-c', code, config, *overrides, *first], capture_output=True, text=True)

@@ -9,7 +9,7 @@ __version__ = '0.1.0'
 
 
 def load(workdir, which: str | int = 'best'):
-  """Loads a run from its work directory; see `lmx.restored.load`."""
-  from lmx import restored
+  """Loads a run from its work directory; see `lmx.runs.restore.load`."""
+  from lmx.runs import restore
 
-  return restored.load(workdir, which)
+  return restore.load(workdir, which)

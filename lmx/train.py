@@ -23,28 +23,20 @@ import jax
 import numpy as np
 from etils import epath
 
-from lmx import (
-  checkpoint,
-  commit,
-  evaluate,
-  log,
-  objectives,
-  parallel,
-  restored,
-  results,
-  run_files,
-  semantics,
-  sparse_step,
-  state,
-  step,
-)
-from lmx import config as config_lib
+from lmx import objectives
+from lmx.checkpoint import manager, orbax_format
+from lmx.config import resolve as config_lib
+from lmx.config import run_files, schema, semantics
 from lmx.data import labels, pipeline
+from lmx.engine import distributed, sharding, sparse_step, state, step
 from lmx.errors import InputError, NonFiniteLoss, check_range
+from lmx.evaluation import evaluate, report
+from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.models import registry
 from lmx.optim import averaging, build, schedules
-from lmx.restored import init_params
-from lmx.stop import PREEMPTED, Stop, Stopped
+from lmx.reporting import run_log
+from lmx.runs import init, restore, transfer
+from lmx.runs.init import init_params
 from lmx.types import Totals
 
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
@@ -93,7 +85,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   """Trains, or resumes, the run of `config` in `workdir`; returns 0, or the exit code of a run asked to stop.
 
   Args:
-    config: from `lmx.config.load` or `resolve`.
+    config: from `lmx.config.resolve.load` or `resolve`.
     workdir: directory of the run, local or on a bucket.
     command: the command line, for `results.json` and for messages.
 
@@ -106,7 +98,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
   again = f'`{shlex.join(command)}`' if command else 'the same call'
 
   def kept() -> str:
-    entries = commit.entries(workdir / 'checkpoints')
+    entries = orbax_format.entries(workdir / 'checkpoints')
     return f'step {entries[-1][0]} is kept, {again} continues' if entries else f'no step is saved, {again} begins anew'
 
   try:
@@ -121,7 +113,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
 def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
   config, rules = continued(config, workdir)
   run = config_lib.to_run(config)
-  engine = parallel.Engine(run.parallel, matmul_precision=run.matmul_precision)
+  engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
   corpus = load_corpus(run)
   config, run = config_lib.with_corpus(config, corpus)
   check_workdir(workdir, config, corpus)
@@ -130,16 +122,16 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   notes = [
     *pipeline.held_out(run.data, corpus),
     *session.batches.notes,
-    *results.check(run, corpus, session.measurement),
+    *report.check(run, corpus, session.measurement),
   ]
   begun = []  # before the work directory is there, so that another init_from can be named for it
-  if run.train.init_from and not (run_files.exists(workdir) and commit.entries(workdir / 'checkpoints')):
+  if run.train.init_from and not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
     begun.append(session.begin_from(run.train.init_from))
   open_workdir(workdir, config, corpus)
-  with present(workdir), alone(workdir), checkpoint.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
+  with present(workdir), alone(workdir), manager.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints:
     session.restore(checkpoints, 'last')
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
-    with log.Logger(
+    with run_log.Logger(
       workdir,
       session.total_steps,
       start_step=session.done,
@@ -157,15 +149,15 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
           logger.note(f'stopped after update {session.done} of {session.total_steps} and saved; {again} continues')
           return stop.code
         stop.saved()
-        results.finish(session, checkpoints, logger, command)
+        report.finish(session, checkpoints, logger, command)
   return 0
 
 
-def load_corpus(run: config_lib.Run):
+def load_corpus(run: schema.Run):
   """The tokenised data of a run; several processes let the first one prepare it."""
   if jax.process_index() == 0:
     corpus = pipeline.load(run.data)
-  parallel.barrier('corpus')
+  distributed.barrier('corpus')
   return corpus if jax.process_index() == 0 else pipeline.load(run.data)
 
 
@@ -219,7 +211,7 @@ def open_workdir(workdir, config, corpus) -> None:
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None
-  parallel.barrier('workdir')
+  distributed.barrier('workdir')
 
 
 @contextlib.contextmanager
@@ -231,7 +223,7 @@ def present(workdir) -> Iterator[None]:
     if run_files.exists(workdir):
       raise
     raise InputError(
-      f'--workdir: {workdir} was deleted during the run ({commit.short(error)}); start again, in a directory that stays'
+      f'--workdir: {workdir} was deleted during the run ({orbax_format.short(error)}); restart in one that stays'
     ) from error
 
 
@@ -255,7 +247,7 @@ def alone(workdir) -> Iterator[None]:
     yield
 
 
-def _create(run: config_lib.Run, tx, key: jax.Array) -> state.TrainState:
+def _create(run: schema.Run, tx, key: jax.Array) -> state.TrainState:
   params = init_params(run, key)
   return state.create(params, tx, build.average(run.optim, params))
 
@@ -263,7 +255,7 @@ def _create(run: config_lib.Run, tx, key: jax.Array) -> state.TrainState:
 class Session:
   """One process's share of a run: the compiled steps, the state, and where in the data it stands."""
 
-  def __init__(self, run: config_lib.Run, corpus, engine: parallel.Engine, workdir, config_hash: str):
+  def __init__(self, run: schema.Run, corpus, engine: sharding.Engine, workdir, config_hash: str):
     self.run, self.corpus, self.engine = run, corpus, engine
     self.workdir, self.config_hash = workdir, config_hash
     self.model = registry.get(run.model_name)
@@ -274,9 +266,9 @@ class Session:
     for rows in self.batches.row_counts():
       engine.check_batch(rows, self.microbatches)
     # Made before the first update: a split that there is not, or that is too small, would else end the run at its end.
-    self.validation = pipeline.batches(run.data, corpus, 'valid', evaluate.SEED, train=False)
+    self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
     self.measurement = pipeline.batches(
-      evaluate.final_data(run), corpus, run.evaluation.split, evaluate.SEED, train=False
+      evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False
     )
     self.total_steps = run.train.steps or max(1, self.batches.steps_in(run.train.epochs))
     check_range('train.epochs, as updates,', self.total_steps, 1, 2**31)  # an int32 counts them
@@ -320,7 +312,7 @@ class Session:
     measured = (self.model, run.measured, self.objective, run.objective)
     self.eval_step = self.engine.compile_eval(step.make_eval_step(*measured))
 
-  def restore(self, checkpoints: checkpoint.Checkpoints, which: str) -> None:
+  def restore(self, checkpoints: manager.Checkpoints, which: str) -> None:
     """Takes up the newest ('last') or the best intact checkpoint, if there is any; 'average' is the newest with the
     mean of the parameters of several."""
     if not checkpoints.steps():
@@ -328,7 +320,7 @@ class Session:
     if which == 'average':
       self.restore(checkpoints, 'last')
       directory, count = checkpoints.directory, self.run.evaluation.average
-      params, self.averaged = restored.average(directory, self.shapes, count)
+      params, self.averaged = restore.average(directory, self.shapes, count)
       self.state = self.state.replace(params=self.engine.build(lambda p: p, params))
       return
     shapes = self.engine.abstract(*self.engine.to_global(self.state, self.model_state))
@@ -339,15 +331,15 @@ class Session:
   def begin_from(self, workdir: str) -> str:
     """Takes parameters of a finished run as the start, all or some parts; returns a line that says which."""
     names = labels.of(self.corpus.manifest)
-    taken, note = restored.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer, names)
-    create = lambda key, taken: restored.merged(init_params(self.run, key), taken)
+    taken, note = transfer.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer, names)
+    create = lambda key, taken: init.merge(init_params(self.run, key), taken)
     params = self.engine.build(create, self.init_key, taken)
     average = self.engine.build(functools.partial(build.average, self.run.optim), params)
     self.state = self.state.replace(params=params, ema=average)
     return note
 
   def save(
-    self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, metric: float | None, *, block: bool, planned: bool
+    self, checkpoints: manager.Checkpoints, logger: run_log.Logger, metric: float | None, *, block: bool, planned: bool
   ) -> None:
     """Commits everything that the run needs to go on from here; see `checkpoint.Checkpoints.save`."""
     if not run_files.exists(self.workdir):
@@ -358,7 +350,7 @@ class Session:
       'progress': dataclasses.asdict(self.progress),
       'config_hash': self.config_hash,
       'data_hash': self.corpus.hash,
-      'versions': log.versions(),
+      'versions': run_log.versions(),
     }
     checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block, planned)
 
@@ -382,7 +374,7 @@ class Session:
     fine_tuned = self.run.optim.asgd == 'start' and progress.trigger is not None
     return self.done >= self.total_steps or 0 < patience <= progress.since_best or fine_tuned
 
-  def run_to_end(self, checkpoints: checkpoint.Checkpoints, logger: log.Logger, stop: Stop) -> bool:
+  def run_to_end(self, checkpoints: manager.Checkpoints, logger: run_log.Logger, stop: Stop) -> bool:
     """Trains until the last update, or until told to stop (False, after saving)."""
     if self.ended():
       return True
@@ -415,7 +407,7 @@ class Session:
     every = self.run.train.eval_every
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
 
-  def _validate(self, logger: log.Logger) -> float:
+  def _validate(self, logger: run_log.Logger) -> float:
     """Measures the validation split; returns the loss. Raises NonFiniteLoss, also with `train.on_nan` 'skip'."""
     self._check()
     totals = self.evaluate()

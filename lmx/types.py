@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 # Operands of a float32 product stay float32 on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
-# `matmul_precision` (lmx/precision.py) says otherwise.
+# `matmul_precision` (lmx/engine/precision.py) says otherwise.
 if jax.config.values['jax_default_matmul_precision'] is None:
   jax.config.update('jax_default_matmul_precision', 'float32')
 
@@ -49,7 +49,7 @@ class Features(NamedTuple):
 
 
 class Rows(NamedTuple):
-  """Rows already read from a table, in the place of the table among the parameters (`lmx.sparse_step`).
+  """Rows already read from a table, in the place of the table among the parameters (`lmx.engine.sparse_step`).
 
   Attributes:
     values: (shape of the ids) + (D,); for a tuple of ids a tuple.

@@ -8,9 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, config, log, parallel, results, train
+from lmx import train
+from lmx.checkpoint import manager
+from lmx.config import resolve
 from lmx.data import pipeline
-from lmx.restored import load
+from lmx.engine import sharding
+from lmx.evaluation import report
+from lmx.reporting import run_log
+from lmx.runs.restore import load
 
 BASE = 'experiments/awd_lstm/quickstart.py:tiny'
 # An unsteady rate, so that the validation loss rises soon; one shape for all windows, one compilation.
@@ -33,11 +38,11 @@ QUICK = (
 
 
 def run(workdir, *overrides: str) -> int:
-  return train.train(config.load(BASE, [*QUICK, *overrides]), workdir)
+  return train.train(resolve.load(BASE, [*QUICK, *overrides]), workdir)
 
 
 def saved(workdir, tree):
-  found, meta, step = checkpoint.restore_params(workdir / 'checkpoints', None, 'last', tree=tree)
+  found, meta, step = manager.restore_params(workdir / 'checkpoints', None, 'last', tree=tree)
   return jax.tree.map(np.asarray, found), meta['progress'], step
 
 
@@ -48,7 +53,7 @@ def leaves(tree):
 def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
   assert run(tmp_path) == 0
   written = json.loads((tmp_path / 'results.json').read_text())
-  valid = [r for r in log.read_metrics(tmp_path) if r['split'] == 'valid']
+  valid = [r for r in run_log.read_metrics(tmp_path) if r['split'] == 'valid']
   losses = [r['loss'] for r in valid]
   first = next(k for k in range(1, len(losses)) if losses[k] > min(losses[:k]))
   average, progress, step = saved(tmp_path, 'ema')
@@ -61,7 +66,7 @@ def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
   restored = load(tmp_path, 'last')
   np.testing.assert_array_equal(leaves(restored.params), leaves(average['mean']))
   # What is in results.json is the loss of the mean: the same from the restored run.
-  found = results.of_run(restored, 'test', with_baselines=False)
+  found = report.of_run(restored, 'test', with_baselines=False)
   assert found['loss'] == pytest.approx(written['loss'], rel=1e-5)
 
 
@@ -103,9 +108,9 @@ def test_fine_tuning_starts_from_the_mean_and_ends_at_the_trigger(tmp_path):
 
 def test_validation_once_an_epoch_follows_epochs_of_different_lengths(tmp_path):
   epochs = ('train.eval_every=0', 'train.steps=0', 'train.epochs=2.5')
-  run_config = config.to_run(config.load(BASE, [*QUICK, *epochs]), 300)
+  run_config = resolve.to_run(resolve.load(BASE, [*QUICK, *epochs]), 300)
   corpus = pipeline.load(run_config.data)
-  session = train.Session(run_config, corpus, parallel.Engine(run_config.parallel), tmp_path, '')
+  session = train.Session(run_config, corpus, sharding.Engine(run_config.parallel), tmp_path, '')
   ends = [session.batches.steps_in(e) for e in (1, 2, 2.5)]
   assert ends[1] != 2 * ends[0] and session.total_steps == ends[2]
   looks = []

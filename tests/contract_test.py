@@ -12,7 +12,7 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx import step
+from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.types import Rows

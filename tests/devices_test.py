@@ -8,9 +8,14 @@ import pathlib
 import jax
 import pytest
 
-from lmx import checkpoint, config, log, parallel, results, train
+from lmx import train
+from lmx.checkpoint import manager
+from lmx.config import resolve
 from lmx.data import batching, pipeline
+from lmx.engine import sharding
+from lmx.evaluation import report
 from lmx.models import registry
+from lmx.reporting import run_log
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Ten rows are shared by neither 4 nor 8 devices.
@@ -30,26 +35,26 @@ def kinds() -> list[str]:
   for path in sorted(paths, key=lambda path: (path.stem != 'quickstart', path)):
     if path.parent.name != 'tables':
       name = str(path.relative_to(ROOT))
-      loaded = config.load(f'{name}:tiny')
+      loaded = resolve.load(f'{name}:tiny')
       found.setdefault((loaded.model.name, loaded.objective.name, loaded.data.batching.name), name)
   return sorted(found.values())
 
 
 def end(path: str, workdir, devices: int, mode: str):
   """(metrics, samples) of the newly initialised parameters of an experiment's tiny variant."""
-  loaded = config.load(f'{path}:tiny', [*SMALL, f'parallel.mode={mode}'])
+  loaded = resolve.load(f'{path}:tiny', [*SMALL, f'parallel.mode={mode}'])
   loaded.unlock()
   if registry.get(loaded.model.name).__dict__.get('READS') == 'source':
     loaded.evaluation.beam, loaded.evaluation.max_extra = 2, 3
   if loaded.data.dataset != 'generated' and not hasattr(batching.get(loaded.data.batching.name), 'SENTENCES'):
     loaded.data.fraction = 0.03
-  run = config.to_run(loaded)
+  run = resolve.to_run(loaded)
   corpus = pipeline.load(run.data)
-  _, run = config.with_corpus(loaded.lock(), corpus)
-  session = train.Session(run, corpus, parallel.Engine(run.parallel, jax.devices()[:devices]), workdir, '')
-  with checkpoint.Checkpoints(workdir / 'checkpoints') as checkpoints:
-    with log.Logger(workdir, 1, tokens_per_step=1, terminal=False) as logger:
-      found = results.finish(session, checkpoints, logger, ())
+  _, run = resolve.with_corpus(loaded.lock(), corpus)
+  session = train.Session(run, corpus, sharding.Engine(run.parallel, jax.devices()[:devices]), workdir, '')
+  with manager.Checkpoints(workdir / 'checkpoints') as checkpoints:
+    with run_log.Logger(workdir, 1, tokens_per_step=1, terminal=False) as logger:
+      found = report.finish(session, checkpoints, logger, ())
   written = workdir / 'samples.txt'
   return found, written.read_text() if written.exists() else ''
 

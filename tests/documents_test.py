@@ -10,8 +10,8 @@ import textwrap
 
 import pytest
 
-from lmx import config
 from lmx.cli import main, pipeline
+from lmx.config import resolve
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = ('README.md', 'CONTRIBUTING.md', 'docs/results.md')
@@ -42,7 +42,7 @@ def check_commands(text: str) -> None:
       pipeline.plan(args.config, pathlib.Path(args.workdir), args.overrides)
     elif getattr(args, 'config', None):
       # The run that a document begins from is not there to take sizes from.
-      config.load(args.config, [re.sub(r'^(train.init_from=).*', r'\1', text) for text in args.overrides])
+      resolve.load(args.config, [re.sub(r'^(train.init_from=).*', r'\1', text) for text in args.overrides])
 
 
 @pytest.mark.parametrize('path', [*DOCUMENTS, *(str(p.relative_to(ROOT)) for p in EXPERIMENTS)])
@@ -66,6 +66,6 @@ def blocks(document: str) -> list[str]:
 
 def test_names_in_the_python_example_exist():
   source = next(b for b in blocks('README.md') if 'lmx.load' in b)
-  restored = importlib.import_module('lmx.restored')
+  restored = importlib.import_module('lmx.runs.restore')
   known = set(restored.Restored.__dataclass_fields__) | set(dir(restored.Restored))
   assert set(re.findall(r'\brun\.(\w+)', source)) <= known

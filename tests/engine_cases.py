@@ -16,9 +16,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 
-from lmx import objectives, parallel
-from lmx import state as state_lib
-from lmx import step as step_lib
+from lmx import objectives
+from lmx.engine import distributed, sharding
+from lmx.engine import state as state_lib
+from lmx.engine import step as step_lib
 from lmx.models import registry
 from lmx.optim import averaging, build
 
@@ -224,7 +225,7 @@ def start(name: str) -> dict:
 
 def train(
   name: str,
-  cfg: parallel.Config,
+  cfg: sharding.Config,
   *,
   devices: int | None = None,
   first: dict | None = None,
@@ -238,7 +239,7 @@ def train(
   """Returns {'params', 'ema', 'state', 'losses', 'eval', 'sharded', 'moved'} after `steps` updates."""
   module, model_cfg, objective, objective_cfg = parts(name, model)
   optim_cfg = build.Config(**({'ema': 0.9} | OPTIMIZERS[name] | (optim or {})))
-  engine = parallel.Engine(cfg, jax.devices()[:devices])
+  engine = sharding.Engine(cfg, jax.devices()[:devices])
   engine.check_batch(ROWS, optim_cfg.accumulate)
   params = first or start(name)
   depth = lambda path: module.depth(model_cfg, path)
@@ -312,7 +313,7 @@ def deviation(a: dict, b: dict) -> float:
 @functools.cache
 def one_device(name: str) -> dict[str, np.ndarray]:
   """The result that every layout must reproduce."""
-  result = train(name, parallel.Config(data=1), devices=1, evaluate=True)
+  result = train(name, sharding.Config(data=1), devices=1, evaluate=True)
   assert result['moved'] > 5e-3 and np.isfinite(result['losses']).all()
   return flat(result)
 
@@ -324,19 +325,19 @@ def save_start(path: str, names: Iterable[str]) -> None:
 
 def main(out: str, first: str, *cases: str) -> None:
   """Trains each case, 'model:{parallel config as JSON}', and writes all results to `out`."""
-  parallel.initialize(timeout=60)
+  distributed.initialize(timeout=60)
   with np.load(first) as saved:
     starts = unflatten_dict(dict(saved), sep='/')
   found = {}
   for case in cases:
     name, _, fields = case.partition(':')
     params = {'objective': {}} | starts[name]  # an empty dict leaves no trace in the file
-    result = flat(train(name, parallel.Config(**json.loads(fields)), first=params))
+    result = flat(train(name, sharding.Config(**json.loads(fields)), first=params))
     found |= {f'{case}|{k}': v for k, v in result.items()}
   found['devices'] = np.array([jax.process_count(), jax.device_count(), jax.local_device_count()])
   if jax.process_index() == 0:
     np.savez(out, **found)
-  parallel.barrier('written')
+  distributed.barrier('written')
 
 
 if __name__ == '__main__':

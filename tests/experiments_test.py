@@ -23,11 +23,14 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from experiments import common, spaces, tables
 from launch.tables import collected, rendered
 from launch.tables import plan as plans
-from lmx import config, evaluate, objectives, results, semantics, state, step
+from lmx import objectives
 from lmx.cli import main
+from lmx.config import resolve, schema, semantics
 from lmx.data import batching, pipeline, subword_tokenizers, tokenizers
 from lmx.data import corpus as corpora
+from lmx.engine import state, step
 from lmx.errors import InputError
+from lmx.evaluation import evaluate, report
 from lmx.models import registry
 from lmx.optim import averaging, build
 
@@ -118,7 +121,7 @@ def corpus_of(data: pipeline.Config):
   return made
 
 
-def build_abstractly(run: config.Run):
+def build_abstractly(run: schema.Run):
   """Traces initialisation, optimizer and one update; returns the shapes of what the update returns.
 
   The batch has few rows, at the run's own length. Layers are looped over (`scan`) where the model can, so that forty
@@ -166,13 +169,13 @@ def traced_update(named_model, named_objective, optim, rows: int, k: int, length
   return jax.eval_shape(update, params, key, dict(shapes))
 
 
-def to_run(path_and_arg: str, overrides=()) -> config.Run:
-  loaded = config.load(path_and_arg, overrides)
+def to_run(path_and_arg: str, overrides=()) -> schema.Run:
+  loaded = resolve.load(path_and_arg, overrides)
   found = loaded.data.vocab_size or max(8000, 2 * max(loaded.model.get('cutoffs') or (0,)))  # of a made-up tokenizer
-  return settled(config.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else found))
+  return settled(resolve.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else found))
 
 
-def settled(run: config.Run) -> config.Run:
+def settled(run: schema.Run) -> schema.Run:
   """The run with what labels of the data decide."""
   objective = objectives.get(run.objective_name)
   if not hasattr(objective, 'settle'):
@@ -196,7 +199,7 @@ def test_variant_builds(path, variant):
 @pytest.mark.parametrize('path', FILES)
 def test_default_is_the_first_variant(path):
   first = module(path).VARIANTS[0]
-  assert config.load(path) == config.load(f'{path}:{first}')
+  assert resolve.load(path) == resolve.load(f'{path}:{first}')
 
 
 @pytest.mark.parametrize('path,variant', variants())
@@ -206,7 +209,7 @@ def test_the_end_of_a_run_is_possible_on_any_number_of_devices(path, variant):
   data = evaluate.final_data(run)
   corpus = pipeline.load(data) if data.dataset == 'generated' else corpus_of(data)
   batches = pipeline.batches(data, corpus, 'test', 0, train=False)
-  results.check(run, corpus, batches)
+  report.check(run, corpus, batches)
   for devices in (1, 4, 8):
     padded = batches.pad_rows(devices)
     batch, rows = padded(0), padded.padded_rows
@@ -216,7 +219,7 @@ def test_the_end_of_a_run_is_possible_on_any_number_of_devices(path, variant):
       evaluated_abstractly(run, rows, batch)
 
 
-def evaluated_abstractly(run: config.Run, rows: int, batch) -> None:
+def evaluated_abstractly(run: schema.Run, rows: int, batch) -> None:
   """Traces the evaluation of a batch with a state of so many rows."""
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
 
@@ -242,15 +245,15 @@ def test_tiny_needs_nothing_but_a_laptop(path):
 def test_runs_begun_before_the_rules_of_computation_continue(path):
   """As an earlier lmx wrote their config.json: without the rules and the settings that keep them."""
   for variant in module(path).VARIANTS:
-    now = config.load(f'{path}:{variant}')
+    now = resolve.load(f'{path}:{variant}')
     flat = flatten_dict(now.to_dict(), keep_empty_nodes=True, sep='.')
     later = {key for rule in semantics.RULES.values() for key in rule.old}
     later -= {'model.alpha', 'model.beta', 'model.mix_l2', 'optim.layer_decay_form'}  # older than their rules
     kept = {key: x for key, x in flat.items() if key not in later and not key.startswith('semantics')}
-    saved = config.resolve(unflatten_dict(kept, sep='.'), saved=True)
+    saved = resolve.resolve(unflatten_dict(kept, sep='.'), saved=True)
     assert saved.semantics.to_dict() == dict.fromkeys(now.semantics, 0), variant
-    assert semantics.old_settings(saved).items() <= config.flatten(saved).items()
-    config.check_same(saved, config.continued(now, saved), variant)
+    assert semantics.old_settings(saved).items() <= resolve.flatten(saved).items()
+    resolve.check_same(saved, resolve.continued(now, saved), variant)
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -259,14 +262,14 @@ def test_sweep_points_build(path):
   points = spaces.points(module(path).sweep())
   for point in points:
     overrides = [f'{key}={value}' for key, value in point.items()]
-    loaded = config.load(path, overrides)
-    flat = config.flatten(loaded)
+    loaded = resolve.load(path, overrides)
+    flat = resolve.flatten(loaded)
     assert all(flat[key] == value for key, value in point.items())
     run = to_run(f'{path}:tiny', overrides)
     if (run.model, run.data) not in built:  # another rate or seed is the same computation
       build_abstractly(run)
     built.add((run.model, run.data))
-    seen.add(config.digest(loaded))
+    seen.add(resolve.digest(loaded))
   assert len(seen) == len(points) > 1, f'{path}: two points are one run'
 
 
@@ -317,8 +320,8 @@ def test_table_runs_build_and_are_known_again(name):
       main.parse(list(command.words))
     if not run.config:
       continue
-    loaded = config.load(run.config, [*overrides_of(run), 'seed=3'])
-    assert not collected._unlike(config.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
+    loaded = resolve.load(run.config, [*overrides_of(run), 'seed=3'])
+    assert not collected._unlike(resolve.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
     path, _, arg = run.config.partition(':')
     if arg in module(path).VARIANTS and not overrides_of(run):
       continue  # a variant is built by a test of its own
@@ -427,15 +430,15 @@ def test_every_option_is_honoured():
     ),
   ]
   for path, variant, option in different:
-    plain, changed = config.load(f'{path}:{variant}'), config.load(f'{path}:{variant},{option}')
-    assert config.digest(plain) != config.digest(changed), f'{path}: {option}'
-    config.to_run(changed, vocab_size=changed.data.vocab_size)
+    plain, changed = resolve.load(f'{path}:{variant}'), resolve.load(f'{path}:{variant},{option}')
+    assert resolve.digest(plain) != resolve.digest(changed), f'{path}: {option}'
+    resolve.to_run(changed, vocab_size=changed.data.vocab_size)
 
 
 @pytest.mark.parametrize(('fidelity', 'start'), [('released', 0), ('paper', 10_000)])
 def test_berts_two_phases_are_one_schedule(fidelity, start):
   first, second = (
-    config.to_run(config.load(f'experiments/bert/pretrain.py:base,fidelity={fidelity},length={length}'), 1000)
+    resolve.to_run(resolve.load(f'experiments/bert/pretrain.py:base,fidelity={fidelity},length={length}'), 1000)
     for length in (128, 512)
   )
   rate, later = (build.rate(run.optim, run.train.steps, 1) for run in (first, second))
@@ -449,7 +452,7 @@ def test_berts_two_phases_are_one_schedule(fidelity, start):
 
 def test_lambda_of_elmo_is_a_tenth_in_the_tagger_of_the_paper_alone():
   paths = 'elmo/conll2003.py:elmo', 'elmo/wnut17.py:elmo', 'elmo/sst.py:elmo', 'lineage/systems.py:elmo,stage=task'
-  lambdas = {path: config.load(f'experiments/{path}').model.mix_l2 for path in paths}
+  lambdas = {path: resolve.load(f'experiments/{path}').model.mix_l2 for path in paths}
   assert lambdas == dict(zip(lambdas, (0.1, 0.0, 0.0, 0.0), strict=True))
 
 
@@ -505,7 +508,7 @@ def test_every_field_of_every_section_is_read():
 
 
 @functools.cache
-def traced(run: config.Run, derivative: bool) -> str:
+def traced(run: schema.Run, derivative: bool) -> str:
   """Digest of the traced initialisation and losses, or gradient; literals, constants and shapes included."""
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   batch = one_batch(run.data, 2)
@@ -527,7 +530,7 @@ def traced(run: config.Run, derivative: bool) -> str:
   return hashlib.sha256(str(made).encode() + constants).hexdigest()
 
 
-def same(before: config.Run, after: config.Run) -> bool:
+def same(before: schema.Run, after: schema.Run) -> bool:
   """Whether two runs compute the same; a few fields change the gradient alone."""
   return all(traced(before, derivative) == traced(after, derivative) for derivative in (False, True))
 
@@ -654,7 +657,7 @@ def test_every_field_of_a_model_changes_what_is_computed(name):
   vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
 
   def run_with(**changes):
-    return settled(config.to_run(config.resolve({**base, 'model': {**base['model'], **changes}}), vocabulary))
+    return settled(resolve.to_run(resolve.resolve({**base, 'model': {**base['model'], **changes}}), vocabulary))
 
   for field in dataclasses.fields(registry.get(name).Config):
     default = getattr(run_with().model, field.name)
@@ -742,7 +745,7 @@ def test_every_field_of_an_objective_changes_what_is_computed(name):
   vocabulary = small_corpus(batching, batching in SPELLED).tokenizer.vocab_size
 
   def run_with(**changes):
-    return settled(config.to_run(config.resolve({**base, 'objective': {'name': name, **changes}}), vocabulary))
+    return settled(resolve.to_run(resolve.resolve({**base, 'objective': {'name': name, **changes}}), vocabulary))
 
   for field in dataclasses.fields(run_with().objective):
     old = getattr(run_with().objective, field.name)
@@ -1000,9 +1003,9 @@ def test_every_field_of_a_batching_changes_a_batch(name, field):
 
 def test_a_wrong_argument_is_the_users_to_mend():
   with pytest.raises(InputError, match='did you mean "medium"'):
-    config.load('experiments/rnn_lm/ptb.py:medum')
+    resolve.load('experiments/rnn_lm/ptb.py:medum')
 
 
 def test_hard_attention_is_refused_where_there_is_none():
   with pytest.raises(InputError, match="the design 'cho' has no attention for reading"):
-    config.load('experiments/seq2seq/quickstart.py:rnnencdec,reading=hard')
+    resolve.load('experiments/seq2seq/quickstart.py:rnnencdec,reading=hard')

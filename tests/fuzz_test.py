@@ -25,8 +25,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from lmx import answers, config, exchanged, fields, predictions, run_files
 from lmx.cli import main, vectors
+from lmx.config import cast, resolve, run_files
 from lmx.data import corpus, tokenizers
 from lmx.data.builders import cells, cloze, parallel, questions, tables, tagged
 from lmx.data.builders.text_files import text_files_dataset_builder as text_files
@@ -34,6 +34,8 @@ from lmx.errors import InputError
 from lmx.interop import elmo, huggingface, openai, word2vec
 from lmx.metrics import embeddings
 from lmx.models import registry
+from lmx.prediction import classification, question_answering
+from lmx.runs import convert
 
 SECONDS = 10  # after which a case counts as a hang
 Files = Mapping[str, bytes]
@@ -176,8 +178,8 @@ def table(name: str, **options: Any) -> Callable[[pathlib.Path], Any]:
 
 def rows(folder: pathlib.Path, name: str) -> Any:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(predictions, 'label_names', lambda _: ['a', 'b'])
-    return predictions.read(str(folder / name), LOADED)
+    patch.setattr(classification, 'label_names', lambda _: ['a', 'b'])
+    return classification.read(str(folder / name), LOADED)
 
 
 def texts(folder: pathlib.Path, name: str) -> Any:
@@ -189,9 +191,9 @@ def texts(folder: pathlib.Path, name: str) -> Any:
 def asked(folder: pathlib.Path) -> Any:
   (folder / 'data.json').write_text('{"hash": "", "imported_from": "x"}')
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(answers.inference, 'batches', lambda *_: types.SimpleNamespace(notes=()))
+    patch.setattr(question_answering.inference, 'batches', lambda *_: types.SimpleNamespace(notes=()))
     here: Any = types.SimpleNamespace(run=RUN, tokenizer=LOADED.tokenizer, workdir=folder)
-    return answers.of_file(here, f'{folder}/q.json')
+    return question_answering.of_file(here, f'{folder}/q.json')
 
 
 SQUAD = {
@@ -288,13 +290,13 @@ CONFIGS = [
 
 
 def resolved(folder: pathlib.Path) -> Any:
-  config.to_run(config.resolve(run_files.read_config(folder), saved=True), 99)
+  resolve.to_run(resolve.resolve(run_files.read_config(folder), saved=True), 99)
   run_files.read_labels(folder)
   return run_files.read_tokenizer(folder).encode('a b')
 
 
 def loaded(folder: pathlib.Path) -> Any:
-  return config.to_run(config.load(f'{folder}/config.json'))
+  return resolve.to_run(resolve.load(f'{folder}/config.json'))
 
 
 def opened(folder: pathlib.Path) -> Any:
@@ -314,7 +316,7 @@ def written(folder: pathlib.Path, keep: Callable[[str], bool] = lambda name: Tru
 def work_directories(folder: pathlib.Path) -> dict[str, Target]:
   found = {}
   for number, given in enumerate(CONFIGS):
-    full = config.resolve(given)
+    full = resolve.resolve(given)
     made = corpus.Corpus.from_texts({'train': ['a b c']}, tokenizers.train('words' if number else 'bytes', ['a b c']))
     run_files.write(folder / f'run{number}', full.to_dict(), {'hash': made.hash, **made.manifest}, made.tokenizer)
     earlier = written(folder / f'run{number}', lambda name: name != 'checksums.json')
@@ -341,10 +343,10 @@ def work_directories(folder: pathlib.Path) -> dict[str, Target]:
 def overrides(rng: random.Random) -> None:
   """Resolve a config with random overrides."""
   given = rng.choice(CONFIGS)
-  keys = [key for key in config.flatten(RESOLVED[CONFIGS.index(given)]) if not key.startswith('semantics')]
+  keys = [key for key in resolve.flatten(RESOLVED[CONFIGS.index(given)]) if not key.startswith('semantics')]
   keys += ['model', 'data', 'x', '', 'model.x', 'data.batching']
   words = [f'{rng.choice(keys)}={value(rng)}' for _ in range(2)]
-  config.to_run(config.resolve(given, words[: rng.randint(1, 2)]))
+  resolve.to_run(resolve.resolve(given, words[: rng.randint(1, 2)]))
 
 
 def value(rng: random.Random) -> str:
@@ -369,7 +371,7 @@ def command_line(rng: random.Random) -> None:
 
 
 def literal(rng: random.Random) -> None:
-  fields.parse(value(rng) * rng.choice((1, 1, 3)))
+  cast.parse(value(rng) * rng.choice((1, 1, 3)))
 
 
 # Importers
@@ -377,16 +379,16 @@ def literal(rng: random.Random) -> None:
 
 def importer(folder: pathlib.Path) -> Any:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(exchanged, '_write', lambda *_: None)
-    patch.setattr(exchanged, '_complete', lambda run, params: (params, []))
-    return exchanged.import_run(str(folder), folder / 'run', with_tokenizer=False)
+    patch.setattr(convert, '_write', lambda *_: None)
+    patch.setattr(convert, '_complete', lambda run, params: (params, []))
+    return convert.import_run(str(folder), folder / 'run', with_tokenizer=False)
 
 
 def importer_with_tokenizer(folder: pathlib.Path) -> Any:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(exchanged, '_write', lambda *_: None)
-    patch.setattr(exchanged, '_complete', lambda run, params: (params, []))
-    return exchanged.import_run(str(folder), folder / 'run')
+    patch.setattr(convert, '_write', lambda *_: None)
+    patch.setattr(convert, '_complete', lambda run, params: (params, []))
+    return convert.import_run(str(folder), folder / 'run')
 
 
 def zeros(name: str, **sizes: int) -> tuple[Any, Any]:
@@ -495,7 +497,7 @@ def importers() -> dict[str, Target]:
 # One case
 
 
-RESOLVED = [config.resolve(given) for given in CONFIGS]
+RESOLVED = [resolve.resolve(given) for given in CONFIGS]
 GENERATED = {'overrides': (overrides, 8), 'command line': (command_line, 8), 'literal': (literal, 3)}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from launch import local
-from lmx import checkpoint
+from lmx.checkpoint import manager
 from tests import engine_cases
 
 # The last divides parameters over devices of both processes.
@@ -86,7 +86,7 @@ def ended(process):
 
 
 def params(workdir):
-  found, _, step = checkpoint.restore_params(workdir / 'checkpoints', None, 'last')
+  found, _, step = manager.restore_params(workdir / 'checkpoints', None, 'last')
   assert step == 40
   return jax.tree.map(np.asarray, found)
 

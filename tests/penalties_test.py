@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import config, objectives, step
+from lmx import objectives
+from lmx.config import resolve
+from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import awd_lstm, bilstm, registry
 from lmx.objectives import classify, multiple_choice, regress
@@ -157,10 +159,10 @@ def test_a_run_that_began_without_its_penalties_continues_without(tmp_path):
     'data': {'batching': 'documents'},
     'train': {'steps': 1},
   }
-  new = config.resolve(given)
+  new = resolve.resolve(given)
   assert new.model.alpha == 2.0 and new.semantics.activation_penalties == 1
   old = {key: x for key, x in new.to_dict().items() if key != 'semantics'}
-  saved = config.resolve(old, saved=True)
+  saved = resolve.resolve(old, saved=True)
   assert (saved.model.alpha, saved.model.beta, saved.semantics.activation_penalties) == (0.0, 0.0, 0)
-  config.check_same(saved, config.continued(new, saved), tmp_path)
-  assert 'activation_penalties' not in config.resolve({**given, 'objective': {'name': 'causal_lm'}}).semantics
+  resolve.check_same(saved, resolve.continued(new, saved), tmp_path)
+  assert 'activation_penalties' not in resolve.resolve({**given, 'objective': {'name': 'causal_lm'}}).semantics

@@ -8,13 +8,14 @@ import json
 import numpy as np
 import pytest
 
-from lmx import answers, restored
 from lmx.cli import main
 from lmx.data import corpus as corpora
 from lmx.data import pipeline
 from lmx.data.batching import questions as batching
 from lmx.data.builders import questions
 from lmx.errors import InputError
+from lmx.prediction import question_answering
+from lmx.runs import restore
 
 PASSAGE = 'Zoë Brown-Lee wrote the first parser in 1987. It was 12,000 lines long; nobody read them all, she said.'
 ASKED = [
@@ -210,11 +211,11 @@ def test_a_run_with_the_head_of_xlnet_learns_the_answers(tmp_path):
 
 
 def test_thresholds_and_lengths_are_obeyed(run, capsys):
-  loaded = restored.load(run, overrides=['evaluation.null_threshold=-1e9'])
+  loaded = restore.load(run, overrides=['evaluation.null_threshold=-1e9'])
   corpus = pipeline.load(loaded.run.data)
-  assert all(one.text == '' for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'))
-  loaded = restored.load(run, overrides=['evaluation.null_threshold=1e9', 'evaluation.answer_length=1'])
-  for one in answers.answer(loaded.run, corpus, loaded.params, 'valid'):
+  assert all(one.text == '' for one in question_answering.answer(loaded.run, corpus, loaded.params, 'valid'))
+  loaded = restore.load(run, overrides=['evaluation.null_threshold=1e9', 'evaluation.answer_length=1'])
+  for one in question_answering.answer(loaded.run, corpus, loaded.params, 'valid'):
     assert one.text and len(corpus.tokenizer.encode(one.text)) == 1
   assert main.main(['evaluate', f'--workdir={run}', '--split=valid', '--json']) == 0
   assert json.loads(capsys.readouterr().out)['f1'] == json.loads((run / 'results.json').read_text())['f1']
@@ -267,17 +268,18 @@ def test_answers_say_where_they_stand_and_need_none_to_be_known(run, tmp_path, c
 def test_without_unanswered_questions_there_are_no_odds(run, tmp_path, capsys):
   about = json.loads((run / 'data.json').read_text())
   assert about['unanswered'] == 4
-  loaded = restored.load(run, overrides=['evaluation.null_threshold=-1e9'])
+  loaded = restore.load(run, overrides=['evaluation.null_threshold=-1e9'])
   corpus = pipeline.load(loaded.run.data)
   corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'unanswered': 0})
   assert all(
-    one.text and one.null_odds == -np.inf for one in answers.answer(loaded.run, corpus, loaded.params, 'valid')
+    one.text and one.null_odds == -np.inf
+    for one in question_answering.answer(loaded.run, corpus, loaded.params, 'valid')
   )
   (tmp_path / 'data.json').write_text('{"hash": "", "imported_from": "x"}')  # as where others trained it
-  asked = answers.of_file(dataclasses.replace(loaded, workdir=tmp_path), str(run.parent / 'dev.jsonl'))
-  assert asked.notes[0] == answers.UNKNOWN and asked.corpus.manifest['unanswered']
+  asked = question_answering.of_file(dataclasses.replace(loaded, workdir=tmp_path), str(run.parent / 'dev.jsonl'))
+  assert asked.notes[0] == question_answering.UNKNOWN and asked.corpus.manifest['unanswered']
   with pytest.raises(InputError, match='trained on questions that all have an answer'):
-    answers.FORMS['null_odds'](loaded, None, [{'id': 'q', 'text': 'x'}])
+    question_answering.FORMS['null_odds'](loaded, None, [{'id': 'q', 'text': 'x'}])
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import functools
 import jax
 import pytest
 
-from lmx import config, semantics
+from lmx.config import resolve, schema, semantics
 from lmx.models import awd_lstm
 from lmx.optim import build, groups
 
 
-def recipe(name: str) -> config.Run:
+def recipe(name: str) -> schema.Run:
   """The resolved config of an experiment, `folder/file.py:argument`."""
-  loaded = config.load(f'experiments/{name}')
-  return config.to_run(loaded, vocab_size=loaded.data.vocab_size)
+  loaded = resolve.load(f'experiments/{name}')
+  return resolve.to_run(loaded, vocab_size=loaded.data.vocab_size)
 
 
 @pytest.mark.parametrize(('size', 'days', 'updates'), [('base', 0.5, 100_000), ('big', 3.5, 300_000)])
@@ -74,7 +74,7 @@ def test_ulmfits_classifier_is_regularised_as_released():
   assert (lm.model.alpha, lm.model.beta, lm.optim.clip_norm, lm.data.batch_size) == (2.0, 1.0, 0.3, 64)
 
 
-def shapes_of(run: config.Run):
+def shapes_of(run: schema.Run):
   return {'model': jax.eval_shape(functools.partial(awd_lstm.init, run.model), jax.random.key(0)), 'objective': {}}
 
 
@@ -100,11 +100,11 @@ def test_the_last_layer_of_ulmfits_language_model_has_the_full_rate():
   ('name', 'rule'), [('ulmfit/lm.py:imdb', 'tied_rates'), ('xlnet/pretrain.py:base', 'unbroken_rows')]
 )
 def test_a_run_from_before_a_fix_keeps_its_rule(name, rule):
-  full = config.load(f'experiments/{name}')
+  full = resolve.load(f'experiments/{name}')
   assert full.semantics[rule] == 1
   old = {key: value for key, value in full.to_dict().items() if key != 'semantics'}
   old['data']['batching'].pop('unbroken', None)  # a field that it did not have
-  saved = config.resolve(old, saved=True)
+  saved = resolve.resolve(old, saved=True)
   assert saved.semantics[rule] == 0 and not semantics.fixed_since(saved)
   for path, value in semantics.RULES[rule].old.items():
     assert functools.reduce(lambda section, key: section[key], path.split('.'), saved) == value

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint
+from lmx.checkpoint import manager
 
 EXPERIMENTS = (
   'rnn_lm',
@@ -82,7 +82,7 @@ def finish(process: subprocess.Popen, code: int = 0) -> str:
 
 
 def params(workdir):
-  found, _, step = checkpoint.restore_params(workdir / 'checkpoints', None, 'last')
+  found, _, step = manager.restore_params(workdir / 'checkpoints', None, 'last')
   return jax.tree.map(np.asarray, found), step
 
 

@@ -1,4 +1,4 @@
-"""Holds the code to the map in CONTRIBUTING.md by reading its syntax; nothing is imported but the models."""
+"""Rules of CONTRIBUTING.md that neither ruff nor import-linter checks."""
 
 from __future__ import annotations
 
@@ -15,72 +15,6 @@ from lmx.models import registry
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CODE = sorted(p for folder in ('lmx', 'experiments', 'launch') for p in (ROOT / folder).rglob('*.py'))
 TEXT_ENDINGS = {'.py', '.md', '.cfg', '.toml', '.txt', '.ipynb', '.tsv', '.bib', '.json', ''}
-
-# Part of lmx -> other parts that it may import.
-LEAVES = {
-  'errors': set(),
-  'types': set(),
-  'parts': {'errors'},
-  'memory': set(),
-  'processor': set(),
-  'layers': {'types', 'errors', 'processor'},
-  'models': {'types', 'errors', 'parts', 'layers'},
-  'objectives': {'types', 'errors', 'parts', 'layers', 'metrics'},
-  'documents': {'errors'},
-  'data': {'errors', 'parts', 'documents'},
-  'optim': {'types', 'errors'},
-  'metrics': {'types', 'errors', 'documents'},
-  'parallel': {'types', 'errors', 'precision'},
-  'interop': {'types', 'errors', 'documents'},
-  'state': {'types', 'errors'},
-  'step': {'types', 'errors', 'optim', 'state'},
-  'sparse_step': {'types', 'errors', 'optim', 'state', 'step'},
-  'sampling': {'types', 'errors'},
-  'decode': {'types', 'errors', 'sampling'},
-  'beam': {'types', 'errors', 'decode'},
-  'cost': {'types', 'errors'},
-  'log': {'errors', 'loss_curve', 'mirror', 'processor'},
-  'loss_curve': set(),
-  'mirror': set(),
-  'ranges': set(),
-  'run_files': {'errors', 'documents', 'mirror', 'data'},
-  'pictures': {'errors'},
-  'checksum': {'errors'},
-  'stop': set(),
-  'rendezvous': {'errors'},
-  'fields': {'errors'},
-  'semantics': {'data'},
-  'precision': set(),
-  'experiment_file': {'errors', 'fields'},
-  'commit': {'errors', 'checksum'},
-  'checkpoint': {'errors', 'checksum', 'commit'},
-}
-# Parts that put the others together: only they may import one another, and only the last two import train.
-TOGETHER = {
-  'answers',
-  'config',
-  'restored',
-  'exchanged',
-  'evaluate',
-  'inference',
-  'predictions',
-  'tags',
-  'translate',
-  'translated',
-  'pointer',
-  'mixture',
-  'context',
-  'contextual',
-  'wordvectors',
-  'preflight',
-  'results',
-  'samples',
-  'train',
-  'cli',
-  '__init__',
-}
-JAX = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
-PICKLES = {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'shelve', 'marshal'}
 
 
 def name(path: pathlib.Path) -> str:
@@ -103,49 +37,6 @@ def tops(path: pathlib.Path) -> set[str]:
   return {dotted.split('.')[0] for dotted in imports(path)}
 
 
-def part(path: pathlib.Path) -> str:
-  """'layers' for lmx/layers/scaled_dot.py, 'state' for lmx/state.py."""
-  return path.relative_to(ROOT / 'lmx').parts[0].removesuffix('.py')
-
-
-def parts_imported(path: pathlib.Path) -> set[str]:
-  """Parts of lmx that a file imports."""
-  found = {dotted.split('.')[1] for dotted in imports(path) if dotted.startswith('lmx.')}
-  return {p for p in found if (ROOT / 'lmx' / p).is_dir() or (ROOT / 'lmx' / f'{p}.py').is_file()}
-
-
-@pytest.mark.parametrize('folder', sorted(LEAVES))
-def test_imports_follow_the_map(folder):
-  paths = [p for p in CODE if name(p).startswith('lmx/') and part(p) == folder]
-  assert paths, f'lmx/{folder} is in the map and not in the code'
-  for path in paths:
-    extra = parts_imported(path) - LEAVES[folder] - {folder}
-    assert not extra, f'{name(path)} imports {sorted(extra)}, which {folder} must not know'
-
-
-def test_every_part_has_its_place_on_the_map():
-  parts = {part(p) for p in CODE if name(p).startswith('lmx/')}
-  assert parts <= LEAVES.keys() | TOGETHER, f'new parts: {sorted(parts - LEAVES.keys() - TOGETHER)}'
-
-
-def test_only_commands_know_the_loop():
-  for path in CODE:
-    if name(path).startswith('lmx/') and part(path) not in ('train', 'cli', '__init__'):
-      assert 'train' not in parts_imported(path), f'{name(path)} imports the loop'
-
-
-def test_a_model_file_imports_no_other_model():
-  for model in registry.names():
-    other = {d for d in imports(ROOT / f'lmx/models/{model}.py') if d.startswith('lmx.models')}
-    assert not other, f'models/{model}.py imports {sorted(other)}'
-
-
-def test_data_experiments_and_launch_are_free_of_jax():
-  for path in CODE:
-    if name(path).startswith(('lmx/data/', 'experiments/', 'launch/')):
-      assert not tops(path) & JAX, f'{name(path)} imports {sorted(tops(path) & JAX)}'
-
-
 def test_experiments_import_only_ml_collections_and_what_they_share():
   allowed = {'__future__', 'ml_collections', 'experiments', 'collections', 'typing', 'math'}
   allowed |= {'difflib', 'itertools'}
@@ -155,15 +46,6 @@ def test_experiments_import_only_ml_collections_and_what_they_share():
     shared = {'experiments.tables'} if path.parent.name == 'tables' else beside
     other = {d for d in imports(path) if d.startswith('experiments.')} - shared
     assert not {d for d in other if not d.startswith(tuple(f'{part}.' for part in shared))}, name(path)
-
-
-def test_nothing_pickles():
-  for path in CODE:
-    assert not tops(path) & PICKLES, f'{name(path)} imports {sorted(tops(path) & PICKLES)}'
-    for node in ast.walk(ast.parse(path.read_text())):
-      if isinstance(node, ast.keyword) and node.arg == 'allow_pickle':
-        value = node.value
-        assert isinstance(value, ast.Constant) and value.value is False, name(path)
 
 
 def test_library_reads_no_config_with_a_default_beside_it():
@@ -176,32 +58,8 @@ def test_no_grab_bags_stubs_or_todos():
   for path in CODE:
     assert path.name not in ('utils.py', 'util.py', 'helpers.py', 'misc.py'), name(path)
     assert not (path.name == 'common.py' and name(path).startswith('lmx/')), name(path)
-    found = re.search(r'\b(TODO|FIXME|XXX|NotImplementedError)\b', path.read_text())
+    found = re.search(r'\b(TODO|FIXME|NotImplementedError)\b', path.read_text())
     assert not found, f'{name(path)}: {found.group(0)}'
-
-
-def test_every_file_and_public_function_says_what_it_is():
-  for path in CODE:
-    tree = ast.parse(path.read_text())
-    if not tree.body:
-      continue  # an empty __init__.py
-    assert ast.get_docstring(tree), f'{name(path)} has no docstring'
-    for node in tree.body:
-      kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-      if isinstance(node, kinds) and not node.name.startswith('_'):
-        if name(path).startswith('experiments/') and node.name in ('get_config', 'sweep'):
-          continue  # the file's docstring is theirs
-        if name(path).startswith('lmx/cli/') and node.name in ('add_arguments', 'run'):
-          continue  # likewise, and lmx/cli/main.py says what the two are
-        assert ast.get_docstring(node), f'{name(path)}: {node.name} has no docstring'
-
-
-def test_functions_stay_small():
-  for path in CODE:
-    for node in ast.walk(ast.parse(path.read_text())):
-      if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        lines = (node.end_lineno or node.lineno) - node.lineno + 1
-        assert lines <= 70, f'{name(path)}: {node.name} has {lines} lines'
 
 
 def project_files() -> list[pathlib.Path]:

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lmx import config, objectives, predictions, restored
+from lmx import objectives
 from lmx.cli import main
+from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
+from lmx.prediction import classification
+from lmx.runs import restore
 
 WORDS = 'ba be bi bo bu da de di do du fa fe fi fo fu'.split()
 
@@ -88,8 +91,8 @@ def test_a_classifier_leaves_its_figures_and_confusions(classifier):
 
 def test_a_regression_leaves_both_correlations(regression):
   found = json.loads((regression / 'results.json').read_text())
-  loaded = restored.load(regression)
-  made = predictions.outputs(loaded.run, pipeline.load(loaded.run.data), loaded.params, 'valid')
+  loaded = restore.load(regression)
+  made = classification.outputs(loaded.run, pipeline.load(loaded.run.data), loaded.params, 'valid')
   np.testing.assert_allclose(made['truth'], [row['score'] for row in rows(30, 1)])
   assert found['pearson'] == pytest.approx(scipy.stats.pearsonr(made['scores_B'], made['truth'])[0], abs=1e-6)
   assert found['spearman'] == pytest.approx(scipy.stats.spearmanr(made['scores_B'], made['truth'])[0])
@@ -143,11 +146,17 @@ def test_rows_of_race_are_joined_as_those_of_its_files_are(tmp_path):
   (tmp_path / 'rows.jsonl').write_text(json.dumps(row) + '\n' + json.dumps({**row, 'question': 'What?'}) + '\n')
   data, objective = SimpleNamespace(dataset='race/joined', label='label'), SimpleNamespace(choices=4)
   loaded = SimpleNamespace(run=SimpleNamespace(data=data, objective=objective, objective_name='multiple_choice'))
-  first, second = predictions.read(str(tmp_path / 'rows.jsonl'), loaded)
+  first, second = classification.read(str(tmp_path / 'rows.jsonl'), loaded)
   assert first.texts == ('It rained.', 'Rain fell.', 'Snow fell.', '- fell.', 'Hail fell.') and first.label == '3'
   assert second.texts == ('It rained.', 'What? Rain', 'What? Snow', 'What? -', 'What? Hail')
   data.dataset = 'race'
-  assert predictions.read(str(tmp_path / 'rows.jsonl'), loaded)[0].texts[1:] == ('_ fell.', 'Rain', 'Snow', '-', 'Hail')
+  assert classification.read(str(tmp_path / 'rows.jsonl'), loaded)[0].texts[1:] == (
+    '_ fell.',
+    'Rain',
+    'Snow',
+    '-',
+    'Hail',
+  )
 
 
 @pytest.mark.parametrize('kind', ['bert/tasks', 'gpt/tasks', 'xlnet/tasks', 'ulmfit/classifier'])
@@ -164,7 +173,7 @@ def test_the_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
     'data.vocab_size=600',
     'data.length=64',
   ]
-  run = config.to_run(config.load(f'experiments/{kind}.py:own', settings), 10)
+  run = resolve.to_run(resolve.load(f'experiments/{kind}.py:own', settings), 10)
   corpus = pipeline.load(run.data)
   assert objectives.get('regress').settle(run.objective, corpus.manifest) == run.objective
   batch = pipeline.batches(run.data, corpus, 'train', 0, train=True)(0)
@@ -195,11 +204,11 @@ def test_submissions_have_the_labels_of_glues_files():
         dataset = 'glue/cola'
 
   said_of = [{'label': 'acceptable'}, {'label': 'unacceptable'}]
-  assert predictions.submission(Loaded, None, said_of) == 'index\tprediction\n0\t1\n1\t0\n'
+  assert classification.submission(Loaded, None, said_of) == 'index\tprediction\n0\t1\n1\t0\n'
   Loaded.run.data.dataset = 'glue/stsb'
-  assert predictions.submission(Loaded, None, [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
+  assert classification.submission(Loaded, None, [{'score': 3.14159}]) == 'index\tprediction\n0\t3.142\n'
   Loaded.run.data.dataset = 'glue/qnli'
-  assert predictions.submission(Loaded, None, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
+  assert classification.submission(Loaded, None, [{'label': 'not_entailment'}]).endswith('0\tnot_entailment\n')
   Loaded.run.data.dataset = 'table_files'
   with pytest.raises(InputError, match='no task of GLUE'):
-    predictions.submission(Loaded, None, [])
+    classification.submission(Loaded, None, [])

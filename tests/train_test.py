@@ -16,10 +16,14 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, commit, config, log, restored, train
+from lmx import train
+from lmx.checkpoint import manager, orbax_format
 from lmx.cli import main as cli
+from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError, InputWarning, NonFiniteLoss
+from lmx.reporting import run_log
+from lmx.runs import restore
 
 BASE = 'experiments/rnn_lm/quickstart.py:tiny'
 VECTORS = 'experiments/word2vec/quickstart.py:tiny'
@@ -42,17 +46,17 @@ EXPLODES = (
 
 
 def run(workdir, *overrides: str) -> int:
-  return train.train(config.load(BASE, [*QUICK, *overrides]), workdir)
+  return train.train(resolve.load(BASE, [*QUICK, *overrides]), workdir)
 
 
 def last_params(workdir):
-  found, _, step = checkpoint.restore_params(workdir / 'checkpoints', None, 'last')
+  found, _, step = manager.restore_params(workdir / 'checkpoints', None, 'last')
   return jax.tree.map(np.asarray, found), step
 
 
 def test_every_update_and_every_look_at_the_validation_split_is_recorded(tmp_path):
   assert run(tmp_path) == 0
-  records = log.read_metrics(tmp_path)
+  records = run_log.read_metrics(tmp_path)
   assert [r['step'] for r in records if r['split'] == 'train'] == list(range(1, 9))
   assert [r['step'] for r in records if r['split'] == 'valid'] == [4, 8]
   assert all(0 <= r['wait_share'] <= 1 for r in records if 'wait_share' in r)
@@ -76,13 +80,13 @@ def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
 
 
 def test_a_work_directory_that_is_deleted_during_a_save_is_named(tmp_path, monkeypatch):
-  start = commit.Writer.start
+  start = orbax_format.Writer.start
 
   def delete(self, *args):
     shutil.rmtree(tmp_path / 'run', ignore_errors=True)
     return start(self, *args)
 
-  monkeypatch.setattr(commit.Writer, 'start', delete)
+  monkeypatch.setattr(orbax_format.Writer, 'start', delete)
   with pytest.raises(InputError, match=f'{tmp_path}/run was deleted during the run'):
     run(tmp_path / 'run', 'checkpoint.every_steps=2')
 
@@ -91,10 +95,10 @@ def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(tmp_pat
   more = ('samples.count=1', 'samples.tokens=2')
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is kept, the same call contin'):
-    patch.setattr(log.Logger, 'results', lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    patch.setattr(run_log.Logger, 'results', lambda *_: os.kill(os.getpid(), signal.SIGINT))
     run(tmp_path, *more)
   with monkeypatch.context() as patch:
-    patch.setattr(log.Logger, 'plot', lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    patch.setattr(run_log.Logger, 'plot', lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert run(tmp_path, *more) == 75
   first = samples(tmp_path)
   assert first and not (tmp_path / 'results.json').exists()
@@ -120,7 +124,7 @@ def test_two_processes_do_not_train_in_one_directory(tmp_path):
   with filelock.FileLock(tmp_path / '.lock'):
     with pytest.raises(InputError, match='in use by another process'):
       run(tmp_path)
-  assert not log.read_metrics(tmp_path) and not list((tmp_path / 'checkpoints').glob('*'))
+  assert not run_log.read_metrics(tmp_path) and not list((tmp_path / 'checkpoints').glob('*'))
   assert run(tmp_path) == 0
 
 
@@ -164,22 +168,22 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path, capsys):
   assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
   assert 'the loss of the validation split after update 4 is not finite' in capsys.readouterr().err
   assert not (tmp_path / 'results.json').exists() and not list((tmp_path / 'checkpoints').glob('[0-9]*'))
-  assert [r['step'] for r in log.read_metrics(tmp_path) if r['split'] == 'valid'] == [4]
+  assert [r['step'] for r in run_log.read_metrics(tmp_path) if r['split'] == 'valid'] == [4]
 
 
 def test_parameters_that_are_not_finite_are_named(tmp_path, capsys):
   assert run(tmp_path) == 0
   checkpoints = tmp_path / 'checkpoints'
-  params, meta, step = checkpoint.restore_params(checkpoints, None, 'last')
+  params, meta, step = manager.restore_params(checkpoints, None, 'last')
   params['model']['output']['bias'] = np.full_like(params['model']['output']['bias'], np.nan)
-  with checkpoint.Checkpoints(checkpoints) as writer:
+  with manager.Checkpoints(checkpoints) as writer:
     writer.save(step + 1, {'params': params}, meta, block=True)
   assert cli.main(['evaluate', f'--workdir={tmp_path}', '--which=last', '--no-baselines']) == 3
   assert 'the loss of split test is not finite; parameters with NaN or infinity: model/output/bias' in (
     capsys.readouterr().err
   )
   with pytest.warns(InputWarning, match=f'{tmp_path}: tensors with NaN or infinity: model/output/bias'):
-    restored.load(tmp_path, 'last')
+    restore.load(tmp_path, 'last')
 
 
 def test_a_best_loss_of_nan_in_an_older_checkpoint_is_none():
@@ -189,7 +193,7 @@ def test_a_best_loss_of_nan_in_an_older_checkpoint_is_none():
 
 
 def test_a_loss_of_nan_is_never_the_best():
-  progress, optim = train.Progress(), config.to_run(config.load(BASE)).optim
+  progress, optim = train.Progress(), resolve.to_run(resolve.load(BASE)).optim
   for loss, best, since in ((float('nan'), None, 1), (3.0, 3.0, 0), (float('nan'), 3.0, 1)):
     progress.observe(loss, optim, 1)
     assert (progress.best, progress.since_best) == (best, since)
@@ -221,7 +225,7 @@ def test_patience_ends_a_run_early_and_for_good(tmp_path):
 def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(tmp_path):
   overrides = ('optim.schedule=plateau', 'optim.warmup_steps=0', 'optim.lr=1e-30', 'train.eval_every=2')
   assert run(tmp_path, *overrides) == 0
-  rates = [r['lr'] for r in log.read_metrics(tmp_path) if r['split'] == 'train']
+  rates = [r['lr'] for r in run_log.read_metrics(tmp_path) if r['split'] == 'train']
   np.testing.assert_allclose(np.array(rates) / 1e-30, [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25], rtol=1e-5)
 
 
@@ -274,7 +278,7 @@ def test_what_cannot_be_measured_ends_a_run_before_it_begins(tmp_path, files, ov
 )
 def test_a_setting_of_the_end_that_cannot_be_followed_ends_a_run_before_it_begins(tmp_path, base, overrides, message):
   with pytest.raises(InputError, match=message):
-    train.train(config.load(base, [*QUICK, 'samples.count=1', *own_text(tmp_path), *overrides]), tmp_path / 'run')
+    train.train(resolve.load(base, [*QUICK, 'samples.count=1', *own_text(tmp_path), *overrides]), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
@@ -290,7 +294,7 @@ def test_a_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, c
   own = [*QUICK, 'samples.count=1', *own_text(tmp_path)]
   for name, prompts in (('some', 'cat,list'), ('none', 'list,error')):
     given = f'samples.default_prompts={tuple(prompts.split(","))}'
-    assert train.train(config.load(VECTORS, [*own, given]), tmp_path / name) == 0
+    assert train.train(resolve.load(VECTORS, [*own, given]), tmp_path / name) == 0
     assert 'the vocabulary has no "list"' in capsys.readouterr().err
     found = samples(tmp_path / name).splitlines()[1]
     assert set(re.findall('[a-z]+', found)) <= set('the cat sat on mat eos'.split())
@@ -303,7 +307,7 @@ def test_what_is_held_out_is_said(tmp_path, capsys):
   own = ['data.dataset=text_files', f'data.manual_dir={text}']
   assert run(tmp_path / 'run', *own) == 0
   said = re.search(r'held out .*, documents: (\d+) for "valid", (\d+) for "test"', capsys.readouterr().err)
-  corpus = pipeline.load(config.to_run(config.load(BASE, own)).data)
+  corpus = pipeline.load(resolve.to_run(resolve.load(BASE, own)).data)
   assert [int(count) for count in said.groups()] == [len(corpus.split(s).offsets) - 1 for s in ('valid', 'test')]
 
 
@@ -311,7 +315,7 @@ def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
   assert run(tmp_path / 'first', 'evaluation.which=last') == 0
   begin = (f'train.init_from={tmp_path / "first"}', 'optim.lr=0', 'train.steps=1')
   assert run(tmp_path / 'second', *begin) == 0
-  best, _, _ = checkpoint.restore_params(tmp_path / 'first' / 'checkpoints', None, 'best')
+  best, _, _ = manager.restore_params(tmp_path / 'first' / 'checkpoints', None, 'best')
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, best), last_params(tmp_path / 'second')[0])
   with pytest.raises(InputError, match='lacks model/output/table'):
     run(tmp_path / 'third', *begin, 'model.D=24', 'model.tied=false')
@@ -334,7 +338,7 @@ def test_a_memory_of_another_length_is_measured(tmp_path, capsys):
   """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
   base = 'experiments/transformer_xl/quickstart.py:tiny'
   given = [*QUICK, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
-  assert train.train(config.load(base, given), tmp_path) == 0
+  assert train.train(resolve.load(base, given), tmp_path) == 0
   results = json.loads((tmp_path / 'results.json').read_text())
   assert 'measured with M 24, clamp 16' in results['protocol']
   found = {}

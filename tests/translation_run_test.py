@@ -8,8 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, config, log, restored, train
+from lmx import train
+from lmx.checkpoint import manager
+from lmx.config import resolve
 from lmx.data import pipeline
+from lmx.reporting import run_log
+from lmx.runs import restore
 
 BASE = {
   'model': {'name': 'transformer', 'variant': 'tiny', 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
@@ -30,10 +34,10 @@ BASE = {
 def test_rows_that_differ_are_divided_among_devices(tmp_path):
   found, losses, figures = {}, {}, {}
   for name, overrides in (('one', ['parallel.data=1']), ('two', ['parallel.mode=pmap', 'parallel.data=2'])):
-    assert train.train(config.resolve(BASE, overrides), tmp_path / name) == 0
-    run = restored.load(tmp_path / name, 'last')
+    assert train.train(resolve.resolve(BASE, overrides), tmp_path / name) == 0
+    run = restore.load(tmp_path / name, 'last')
     found[name] = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.params)])
-    losses[name] = [r['loss'] for r in log.read_metrics(tmp_path / name) if r['split'] == 'train']
+    losses[name] = [r['loss'] for r in run_log.read_metrics(tmp_path / name) if r['split'] == 'train']
     figures[name] = json.loads((tmp_path / name / 'results.json').read_text())
   np.testing.assert_allclose(found['two'], found['one'], atol=1e-5)
   assert losses['two'] == pytest.approx(losses['one'], rel=1e-4) and losses['one'][-1] < losses['one'][0]
@@ -45,11 +49,11 @@ def test_rows_that_differ_are_divided_among_devices(tmp_path):
 
 def test_a_run_goes_by_the_smoothed_loss_where_it_is_asked_to(tmp_path):
   smoothed = ['objective.smoothing=0.3', 'objective.validation=smoothed', 'train.eval_every=2']
-  assert train.train(config.resolve(BASE, smoothed), tmp_path) == 0
-  looks = [record for record in log.read_metrics(tmp_path) if record['split'] == 'valid']
+  assert train.train(resolve.resolve(BASE, smoothed), tmp_path) == 0
+  looks = [record for record in run_log.read_metrics(tmp_path) if record['split'] == 'valid']
   lowest = min(look['smoothed_loss'] for look in looks)
   assert len(looks) == 3 and lowest > min(look['loss'] for look in looks)
-  meta = checkpoint.read_meta(tmp_path / 'checkpoints', 'last')
+  meta = manager.read_meta(tmp_path / 'checkpoints', 'last')
   assert meta['progress']['best'] == pytest.approx(lowest, rel=1e-6)
   results = json.loads((tmp_path / 'results.json').read_text())
   assert results['smoothed_loss'] == pytest.approx(lowest, rel=1e-6)  # of the best checkpoint

@@ -6,7 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import checkpoint, config, train
+from lmx import train
+from lmx.checkpoint import manager
+from lmx.config import resolve
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 OPTIONS = (
@@ -33,11 +35,11 @@ def run(workdir, stops=(), monkeypatch=None):
   for stop in (*stops, 0):
     if monkeypatch is not None:
       monkeypatch.setattr(train.Stop, 'requested', lambda self, done, stop=stop: done == stop)
-    assert train.train(config.load(CONFIG, OPTIONS), workdir) == (75 if stop else 0)
+    assert train.train(resolve.load(CONFIG, OPTIONS), workdir) == (75 if stop else 0)
 
 
 def at(workdir, step):
-  found, _, _ = checkpoint.restore_params(workdir / 'checkpoints', None, step)
+  found, _, _ = manager.restore_params(workdir / 'checkpoints', None, step)
   return jax.tree.map(np.asarray, found)
 
 

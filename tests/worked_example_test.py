@@ -15,7 +15,8 @@ import textwrap
 import pytest
 
 import lmx.models
-from lmx import config, train
+from lmx import train
+from lmx.config import resolve
 from tests import contract_test, structure_test
 
 LIKE = 'rnn_lm'  # a causal model of tokens: what it is held to, bag is too
@@ -108,7 +109,7 @@ def test_its_form(name, folder, monkeypatch):
 @pytest.mark.parametrize('name', ['bag', pytest.param('bag_gated', marks=pytest.mark.slow)])
 def test_a_tiny_training(name, folder, tmp_path):
   changes = ('train.steps=2', 'train.eval_every=2', 'data.fraction=0.05', 'parallel.data=1', 'samples.tokens=2')
-  loaded = config.load(f'{folder}/experiments/{name}/quickstart.py:tiny', changes)
+  loaded = resolve.load(f'{folder}/experiments/{name}/quickstart.py:tiny', changes)
   assert loaded.model.V == 0
   assert train.train(loaded, tmp_path) == 0
   found = json.loads((tmp_path / 'results.json').read_text())

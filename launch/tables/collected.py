@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.tables import METRICS, Row, Run, Table
 from launch.tables import plan as plans
-from lmx import experiment_file
+from lmx.config import experiment
 
 _WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that hold no other
 _SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # and not a stage of a pipeline
@@ -129,7 +129,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
-    for key, value in plans.computing(dict(experiment_file.flatten(read(file)))).items()
+    for key, value in plans.computing(dict(experiment.flatten(read(file)))).items()
   }
 
 
@@ -175,7 +175,7 @@ def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None)
   if not file.exists():
     return []
   try:
-    unlike = _unlike(dict(experiment_file.flatten(read(file))), flat, seed) or _added(where, flat)
+    unlike = _unlike(dict(experiment.flatten(read(file))), flat, seed) or _added(where, flat)
   except ValueError as error:
     return [str(error)]
   return [f'{where} holds a run of another config: {"; ".join(unlike)}'] if unlike else []
@@ -228,7 +228,7 @@ def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:
       if 'config.json' in files:
         folders[:] = [folder for folder in folders if folder not in _WITHIN]
         try:
-          found.append((pathlib.Path(name), dict(experiment_file.flatten(read(pathlib.Path(name, 'config.json'))))))
+          found.append((pathlib.Path(name), dict(experiment.flatten(read(pathlib.Path(name, 'config.json'))))))
         except ValueError:
           continue
   return sorted(found, key=lambda one: one[0])

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Row, Run, Table
-from lmx import experiment_file
+from lmx.config import experiment
 from lmx.errors import InputError, nearest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -259,15 +259,15 @@ def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]
     raise InputError(f'{path}: {error}') from None
 
 
-_experiment = functools.cache(experiment_file.load)
+_experiment = functools.cache(experiment.load)
 
 
 def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
   tree = config.to_dict()
   for text in changes:
     key, _, value = text.partition('=')
-    experiment_file.put(tree, key.split('.'), value)
-  flat = dict(experiment_file.flatten(json.loads(json.dumps(tree))))
+    experiment.put(tree, key.split('.'), value)
+  flat = dict(experiment.flatten(json.loads(json.dumps(tree))))
   if isinstance(tree.get('data', {}).get('batching'), str):
     flat['data.batching.name'] = flat.pop('data.batching')
   given = {text.partition('=')[0] for text in changes}

@@ -116,14 +116,14 @@ class Programs:
 
   def of(self, held: Any, rows: Any, batch: Any, key: Any) -> Any:
     """The program for a batch of these shapes; those of the other arguments are always the same."""
-    from lmx import cost
+    from lmx.benchmark import flops
 
     shapes = tuple((name, array.shape) for name, array in batch.items())
     if shapes not in self._compiled:
       begin = time.perf_counter()
       self._compiled[shapes] = self._jitted.lower(held, rows, batch, key).compile()
       self.seconds += time.perf_counter() - begin
-      planned = cost.compiled_memory(self._compiled[shapes])
+      planned = flops.compiled_memory(self._compiled[shapes])
       self.planned_bytes = max(filter(None, (self.planned_bytes, planned)), default=None)
     return self._compiled[shapes]
 
@@ -209,7 +209,8 @@ def of_preset(name: str, preset: Preset) -> Subject:
   """The step of a preset for the first device, on random tokens."""
   import jax
 
-  from lmx import cost, parallel, precision, sparse_step, state, step
+  from lmx.benchmark import flops
+  from lmx.engine import precision, sharding, sparse_step, state, step
   from lmx.optim import build
 
   task, _ = describe.task_of(preset.model, preset.changes)
@@ -224,10 +225,10 @@ def of_preset(name: str, preset: Preset) -> Subject:
     train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
-  engine = parallel.Engine(parallel.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]))
+  engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]))
   held = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
-  batch = engine.put_batch(cost.random_batch(task, preset.batch, preset.length))
+  batch = engine.put_batch(flops.random_batch(task, preset.batch, preset.length))
   key = engine.replicate(jax.random.key(1))
   programs = Programs(engine.compile_train(train_step, held))
 
@@ -249,13 +250,16 @@ def of_config(path: str, overrides: list[str]) -> Subject:
   """The step of a run, on its own devices, fed from its own data."""
   import jax
 
-  from lmx import config, cost, parallel, step, train
+  from lmx import train
+  from lmx.benchmark import flops
+  from lmx.config import resolve
   from lmx.data import pipeline
+  from lmx.engine import sharding, step
 
-  loaded = config.load(path, overrides)
-  corpus = train.load_corpus(config.to_run(loaded))
-  _, settled = config.with_corpus(loaded, corpus)
-  engine = parallel.Engine(settled.parallel, matmul_precision=settled.matmul_precision)
+  loaded = resolve.load(path, overrides)
+  corpus = train.load_corpus(resolve.to_run(loaded))
+  _, settled = resolve.with_corpus(loaded, corpus)
+  engine = sharding.Engine(settled.parallel, matmul_precision=settled.matmul_precision)
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
   processes = jax.process_count()
@@ -288,7 +292,7 @@ def of_config(path: str, overrides: list[str]) -> Subject:
     done += k
     return found, stream.wait_seconds
 
-  task = cost.Task(session.model, settled.model, session.objective, settled.objective)
+  task = flops.Task(session.model, settled.model, session.objective, settled.objective)
   optim = settled.optim
   return Subject(
     path, task, batches.batch_size, batches.length, optim.optimizer, optim.clip_norm, engine.mesh.size, programs, steps
@@ -341,14 +345,15 @@ def figures(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any
   """The figures of one subject; None stands for what the device does not tell. Rates are medians over steps."""
   import jax
 
-  from lmx import cost, log
+  from lmx.benchmark import flops
+  from lmx.reporting import run_log
 
   spread = _spread([step.seconds for step in steps])
   shapes = sorted({part for step in steps for part in step.parts}, key=lambda shape: shape[1])
-  forward = {(n, T): n * T * cost.flops_per_token(subject.task, n, T, training=False) for n, T in shapes}
+  forward = {(n, T): n * T * flops.flops_per_token(subject.task, n, T, training=False) for n, T in shapes}
   tokens = statistics.median(sum(n * T for n, T in step.parts) / step.seconds for step in steps)
   rate = statistics.median(3 * sum(forward[part] for part in step.parts) / step.seconds for step in steps)
-  peak = cost.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
+  peak = flops.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
   stats = jax.local_devices()[0].memory_stats() or {}
   return {
     'name': subject.name,
@@ -356,7 +361,7 @@ def figures(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any
     'batch': subject.batch,
     'length': subject.length,
     'optimizer': subject.optimizer,
-    'parameters': cost.count(subject.task.shapes()),
+    'parameters': flops.count(subject.task.shapes()),
     **spread,
     'steps': len(steps),
     'tokens_per_second': tokens,
@@ -364,12 +369,12 @@ def figures(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any
     'programs': len(subject.programs),
     'planned_bytes': subject.programs.planned_bytes,
     'peak_device_bytes': stats.get('peak_bytes_in_use'),
-    'peak_process_bytes': cost.process_peak(),
+    'peak_process_bytes': flops.process_peak(),
     'waiting_share': waited / sum(step.seconds for step in steps),
     'flops_per_second': rate,
     'mfu': rate / (peak * subject.devices) if peak else None,
-    'device': log.device(),
-    'versions': log.versions(),
+    'device': run_log.device(),
+    'versions': run_log.versions(),
   }
 
 

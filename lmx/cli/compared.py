@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 from typing import Any
 
-from lmx import processor
+from lmx import host
 from lmx.errors import InputError
 
 _DROPOUT = {  # the fields that peer's one rate stands for
@@ -57,7 +57,7 @@ def spec(subject: Any) -> dict[str, Any]:
     'length': subject.length,
     'optimizer': optimizer,
     'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
-    'threads': processor.cores(),
+    'threads': host.cores(),
   }
 
 
@@ -72,7 +72,7 @@ def _translator_spec(subject: Any, kind: str, dropout: float) -> dict[str, Any]:
     'length': subject.length,
     'optimizer': subject.optimizer,
     'clip': subject.clip or 1e9,
-    'threads': processor.cores(),
+    'threads': host.cores(),
   }
 
 
@@ -93,7 +93,7 @@ def _awd_lstm_spec(subject: Any) -> dict[str, Any]:
     'length': subject.length,
     'optimizer': subject.optimizer,
     'clip': subject.clip or 1e9,
-    'threads': processor.cores(),
+    'threads': host.cores(),
   }
 
 

@@ -44,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   import pathlib
 
-  from lmx import context, log, pictures
   from lmx.errors import InputError
+  from lmx.evaluation import context_length
+  from lmx.reporting import plots, run_log
 
   lengths, shares = _lengths(args.lengths), _shares(args.shares)
   output = pathlib.Path(args.output)
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     output.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise InputError(f'{output}: cannot be made ({error.strerror})') from None
-  found = context.measure(
+  found = context_length.measure(
     [workdir for workdir in args.workdirs.split(',') if workdir],
     args.split,
     lengths,
@@ -65,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
     overrides=args.overrides,
     window_tokens=args.window_tokens,
   )
-  log.write_json(str(output / 'context.json'), found)
-  pictures.by_context(output / 'context.png', found)
-  print(context.table(found))
+  run_log.write_json(str(output / 'context.json'), found)
+  plots.by_context(output / 'context.png', found)
+  print(context_length.table(found))
   return 0
 
 

@@ -67,28 +67,29 @@ def run(args: argparse.Namespace) -> int:
   for line in totals(task):
     print(line)
   if args.output:
-    from lmx import log
+    from lmx.reporting import run_log
 
     heads, body = counts(task)
     every = body + sum(heads.values())
     found = {'model': name, 'parameters': body, 'parameters_with_heads': every, 'heads': heads}
-    log.write_json(args.output, found | training)
+    run_log.write_json(args.output, found | training)
   return 0
 
 
 def _run(workdir: str):
   """The run of a work directory, of which nothing but its settings is read."""
-  from lmx import config, run_files
+  from lmx.config import resolve, run_files
 
-  return config.to_run(config.resolve(run_files.read_config(workdir), saved=True))
+  return resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
 
 
 def _task_of_run(run):
   """Return (cost.Task, label of the model) of a run."""
-  from lmx import cost, objectives
+  from lmx import objectives
+  from lmx.benchmark import flops
   from lmx.models import registry
 
-  task = cost.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
+  task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
   return task, registry.label(run.model_name, run.variant, run.model)
 
 
@@ -99,13 +100,13 @@ def _training(run, task, workdir: str) -> dict[str, Any]:
 
   from etils import epath
 
-  from lmx import cost
+  from lmx.benchmark import flops
 
   results = epath.Path(workdir) / 'results.json'
   updates = json.loads(results.read_text())['steps'] if results.exists() else run.train.steps
   if not updates:
     return {}
-  each = cost.flops_per_token(task, run.data.batch_size, run.data.length, training=True)
+  each = flops.flops_per_token(task, run.data.batch_size, run.data.length, training=True)
   tokens = run.data.batch_size * run.data.length * updates
   return {'flops_per_token': each, 'tokens': tokens, 'updates': updates, 'training_flops': each * tokens}
 
@@ -150,19 +151,20 @@ def _value(field: str, hint: Any, text: str) -> Any:
 
 def task_of(text: str, changes: Iterable[str] = ()):
   """Return (cost.Task with the model's own objective, label of the model); errors as `model_of`."""
-  from lmx import cost, objectives
+  from lmx import objectives
+  from lmx.benchmark import flops
 
   module, cfg, name = model_of(text, changes)
   objective = objectives.get(module.OBJECTIVE)
   options = objective.settle(objective.Config(), _LABELS) if hasattr(objective, 'settle') else objective.Config()
-  return cost.Task(module, cfg, objective, options), name
+  return flops.Task(module, cfg, objective, options), name
 
 
 def length_of(cfg: Any, batch: int, length: int) -> int:
   """Returns the tokens of a row: `length`, or the model's window if 0; InputError if it does not fit."""
-  from lmx import decode
+  from lmx.decoding import generate
 
-  limit = decode.window(cfg)
+  limit = generate.window(cfg)
   if batch < 1 or length < 0 or (limit is not None and length > limit):
     raise InputError(f'batch {batch} and length {length} must be above 0, the length at most {limit or "any"}')
   return length or limit or _LENGTH
@@ -170,14 +172,14 @@ def length_of(cfg: Any, batch: int, length: int) -> int:
 
 def table(task: Any, *, collapse: bool) -> list[str]:
   """Lines of the parameters, a group for each layer; `collapse` shows equal layers in a row once."""
-  from lmx import cost
+  from lmx.benchmark import flops
 
   shapes = task.shapes()
   groups: list[tuple[str, list[Row]]] = []
   for name, value in shapes['model'].items():
-    groups.append((name, cost.rows(value) if hasattr(value, 'items') else cost.rows({'': value})))
+    groups.append((name, flops.rows(value) if hasattr(value, 'items') else flops.rows({'': value})))
   for name, value in shapes['objective'].items():
-    groups.append((f'objective {name}', cost.rows(value) if hasattr(value, 'items') else cost.rows({'': value})))
+    groups.append((f'objective {name}', flops.rows(value) if hasattr(value, 'items') else flops.rows({'': value})))
   merged = _collapsed(groups) if collapse else [(name, 1, rows) for name, rows in groups]
   lines = [_line('parameter', 'shape', 'count')]
   for name, times, rows in merged:
@@ -214,11 +216,11 @@ def _numbered(name: str) -> tuple[str, int | None]:
 
 def costs(task: Any, batch: int, length: int) -> list[str]:
   """Lines of operations a token and memory of a batch."""
-  from lmx import cost
+  from lmx.benchmark import flops
 
-  forward = cost.flops_per_token(task, batch, length, training=False)
-  training = cost.flops_per_token(task, batch, length, training=True)
-  memory = cost.memory(task, batch, length)
+  forward = flops.flops_per_token(task, batch, length, training=False)
+  training = flops.flops_per_token(task, batch, length, training=True)
+  memory = flops.memory(task, batch, length)
   names = {
     'parameters': 'parameters',
     'gradients': 'gradients',
@@ -254,9 +256,9 @@ def totals(task: Any) -> list[str]:
 
 def counts(task: Any) -> tuple[dict[str, int], int]:
   """Parameters of each head, and those of the model without its heads."""
-  from lmx import cost
+  from lmx.benchmark import flops
 
   shapes = task.shapes()
-  heads = {name: cost.count(shapes['model'][name]) for name in task.model.HEADS}
-  body = cost.count(shapes['model']) - sum(heads.values())
-  return heads | {f'objective {name}': cost.count(value) for name, value in shapes['objective'].items()}, body
+  heads = {name: flops.count(shapes['model'][name]) for name in task.model.HEADS}
+  body = flops.count(shapes['model']) - sum(heads.values())
+  return heads | {f'objective {name}': flops.count(value) for name, value in shapes['objective'].items()}, body

@@ -36,15 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from tqdm import tqdm
 
-  from lmx import contextual
+  from lmx.prediction import contextual_embeddings
 
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
-    reader = contextual.open_reader(args.workdir, args.which, args.overrides)
+    reader = contextual_embeddings.open_reader(args.workdir, args.which, args.overrides)
     lines = [reader.read(line, number) for number, line in enumerate(_lines(args.input), 1)]
     size = 1 if args.carry else args.batch
     tokens = sum(len(line[0]) for line in lines)
-    found = contextual.embedded(reader, lines, size, carry=args.carry)
+    found = contextual_embeddings.embedded(reader, lines, size, carry=args.carry)
     with tqdm(total=tokens, unit=' tokens', unit_scale=True, disable=None) as progress:
       for number, (words, layers) in enumerate(found):
         write(f'{number}_tokens', np.asarray(words, np.str_))

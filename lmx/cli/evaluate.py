@@ -31,36 +31,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import config, log, predictions, restored, results, translated
+  from lmx.config import resolve
   from lmx.errors import InputError
+  from lmx.evaluation import report, translation
+  from lmx.prediction import classification
+  from lmx.reporting import run_log
+  from lmx.runs import restore
 
   if args.beside and not args.by_length:
     raise InputError('--beside names runs for the picture of --by_length: give that too')
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
-  measured = config.load(args.config).to_dict() if args.config else None
-  run = restored.load(args.workdir, args.which, [*args.overrides, *cache, *mixed], measured)
-  split = args.split or (config.measured_split(run.run, run.corpus()) if measured else 'test')
+  measured = resolve.load(args.config).to_dict() if args.config else None
+  run = restore.load(args.workdir, args.which, [*args.overrides, *cache, *mixed], measured)
+  split = args.split or (resolve.measured_split(run.run, run.corpus()) if measured else 'test')
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
     if measured or args.translations or args.by_length:
       raise InputError('--config, --translations and --by_length are for one run; leave them out with --ensemble')
-    figures = predictions.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
+    figures = classification.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
-    figures = results.of_run(
+    figures = report.of_run(
       run,
       split,
       with_baselines=not args.no_baselines and (not measured or run.run.evaluation.baselines),
       translations=args.translations or None,
     )
-  print(json.dumps(figures, indent=1) if args.json else results.summary(figures))
+  print(json.dumps(figures, indent=1) if args.json else report.summary(figures))
   if args.by_length:
-    translated.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])
+    translation.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])
   if args.output:
-    log.write_json(args.output, figures)
+    run_log.write_json(args.output, figures)
   return 0
 
 

@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import exchanged
+  from lmx.runs import convert
 
-  for line in exchanged.export_run(args.workdir, args.to, args.which):
+  for line in convert.export_run(args.workdir, args.to, args.which):
     print(line)
   return 0

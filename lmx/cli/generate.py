@@ -45,14 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import decode, precision, restored
+  from lmx.decoding import generate
+  from lmx.engine import precision
+  from lmx.runs import restore
 
   if args.stream is False:
-    decode.check_positions('--samples, --tokens', args.samples, args.tokens)
-  loaded = restored.load(args.workdir, args.which, args.overrides)
+    generate.check_positions('--samples, --tokens', args.samples, args.tokens)
+  loaded = restore.load(args.workdir, args.which, args.overrides)
   if not getattr(loaded.model, 'WORDS', True):
     raise InputError(f'{args.workdir} holds a model that predicts no words, so it writes no text')
-  prompt_T = decode.prompt_ids(loaded.tokenizer, _prompt(args))
+  prompt_T = generate.prompt_ids(loaded.tokenizer, _prompt(args))
   with precision.scope(loaded.run.matmul_precision):
     for i, parts in enumerate(_texts(args, loaded, prompt_T)):
       if args.samples > 1:
@@ -73,17 +75,17 @@ def _prompt(args: argparse.Namespace) -> str:
 
 def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int):
   """Returns the decode.Sampler of the options."""
-  from lmx import decode
+  from lmx.decoding import generate
 
-  forbidden = decode.unwritable(tokenizer, vocab_size, allow_unk=args.allow_unk)
-  return decode.Sampler(args.temperature, args.top_k, args.top_p, args.top_p_form, args.greedy, forbidden)
+  forbidden = generate.unwritable(tokenizer, vocab_size, allow_unk=args.allow_unk)
+  return generate.Sampler(args.temperature, args.top_k, args.top_p, args.top_p_form, args.greedy, forbidden)
 
 
 def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Iterator[Iterable[str]]:
   """One sequence of pieces of text for each sample; sample i has the same text with and without streaming."""
   import jax
 
-  from lmx import decode
+  from lmx.decoding import generate
 
   key = jax.random.key(args.seed)
   options = dict(steps=args.tokens, sampler=sampler_of(args, loaded.tokenizer, loaded.cfg.V))
@@ -92,10 +94,10 @@ def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Itera
   if args.stream is not False:
     for i in range(args.samples):
       own = jax.random.fold_in(key, i)[None]
-      drawn = (int(token_B[0]) for token_B in decode.stream(*call, prompt_T[None], key=own, **options))
+      drawn = (int(token_B[0]) for token_B in generate.stream(*call, prompt_T[None], key=own, **options))
       yield pieces(loaded.tokenizer, prompt_T, drawn)
     return
-  found = decode.generate(*call, np.repeat(prompt_T[None], args.samples, 0), key=key, **options)
+  found = generate.generate(*call, np.repeat(prompt_T[None], args.samples, 0), key=key, **options)
   for tokens_T, count in zip(found.tokens_BT, found.counts_B, strict=True):
     yield pieces(loaded.tokenizer, prompt_T, tokens_T[:count].tolist())
 

@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import exchanged
+  from lmx.runs import convert
 
-  for line in exchanged.import_run(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none'):
+  for line in convert.import_run(args.source, args.workdir, args.overrides, with_tokenizer=args.tokenizer != 'none'):
     print(line)
   print(f'{args.workdir} can be named in --workdir of other commands, and in --config.train.init_from')
   return 0

@@ -81,9 +81,9 @@ def exponent(lengths: Sequence[int], values: Sequence[float | None]) -> float | 
 
 def measure(lengths: Sequence[int], runs: int) -> list[dict[str, Any]]:
   """Measures every kind at every length, prints a table, and returns the figures."""
-  from lmx import log
+  from lmx.reporting import run_log
 
-  print(f'attention of {HEADS} heads of {WIDTH}, forward and backward, on {log.device()}; least of {runs} runs')
+  print(f'attention of {HEADS} heads of {WIDTH}, forward and backward, on {run_log.device()}; least of {runs} runs')
   found = []
   for kind in KINDS:
     print(f'{kind}\n  {"length":>8}  {"stride":>6}  {"clock":>10}  {"processor":>10}  {"memory":>12}')

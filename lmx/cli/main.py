@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NoReturn
 
-from lmx import memory
+from lmx import host
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
 
 COMMANDS = {
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     args = parse(argv)
-    memory.keep()
+    host.keep_heap()
     with _plain_warnings():
       return _module(args.command).run(args)
   except InputError as error:

@@ -17,16 +17,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import config, log, mixture
+  from lmx.config import resolve
   from lmx.data import pipeline
+  from lmx.evaluation import ngram_mixture
+  from lmx.reporting import run_log
 
-  corpus = pipeline.load(config.to_run(config.load(args.config, args.overrides)).data)
+  corpus = pipeline.load(resolve.to_run(resolve.load(args.config, args.overrides)).data)
   splits, models = args.split.split(','), args.models.split(',')
-  found = mixture.ngrams(corpus, splits, models)
+  found = ngram_mixture.ngrams(corpus, splits, models)
   by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in found}
   print('perplexity per token', *(f'{split:>12}' for split in splits))
   for name in models:
     print(f'{name:20}', *(f'{by_name[name, split]:12,.2f}' for split in splits))
   if args.output:
-    log.write_json(args.output, found)
+    run_log.write_json(args.output, found)
   return 0

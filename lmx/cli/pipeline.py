@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import parallel
+  from lmx.engine import distributed
 
   directory = pathlib.Path(args.workdir)
   stages = plan(args.config, directory, args.overrides)
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     for stage in stages:
       print(command(stage, directory))
     return 0
-  parallel.initialize()
+  distributed.initialize()
   for stage in stages:
     code = _run(stage, directory)
     if code:
@@ -54,10 +54,10 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   Raises:
     InputError: the experiment has no stages, or the config of one has a mistake.
   """
-  from lmx import config as config_lib
+  from lmx.config import resolve as config_lib
 
   path, _, arg = config.partition(':')
-  module = config_lib.experiment(path)
+  module = config_lib.experiment_module(path)
   if not hasattr(module, 'stages'):
     raise InputError(f'{path} has no stages; train it with `lmx train`')
   try:
@@ -106,27 +106,31 @@ def _split(workdir: pathlib.Path) -> str:
 
 
 def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
-  from lmx import checkpoint, config, log, predictions, train
+  from lmx import train
+  from lmx.checkpoint import manager
+  from lmx.config import resolve
+  from lmx.prediction import classification
+  from lmx.reporting import run_log
 
   workdir = directory / stage['name']
   if (workdir / 'results.json').exists():
-    checkpoint.sweep(workdir / 'checkpoints')
+    manager.sweep(workdir / 'checkpoints')
     print(f'{stage["name"]}: finished', file=sys.stderr)
     return 0
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:
     members = [directory / name for name in stage['ensemble']]
-    found = predictions.ensemble(members, _split(members[0]), stage['which'])
+    found = classification.ensemble(members, _split(members[0]), stage['which'])
     workdir.mkdir(exist_ok=True)
-    log.write_json(str(workdir / 'results.json'), found)
+    run_log.write_json(str(workdir / 'results.json'), found)
     return 0
-  loaded = config.load(stage['config'], stage['overrides'])
+  loaded = resolve.load(stage['config'], stage['overrides'])
   return train.train(loaded, workdir, command=['lmx', *sys.argv[1:]])
 
 
 def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
   """One line for each stage that has results, also written as results.json of the whole."""
-  from lmx import log
+  from lmx.reporting import run_log
 
   found = {}
   for stage in stages:
@@ -135,7 +139,7 @@ def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
       figures = json.loads(path.read_text())
       kept = ('metric', 'split', 'dataset', 'protocol', 'training_seconds', 'accuracy', 'loss')
       found[stage['name']] = {'value': figures[figures['metric']], **{k: figures[k] for k in kept if k in figures}}
-  log.write_json(str(directory / 'results.json'), found)
+  run_log.write_json(str(directory / 'results.json'), found)
   width = max([len(name) for name in found], default=0)
   return '\n'.join(
     f'{name:{width}}  {row["value"]:10.2f}  {row["metric"].replace("_", " ")} on {row["dataset"]}/{row["split"]}'

@@ -52,9 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import restored
+  from lmx.runs import restore
 
-  loaded = restored.load(args.workdir, args.which, args.overrides)
+  loaded = restore.load(args.workdir, args.which, args.overrides)
   module = _module(loaded)
   forms = {args.output: args.form or ('conll' if args.output.endswith('.conll') else '')}
   forms |= {args.null_odds: 'null_odds'} if args.null_odds else {}
@@ -77,15 +77,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _module(loaded: Any) -> ModuleType:
-  """The module that knows what the run is asked; see lmx/inference.py."""
-  from lmx import answers, predictions, tags
+  """The module that knows what the run is asked; see lmx/prediction/batched.py."""
+  from lmx.prediction import classification, question_answering, tagging
 
   modules = {
-    'classify': predictions,
-    'multiple_choice': predictions,
-    'regress': predictions,
-    'tag': tags,
-    'span': answers,
+    'classify': classification,
+    'multiple_choice': classification,
+    'regress': classification,
+    'tag': tagging,
+    'span': question_answering,
   }
   name = loaded.run.objective_name
   if name not in modules:
@@ -95,10 +95,10 @@ def _module(loaded: Any) -> ModuleType:
 
 def _lines(found: Sequence[Mapping[str, Any]], n_best: int) -> str:
   """JSON lines; of what is said of a question, so many candidates."""
-  from lmx import log
+  from lmx.reporting import run_log
 
   cut = lambda row: {key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best}
-  return ''.join(json.dumps(log.to_json(cut(row)), ensure_ascii=False) + '\n' for row in found)
+  return ''.join(json.dumps(run_log.to_json(cut(row)), ensure_ascii=False) + '\n' for row in found)
 
 
 def _write(path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""`lmx preflight --config=FILE --workdir=DIR`: looks at the hosts before a training begins (`lmx/preflight.py`).
+"""`lmx preflight --config=FILE --workdir=DIR`: check the hosts before a training (`lmx/cluster/preflight.py`).
 
 It is run in every process, as the training will be; the launchers do it before each.
 """
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import preflight
+  from lmx.cluster import preflight
 
   wanted = preflight.Wanted(
     args.config, args.overrides, args.workdir, args.processes, args.devices, args.timeout, args.prepare

@@ -10,10 +10,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import config
+  from lmx.config import resolve
   from lmx.data import pipeline
 
-  run = config.to_run(config.load(args.config, args.overrides))
+  run = resolve.to_run(resolve.load(args.config, args.overrides))
   corpus = pipeline.load(run.data)
   if not corpus.dir:
     print(f'data set {run.data.dataset} is made up as it is read; there is nothing to prepare')

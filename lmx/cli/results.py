@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lmx import experiment_file
+from lmx.config import experiment
 from lmx.errors import InputError, nearest
 
 LABEL = ('name', 'dataset', 'split')  # the model is in the config
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
   rows = [_row(group, differing, args.metric) for group, differing in zip(groups.values(), differences, strict=True)]
   print('\n'.join(_lines(rows)))
   if curves:
-    from lmx import pictures
+    from lmx.reporting import plots
 
-    pictures.curves(args.plot, curves, f'{metric.replace("_", " ")} on the validation split')
+    plots.curves(args.plot, curves, f'{metric.replace("_", " ")} on the validation split')
   if args.output:
-    from lmx import log
+    from lmx.reporting import run_log
 
-    log.write_json(args.output, {'rows': rows})
+    run_log.write_json(args.output, {'rows': rows})
   return 0
 
 
@@ -97,7 +97,7 @@ def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dic
   A run that began from seed 1 of a pre-training equals one that began from its seed 0. Imported weights have no
   results.json; they are known by their path.
   """
-  flat = dict(experiment_file.flatten(_json(workdir / 'config.json')))
+  flat = dict(experiment.flatten(_json(workdir / 'config.json')))
   kept = {key: value for key, value in flat.items() if not key.startswith(FREE)}
   if flat.get('evaluation.which') == 'average':  # the checkpoints that are averaged are as far apart
     kept['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
@@ -122,7 +122,7 @@ def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
 def _differences(groups: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
   """For each group its settings that another group of the same label does not share; {} where it is the only one."""
   found = []
-  every = [(_label(group[0]), dict(experiment_file.flatten(group[0]['settings']))) for group in groups]
+  every = [(_label(group[0]), dict(experiment.flatten(group[0]['settings']))) for group in groups]
   for label, settings in every:
     others = [other for other_label, other in every if other_label == label]
     names = dict.fromkeys(name for other in others for name in other)
@@ -186,9 +186,9 @@ def _curves(
 
 
 def _curve(found: Mapping[str, Any], metric: str) -> list[tuple[int, float]]:
-  from lmx import log
+  from lmx.reporting import run_log
 
-  records = [record for record in log.read_metrics(found['path']) if record['split'] == 'valid']
+  records = [record for record in run_log.read_metrics(found['path']) if record['split'] == 'valid']
   if not any(metric in record for record in records):
     names = {name for record in records for name in record} - {'step', 'split', 'seconds'}
     advice = f'{nearest(metric, names)}; choose one with --metric' if names else ''

@@ -30,7 +30,7 @@ SEGMENT = 128  # tokens of a segment, as the released evaluation of the 24-layer
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   """Times each attention length, prints a table as it grows, and returns its rows."""
-  from lmx import log
+  from lmx.reporting import run_log
 
   if args.config or args.preset or args.peer:
     raise InputError('--evaluation times MODEL alone: leave --config, --preset and --peer out')
@@ -41,11 +41,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   segment = args.length or SEGMENT
   if args.batch < 1 or segment < 1:
     raise InputError('--batch and --length must be at least 1')
-  print(f'{args.model}: evaluation of {args.batch} rows, in segments of {segment}, on {log.device()}')
+  print(f'{args.model}: evaluation of {args.batch} rows, in segments of {segment}, on {run_log.device()}')
   print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)
   found = []
   for length in lengths:
-    found.append(measure(task, length, segment, args) | {'name': args.model, 'device': log.device()})
+    found.append(measure(task, length, segment, args) | {'name': args.model, 'device': run_log.device()})
     print(line(found[-1]), flush=True)
   return found
 
@@ -109,10 +109,10 @@ def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
   """A call reads a further segment of every row, its memory that of the call before, and predicts all its tokens."""
   import jax
 
-  from lmx import cost
+  from lmx.benchmark import flops
 
   params = jax.jit(task.init)(jax.random.key(0))
-  batch = cost.random_batch(task, rows, segment)
+  batch = flops.random_batch(task, rows, segment)
   batch.pop('reset_B', None)  # every segment goes on
   scored = jax.jit(
     lambda *given: task.objective.scored(task.objective_cfg, task.model, task.cfg, *given)[::2], donate_argnums=2
@@ -131,11 +131,12 @@ def _slide(task: Any, rows: int, length: int) -> Callable[[], Any]:
   """A call predicts one token of every row from a window of `length`."""
   import jax
 
-  from lmx import context, cost
+  from lmx.benchmark import flops
+  from lmx.evaluation import context_length
 
   params = jax.jit(task.init)(jax.random.key(0))
-  batch = cost.random_batch(task, rows, length)
-  predict = jax.jit(functools.partial(context.last_nll, task.model, task.cfg))
+  batch = flops.random_batch(task, rows, length)
+  predict = jax.jit(functools.partial(context_length.last_nll, task.model, task.cfg))
   return lambda: predict(params, batch['tokens_BT'], batch['targets_BT'][:, -1:])
 
 

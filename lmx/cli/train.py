@@ -12,9 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import parallel
+  from lmx.engine import distributed
 
-  parallel.initialize()
-  from lmx import config, train
+  distributed.initialize()
+  from lmx import train
+  from lmx.config import resolve
 
-  return train.train(config.load(args.config, args.overrides), args.workdir, command=['lmx', *sys.argv[1:]])
+  return train.train(resolve.load(args.config, args.overrides), args.workdir, command=['lmx', *sys.argv[1:]])

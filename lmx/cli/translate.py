@@ -71,10 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import precision, restored, translate, translated
+  from lmx.decoding import translate
+  from lmx.engine import precision
+  from lmx.evaluation import translation
+  from lmx.runs import restore
 
   _check(args)
-  loaded = restored.load(args.workdir, args.which, args.overrides)
+  loaded = restore.load(args.workdir, args.which, args.overrides)
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
   if args.plot or args.alignments:
     translate.check_attention(translator)
@@ -84,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     search.setdefault('max_ratio', 0.0)  # else the run's would count instead
   _check_most(args, search['beam'])
   options = dataclasses.replace(
-    translated.options(loaded.run),
+    translation.options(loaded.run),
     **search,
     tokens=args.tokens,
     sample=args.sample,
@@ -150,13 +153,13 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
 
 def _about(args, loaded, translator, lines, sources, best, references, gold) -> None:
   """What is wanted beside the translations: scores, pictures, the alignment error rate."""
-  from lmx import translated
+  from lmx.evaluation import translation
 
   report = sys.stderr if args.output == '-' else sys.stdout
   _check_references(args, references, lines)
   if references is not None:
     source, target = _sides(loaded.workdir)
-    found = translated.scores(
+    found = translation.scores(
       [one.text for one in best],
       references,
       lines,
@@ -164,9 +167,9 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
       loaded.run.data.lower_case,
       loaded.run.evaluation.compounds,
     )
-    print('\n'.join(translated.summary(found)), file=report)
+    print('\n'.join(translation.summary(found)), file=report)
   if args.plot or args.alignments:
-    from lmx import translate
+    from lmx.decoding import translate
 
     texts = [np.asarray(one.tokens, np.int32) for one in best] if references is None else translator.targets(references)
     seen = translate.alignments(translator, sources, texts, args.tokens)
@@ -181,7 +184,7 @@ def _about(args, loaded, translator, lines, sources, best, references, gold) -> 
 
 def _sides(workdir: Any) -> tuple[str, str]:
   """The languages that the run translates from and into."""
-  from lmx import run_files
+  from lmx.config import run_files
 
   source, target = run_files.read_data(workdir).get('sides') or ('', '')
   return str(source), str(target)
@@ -190,13 +193,13 @@ def _sides(workdir: Any) -> tuple[str, str]:
 def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[Any], seen: Sequence[Any]) -> None:
   from tqdm import tqdm
 
-  from lmx import pictures
+  from lmx.reporting import plots
 
   pairs = zip(sources, texts, seen, strict=True)
   for number, (source, text, a_TS) in enumerate(tqdm(pairs, 'drawing', len(sources), leave=False, disable=None), 1):
     if len(source):
       path = os.path.join(folder, f'{number:04}.png')
-      pictures.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer, text))
+      plots.alignment(path, a_TS, _words(tokenizer, source), _words(tokenizer, text))
 
 
 def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
@@ -226,7 +229,7 @@ def _error_rate(
   gold: Any,
 ) -> float:
   """Of the links between words, end marks left out; words are what white space divides."""
-  from lmx import translate
+  from lmx.decoding import translate
   from lmx.metrics import translation as metrics
 
   found: list[set[tuple[int, int]]] = []

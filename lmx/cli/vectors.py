@@ -61,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
     draw(vectors, (args.words or ','.join(vectors.words[:40])).split(','), args.plot, pairs=args.pairs)
     found['drawn'] = args.plot
   if args.output:
-    from lmx import log
+    from lmx.reporting import run_log
 
-    log.write_json(args.output, found)
+    run_log.write_json(args.output, found)
   print(json.dumps(found, indent=1) if args.json else '\n'.join(_lines(found)))
   return 0
 
@@ -81,9 +81,10 @@ def _vectors(args: argparse.Namespace):
     from lmx.metrics.embeddings import Vectors
 
     return Vectors(*word2vec.read(args.vectors))
-  from lmx import restored, wordvectors
+  from lmx.prediction import word_vectors
+  from lmx.runs import restore
 
-  return wordvectors.of_run(restored.load(args.workdir, args.which, args.overrides))
+  return word_vectors.of_run(restore.load(args.workdir, args.which, args.overrides))
 
 
 def _analogies(vectors, path: str, restrict: int) -> dict[str, Any]:

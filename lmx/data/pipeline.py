@@ -26,6 +26,7 @@ from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError, check_least, check_range, nearest
 
+EVAL_SEED = 0  # of the masks and pairs of an evaluation, for runs of any seed, so that they can be compared
 _LARGEST = 2**24  # rows, and positions of a row
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx import processor
+from lmx import host
 from lmx.layers import masks, regularize
 from lmx.types import Array
 
@@ -106,7 +106,7 @@ def attend(
   seed_2 = regularize.seed(key) if rate and key is not None else None
   if backend == 'auto':
     alone = jax.default_backend() == 'cpu' and jax.device_count() == 1
-    least = BLOCKED_FROM if processor.cores() == 1 else BLOCKED_FROM_CORES
+    least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
     backend = 'blocked' if alone and bias_HS is None and T * S >= least else 'xla'
   if backend == 'blocked' and bias_HS is None:
     return _by_heads(a_BTHK, b_BTHK, k_BSHK, v_BSHK, r_SHK, mask, rate, seed_2)

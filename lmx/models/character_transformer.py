@@ -25,7 +25,7 @@ layer"; that these are what it has instead is an assumption).
 
 A text beyond T is read in windows, as by the paper's evaluator, which moves the window by one character and reads the
 last position (`evaluation.stride=1`). A position's row belongs to its place in the window, so keys cannot be kept
-when the window moves: generation reads the last half of a full window again (lmx/decode.py).
+when the window moves: generation reads the last half of a full window again (lmx/decoding/generate.py).
 
 Axes: see lmx/types.py.
 """

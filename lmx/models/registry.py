@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from lmx.errors import InputError, check_choice, nearest
-from lmx.parts import Parts
+from lmx.registry import Parts
 
 _parts = Parts('lmx.models', 'model', apart=('registry',))
 names, get = _parts.names, _parts.get

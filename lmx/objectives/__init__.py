@@ -40,7 +40,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.layers import heads
-from lmx.parts import Parts
+from lmx.registry import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
 _parts = Parts(__name__, 'objective', apart=('rows', 'continuation', 'next_sentence'))

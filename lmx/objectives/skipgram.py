@@ -9,8 +9,8 @@ the weight k / M, which has the same expectation and turns into matrix products.
 Hierarchical softmax (Mikolov et al. 2013, arXiv 1301.3781, section 2.1; Morin & Bengio 2005): a pair loses
 -log s(+-h . y_n) at each node n on the way from the root to the leaf w, + where the way goes left.
 
-The terms are sums over pairs (skip-gram) or centres (CBOW), and `lmx.sparse_step` applies the gradient of the sum, so
-that an update moves vectors as the papers' updates of one pair after the other do.
+The terms are sums over pairs (skip-gram) or centres (CBOW), and `lmx.engine.sparse_step` applies the gradient of the
+sum, so that an update moves vectors as the papers' updates of one pair after the other do.
 
 Axes: those of the model; W = 2 window context slots of one centre (1 with CBOW), K negatives of a pair, R top nodes.
 """

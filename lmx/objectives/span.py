@@ -7,8 +7,8 @@ ends at [CLS]. The loss is the mean of the negative log-likelihoods of both ends
          both among the places of the passage and [CLS]; a third layer says whether there is an answer, and its cross-
          entropy adds `null_weight` times itself to the loss (Yang et al. 2019, arXiv 1906.08237; lmx/layers/answer.py)
 
-Exact match and F1 need the text and are measured on whole questions (lmx/answers.py); what is counted here, over
-windows, is how often both ends are right.
+Exact match and F1 need the text and are measured on whole questions (lmx/prediction/question_answering.py). Here the
+windows whose both ends are right are counted.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from lmx import config
 from lmx.cli import bench, compared, describe, lengths, sliding
 from lmx.cli.main import main
+from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.errors import InputError
 
@@ -59,7 +59,7 @@ def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
   words = [f'--config={path}', *(f'--config.{change}' for change in changes), '--warmup=0', '--steps=1']
   assert main(['bench', *words, f'--json={file}']) == 0
   (found,) = json.loads(file.read_text())
-  run = config.to_run(config.load(path, changes))
+  run = resolve.to_run(resolve.load(path, changes))
   batch = pipeline.batches(run.data, pipeline.load(run.data), 'train', run.seed, train=True)(0)
   sizes = np.sort(np.maximum(batch['source_valid_BS'].sum(1), batch['valid_BT'].sum(1)))
   shapes = [[part.size, 10 if part.max() <= 10 else 24] for part in np.split(sizes, 2)]

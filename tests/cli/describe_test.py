@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from lmx import config
 from lmx.cli import describe
 from lmx.cli import list as list_command
 from lmx.cli.main import main
+from lmx.config import resolve
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_all_layers_and_changes(capsys):
 def test_a_run_is_described_with_its_training(tmp_path, capsys):
   """Products of the LSTM and the output, by hand: forward once, backward twice."""
   changes = ['model.V=61', 'train.steps=3', 'data.batch_size=4', 'data.length=8']
-  given = config.load('experiments/rnn_lm/quickstart.py:tiny', changes)
+  given = resolve.load('experiments/rnn_lm/quickstart.py:tiny', changes)
   (tmp_path / 'config.json').write_text(given.to_json())
   words = ['describe', f'--workdir={tmp_path}', f'--output={tmp_path}/out.json']
   assert main(words) == 0
   assert 'training, 3 updates of 4 x 8 tokens' in capsys.readouterr().out
-  found, cfg = json.loads((tmp_path / 'out.json').read_text()), config.to_run(given).model
+  found, cfg = json.loads((tmp_path / 'out.json').read_text()), resolve.to_run(given).model
   assert found['parameters_with_heads'] == found['parameters'] + sum(found['heads'].values())
   assert found['model'] == 'rnn_lm 2x16, 5.26K' and found['tokens'] == 3 * 4 * 8
   assert found['flops_per_token'] == 3 * 2 * (4 * cfg.D * (cfg.E + 3 * cfg.D) + cfg.V * cfg.D)

@@ -10,12 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import decode, restored
-from lmx.cli import generate
+from lmx.cli import generate as command
 from lmx.cli.main import main, parse
 from lmx.data import tokenizers
+from lmx.decoding import generate
 from lmx.errors import InputError
 from lmx.models import registry
+from lmx.runs import restore
 
 
 @pytest.fixture(params=['gpt2', 'rnn_lm'])
@@ -27,7 +28,7 @@ def loaded(request, monkeypatch):
   params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
   run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=tokenizers.Bytes(eos=True))
   run.run, run.asked = types.SimpleNamespace(matmul_precision='float32'), []
-  monkeypatch.setattr(restored, 'load', lambda workdir, which, overrides: run.asked.append(overrides) or run)
+  monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: run.asked.append(overrides) or run)
   return run
 
 
@@ -66,10 +67,10 @@ def test_a_prompt_of_bytes_that_are_no_utf8(loaded, capsys, monkeypatch):
 
 
 def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
-  assert decode.prompt_ids(loaded.tokenizer, '').tolist() == [256]
+  assert generate.prompt_ids(loaded.tokenizer, '').tolist() == [256]
   assert _write(capsys, '--prompt=')
   with pytest.raises(InputError, match='no end-of-text mark'):
-    decode.prompt_ids(tokenizers.Bytes(), '')
+    generate.prompt_ids(tokenizers.Bytes(), '')
 
 
 def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, capsys):
@@ -103,25 +104,25 @@ def test_no_run_there(tmp_path, capsys):
 def test_padding_and_unknown_words_are_not_drawn():
   tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, eos_id=2, vocab_size=5)
   args = parse(['generate', '--workdir=w'])
-  assert generate.sampler_of(args, tokenizer, 7).forbidden == (0, 1, 5, 6)
+  assert command.sampler_of(args, tokenizer, 7).forbidden == (0, 1, 5, 6)
   args = parse(['generate', '--workdir=w', '--allow_unk'])
-  assert generate.sampler_of(args, tokenizer, 5).forbidden == (0,)
+  assert command.sampler_of(args, tokenizer, 5).forbidden == (0,)
   tokenizer.pad_id = 2  # one mark for both: it must stay possible
-  assert generate.sampler_of(args, tokenizer, 5).forbidden == ()
+  assert command.sampler_of(args, tokenizer, 5).forbidden == ()
 
 
 def test_unfinished_characters_are_held_back():
   tokenizer = tokenizers.Bytes(eos=True)
   prompt_T = np.frombuffer(b'a', np.uint8)
   drawn = list('é→b'.encode())
-  assert list(generate.pieces(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
+  assert list(command.pieces(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']
   # At the end there is nothing more to wait for.
-  assert list(generate.pieces(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
+  assert list(command.pieces(tokenizer, prompt_T, drawn[:1])) == ['a', '\ufffd']
 
 
 def test_a_line_end_after_the_prompt_is_not_part_of_it():
   lines = types.SimpleNamespace(encode=lambda text: [5, 6, 2], eos_id=2)
-  assert decode.prompt_ids(lines, 'a line').tolist() == [5, 6]
+  assert generate.prompt_ids(lines, 'a line').tolist() == [5, 6]
 
 
 def test_more_samples_than_can_be_written_together_are_refused(tmp_path, capsys):

@@ -13,12 +13,14 @@ import types
 import numpy as np
 import pytest
 
-from lmx import config, predictions, restored
 from lmx.cli import main, pipeline, predict
+from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
 from lmx.data import tokenizers
 from lmx.errors import InputError, NonFiniteLoss
+from lmx.prediction import classification
+from lmx.runs import restore
 
 CONFIG = 'experiments/ulmfit/quickstart.py:tiny'
 SHORT = (
@@ -71,7 +73,7 @@ def test_a_pipeline_goes_on_where_it_stopped_and_ends_with_a_table(finished, cap
 @pytest.mark.parametrize('more', ['', ',direction=both,table'])
 def test_every_stage_of_the_tiny_pipeline_is_small_and_offline(tmp_path, more):
   stages = pipeline.plan(f'experiments/ulmfit/classifier.py:tiny{more}', tmp_path, [])
-  loaded = [config.load(stage['config'], stage['overrides']) for stage in stages if 'config' in stage]
+  loaded = [resolve.load(stage['config'], stage['overrides']) for stage in stages if 'config' in stage]
   assert len(loaded) >= 3 and all(one.data.dataset == 'embedded' for one in loaded)
   assert all(one.model.D == 16 and one.train.steps == 20 for one in loaded)
 
@@ -79,7 +81,7 @@ def test_every_stage_of_the_tiny_pipeline_is_small_and_offline(tmp_path, more):
 def test_the_pipeline_takes_a_table_of_ones_own(tmp_path):
   given = [f"{stage}.data.texts=('review',)" for stage in ('2_lm', '3_classifier')] + ['3_classifier.data.label=stars']
   stages = pipeline.plan('experiments/ulmfit/classifier.py:own,general=wikitext2', tmp_path, given)
-  _, lm, classifier = (config.load(stage['config'], stage['overrides']) for stage in stages)
+  _, lm, classifier = (resolve.load(stage['config'], stage['overrides']) for stage in stages)
   assert (lm.data.dataset, classifier.data.dataset) == ('table_files', 'table_files')
   assert lm.data.texts == classifier.data.texts == ('review',) and classifier.data.label == 'stars'
   assert classifier.objective.name == 'classify' and classifier.objective.metric == 'accuracy'
@@ -135,12 +137,12 @@ def predicted(directory, path, capsys):
 
 def test_predictions_of_a_file_are_those_of_the_split(finished, backward, tmp_path, capsys):
   for directory in (finished / '2_classifier', backward):
-    loaded = restored.load(directory)
+    loaded = restore.load(directory)
     corpus = data.load(loaded.run.data)
-    p_IC, labels_I = predictions.probabilities(loaded, corpus, 'valid')
-    names = predictions.label_names(loaded)
+    p_IC, labels_I = classification.probabilities(loaded, corpus, 'valid')
+    names = classification.label_names(loaded)
     np.testing.assert_allclose(p_IC.sum(1), 1.0, atol=1e-6)
-    forward = data.load(restored.load(finished / '2_classifier').run.data).splits['valid']
+    forward = data.load(restore.load(finished / '2_classifier').run.data).splits['valid']
     texts = [
       loaded.tokenizer.decode(forward.tokens[b : e - 1])
       for b, e in zip(forward.offsets[:5], forward.offsets[1:6], strict=True)
@@ -198,7 +200,7 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
   about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse)
   run = types.SimpleNamespace(objective_name='regress', objective=None, data=about)
   loaded = types.SimpleNamespace(run=run, tokenizer=tokenizers.Bytes(eos=True))
-  asked = predictions.of_file(loaded, str(path))
+  asked = classification.of_file(loaded, str(path))
   split = asked.corpus.splits[asked.split]
   other = corpora.Corpus.from_texts({'train': ['a']}, loaded.tokenizer)
   assert (split.title, other.splits['train'].title) == (str(path), 'split train')
@@ -207,7 +209,7 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
 
 def test_only_classifiers_predict(finished, tmp_path):
   with pytest.raises(InputError, match='objective "causal_lm"; predictions need "classify"'):
-    predictions.label_names(restored.load(finished / '1_lm'))
+    classification.label_names(restore.load(finished / '1_lm'))
 
 
 def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_path, capsys):
@@ -224,8 +226,8 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert json.loads(capsys.readouterr().out)['tokens_counted'] < found['tokens_counted']
   parts = []
   for directory in (one, backward):
-    loaded = restored.load(directory)
-    parts.append(predictions.probabilities(loaded, data.load(loaded.run.data), 'valid'))
+    loaded = restore.load(directory)
+    parts.append(classification.probabilities(loaded, data.load(loaded.run.data), 'valid'))
   labels_I = parts[0][1]
   mean_IC = (parts[0][0] + parts[1][0]) / 2
   assert not np.allclose(parts[0][0], parts[1][0], atol=1e-6)
@@ -234,27 +236,27 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert main.main(['evaluate', f'--workdir={one}', '--split=valid', '--json']) == 0
   alone = json.loads(capsys.readouterr().out)
   assert found['members'][0]['error_percent'] == pytest.approx(alone['error_percent'])
-  same = predictions.ensemble([one, one], 'valid')
+  same = classification.ensemble([one, one], 'valid')
   assert same['error_percent'] == pytest.approx(alone['error_percent'])
   assert same['loss'] == pytest.approx(alone['loss'], rel=1e-4)
 
 
 @pytest.mark.parametrize('truth', [{}, {'truth': np.array([1, -1])}])
 def test_rows_without_a_label_are_not_measured(monkeypatch, truth):
-  monkeypatch.setattr(predictions, 'outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
+  monkeypatch.setattr(classification, 'outputs', lambda *_: {'logits_BC': np.zeros((2, 3)), **truth})
   loaded = types.SimpleNamespace(run=None, params=None)
   with pytest.raises(InputError, match=f'split test has {2 - len(truth)} rows without a label'):
-    predictions.probabilities(loaded, None, 'test')
+    classification.probabilities(loaded, None, 'test')
 
 
 @pytest.mark.parametrize('logit', [np.nan, np.inf])
 def test_probabilities_that_are_not_finite_are_not_measured(monkeypatch, logit):
   found = {'logits_BC': np.array([[0.0, 1.0], [logit, 0.0]]), 'truth': np.array([0, 1])}
-  monkeypatch.setattr(predictions, 'outputs', lambda *_: found)
+  monkeypatch.setattr(classification, 'outputs', lambda *_: found)
   loaded = types.SimpleNamespace(run=None, params={'model': {'bias': np.array([logit])}}, workdir='runs/a')
   message = 'the probabilities of runs/a on split test are not finite; parameters with NaN or infinity: model/bias'
   with pytest.raises(NonFiniteLoss, match=message):
-    predictions.probabilities(loaded, None, 'test')
+    classification.probabilities(loaded, None, 'test')
 
 
 def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, tmp_path, monkeypatch):
@@ -264,7 +266,7 @@ def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, 
   about = {name: value for name, value in about.items() if name != 'hash'} | {'label_names': about['label_names'][::-1]}
   (turned / 'data.json').write_text(json.dumps({**about, 'hash': corpora.manifest_hash(about)}))
   (turned / 'checksums.json').unlink()
-  load = restored.load
+  load = restore.load
 
   def loaded(workdir, *rest):
     found = load(workdir, *rest)
@@ -275,9 +277,9 @@ def test_members_of_an_ensemble_may_have_their_labels_in_other_orders(finished, 
     outputs = {name: x if name == 'norm' else x[..., ::-1] for name, x in head[last].items()}
     return dataclasses.replace(found, params={**found.params, 'objective': {**head, last: outputs}})
 
-  alone = predictions.ensemble([one], 'valid')
-  monkeypatch.setattr(restored, 'load', loaded)
-  both = predictions.ensemble([turned, one], 'valid')
+  alone = classification.ensemble([one], 'valid')
+  monkeypatch.setattr(restore, 'load', loaded)
+  both = classification.ensemble([turned, one], 'valid')
   for name in ('error_percent', 'loss'):
     assert both[name] == pytest.approx(alone[name], rel=1e-4)
   assert [member['error_percent'] for member in both['members']] == pytest.approx([alone['error_percent']] * 2)

@@ -12,10 +12,12 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import config, train, translate
+from lmx import train
 from lmx.cli import translate as cli
 from lmx.cli.main import main
+from lmx.config import resolve
 from lmx.data import tokenizers
+from lmx.decoding import translate
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 
@@ -36,7 +38,7 @@ LINES = ['three hundred and twelve', '', 'five', 'sixty thousand and one']
 def workdir(tmp_path_factory):
   """A run of few updates: what it writes is nonsense, and the same each time."""
   directory = tmp_path_factory.mktemp('run')
-  assert train.train(config.load('experiments/transformer/quickstart.py:tiny', QUICK), directory) == 0
+  assert train.train(resolve.load('experiments/transformer/quickstart.py:tiny', QUICK), directory) == 0
   return directory
 
 

@@ -8,11 +8,12 @@ import types
 import numpy as np
 import pytest
 
-from lmx import config, wordvectors
 from lmx.cli import main
+from lmx.config import resolve
 from lmx.data import corpus, tokenizers
 from lmx.errors import InputError
 from lmx.interop import word2vec
+from lmx.prediction import word_vectors
 
 CONFIG = '--config=experiments/word2vec/quickstart.py:tiny'
 
@@ -94,7 +95,7 @@ def test_mistakes_are_named(workdir, tmp_path, capsys):
 def loaded(embed, kind='words', **data):
   made = corpus.Corpus.from_texts({'train': ['b a a , a b c']}, tokenizers.train(kind, ['b a a , a b c']))
   full = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}, 'data': {'batching': 'streams'} | data}
-  run = config.to_run(config.resolve(full))
+  run = resolve.to_run(resolve.resolve(full))
   return types.SimpleNamespace(
     run=run, params={'model': {'embed': embed}}, tokenizer=made.tokenizer, workdir='run', corpus=lambda: made
   )
@@ -103,7 +104,7 @@ def loaded(embed, kind='words', **data):
 @pytest.mark.parametrize('name', ['table', 'tokens'])
 def test_a_language_model_of_words_has_vectors(name):
   of = loaded({name: np.arange(20.0).reshape(10, 2)})
-  vectors = wordvectors.of_run(of)
+  vectors = word_vectors.of_run(of)
   assert vectors.words[:2] == ['a', 'b'] and sorted(vectors.words) == [',', 'a', 'b', 'c']
   np.testing.assert_array_equal(
     vectors.raw_VD, [of.params['model']['embed'][name][of.tokenizer.tokens.index(w)] for w in vectors.words]
@@ -119,4 +120,4 @@ def test_a_run_without_word_vectors_is_refused():
     (loaded(table, characters=8), 'got a run with data.characters'),
   ):
     with pytest.raises(InputError, match=f'{message}; expected a model with one table .*rnn_lm'):
-      wordvectors.of_run(of)
+      word_vectors.of_run(of)

@@ -14,15 +14,16 @@ import pytest
 import safetensors.numpy
 
 import lmx
-from lmx import config as config_lib
-from lmx import exchanged, objectives, restored
+from lmx import objectives
 from lmx.cli import main
+from lmx.config import resolve as config_lib
 from lmx.data import tokenizer_settings, tokenizers
 from lmx.data.subword_tokenizers import with_special
 from lmx.errors import InputError
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures, folder
 from lmx.models import registry
+from lmx.runs import convert, transfer
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe', 'xlnet': 'unigram'}
@@ -130,7 +131,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
   if run.run.model_name == 'xlnet':
     assert run.run.data.batching.form == ('plain' if objective == 'tag' else 'xlnet')
   assert run.labels == (list(LABELS) if objective in ('classify', 'tag') else [])
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (made, tmp_path / 'out'))
   assert before.keys() == after.keys()
   for key in before:
@@ -212,7 +213,7 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, 
   change(made, **tensors)
   for word in words:
     with pytest.raises(InputError, match=word):
-      exchanged.import_run(str(made), tmp_path / 'run')
+      convert.import_run(str(made), tmp_path / 'run')
   assert [path.name for path in tmp_path.iterdir()] == ['folder']
 
 
@@ -225,7 +226,7 @@ def said(tmp_path, name, content, capsys, *options):
 
 def test_an_imported_classifier_labels_texts_and_pairs(make, tmp_path, capsys):
   made, *_ = make('BertForSequenceClassification')
-  exchanged.import_run(str(made), tmp_path / 'run')
+  convert.import_run(str(made), tmp_path / 'run')
   found = said(tmp_path, 'in.txt', 'a name\nthe method\n', capsys)
   assert [tuple(row['probabilities']) for row in found] == [LABELS] * 2
   names, pairs = '--config.data.texts=("one","two")', '{"one": "a name", "two": "the method"}\n'
@@ -235,7 +236,7 @@ def test_an_imported_classifier_labels_texts_and_pairs(make, tmp_path, capsys):
 def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tmp_path, capsys):
   """The data numbers labels by the alphabet: down, strange, up."""
   made, *_ = make('BertForSequenceClassification')
-  exchanged.import_run(str(made), tmp_path / 'run')
+  convert.import_run(str(made), tmp_path / 'run')
   texts = [' '.join(TEXTS[i % 2].split()[i % 5 :]) for i in range(10)]
   right = [row['label'] for row in said(tmp_path, 'in.txt', '\n'.join(texts) + '\n', capsys)]
   lines = [json.dumps({'text': text, 'label': label}) for text, label in zip(texts, right, strict=True)]
@@ -249,13 +250,13 @@ def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tm
   assert json.loads((tmp_path / 'found.json').read_text())['accuracy'] == 1
   run = lmx.load(tmp_path / 'run')
   shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.params)
-  taken, _ = restored.take(tmp_path / 'run', shapes, (), run.tokenizer, ('down', 'strange', 'up'))
+  taken, _ = transfer.take(tmp_path / 'run', shapes, (), run.tokenizer, ('down', 'strange', 'up'))
   ours, theirs = taken['objective']['block_0'], run.params['objective']['block_0']
   for name in ('kernel', 'bias'):
     np.testing.assert_array_equal(ours[name], np.asarray(theirs[name])[..., [1, 2, 0]])
   jax.tree.map(np.testing.assert_array_equal, taken['model'], dict(run.params['model']))
   with pytest.raises(InputError, match='those of this run a, b, c; take the model alone'):
-    restored.take(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
+    transfer.take(tmp_path / 'run', shapes, (), run.tokenizer, ('a', 'b', 'c'))
   (data / 'test.jsonl').write_text('{"text": "a", "label": "other"}\n' * 3)
   capsys.readouterr()
   assert main.main([*command, f'--config.data.manual_dir={data}']) == 2
@@ -264,16 +265,16 @@ def test_labels_are_matched_by_name_where_it_is_measured_and_trained_on(make, tm
 
 def test_an_imported_model_of_choices_chooses(make, tmp_path, capsys):
   made, *_ = make('GPT2DoubleHeadsModel')
-  exchanged.import_run(str(made), tmp_path / 'run')
+  convert.import_run(str(made), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run').run
   assert run.objective.lm_weight == 0.5 and run.data.batching.form == 'plain' and run.objective.choices == 4
   lines = 'sent1,sent2,ending0,ending1,ending2,ending3\na name,is,a string,a list,a method,them\n'
   assert set(said(tmp_path, 'in.csv', lines, capsys)[0]['probabilities']) == set('0123')
   settings = ['data.dataset=story_cloze', 'data.batching.form=gpt', 'data.special_tokens=("a","b","c")']
-  exchanged.import_run(str(made), tmp_path / 'two', settings)
+  convert.import_run(str(made), tmp_path / 'two', settings)
   assert lmx.load(tmp_path / 'two').run.objective.choices == 2
   with pytest.raises(InputError, match='data set table_files has no choices'):
-    exchanged.import_run(str(made), tmp_path / 'three', ['data.dataset=table_files'])
+    convert.import_run(str(made), tmp_path / 'three', ['data.dataset=table_files'])
 
 
 def task(name, **fields):
@@ -304,9 +305,9 @@ def test_what_no_class_computes_is_not_written(model, given, words):
 
 def test_rows_read_both_ways_around_are_not_written(make, tmp_path):
   made, *_ = make('GPT2DoubleHeadsModel')
-  exchanged.import_run(str(made), tmp_path / 'run', ['data.batching.both_orders=True'])
+  convert.import_run(str(made), tmp_path / 'run', ['data.batching.both_orders=True'])
   with pytest.raises(InputError, match='both_orders.*no class of transformers does'):
-    exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+    convert.export_run(tmp_path / 'run', tmp_path / 'out')
   assert not (tmp_path / 'out').exists()
 
 

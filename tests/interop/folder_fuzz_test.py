@@ -10,12 +10,12 @@ import jax
 import pytest
 import safetensors.numpy
 
-from lmx import exchanged
 from lmx.data import tokenizers
 from lmx.errors import InputError
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.models import registry
+from lmx.runs import convert
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
@@ -128,7 +128,7 @@ def wrong(draw, name, files):
 
 @pytest.mark.parametrize('count', [120, pytest.param(2000, marks=pytest.mark.slow)])
 def test_wrong_folders_are_read_or_refused(count, contents, tmp_path, monkeypatch):
-  monkeypatch.setattr(exchanged, '_write', lambda *_: None)
+  monkeypatch.setattr(convert, '_write', lambda *_: None)
   draw = random.Random(0)
   refused = 0
   for i in range(count):
@@ -140,7 +140,7 @@ def test_wrong_folders_are_read_or_refused(count, contents, tmp_path, monkeypatc
     try:
       with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        exchanged.import_run(str(folder), tmp_path / 'run')
+        convert.import_run(str(folder), tmp_path / 'run')
     except InputError as error:
       assert str(error)
       refused += 1

@@ -11,11 +11,11 @@ import pytest
 import safetensors.numpy
 
 import lmx
-from lmx import exchanged
 from lmx.data import tokenizers
 from lmx.errors import InputError
 from lmx.interop import huggingface, tensorflow
 from lmx.models import registry
+from lmx.runs import convert
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 SIZES = {'T': 16, 'D': 8, 'H': 2, 'N': 2}
@@ -150,7 +150,7 @@ CASES = [
 
 def assert_same_runs(tmp_path, folder, release):
   for source, run in ((folder, 'one'), (release, 'two')):
-    exchanged.import_run(str(source), tmp_path / run)
+    convert.import_run(str(source), tmp_path / run)
   one, two = (lmx.load(tmp_path / name) for name in ('one', 'two'))
   still = {'dropout_embedding': 0.0, 'dropout_attention': 0.0, 'dropout_residual': 0.0}  # the released GPT-2 has none
   sizes = [{field: getattr(run.cfg, field) for field in run.cfg.__dataclass_fields__} for run in (one, two)]
@@ -177,10 +177,10 @@ def test_bad_checkpoints_list_names_and_nothing_is_written(make, given, tmp_path
   given(variables)
   for words in (r'LayerNorm.weight is \(9,\), not \(8,\)', 'missing: bert.pooler.dense.bias', 'unknown: bert.more'):
     with pytest.raises(InputError, match=words):
-      exchanged.import_run(str(release), tmp_path / 'run')
+      convert.import_run(str(release), tmp_path / 'run')
   (release / 'bert_config.json').write_text('{"hidden_size": 8}')
   with pytest.raises(InputError, match='release/bert_config.json lacks vocab_size'):
-    exchanged.import_run(str(release), tmp_path / 'run')
+    convert.import_run(str(release), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
@@ -206,7 +206,7 @@ def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
   (release / 'model.ckpt.index').touch()
   monkeypatch.setitem(sys.modules, 'tensorflow', None)
   with pytest.raises(InputError, match=r"pip install 'lmx\[tf\]'"):
-    exchanged.import_run(str(release), tmp_path / 'run')
+    convert.import_run(str(release), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
@@ -221,5 +221,5 @@ def test_checkpoints_that_tensorflow_wrote(name, architecture, outputs, make, tm
   for damaged in (content[:100], bytes(255 - byte for byte in content)):
     data.write_bytes(damaged)
     with pytest.raises(InputError, match='model.ckpt is no checkpoint of TensorFlow, or damaged or cut short'):
-      exchanged.import_run(str(release), tmp_path / 'again')
+      convert.import_run(str(release), tmp_path / 'again')
   assert not (tmp_path / 'again').exists()

@@ -13,11 +13,14 @@ import pytest
 
 import lmx
 from experiments import common
-from lmx import decode, exchanged, predictions, step
-from lmx import state as lmx_state
 from lmx.cli import main
 from lmx.data import tokenizers
+from lmx.decoding import generate
+from lmx.engine import state as lmx_state
+from lmx.engine import step
 from lmx.optim import build
+from lmx.prediction import classification
+from lmx.runs import convert
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
@@ -143,7 +146,7 @@ def outputs(name, module, tokens_BT):
 
 @pytest.mark.parametrize('name', SIZES)
 def test_what_transformers_saved_gives_the_same_numbers_here_and_back_there(name, folders, tmp_path):
-  exchanged.import_run(str(folders[name]), tmp_path / 'run')
+  convert.import_run(str(folders[name]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   tokens_BT = np.random.default_rng(0).integers(0, run.cfg.V, (3, T)).astype(np.int32)
   theirs = getattr(transformers, CLASSES[name]).from_pretrained(folders[name])
@@ -155,7 +158,7 @@ def test_what_transformers_saved_gives_the_same_numbers_here_and_back_there(name
     head = run.params['objective']['nsp']
     ours = np.asarray(features.pooled_BD) @ head['kernel'] + head['bias']
     np.testing.assert_allclose(ours, expected[1], rtol=TOLERANCE, atol=TOLERANCE)
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   back, info = getattr(transformers, CLASSES[name]).from_pretrained(tmp_path / 'out', output_loading_info=True)
   assert not info['missing_keys'] and not info['unexpected_keys'] and not info['mismatched_keys']
   for a, b in zip(outputs(name, back, tokens_BT), expected, strict=True):
@@ -164,21 +167,21 @@ def test_what_transformers_saved_gives_the_same_numbers_here_and_back_there(name
 
 @pytest.mark.parametrize('name', ['gpt', 'gpt2'])
 def test_greedy_continuations_are_the_same_tokens(name, folders, tmp_path):
-  exchanged.import_run(str(folders[name]), tmp_path / 'run')
+  convert.import_run(str(folders[name]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   prompts_BT = np.random.default_rng(1).integers(1, run.cfg.V, (4, 5)).astype(np.int32)
   theirs = getattr(transformers, CLASSES[name]).from_pretrained(folders[name]).eval()
   expected = theirs.generate(
     torch.tensor(prompts_BT).long(), max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
   )
-  found, _ = decode.generate(
+  found, _ = generate.generate(
     run.model,
     run.cfg,
     run.params['model'],
     prompts_BT,
     steps=20,
     key=jax.random.key(0),
-    sampler=decode.Sampler(temperature=0.0),
+    sampler=generate.Sampler(temperature=0.0),
     eos_id=None,
   )
   np.testing.assert_array_equal(found, expected.numpy()[:, 5:])
@@ -187,8 +190,8 @@ def test_greedy_continuations_are_the_same_tokens(name, folders, tmp_path):
 @pytest.mark.parametrize('name', SIZES)
 def test_pieces_and_their_places_are_those_of_transformers(name, folders, tmp_path):
   """1,200 strings, by the tokenizer that transformers makes of the files and by the one that is exported to it."""
-  exchanged.import_run(str(folders[name]), tmp_path / 'run')
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.import_run(str(folders[name]), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   ours = lmx.load(tmp_path / 'run').tokenizer
   theirs = [transformers.AutoTokenizer.from_pretrained(path) for path in (folders[name], tmp_path / 'out')]
   kinds = set()
@@ -204,8 +207,8 @@ def test_pieces_and_their_places_are_those_of_transformers(name, folders, tmp_pa
 
 
 def test_exported_pairs_have_the_marks_of_bert(folders, tmp_path):
-  exchanged.import_run(str(folders['bert']), tmp_path / 'run')
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.import_run(str(folders['bert']), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   ours = lmx.load(tmp_path / 'run').tokenizer
   pair = transformers.AutoTokenizer.from_pretrained(tmp_path / 'out')('one name', 'a list')
   a, b = ours.encode('one name').tolist(), ours.encode('a list').tolist()
@@ -305,7 +308,7 @@ def ours_of(run, batch):
 @pytest.mark.parametrize('case', HEADS)
 def test_heads_give_the_same_numbers_here_and_back_there(case, heads, tmp_path):
   kind, name, _ = HEADS[case]
-  lines = exchanged.import_run(str(heads[case]), tmp_path / 'run')
+  lines = convert.import_run(str(heads[case]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   assert run.run.objective_name == OBJECTIVES[case.removeprefix('gpt_').removeprefix('gpt2_')], lines
   batch = rows(run.cfg.V, 4 if run.run.objective_name == 'multiple_choice' else 0)
@@ -316,7 +319,7 @@ def test_heads_give_the_same_numbers_here_and_back_there(case, heads, tmp_path):
     at = valid if key in ('lm', 'scores_BTL') else slice(None)
     assert np.std(values[at]) > 0.01
     np.testing.assert_allclose(found[key][at], values[at], rtol=TOLERANCE, atol=TOLERANCE, err_msg=key)
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   back, info = getattr(transformers, kind).from_pretrained(tmp_path / 'out', output_loading_info=True)
   assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
   for field in ('id2label', 'label2id', 'problem_type', 'classifier_dropout'):
@@ -333,12 +336,12 @@ def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
   """Texts and pairs of texts, by the tokenizer and the class of transformers."""
   kind, name, _ = HEADS[case]
   columns = ('one', 'two') if name == 'bert' else ('one',)
-  exchanged.import_run(str(heads[case]), tmp_path / 'run', [f'data.texts={columns}'])
+  convert.import_run(str(heads[case]), tmp_path / 'run', [f'data.texts={columns}'])
   texts = [('The method', 'returns a list of names'), ('a string', 'of names'), ('it', 'is: returned')]
   file = tmp_path / 'rows.jsonl'
   file.write_text(''.join(json.dumps(dict(zip(columns, row, strict=False))) + '\n' for row in texts))
   run = lmx.load(tmp_path / 'run')
-  said = predictions.said(run, predictions.of_file(run, str(file)))
+  said = classification.said(run, classification.of_file(run, str(file)))
   tokenizer = transformers.AutoTokenizer.from_pretrained(heads[case])
   module = getattr(transformers, kind).from_pretrained(heads[case]).eval()
   for row, found in zip(texts, said, strict=True):
@@ -355,7 +358,7 @@ def test_rows_are_said_of_as_transformers_does(case, heads, tmp_path):
 def test_updates_are_those_of_the_trainer(case, heads, tmp_path):
   """Fine-tuning as experiments/bert/tasks.py has it, with bias correction and without dropout, batch by batch."""
   kind, total = HEADS[case][0], 8
-  exchanged.import_run(str(heads[case]), tmp_path / 'run')
+  convert.import_run(str(heads[case]), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   still = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0, 'classifier_dropout': 0.0}
   module = getattr(transformers, kind).from_pretrained(heads[case], **still).train()
@@ -416,7 +419,7 @@ def test_what_lmx_trained_is_what_transformers_loads(experiment, tmp_path):
   settings = ('train.steps=4', 'train.eval_every=4', 'data.batch_size=8', *settings)
   command = ['train', f'--config=experiments/{experiment}', f'--workdir={tmp_path}/run']
   assert main.main([*command, *(f'--config.{setting}' for setting in settings)]) == 0
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   run = lmx.load(tmp_path / 'run')
   module, info = getattr(transformers, kind).from_pretrained(tmp_path / 'out', output_loading_info=True)
   assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
@@ -441,7 +444,7 @@ def test_what_lmx_trained_is_what_transformers_loads(experiment, tmp_path):
 
 def test_cached_decoding_is_that_of_transformers_step_by_step(folders, tmp_path):
   """GPT-2's scores after a prompt and each token after it, past_key_values there and lmx's cache here."""
-  exchanged.import_run(str(folders['gpt2']), tmp_path / 'run')
+  convert.import_run(str(folders['gpt2']), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   tokens_BT = np.random.default_rng(4).integers(0, run.cfg.V, (3, T)).astype(np.int32)
   module = transformers.GPT2LMHeadModel.from_pretrained(folders['gpt2']).eval()

@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 import lmx
-from lmx import exchanged, objectives
+from lmx import objectives
 from lmx.cli import main
 from lmx.data import tokenizers
 from lmx.data.subword_tokenizers import with_special
@@ -23,6 +23,7 @@ from lmx.interop import huggingface, tensorflow
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
+from lmx.runs import convert
 from tests.data import spiece_test
 from tests.interop.tensorflow_test import Reader, save
 
@@ -144,7 +145,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsy
   assert (written['bos_token_id'], written['eos_token_id'], written['pad_token_id']) == (1, 2, 5)
   settings = json.loads((tmp_path / 'out/tokenizer_config.json').read_text())
   assert settings['padding_side'] == 'left' and settings['additional_special_tokens'] == ['<eod>', '<eop>']
-  exchanged.import_run(str(tmp_path / 'out'), tmp_path / 'again')
+  convert.import_run(str(tmp_path / 'out'), tmp_path / 'again')
   assert lmx.load(tmp_path / 'again').cfg == run.cfg
   for text in ('the ``name`` <cls>', 'is <s>1,000 <eop>'):
     ours = [lmx.load(tmp_path / name).tokenizer.encode(text).tolist() for name in ('run', 'again')]
@@ -158,7 +159,7 @@ def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
   cfg = XLNET.Config(V=made.vocab_size, **SIZES)
   task = architectures.Task('permutation_lm', objectives.get('permutation_lm').Config())
   folders.write(tmp_path / 'out', 'xlnet', cfg, random_params(cfg), task, made.content(), False)
-  exchanged.import_run(str(tmp_path / 'out'), tmp_path / 'run')
+  convert.import_run(str(tmp_path / 'out'), tmp_path / 'run')
   read = lmx.load(tmp_path / 'run').tokenizer
   for text in ('any  text <sep>\n☃', 'it returns 1,000 <s>items</s>'):
     np.testing.assert_array_equal(read.encode(text), made.encode(text))
@@ -169,9 +170,9 @@ def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
 
 
 def test_variants_are_recognised_by_their_sizes():
-  fold = lambda **fields: exchanged._config(exchanged.folders.Folder('xlnet', fields, {}, 'unigram', False), {})[
-    'model'
-  ]['variant']
+  fold = lambda **fields: convert._config(convert.folders.Folder('xlnet', fields, {}, 'unigram', False), {})['model'][
+    'variant'
+  ]
   assert fold(D=1024, F=4096, H=16, N=24, V=32_000) == 'large'
   assert fold(D=768, F=3072, H=12, N=12, V=32_000) == fold(D=8) == 'base'
 
@@ -205,7 +206,7 @@ def test_bad_folders_say_what_is_wrong_and_nothing_is_written(changes, tensors, 
   folder, *_ = make(**changes)
   change(folder, **tensors)
   with pytest.raises(InputError, match=words):
-    exchanged.import_run(str(folder), tmp_path / 'run')
+    convert.import_run(str(folder), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
@@ -213,16 +214,16 @@ def test_a_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path)
   folder, *_ = make()
   (folder / 'spiece.model').rename(tmp_path / 'spiece.model')
   with pytest.raises(InputError, match='no tokenizer of kind unigram there'):
-    exchanged.import_run(str(folder), tmp_path / 'run')
+    convert.import_run(str(folder), tmp_path / 'run')
   spiece_test.write(folder / 'spiece.model', [*spiece_test.learned(), ('▁more', -9.0)])
   with pytest.raises(InputError, match='vocabulary'):
-    exchanged.import_run(str(folder), tmp_path / 'run')
+    convert.import_run(str(folder), tmp_path / 'run')
 
 
 def same_runs(tmp_path, folder, release, untie):
   """Imports both and holds them to have the same weights and tokenizer."""
-  exchanged.import_run(str(folder), tmp_path / 'one', ['model.gelu=tanh', 'model.fidelity=released'])
-  exchanged.import_run(str(release), tmp_path / 'two')
+  convert.import_run(str(folder), tmp_path / 'one', ['model.gelu=tanh', 'model.fidelity=released'])
+  convert.import_run(str(release), tmp_path / 'two')
   one, two = (lmx.load(tmp_path / name) for name in ('one', 'two'))
   assert two.cfg == (one.cfg if untie else XLNET.Config(**{**one.cfg.__dict__, 'untie': False}))
   assert one.tokenizer.hash == two.tokenizer.hash
@@ -282,8 +283,8 @@ def fine_tuned(kind, last, outputs, folder, variables):
 
 
 def same_fine_tuned(tmp_path, folder, release, objective):
-  exchanged.import_run(str(folder), tmp_path / 'one', ['model.gelu=tanh', 'model.fidelity=released'])
-  exchanged.import_run(str(release), tmp_path / 'two')
+  convert.import_run(str(folder), tmp_path / 'one', ['model.gelu=tanh', 'model.fidelity=released'])
+  convert.import_run(str(release), tmp_path / 'two')
   one, two = (lmx.load(tmp_path / name) for name in ('one', 'two'))
   assert one.run.objective_name == two.run.objective_name == objective
   assert one.cfg == two.cfg and one.run.objective == two.run.objective
@@ -301,7 +302,7 @@ def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, mak
   same_fine_tuned(tmp_path, folder, release, objective)
   variables['model/classification_qnli/logit/kernel'] = variables['model/regression_rte/logit/kernel'] = np.ones((8, 2))
   with pytest.raises(InputError, match='holds several heads, of which lmx reads one: .*classification_qnli'):
-    exchanged.import_run(str(release), tmp_path / 'again')
+    convert.import_run(str(release), tmp_path / 'again')
 
 
 def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
@@ -309,7 +310,7 @@ def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
   _, release, variables = make(pieces)
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
   monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
-  exchanged.import_run(str(release), tmp_path / 'run')
+  convert.import_run(str(release), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   assert run.run.data.lower_case
   np.testing.assert_array_equal(run.tokenizer.encode('THE Name'), run.tokenizer.encode('the name'))
@@ -332,10 +333,10 @@ def test_other_variables_are_named(name, value, words, make, tmp_path, monkeypat
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
   monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
   with pytest.raises(InputError, match=words):
-    exchanged.import_run(str(release), tmp_path / 'run')
+    convert.import_run(str(release), tmp_path / 'run')
   (release / 'xlnet_config.json').write_text('{"d_model": 8}')
   with pytest.raises(InputError, match='release/xlnet_config.json lacks vocab_size'):
-    exchanged.import_run(str(release), tmp_path / 'run')
+    convert.import_run(str(release), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
@@ -344,7 +345,7 @@ def test_without_tensorflow_the_extra_is_named(make, tmp_path, monkeypatch):
   (release / 'xlnet_model.ckpt.index').touch()
   monkeypatch.setitem(sys.modules, 'tensorflow', None)
   with pytest.raises(InputError, match=r"pip install 'lmx\[tf\]'"):
-    exchanged.import_run(str(release), tmp_path / 'run')
+    convert.import_run(str(release), tmp_path / 'run')
 
 
 @pytest.mark.peer

@@ -11,8 +11,8 @@ import pytest
 import tokenizers as hf
 
 import lmx
-from lmx import exchanged
 from lmx.data.subwords import XLNET_SPECIALS
+from lmx.runs import convert
 from lmx.types import Features
 
 torch = pytest.importorskip('torch')
@@ -96,7 +96,7 @@ def folder(request, pieces, tmp_path_factory):
 
 @pytest.fixture
 def run(folder, tmp_path):
-  exchanged.import_run(str(folder), tmp_path / 'run')
+  convert.import_run(str(folder), tmp_path / 'run')
   return lmx.load(tmp_path / 'run')
 
 
@@ -123,7 +123,7 @@ def test_what_transformers_saved_gives_the_same_numbers_here_and_back_there(fold
     np.testing.assert_array_equal(np.argmax(ours, -1), np.argmax(scores, -1))
   alone = theirs_of(transformers.XLNetLMHeadModel.from_pretrained(folder), batches[1:])[0]
   assert np.abs(expected[1] - alone).max() > 0.01
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   back, info = transformers.XLNetLMHeadModel.from_pretrained(tmp_path / 'out', output_loading_info=True)
   assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
   for a, b in zip(theirs_of(back, batches), expected, strict=True):
@@ -150,16 +150,16 @@ def test_the_bare_model_is_read_and_its_output_drawn_anew(folder, tmp_path):
   for path in folder.iterdir():
     (tmp_path / 'bare' / path.name).write_bytes(path.read_bytes())
   module.save_pretrained(tmp_path / 'bare')
-  lines = exchanged.import_run(str(tmp_path / 'bare'), tmp_path / 'bare_run')
+  lines = convert.import_run(str(tmp_path / 'bare'), tmp_path / 'bare_run')
   assert lines[-1] == 'not in the files, so drawn anew: model/output'
-  exchanged.import_run(str(folder), tmp_path / 'run')
+  convert.import_run(str(folder), tmp_path / 'run')
   ours, whole = (dict(lmx.load(tmp_path / name).params['model']) for name in ('bare_run', 'run'))
   jax.tree.map(np.testing.assert_array_equal, ours | {'output': 0}, whole | {'output': 0})
 
 
 def test_pieces_and_their_places_are_those_of_transformers(folder, run, tmp_path):
   """1,500 strings, by the tokenizer that transformers makes of the files and by the one that is exported to it."""
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   theirs = [transformers.AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / 'out')]
   assert theirs[0].__class__.__name__.startswith('XLNetTokenizer')
   kinds = set()
@@ -180,7 +180,7 @@ def test_pieces_and_their_places_are_those_of_transformers(folder, run, tmp_path
 
 
 def test_exported_pairs_have_the_marks_at_their_end(folder, run, tmp_path):
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   a, b = run.tokenizer.encode('one name').tolist(), run.tokenizer.encode('a list').tolist()
   for path in (folder, tmp_path / 'out'):
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
@@ -199,7 +199,7 @@ def test_a_spiece_file_gives_the_pieces_of_the_other_files(folder, run, pieces, 
       (tmp_path / 'spiece').mkdir(exist_ok=True)
       (tmp_path / 'spiece' / path.name).write_bytes(path.read_bytes())
   spiece_test.write(tmp_path / 'spiece/spiece.model', pieces)
-  exchanged.import_run(str(tmp_path / 'spiece'), tmp_path / 'other')
+  convert.import_run(str(tmp_path / 'spiece'), tmp_path / 'other')
   other, differ = lmx.load(tmp_path / 'other').tokenizer, 0
   for text in strings(1500):
     ours, there = other.pieces(other.encode(text)), run.tokenizer.pieces(run.tokenizer.encode(text))
@@ -250,7 +250,7 @@ def test_fine_tuned_models_say_the_same_here_and_back_there(kind, pieces, tmp_pa
   (tmp_path / 'folder').mkdir()
   save_random(kind, cfg, tmp_path / 'folder', seed=3)
   (tmp_path / 'tokenizer.json').rename(tmp_path / 'folder/tokenizer.json')
-  exchanged.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
+  convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
   run = lmx.load(tmp_path / 'run')
   batch, theirs = parity._rows()
   count_B = batch['valid_BT'].sum(1)
@@ -268,7 +268,7 @@ def test_fine_tuned_models_say_the_same_here_and_back_there(kind, pieces, tmp_pa
       values = np.concatenate([x[parity.T - n :] for x, n in zip(values, count_B, strict=True)])
     assert np.std(values) > 0.01
     np.testing.assert_allclose(ours, values, rtol=TOLERANCE, atol=TOLERANCE, err_msg=key)
-  exchanged.export_run(tmp_path / 'run', tmp_path / 'out')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
   back, info = getattr(transformers, kind).from_pretrained(tmp_path / 'out', output_loading_info=True)
   assert not any(info[key] for key in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
   for field, value in FINE_TUNED[kind].items():

@@ -611,7 +611,7 @@ def test_a_training_of_two_nodes_is_that_of_one(cluster, project, root):
   import jax
   import numpy as np
 
-  from lmx import checkpoint
+  from lmx.checkpoint import manager
 
   words = [
     'train',
@@ -629,7 +629,7 @@ def test_a_training_of_two_nodes_is_that_of_one(cluster, project, root):
   assert 'all-reduce' in (project / f'lmx-{number}.out').read_text()
   one = [sys.executable, '-m', 'lmx.cli.main', *words, f'--workdir={project}/one']
   subprocess.run(one, cwd=root, env={**os.environ, **env, 'PYTHONPATH': str(root)}, check=True, capture_output=True)
-  found = [checkpoint.restore_params(project / name / 'checkpoints', None, 'last')[0] for name in ('one', 'two')]
+  found = [manager.restore_params(project / name / 'checkpoints', None, 'last')[0] for name in ('one', 'two')]
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), *found)
 
 

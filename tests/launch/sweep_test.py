@@ -91,10 +91,10 @@ def states(place):
 
 
 def test_values_are_written_as_the_command_line_reads_them():
-  from lmx import fields
+  from lmx.config import cast
 
   for value in ('adam', 'a b', '10', 'true', 'None', '(1, 2)', '', 1e-4, 3, True, None, (1, 'x'), [0.5]):
-    assert fields.parse(study.text(value)) == value and type(fields.parse(study.text(value))) is type(value)
+    assert cast.parse(study.text(value)) == value and type(cast.parse(study.text(value))) is type(value)
   assert study.text('adam') == 'adam' and study.text(3e-4) == '0.0003'
 
 

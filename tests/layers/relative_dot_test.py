@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import processor
+from lmx import host
 from lmx.layers import relative_dot
 
 B, H, K = 2, 3, 8
@@ -102,14 +102,14 @@ def test_auto_is_blocked_only_where_it_serves(monkeypatch):
   run(None, relative_dot.Mask())
   assert not used  # there are eight devices here
   monkeypatch.setattr(jax, 'device_count', lambda: 1)
-  monkeypatch.setattr(processor, 'cores', lambda: 2)
+  monkeypatch.setattr(host, 'cores', lambda: 2)
   run(None, relative_dot.Mask())
   assert not used
   monkeypatch.setattr(relative_dot, 'BLOCKED_FROM_CORES', 200 * 400)
   run(None, relative_dot.Mask())
   assert used.pop() == 1
   monkeypatch.setattr(relative_dot, 'BLOCKED_FROM_CORES', 200 * 400 + 1)
-  monkeypatch.setattr(processor, 'cores', lambda: 1)
+  monkeypatch.setattr(host, 'cores', lambda: 1)
   run(None, relative_dot.Mask())
   assert used == [1]
   run(jnp.zeros((H, 400)), relative_dot.Mask())

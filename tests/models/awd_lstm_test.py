@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import step
+from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import awd_lstm, registry
 from lmx.objectives import causal_lm

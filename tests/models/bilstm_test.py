@@ -11,7 +11,8 @@ import numpy as np
 import optax
 import pytest
 
-from lmx import objectives, state, step
+from lmx import objectives
+from lmx.engine import state, step
 from lmx.errors import InputError
 from lmx.layers import bilm, charcnn, scalar_mix
 from lmx.models import bilstm, elmo, registry

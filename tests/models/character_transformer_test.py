@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import decode
+from lmx.decoding import generate
 from lmx.errors import InputError
 from lmx.models import character_transformer as model
 from lmx.models import registry
@@ -115,9 +115,9 @@ def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
   params = params_of(cfg)
   with pytest.raises(InputError, match='13 tokens in a row, but the model has T = 12'):
     run(cfg, params, tokens(cfg, (1, 13)))
-  options = dict(steps=20, key=jax.random.key(0), sampler=decode.Sampler(temperature=0.0))
+  options = dict(steps=20, key=jax.random.key(0), sampler=generate.Sampler(temperature=0.0))
   prompt = tokens(cfg, (1, 5))
-  found = decode.generate(model, cfg, params, prompt, **options).tokens_BT[0]
+  found = generate.generate(model, cfg, params, prompt, **options).tokens_BT[0]
   text = list(prompt[0])
   start = 0
   for token in found:  # greedily; of a window that is full the last half is read again, with a token that came

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import beam
+from lmx.decoding import beam_search
 from lmx.interop import huggingface
 from lmx.models import registry
 
@@ -163,8 +163,8 @@ def test_beams_write_what_generate_writes(size, alpha):
   model, cfg = registry.get('transformer'), _config()
   params = huggingface.from_hf('transformer', cfg, _tensors(module.state_dict().items()))['model']
   source = {k: v for k, v in batch.items() if k.startswith('source')}
-  options = beam.Beam(size=size, alpha=alpha, penalty='power', stop='current')
-  found = beam.search(model, cfg, params, beam=options, limits=limit, eos_id=EOS, source=source)
+  options = beam_search.Beam(size=size, alpha=alpha, penalty='power', stop='current')
+  found = beam_search.search(model, cfg, params, beam=options, limits=limit, eos_id=EOS, source=source)
   lengths = set()
   for b in range(B):
     for k in range(size):

@@ -10,10 +10,10 @@ import numpy as np
 import optax
 import pytest
 
-from lmx import parallel, sparse_step
-from lmx import state as state_lib
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, tokenizers
+from lmx.engine import sharding, sparse_step
+from lmx.engine import state as state_lib
 from lmx.errors import InputError
 from lmx.models import word2vec
 from lmx.objectives import skipgram
@@ -206,17 +206,17 @@ def test_eight_devices_are_one(mode):
   """Rows of the batch on eight devices, or the tables in pieces: the same parameters."""
   batch = batch_of(False, True, batch_size=8, length=6)
   results = []
-  for cfg, count in ((parallel.Config(data=1), 1), (parallel.Config(mode), 8)):
-    found = trained(parallel.Engine(cfg, jax.devices()[:count]), batch)
+  for cfg, count in ((sharding.Config(data=1), 1), (sharding.Config(mode), 8)):
+    found = trained(sharding.Engine(cfg, jax.devices()[:count]), batch)
     results.append(found)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), *results)
 
 
 def test_tables_in_pieces_are_whole_ones():
   batch = batch_of(False, True, batch_size=8, length=6)
-  one = trained(parallel.Engine(parallel.Config(data=1), jax.devices()[:1]), batch)
-  cfg = parallel.Config(data=2, fsdp=2, tensor=2, min_size=1)
-  many = trained(parallel.Engine(cfg), batch, sharded=True)
+  one = trained(sharding.Engine(sharding.Config(data=1), jax.devices()[:1]), batch)
+  cfg = sharding.Config(data=2, fsdp=2, tensor=2, min_size=1)
+  many = trained(sharding.Engine(cfg), batch, sharded=True)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), one, many)
 
 

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import loss_curve
 from lmx.errors import InputError
 from lmx.models import elmo, registry
 from lmx.objectives import bidirectional_lm as objective
 from lmx.objectives import tag
+from lmx.reporting import loss_curve
 
 B, T, C, V = 3, 5, 7, 61
 RNG = np.random.default_rng(0)

@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import config, evaluate, parallel, state, step
+from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.data.batching import windows
 from lmx.data.corpus import Corpus, Split
 from lmx.data.tokenizers import Bytes
+from lmx.engine import sharding, state, step
 from lmx.errors import InputError
+from lmx.evaluation import evaluate
 from lmx.models import character_transformer as model
 from lmx.models import gpt2, registry
 from lmx.objectives import character_aux as objective
@@ -172,7 +174,7 @@ def run_of(stride, made, **evaluation):
     'parallel': {'data': 1},
     'evaluation': {'stride': stride, **evaluation},
   }
-  return config.to_run(config.resolve(sections), made.tokenizer.vocab_size)
+  return resolve.to_run(resolve.resolve(sections), made.tokenizer.vocab_size)
 
 
 @functools.cache
@@ -185,10 +187,10 @@ def corpus():
 def test_the_measurement_equals_a_plain_loop_over_windows(stride):
   """Stride 1: each token by the window that ends before it, the first ones with what there is; and so it is said."""
   run = run_of(stride, corpus(), batch_size=5)
-  engine = parallel.Engine(run.parallel, jax.devices()[:1])
+  engine = sharding.Engine(run.parallel, jax.devices()[:1])
   drawn = model.init(run.model, jax.random.key(0))
   eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
-  batches = pipeline.batches(evaluate.final_data(run), corpus(), 'test', evaluate.SEED, train=False)
+  batches = pipeline.batches(evaluate.final_data(run), corpus(), 'test', pipeline.EVAL_SEED, train=False)
   totals = evaluate.measure(eval_step, {'model': drawn, 'objective': {}}, lambda rows: (), batches, engine)
   text, expected = np.asarray(corpus().splits['test'].tokens).astype(np.int32), 0.0
   scored = jax.jit(
@@ -222,7 +224,7 @@ def test_the_stride_of_the_measurement_is_checked():
     'model': {'name': 'rnn_lm', 'variant': 'tiny'},
   }
   with pytest.raises(InputError, match='needs data.batching "windows"'):
-    config.to_run(config.resolve(streams), 256)
+    resolve.to_run(resolve.resolve(streams), 256)
 
 
 def test_windows_give_the_token_after_the_target_where_the_text_has_one():

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import cost, objectives
+from lmx import objectives
+from lmx.benchmark import flops
 from lmx.models import registry
 
 B, T = 3, 24
@@ -17,9 +18,9 @@ B, T = 3, 24
 def made():
   """(task with next sentences, its parameters, a batch whose last row is padding)."""
   model, objective = registry.get('xlnet'), objectives.get('permutation_lm')
-  task = cost.Task(model, registry.config('xlnet', 'tiny'), objective, objective.Config(next_sentence=True))
+  task = flops.Task(model, registry.config('xlnet', 'tiny'), objective, objective.Config(next_sentence=True))
   params = task.init(jax.random.key(0))
-  batch = cost.random_batch(task, B, T)
+  batch = flops.random_batch(task, B, T)
   batch['order_BT'] = np.where(np.arange(T) < 16, 0, np.arange(T) - 15)[None].repeat(B, 0).astype(np.int32)
   batch |= {'next_B': np.asarray([0, 1, 1], np.int32), 'row_weights_B': np.asarray([1, 1, 0], np.float32)}
   return task, params, batch
@@ -46,7 +47,7 @@ def test_the_term_is_that_of_the_last_state_through_the_summary(made):
 
 def test_without_it_nothing_else_changes(made):
   task, params, batch = made
-  plain = cost.Task(task.model, task.cfg, task.objective, task.objective.Config())
+  plain = flops.Task(task.model, task.cfg, task.objective, task.objective.Config())
   assert plain.init(jax.random.key(0))['objective'] == {}
   ours, theirs = found(plain, {'model': params['model']}, batch), found(task, params, batch)
   assert set(ours.sums) == {'plm'} and ours.sums['plm'] == theirs.sums['plm']

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx import answers
 from lmx.errors import InputError
 from lmx.layers import answer
 from lmx.objectives import span
+from lmx.prediction import question_answering
 from lmx.types import Features
 
 X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype(np.float32)
@@ -137,7 +137,7 @@ def test_answers_are_chosen_among_the_tried_spans():
     'best_BT': np.arange(10) > 0,
   }
   chosen = types.SimpleNamespace(answer_length=3, n_best=20)
-  odds, spans = answers._window(row, chosen)
+  odds, spans = question_answering._window(row, chosen)
   assert odds == 0.5 and [s[1:] for s in spans] == [(1, 3), (4, 5)]
-  assert [s[1:] for s in answers._window(row, types.SimpleNamespace(answer_length=2))[1]] == [(4, 5)]
-  assert answers._window({**row, 'best_BT': np.arange(10) > 1}, chosen)[1] == spans[1:]
+  assert [s[1:] for s in question_answering._window(row, types.SimpleNamespace(answer_length=2))[1]] == [(4, 5)]
+  assert question_answering._window({**row, 'best_BT': np.arange(10) > 1}, chosen)[1] == spans[1:]

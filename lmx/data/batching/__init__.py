@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmx.errors import InputError
-from lmx.parts import Parts
+from lmx.registry import Parts
 
 _parts = Parts(__name__, 'data.batching', apart=('base', 'bucketed'))
 names, get = _parts.names, _parts.get

@@ -7,7 +7,7 @@ batches are dealt out in a drawn order; in evaluation the whole split is sorted 
 example a row is.
 
 With `groups` above 1 the batches of training all have rows of `length` places, and the step divides each into groups of
-rows of like length and cuts those to their buckets (lmx/step.py): of the same rows, less is padding.
+rows of like length and cuts those to their buckets (lmx/engine/step.py): of the same rows, less is padding.
 """
 
 from __future__ import annotations

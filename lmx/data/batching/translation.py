@@ -7,7 +7,8 @@ bucket. With `tokens`, a bucket's batches have as many rows as fit into that num
 al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have as many.
 
 With `groups` above 1 a batch of training has pairs of any length, all padded to `data.length`, and the step divides it
-into groups of pairs of like length and cuts those to their buckets (lmx/step.py). So every update sees every length;
+into groups of pairs of like length and truncates those to their buckets (lmx/engine/step.py). Every update sees every
+length;
 batches of one bucket pull the parameters one way and then another, as those of the many devices of the papers do not.
 
 What does not fill a batch of its bucket goes to the next longer one, so that every pair is used once an epoch and only

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from lmx import config, parallel
+from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, tokenizers, views
+from lmx.engine import sharding
 from lmx.errors import InputError, InputWarning
 
 SIZES = [(1 + (i * 7) % 19, 1 + (i * 5) % 23) for i in range(503)]  # words of source and target
@@ -177,7 +178,7 @@ def test_hosts_make_the_rows_of_one_batch(tokens, hosts):
 @pytest.mark.parametrize('mode', ['jit', 'pmap'])
 def test_every_batch_can_be_put_on_eight_devices(mode):
   found, _ = batches(batching={'tokens': 400, 'rows_multiple': 8})
-  engine = parallel.Engine(parallel.Config(mode=mode))
+  engine = sharding.Engine(sharding.Config(mode=mode))
   rows = engine.process_rows(found.batch_size)
   assert jax.device_count() == 8
   for count in found.row_counts():
@@ -280,7 +281,7 @@ def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
   def settle(**data):
     base = {'model': {'name': name, 'variant': 'tiny', **sizes}, 'train': {'steps': 1}}
     data = {'batching': 'translation', 'length': 16, 'batch_size': 8, **data}
-    return config.with_corpus(config.resolve({**base, 'data': data}), made)[1]
+    return resolve.with_corpus(resolve.resolve({**base, 'data': data}), made)[1]
 
   with pytest.raises(InputError, match=r'longest row of the held-out splits has 24 positions .* [TS]=20.*eval_length'):
     settle()

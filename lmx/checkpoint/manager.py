@@ -1,0 +1,450 @@
+"""Checkpoints of a run: what is kept, what is restored, what happens when a write or a read fails.
+
+Each save is one atomic commit (lmx/checkpoint/orbax_format.py). A checkpoint that cannot be read, or whose arrays
+differ from their checksums, is never used: `restore` warns, names it and takes the one before.
+Retention deletes only after a newer commit is complete, so `keep_last` finished ones are there at
+every moment once that many were written.
+
+A checkpoint is planned where its step alone made the run save, and interim where the clock or a
+signal did. Interim ones take no planned one's place, so a run that was stopped leaves the same
+planned ones as one that never was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from jax.experimental import multihost_utils
+
+from lmx.checkpoint import orbax_format
+from lmx.checkpoint.orbax_format import Entry, Tree
+from lmx.errors import InputError
+
+Which = str | int  # 'last', 'best' or a step
+Warn = Callable[[str], None]
+Read = Callable[[epath.Path, dict[str, Any]], Any]  # of a checkpoint's path and JSON
+
+_TRASH = 'deleted_'
+_BROADCAST = 64  # checkpoints that process 0 can announce to the others
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """The `checkpoint` section.
+
+  Attributes:
+    every_steps: steps between two saves.
+    every_seconds: save also when so many seconds have passed since the last save; 0 = never.
+    keep_last: how many of the newest are kept, and of the newest planned ones; at least 2, so that one is left when
+      one is damaged.
+    keep_best: also keep the one with the lowest metric.
+    asynchronous: write in the background while training goes on.
+    verify: check the files before reading them, and every array's checksum afterwards.
+    timeout_seconds: longest time one write may take before it counts as failed.
+  """
+
+  every_steps: int = 500
+  every_seconds: float = 0.0
+  keep_last: int = 2
+  keep_best: bool = True
+  asynchronous: bool = True
+  verify: bool = True
+  timeout_seconds: int = 1200
+
+  def __post_init__(self) -> None:
+    if self.keep_last < 2:
+      raise InputError(f'checkpoint.keep_last is {self.keep_last}, must be at least 2')
+    if self.every_steps < 1 or self.every_seconds < 0 or self.timeout_seconds < 1:
+      raise InputError(
+        'checkpoint.every_steps and timeout_seconds must be positive, every_seconds not negative,'
+        f' got {self.every_steps}, {self.timeout_seconds} and {self.every_seconds}'
+      )
+
+
+class AllDamaged(InputError):
+  """Checkpoints are there, and none of those asked for is intact."""
+
+
+def stderr_warn(message: str) -> None:
+  """Prints a warning to standard error."""
+  print(f'warning: {message}', file=sys.stderr, flush=True)
+
+
+def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
+  path = epath.Path(directory)
+  return path if orbax_format.is_remote(path) else path.expanduser().absolute()
+
+
+def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
+  """Returns the entries with a finite metric, lowest first; among equals the earlier."""
+  metrics = {entry: document.get('metric') for entry, document in documents.items()}
+  measured = {entry: metric for entry, metric in metrics.items() if metric is not None and math.isfinite(metric)}
+  return sorted(measured, key=lambda entry: (measured[entry], entry))
+
+
+def _planned(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
+  """Returns the entries of planned checkpoints, in rising order."""
+  return sorted(entry for entry, document in documents.items() if document.get('planned', True))
+
+
+def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
+  """Returns the steps with a planned checkpoint, in rising order; all steps where there is no planned one."""
+  directory = _absolute(directory)
+  entries = orbax_format.entries(directory)
+  documents, damaged = orbax_format.documents(directory, entries)
+  return sorted({step for step, _ in [*_planned(documents), *damaged] or entries})
+
+
+def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[Entry, str]]:
+  """Returns the checkpoints to try, in process 0's order, and for 'best' those of unknown metric with the reason."""
+  entries = orbax_format.entries(directory)
+  unknown: dict[Entry, str] = {}
+  newest = entries[::-1]
+  if which == 'last':
+    order = newest
+  elif which == 'best':
+    documents, unknown = orbax_format.documents(directory, entries)
+    best = _best(documents)
+    order = best + [e for e in newest if e not in best]
+  elif isinstance(which, int):
+    order = [e for e in newest if e[0] == which]
+  else:
+    raise InputError(f"which checkpoint is {which!r}, must be 'last', 'best' or a step")
+  table = np.full((_BROADCAST, 2), -1, np.int32)
+  order = order[:_BROADCAST]
+  table[: len(order)] = np.asarray(order, np.int32).reshape(-1, 2)
+  order = [(int(step), int(attempt)) for step, attempt in _from_first(table) if step >= 0]
+  if not order:
+    steps = sorted({step for step, _ in entries})
+    raise InputError(f'no checkpoint ({which}) in {directory}; steps there: {steps or "none"}')
+  return order, unknown
+
+
+def _from_first(value: np.ndarray) -> np.ndarray:
+  """Returns process 0's value."""
+  if jax.process_count() == 1:
+    return value
+  return np.asarray(multihost_utils.broadcast_one_to_all(value))
+
+
+def _all_agree(fine: bool) -> bool:
+  if jax.process_count() == 1:
+    return fine
+  return bool(np.all(multihost_utils.process_allgather(np.asarray(fine))))
+
+
+def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
+  """Returns (result, ''), or (None, reason) in all processes if one of them finds damage."""
+  result, reason = None, ''
+  try:
+    result = function()
+  except (InputError, MemoryError):
+    raise
+  except orbax_format.Damaged as e:
+    reason = str(e)
+  except Exception as e:  # whatever the file format's reader makes of broken files
+    reason = f'cannot be read: {orbax_format.short(e)}'
+  if _all_agree(not reason):
+    return result, ''
+  return None, reason or 'another process could not read it'
+
+
+def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read) -> tuple[Any, list[Entry]]:
+  """Returns `read` of the first intact checkpoint and the damaged ones; each is named, and the choice is stated."""
+  order, unknown = _candidates(directory, which)
+  reasons: dict[Entry, str] = {}
+
+  def note(entry: Entry, reason: str) -> None:
+    if entry not in reasons:
+      reasons[entry] = f'{directory / orbax_format.name(entry)}: {reason}'
+      warn(f'checkpoint {directory / orbax_format.name(entry)} is damaged and is not used ({reason})')
+
+  for entry, reason in unknown.items():
+    note(entry, f'{reason}; its metric is unknown, it may have been the best')
+  for entry in order:
+    path = directory / orbax_format.name(entry)
+
+    def check(path: epath.Path = path) -> dict[str, Any]:
+      if verify and jax.process_index() == 0:
+        orbax_format.check_files(path)
+      return orbax_format.read_document(path)
+
+    body, reason = _attempt(check)
+    if not reason:
+      result, reason = _attempt(functools.partial(read, path, body))
+      if not reason:
+        if reasons:
+          warn(f'checkpoint {which}: step {entry[0]} is used (metric {body["metric"]}), the first intact one')
+        return result, [*reasons]
+    note(entry, reason)
+  raise AllDamaged('every checkpoint is damaged, nothing to restore:\n  ' + '\n  '.join(reasons.values()))
+
+
+def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn) -> dict[str, Any]:
+  """Returns the `meta` that was given to `save`; reads no array. InputError if there is none."""
+  return _first_intact(_absolute(directory), which, False, warn, lambda path, body: body['meta'])[0]
+
+
+def _subtree(rows: dict[str, Any], tree: str, path: epath.Path) -> tuple[str, ...]:
+  """Returns the shortest path that ends in `tree`."""
+  found = set()
+  for name in rows:
+    parts = tuple(name.split('/'))
+    if tree in parts[:-1]:
+      found.add(parts[: parts.index(tree) + 1])
+  if not found:
+    raise InputError(f'{path} has no "{tree}"; it has {sorted({n.split("/")[0] for n in rows})}')
+  return min(found, key=lambda parts: (len(parts), parts))
+
+
+def restore_params(
+  directory: str | os.PathLike[str],
+  abstract: Tree | None = None,
+  which: Which = 'last',
+  *,
+  tree: str = 'params',
+  verify: bool = True,
+  warn: Warn = stderr_warn,
+) -> tuple[Tree, dict[str, Any], int]:
+  """Returns (parameters, meta, step), reading only the subtree called `tree` ('params' or 'ema').
+
+  Args:
+    directory: of the checkpoints.
+    abstract: the parameters' shapes, dtypes and shardings (arrays or ShapeDtypeStructs); None reads
+      them as a nested dict onto the first local device.
+    which: 'last', 'best' or a step.
+    tree: name of the subtree.
+    verify: compare checksums.
+    warn: called with each warning.
+
+  Raises:
+    InputError: none is there, all are damaged, or `abstract` does not fit.
+  """
+
+  def read(path: epath.Path, body: dict[str, Any]) -> tuple[Tree, dict[str, Any], int]:
+    prefix = _subtree(body['leaves'], tree, path)
+    start = '/'.join(prefix) + '/'
+    rows = {name: row for name, row in body['leaves'].items() if name.startswith(start)}
+    if abstract is None:
+      flat = {
+        tuple(name.split('/')): jax.ShapeDtypeStruct(tuple(row['shape']), jnp.dtype(row['dtype']))
+        for name, row in rows.items()
+      }
+      leaves = orbax_format.read_arrays(path, flat, rows, verify)
+      nested = orbax_format.nest(dict(zip(flat, leaves, strict=True)))
+      return orbax_format.pick(nested, prefix), body['meta'], body['step']
+    wanted, treedef = orbax_format.flatten(abstract)
+    flat = {prefix + key: leaf for key, leaf in wanted.items()}
+    orbax_format.check_structure(path, rows, orbax_format.describe(flat))
+    leaves = orbax_format.read_arrays(path, flat, rows, verify)
+    return jax.tree_util.tree_unflatten(treedef, leaves), body['meta'], body['step']
+
+  return _first_intact(_absolute(directory), which, verify, warn, read)[0]
+
+
+def sweep(directory: str | os.PathLike[str]) -> None:
+  """Removes what killed runs left half-written or half-deleted; no run may be saving there."""
+  folder = _absolute(directory)
+  if jax.process_index() == 0 and folder.exists():
+    for path in list(folder.iterdir()):
+      if orbax_format.is_partial(path) or path.name.startswith(_TRASH):
+        path.rmtree(missing_ok=True)
+
+
+class Checkpoints:
+  """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
+
+  def __init__(self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn) -> None:
+    """Opens a directory; the first `save` creates it.
+
+    Args:
+      directory: where the checkpoints are; created by the first save.
+      cfg: the `checkpoint` section.
+      warn: called with each warning (a damaged checkpoint).
+    """
+    self.directory = _absolute(directory)
+    self.cfg = Config() if cfg is None else cfg
+    self._warn = warn
+    self._writer = orbax_format.Writer(self.cfg.timeout_seconds)
+    self._pending: Entry | None = None
+    self._needed = 0  # bytes of the write that is under way
+    self._damaged: set[Entry] = set()
+    self._saved_at = time.monotonic()
+
+  def __enter__(self) -> Checkpoints:
+    """Removes what killed runs left half-written or half-deleted."""
+    sweep(self.directory)
+    return self
+
+  def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    try:
+      self.close()
+    except InputError as e:
+      if error is None:
+        raise
+      self._warn(str(e))
+
+  def planned(self, step: int) -> bool:
+    """Returns whether `every_steps` has the run save after `step` steps."""
+    return step % self.cfg.every_steps == 0
+
+  def late(self, step: int) -> bool:
+    """Returns whether `every_seconds` has passed since the last save.
+
+    Several processes follow process 0's clock, which they compare at every tenth step only.
+    """
+    if not self.cfg.every_seconds:
+      return False
+    late = time.monotonic() - self._saved_at >= self.cfg.every_seconds
+    if jax.process_count() == 1:
+      return late
+    return step % 10 == 0 and bool(_from_first(np.asarray(late)))
+
+  def steps(self) -> list[int]:
+    """Returns the steps with a finished checkpoint, in rising order."""
+    return sorted({step for step, _ in orbax_format.entries(self.directory)})
+
+  def best_step(self) -> int | None:
+    """Returns the step with the lowest metric, None if no checkpoint has one."""
+    best = _best(orbax_format.documents(self.directory, self._trusted())[0])
+    return best[0][0] if best else None
+
+  def save(
+    self,
+    step: int,
+    state: Tree,
+    meta: dict[str, Any],
+    metric: float | None = None,
+    block: bool = False,
+    planned: bool = True,
+  ) -> None:
+    """Starts one commit of `state` and `meta`; checkpoints of later steps become void with it.
+
+    Arrays are copied before it returns, so `state` may be donated to the next step.
+
+    Args:
+      step: number of steps done.
+      state: pytree of arrays (global ones if there are several processes), typed keys included.
+      meta: JSON-able dict.
+      metric: what decides which checkpoint is the best; lower is better.
+      block: return only when it is committed.
+      planned: False for an interim one, saved for the clock or a signal.
+
+    Raises:
+      InputError: this write, or the asynchronous one before it, failed (disk full, no permission).
+    """
+    self.wait()
+    flat, _ = orbax_format.flatten(state)
+    attempts = [attempt for other, attempt in orbax_format.entries(self.directory) if other == step]
+    attempt = int(_from_first(np.asarray(max(attempts, default=-1) + 1)))
+    self._pending = (int(step), attempt)
+    self._needed = sum(leaf.nbytes for leaf in flat.values())
+    metric = None if metric is None else float(metric)
+    body = {'step': int(step), 'metric': metric, 'planned': planned, 'meta': meta}
+    try:
+      self._writer.start(self.directory / orbax_format.name(self._pending), flat, body)
+    except Exception as e:
+      self._fail(e)
+    self._saved_at = time.monotonic()
+    if block or not self.cfg.asynchronous:
+      self.wait()
+
+  def restore(self, abstract_state: Tree, which: Which = 'last') -> tuple[Tree, dict[str, Any], int]:
+    """Returns (state, meta, step) of the first intact checkpoint.
+
+    Args:
+      abstract_state: the state's structure; its leaves (arrays or ShapeDtypeStructs) give shapes,
+        dtypes and shardings, which may be those of another number of devices.
+      which: 'last' tries the newest, then the one before, and so on; 'best' the lowest metric, then
+        the next; a step that one alone.
+
+    Raises:
+      InputError: there is none, all are damaged, or the state has other leaves or shapes.
+    """
+    self.wait()
+    wanted, treedef = orbax_format.flatten(abstract_state)
+    shapes = orbax_format.describe(wanted)
+
+    def read(path: epath.Path, body: dict[str, Any]) -> tuple[Tree, dict[str, Any], int]:
+      orbax_format.check_structure(path, body['leaves'], shapes)
+      leaves = orbax_format.read_arrays(path, wanted, body['leaves'], self.cfg.verify)
+      return jax.tree_util.tree_unflatten(treedef, leaves), body['meta'], body['step']
+
+    result, damaged = _first_intact(self.directory, which, self.cfg.verify, self._warn, read)
+    self._damaged.update(damaged)
+    return result
+
+  def wait(self) -> None:
+    """Waits for the write under way, then applies retention. InputError if that write failed."""
+    if self._pending is None:
+      return
+    try:
+      self._writer.wait()
+    except Exception as e:
+      self._fail(e)
+    committed, self._pending = self._pending, None
+    self._prune(committed)
+
+  def close(self) -> None:
+    """Waits as `wait` does and frees the writer's threads."""
+    try:
+      self.wait()
+    finally:
+      self._writer.close()
+
+  def _trusted(self) -> list[Entry]:
+    return [entry for entry in orbax_format.entries(self.directory) if entry not in self._damaged]
+
+  def _prune(self, committed: Entry) -> None:
+    """Deletes what retention does not keep; `committed` is the newest, complete checkpoint."""
+    if jax.process_index():
+      return
+    newest = {step: attempt for step, attempt in self._trusted() if step <= committed[0]}
+    entries, last = sorted(newest.items()), self.cfg.keep_last
+    documents, damaged = orbax_format.documents(self.directory, entries)
+    for entry, reason in damaged.items():
+      self._damaged.add(entry)
+      self._warn(
+        f'checkpoint {self.directory / orbax_format.name(entry)} is damaged and does not count as kept ({reason})'
+      )
+    entries = [entry for entry in entries if entry not in damaged]
+    keep = {*entries[-last:], *_planned(documents)[-last:], committed}
+    if self.cfg.keep_best:
+      keep |= set(_best(documents)[:1])
+    for entry in orbax_format.entries(self.directory):
+      if entry not in keep:
+        self._delete(orbax_format.name(entry))
+
+  def _delete(self, name: str) -> None:
+    """Renames first, so that a half-deleted directory never looks like a checkpoint."""
+    trash = self.directory / f'{_TRASH}{name}'
+    (self.directory / name).rename(trash)
+    trash.rmtree(missing_ok=True)
+
+  def _fail(self, error: Exception) -> None:
+    """Removes the partial write; raises InputError if the file system is to blame, else `error`."""
+    assert self._pending is not None
+    path = self.directory / orbax_format.name(self._pending)
+    self._pending = None
+    if jax.process_index() == 0:
+      orbax_format.remove_partial(path)
+    cause = orbax_format.file_system_error(error)
+    if cause is None:
+      raise error
+    kept = self.steps()
+    left = f'the last good checkpoint is step {kept[-1]}' if kept else 'there is no earlier one'
+    raise InputError(
+      f'cannot write checkpoint {path}: {cause}; it needs up to'
+      f' {self._needed / 1e6:,.1f} MB and {orbax_format.free(self.directory)} are free; {left}'
+    ) from error

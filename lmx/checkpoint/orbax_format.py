@@ -1,0 +1,342 @@
+"""The form of one checkpoint on the disk; the only module that knows Orbax.
+
+A commit is one directory, `step_000000123` (`step_000000123.1` if that step is saved again), with
+  state/  every array of the run (parameters, optimizer, model state, keys), written by Orbax
+  meta/   JSON: what the caller gives (config, hash, data manifest, loop state), the metric, and for
+          every array its path, shape, dtype and checksum; the whole under a SHA-256
+  files.json  size and CRC-32 of every file (not in a bucket, which guards its objects itself)
+Orbax writes to a temporary name and renames at the end, so a killed write never looks finished.
+Checksums (lmx/checkpoint/checksum.py) are taken on the device before the write and again after the read,
+because the file format's own checks do not see every flipped bit. The files are checked before
+Orbax opens them, because it answers broken ones with stray tracebacks from its threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import pathlib
+import re
+import shutil
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from lmx.checkpoint.checksum import checksums
+from lmx.errors import InputError
+
+Tree = Any
+Entry = tuple[int, int]  # step, attempt
+Flat = dict[tuple[str, ...], Any]  # path of a leaf -> leaf
+Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key type, checksum
+
+_FILES = 'files.json'
+_CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
+# What a damaged JSON file raises; RecursionError: nested too deep.
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+_NAME = re.compile(r'step_(\d{9})(?:\.(\d+))?')
+
+
+class Damaged(Exception):
+  """The checkpoint cannot be trusted; the message is the reason."""
+
+
+class _OrbaxFilter(logging.Filter):
+  """Drops Orbax's log lines: whatever matters in them reaches the caller as an exception."""
+
+  def filter(self, record: logging.LogRecord) -> bool:
+    return 'orbax' not in record.pathname
+
+
+logging.getLogger('absl').addFilter(_OrbaxFilter())
+
+
+# Leaves of the state
+
+
+def _is_key(leaf: Any) -> bool:
+  return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def flatten(tree: Tree) -> tuple[Flat, Any]:
+  """Returns {path: leaf} and the tree's definition; scalars become NumPy arrays."""
+  leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+  flat = {}
+  for path, leaf in leaves:
+    names = tuple(jax.tree_util.keystr((part,), simple=True) for part in path) or ('value',)
+    flat[names] = leaf if hasattr(leaf, 'dtype') and hasattr(leaf, 'shape') else np.asarray(leaf)
+  return flat, treedef
+
+
+def nest(flat: Flat) -> dict[str, Any]:
+  """Returns nested dicts with the leaves at their paths."""
+  nested: dict[str, Any] = {}
+  for path, leaf in flat.items():
+    node = nested
+    for name in path[:-1]:
+      node = node.setdefault(name, {})
+    node[path[-1]] = leaf
+  return nested
+
+
+def pick(nested: dict[str, Any], path: tuple[str, ...]) -> Any:
+  """Returns what is at a path of nested dicts."""
+  for name in path:
+    nested = nested[name]
+  return nested
+
+
+def _raw(leaf: Any) -> Any:
+  """Returns the array that is stored for a leaf: a typed key's data, anything else as it is."""
+  if not _is_key(leaf):
+    return leaf
+  if isinstance(leaf, jax.Array):
+    return jax.random.key_data(leaf)
+  shape = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+  return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=leaf.sharding)
+
+
+def _describe(leaf: Any) -> dict[str, Any]:
+  raw = _raw(leaf)
+  key = str(leaf.dtype) if _is_key(leaf) else ''
+  return {'shape': list(raw.shape), 'dtype': jnp.dtype(raw.dtype).name, 'key': key}
+
+
+def _wrap(data: jax.Array, dtype: Any) -> jax.Array:
+  """Returns the typed key array with this dtype whose data were stored."""
+  for impl in ('threefry2x32', 'rbg', 'unsafe_rbg'):
+    abstract = jax.eval_shape(lambda impl=impl: jax.random.key(0, impl=impl))
+    if abstract.dtype == dtype:
+      return jax.random.wrap_key_data(data, impl=impl)
+  raise InputError(f'keys of type {dtype} cannot be restored')
+
+
+def describe(flat: Flat) -> Rows:
+  """Returns shape, dtype and key type of every leaf."""
+  return {'/'.join(key): _describe(leaf) for key, leaf in flat.items()}
+
+
+# Names and files
+
+
+def name(entry: Entry) -> str:
+  """Returns the name of a checkpoint's directory."""
+  return f'step_{entry[0]:09d}' + (f'.{entry[1]}' if entry[1] else '')
+
+
+def entries(directory: epath.Path) -> list[Entry]:
+  """Returns the finished checkpoints, oldest step first."""
+  if not directory.exists():
+    return []
+  found = []
+  for path in directory.iterdir():
+    match = _NAME.fullmatch(path.name)
+    if match and ocp.utils.is_checkpoint_finalized(path):
+      found.append((int(match[1]), int(match[2] or 0)))
+  return sorted(found)
+
+
+def _document(body: dict[str, Any]) -> dict[str, Any]:
+  body = json.loads(json.dumps(body))
+  digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+  return {'body': body, 'sha256': digest}
+
+
+def read_document(path: epath.Path) -> dict[str, Any]:
+  """Returns the JSON part; raises `Damaged` unless it is exactly what was written."""
+  try:
+    document = json.loads((path / 'meta' / 'metadata').read_text())
+    body, digest = document['body'], document['sha256']
+    text = json.dumps(body, sort_keys=True)
+  except _UNREADABLE as e:
+    raise Damaged(f'meta/metadata cannot be read ({short(e)})') from e
+  if hashlib.sha256(text.encode()).hexdigest() != digest:
+    raise Damaged('meta/metadata differs from its SHA-256')
+  return body
+
+
+def documents(directory: epath.Path, entries: list[Entry]) -> tuple[dict[Entry, dict[str, Any]], dict[Entry, str]]:
+  """Returns the JSON of each intact checkpoint, and for each damaged one the reason."""
+  intact: dict[Entry, dict[str, Any]] = {}
+  damaged = {}
+  for entry in entries:
+    try:
+      intact[entry] = read_document(directory / name(entry))
+    except Damaged as error:
+      damaged[entry] = str(error)
+  return intact, damaged
+
+
+def short(error: BaseException) -> str:
+  """Returns an error in one line."""
+  text = ' '.join(str(error).split())
+  return f'{type(error).__name__}: {text[:200]}'
+
+
+def file_system_error(error: BaseException) -> str | None:
+  """Returns what the file system said, None if the error is of another kind."""
+  chain: BaseException | None = error
+  while chain is not None:
+    text = str(chain)
+    code = getattr(chain, 'errno', None)
+    if code in (errno.ENOSPC, errno.EDQUOT) or re.search('No space left|quota exceeded', text):
+      return 'no space left on the disk'
+    if isinstance(chain, OSError) or re.search(r'\[OS error|PERMISSION_DENIED', text):
+      return short(chain)
+    chain = chain.__cause__ or chain.__context__
+  return None
+
+
+def free(directory: epath.Path) -> str:
+  """Returns how much room is left on the disk, in words."""
+  try:
+    return f'{shutil.disk_usage(directory).free / 1e6:,.1f} MB'
+  except OSError:
+    return 'an unknown number of MB'
+
+
+# Writing and reading
+
+
+def is_remote(path: epath.Path) -> bool:
+  """Returns whether a path is in a bucket."""
+  return '://' in str(path)
+
+
+def _crc(path: pathlib.Path) -> list[int]:
+  size = crc = 0
+  with path.open('rb') as f:
+    while block := f.read(1 << 22):
+      size, crc = size + len(block), zlib.crc32(block, crc)
+  return [size, crc]
+
+
+def _file_sums(path: epath.Path) -> dict[str, list[int]]:
+  root = pathlib.Path(path)
+  files = [p for p in root.rglob('*') if p.is_file() and p.name not in _CHANGED_LATER]
+  with ThreadPoolExecutor(4) as pool:
+    return dict(zip((str(p.relative_to(root)) for p in files), pool.map(_crc, files), strict=True))
+
+
+def check_files(path: epath.Path) -> None:
+  """Raises `Damaged` unless every file has the size and CRC-32 it had when it was written."""
+  if is_remote(path):
+    return
+  try:
+    saved = json.loads((path / _FILES).read_text())
+    found = _file_sums(path)
+    if saved.keys() - found.keys():
+      raise Damaged(f'missing {min(saved.keys() - found.keys())}')
+    for name, (size, crc) in saved.items():
+      if found[name][0] != size:
+        raise Damaged(f'{name} has {found[name][0]} bytes instead of {size}')
+      if found[name][1] != crc:
+        raise Damaged(f'{name} differs from its CRC-32')
+  except _UNREADABLE as e:
+    raise Damaged(f'{_FILES} cannot be checked ({short(e)})') from e
+
+
+class Writer:
+  """Writes commits in the background, one at a time."""
+
+  def __init__(self, timeout_seconds: int) -> None:
+    self._path = epath.Path()
+    self._writer = ocp.AsyncCheckpointer(
+      ocp.CompositeCheckpointHandler(),
+      async_options=ocp.options.AsyncOptions(timeout_secs=timeout_seconds, post_finalization_callback=self._sign),
+    )
+
+  def start(self, path: epath.Path, flat: Flat, body: dict[str, Any]) -> None:
+    """Copies the arrays, adds their rows to `body` and returns while both are being written."""
+    raw = {key: _raw(leaf) for key, leaf in flat.items()}
+    rows = describe(flat)
+    for row, checksum in zip(rows.values(), checksums(raw.values()), strict=True):
+      row['checksum'] = checksum
+    document = _document(body | {'leaves': rows})
+    self._path = path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    self._writer.save(
+      path,
+      args=ocp.args.Composite(state=ocp.args.PyTreeSave(nest(raw)), meta=ocp.args.JsonSave(document)),
+    )
+
+  def wait(self) -> None:
+    """Returns when nothing is being written; raises the error of the write that failed."""
+    self._writer.wait_until_finished()
+
+  def close(self) -> None:
+    self._writer.close()
+
+  def _sign(self) -> None:
+    """Writes the files' checksums; Orbax calls it in process 0 when only the rename is left."""
+    if is_remote(self._path):
+      return
+    part = next(iter(self._path.parent.glob(f'{self._path.name}.orbax-checkpoint-tmp*')), None)
+    if part is None:
+      raise FileNotFoundError(errno.ENOENT, 'deleted while it was written', str(self._path))
+    (part / _FILES).write_text(json.dumps(_file_sums(part)))
+
+
+def remove_partial(path: epath.Path) -> None:
+  """Removes what a failed write of `path` has left."""
+  for part in list(path.parent.glob(f'{path.name}.orbax-checkpoint-tmp*')):
+    part.rmtree(missing_ok=True)
+
+
+def is_partial(path: epath.Path) -> bool:
+  """Returns whether a path is a write of lmx's that never finished."""
+  return path.name.startswith('step_') and not ocp.utils.is_checkpoint_finalized(path)
+
+
+def check_structure(path: epath.Path, saved: Rows, wanted: Rows) -> None:
+  """Raises InputError naming the first leaf in which the run and the checkpoint differ."""
+  for name in sorted(saved.keys() | wanted.keys()):
+    if name not in saved:
+      raise InputError(f'{path} lacks {name} (shape {wanted[name]["shape"]}), which this run has')
+    if name not in wanted:
+      raise InputError(f'{path} has {name} (shape {saved[name]["shape"]}), which this run lacks')
+    for what in ('shape', 'dtype', 'key'):
+      if saved[name][what] != wanted[name][what]:
+        raise InputError(f'{name} has {what} {saved[name][what]} in {path}, but {wanted[name][what]} in this run')
+
+
+def _restore_args(leaf: Any) -> ocp.RestoreArgs:
+  if isinstance(leaf, np.ndarray):
+    return ocp.RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype)
+  sharding = getattr(leaf, 'sharding', None)
+  if sharding is None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+  return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=True)
+
+
+def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[Any]:
+  """Returns the arrays at the paths of `flat`, placed as its leaves say; raises `Damaged`."""
+  if not flat:
+    return []
+  raw = {key: _raw(leaf) for key, leaf in flat.items()}
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+    nested = reader.restore(
+      path / 'state',
+      args=ocp.args.PyTreeRestore(
+        item=nest(raw),
+        restore_args=nest({key: _restore_args(leaf) for key, leaf in raw.items()}),
+        partial_restore=True,
+      ),
+    )
+  leaves = [pick(nested, key) for key in flat]
+  if verify:
+    names = ['/'.join(key) for key in flat]
+    for name, checksum in zip(names, checksums(leaves), strict=True):
+      if checksum != rows[name]['checksum']:
+        raise Damaged(f'the bits of {name} differ from their checksum')
+  return [
+    _wrap(leaf, old.dtype) if _is_key(old) else leaf for (key, old), leaf in zip(flat.items(), leaves, strict=True)
+  ]

@@ -1,0 +1,292 @@
+"""Looks at the hosts of a training before it begins, and says what is wrong with which.
+
+In this order, so that what would hang comes after what would make it hang: all processes are there; versions of Python,
+JAX, jaxlib, libtpu, lmx and its source, and the config, are the same on all; the work directory is read and written by
+all; the data is there and the same; each process has its devices; the devices add up. The first four need no device:
+processes speak through `lmx.cluster.rendezvous`. A libtpu that differs between hosts hangs at the first device
+(jax-ml/jax#10218).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from etils import epath
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+import lmx
+from lmx.cluster.rendezvous import Record, Rendezvous
+from lmx.config import resolve as config_lib
+from lmx.config import schema
+from lmx.data import pipeline
+from lmx.engine import distributed
+from lmx.errors import InputError
+
+ELEMENTS = 1 << 20  # float32 that each device brings to the all-reduce: 4 MiB
+PREPARING = 48 * 3600.0  # seconds that the making of a data set may take
+FIXES = {
+  'python': 'use one Python on all hosts',
+  'libtpu': 'install the same libtpu on all hosts, or JAX hangs',
+  'source': "copy one commit's code to all hosts",
+  'lmx': "copy one commit's code to all hosts",
+  'config': 'give the same command and the same experiment file on all hosts',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+  """What a training is to find.
+
+  Attributes:
+    config: experiment file with its variant.
+    overrides: `section.key=value` texts.
+    workdir: the work directory.
+    processes: how many there are to be, 0 for as many as LMX_NUM_PROCESSES or JAX's cluster says.
+    devices: accelerators of each process, 0 for any number.
+    timeout: seconds to wait for a process.
+    prepare: make the data set where it is missing.
+  """
+
+  config: str
+  overrides: Sequence[str]
+  workdir: str
+  processes: int = 0
+  devices: int = 0
+  timeout: float = 60.0
+  prepare: bool = False
+
+
+def check(wanted: Wanted, say: Callable[[str], None]) -> None:
+  """Makes all checks, in every process; `say` takes a line for each that holds, in process 0 alone.
+
+  Raises:
+    InputError: something is wrong; names the hosts and what to do.
+  """
+  started = time.monotonic()
+  address, processes, process = distributed.place()
+  if wanted.processes and processes != wanted.processes:
+    raise InputError(
+      f'host {socket.gethostname()} knows of {processes} processes, and {wanted.processes} were asked for; start lmx '
+      'by a launcher, or set LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID on every host'
+    )
+  host, names = socket.gethostname(), _names()
+  meeting = Rendezvous(address, processes, process, host, wanted.timeout, names)
+  tell = say if process == 0 else lambda text: None
+  try:
+    count = len(set(meeting.hosts.values()))
+    tell(f'{processes} process(es) on {count} host(s) after {time.monotonic() - started:.1f} s')
+    run = _same(meeting, wanted, tell)
+    _workdir(meeting, wanted, tell)
+    _data(meeting, wanted, run, tell)
+  finally:
+    meeting.close()
+  _devices(meeting, wanted, processes, tell)
+
+
+def _names() -> list[str]:
+  """Hosts of the processes by number, where a launcher or the TPU's environment says them."""
+  text = os.environ.get('LMX_HOSTS') or os.environ.get('TPU_WORKER_HOSTNAMES') or ''
+  return [name for name in text.split(',') if name]
+
+
+def _agree(meeting: Rendezvous, answer: Callable[[], Record], timeout: float) -> list[Record]:
+  """What each process answers; an InputError of one is one of all, with the name of its host."""
+  try:
+    record = answer()
+  except InputError as error:
+    record = {'error': str(error)}
+  records = meeting.all(record, timeout)
+  _stop(meeting, [f'{meeting.name(i)}: {found["error"]}' for i, found in enumerate(records) if 'error' in found])
+  return records
+
+
+def _stop(meeting: Rendezvous, problems: Sequence[str]) -> None:
+  """InputError if there are problems, which all processes know and the first one tells."""
+  if problems and meeting.process:
+    raise InputError(f'the hosts are not ready; {meeting.name(0)} says why')
+  if problems:
+    raise InputError('\n  '.join(['the hosts are not ready:', *problems]))
+
+
+def versions() -> dict[str, str]:
+  """What must be the same everywhere, by name; '' for what is not installed."""
+  found = {'python': platform.python_version(), 'lmx': lmx.__version__, 'source': _source()}
+  for name in ('jax', 'jaxlib', 'libtpu'):
+    try:
+      found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      found[name] = ''
+  return found
+
+
+def _source() -> str:
+  """A digest of lmx's own code, which one version number can hide changes of."""
+  folder, digest = pathlib.Path(lmx.__file__).parent, hashlib.sha256()
+  for path in sorted(folder.rglob('*.py')):
+    digest.update(str(path.relative_to(folder)).encode() + b'\0' + path.read_bytes())
+  return digest.hexdigest()[:12]
+
+
+def _same(meeting: Rendezvous, wanted: Wanted, tell: Callable[[str], None]) -> schema.Run:
+  config: Any = None
+
+  def answer() -> Record:
+    nonlocal config
+    config = config_lib.load(wanted.config, wanted.overrides)
+    return {**versions(), 'config': config_lib.digest(config)}
+
+  records = _agree(meeting, answer, wanted.timeout)
+  problems = []
+  for name in records[0]:
+    usual = collections.Counter(record[name] for record in records).most_common(1)[0][0]
+    reference = next(i for i, record in enumerate(records) if record[name] == usual)
+    for process, record in enumerate(records):
+      if record[name] != usual:
+        fix = FIXES.get(name, f'install the same {name} on all hosts')
+        problems.append(
+          f'{meeting.name(process)}: {name} is {record[name] or "missing"}, but {usual or "missing"} on '
+          f'{meeting.name(reference)}: {fix}'
+        )
+  _stop(meeting, problems)
+  tell(', '.join(f'{name} {text}' for name, text in records[0].items() if text) + ': the same everywhere')
+  return config_lib.to_run(config)
+
+
+def _workdir(meeting: Rendezvous, wanted: Wanted, tell: Callable[[str], None]) -> None:
+  """Each process writes a file that the others must find."""
+  folder = epath.Path(wanted.workdir) / '.preflight'
+  token = os.urandom(8).hex()
+  advice = 'check the rights, the quota and that it is mounted'
+
+  def write() -> Record:
+    try:
+      folder.mkdir(parents=True, exist_ok=True)
+      (folder / str(meeting.process)).write_text(token)
+    except Exception as error:  # a bucket's client library has errors of its own
+      raise InputError(f'work directory {wanted.workdir} cannot be written ({error}): {advice}') from None
+    return {'token': token}
+
+  tokens = _agree(meeting, write, wanted.timeout)
+
+  def read() -> Record:
+    unseen = []
+    for process, record in enumerate(tokens):
+      try:
+        found = (folder / str(process)).read_text()
+      except Exception as error:
+        found = str(error)
+      if found != record['token']:
+        unseen.append(meeting.name(process))
+    if unseen:
+      raise InputError(
+        f'does not see in work directory {wanted.workdir} what {", ".join(unseen)} wrote there: it must be one '
+        'directory for all hosts, on a shared file system or a bucket (gs://...)'
+      )
+    return {}
+
+  try:
+    _agree(meeting, read, wanted.timeout)
+    if meeting.process == 0:  # all have read all
+      folder.rmtree(missing_ok=True)
+  except OSError as error:
+    tell(f'could not delete {folder} ({error}), which is of no use any more')
+  tell(f'work directory {wanted.workdir} is read and written by all')
+
+
+def _data(meeting: Rendezvous, wanted: Wanted, run: schema.Run, tell: Callable[[str], None]) -> None:
+  """The first process makes the data set, if that is wanted, and then those that do not share its cache."""
+
+  def answer() -> Record:
+    directory = pipeline.directory(run.data)
+    if directory and not wanted.prepare and not os.path.isfile(os.path.join(directory, 'manifest.json')):
+      raise InputError(
+        f'there is no data manifest in {directory}: run `lmx prepare --config={wanted.config}` with the same settings '
+        'there, or this check with --prepare'
+      )
+    return {'hash': pipeline.load(run.data).hash}
+
+  # Of all the first one begins, so that a cache that they share is written once.
+  first = _agree(meeting, answer if meeting.process == 0 else dict, PREPARING)[0]
+  records = [first, *_agree(meeting, answer if meeting.process else dict, PREPARING)[1:]]
+  others = [i for i, record in enumerate(records) if record['hash'] != first['hash']]
+  _stop(
+    meeting,
+    [
+      f'{meeting.name(i)}: other data (hash {records[i]["hash"][:12]}) than on {meeting.name(0)} '
+      f'({first["hash"][:12]}): give all hosts the same files, and delete the cache where it is old'
+      for i in others
+    ],
+  )
+  tell(f'data {run.data.dataset}, hash {first["hash"][:12]}, is there')
+
+
+def _devices(meeting: Rendezvous, wanted: Wanted, processes: int, tell: Callable[[str], None]) -> None:
+  """Each process finds its devices, and all devices add up numbers."""
+  here = meeting.name(meeting.process)
+  with _limit(wanted.timeout, f'{here}: got no devices'):
+    distributed.initialize(timeout=int(max(1, wanted.timeout)))
+    local = jax.local_devices()
+  found = len(local)
+  if wanted.devices and found != wanted.devices:
+    kind = f'{found} x {local[0].device_kind} ({local[0].platform})'
+    problem = f'{here}: {wanted.devices} devices were asked for, and JAX finds {kind}: {_device_advice(local)}'
+    _ended(problem)
+  mesh = Mesh(jax.devices(), ('data',), axis_types=(AxisType.Auto,))
+  rows = NamedSharding(mesh, PartitionSpec('data'))
+  total = len(jax.devices())
+  make = jax.jit(
+    lambda: jnp.broadcast_to(jnp.arange(total, dtype=jnp.float32)[:, None], (total, ELEMENTS)), out_shardings=rows
+  )
+  add = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
+  with _limit(wanted.timeout, f'{here}: the all-reduce did not end'):
+    x = make()
+    add(x).block_until_ready()  # compiles, and opens the connections
+    started = time.monotonic()
+    y = add(x).block_until_ready()
+    seconds = time.monotonic() - started
+  if float(y.addressable_data(0)[-1]) != total * (total - 1) / 2:
+    _ended(f'{here}: the all-reduce gave a wrong sum; a device or a link of it is broken')
+  tell(f'{total} devices ({local[0].device_kind}), {found} in each process')
+  tell(f'all-reduce of {ELEMENTS * 4 >> 20} MiB a device in {1000 * seconds:.1f} ms')
+
+
+def _device_advice(devices: Sequence[jax.Device]) -> str:
+  if devices[0].platform == 'cpu':
+    return 'install lmx with the extra tpu or cuda12, and see whether JAX_PLATFORMS is set'
+  return 'see whether another process holds the others, or whether the job asked for as many'
+
+
+def _ended(problem: str) -> None:
+  """Ends this process at once: the others wait for it in a collective operation, and JAX would wait for them."""
+  print(f'lmx: the hosts are not ready:\n  {problem}', file=sys.stderr, flush=True)
+  sys.stdout.flush()
+  os._exit(2)
+
+
+class _limit:  # noqa: N801
+  """Ends the process with a message where what is inside takes longer: a hang in a library cannot be interrupted."""
+
+  def __init__(self, seconds: float, what: str):
+    advice = 'see whether another process holds the device, whether all hosts are up, and what the others say'
+    self._timer = threading.Timer(seconds, lambda: _ended(f'{what} within {seconds:g} s: {advice}'))
+    self._timer.daemon = True
+
+  def __enter__(self) -> None:
+    self._timer.start()
+
+  def __exit__(self, *_: Any) -> None:
+    self._timer.cancel()

@@ -1,0 +1,55 @@
+"""Experiment files as such: imported, and their settings changed. No jax, so that launchers read them at once."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import pathlib
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lmx.config import cast
+from lmx.errors import InputError
+
+
+def load(path: str) -> types.ModuleType:
+  """Imports an experiment file: a path, or a path below the repository when called from elsewhere."""
+  here = pathlib.Path(path)
+  file = here if here.is_file() else pathlib.Path(__file__).parents[2] / path
+  if not file.is_file():
+    raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
+  spec = importlib.util.spec_from_file_location('lmx_experiment', file)
+  if spec is None or spec.loader is None:
+    raise InputError(f'{path} is not a Python file')
+  found = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(found)
+  return found
+
+
+def _nearest(path: str) -> str:
+  """Suggest the experiment of lmx that `path` is the end of or resembles, for a message."""
+  root = pathlib.Path(__file__).parents[2]
+  known = [file.relative_to(root).as_posix() for file in sorted(root.glob('experiments/*/*.py'))]
+  close = [name for name in known if name.endswith(f'/{path}')] or difflib.get_close_matches(path, known, n=1)
+  return f'; did you mean "{close[0]}"?' if close else '; `lmx list` shows those that come with lmx'
+
+
+def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+  """Sets the value of `path` in nested settings; text is read as on the command line."""
+  for name in path[:-1]:
+    if name == 'batching' and isinstance(tree.get(name), str):
+      tree[name] = {'name': tree[name]}
+    tree = tree.setdefault(name, {})
+    if not isinstance(tree, dict):
+      raise InputError(f'config key "{".".join(path)}": "{name}" is not a section')
+  tree[path[-1]] = cast.parse(value) if isinstance(value, str) else value
+
+
+def flatten(tree: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
+  """Yield ('section.key', value) of nested settings."""
+  for key, value in tree.items():
+    if isinstance(value, Mapping):
+      yield from flatten(value, f'{before}{key}.')
+    else:
+      yield before + key, value

@@ -1,0 +1,414 @@
+"""From an experiment file and the command line to frozen dataclasses, checked on the way.
+
+An experiment lists only what differs from the defaults, which live in the dataclasses of the parts:
+
+  model       Config of lmx/models/<name>.py, on top of VARIANTS[variant]; V = 0 takes the tokenizer's vocabulary
+  objective   Config of lmx/objectives/<name>.py, the model's own objective unless named
+  data        lmx/data/pipeline.py; data.batching is the Config of lmx/data/batching/<name>.py
+  optim       lmx/optim/build.py
+  matmul_precision  lmx/engine/precision.py: one of its CHOICES; float32 where the model computes in it
+  parallel    lmx/engine/sharding.py               checkpoint  lmx/checkpoint/manager.py
+  train, evaluation, samples  lmx/config/schema.py
+
+`resolve` fills in the rest, so that what a run writes into its work directory is complete, and every key can be
+overridden with `--config.section.key=value` whether the experiment names it or not.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import types
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import ml_collections
+from flax.traverse_util import flatten_dict
+
+from lmx import documents, objectives, ranges
+from lmx.checkpoint import manager
+from lmx.config import cast as fields_lib
+from lmx.config import experiment, run_files, schema, semantics
+from lmx.data import batching, pipeline
+from lmx.engine import precision, sharding
+from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
+from lmx.models import registry
+from lmx.optim import build
+
+_SECTIONS = {
+  'data': pipeline.Config,
+  'optim': build.Config,
+  'parallel': sharding.Config,
+  'checkpoint': manager.Config,
+  'train': schema.Train,
+  'evaluation': schema.Evaluation,
+  'samples': schema.Samples,
+}
+# What may differ when a work directory is taken up again: where and how, never what is computed.
+_FREE = (
+  'parallel',
+  'checkpoint',
+  'samples',
+  'evaluation',
+  'train.log_every',
+  'data.manual_dir',
+  'data.cache_dir',
+  'data.prefetch',
+  'data.workers',
+)
+
+
+def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
+  """Reads `experiments/foo/bar.py[:arg]`, applies `section.key=value` overrides and fills in every default.
+
+  Raises:
+    InputError: no such file, no `get_config`, an unknown key (the nearest is suggested) or a value of the wrong type.
+  """
+  path, _, arg = str(path_and_arg).partition(':')
+  if path.endswith('.json'):
+    if not pathlib.Path(path).is_file():
+      raise InputError(f'there is no config file {path}')
+    given = documents.read_json(path)
+    if not isinstance(given, dict):
+      raise InputError(f'{path}: got {documents.show(given)}; expected an object')
+    return resolve(given, overrides)
+  module = experiment_module(path)
+  try:
+    given = module.get_config(arg)
+  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+    raise InputError(f'{path}: {error}') from None
+  return resolve(given, overrides)
+
+
+def experiment_module(path: str) -> types.ModuleType:
+  """Imports an experiment file that has a `get_config`."""
+  module = experiment.load(path)
+  if not hasattr(module, 'get_config'):
+    raise InputError(f'{path} has no function get_config(arg)')
+  return module
+
+
+def resolve(
+  config: Mapping[str, Any], overrides: Iterable[str] = (), *, saved: bool = False
+) -> ml_collections.ConfigDict:
+  """Returns the complete, locked config: defaults, then the experiment, then the overrides.
+
+  Args:
+    config: what an experiment gives, or a config.json.
+    overrides: 'section.key=value', which come last.
+    saved: it is the config.json of a run, which keeps the rules that it began under (lmx/config/semantics.py).
+
+  Raises:
+    InputError: an unknown key, or a value of another type or out of its range.
+  """
+  given = _plain(config)
+  began = _began(given.pop('semantics', {})) if saved else None
+  if saved:
+    for key, value in semantics.old_settings(_complete(copy.deepcopy(given), began)).items():
+      experiment.put(given, key.split('.'), value)
+  for text in overrides:
+    path, equals, value = text.partition('=')
+    if not equals:
+      raise InputError(f'override "{text}" has no value: write section.key=value')
+    if path.split('.')[0] == 'semantics':
+      raise InputError(f'override "{text}": the rules of a run follow from when it began; they cannot be set')
+    experiment.put(given, path.split('.'), value)
+  return ml_collections.ConfigDict(_complete(given, began), convert_dict=True).lock()
+
+
+def _began(given: Any) -> dict[str, int]:
+  """Returns the numbers of the rules that a run began under, as its config.json has them."""
+  numbers = fields_lib.cast('semantics', dict, given)
+  return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
+
+
+def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:
+  """Returns what is given with every default, and the rules of computation: current ones, or those it `began` under."""
+  given.pop('semantics', None)
+  _known('', given, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
+  for name in ('model', 'objective', *_SECTIONS):
+    if not isinstance(given.get(name, {}), Mapping):
+      raise InputError(f'config key "{name}": got {documents.show(given[name])}; expected a section, {name}.key=value')
+  model = given.get('model', {})
+  if 'name' not in model:
+    raise InputError('the config names no model: set model.name')
+  _take_sizes(given)
+  variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
+  module = registry.get(model['name'])
+  fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
+  _known('model.', fields, ['name', 'variant', *_names(module.Config)])
+  sized = registry.config(model['name'], variant, **fields_lib.typed('model', module.Config, fields))
+  complete: dict[str, Any] = {
+    'name': str(given.get('name', model['name'])),
+    'seed': _seed(given.get('seed', 0)),
+    'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
+    'objective': _objective(module, given.get('objective', {})),
+  }
+  if 'V' in complete['model'] and 'V' not in fields:
+    complete['model']['V'] = 0
+  for name in _SECTIONS:
+    complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
+  complete['matmul_precision'] = _precision(given.get('matmul_precision', ''), complete)
+  return {**complete, 'semantics': semantics.numbers(complete, began)}
+
+
+def _seed(value: Any) -> int:
+  """Returns a seed, of which JAX and the generators of the data tell those below 2**32 apart."""
+  seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
+  check_range('seed', seed, 0)
+  return seed
+
+
+def _precision(given: Any, complete: Mapping[str, Any]) -> str:
+  """Returns the `matmul_precision` given, or else what goes with the types that the model computes in."""
+  trained = complete['model'].get('dtype', 'float32')
+  dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
+  value = fields_lib.cast('matmul_precision', str, given) or precision.default(dtypes)
+  check_choice('matmul_precision', value, precision.CHOICES)
+  return value
+
+
+def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Returns `config` under the rules that the run of the resolved config `saved` began under."""
+  kept = semantics.old_settings(saved)
+  given = _plain(config)
+  for key, value in kept.items():
+    experiment.put(given, key.split('.'), value)
+  given['semantics'] = _plain(saved)['semantics']
+  return ml_collections.ConfigDict(given, convert_dict=True).lock()
+
+
+def _take_sizes(given: dict[str, Any]) -> None:
+  """Fills in what `train.like_init` takes from another run; a config that is complete takes nothing."""
+  train, model, data = (given.setdefault(name, {}) for name in ('train', 'model', 'data'))
+  fields = [name for name in _names(registry.get(model['name']).Config) if name != 'V']
+  wanted = [name for name in fields if name not in model]
+  chosen = _section('train', train) if wanted and 'like_init' in train else schema.Train(steps=1)
+  if not chosen.like_init or not chosen.init_from:
+    return
+  start = chosen.init_from
+  try:
+    other = run_files.read_config(start)
+  except InputError as error:
+    raise InputError(f'train.init_from: {error}') from None
+  where = f'train.init_from: {start}/config.json'
+  sizes, text = documents.field(other, 'model', dict, where), documents.field(other, 'data', dict, where)
+  if sizes.get('name') != model['name']:
+    raise InputError(f'train.init_from: {start} is a run of {sizes.get("name")}, not of {model["name"]}')
+  model |= {name: sizes[name] for name in ('variant', *wanted) if name in sizes}
+  for name in ('length', 'eval_length'):
+    if 'T' in wanted and 'T' in model and name in data:  # a row is no longer than the positions taken
+      data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
+  if 'tokenizer_path' not in data:
+    data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
+    data['tokenizer_path'] = str(pathlib.Path(start) / 'tokenizer')
+
+
+def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.Run:
+  """Turns a resolved config into frozen dataclasses.
+
+  Args:
+    config: what `resolve` returned.
+    vocab_size: of the tokenizer; needed where model.V is 0.
+
+  Raises:
+    InputError: the model's vocabulary is smaller than the tokenizer's, or the length exceeds the model's positions.
+  """
+  plain = _plain(config)
+  model = dict(plain['model'])
+  name, variant = model.pop('name'), model.pop('variant')
+  if vocab_size is not None and 'V' in model:
+    model['V'] = model['V'] or vocab_size
+    if model['V'] < vocab_size:
+      raise InputError(
+        f'model.V is {model["V"]} but the tokenizer has {vocab_size} entries: ids up to {vocab_size - 1} would be '
+        f'outside the vocabulary. Set model.V=0 to follow the tokenizer, or at least {vocab_size}.'
+      )
+  objective = dict(plain['objective'])
+  objective_name = objective.pop('name')
+  objective_cls = objectives.get(objective_name).Config
+  model_cfg = registry.get(name).Config(**fields_lib.typed('model', registry.get(name).Config, model))
+  sections = {name: _section(name, plain[name]) for name in _SECTIONS}
+  longest = max(sections['data'].length, sections['data'].eval_length)
+  if longest > getattr(model_cfg, 'T', longest):
+    raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
+  _check_measurement(name, sections)
+  return schema.Run(
+    name=plain['name'],
+    seed=plain['seed'],
+    matmul_precision=plain['matmul_precision'],
+    model_name=name,
+    variant=variant,
+    model=model_cfg,
+    measured=_measured(name, model_cfg, sections['evaluation'].model),
+    objective_name=objective_name,
+    objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)),
+    **sections,
+  )
+
+
+def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
+  """The model's Config with `evaluation.model`; InputError where that is unknown or makes other parameters."""
+  _known('evaluation.model.', changes, _names(type(cfg)))
+  if not changes:
+    return cfg
+  changed = dataclasses.replace(cfg, **fields_lib.typed('evaluation.model', type(cfg), changes))
+  check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
+  registry.check_layers(changed)
+  shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
+  if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data says it
+    raise InputError(f'evaluation.model = {dict(changes)} makes other parameters than those that are trained')
+  return changed
+
+
+def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
+  """InputError where the checkpoints to average would not be there, or a model that reads no source is to translate."""
+  evaluation, optim, data = sections['evaluation'], sections['optim'], sections['data']
+  if evaluation.which == 'average':
+    if sections['checkpoint'].keep_last < evaluation.average:
+      raise InputError(
+        f'evaluation.average is {evaluation.average}, but only checkpoint.keep_last = '
+        f'{sections["checkpoint"].keep_last} checkpoints are kept; set checkpoint.keep_last={evaluation.average}'
+      )
+    if optim.ema or optim.asgd != 'off':
+      raise InputError(
+        'evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; choose one'
+      )
+  if evaluation.stride > (data.eval_length or data.length) * (data.batching.name == 'windows'):
+    raise InputError(f'evaluation.stride is {evaluation.stride}; it needs data.batching "windows" at least as long')
+  if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
+    raise InputError(f'evaluation.beam is {evaluation.beam}, but {model} reads no source to translate; set it to 0')
+
+
+def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, schema.Run]:
+  """The config and the run with what the data decides settled: model.V, and an objective's number of classes."""
+  data = _section('data', _plain(config)['data'])
+  run = to_run(config, pipeline.vocabulary(data, corpus.tokenizer))
+  _check_longest(run, corpus)
+  settled = config.copy_and_resolve_references()
+  if 'V' in settled.model:
+    settled.model.V = run.model.V
+  objective = objectives.get(run.objective_name)
+  run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
+  if hasattr(objective, 'settle'):
+    run = dataclasses.replace(run, objective=objective.settle(run.objective, corpus.manifest))
+    settled.objective.update(dataclasses.asdict(run.objective))
+  return settled.lock(), run
+
+
+def measured_split(run: schema.Run, corpus: Any) -> str:
+  """Return the first split of `evaluation.split` that the data has, with labels where the objective needs them."""
+  names = run.evaluation.split.split(',')
+  if len(names) == 1:
+    return names[0]
+  there = [name for name in names if name in corpus.splits]
+  needs_labels = {'labels_B', 'scores_B'} & objectives.get(run.objective_name).shapes(run.objective, 1, 8).keys()
+  texts = corpus.manifest.get('texts', 1)
+  usable = [name for name in there if not needs_labels or corpus.splits[name].is_labelled(texts)]
+  for name in there[: there.index(usable[0])] if usable else ():
+    message = f'evaluation.split: {name} has rows without a label; measures {usable[0]}'
+    warnings.warn(message, InputWarning, stacklevel=2)
+  return (usable or there or names)[0]
+
+
+def _check_longest(run: schema.Run, corpus: Any) -> None:
+  """InputError where the data has rows of more positions than the model, which JAX would not notice."""
+  module = batching.get(run.data.batching.name)
+  field, bound = ('T', run.model.T) if hasattr(run.model, 'T') else ('S', getattr(run.model, 'longest', None))
+  if bound and hasattr(module, 'longest') and (found := module.longest(run.data, corpus)) > bound:
+    raise InputError(
+      f'the longest row of the held-out splits has {found} positions but the model has only {field}={bound}: set '
+      f'model.{field}, or cut what is longer off with data.eval_length'
+    )
+
+
+def digest(config: Mapping[str, Any]) -> str:
+  """Twelve hexadecimal digits that change when anything that is computed changes."""
+  flat = flatten(config)
+  kept = {k: v for k, v in flat.items() if not _is_free(k, flat)}
+  return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> None:
+  """InputError with the keys that differ, if `workdir` belongs to a run that computes something else."""
+  old, new = flatten(saved), flatten(config)
+  lines = [
+    f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
+    for k in sorted(old.keys() | new.keys())
+    if old.get(k) != new.get(k) and not _is_free(k, new)
+  ]
+  if lines:
+    found = '\n'.join(lines)
+    raise InputError(
+      f'{workdir} holds a run of another config; choose another --workdir, continue it as it began with '
+      f'--config={workdir}/config.json, or set back:\n{found}'
+    )
+
+
+def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+  """Returns a line for each setting of the evaluation that is another one than where the run of `saved` began."""
+  old, new = flatten(saved), flatten(config)
+  return [
+    f'{key}: got {new.get(key)!r}, where the run began with {old.get(key)!r}'
+    for key in sorted(old.keys() | new)
+    if key.startswith('evaluation.') and old.get(key) != new.get(key)
+  ]
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+  """{'section.key': value}, with lists for tuples, as JSON would give it back."""
+  return flatten_dict(json.loads(json.dumps(_plain(config))), sep='.')
+
+
+def _is_free(key: str, config: Mapping[str, Any]) -> bool:
+  """Returns True if a setting of a flat config may differ when a run is resumed."""
+  if key == 'checkpoint.every_steps' and config['evaluation.which'] == 'average':
+    return False  # what is averaged is so many updates apart
+  return key in _FREE or key.split('.')[0] in _FREE
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+  if isinstance(config, ml_collections.ConfigDict):
+    return config.to_dict()
+  return copy.deepcopy(dict(config))
+
+
+def _names(cls) -> list[str]:
+  return [f.name for f in dataclasses.fields(cls)]
+
+
+def _known(prefix: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
+  names = list(names)
+  for key in given:
+    if key not in names:
+      raise InputError(f'unknown config key "{prefix}{key}"{nearest(str(key), names)}')
+
+
+def _section(name: str, given: Mapping[str, Any]) -> Any:
+  """The Config of a section, from what is given of it."""
+  cls = _SECTIONS[name]
+  _known(f'{name}.', given, _names(cls))
+  if name == 'data':
+    given = {**given, 'batching': _batching(given.get('batching', pipeline.Config.batching))}
+  return cls(**fields_lib.typed(name, cls, given))
+
+
+def _batching(given: Any) -> Any:
+  fields = batching.fields(given)
+  cls = batching.get(fields['name']).Config
+  _known('data.batching.', fields, _names(cls))
+  return cls(**fields_lib.typed('data.batching', cls, fields))
+
+
+def _objective(model, given: Mapping[str, Any]) -> dict[str, Any]:
+  name = given.get('name', model.OBJECTIVE)
+  cls = objectives.get(name).Config
+  fields = {k: v for k, v in given.items() if k != 'name'}
+  _known('objective.', fields, ['name', *_names(cls)])
+  return {'name': name, **dataclasses.asdict(cls(**fields_lib.typed('objective', cls, fields)))}

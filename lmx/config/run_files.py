@@ -1,0 +1,131 @@
+"""Files of a work directory that identify its run: config.json, data.json and the tokenizer, with their checksums.
+
+checksums.json has the SHA-256 of each. Where an earlier lmx wrote none, data.json is verified by its hash, and the
+tokenizer by the hash in data.json; that of an imported run has no hash, so its tokenizer is not verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from lmx import documents, storage
+from lmx.data import tokenizers
+from lmx.data.corpus import manifest_hash
+from lmx.data.tokenizer import FILE, Tokenizer, digest
+from lmx.errors import InputError, InputWarning
+
+_CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FILE}', 'checksums.json'
+
+
+def exists(workdir: Any) -> bool:
+  """Return True if a work directory holds a run. Raises InputError if it is no directory."""
+  workdir = epath.Path(workdir)
+  try:
+    if (workdir / _CONFIG).exists():
+      return True
+    is_file = workdir.exists() and not workdir.is_dir()
+  except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+    raise InputError(f'{workdir} cannot be read ({error})') from None
+  if is_file:
+    raise InputError(f'{workdir} is a file; expected a work directory')
+  return False
+
+
+def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+  """Write all of them, config.json last and whole: a directory with one holds a run. Raises OSError."""
+  workdir = epath.Path(workdir)
+  workdir.mkdir(parents=True, exist_ok=True)
+  texts = {_CONFIG: json.dumps(config, indent=1) + '\n', _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n'}
+  (workdir / _DATA).write_text(texts[_DATA])
+  storage.written(workdir / 'tokenizer', tokenizer.save)
+  _write_sums(workdir, {name: text.encode() for name, text in texts.items()})
+  (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG])
+  (workdir / f'{_CONFIG}.part').rename(workdir / _CONFIG)
+
+
+def add_sums(workdir: Any) -> bool:
+  """Write checksums.json for a verified run of an earlier lmx, which wrote none; return whether there is a run.
+
+  Raises OSError.
+  """
+  workdir, found = epath.Path(workdir), exists(workdir)
+  if found and not (workdir / _SUMS).exists():
+    _write_sums(workdir, {name: (workdir / name).read_bytes() for name in (_CONFIG, _DATA)})
+  return found
+
+
+def _write_sums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
+  contents = {**contents, _TOKENIZER: (workdir / _TOKENIZER).read_bytes()}
+  sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+  (workdir / f'{_SUMS}.part').write_text(json.dumps(sums, indent=1) + '\n')
+  (workdir / f'{_SUMS}.part').replace(workdir / _SUMS)
+
+
+def read_config(workdir: Any) -> dict[str, Any]:
+  """Return the config of the run in a work directory. Raises InputError where there is none or it is damaged."""
+  if not exists(workdir):
+    raise InputError(f'{workdir} holds no run: it has no {_CONFIG}')
+  return _read(workdir, _CONFIG)
+
+
+def read_data(workdir: Any) -> dict[str, Any]:
+  """Return the record of a run's data: the manifest of its corpus, and `hash`. Raises InputError if it is damaged."""
+  data = _read(workdir, _DATA)
+  path = epath.Path(workdir) / _DATA
+  recorded = documents.field(data, 'hash', str, str(path))
+  if not recorded:  # imported weights have no data
+    documents.field(data, 'imported_from', str, str(path))
+  elif recorded != manifest_hash({name: value for name, value in data.items() if name != 'hash'}):
+    raise InputError(f'{path}: got content that differs from its "hash"; expected it as lmx wrote it; restore the file')
+  return data
+
+
+def read_labels(workdir: Any) -> list[str]:
+  """Return the names of the labels that a run's data has, in their order. Raises InputError as `read_data` does."""
+  return [str(name) for name in documents.field(read_data(workdir), 'label_names', list, f'{workdir}/{_DATA}')]
+
+
+def read_tokenizer(workdir: Any) -> Tokenizer:
+  """Return the tokenizer of a run. Raises InputError where it or data.json is damaged, or they disagree."""
+  workdir = epath.Path(workdir)
+  path, data = workdir / _TOKENIZER, read_data(workdir)
+  content = _read(workdir, _TOKENIZER)
+  tokenizer = tokenizers.load(storage.here(workdir / 'tokenizer'))
+  if not data['hash']:
+    if not (workdir / _SUMS).exists():
+      warnings.warn(
+        f'{path}: not verified: this imported run has no {_SUMS}; import it again to have its vocabulary verified',
+        InputWarning,
+        stacklevel=2,
+      )
+    return tokenizer
+  about = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
+  recorded = documents.field(about, 'hash', str, f'{workdir / _DATA}: tokenizer')
+  # A later release of the library may write another form of the same content.
+  if recorded not in (digest(content), tokenizer.hash):
+    raise InputError(
+      f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the file from a copy'
+    )
+  return tokenizer
+
+
+def _read(workdir: Any, name: str) -> dict[str, Any]:
+  """Return the JSON object in a file whose checksum, if one is recorded, is right."""
+  workdir = epath.Path(workdir)
+  if (workdir / _SUMS).exists():
+    recorded = documents.field(documents.read_json(workdir / _SUMS), name, str, str(workdir / _SUMS))
+    if hashlib.sha256(documents.read_bytes(workdir / name)).hexdigest() != recorded:
+      raise InputError(
+        f'{workdir / name}: got content that differs from its SHA-256 in {_SUMS}; expected it as lmx wrote it; restore '
+        f'the file, or delete {_SUMS} if the change is meant'
+      )
+  content = documents.read_json(workdir / name)
+  if not isinstance(content, dict):
+    raise InputError(f'{workdir / name}: got {documents.show(content)}; expected an object')
+  return content

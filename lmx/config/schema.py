@@ -1,0 +1,193 @@
+"""Dataclasses of a run: its loop, its measurement, its samples, and the resolved whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from lmx.checkpoint import manager
+from lmx.data import pipeline
+from lmx.decoding import beam_search, sampling
+from lmx.engine import sharding
+from lmx.errors import InputError, check_choice, check_least, check_range, check_share
+from lmx.metrics import cache
+from lmx.optim import build
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+  """The loop.
+
+  Attributes:
+    steps: number of updates; 0 takes it from `epochs`.
+    epochs: passes over the training split, used where `steps` is 0; may be a fraction.
+    eval_every: updates between two looks at the validation split; 0 for once an epoch.
+    log_every: updates between two lines of metrics.
+    on_nan: what a loss that is not finite does: 'stop' ends the run, 'skip' leaves that update out.
+    max_skips: how many updates may be skipped before the run stops all the same.
+    init_from: work directory of a finished run whose best parameters are the start; '' draws them anew.
+    init_parts: the parts of its parameters that are taken, such as 'model' (and not the objective's head) or
+      'model=model/encoder' (there=here); () takes all, and the two must then be alike.
+    like_init: take the sizes of the model and the tokenizer from init_from too, where the config does not name them;
+      rows are then at most as long as its positions;
+      without init_from nothing is taken.
+    patience: stop after this many looks at the validation split without a better loss; 0 never does.
+  """
+
+  steps: int = 0
+  epochs: float = 0.0
+  eval_every: int = 0
+  log_every: int = 10
+  on_nan: str = 'stop'
+  max_skips: int = 100
+  init_from: str = ''
+  init_parts: tuple[str, ...] = ()
+  like_init: bool = False
+  patience: int = 0
+
+  def __post_init__(self):
+    if self.on_nan not in ('stop', 'skip'):
+      raise InputError(f'train.on_nan is "{self.on_nan}"; it must be "stop" or "skip"')
+    if self.steps <= 0 and self.epochs <= 0:
+      raise InputError('a run needs train.steps or train.epochs above 0')
+    check_range('train.epochs', self.epochs, 0, 1e9)
+    check_least('train', self, steps=0, eval_every=0, log_every=1, max_skips=0, patience=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+  """The measurement at the end of a run.
+
+  Attributes:
+    split: the split that `results.json` reports; of several with commas between, the first that the data has, with
+      labels where the objective needs them.
+    which: parameters measured: 'best' on the validation split, 'last', or 'average': the mean of the newest checkpoints
+      (Vaswani et al. 2017, section 6.1).
+    average: how many checkpoints that mean is of; `checkpoint.keep_last` must be as many.
+    beam: hypotheses of the beam search that also translates the split (lmx/evaluation/translation.py); 0 for no
+      translation.
+    alpha: exponent of its length penalty.
+    penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
+    stop: when the search for a sentence ends, 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
+    max_extra: a translation has at most so many tokens more than its source.
+    min_ratio: least tokens of a translation for each of its source, see lmx/decoding/translate.py; 0 for no such bound.
+    max_ratio: most tokens of a translation for each of its source, in place of `max_extra`; 0 for `max_extra`.
+    allow_unk: whether a translation may hold the unknown word.
+    compounds: pairs whose tokenised BLEU splits hyphenated words: 'en_de' (English-German), 'always' or 'never'.
+    n_best: best starts, ends and spans that are kept for a question (lmx/prediction/question_answering.py).
+    answer_length: most tokens of an answer.
+    null_threshold: score of there being no answer over the best one's above which none is given.
+    baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
+    order: the order n of the Kneser-Ney model.
+    mixture: also measure the mean of the model's probabilities and those of an n-gram model on the same tokens:
+      'trigram' (interpolated, lmx/metrics/interpolated.py), 'kneser_ney' (of `order`) or '' for none.
+    mixture_weight: the model's share in that mean.
+    batch_size: rows of this measurement; 0 is that of the validation. The streams of a split are as many.
+    stride: tokens from a window of this measurement to the next; 0 is data.batching.stride, 1 a window for every token.
+    cache: (window, lambda, theta) also measures the model with a continuous cache (lmx/metrics/cache.py); () does not.
+    model: fields of the model that differ wherever a split is measured, such as a longer memory; of none may the
+      parameters depend.
+  """
+
+  split: str = 'test'
+  which: str = 'best'
+  average: int = 5
+  beam: int = 0
+  alpha: float = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
+  penalty: str = 'gnmt'
+  stop: str = 'bound'
+  max_extra: int = 50  # Vaswani et al. 2017, section 6.1
+  min_ratio: float = 0.0
+  max_ratio: float = 0.0
+  allow_unk: bool = False
+  compounds: str = 'en_de'
+  n_best: int = 20  # run_squad.py
+  answer_length: int = 30  # run_squad.py
+  null_threshold: float = 0.0  # run_squad.py
+  baselines: bool = True
+  order: int = 5
+  mixture: str = ''
+  mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2
+  batch_size: int = 0
+  stride: int = 0
+  cache: tuple[float, ...] = ()
+  model: dict = dataclasses.field(default_factory=dict, hash=False)
+
+  def __post_init__(self):
+    cache.config(self.cache)
+    check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
+    check_share('evaluation.mixture_weight', self.mixture_weight)
+    check_choice('evaluation.penalty', self.penalty, beam_search.PENALTIES)
+    check_choice('evaluation.stop', self.stop, beam_search.STOPS)
+    check_choice('evaluation.compounds', self.compounds, ('en_de', 'always', 'never'))
+    beam_search.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
+    check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
+    check_least(
+      'evaluation',
+      self,
+      average=1,
+      beam=0,
+      alpha=0,
+      max_extra=0,
+      n_best=1,
+      answer_length=1,
+      batch_size=0,
+      stride=0,
+      order=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+  """Text written by a generator at the end of a run.
+
+  Attributes:
+    prompts: what the samples begin with, '' being an end-of-text mark; of word2vec the words whose neighbours are
+      shown.
+    default_prompts: the same where `prompts` is empty; what the vocabulary does not have is skipped with a note.
+    count: samples for each prompt.
+    tokens: tokens of a sample.
+    temperature: divides the scores; 0 is greedy.
+    top_k: keep the k most probable tokens; 0 keeps all.
+    top_p: keep the most probable tokens up to this mass (Holtzman et al. 2020); 1 keeps all.
+  """
+
+  prompts: tuple[str, ...] = ()
+  default_prompts: tuple[str, ...] = ('',)
+  count: int = 2
+  tokens: int = 120
+  temperature: float = 0.8
+  top_k: int = 0
+  top_p: float = 0.95
+
+  def __post_init__(self):
+    for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001)):
+      check_range(f'samples.{name}', getattr(self, name), low, high)
+    sampling.check_temperature('samples.temperature', self.temperature)
+    check_least('samples', self, top_k=0)
+    check_share('samples.top_p', self.top_p)
+    if not self.top_p:
+      raise InputError('samples.top_p: got 0; expected above 0 and at most 1; 1 keeps every token')
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run, resolved: `model` and `objective` are Configs of the modules named, `measured` the model's wherever a
+  split is measured."""
+
+  name: str
+  seed: int
+  matmul_precision: str
+  model_name: str
+  variant: str
+  model: Any
+  measured: Any
+  objective_name: str
+  objective: Any
+  data: pipeline.Config
+  optim: build.Config
+  parallel: sharding.Config
+  checkpoint: manager.Config
+  train: Train
+  evaluation: Evaluation
+  samples: Samples

@@ -1,0 +1,285 @@
+"""Beam search over any model whose state is carried in and out: an encoder-decoder with a source, or a causal LM.
+
+The K best continuations of each row that the search finds, by log p(Y) / lp(Y), where |Y| counts the end mark and
+
+    lp(Y) = ((5 + |Y|) / 6)^alpha   'gnmt': Wu et al. 2016 (arXiv 1609.08144), equation 14, without their coverage term
+    lp(Y) = |Y|^alpha               'power': Hugging Face's length_penalty
+
+A step extends K live hypotheses by one token and looks at the 2K most probable results, so that K of them can go on
+even where all of a row's hypotheses end. Those among the first K that end are finished: they are set aside and never
+change again, and of them the K best by score are kept. The others take the place of the live ones. A hypothesis that
+reaches its row's limit counts as finished without an end mark.
+
+A row ends when K hypotheses are finished and, by `stop`,
+  'bound': no live one can ever beat them. Its log-probability can only fall, and alpha >= 0, so that its score can
+    never exceed log p / lp(limit). This is exact: going on could not change the result.
+  'current': the best live one, scored at its present length, does not beat them (Hugging Face's early_stopping=False);
+  'full': at once (early_stopping=True).
+With 'current' or 'full', 'power' and equal limits the tokens are those of `transformers`' generate.
+
+A row's result depends on the row alone: on no other row, and not on how far the batch is padded. In the state, leaves
+that `apply` hands back untouched (what the decoder reads of the source) are equal for the hypotheses of a row and are
+not gathered.
+
+Axes: K hypotheses, W candidates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.decoding import generate
+from lmx.errors import InputError, check_choice, check_range
+from lmx.types import Array, Batch, Params, State
+
+PENALTIES = ('gnmt', 'power')
+STOPS = ('bound', 'current', 'full')
+
+
+@dataclasses.dataclass(frozen=True)
+class Beam:
+  """How hypotheses are sought and ranked.
+
+  Attributes:
+    size: K, live hypotheses of a row and hypotheses returned; 1 is greedy.
+    alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
+    penalty: 'gnmt' or 'power', see above.
+    stop: 'bound', 'current' or 'full', see above.
+    forbidden: ids that no hypothesis holds. The probabilities of the others stay as the model gives them.
+
+  Raises:
+    InputError: a value outside its range.
+  """
+
+  size: int = 4
+  alpha: float = 0.6
+  penalty: str = 'gnmt'
+  stop: str = 'bound'
+  forbidden: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    check_range('beam size', self.size, 1)
+    check_range('beam alpha', self.alpha, 0, float('inf'))
+    check_choice('beam penalty', self.penalty, PENALTIES)
+    check_choice('beam stop', self.stop, STOPS)
+
+
+def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
+  """InputError naming the field unless least and most tokens for each token of a source go together; 0 is none."""
+  check_range(f'{section}min_ratio', min_ratio, 0, 100)
+  check_range(f'{section}max_ratio', max_ratio, 0, 100)
+  if max_ratio and min_ratio > max_ratio:
+    raise InputError(
+      f'{section}min_ratio: got {min_ratio:g}; expected at most {section}max_ratio, {max_ratio:g}; '
+      'lower it, or set it to 0 for no least length'
+    )
+
+
+def length_penalty(beam: Beam, length: Array) -> Array:
+  """lp of hypotheses with `length` tokens, the end mark among them; float32 in the shape of `length`."""
+  length = jnp.asarray(length, jnp.float32)
+  return (length if beam.penalty == 'power' else (5 + length) / 6) ** beam.alpha
+
+
+class Found(NamedTuple):
+  """What `search` returns, best first.
+
+  Attributes:
+    tokens_BKT: int32, the continuations alone; from the end mark on, `eos_id`.
+    counts_BK: int32, tokens of each, the end mark included; 0 where fewer than K hypotheses exist.
+    log_p_BK: float32, sum of the tokens' log-probabilities in nats; minus infinity where there is no hypothesis.
+    scores_BK: float32, log_p divided by the length penalty: what the order goes by.
+  """
+
+  tokens_BKT: np.ndarray
+  counts_BK: np.ndarray
+  log_p_BK: np.ndarray
+  scores_BK: np.ndarray
+
+
+class _Carry(NamedTuple):
+  """What passes from one token to the next."""
+
+  state: State  # B * K rows
+  live_BKT: Array  # tokens of the hypotheses that go on
+  log_p_BK: Array  # of these; minus infinity: there is none
+  found: tuple[Array, Array, Array, Array]  # as Found
+  done_B: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+  """What is fixed at compile time."""
+
+  model: ModuleType
+  cfg: Any
+  beam: Beam
+  eos_id: int
+  cache: int
+
+
+def _candidates(
+  setting: _Setting, logits_BKV: Array, log_p_BK: Array, least_B: Array, t: Array
+) -> tuple[Array, Array, Array]:
+  """The 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
+  beam, (B, K, V) = setting.beam, logits_BKV.shape
+  allowed_V = jnp.ones(V, bool).at[np.asarray(beam.forbidden, np.int32)].set(False)
+  allowed_B1V = allowed_V & ((jnp.arange(V) != setting.eos_id) | (t >= least_B[:, None, None]))
+  norm_BK1 = jax.nn.logsumexp(logits_BKV, axis=-1, keepdims=True)
+  # A row's best are among the best of each hypothesis, and so V is sorted once a hypothesis.
+  best_BKW, token_BKW = jax.lax.top_k(jnp.where(allowed_B1V, logits_BKV, -jnp.inf), min(2 * K, V))
+  each = best_BKW.shape[-1]
+  log_p_BKW = log_p_BK[..., None] + (best_BKW - norm_BK1)
+  log_p_BW, index_BW = jax.lax.top_k(log_p_BKW.reshape(B, K * each), min(2 * K, K * each))
+  return log_p_BW, index_BW // each, jnp.take_along_axis(token_BKW.reshape(B, K * each), index_BW, axis=1)
+
+
+def _pick(tree: Any, index_BK: Array) -> Any:
+  """Takes hypotheses `index_BK` along axis 1 of every (B, ...) leaf."""
+  reach = lambda x: index_BK.reshape(index_BK.shape + (1,) * (x.ndim - 2))
+  return jax.tree.map(lambda x: jnp.take_along_axis(x, reach(x), axis=1), tree)
+
+
+def _choose(
+  setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array
+) -> tuple[_Carry, Array]:
+  """Extends the hypotheses by token t (from 0). Returns the carry, its state as it was, and the parents (B, K)."""
+  beam, K, count = setting.beam, setting.beam.size, t + 1
+  log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, least_B, t)
+  tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_pick(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
+  ends_BW = (token_BW == setting.eos_id) | (count >= limits_B)[:, None]
+
+  first_W = jnp.arange(ends_BW.shape[1]) < K
+  finished_BW = ends_BW & first_W & (log_p_BW > -jnp.inf) & ~carry.done_B[:, None]
+  ended_BW = jnp.where(finished_BW, log_p_BW, -jnp.inf)
+  scores_BW = ended_BW / length_penalty(beam, count)
+  counts_BW = jnp.where(finished_BW, count, 0)
+  join = lambda old, new: jnp.concatenate([old, new], axis=1)
+  both = jax.tree.map(join, carry.found, (tokens_BWT, counts_BW, ended_BW, scores_BW))
+  found = _pick(both, jax.lax.top_k(both[3], K)[1])
+
+  log_p_BK, next_BK = _top(jnp.where(ends_BW, -jnp.inf, log_p_BW), K)
+  live_BKT, parent_BK = _pick((tokens_BWT, parent_BW), next_BK)
+  worst_B, best_B = jnp.min(found[3], axis=1), jnp.max(log_p_BK, axis=1)
+  reach_B = {
+    'bound': lambda: best_B / length_penalty(beam, limits_B),
+    'current': lambda: best_B / length_penalty(beam, count),
+    'full': lambda: jnp.full_like(best_B, -jnp.inf),
+  }[beam.stop]()
+  done_B = carry.done_B | (best_B == -jnp.inf) | ((worst_B > -jnp.inf) & (reach_B <= worst_B))
+  return _Carry(carry.state, live_BKT, log_p_BK, found, done_B), parent_BK
+
+
+def _top(x_BW: Array, k: int) -> tuple[Array, Array]:
+  """`top_k`, with minus infinity for what is not there."""
+  missing = max(k - x_BW.shape[1], 0)
+  values_BK, index_BK = jax.lax.top_k(jnp.pad(x_BW, ((0, 0), (0, missing)), constant_values=-jnp.inf), k)
+  return values_BK, jnp.minimum(index_BK, x_BW.shape[1] - 1)
+
+
+@functools.partial(jax.jit, static_argnames=('setting', 'steps'))
+def _search(
+  setting: _Setting,
+  params: Params,
+  prompt_BT: Array,
+  lengths_B: Array,
+  source: Batch | None,
+  limits_B: Array,
+  least_B: Array,
+  steps: int,
+) -> tuple[Array, Array, Array, Array]:
+  model, cfg, K, B = setting.model, setting.cfg, setting.beam.size, prompt_BT.shape[0]
+  state, logits_BV = generate.read(model, cfg, params, prompt_BT, lengths_B, setting.cache, source)
+  state = jax.tree.map(lambda x: jnp.repeat(x, K, axis=0), state)
+  none_BK = jnp.full((B, K), -jnp.inf)
+  empty_BKT = jnp.full((B, K, steps), setting.eos_id, jnp.int32)
+  found = (empty_BKT, jnp.zeros((B, K), jnp.int32), none_BK, none_BK)
+  # One hypothesis at first, the empty one; the others are not there.
+  carry = _Carry(state, empty_BKT, none_BK.at[:, 0].set(0.0), found, jnp.zeros(B, bool))
+  spread = lambda x_BV: jnp.broadcast_to(x_BV[:, None], (B, K, x_BV.shape[1]))
+  carry, _ = _choose(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
+
+  def advance(loop):
+    t, carry = loop
+    last_BK1 = jax.lax.dynamic_slice_in_dim(carry.live_BKT, t - 1, 1, axis=2)
+    features, state = model.apply(cfg, params, {'tokens_BT': last_BK1.reshape(B * K, 1)}, carry.state)
+    logits_BKV = model.logits(cfg, params, features)[:, 0].reshape(B, K, -1)
+    carry, parent_BK = _choose(setting, carry, logits_BKV, limits_B, least_B, t)
+    rows = (jnp.arange(B)[:, None] * K + parent_BK).reshape(-1)
+    state = jax.tree.map(lambda new, old: old if new is old else new[rows], state, carry.state)
+    return t + 1, carry._replace(state=state)
+
+  unfinished = lambda loop: (loop[0] < steps) & ~jnp.all(loop[1].done_B)
+  return jax.lax.while_loop(unfinished, advance, (jnp.int32(1), carry))[1].found
+
+
+def check_penalty(beam: Beam, tokens: int) -> None:
+  """Raises InputError unless the length penalty of so many tokens is a number."""
+  if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
+    raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is no number')
+
+
+def search(
+  model: ModuleType,
+  cfg: Any,
+  params: Params,
+  prompt_BT: np.ndarray | None = None,
+  lengths_B: np.ndarray | None = None,
+  *,
+  beam: Beam,
+  limits: int | np.ndarray,
+  least: int | np.ndarray = 0,
+  eos_id: int,
+  source: Batch | None = None,
+  steps: int | None = None,
+) -> Found:
+  """Searches for the best continuations of each row, in one compiled loop.
+
+  Args:
+    model: a causal model of the contract, with its config `cfg` and its parameters `params` (without the
+      objective's).
+    prompt_BT: (B, T) ids, padded on the right; None: `eos_id` alone, the start symbol of an encoder-decoder.
+    lengths_B: (B,) tokens in each prompt; None = T for all.
+    beam: how.
+    limits: most tokens of a continuation, the end mark included: one number, or (B,). No more than the model's window
+      leaves room for.
+    least: least number of tokens before the end mark: one number, or (B,). A row's limit comes first.
+    eos_id: the end mark.
+    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.
+    steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
+
+  Raises:
+    InputError: a model that does not write from left to right, ids outside the vocabulary, no room for a continuation,
+      a length penalty that overflows.
+  """
+  rows = len(source['source_BS']) if source is not None else 0
+  prompt_BT = np.full((rows, 1), eos_id, np.int32) if prompt_BT is None else np.asarray(prompt_BT, np.int32)
+  lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
+  generate.check(model, cfg, prompt_BT, lengths_B, beam.forbidden, source)
+  if not 0 <= eos_id < cfg.V:
+    raise InputError(f'the end mark is {eos_id}, but the vocabulary has ids 0 to {cfg.V - 1}')
+  limits_B = np.broadcast_to(np.asarray(limits, np.int32), lengths_B.shape)
+  window = generate.window(cfg)
+  if window is not None:  # the last token is written, but not read
+    limits_B = np.minimum(limits_B, window + 1 - lengths_B)
+    steps = None if steps is None else min(steps, window)
+  if limits_B.min() < 1:
+    raise InputError(
+      f'no room for a continuation: limits {np.min(limits)}, prompts up to {lengths_B.max()} tokens'
+      + ('' if window is None else f', and the model has {window} positions')
+    )
+  steps = max(int(limits_B.max()), steps or 0)
+  check_penalty(beam, steps)
+  reach = prompt_BT.shape[1] + steps
+  setting = _Setting(model, cfg, beam, eos_id, reach if window is None else min(reach, window))
+  least_B = jnp.broadcast_to(jnp.asarray(least, jnp.int32), limits_B.shape)
+  arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B), least_B
+  found = _search(setting, params, *arrays, steps)
+  return Found(*(np.asarray(x) for x in found))

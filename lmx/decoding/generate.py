@@ -1,0 +1,383 @@
+"""Decoding: generation from any model whose state is carried in and out.
+
+One step serves every causal model, because a key/value cache (gpt2) and a recurrent carry
+(rnn_lm) are both the `State` of the contract: the prompt goes through `apply` once, then one
+token at a time. An encoder-decoder is begun with its source (`begin`); its prompt is the start
+symbol. Beam search is in lmx/decoding/beam_search.py.
+
+Beyond the model's window: when a row has filled all `context` positions, its last `context // 2`
+tokens are read again as if they were the prompt, so a token is always conditioned on at least
+half a window. A recurrent model has no window and never does this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.decoding.sampling import Sampler, sample
+from lmx.errors import InputError, InputWarning
+from lmx.types import Array, Batch, Features, Params, State
+
+# Prompts are padded to a multiple of this, so that a new length seldom means a new compilation.
+_BUCKET = 32
+MOST_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, and XLA aborts beyond 2**31
+
+
+class Generated(NamedTuple):
+  """What `generate` returns.
+
+  Attributes:
+    tokens_BT: (B, steps) int32, the continuation alone; after the end of text, the padding id.
+    counts_B: (B,) int32, how many of them were drawn (the end of text included).
+  """
+
+  tokens_BT: np.ndarray
+  counts_B: np.ndarray
+
+
+class _Carry(NamedTuple):
+  """What passes from one token to the next; the axis L of the history holds prompt and
+  continuation."""
+
+  state: State
+  logits_BV: Array  # of the next token
+  history_BL: Array
+  length_B: Array  # tokens in the history
+  used_B: Array  # positions of the window that are taken
+  drawn_B: Array
+  done_B: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+  """What is fixed at compile time."""
+
+  model: ModuleType
+  cfg: Any
+  sampler: Sampler
+  eos_id: int | None
+  pad_id: int
+  context: int | None  # None: no window, or one that cannot overflow
+  cache: int
+
+
+def read(
+  model: ModuleType, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
+) -> tuple[State, Array]:
+  """Runs right-padded prompts from an empty state, or from the one that a source begins.
+
+  Args:
+    cache: positions that the state must hold.
+    source: source_BS and source_valid_BS for an encoder-decoder, else None.
+
+  Returns:
+    (state, logits_BV after each row's last token).
+  """
+  B, T = prompt_BT.shape
+  state = model.init_state(cfg, B, cache) if source is None else model.begin(cfg, params, source, cache)
+  batch = {'tokens_BT': prompt_BT, 'valid_BT': jnp.arange(T)[None] < lengths_B[:, None]}
+  features, state = model.apply(cfg, params, batch, state)
+  last_B1D = jnp.take_along_axis(features.last_BTD, (lengths_B - 1)[:, None, None], axis=1)
+  return state, model.logits(cfg, params, Features(last_B1D))[:, 0]
+
+
+@functools.partial(jax.jit, static_argnames=('setting', 'steps'))
+def _start(
+  setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None, steps: int
+) -> _Carry:
+  B = prompt_BT.shape[0]
+  state, logits_BV = read(setting.model, setting.cfg, params, prompt_BT, lengths_B, setting.cache, source)
+  history_BL = jnp.pad(prompt_BT, ((0, 0), (0, steps)))
+  # Distinct buffers: the carry is donated, and one buffer cannot be given away twice.
+  return _Carry(
+    state,
+    logits_BV,
+    history_BL,
+    lengths_B + 0,
+    lengths_B + 0,
+    jnp.zeros(B, jnp.int32),
+    jnp.zeros(B, bool),
+  )
+
+
+def _rows(choose_B: Array, new: Any, old: Any) -> Any:
+  """Takes the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
+  pick = lambda a, b: jnp.where(choose_B.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
+  return jax.tree.map(pick, new, old)
+
+
+def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carry: _Carry) -> _Carry:
+  """Reads the second half of the window again, in the rows whose window is full."""
+  half = max(context // 2, 1)
+  take = jax.vmap(lambda row_L, start: jax.lax.dynamic_slice(row_L, (start,), (half,)))
+  tokens_BT = take(carry.history_BL, jnp.maximum(carry.length_B - half, 0))
+  half_B = jnp.full_like(carry.used_B, half)
+  state, logits_BV = read(setting.model, setting.cfg, params, tokens_BT, half_B, setting.cache, None)
+  state, logits_BV, used_B = _rows(full_B, (state, logits_BV, half_B), (carry.state, carry.logits_BV, carry.used_B))
+  return carry._replace(state=state, logits_BV=logits_BV, used_B=used_B)
+
+
+def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[_Carry, Array]:
+  """Draws one token a row and feeds it back. Returns the carry and the tokens, (B,) int32."""
+  draw_B = sample(setting.sampler, carry.logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.drawn_B))
+  live_B = ~carry.done_B
+  token_B = jnp.where(live_B, draw_B, setting.pad_id)
+  done_B = carry.done_B if setting.eos_id is None else carry.done_B | (draw_B == setting.eos_id)
+  put = jax.vmap(lambda row_L, token, at: jax.lax.dynamic_update_slice(row_L, token[None], (at,)))
+  history_BL = _rows(live_B, put(carry.history_BL, token_B, carry.length_B), carry.history_BL)
+  batch = {'tokens_BT': token_B[:, None]}
+  features, state = setting.model.apply(setting.cfg, params, batch, carry.state)
+  logits_BV = setting.model.logits(setting.cfg, params, features)[:, 0]
+  more_B = live_B.astype(jnp.int32)
+  full_B = live_B if setting.context is None else live_B & (carry.used_B >= setting.context)
+  carry = _Carry(
+    state,
+    logits_BV,
+    history_BL,
+    carry.length_B + more_B,
+    carry.used_B + more_B,
+    carry.drawn_B + more_B,
+    done_B,
+  )
+  if setting.context is not None:
+    reread = functools.partial(_reread, setting, params, setting.context, full_B)
+    carry = jax.lax.cond(jnp.any(full_B), reread, lambda same: same, carry)
+  return carry, token_B
+
+
+_step = jax.jit(_advance, static_argnames=('setting',), donate_argnames=('carry',))
+
+
+@functools.partial(jax.jit, static_argnames=('setting', 'steps'))
+def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps: int) -> tuple[Array, Array]:
+  """Advances until every row has ended or has `steps` tokens."""
+
+  def unfinished(loop):
+    t, carry, _ = loop
+    return (t < steps) & ~jnp.all(carry.done_B)
+
+  def body(loop):
+    t, carry, tokens_BT = loop
+    carry, token_B = _advance(setting, params, carry, keys_B)
+    return t + 1, carry, jax.lax.dynamic_update_slice(tokens_BT, token_B[:, None], (0, t))
+
+  empty_BT = jnp.full((carry.done_B.shape[0], steps), setting.pad_id, jnp.int32)
+  _, carry, tokens_BT = jax.lax.while_loop(unfinished, body, (jnp.int32(0), carry, empty_BT))
+  return tokens_BT, carry.drawn_B
+
+
+def window(cfg: Any) -> int | None:
+  """Positions a model can see at most: its config's field `T`; None if it has none (recurrent
+  models)."""
+  return cfg.T if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
+
+
+def check_positions(where: str, rows: int, tokens: int) -> None:
+  """InputError naming the fields `where` unless `rows` texts of `tokens` tokens each can be written together."""
+  if rows * tokens > MOST_POSITIONS:
+    raise InputError(
+      f'{where}: got {rows:,} x {tokens:,} = {rows * tokens:,} tokens; expected at most '
+      f'{MOST_POSITIONS:,} together; lower one of the two'
+    )
+
+
+def check(
+  model: ModuleType,
+  cfg: Any,
+  prompt_BT: np.ndarray,
+  lengths_B: np.ndarray,
+  forbidden: Sequence[int],
+  source: Batch | None = None,
+) -> None:
+  """Raises InputError for what cannot be continued."""
+  name = model.__name__.rsplit('.', 1)[-1]
+  if (source is not None) != (getattr(model, 'READS', '') == 'source'):
+    raise InputError(f'model "{name}" ' + ('reads no source' if source is not None else 'needs a source to translate'))
+  if source is not None:
+    check_source(cfg, source, len(prompt_BT))
+  if not model.CAUSAL:
+    raise InputError(
+      f'model "{name}" reads in both directions (it sees the tokens to the right of the one it predicts), '
+      'so it cannot write text from left to right; choose a causal model such as gpt2 or rnn_lm'
+    )
+  if prompt_BT.ndim != 2 or lengths_B.shape != prompt_BT.shape[:1]:
+    raise InputError(f'prompt_BT must be (B, T) and lengths_B (B,), got {prompt_BT.shape} and {lengths_B.shape}')
+  if not prompt_BT.size or lengths_B.min() < 1 or lengths_B.max() > prompt_BT.shape[1]:
+    raise InputError(f'every prompt needs 1 to T={prompt_BT.shape[-1]} tokens, got lengths {lengths_B.tolist()}')
+  real_BT = np.arange(prompt_BT.shape[1])[None] < lengths_B[:, None]
+  wrong = prompt_BT[real_BT & ((prompt_BT < 0) | (prompt_BT >= cfg.V))]
+  if wrong.size:
+    raise InputError(f'prompt holds token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
+  ids = set(forbidden)
+  if any(not 0 <= i < cfg.V for i in ids) or len(ids) >= cfg.V:
+    raise InputError(f'forbidden ids must lie in 0 to {cfg.V - 1} and leave at least one token, got {len(ids)} ids')
+
+
+def check_source(cfg: Any, source: Batch, rows: int) -> None:
+  """Raises InputError unless `source` has `rows` rows of known tokens, no more than the model has positions."""
+  ids_BS, valid_BS = np.asarray(source['source_BS']), np.asarray(source['source_valid_BS'])
+  if ids_BS.shape != valid_BS.shape or ids_BS.ndim != 2 or len(ids_BS) != rows:
+    raise InputError(f'source_BS {ids_BS.shape} and source_valid_BS {valid_BS.shape} must both be ({rows}, S)')
+  wrong = ids_BS[valid_BS & ((ids_BS < 0) | (ids_BS >= cfg.V))]
+  if wrong.size:
+    raise InputError(f'the source holds token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
+  limit = window(cfg)
+  if limit is not None and ids_BS.shape[1] > limit:
+    raise InputError(f'a source of {ids_BS.shape[1]} positions, but the model has only T = {limit}')
+
+
+def _prompt(
+  prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None, multiple: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Cuts prompts to the window (their last part is kept) and pads them to a common length, a multiple of `multiple`."""
+  rows = [row[:n] for row, n in zip(prompt_BT, lengths_B, strict=True)]
+  if context is not None and lengths_B.max() > context:
+    warnings.warn(
+      f'prompt of {lengths_B.max()} tokens is longer than the window of the model; only its last '
+      f'{context} tokens are read',
+      InputWarning,
+      stacklevel=4,
+    )
+    rows = [row[-context:] for row in rows]
+  length = -(-max(map(len, rows)) // multiple) * multiple
+  padded_BT = np.zeros((len(rows), length if context is None else min(length, context)), np.int32)
+  for row_T, out_T in zip(rows, padded_BT, strict=True):
+    out_T[: len(row_T)] = row_T
+  return padded_BT, np.array([len(row) for row in rows], np.int32)
+
+
+def _prepare(model, cfg, params, prompt_BT, lengths_B, *, steps, key, sampler, eos_id, context, source):
+  """Checks the input and reads the prompt. Returns (setting, carry, keys_B)."""
+  prompt_BT = np.asarray(prompt_BT)
+  lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
+  check(model, cfg, prompt_BT, lengths_B, sampler.forbidden, source)
+  if steps < 1:
+    raise InputError(f'the number of tokens to generate must be at least 1, got {steps}')
+  limit = window(cfg)
+  if context is not None and (context < 2 or (limit is not None and context > limit)):
+    raise InputError(f"context must lie between 2 and the model's window of {limit} positions, got {context}")
+  context = limit if context is None else context
+  prompt_BT, lengths_B = _prompt(prompt_BT, lengths_B, context, _BUCKET if source is None else 1)
+  reach = prompt_BT.shape[1] + steps
+  overflows = context is not None and int(lengths_B.max()) + steps > context
+  if overflows and source is not None:
+    raise InputError(f'{steps} tokens after {lengths_B.max()} are more than the {context} positions of the model')
+  setting = _Setting(
+    model,
+    cfg,
+    sampler,
+    eos_id,
+    0 if eos_id is None else eos_id,
+    context if overflows else None,
+    reach if context is None else min(reach, context),
+  )
+  carry = _start(setting, params, jnp.asarray(prompt_BT), jnp.asarray(lengths_B), source, steps)
+  one_key = jnp.ndim(key) == 0
+  keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT))) if one_key else key
+  if keys_B.shape != lengths_B.shape:
+    raise InputError(f'key must be one key or one a row: got {keys_B.shape} for {len(lengths_B)} rows')
+  return setting, carry, keys_B
+
+
+def generate(
+  model: ModuleType,
+  cfg: Any,
+  params: Params,
+  prompt_BT: np.ndarray,
+  lengths_B: np.ndarray | None = None,
+  *,
+  steps: int,
+  key: Array,
+  sampler: Sampler,
+  eos_id: int | None = None,
+  context: int | None = None,
+  source: Batch | None = None,
+) -> Generated:
+  """Continues each prompt by up to `steps` tokens, in one compiled loop.
+
+  A row's tokens depend on its own prompt and key alone. Beyond the model's window the last half of
+  it is read again (see the module's docstring).
+
+  Args:
+    model: a causal model of the contract, with its config `cfg` and its parameters `params`
+      (without the objective's).
+    prompt_BT: (B, T) ids, padded on the right.
+    lengths_B: (B,) tokens in each prompt; None = T for all.
+    steps: tokens to draw.
+    key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys.
+    sampler: how tokens are drawn.
+    eos_id: the row ends with this token and is padded with it; None = no row ends early.
+    context: positions to see at most, 2 to the model's window; None = the whole window.
+    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts
+      are then the start symbol, and prompt and steps must fit its window.
+
+  Raises:
+    InputError: model that is not causal, ids outside the vocabulary, empty prompt.
+  """
+  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
+  setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
+  tokens_BT, counts_B = _loop(setting, params, carry, keys_B, steps)
+  return Generated(np.asarray(tokens_BT), np.asarray(counts_B))
+
+
+def stream(
+  model: ModuleType,
+  cfg: Any,
+  params: Params,
+  prompt_BT: np.ndarray,
+  lengths_B: np.ndarray | None = None,
+  *,
+  steps: int,
+  key: Array,
+  sampler: Sampler,
+  eos_id: int | None = None,
+  context: int | None = None,
+  source: Batch | None = None,
+) -> Iterator[np.ndarray]:
+  """Iterate over the tokens that `generate` returns, one (B,) array at a time, until every row has ended.
+
+  Arguments are checked, and the prompt is read, before the iterator is returned.
+  """
+  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
+  setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
+
+  def tokens(carry: Any) -> Iterator[np.ndarray]:
+    for _ in range(steps):
+      carry, token_B = _step(setting, params, carry, keys_B)
+      yield np.asarray(token_B)
+      if eos_id is not None and bool(np.all(carry.done_B)):
+        return
+
+  return tokens(carry)
+
+
+def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
+  """Returns the (T,) ids to continue: those of `text`, or an end-of-text mark if it is empty.
+
+  Raises:
+    InputError: an empty prompt, and the tokenizer has no end-of-text mark to begin after.
+  """
+  ids = np.asarray(tokenizer.encode(text), np.int32) if text else np.zeros(0, np.int32)
+  if ids.size and ids[-1] == tokenizer.eos_id:
+    ids = ids[:-1]
+  if ids.size:
+    return ids
+  if tokenizer.eos_id is None:
+    raise InputError('the prompt is empty, and this tokenizer has no end-of-text mark to begin after: give a prompt')
+  return np.array([tokenizer.eos_id], np.int32)
+
+
+def unwritable(tokenizer: Any, vocab_size: int, *, allow_unk: bool = False) -> tuple[int, ...]:
+  """Ids that no text should hold: padding, the unknown word unless allowed, and those the tokenizer does not have."""
+  unwanted = {tokenizer.pad_id} if allow_unk else {tokenizer.pad_id, tokenizer.unk_id}
+  beyond = set(range(tokenizer.vocab_size, vocab_size))
+  return tuple(sorted((unwanted - {None, tokenizer.eos_id}) | beyond))

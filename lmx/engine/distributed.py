@@ -1,0 +1,95 @@
+"""The processes of a run: they join, say where they are, and wait for one another."""
+
+from __future__ import annotations
+
+import os
+
+import jax
+from jax.experimental import multihost_utils
+
+from lmx.errors import InputError
+
+
+def initialize(
+  coordinator: str | None = None,
+  processes: int | None = None,
+  process_id: int | None = None,
+  *,
+  timeout: int = 300,
+) -> bool:
+  """Joins the other processes of a run; call it before anything else touches a device.
+
+  Arguments left out come from LMX_COORDINATOR ('host:port', or 'auto' where JAX knows the cluster: TPU pods, Slurm),
+  LMX_NUM_PROCESSES and LMX_PROCESS_ID. Without a coordinator nothing happens.
+
+  Args:
+    coordinator: address of process 0.
+    processes: number of processes.
+    process_id: number of this one.
+    timeout: seconds to wait for the others.
+
+  Returns:
+    True if this is one of several processes.
+
+  Raises:
+    InputError: incomplete settings, or the processes did not find each other in time.
+  """
+  coordinator = coordinator or os.environ.get('LMX_COORDINATOR')
+  if not coordinator:
+    return False
+  # XLA's own CPU client has no collectives between processes.
+  jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+  try:
+    if coordinator == 'auto':
+      jax.distributed.initialize(initialization_timeout=timeout)
+      return jax.process_count() > 1
+    processes = _setting('LMX_NUM_PROCESSES', processes)
+    process_id = _setting('LMX_PROCESS_ID', process_id)
+    jax.distributed.initialize(coordinator, processes, process_id, initialization_timeout=timeout)
+  except (RuntimeError, ValueError) as error:
+    if isinstance(error, InputError):
+      raise
+    raise InputError(f'could not join the other processes at {coordinator}: {error}') from error
+  if jax.process_count() != processes:
+    raise InputError(
+      f'{processes} processes were asked for, but JAX sees {jax.process_count()}; check that each has its own id'
+    )
+  return jax.process_count() > 1
+
+
+def place(timeout: int = 60) -> tuple[str, int, int]:
+  """(address of process 0, number of processes, number of this one) for `initialize`; ('', 1, 0) for one alone.
+
+  Connects to nobody. Raises InputError for incomplete settings, or where JAX knows no cluster.
+  """
+  coordinator = os.environ.get('LMX_COORDINATOR')
+  if not coordinator:
+    return '', 1, 0
+  if coordinator != 'auto':
+    return coordinator, _setting('LMX_NUM_PROCESSES', None), _setting('LMX_PROCESS_ID', None)
+  from jax._src import clusters  # what jax.distributed.initialize asks; there is no public way to ask
+
+  try:
+    address, processes, process, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+      None, None, None, None, None, timeout
+    )
+  except (RuntimeError, ValueError, OSError) as error:
+    raise InputError(f'LMX_COORDINATOR is "auto", but the cluster could not be asked: {error}') from error
+  if address is None or processes is None or process is None:
+    raise InputError('LMX_COORDINATOR is "auto", but JAX knows no cluster here: give the address of process 0')
+  return address, processes, process
+
+
+def barrier(name: str) -> None:
+  """Waits until every process has come here."""
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(name)
+
+
+def _setting(name: str, value: int | None) -> int:
+  if value is not None:
+    return value
+  text = os.environ.get(name)
+  if text is None or not text.isdigit():
+    raise InputError(f'LMX_COORDINATOR is set, so {name} must be a number; it is {text!r}')
+  return int(text)

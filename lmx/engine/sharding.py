@@ -1,0 +1,356 @@
+"""How one step runs on many devices: a mesh with sharded arrays under `jit`, or the same step under `pmap`.
+
+`jit` is the engine. The mesh has the axes 'data', 'fsdp' and 'tensor'; rows of a batch are divided over data x fsdp,
+parameters (and with them the optimizer's moments and the average) over fsdp and tensor by rules on their names, and
+XLA places the collectives. `pmap` is data-parallel only: every device holds all parameters, and the step sums what it
+must with `psum`. Both start from and end in the same global arrays (`to_global`, `from_global`), so a checkpoint
+does not know which of them wrote it, nor on how many devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from lmx.engine import precision
+from lmx.errors import InputError
+
+Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of each dimension
+
+AXES = ('data', 'fsdp', 'tensor')
+ROWS = PartitionSpec(('data', 'fsdp'))
+
+# Shoeybi et al. 2019, arXiv 1909.08053, section 3: the first matrix of a pair is cut along its outputs, the second
+# along its inputs, attention along its heads, and embedding and output along the vocabulary. A dimension that the axis
+# does not divide stays whole, and so do recurrent layers, whose loop would communicate at every time step.
+TENSOR_RULES: tuple[Rule, ...] = (
+  (r'attention/qkv(/kernel)?$', (None, None, 'tensor', None)),
+  (r'attention/qkv/bias$', (None, 'tensor', None)),
+  (r'(attention|cross)/[qr]/kernel$', (None, 'tensor', None)),
+  (r'(attention|cross)/q/bias$', ('tensor', None)),
+  (r'(attention|cross)/kv/kernel$', (None, None, 'tensor', None)),
+  (r'(attention|cross)/kv/bias$', (None, 'tensor', None)),
+  (r'(attention|cross)/out/kernel$', ('tensor', None, None)),
+  (r'(attention|bias)/[uvs](_HK)?$', ('tensor', None)),
+  (r'(attention|cross)/(qkv|kv)/quaternions$', (None, None, None, 'tensor')),
+  (r'((attention|cross)/q|mlp/in)/quaternions$', (None, None, 'tensor')),
+  (r'(attention|cross|mlp)/out/quaternions$', (None, 'tensor', None)),
+  (r'mlp/in/kernel$', (None, 'tensor')),
+  (r'mlp/in/bias$', ('tensor',)),
+  (r'mlp/out/kernel$', ('tensor', None)),
+  (r'(embed|output)/(tokens|table)$', ('tensor', None)),
+  (r'output/layer_\d+/\w+/table$', ('tensor', None)),
+  (r'output/layer_\d+/\w+/bias$', ('tensor',)),
+  (r'output/kernel$', (None, 'tensor')),
+  (r'(output|mlm)/bias$', ('tensor',)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """The `parallel` section.
+
+  Attributes:
+    mode: 'jit' or 'pmap' (data-parallel only).
+    data: devices along the axis that divides rows and copies parameters; -1 takes all that are left.
+    fsdp: devices along the axis that divides rows and parameters.
+    tensor: devices along the axis that divides parameters, with every row on each of them.
+    rules: (regular expression, mesh axis or None for each dimension) for parameters, tried before the built-in ones;
+      the first that is found in a parameter's name ('model/layer_00/...') decides alone.
+    min_size: matrices with fewer entries are not divided over 'fsdp' unless a rule says so.
+  """
+
+  mode: str = 'jit'
+  data: int = -1
+  fsdp: int = 1
+  tensor: int = 1
+  rules: tuple[Rule, ...] = ()
+  min_size: int = 1024
+
+  def __post_init__(self):
+    if self.mode not in ('jit', 'pmap'):
+      raise InputError(f'parallel.mode is "{self.mode}"; it must be "jit" or "pmap"')
+    for axis in ('fsdp', 'tensor'):
+      if getattr(self, axis) < 1:
+        raise InputError(f'parallel.{axis} is {getattr(self, axis)}; it must be at least 1')
+    if self.data < 1 and self.data != -1:
+      raise InputError(f'parallel.data is {self.data}; it must be at least 1, or -1 for all devices')
+    if self.mode == 'pmap' and (self.fsdp > 1 or self.tensor > 1 or self.rules):
+      raise InputError(
+        'parallel.mode "pmap" is data-parallel only: leave parallel.fsdp, tensor and rules alone, or take mode "jit"'
+      )
+    for regex, spec in self.rules:
+      unknown = [a for a in spec if a is not None and a not in AXES]
+      if unknown:
+        raise InputError(f'parallel.rules "{regex}": unknown axis "{unknown[0]}"; known: {", ".join(AXES)}')
+
+
+class Engine:
+  """The devices of a run, where its arrays live on them, and the two ways to compile a step.
+
+  Attributes:
+    cfg: the `parallel` section.
+    mesh: over AXES.
+    row_shards: number of parts that the rows of a batch are divided into.
+  """
+
+  def __init__(self, cfg: Config, devices: Sequence[jax.Device] | None = None, matmul_precision: str = 'float32'):
+    """Lays out `devices` (all of them if None) for steps that are compiled at `matmul_precision`.
+
+    Raises:
+      InputError: the axes do not multiply to the number of devices, or to more than there are.
+    """
+    self.cfg, self.matmul_precision = cfg, matmul_precision
+    devices = list(jax.devices() if devices is None else devices)
+    inner = cfg.fsdp * cfg.tensor
+    data = cfg.data if cfg.data > 0 else max(len(devices) // inner, 1)
+    needed = data * inner
+    sizes = f'data {data} x fsdp {cfg.fsdp} x tensor {cfg.tensor} = {needed}'
+    if needed > len(devices) or (cfg.data < 0 and needed != len(devices)):
+      raise InputError(f'parallel: {sizes} devices, but there are {len(devices)}')
+    if needed != len(devices) and jax.process_count() > 1:
+      raise InputError(f'parallel: {sizes} devices, but all {len(devices)} of the processes must be used')
+    self.mesh = _mesh(cfg, devices[:needed], data)
+    self.row_shards = data * cfg.fsdp
+    self._whole = NamedSharding(self.mesh, PartitionSpec())
+    self._rows = NamedSharding(self.mesh, ROWS)
+    # pmap's arrays belong to one process; placed like this from the start, they are neither copied nor traced twice.
+    self._local = [d for d in self.mesh.devices.flat if d.process_index == jax.process_index()]
+    local_mesh = Mesh(np.array(self._local), ('data',), axis_types=(AxisType.Auto,))
+    self._pmap_whole = NamedSharding(local_mesh, PartitionSpec())
+    self._pmap_rows = NamedSharding(local_mesh, PartitionSpec('data'))
+
+  # Rows
+
+  def check_batch(self, batch_size: int, accumulate: int = 1) -> None:
+    """Raises InputError unless `batch_size` rows divide evenly over the devices and `accumulate` microbatches."""
+    unit = self.row_shards * accumulate
+    if batch_size > 0 and batch_size % unit == 0:
+      return
+    below = batch_size // unit * unit
+    near = f'{below} and {below + unit}' if below else f'{unit}'
+    parts = f'{self.row_shards} devices' + (f' x {accumulate} microbatches' if accumulate > 1 else '')
+    raise InputError(
+      f'a batch of {batch_size} rows cannot be divided evenly among {parts}; the nearest sizes that can: {near}'
+    )
+
+  def process_rows(self, batch_size: int) -> slice:
+    """The rows of a global batch that this process must make."""
+    self.check_batch(batch_size)
+    spans = {
+      index[0].indices(batch_size)[:2]
+      for index in self._rows.addressable_devices_indices_map((batch_size,)).values()
+      if index is not None
+    }
+    start, stop = min(s[0] for s in spans), max(s[1] for s in spans)
+    if sum(s[1] - s[0] for s in spans) != stop - start:
+      raise RuntimeError(f'the rows of process {jax.process_index()} are not contiguous: {sorted(spans)}')
+    return slice(start, stop)
+
+  def put_batch(self, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Turns this process's rows into the step's batch.
+
+    Args:
+      rows: key -> array whose leading axis are the rows `process_rows` names.
+    """
+    if self.cfg.mode == 'pmap':
+      return {key: jax.device_put(self._fold(np.asarray(x)), self._pmap_rows) for key, x in rows.items()}
+    return {key: self._global_rows(np.asarray(x)) for key, x in rows.items()}
+
+  def _fold(self, x):
+    """(rows of this process, ...) -> (devices of this process, rows of one device, ...)."""
+    n = len(self._local)
+    return x.reshape((n, x.shape[0] // n) + x.shape[1:])
+
+  def _global_rows(self, x: np.ndarray) -> jax.Array:
+    mine = self.process_rows(self.row_shards)
+    total = x.shape[0] * self.row_shards // (mine.stop - mine.start)
+    return jax.make_array_from_process_local_data(self._rows, x, (total,) + x.shape[1:])
+
+  # Placement
+
+  def shardings(self, state: Any) -> Any:
+    """The sharding of each leaf of a training state, arrays or shapes.
+
+    Raises:
+      InputError: a rule of the config is found in no name, or does not fit what it is found in.
+    """
+    if self.cfg.mode == 'pmap':
+      return jax.tree.map(lambda _: self._whole, state)
+    used: set[str] = set()
+    found = jax.tree_util.tree_map_with_path(
+      lambda path, leaf: NamedSharding(self.mesh, _spec(self.cfg, self.mesh.shape, _name(path), leaf.shape, used)),
+      state,
+    )
+    for regex, _ in self.cfg.rules:
+      if regex not in used:
+        raise InputError(f'parallel.rules: "{regex}" is the first match of no parameter')
+    return found
+
+  def abstract(self, state: Any, model_state: Any) -> tuple[Any, Any]:
+    """Shapes with the shardings of the global arrays, for a checkpoint to restore into (then `from_global`)."""
+    put = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
+    shapes = jax.tree.map(put, state, self.shardings(state))
+    return shapes, jax.tree.map(lambda x: put(x, self._rows), model_state)
+
+  def replicate(self, tree: Any) -> Any:
+    """Puts host values (the run's key, the rate's scale) on every device."""
+    if self.cfg.mode == 'pmap':
+      return jax.tree.map(jnp.asarray, tree)
+    return jax.tree.map(self._replicate_leaf, tree)
+
+  def _replicate_leaf(self, x):
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+      data = self._replicate_leaf(jax.random.key_data(x))
+      return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, self._whole, lambda index: x[index])
+
+  def build(self, create: Callable[..., Any], *args: Any) -> Any:
+    """Computes a training state where it belongs, no device holding more than its part.
+
+    Args:
+      create: pure function to a state, the same in every process.
+      args: its arguments, host values or replicated arrays.
+    """
+    args, create = self.replicate(args), precision.at(self.matmul_precision, create)
+    if self.cfg.mode == 'pmap':
+      return jax.jit(create, out_shardings=self._pmap_whole)(*args)
+    shapes = jax.eval_shape(create, *args)
+    return jax.jit(create, out_shardings=self.shardings(shapes))(*args)
+
+  def build_rows(self, create: Callable[[], Any], batch_size: int) -> Any:
+    """Computes a model state whose leaves have the `batch_size` rows of the global batch as leading axis."""
+    rows = self.process_rows(batch_size)
+    if self.cfg.mode == 'pmap':
+      mine = lambda: jax.tree.map(lambda x: self._fold(x[rows]), create())
+      return jax.jit(mine, out_shardings=self._pmap_rows)()
+    return jax.jit(create, out_shardings=self._rows)()
+
+  def to_global(self, state: Any, model_state: Any) -> tuple[Any, Any]:
+    """The global arrays that a checkpoint stores, from what the compiled step returns; nothing is copied."""
+    if self.cfg.mode == 'jit':
+      return state, model_state
+    size = self.row_shards
+    whole = lambda x: _rewrap(x, x.shape, self._whole)
+    rows = lambda x: _rewrap(x, (size * x.shape[1],) + x.shape[2:], self._rows)
+    return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
+
+  def from_global(self, state: Any, model_state: Any) -> tuple[Any, Any]:
+    """What the compiled step takes, from global arrays placed as `abstract` says."""
+    if self.cfg.mode == 'jit':
+      return state, model_state
+    size = self.row_shards
+    whole = lambda x: _rewrap(x, x.shape, self._pmap_whole)
+    rows = lambda x: _rewrap(x, (len(self._local), x.shape[0] // size) + x.shape[1:], self._pmap_rows)
+    return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
+
+  def on_one(self, params: Any) -> Any:
+    """Parameters as the compiled step has them, whole on this process's first device."""
+    params, _ = self.to_global(params, ())
+    if jax.process_count() > 1:
+      return multihost_utils.process_allgather(params, tiled=True)
+    return jax.device_put(params, jax.local_devices()[0])
+
+  # Compiling
+
+  def everywhere(self, x: Any) -> Any:
+    """Inside a step compiled by `jit`: the array whole on every device."""
+    return x if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(x, self._whole)
+
+  def compile_train(self, step: Callable[..., Any], state: Any, *, donate: bool = True) -> Any:
+    """Compiles a training step, see `lmx.engine.step`.
+
+    Args:
+      step: the step.
+      state: the training state, arrays or shapes.
+      donate: let the new state take the memory of the old.
+
+    Returns:
+      `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
+    """
+    arguments, step = (0, 1) if donate else (), precision.at(self.matmul_precision, step)
+    if self.cfg.mode == 'pmap':
+      return jax.pmap(
+        functools.partial(step, axis='data'),
+        'data',
+        in_axes=(None, 0, 0, None),
+        out_axes=(None, 0, None),
+        devices=self._pmap_devices(),
+        donate_argnums=arguments,
+      )
+    out = (self.shardings(state), self._rows, self._whole)
+    return jax.jit(step, out_shardings=out, donate_argnums=arguments)
+
+  def compile_eval(self, step: Callable[..., Any]) -> Any:
+    """Compiles an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
+    step = precision.at(self.matmul_precision, step)
+    if self.cfg.mode == 'pmap':
+      return jax.pmap(
+        functools.partial(step, axis='data'),
+        'data',
+        in_axes=(None, 0, 0),
+        out_axes=(None, 0),
+        devices=self._pmap_devices(),
+      )
+    return jax.jit(step, out_shardings=(self._whole, self._rows))
+
+  def _pmap_devices(self):
+    return None if jax.process_count() > 1 else self._local
+
+
+def _mesh(cfg: Config, devices: Sequence[jax.Device], data: int) -> Mesh:
+  shape, types = (data, cfg.fsdp, cfg.tensor), (AxisType.Auto,) * 3
+  if cfg.mode == 'pmap':  # whose order of devices is fixed, so that rows keep their device when they become global
+    return Mesh(np.array(devices).reshape(shape), AXES, axis_types=types)
+  return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
+
+
+def _rewrap(x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
+  """The same memory on every device, seen as an array of `shape` under `sharding`."""
+  part = sharding.shard_shape(shape)
+  parts = [s.data.reshape(part) for s in x.addressable_shards]
+  return jax.make_array_from_single_device_arrays(shape, sharding, parts)
+
+
+def _name(path: Sequence[Any]) -> str:
+  """A leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
+  parts = [str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path]
+  for start, part in enumerate(parts):
+    if part in ('model', 'objective'):
+      return '/'.join(parts[start:])
+  return '/'.join(parts)
+
+
+def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
+  """Which mesh axis divides which dimension of the array `name`."""
+  for regex, axes in cfg.rules:
+    if len(shape) and re.search(regex, name):
+      used.add(regex)
+      if len(axes) > len(shape):
+        raise InputError(f'parallel.rules "{regex}" has {len(axes)} dimensions, {name} has shape {shape}')
+      for size, axis in zip(shape, axes, strict=False):
+        if axis is not None and size % sizes[axis]:
+          raise InputError(
+            f'parallel.rules "{regex}": {name} has shape {shape}, and {axis} {sizes[axis]} does not divide {size}'
+          )
+      return PartitionSpec(*axes)
+  spec: list[str | None] = [None] * len(shape)
+  for regex, axes in TENSOR_RULES:
+    if len(axes) == len(shape) and re.search(regex, name):
+      spec = [a if a and shape[i] % sizes[a] == 0 else None for i, a in enumerate(axes)]
+      break
+  if len(shape) >= 2 and np.prod(shape) >= cfg.min_size and sizes['fsdp'] > 1:
+    free = [i for i, a in enumerate(spec) if a is None and shape[i] % sizes['fsdp'] == 0]
+    if free:
+      spec[max(free, key=lambda i: shape[i])] = 'fsdp'
+  return PartitionSpec(*spec)

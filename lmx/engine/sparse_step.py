@@ -1,0 +1,148 @@
+"""The training step of models that read their tables by row: its cost does not grow with the tables.
+
+Where a model exports `rows` and the optimizer is plain SGD, a batch is J updates, one after the other: arrays whose
+axes begin with BJ are cut along J. An update reads the rows it needs, differentiates the loss with respect to them
+(the sum over the update, not the mean: word2vec's rate is that of one pair), and adds -rate times the gradient to the
+rows, those that occur twice twice. Nothing else of a table is touched: no dense gradient, no copy, no average.
+
+The tables are carried through a loop and changed in place, so an update whose loss is not finite cannot be undone after
+the fact: it and the ones after it in the step are left out, the ones before it stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from lmx.engine.state import TrainState
+from lmx.engine.step import explained, sum_over, training_loss
+from lmx.errors import InputError
+from lmx.optim import build
+from lmx.types import Array, Batch, Params, Rows, State
+
+_WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
+
+
+def suits(model: ModuleType, cfg: build.Config) -> bool:
+  """Whether the step of this model is the sparse one.
+
+  Raises:
+    InputError: the model and the optimizer ask for it, but another option needs whole tables.
+  """
+  if not hasattr(model, 'rows') or cfg.optimizer != 'sgd':
+    return False
+  dense = build.Config()
+  for field in _WHOLE:
+    if getattr(cfg, field) != getattr(dense, field):
+      raise InputError(
+        f'optim.{field} is {getattr(cfg, field)}, but plain SGD changes only the rows that a batch reads, and for that '
+        f'it must be {getattr(dense, field)}; other optimizers update whole tables'
+      )
+  return True
+
+
+class _Parts(NamedTuple):
+  """What a step is made of."""
+
+  model: ModuleType
+  model_cfg: Any
+  objective: ModuleType
+  objective_cfg: Any
+  everywhere: Callable[[Array], Array]
+
+
+def make(
+  model: ModuleType,
+  model_cfg: Any,
+  objective: ModuleType,
+  objective_cfg: Any,
+  rate: Callable[[Array], Array],
+  *,
+  everywhere: Callable[[Array], Array] = lambda x: x,
+) -> Callable[..., tuple[TrainState, State, dict[str, Any]]]:
+  """Returns a train step with the signature of `lmx.engine.step.make_train_step`.
+
+  Args:
+    model: a module that exports `rows(cfg, batch) -> {name: ids}`, names below params['model'] joined with '/', and ids
+      one array or a tuple of several.
+    model_cfg: its Config.
+    objective: the objective's module.
+    objective_cfg: its Config.
+    rate: the schedule, from `optim.build.rate`.
+    everywhere: under jit over a mesh, puts an array whole on every device; rows then travel between devices, and
+      never a table.
+
+  Returns:
+    The step. Its metrics are those of the dense one; 'loss' is the mean as the objective reports it, 'grad_norm' that
+    of the rows read by the first update.
+  """
+  parts = _Parts(model, model_cfg, objective, objective_cfg, everywhere)
+
+  def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None):
+    key = jax.random.fold_in(key, state.step)
+    if axis is not None:
+      key = jax.random.fold_in(key, jax.lax.axis_index(axis))
+    lr = rate(state.step) * state.lr_scale
+    cut = {k: jnp.swapaxes(v, 0, 1) for k, v in batch.items() if k.rpartition('_')[2].startswith('BJ')}
+    fixed = {k: v for k, v in batch.items() if k not in cut}
+    names = model.rows(model_cfg, fixed | {k: v[0] for k, v in cut.items()})
+    flat = flatten_dict(dict(state.params['model']), sep='/')
+    others = {'model': {k: v for k, v in flat.items() if k not in names}, 'objective': state.params['objective']}
+
+    def body(carry, xs):
+      (tables, going), (index, part) = carry, xs
+      seen = fixed | part, model_state, jax.random.fold_in(key, index)
+      tables, changes, metrics, going = _update(parts, tables, others, seen, lr, going, axis)
+      norm = jax.lax.cond(index == 0, optax.tree.norm, lambda _: jnp.float32(0), changes)
+      return (tables, going), (norm, metrics)
+
+    count = next(iter(cut.values())).shape[0]
+    start = ({name: flat[name] for name in names}, jnp.bool_(True))
+    (tables, going), (norm, metrics) = jax.lax.scan(body, start, (jnp.arange(count), cut))
+    params = {'model': unflatten_dict(flat | tables, sep='/'), 'objective': state.params['objective']}
+    found = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+    mean = sum(found[term][0] / jnp.maximum(found[term][1], 1.0) for term in objective.terms(objective_cfg))
+    norm = jnp.sqrt(sum_over(axis, jnp.square(norm[0]))) / jnp.maximum(lr, jnp.finfo(jnp.float32).tiny)
+    found |= {'loss': mean, 'grad_norm': norm, 'finite': going, 'lr': lr}
+    return state.replace(params=params, step=state.step + 1), model_state, found
+
+  return explained(train_step)
+
+
+def _update(parts: _Parts, tables: dict[str, Array], others: Params, seen, lr: Array, going: Array, axis: str | None):
+  """One update: (tables, -rate times the gradient of the rows, metrics, whether all was finite so far)."""
+  batch, model_state, key = seen
+  ids = parts.model.rows(parts.model_cfg, batch)
+  read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
+
+  def local(read):
+    params = {'model': unflatten_dict({**others['model'], **read}, sep='/'), 'objective': others['objective']}
+    out = training_loss(
+      parts.model, parts.model_cfg, parts.objective, parts.objective_cfg, params, batch, model_state, key
+    )
+    return sum(out.sums.values()), out.metrics
+
+  loss, derive, metrics = jax.vjp(local, read, has_aux=True)
+  loss, metrics = sum_over(axis, (loss, metrics))
+  going &= jnp.isfinite(loss)
+  # The rate goes into the cotangent, where it multiplies small arrays instead of rows.
+  changes = derive(jnp.where(going, -lr, 0.0))[0]
+  for name, change in changes.items():
+    for i, rows in zip(jax.tree.leaves(ids[name]), jax.tree.leaves(change), strict=True):
+      i, rows = i.reshape(-1), rows.reshape(-1, rows.shape[-1])
+      if axis is None:
+        i, rows = parts.everywhere(i), parts.everywhere(rows)
+      else:
+        i, rows = (jax.lax.all_gather(x, axis, tiled=True) for x in (i, rows))
+      tables = tables | {name: tables[name].at[i].add(rows, mode='promise_in_bounds')}
+  return tables, changes, metrics, going
+
+
+def _read(table_VD: Array, ids: Array) -> Array:
+  return table_VD.at[ids].get(mode='promise_in_bounds')

@@ -1,0 +1,270 @@
+"""How far back trained models look: losses of tokens that see so many tokens before them, and what a group of models
+gains by more of them (lmx/metrics/context.py).
+
+A token is predicted from a window of exactly the c tokens before it: the model begins anew at the first of them, with
+neither a carry nor a memory from before. (A memory that begins empty there and holds c positions would give the same
+figures, segment by segment.) With a stride S above 1 a window predicts its last S tokens, which see c to c + S - 1
+tokens, and costs about S times less.
+
+Every model and every c is measured on the same tokens, spread evenly over the split in blocks of S; none is nearer to
+its beginning than the longest context.
+
+Axes: I blocks of tokens, S tokens of a block.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from lmx.decoding import generate
+from lmx.engine import precision
+from lmx.errors import InputError, check_range
+from lmx.metrics import context, language
+from lmx.models import registry
+from lmx.runs import restore
+from lmx.types import Array, Params
+
+
+def last_nll(model, cfg, params: Params, tokens_BT: Array, targets_BS: Array) -> Array:
+  """Negative log-likelihood of what follows each of the last S tokens of rows that nothing is before, (B, S) nats."""
+  state = model.init_state(cfg, tokens_BT.shape[0])
+  features, _ = model.apply(cfg, params['model'], {'tokens_BT': tokens_BT}, state)
+  last = features._replace(last_BTD=features.last_BTD[:, -targets_BS.shape[1] :])
+  return model.nll(cfg, params['model'], last, targets_BS)
+
+
+def alone(model, cfg) -> Any:
+  """The Config under which a window is all that a model sees; its own where there is nothing to forget."""
+  return model.alone(cfg) if hasattr(model, 'alone') else cfg
+
+
+def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
+  """Where the blocks of tokens begin that are predicted.
+
+  Args:
+    size: tokens of the split.
+    longest: tokens before the first block, at least.
+    count: tokens to predict, rounded up to whole blocks; 0, or more than there are, is all.
+    stride: tokens of a block.
+
+  Raises:
+    InputError: the split is too short for one.
+  """
+  there = (size - longest) // stride
+  if there < 1:
+    raise InputError(
+      f'the split has {size:,} tokens, too few for {stride:,} that see {longest:,} before them; give shorter contexts'
+    )
+  wanted = min(-(-count // stride) or there, there)
+  return longest + stride * (np.arange(wanted) * there // wanted)
+
+
+def token_nll(
+  model,
+  cfg,
+  params: Params,
+  tokens: np.ndarray,
+  first_I: np.ndarray,
+  lengths: Sequence[int],
+  *,
+  stride: int = 1,
+  window_tokens: int = 4096,
+  title: str = '',
+) -> np.ndarray:
+  """Losses of tokens at each context length.
+
+  Args:
+    model: module of the contract.
+    cfg: its Config, as it is to be measured.
+    params: {'model': ...}.
+    tokens: the split.
+    first_I: where the blocks of predicted tokens begin; see `blocks`.
+    lengths: context lengths.
+    stride: tokens of a block.
+    window_tokens: how many tokens to read at once: rows times length, at least a row.
+    title: of the progress bar, none if empty.
+
+  Returns:
+    (lengths, tokens) float64 in nats.
+  """
+  nll = jax.jit(functools.partial(last_nll, model, alone(model, cfg)))
+  read = [length + stride - 1 for length in lengths]
+  found = np.empty((len(read), len(first_I), stride))
+  with tqdm(
+    total=len(first_I) * sum(read),
+    desc=title,
+    unit=' tokens',
+    unit_scale=True,
+    leave=False,
+    disable=None if title else True,
+  ) as bar:
+    for l, T in enumerate(read):
+      rows = min(max(1, window_tokens // T), len(first_I))
+      for i in range(0, len(first_I), rows):
+        here = np.arange(i, i + rows).clip(max=len(first_I) - 1)  # the last batch repeats a row: one shape a length
+        window = tokens[first_I[here, None] + stride + np.arange(-T - 1, 0)].astype(np.int32)
+        found[l, here] = nll(params, window[:, :-1], window[:, T - stride + 1 :])
+        bar.update(T * (here[-1] - i + 1))
+  return found.reshape(len(read), -1)
+
+
+def measure(
+  workdirs: Sequence[Any],
+  split: str,
+  lengths: Sequence[int],
+  *,
+  tokens: int,
+  stride: int = 1,
+  shares: Sequence[float] = context.SHARES,
+  threshold: float = context.THRESHOLD,
+  which: str | int = 'best',
+  overrides: Sequence[str] = (),
+  window_tokens: int = 4096,
+) -> dict[str, Any]:
+  """Measures a group of trained models.
+
+  Args:
+    workdirs: of the runs: models that read from left to right, of one tokenizer and data set.
+    split: to measure.
+    lengths: context lengths, rising in equal steps.
+    tokens: how many tokens to measure, spread over the split; 0 is all.
+    stride: see the module's docstring.
+    shares: for each, the share of the hardest tokens that RECL is of.
+    threshold: of RECL.
+    which: checkpoint, see `lmx.load`.
+    overrides: `section.key=value`, of every run.
+    window_tokens: see `token_nll`.
+
+  Returns:
+    What context.json has.
+
+  Raises:
+    InputError: a run is no such model, or has another tokenizer or other data than the first; a length is longer than
+      a model can read; or there is no such split.
+  """
+  for name, value in (('--stride', stride), ('--window_tokens', window_tokens)):
+    check_range(name, value, 1)
+  check_range('--tokens', tokens, 0)
+  check_range('the shortest context', min(lengths, default=0), 1)
+  group = [restore.load(workdir, which, overrides) for workdir in workdirs]
+  names = _names(workdirs)
+  corpus: Any = None
+  for loaded in group:
+    own = loaded.corpus()
+    corpus = corpus or own
+    _check(loaded, own, group[0], corpus)
+    limit = generate.window(loaded.run.measured)
+    if limit is not None and limit < max(lengths) + stride - 1:
+      raise InputError(
+        f'{loaded.workdir} reads at most {limit:,} tokens; a context of {max(lengths):,} with stride {stride:,} needs '
+        f'{max(lengths) + stride - 1:,}'
+      )
+  data = np.asarray(corpus.split(split).tokens)
+  first_I = blocks(len(data), max(lengths), tokens, stride)
+  nll_GLT = np.stack(
+    [
+      precision.at(loaded.run.matmul_precision, token_nll)(
+        loaded.model,
+        loaded.run.measured,
+        loaded.params,
+        data,
+        first_I,
+        lengths,
+        stride=stride,
+        window_tokens=window_tokens,
+        title=name,
+      )
+      for name, loaded in zip(names, group, strict=True)
+    ]
+  )
+  about = [
+    {
+      'name': name,
+      'workdir': str(loaded.workdir),
+      'model': registry.label(loaded.run.model_name, loaded.run.variant, loaded.run.model),
+      'step': loaded.step,
+      'measured_with': dict(loaded.run.evaluation.model),
+    }
+    for name, loaded in zip(names, group, strict=True)
+  ]
+  sees = 'exactly c tokens' if stride == 1 else f'c to c + {stride - 1} tokens'
+  return {
+    'dataset': group[0].run.data.dataset,
+    'split': split,
+    'data_hash': corpus.hash,
+    'tokens_counted': nll_GLT.shape[2],
+    'protocol': f'each token sees {sees} before it, the model beginning anew at the first',
+    'lengths': list(lengths),
+    'threshold': threshold,
+    'models': figures(nll_GLT, lengths, shares, threshold, about),
+  }
+
+
+def figures(
+  nll_GLT: np.ndarray, lengths: Sequence[int], shares: Sequence[float], threshold: float, about: Sequence[dict]
+) -> list[dict[str, Any]]:
+  """For each model what `about` says of it, perplexity per token by context length, and by share RECL and the gains."""
+  found = [
+    {**one, 'perplexity_per_token': [language.perplexity(nll_T.sum(), len(nll_T)) for nll_T in nll_LT], 'shares': {}}
+    for one, nll_LT in zip(about, nll_GLT, strict=True)
+  ]
+  for share in shares:
+    gains = context.gains(nll_GLT, share)
+    recl = context.recl(nll_GLT, lengths, share, threshold)
+    for one, (length, at_least), relative_L, perplexity_L in zip(found, recl, *gains, strict=True):
+      one['shares'][f'{share:g}'] = {
+        'recl': length,
+        'at_least': at_least,
+        'relative_gain': relative_L.tolist(),
+        'perplexity_gain': perplexity_L.tolist(),
+      }
+  return found
+
+
+def _names(workdirs: Sequence[Any]) -> list[str]:
+  """What the models are called: the last part of each path, or the whole where two end alike."""
+  short = [pathlib.PurePath(str(workdir)).name for workdir in workdirs]
+  names = [str(workdir) if short.count(name) > 1 else name for name, workdir in zip(short, workdirs, strict=True)]
+  if len(set(names)) < len(names):
+    raise InputError(f'a run is named twice: {", ".join(names)}')
+  return names
+
+
+def _check(loaded, own, first, corpus) -> None:
+  """InputError unless a run predicts each token from those before it, and the same tokens as the first run does."""
+  reads = getattr(loaded.model, 'READS', 'tokens')
+  if not hasattr(loaded.objective, 'scored') or not loaded.model.CAUSAL or reads != 'tokens':
+    raise InputError(
+      f'{loaded.workdir} is a {loaded.run.model_name} trained with {loaded.run.objective_name}: it does not predict '
+      'each token of a text from those before it'
+    )
+  if own.tokenizer.hash != corpus.tokenizer.hash:
+    raise InputError(f'{loaded.workdir} has another tokenizer than {first.workdir}, so their losses cannot be compared')
+  if own.hash != corpus.hash:
+    raise InputError(f'{loaded.workdir} was trained on other data than {first.workdir}; a group is of one data set')
+
+
+def table(found: dict[str, Any]) -> str:
+  """RECL and perplexities by context length, for a reader."""
+  models = found['models']
+  width = max(len(one['name']) for one in models)
+  shares = list(models[0]['shares'])
+  lines = [
+    f'relative effective context length on {found["dataset"]}/{found["split"]} ({found["tokens_counted"]:,} tokens)',
+    f'  {"":{width}}' + ''.join(f'{"r = " + share:>10}' for share in shares),
+  ]
+  for one in models:
+    cells = [f'{">= " if x["at_least"] else ""}{x["recl"]:,}' for x in one['shares'].values()]
+    lines.append(f'  {one["name"]:{width}}' + ''.join(f'{cell:>10}' for cell in cells))
+  lines.append('perplexity per token by context length')
+  lines.append(f'  {"":{width}}' + ''.join(f'{c:>9,}' for c in found['lengths']))
+  for one in models:
+    lines.append(f'  {one["name"]:{width}}' + ''.join(f'{x:9,.2f}' for x in one['perplexity_per_token']))
+  return '\n'.join([*lines, f'  ({found["protocol"]})'])

@@ -1,0 +1,79 @@
+"""Evaluation with a continuous cache (lmx/metrics/cache.py) over the outputs of a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx import objectives
+from lmx.config.schema import Run
+from lmx.data import pipeline
+from lmx.engine import sharding
+from lmx.errors import InputError
+from lmx.evaluation import evaluate
+from lmx.metrics import cache
+from lmx.models import registry
+
+
+def make_step(run: Run, cfg: cache.Config):
+  """Returns an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
+
+  A row that begins anew (`reset_B`) forgets what it has kept.
+  """
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+
+  def step(params, state, batch, *, axis=None):
+    rows, kept = state
+    if 'reset_B' in batch:
+      kept = kept._replace(used_B=jnp.where(batch['reset_B'], 0, kept.used_B))
+    nll_BT, features, rows = objective.scored(run.objective, model, run.measured, params, batch, rows)
+    nll_BT, kept = cache.mix(cfg, kept, features.last_BTD, batch['targets_BT'], nll_BT)
+    weights_BT = batch['weights_BT']
+    pair = jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
+    return {'nll': pair if axis is None else jax.lax.psum(pair, axis)}, (rows, kept)
+
+  return step
+
+
+def check(run: Run, batches: Any) -> None:
+  """Raises InputError unless the run predicts tokens one after another in streams."""
+  if not hasattr(objectives.get(run.objective_name), 'scored') or not batches.stateful:
+    raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
+
+
+def measure(run: Run, corpus, params, split: str, engine: sharding.Engine) -> dict[str, Any]:
+  """Measures a split with the cache of `evaluation.cache`.
+
+  Args:
+    run: the run.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...} as the engine has placed them.
+    split: name of the split.
+    engine: of the run.
+
+  Returns:
+    The objective's figures, and 'window', 'lambda' and 'theta'.
+
+  Raises:
+    InputError: `evaluation.cache` is wrong, or the run does not predict tokens one after another in streams.
+  """
+  cfg = cache.config(run.evaluation.cache)
+  if cfg is None:
+    raise InputError('give evaluation.cache as (window, lambda, theta)')
+  model = registry.get(run.model_name)
+  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  check(run, batches)
+  # A row has no more outputs than positions: a larger window keeps the same ones and only takes memory.
+  kept = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
+
+  def begin(count: int):
+    rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}
+    shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
+    return rows, cache.init(kept, count, shape[-1])
+
+  eval_step = engine.compile_eval(make_step(run, kept))
+  totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
+  found = evaluate.report(run, corpus.splits[split].counts, totals)
+  return {**found, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}

@@ -1,0 +1,236 @@
+"""Exact evaluation: every token of a split counts once, the state goes from batch to batch, and division is last."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from lmx import objectives
+from lmx.config.schema import Run
+from lmx.data import pipeline
+from lmx.engine import precision, sharding, state
+from lmx.errors import InputError
+from lmx.metrics import language, ngram
+from lmx.models import registry
+from lmx.types import Params, State, Totals
+
+_SMALL = 1024  # rows of a batch that any split may be measured with
+
+
+def measure(
+  eval_step, params, begin: Callable[[int], State], batches, engine: sharding.Engine, *, title: str = ''
+) -> Totals:
+  """Runs `eval_step` over all of `batches`.
+
+  Args:
+    eval_step: compiled, (params, model_state, batch) -> (metrics {name: (sum, weight)}, model_state).
+    params: parameters to measure.
+    begin: returns the state of so many rows at the start.
+    batches: an evaluation `Batches`; where the devices cannot share its rows evenly, rows of weight 0 are added.
+    engine: places batches on the devices.
+    title: text of the progress bar, none if empty.
+
+  Returns:
+    Sums and weights over the whole split, and the rows of all its arrays, in float64.
+
+  Raises:
+    InputError: rows have no label.
+  """
+  pairs: dict[str, np.ndarray] = {}
+  arrays: dict[str, list[np.ndarray]] = {}
+  _check_labels(batches)
+  batches = batches.pad_rows(engine.row_shards)
+  rows = engine.process_rows(batches.padded_rows)
+  model_state = engine.build_rows(lambda: begin(batches.padded_rows), batches.padded_rows)
+  waiting = None
+  with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:
+    for _, batch in tqdm(stream, title, batches.steps, leave=False, disable=None if title else True):
+      metrics, model_state = eval_step(params, model_state, engine.put_batch(batch))
+      _add(pairs, arrays, waiting)  # of the batch before, while this one is computed
+      waiting = metrics
+  _add(pairs, arrays, waiting)
+  sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
+  return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}
+
+
+def check(run: Run, batches: Any) -> None:
+  """Check that the batches of an evaluation can be measured.
+
+  Raises:
+    InputError: rows have no label, or a batch has far more rows than the split fills; names the field.
+  """
+  _check_labels(batches)
+  filled = -(-batches.tokens_per_epoch // batches.length) if batches.stateful else batches.examples
+  most = max(filled, run.data.batch_size, _SMALL)
+  for field, rows in (
+    ('evaluation.batch_size', run.evaluation.batch_size),
+    ('data.eval_batch_size', run.data.eval_batch_size),
+  ):
+    if rows == batches.batch_size and rows > most:
+      raise InputError(
+        f'{field}: got {rows:,}; expected at most {most:,}, because the split fills {filled:,} rows of '
+        f'length {batches.length}; lower it'
+      )
+
+
+def _check_labels(batches: Any) -> None:
+  """InputError where rows have no label, which can be predicted but not measured."""
+  if batches.unlabelled:
+    raise InputError(
+      f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
+    )
+
+
+def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metrics: Mapping[str, Any] | None) -> None:
+  """Adds the pairs of a batch to those of the batches before, and appends its arrays."""
+  for name, value in (jax.device_get(metrics) or {}).items():
+    if isinstance(value, tuple):
+      pairs[name] = pairs.get(name, np.zeros(2)) + np.asarray(value, np.float64)
+    else:
+      arrays.setdefault(name, []).append(np.asarray(value, np.float64))
+
+
+def loss(run: Run, totals: Totals) -> float:
+  """The loss that training minimises, over the whole split: the sum of the means of its terms."""
+  terms = objectives.get(run.objective_name).terms(run.objective)
+  return sum(objectives.mean(totals[term]) for term in terms)
+
+
+def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, str]:
+  """Return texts for metrics whose names say little to a reader, '' for those that are not shown.
+
+  A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, as a model of bytes has
+  early in training, is not shown where bits per character are.
+  """
+  classes = enumerate(manifest.get('label_names', ())) if run.objective_name == 'classify' else ()
+  texts = {f'accuracy_class_{i}': f'accuracy of {label}' for i, label in classes}
+  return texts | ({'perplexity_per_word': ''} if _is_astronomical(figures) else {})
+
+
+def _is_astronomical(figures: Mapping[str, Any]) -> bool:
+  """Whether the perplexity per word is too large to be read, and bits per character are there."""
+  return 'bits_per_character' in figures and figures.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
+
+
+def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
+  """Check the loss of a whole split.
+
+  Args:
+    run: the run.
+    totals: of `measure`.
+    params: that were measured.
+    where: names the measurement, such as 'split test'.
+
+  Raises:
+    NonFiniteLoss: a term of the loss is NaN or infinite; names the parameters that are.
+  """
+  if not all(math.isfinite(totals[term][0]) for term in objectives.get(run.objective_name).terms(run.objective)):
+    raise state.nonfinite_error(f'the loss of {where} is', params)
+
+
+def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
+  """Turns totals into the figures of `results.json`, as the objective names them."""
+  return objectives.get(run.objective_name).report(run.objective, totals, counts)
+
+
+def final_data(run: Run) -> pipeline.Config:
+  """The data section of the measurement at the end: with the rows of `evaluation.batch_size` and the windows of
+  `evaluation.stride`, if it gives any."""
+  rows, stride = run.evaluation.batch_size or run.data.eval_batch_size, run.evaluation.stride
+  batching = dataclasses.replace(run.data.batching, stride=stride) if stride else run.data.batching
+  return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
+
+
+def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
+  """The record of one measurement: the figures, what they were counted over, and how."""
+  batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  objective = objectives.get(run.objective_name)
+  first = objective.terms(run.objective)[0]
+  metric, scores = objective.headline(run.objective), report(run, corpus.splits[split].counts, totals)
+  if metric == 'perplexity_per_word' and _is_astronomical(scores):
+    metric = 'bits_per_character'
+  return {
+    'name': run.name,
+    'model': registry.label(run.model_name, run.variant, run.model),
+    'dataset': run.data.dataset,
+    'split': split,
+    'metric': metric,
+    **scores,
+    'tokens_counted': int(totals[first][1]),
+    'unit': getattr(objective, 'UNIT', 'tokens'),
+    'protocol': protocol(run, batches),
+    'data_hash': corpus.hash,
+    'matmul_precision': run.matmul_precision,
+  }
+
+
+def baselines(corpus, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
+  """Returns the metrics of unigram and interpolated Kneser-Ney models on each split, by its name."""
+  texts = {split: (np.asarray(corpus.splits[split].tokens), corpus.splits[split].counts) for split in splits}
+  return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+  """Stands for the tokenizer where the ids of a split are replaced by their places in it."""
+
+  vocab_size: int
+  eos_id: int = 0
+  kind: str = 'places'
+
+
+def check_scored(run: Run) -> None:
+  """Raises InputError unless the objective predicts tokens one after another."""
+  if not hasattr(objectives.get(run.objective_name), 'scored'):
+    raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
+
+
+@precision.of_run
+def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
+  """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
+
+  Batches of the places of the tokens, made as those of the tokens are, say where each figure belongs, whatever the
+  batching.
+
+  Args:
+    run: the run; its objective must export `scored`, as causal_lm does.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...}.
+    split: name of the split.
+
+  Returns:
+    (tokens,) float64 in nats; NaN for tokens that are never predicted, such as the first of a stream.
+
+  Raises:
+    InputError: the objective does not predict tokens one after another, or there is no such split.
+  """
+  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
+  check_scored(run)
+  batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  data = corpus.splits[split]
+  places = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
+  numbered = dataclasses.replace(corpus, splits={split: places}, tokenizer=_Places(len(data.tokens)))
+  where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
+  scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.measured, *args)[::2])
+  found = np.full(len(data.tokens), np.nan)
+  state = model.init_state(run.measured, batches.batch_size)
+  for i in tqdm(range(batches.steps), f'{split} by token', leave=False, disable=None):
+    batch, place = batches(i), where(i)
+    nll_BT, state = scored(params, batch, state)
+    counts_BT = batch['weights_BT'] > 0
+    found[place['targets_BT'][counts_BT]] = np.asarray(nll_BT)[counts_BT]
+  return found
+
+
+def protocol(run: Run, batches) -> str:
+  """How a figure was measured, in words: what has to be equal for two figures to be compared."""
+  words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
+  changed = run.evaluation.model
+  words += [f'measured with {", ".join(f"{name} {value}" for name, value in changed.items())}'] if changed else []
+  return '; '.join(words + objectives.get(run.objective_name).protocol(run.objective, final_data(run), batches))

@@ -1,0 +1,144 @@
+"""Samples that a run leaves at its end: text, filled-in gaps, nearest words, pictures of a memory, or translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lmx import objectives
+from lmx.config import schema
+from lmx.data import pipeline
+from lmx.decoding import generate
+from lmx.errors import InputError, nearest
+from lmx.evaluation import evaluate, translation
+from lmx.models import registry
+from lmx.prediction import word_vectors
+from lmx.reporting import plots
+
+
+def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
+  """Returns the prompts that the vocabulary of a run allows, and a note on default ones that it does not.
+
+  Raises:
+    InputError: one of `samples.prompts` is not possible, or the texts are too many or too long.
+  """
+  check = {'text': _check_text, 'neighbours': _check_word}.get(objectives.get(run.objective_name).SAMPLES)
+  if check is _check_text:
+    generate.check_positions('samples.count, samples.tokens', run.samples.count, run.samples.tokens)
+  if not run.samples.count or check is None:
+    return [], []
+  possible, refused = [], []
+  for prompt in run.samples.prompts or run.samples.default_prompts:
+    try:
+      check(run, corpus, prompt)
+      possible.append(prompt)
+    except InputError as error:
+      if run.samples.prompts:
+        raise InputError(f'samples.prompts: got "{prompt}"; {error}') from None
+      refused.append(prompt)
+  names = ', '.join(f'"{prompt}"' if prompt else 'end-of-text mark to begin after' for prompt in refused)
+  return possible, [f'samples: the vocabulary has no {names}; choose others with samples.prompts'] if refused else []
+
+
+def _check_text(run: schema.Run, corpus: Any, prompt: str) -> None:
+  start_T, forbidden = generate.prompt_ids(corpus.tokenizer, prompt), generate.unwritable(corpus.tokenizer, run.model.V)
+  generate.check(registry.get(run.model_name), run.model, start_T[None], np.array([len(start_T)]), forbidden)
+
+
+def _check_word(run: schema.Run, corpus: Any, prompt: str) -> None:
+  words = word_vectors.words(corpus, run.data)
+  if prompt not in words:
+    raise InputError(f'not a word of the training text{nearest(prompt, words[:20_000])}')
+
+
+def write(session: Any, translations: Sequence[translation.Translated]) -> str:
+  """Returns the samples of a run as text.
+
+  Args:
+    session: of the run, with the parameters to sample from.
+    translations: those of the evaluated split that there are already.
+  """
+  kind = session.objective.SAMPLES
+  if kind == 'translations':
+    parts = _translations(session, translations)
+  else:
+    parts = {'text': _texts, 'gaps': _gaps, 'neighbours': _neighbours, 'memory': _memory}[kind](session)
+  return '\n\n----\n\n'.join(parts)
+
+
+def _texts(session: Any) -> Iterator[str]:
+  """Text that the model writes after each prompt."""
+  run, tokenizer, options = session.run, session.corpus.tokenizer, session.run.samples
+  sampler = generate.Sampler(
+    temperature=options.temperature,
+    top_k=options.top_k,
+    top_p=options.top_p,
+    forbidden=generate.unwritable(tokenizer, run.model.V),
+  )
+  params = session.host_params()['model']
+  for number, prompt in enumerate(prompts(run, session.corpus)[0]):
+    start_T = generate.prompt_ids(tokenizer, prompt)
+    found = generate.generate(
+      session.model,
+      run.model,
+      params,
+      np.tile(start_T, (options.count, 1)),
+      steps=options.tokens,
+      key=jax.random.fold_in(jax.random.key(run.seed), number),
+      sampler=sampler,
+    )
+    for row_T, count in zip(*found, strict=True):
+      yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
+
+
+def _translations(session: Any, made: Sequence[translation.Translated]) -> Iterator[str]:
+  """The first pairs of the evaluated split, of those that are translated already where there are any."""
+  run = session.run
+  count, split = run.samples.count, run.evaluation.split
+  for one in made[:count] or translation.pairs(run, session.corpus, session.host_params(), split, count):
+    yield f'source       {one.source}\ntranslation  {one.translation}\nreference    {one.reference}'
+
+
+def _gaps(session: Any) -> Iterator[str]:
+  """Rows of the evaluated split with every masked token shown as [prediction|token]."""
+  run, tokenizer = session.run, session.corpus.tokenizer
+  batches = pipeline.batches(run.data, session.corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
+  batch = batches(0, slice(0, min(run.samples.count, batches.batch_size)))
+  predict = jax.jit(session.objective.predict, static_argnums=(0, 1, 2))
+  found, _ = predict(run.objective, session.model, run.model, session.host_params(), batch, ())
+  guess_BP, valid_BT = np.argmax(found['logits_BPV'], -1), batch.get('valid_BT')
+  for row, tokens_T in enumerate(batch['tokens_BT']):
+    words = [tokenizer.id_to_token(int(i)) for i in (tokens_T[valid_BT[row]] if valid_BT is not None else tokens_T)]
+    for p, position in enumerate(batch['positions_BP'][row]):
+      if batch['weights_BP'][row, p]:
+        truth = tokenizer.id_to_token(int(batch['targets_BP'][row, p]))
+        words[position] = f'[{tokenizer.id_to_token(int(guess_BP[row, p]))}|{truth}]'
+    yield ' '.join(words).replace(' ##', '')
+
+
+def _neighbours(session: Any) -> Iterator[str]:
+  """The nearest words of each prompt, or of some frequent words where there is no prompt."""
+  run = session.run
+  vectors = word_vectors.of_tables(session.corpus, run.data, session.host_params()['model'])
+  frequent = vectors.words[50:] or vectors.words
+  for word in prompts(run, session.corpus)[0] or frequent[: 50 * run.samples.count : 50]:
+    yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))
+
+
+def _memory(session: Any) -> Iterator[str]:
+  """Draws episodes of the evaluated split, one of each length: memory_<length>.png."""
+  run = session.run
+  batches = pipeline.batches(
+    evaluate.final_data(run), session.corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False
+  )
+  params, trace = session.host_params()['model'], jax.jit(session.model.trace, static_argnums=0)
+  for episode in plots.episodes(batches, run.samples.count):
+    seen = jax.device_get(trace(run.model, params, episode))
+    wrong = (seen['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
+    wrong, path = wrong[episode['weights_BT'] > 0], session.workdir / f'memory_{int(episode["size_B"][0])}.png'
+    if jax.process_index() == 0:
+      plots.memory(path, episode, seen)
+    yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'

@@ -1,0 +1,251 @@
+"""What a trained classifier or regression says of rows: of a split, alone or averaged with others, and of new ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx import documents
+from lmx.config import run_files, schema
+from lmx.data import corpus as corpora
+from lmx.data import labels, pipeline, sources, views
+from lmx.data.builders import cells, tables
+from lmx.engine import state
+from lmx.errors import InputError, nearest
+from lmx.prediction import batched
+from lmx.prediction.batched import Asked
+from lmx.runs import restore as restored_lib
+from lmx.runs.restore import Restored
+from lmx.types import Params
+
+ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv')
+
+
+def label_names(loaded: Restored) -> list[str]:
+  """The labels of a classifier (numbers of choices), in the order of its probabilities. InputError if the run is no
+  classifier."""
+  if loaded.run.objective_name == 'multiple_choice':
+    return [str(choice) for choice in range(loaded.run.objective.choices)]
+  if loaded.run.objective_name != 'classify':
+    raise InputError(
+      f'{loaded.workdir} was trained with objective "{loaded.run.objective_name}"; predictions need "classify"'
+    )
+  return run_files.read_labels(loaded.workdir)
+
+
+def outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
+  """What the objective predicts of every row of a split, in the order of the rows.
+
+  Args:
+    run: the run.
+    corpus: tokenised by the run's tokenizer, in its direction of reading.
+    params: {'model': ..., 'objective': ...}, whole on one device.
+    split: name of the split.
+
+  Returns:
+    Name -> (I, ...), such as 'logits_BC'; and 'truth', labels or scores (I,), where the split has some.
+  """
+  batches = batched.batches(run, corpus, split)
+  found: dict[str, np.ndarray] = {}
+  for batch, made in batched.over(run, batches, params):
+    truth = [batch[key] for key in ('labels_B', 'scores_B') if key in batch]
+    live_B = batch['index_B'] >= 0
+    for name, rows in [*made.items(), *(('truth', x_B) for x_B in truth)]:
+      found.setdefault(name, np.zeros((batches.examples, *rows.shape[1:]), rows.dtype))
+      found[name][batch['index_B'][live_B]] = rows[live_B]
+  return found
+
+
+def softmax(logits_IC: np.ndarray) -> np.ndarray:
+  """Probabilities of the classes, float64."""
+  logits_IC = np.asarray(logits_IC, np.float64)
+  with np.errstate(invalid='ignore'):  # infinity less infinity is NaN
+    p_IC = np.exp(logits_IC - logits_IC.max(axis=1, keepdims=True))
+  return p_IC / p_IC.sum(axis=1, keepdims=True)
+
+
+def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
+  """(probabilities of the classes of every row of a split (I, C) float64, their labels (I,)); see `outputs`.
+
+  Raises:
+    InputError: rows have no label.
+    NonFiniteLoss: a probability is NaN.
+  """
+  found = outputs(loaded.run, corpus, loaded.params, split)
+  truth = found.get('truth', np.full(len(found['logits_BC']), -1))
+  if (truth < 0).any():
+    raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label, so it cannot be measured')
+  p_IC = softmax(found['logits_BC'])
+  if not np.isfinite(p_IC).all():
+    raise state.nonfinite_error(f'the probabilities of {loaded.workdir} on split {split} are', loaded.params)
+  return p_IC, truth
+
+
+def ensemble(
+  workdirs: Sequence[Any], split: str, which: str | int = 'best', overrides: Sequence[str] = ()
+) -> dict[str, Any]:
+  """Measures the mean of the probabilities of several classifiers (Howard and Ruder 2018, section 3.4).
+
+  Args:
+    workdirs: their work directories; all must be trained on the same documents and labels.
+    split: split to measure.
+    which: see `lmx.runs.restore.load`.
+    overrides: of each, see there.
+
+  Returns:
+    Figures as `evaluate.figures` has them, and those of each classifier under 'members'.
+
+  Raises:
+    InputError: the classifiers have other labels, or documents in another number, with other labels or with none.
+    NonFiniteLoss: a probability is NaN.
+  """
+  names: list[str] = []
+  members: list[dict[str, Any]] = []
+  sums, truth = np.zeros(()), np.zeros(0)
+  for workdir in workdirs:
+    loaded = restored_lib.load(workdir, which, overrides)
+    own = label_names(loaded)
+    corpus = loaded.corpus()
+    names = names or own
+    same = sorted(own) == sorted(names)
+    if same:
+      corpus = labels.renumbered(corpus, names) if loaded.labels else corpus
+      p_IC, labels_I = probabilities(loaded, corpus, split)
+      p_IC = p_IC[:, [own.index(name) for name in names]]
+    if not same or members and not np.array_equal(labels_I, truth):
+      raise InputError(f'{workdir} does not classify the same documents into the same labels as {workdirs[0]}')
+    truth, sums = labels_I, sums + p_IC
+    members.append({'workdir': str(workdir), 'error_percent': _error(p_IC, labels_I), 'step': loaded.step})
+  mean_IC = sums / len(members)
+  return {
+    'name': 'ensemble',
+    'model': f'mean of {len(members)} classifiers',
+    'dataset': loaded.run.data.dataset,
+    'split': split,
+    'metric': 'error_percent',
+    'error_percent': _error(mean_IC, truth),
+    'accuracy': 1 - _error(mean_IC, truth) / 100,
+    'loss': float(-np.mean(np.log(np.maximum(mean_IC[np.arange(len(truth)), truth], 1e-300)))),
+    'tokens_counted': len(truth),
+    'unit': 'documents',
+    'protocol': 'mean of the probabilities',
+    'members': members,
+  }
+
+
+def _error(p_IC: np.ndarray, labels_I: np.ndarray) -> float:
+  return float(100 * np.mean(np.argmax(p_IC, axis=1) != labels_I))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """A row of a user's file: its texts, the label that the file gives ('' for none), and its line number."""
+
+  texts: tuple[str, ...]
+  label: str
+  line: int
+
+
+def fields(loaded: Restored) -> tuple[str, ...]:
+  """Names of the texts of a row, as the run's data set has them; ('text',) where it is no table."""
+  name = loaded.run.data.dataset
+  if not sources.RULES[name].table:
+    return ('text',)
+  return tuple(names[0] for names in tables.TABLES[name].texts) if name in tables.TABLES else loaded.run.data.texts
+
+
+def read(path: str, loaded: Restored) -> list[Row]:
+  """Return the rows of a file: of .txt a text a line, of others as `lmx.data.builders.cells` reads tables, with the
+  columns of `fields` and, optional, that of the label.
+
+  Raises:
+    InputError: the file cannot be read or holds nothing, a line is empty or not as it should be, a label is unknown.
+  """
+  batched.ending(path, ENDINGS, 'rows')
+  names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
+  columns, choices = fields(loaded), getattr(loaded.run.objective, 'choices', 0)
+  if path.removesuffix('.gz').endswith('.txt'):
+    rows = [Row((text,), '', number) for number, text in _lines(path, columns)]
+  else:
+    table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
+    if loaded.run.data.dataset in tables.TABLES:
+      table = dataclasses.replace(table, prepare=tables.TABLES[loaded.run.data.dataset].prepare)
+    found = tables.read(table, path, 'test')
+    rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in found]
+  if not rows:
+    raise InputError(f'{path}: the file has no rows')
+  known = {cells.label(name, path): name for name in names}  # of a run whose data had labels such as "1.0"
+  for row in rows:
+    if names and row.label and row.label not in known:
+      raise InputError(f'{path}, line {row.line}: the classifier has no label "{row.label}"{nearest(row.label, names)}')
+  return [dataclasses.replace(row, label=known.get(row.label, row.label)) for row in rows]
+
+
+def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
+  """(line number, text) of each line of a .txt file; blank lines at its end are skipped."""
+  if len(columns) > 1:
+    names = ' and '.join(columns)
+    raise InputError(f'{path}: rows have {len(columns)} texts, {names}; give a .jsonl, .tsv or .csv file')
+  for number, line in documents.read_rows(path):
+    if not line.strip():
+      raise InputError(f'{path}, line {number}: there is no text to classify')
+    yield number, line
+
+
+def of_file(loaded: Restored, path: str) -> Asked:
+  """The rows of a file; see `read`."""
+  rows = read(path, loaded)
+  texts = [text for row in rows for text in row.texts]
+  no_labels = {path: [0] * len(texts)}  # batches of documents have some
+  made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels=no_labels)
+  choices = getattr(loaded.run.objective, 'choices', 0)
+  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0].texts), 'choices': choices})
+  return Asked(views.view(made, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
+
+
+def of_split(loaded: Restored, split: str) -> Asked:
+  """The rows of a split."""
+  return Asked(pipeline.load(loaded.run.data), split, ())
+
+
+def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
+  """{'label', 'probabilities': {label: p}} of each row in order, or {'score'} of a regression."""
+  found = outputs(loaded.run, asked.corpus, loaded.params, asked.split)
+  if loaded.run.objective_name == 'regress':
+    return [{'score': round(float(score), 6)} for score in found['scores_B']]
+  names, p_IC = label_names(loaded), softmax(found['logits_BC'])
+  return [
+    {'label': names[int(np.argmax(p_C))], 'probabilities': dict(zip(names, p_C.round(6).tolist(), strict=True))}
+    for p_C in p_IC
+  ]
+
+
+def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
+  """How many of the rows of a file that have a label are right; '' of a regression."""
+  if loaded.run.objective_name == 'regress':
+    return ''
+  pairs = [(row['label'], one.label) for row, one in zip(found, asked.items, strict=False) if one.label]
+  if not pairs:
+    return ''
+  right = sum(label == true for label, true in pairs)
+  return f'{right} of {len(pairs)} documents with a label are right ({right / len(pairs):.1%})'
+
+
+def submission(loaded: Restored, asked: Asked | None, found: Sequence[Mapping[str, Any]]) -> str:
+  """The file that GLUE's test server takes for a task: index and prediction, labels as its files write them.
+
+  Raises:
+    InputError: the run is of no task of GLUE.
+  """
+  name = loaded.run.data.dataset
+  if not name.startswith('glue/'):
+    raise InputError(f'{loaded.workdir} was trained on {name}, which is no task of GLUE')
+  cells = {label: cell for cell, label in tables.TABLES[name].classes.items()}
+  said_of = lambda row: f'{row["score"]:.3f}' if 'score' in row else cells[row['label']]
+  return 'index\tprediction\n' + ''.join(f'{i}\t{said_of(row)}\n' for i, row in enumerate(found))
+
+
+FORMS: dict[str, batched.Form] = {'glue': submission}

@@ -1,0 +1,144 @@
+"""The vectors of words in their contexts: every layer of a model over lines of text."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from lmx.data import spelling
+from lmx.data import words as word_rules
+from lmx.decoding import generate
+from lmx.engine import precision, state
+from lmx.errors import InputError
+from lmx.models import registry
+from lmx.runs import restore
+from lmx.types import Params
+
+_ROUND = 16  # tokens of a row are rounded up to this, so that few shapes are compiled
+Line = tuple[list[str], dict[str, np.ndarray]]  # tokens, and what a batch holds of them
+
+
+class Reader(NamedTuple):
+  """A model, and how it reads a line of text.
+
+  Attributes:
+    model: its module.
+    cfg: its Config.
+    params: its parameters, without an objective's.
+    read: (line, its number) -> `Line`.
+    matmul_precision: of its products, see lmx/engine/precision.py.
+  """
+
+  model: Any
+  cfg: Any
+  params: Params
+  read: Callable[[str, int], Line]
+  matmul_precision: str = 'float32'
+
+
+def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides: Sequence[str] = ()) -> Reader:
+  """The reader of a run, or of a directory with the two files of an ELMo release.
+
+  Args:
+    workdir: where it is.
+    which: checkpoint of a run, see `lmx.load`.
+    overrides: of the config of a run, as `section.key=value`.
+
+  Raises:
+    InputError: neither is there, or a release, which has no config, is to have another one.
+  """
+  workdir = os.fspath(workdir)
+  if not os.path.exists(os.path.join(workdir, 'config.json')) and list(pathlib.Path(workdir).glob('*options.json')):
+    from lmx.interop import elmo as release
+
+    if overrides:
+      raise InputError(f'{workdir} is a release, without a config in which {overrides[0]} could be set')
+    fields, body = release.from_release(*release.find(workdir))
+    state.warn_nonfinite(workdir, body)
+    model = registry.get('elmo')
+    return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _spelled(line, 'space', False, 50))
+  return of_run(restore.load(workdir, which, overrides))
+
+
+def of_run(loaded: restore.Restored) -> Reader:
+  """The reader of a run given back by `lmx.load`."""
+  tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
+
+  def read(line: str, number: int) -> Line:
+    ids = tokenizer.encode(line)
+    if getattr(loaded.model, 'READS', '') == 'characters':
+      words, arrays = _spelled(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
+      arrays['tokens_BT'] = spelling.of(tokenizer, loaded.run.data.characters).ids(ids[: len(words)])
+    else:
+      words, arrays = tokenizer.pieces(ids), {'tokens_BT': ids}
+    if limit and len(words) > limit:
+      raise InputError(f'line {number} has {len(words)} tokens, but the model has only {limit} positions; divide it')
+    return words, arrays
+
+  return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision)
+
+
+def _spelled(line: str, rule: str, lower_case: bool, characters: int) -> Line:
+  words = [word for word in word_rules.split(line, rule, lower_case) if word not in ('\n', '<eos>')]
+  letters = spelling.spell([word.encode('utf-8', 'replace') for word in words], characters)
+  return words, {'characters_BTC': letters.reshape(len(words), characters)}
+
+
+def vectors(
+  reader: Reader, lines: Iterable[str], *, size: int = 32, carry: bool = False
+) -> Iterator[tuple[list[str], list[np.ndarray]]]:
+  """Yields (tokens, layers, the embeddings first, each (tokens, width) float32) of each line of text in order.
+
+  Args:
+    reader: of `of_run` or `open_reader`.
+    lines: of text.
+    size: lines of a batch.
+    carry: one text: a line goes on from the state of the line before.
+
+  Raises:
+    InputError: a line is longer than the model's positions.
+  """
+  read = [reader.read(line, number) for number, line in enumerate(lines, 1)]
+  yield from embedded(reader, read, 1 if carry else size, carry=carry)
+
+
+def embedded(
+  reader: Reader, lines: Sequence[Line], size: int, *, carry: bool = False
+) -> Iterator[tuple[list[str], list[np.ndarray]]]:
+  """Yields (tokens, layers, each (tokens, width) float32) of each line in order.
+
+  Args:
+    reader: of the lines.
+    lines: as it reads them.
+    size: lines of a batch.
+    carry: continue from the state of the line before; needs `size` 1.
+  """
+  model, cfg, params = reader.model, reader.cfg, reader.params
+  state = model.init_state(cfg, size)
+  apply = jax.jit(precision.at(reader.matmul_precision, functools.partial(model.apply, cfg, all_layers=True)))
+  for start in range(0, len(lines), size):
+    some = lines[start : start + size]
+    longest = max(len(words) for words, _ in some)
+    features, after = apply(params, _batch(some, size, max(-(-longest // _ROUND) * _ROUND, _ROUND), cfg), state)
+    state = after if carry else state
+    layers = [np.asarray(layer, np.float32) for layer in features.layers]
+    for row, (words, _) in enumerate(some):
+      yield words, [layer[row, : len(words)] for layer in layers]
+
+
+def _batch(lines: Sequence[Line], rows: int, length: int, cfg: Any) -> dict[str, np.ndarray]:
+  """Rows padded on the right; the positions of a model are not exceeded."""
+  length = min(length, generate.window(cfg) or length)
+  batch = {'valid_BT': np.zeros((rows, length), bool)}
+  for b, (words, arrays) in enumerate(lines):
+    batch['valid_BT'][b, : len(words)] = True
+    for name, value in arrays.items():
+      whole = batch.setdefault(name, np.zeros((rows, length, *value.shape[1:]), np.int32))
+      whole[b, : len(words)] = value
+  return batch

@@ -1,0 +1,219 @@
+"""Pictures that runs leave: a memory at work, where each word of a translation looked, scores by length, confusions,
+and figures by updates.
+"""
+
+from __future__ import annotations
+
+import io
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.errors import InputError
+
+_MOST = 8000  # dots of a side of a picture: the library draws none of 65,536, and they are all in memory
+
+
+def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
+  """The first episode of each length there is in the first batch, shortest first, at most `count`; a row each."""
+  batch = batches(0)
+  rows: dict[int, int] = {}
+  for b in np.flatnonzero(batch['row_weights_B']):
+    rows.setdefault(int(batch['size_B'][b]), int(b))
+  return [{k: v[b : b + 1] for k, v in batch.items()} for _, b in sorted(rows.items())][:count]
+
+
+def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> None:
+  """Draws one episode as figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
+
+  On top stand inputs, targets and answers, then what the write and the read heads attend to, and the memory at the end.
+  Time runs from left to right.
+
+  Args:
+    path: image file to write, of this machine or a bucket.
+    episode: one row of a batch.
+    seen: of the model's `trace` of it, B = 1; without a memory 'logits_BTO' alone.
+  """
+  from matplotlib.figure import Figure  # half a second that other commands need not pay
+
+  T = int(episode['valid_BT'].sum())
+  answered_T = episode['weights_BT'][0, :T, None]
+  chance_TO = 1 / (1 + np.exp(-np.asarray(seen['logits_BTO'][0, :T], np.float64)))
+  panels = [
+    ('inputs', episode['inputs_BTI'][0, :T], 'gray_r'),
+    ('targets', episode['target_bits_BTO'][0, :T] * answered_T, 'gray_r'),
+    ('answers', chance_TO * answered_T, 'gray_r'),
+  ]
+  for name, title in (('write_BTHS', 'write weightings'), ('read_BTHS', 'read weightings')):
+    if name in seen:
+      heads_HTS = np.asarray(seen[name][0, :T]).swapaxes(0, 1)
+      titles = [title] if len(heads_HTS) == 1 else [f'{title}, head {h + 1}' for h in range(len(heads_HTS))]
+      panels += [(title, weights_TS, 'gray') for title, weights_TS in zip(titles, heads_HTS, strict=True)]
+  heights = [1.0, 1.0, 1.0] + [2.2] * (len(panels) - 3) + [2.2] * ('memory_BTSW' in seen)
+  figure = Figure(figsize=(6 + T / 12, 1.3 * sum(heights)), layout='constrained')
+  all_axes = np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights))
+  for axes, (title, values_TX, colours) in zip(all_axes, panels, strict=False):
+    low, high = min(0.0, float(values_TX.min())), max(1.0, float(values_TX.max()))
+    axes.imshow(values_TX.T, aspect='auto', cmap=colours, vmin=low, vmax=high, interpolation='nearest')
+    axes.set_title(title, loc='left', fontsize=9)
+  all_axes[len(panels) - 1].set_xlabel('step')
+  if 'memory_BTSW' in seen:
+    axes = all_axes[-1]
+    memory_WS = np.asarray(seen['memory_BTSW'][0, T - 1]).T
+    bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # one row that is written again and again hides no other
+    shown = axes.imshow(memory_WS, aspect='auto', cmap='coolwarm', vmin=-bound, vmax=bound, interpolation='nearest')
+    axes.set_title('memory after the last step', loc='left', fontsize=9)
+    axes.set_xlabel('row')
+    figure.colorbar(shown, ax=axes, pad=0.01, extend='both')
+  _save(figure, path)
+
+
+def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) -> None:
+  """Draws how many rows of each class are said to be of each: the true ones down, those said across.
+
+  Args:
+    path: image file to write.
+    counts: a row for each true class.
+    names: of the classes.
+  """
+  from matplotlib.figure import Figure
+
+  counts_CC = np.asarray(counts)
+  share_CC = counts_CC / np.maximum(counts_CC.sum(axis=1, keepdims=True), 1)
+  size = len(names)
+  figure = Figure(figsize=(2.5 + 0.45 * size, 2 + 0.45 * size), layout='constrained')
+  axes = figure.subplots()
+  axes.imshow(share_CC, cmap='Blues', vmin=0, vmax=1)
+  for row, column in np.ndindex(size, size):
+    colour = 'white' if share_CC[row, column] > 0.5 else 'black'
+    axes.text(column, row, f'{counts_CC[row, column]:,}', ha='center', va='center', fontsize=7, color=colour)
+  axes.set_xticks(range(size), names, rotation=90, fontsize=8)
+  axes.set_yticks(range(size), names, fontsize=8)
+  axes.set_xlabel('said')
+  axes.set_ylabel('true')
+  _save(figure, path)
+
+
+def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> None:
+  """Draws the weights of one pair of sentences as figure 3 of Bahdanau et al. 2015: black 0, white 1.
+
+  Args:
+    path: image file to write.
+    a_TS: weights, a row for each word of the target.
+    source: its words, along the top.
+    target: its words, down the side.
+  """
+  from matplotlib.figure import Figure
+
+  T, S = a_TS.shape
+  figure = Figure(figsize=(2 + 0.28 * S, 1.6 + 0.28 * T), layout='constrained')
+  axes = figure.add_subplot()
+  axes.imshow(a_TS, cmap='gray', vmin=0, vmax=1, aspect='equal', interpolation='nearest')
+  axes.set_xticks(np.arange(S), [_plain(word) for word in source], rotation=90)
+  axes.set_yticks(np.arange(T), [_plain(word) for word in target])
+  axes.xaxis.tick_top()
+  axes.tick_params(length=0)
+  _save(figure, path)
+
+
+def by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+  """Draws BLEU by the words of the source, a line for each model, as figure 2 of Bahdanau et al. 2015.
+
+  Args:
+    path: image file to write.
+    rows: name of the model -> what `lmx.metrics.translation.bleu_by_length` found.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(6, 4), layout='constrained')
+  axes = figure.add_subplot()
+  labels = {(row['above'], row['up_to'] or np.inf): row['words'] for found in rows.values() for row in found}
+  places = {key: x for x, key in enumerate(sorted(labels))}
+  for name, found in rows.items():
+    x = [places[row['above'], row['up_to'] or np.inf] for row in found]
+    axes.plot(x, [row['bleu'] for row in found], marker='o', label=_plain(name), clip_on=False)
+  axes.set_xticks(list(places.values()), [labels[key] for key in places])
+  axes.set(xlabel='words of the source', ylabel='BLEU', ylim=(0, None))
+  axes.legend(frameon=False)
+  _save(figure, path)
+
+
+def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]], title: str) -> None:
+  """Draws a figure by updates, a line for each name: of several runs their mean, in a band from the least to the
+  greatest, at the updates after which all of them were measured.
+
+  Args:
+    path: image file to write.
+    runs: name -> (step, figure) of each run.
+    title: of the vertical axis.
+
+  Raises:
+    InputError: runs of one name were never measured after the same update, or the file cannot be written.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(7, 4.2), layout='constrained')
+  axes = figure.add_subplot()
+  axes.grid(True, color='0.92', linewidth=0.8)
+  for name, found in runs.items():
+    steps = sorted(set.intersection(*({step for step, _ in one} for one in found)))
+    if not steps:
+      raise InputError(f'the runs of {name} were not measured after the same updates')
+    values_RI = np.asarray([[dict(one)[step] for step in steps] for one in found], np.float64)
+    label = _plain(name) + (f' ({len(found)} runs)' if len(found) > 1 else '')
+    (line,) = axes.plot(steps, values_RI.mean(axis=0), marker='o', markersize=4, label=label)
+    if len(found) > 1:
+      axes.fill_between(steps, values_RI.min(axis=0), values_RI.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
+  axes.set(xlabel='updates', ylabel=_plain(title))
+  axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
+  axes.legend(frameon=False)
+  _save(figure, path)
+
+
+def by_context(path: Any, found: Mapping[str, Any]) -> None:
+  """Draws what longer contexts give the models of a group, as figures 3 and 4 of Dai et al. 2019 (arXiv 1901.02860).
+
+  A panel for each share of the hardest tokens has the fall of perplexity from each context to the next, below the best
+  of the group; the last one perplexity itself.
+
+  Args:
+    path: image file to write.
+    found: of `lmx.evaluation.context_length.measure`.
+  """
+  from matplotlib.figure import Figure
+
+  lengths, models = found['lengths'], found['models']
+  shares = list(models[0]['shares'])
+  figure = Figure(figsize=(3.6 * (len(shares) + 1), 3.4), layout='constrained')
+  *gains, last = figure.subplots(1, len(shares) + 1)
+  for one in models:
+    for axes, share in zip(gains, shares, strict=True):
+      axes.plot(lengths[1:], one['shares'][share]['perplexity_gain'], marker='o', markersize=3)
+    last.plot(lengths, one['perplexity_per_token'], marker='o', markersize=3, label=_plain(one['name']))
+  for axes, share in zip(gains, shares, strict=True):
+    axes.set_title(f'hardest {float(share):.0%} of the tokens' if float(share) < 1 else 'all tokens', fontsize=9)
+    axes.set_ylabel('fall of perplexity below the best one')
+  last.set_title('perplexity', fontsize=9)
+  last.legend(frameon=False)
+  for axes in (*gains, last):
+    axes.grid(True, color='0.92', linewidth=0.8)
+    axes.set_xlabel('context in tokens')
+  _save(figure, path)
+
+
+def _plain(text: str) -> str:
+  return text.replace('$', r'\$')  # else a formula begins there
+
+
+def _save(figure: Any, path: Any) -> None:
+  dots = min(120, _MOST / max(figure.get_size_inches()))
+  path = path if hasattr(path, 'write_bytes') else pathlib.Path(path)
+  try:
+    drawn = io.BytesIO()  # whole before the file is touched
+    figure.savefig(drawn, format=path.suffix[1:] or 'png', dpi=dots)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(drawn.getvalue())
+  except (OSError, ValueError) as error:
+    raise InputError(f'cannot write {path}: {error}') from None

@@ -1,0 +1,386 @@
+"""What a run shows and leaves behind: progress, metrics.jsonl, TensorBoard, results.json, loss.png, samples.txt.
+
+Only process 0 writes. Numbers of a step are fetched from the device when the next step has been dispatched, so
+logging never waits for the step just started. When a run is taken up again, what was logged after the step it goes
+on from is dropped; so the files read as if the run had never been killed, provided that `flush` is called before a
+checkpoint is saved (else the numbers of the step saved may still be on the device).
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+import sys
+import time
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+from tqdm import tqdm
+
+import lmx
+from lmx import host, storage
+from lmx.errors import writing
+from lmx.reporting import loss_curve
+
+Record = dict[str, Any]
+
+_WORDS = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # JSON has no such numbers
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
+_NUMBER = re.compile(r'_\d+$')
+_SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)
+
+
+def versions() -> dict[str, str]:
+  """Returns the versions of Python, lmx and what it computes with."""
+  found = {name: importlib.metadata.version(name) for name in _PACKAGES}
+  return {'python': platform.python_version(), 'lmx': lmx.__version__, **found}
+
+
+def device() -> str:
+  """Returns the devices in words, such as '8 x NVIDIA H100 (gpu), 2 processes'."""
+  first = jax.devices()[0]
+  text = f'{jax.device_count()} x {first.device_kind} ({first.platform})'
+  if first.platform == 'cpu':
+    text += f', {host.cores()} cores'
+  return text + (f', {jax.process_count()} processes' if jax.process_count() > 1 else '')
+
+
+def to_json(value: Any) -> Any:
+  """Returns `value` as strict JSON can hold it: arrays as lists, NaN and infinities as words."""
+  if isinstance(value, Mapping):
+    return {str(k): to_json(v) for k, v in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [to_json(v) for v in value]
+  if hasattr(value, 'tolist'):
+    return to_json(np.asarray(value).tolist())
+  if isinstance(value, float) and not math.isfinite(value):
+    return 'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'
+  return value if isinstance(value, (str, int, float, type(None))) else str(value)
+
+
+def from_json(value: Any) -> Any:
+  """Undoes what `to_json` does to NaN and infinities."""
+  if isinstance(value, dict):
+    return {k: from_json(v) for k, v in value.items()}
+  if isinstance(value, list):
+    return [from_json(v) for v in value]
+  return _WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def _parse(text: str) -> list[Record]:
+  """Returns the records of whole lines, the last for each (step, split)."""
+  found: dict[tuple[int, str], Record] = {}
+  for line in text.split('\n'):
+    try:
+      record = json.loads(line)
+      key = (record['step'], record['split'])
+    except (ValueError, KeyError, TypeError, RecursionError):
+      continue  # a line that a killed run has left half-written
+    found.pop(key, None)  # so that the last one is also last in order
+    found[key] = record
+  return list(found.values())
+
+
+def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
+  """Returns the records of metrics.jsonl: `step`, `split` ('train', 'valid', ...) and values; [] without one."""
+  path = pathlib.Path(workdir) / 'metrics.jsonl'
+  return from_json(_parse(path.read_text(errors='replace'))) if path.exists() else []
+
+
+def write_json(path: str, values: Any) -> None:
+  """Writes figures where the user wants them, also through a link or to a pipe. Raises InputError."""
+  where, text = pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n'
+  with writing(str(path)):
+    if where.exists() and not where.is_file():  # such as /dev/stdout
+      where.write_text(text)
+    else:
+      _replace(where.resolve(), text)
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+  """Writes a file in one go: a reader sees the old text or the new one."""
+  part = path.with_name(path.name + '.part')
+  with writing(str(path)):
+    with part.open('w') as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _scalars(metrics: Mapping[str, Any]) -> Record:
+  """Returns numbers: a scalar as it is, a (sum, weight) pair as its mean, a flag not at all."""
+  found: Record = {}
+  for name, value in metrics.items():
+    if isinstance(value, (tuple, list)):
+      total, weight = (float(x) for x in value)
+      found[name] = total / weight if weight else math.nan
+    elif np.asarray(value).dtype != bool:
+      found[name] = float(value)
+  return found
+
+
+def _short(names: Iterable[str]) -> list[str]:
+  """The names without those of a series of more than ten, which differ in the number at their end alone."""
+  found = {name: _NUMBER.sub('', name) for name in names}
+  counts = collections.Counter(found.values())
+  return [name for name, stem in found.items() if counts[stem] <= 10]
+
+
+def _duration(seconds: float) -> str:
+  minutes, seconds = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
+
+
+def _count(number: float) -> str:
+  return f'{number / 1e6:.2f}M' if number >= 1e6 else f'{number / 1e3:.1f}k' if number >= 1e3 else f'{number:.0f}'
+
+
+class _Board:
+  """TensorBoard's event file of one session. A point is in the file once `flush` has returned, also after a kill."""
+
+  def __init__(self, directory: pathlib.Path, purge_step: int | None) -> None:
+    """Opens a file of its own; TensorBoard drops points of earlier sessions from `purge_step` on."""
+    directory.mkdir(parents=True, exist_ok=True)
+    self.name = str(directory)
+    self._file = EventsWriter(str(directory / 'events'), f'.{time.time_ns()}')
+    if purge_step is not None:
+      start = SessionLog(status=SessionLog.START)
+      self._file.write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
+
+  def add(self, tag: str, value: float, step: int) -> None:
+    self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(tag, value)))
+
+  def flush(self) -> None:
+    self._file.flush()
+
+  def close(self) -> None:
+    self._file.close()
+
+
+class Logger:
+  """The log of one session of a run; a context manager."""
+
+  def __init__(
+    self,
+    workdir: str | os.PathLike[str],
+    total_steps: int,
+    *,
+    start_step: int = 0,
+    tokens_per_step: int,
+    primary: bool = True,
+    every: int = 10,
+    every_seconds: float = 10.0,
+    terminal: bool | None = None,
+  ) -> None:
+    """Opens the files and drops what was logged after `start_step`.
+
+    Args:
+      workdir: directory of the run.
+      total_steps: steps of the whole run.
+      start_step: steps done before this session.
+      tokens_per_step: tokens of a global batch, for tokens/s.
+      primary: whether this process writes; the others do nothing.
+      every: steps between two training records.
+      every_seconds: least time between two plain lines, where there is no progress bar.
+      terminal: draw a progress bar; None asks standard error.
+    """
+    self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
+    self.workdir = self.mirror.local
+    self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
+    self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
+    self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
+    self._mark: tuple[int, float, float] | None = None  # step, time, waited: where the next rate begins
+    self._opened, self._printed = time.monotonic(), -math.inf
+    self._step, self._closed = start_step, False
+    if not primary:
+      return
+    self.workdir.mkdir(parents=True, exist_ok=True)
+    self._before = self._take_up()
+    self._file = (self.workdir / 'metrics.jsonl').open('a')
+    self._board = _Board(self.workdir / 'tensorboard', start_step + 1 if start_step else None)
+    terminal = sys.stderr.isatty() if terminal is None else terminal
+    self._bar = tqdm(
+      total=total_steps,
+      initial=start_step,
+      disable=not terminal,
+      dynamic_ncols=True,
+      bar_format='{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]',
+    )
+
+  def __enter__(self) -> Logger:
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    self.close()
+
+  def _take_up(self) -> float:
+    """Drops records and samples after `start_step`; returns the seconds of the sessions before."""
+    path = self.workdir / 'metrics.jsonl'
+    old = path.read_text(errors='replace') if path.exists() else ''
+    records = _parse(old)
+    kept = [r for r in records if r['step'] <= self.start_step]
+    text = ''.join(json.dumps(r) + '\n' for r in kept)
+    if text != old:
+      _replace(path, text)
+    path, written = self.workdir / 'samples.txt', self._samples(self.start_step)
+    if path.exists() and written != path.read_text():
+      _replace(path, written)
+    if not self.start_step:
+      return 0.0
+    return max((r['seconds'] for r in records if 'seconds' in r), default=0.0)
+
+  def seconds(self) -> float:
+    """Returns the seconds of all sessions, as far as their logs tell."""
+    return self._before + time.monotonic() - self._opened
+
+  def train(self, step: int, metrics: Mapping[str, Any], wait_seconds: float = 0.0) -> None:
+    """Takes in the step just dispatched and writes down the one before, if it is due.
+
+    Args:
+      step: steps done, the one dispatched included.
+      metrics: arrays on the device: scalars, or (sum, weight) pairs.
+      wait_seconds: time that this session has waited for data so far.
+    """
+    if not self.primary:
+      return
+    now = time.monotonic()
+    self._settle()
+    if self._mark is None:
+      self._mark = (step, now, wait_seconds)  # after the first, which compiles
+    self._pending, self._step = (step, now, wait_seconds, metrics), step
+    self._bar.update(step - self._bar.n)
+
+  def flush(self) -> None:
+    """Writes what is logged so far to the disk; waits until the last step given to `train` is computed."""
+    if not self.primary:
+      return
+    self._settle()
+    with writing(self._board.name):
+      self._board.flush()
+
+  def _settle(self) -> None:
+    """Writes down the last step given to `train`, if it is due."""
+    if self._pending is None:
+      return
+    (step, now, waited, metrics), self._pending = self._pending, None
+    record = step % self.every == 0 or step in (1, self.total_steps)
+    if not record and step != self.start_step + 1:
+      return
+    values = _scalars(jax.device_get(dict(metrics)))
+    last_step, last, last_waited = self._mark or (step, now, waited)
+    if step > last_step and now > last:
+      values['tokens_per_second'] = (step - last_step) * self.tokens_per_step / (now - last)
+      values['wait_share'] = (waited - last_waited) / (now - last)
+    if record:
+      self._mark = (step, now, waited)
+      self._write(step, 'train', values | {'seconds': self._before + now - self._opened})
+    self._show(step, values, now)
+
+  def _show(self, step: int, values: Record, now: float) -> None:
+    """Updates the bar, or prints a plain line if the last one is old enough."""
+    rate = values.get('tokens_per_second')  # none for a session's first step
+    shown = f'{_count(rate)} tokens/s' if rate else ''
+    if not self._bar.disable:
+      self._bar.set_postfix_str(', '.join(filter(None, [f'loss {values["loss"]:.3f}', shown])))
+    elif now - self._printed >= self.every_seconds or step == self.total_steps:
+      left = f'{_duration((self.total_steps - step) * self.tokens_per_step / rate)} left' if rate else ''
+      parts = [f'step {step}/{self.total_steps}', f'loss {values["loss"]:.4f}']
+      parts += [f'lr {values["lr"]:.2e}'] if 'lr' in values else []
+      print('  '.join(filter(None, [*parts, shown, left])), file=sys.stderr, flush=True)
+      self._printed = now
+
+  def evaluation(
+    self, step: int, split: str, values: Mapping[str, Any], captions: Mapping[str, str] = types.MappingProxyType({})
+  ) -> None:
+    """Write and show the metrics of `split` after `step` steps; the time taken does not count in tokens/s.
+
+    Metrics of a series of more than ten, such as one of each class, are written but not shown.
+
+    Args:
+      captions: texts that metrics are shown with instead of their names; '' does not show one.
+    """
+    if not self.primary:
+      return
+    self._settle()
+    if self._mark is not None:
+      self._mark = (step, time.monotonic(), self._mark[2])
+    found = _scalars(values)
+    self._write(step, split, found | {'seconds': self.seconds()})
+    texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(found)}
+    shown = [f'{text} {found[name]:.4g}' for name, text in texts.items() if text]
+    self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown))
+
+  def _write(self, step: int, split: str, values: Record) -> None:
+    with writing(self._file.name):
+      self._file.write(json.dumps(to_json({'step': step, 'split': split, **values})) + '\n')
+      self._file.flush()  # to the kernel: what is written outlives a killed process
+    with writing(self._board.name):
+      for name, value in values.items():
+        self._board.add(f'{split}/{name}', value, step)
+
+  def note(self, text: str) -> None:
+    """Shows a text above the progress bar."""
+    if self.primary:
+      tqdm.write(text, file=sys.stderr)
+      sys.stderr.flush()
+
+  def samples(self, text: str, step: int | None = None) -> None:
+    """Adds a text to samples.txt under a header that names the step (by default the last one), in place of what is
+    there of this step or a later one."""
+    if self.primary:
+      step = self._step if step is None else step
+      _replace(self.workdir / 'samples.txt', self._samples(step - 1) + f'=== step {step} ===\n{text.rstrip()}\n\n')
+
+  def _samples(self, last: int) -> str:
+    """Returns samples.txt up to the step `last`."""
+    path = self.workdir / 'samples.txt'
+    text = path.read_text() if path.exists() else ''
+    return text[: next((m.start() for m in _SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
+
+  def results(self, values: Mapping[str, Any]) -> None:
+    """Writes results.json: `values`, and the seconds of all sessions, versions and device.
+
+    A run with results.json is finished, so it is written last, also to a bucket.
+    """
+    if self.primary:
+      self.flush()
+      self.mirror.send()
+      about = {'seconds': self.seconds(), 'versions': versions(), 'device': device()}
+      _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
+
+  def plot(self, results: Mapping[str, Any]) -> None:
+    """Draws loss.png from metrics.jsonl and the values of results.json, {} before there are any."""
+    if self.primary:
+      self.flush()
+      loss_curve.draw(read_metrics(self.workdir), self.workdir / 'loss.png', results, self.tokens_per_step)
+
+  def close(self) -> None:
+    """Writes down what is pending and closes the files; safe to call twice, and after a failure."""
+    if not self.primary or self._closed:
+      return
+    self._closed = True
+    try:
+      self._settle()
+    except Exception as e:  # the step itself has failed, and its error is already on its way up
+      self.note(f"the last step's numbers are lost: {type(e).__name__}")
+    self._bar.close()
+    for file in (self._file, self._board):
+      try:
+        file.close()
+      except OSError as e:  # a full disk: the checkpoint or the last record has said so
+        self.note(f'cannot close a file below {self.workdir}: {e.strerror}')
+    self.mirror.close()

@@ -1,0 +1,243 @@
+"""Weights that others trained become a run, and a run becomes a folder that others load.
+
+An imported run is a work directory like any other: it is loaded, measured, written with, says what it was trained to
+say of new rows, and is named in `train.init_from`. It has made no updates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from flax.traverse_util import flatten_dict
+
+from lmx import objectives
+from lmx.checkpoint import manager
+from lmx.config import resolve as config_lib
+from lmx.config import run_files, schema
+from lmx.data import spiece, tokenizer_settings, tokenizers
+from lmx.data.rules import RULES
+from lmx.engine import state
+from lmx.errors import InputError
+from lmx.interop import huggingface, openai, tensorflow
+from lmx.interop.huggingface import architectures
+from lmx.interop.huggingface import folder as folders
+from lmx.models import registry
+from lmx.reporting import run_log
+from lmx.runs import init, restore
+
+HUB = 'hub:'
+_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, where not 'windows'
+_MARKS = ('_start_', '_delimiter_', '_classify_')  # special tokens of finetune-transformer-lm, in this order
+_RELEASES = (openai, tensorflow)  # what is no folder of transformers
+# Objective -> section `data`: a data set whose rows have such a form; its files are only needed to measure on it.
+_ROWS: dict[str, dict[str, Any]] = {
+  'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
+  'regress': {'dataset': 'table_files', 'scores': True, 'batching': {'name': 'texts'}},
+  'multiple_choice': {'dataset': 'swag', 'batching': {'name': 'texts'}},
+  'tag': {'dataset': 'conll2003', 'batching': {'name': 'tagged', 'form': 'bert'}},
+  'span': {'dataset': 'squad_files', 'batching': {'name': 'questions'}},
+}
+
+
+def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
+  """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
+
+  Args:
+    source: the folder, or 'hub:NAME' to fetch one from huggingface.co.
+    workdir: where; it must not be there, or be empty. It appears whole or not at all.
+    overrides: `section.key=value`, such as model.attention=xla.
+    with_tokenizer: read the tokenizer too; without one the run reads no text.
+
+  Returns:
+    Lines that say what was read, and what of the model the files did not hold and is drawn anew.
+
+  Raises:
+    InputError: see `folder.read`; tensors missing, unknown or of another shape; a vocabulary larger than the model's.
+  """
+  workdir = epath.Path(workdir)
+  if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+    raise InputError(f'{workdir} is there already; choose another --workdir')
+  directory = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else source
+  release = next((one for one in _RELEASES if one.there(directory)), folders)
+  folder = release.read(directory)
+  state.warn_nonfinite(source, folder.tensors)
+  settings = tokenizer_settings.read(directory, folder.tokenizer if with_tokenizer else '')
+  lower_case = folder.lower_case if settings.lower_case is None else settings.lower_case
+  if lower_case is None and with_tokenizer:
+    lower_case = not spiece.has_capitals(os.path.join(directory, spiece.FILE))
+  tokenizer: Any = tokenizers.Absent(int(folder.fields['V']))
+  if with_tokenizer:
+    try:
+      tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
+    except tokenizers.Missing as error:
+      raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
+  data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
+  marks = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
+  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, marks)), overrides)
+  config, run = _settled(config, folder, tokenizer.vocab_size)
+  found = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
+  if not found['objective'] and 'next_sentence' in config.objective:
+    config.unlock()
+    config.objective.next_sentence = False
+    run = config_lib.to_run(config.lock(), tokenizer.vocab_size)
+  params, drawn = _complete(run, found)
+  names = list(folder.labels) if run.objective_name == 'classify' else []
+  record = {'hash': '', 'imported_from': source, 'label_names': names}
+  _write(workdir, params, tokenizer, config, record)
+  sizes = [np.size(x) for x in jax.tree.leaves(params)]
+  words = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
+  lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {words}']
+  lines += _said(folder, run)
+  return lines + ([f'not in the files, so drawn anew: {", ".join(drawn)}'] if drawn else [])
+
+
+def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record: dict[str, Any]) -> None:
+  """The work directory, whole or not at all."""
+  part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
+  extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
+  try:
+    with manager.Checkpoints(part / 'checkpoints') as checkpoints:
+      checkpoints.save(0, {'params': params}, extra, block=True)
+    run_files.write(part, config.to_dict(), record, tokenizer)
+    if workdir.exists():
+      workdir.rmdir()
+    part.rename(workdir)
+  except OSError as error:
+    raise InputError(f'{workdir} cannot be written: {error}') from None
+  finally:
+    if part.exists():
+      part.rmtree()
+
+
+def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the config of an imported run; nothing is trained, and data is named when it is measured."""
+  variants = registry.get(folder.name).VARIANTS
+  named = [name for name, sizes in variants.items() if all(folder.fields.get(k) == v for k, v in sizes.items())]
+  variant = max(named, key=lambda name: len(variants[name])) if named else next(iter(variants))
+  length = min(folder.fields.get('T', 512), 512)
+  return {
+    'name': f'{folder.name}_imported',
+    'model': {'name': folder.name, 'variant': variant, **folder.fields},
+    'objective': dict(folder.objective),
+    'data': {'length': length, 'batch_size': 8, **data},
+    'train': {'steps': 1},
+  }
+
+
+def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[str, Any]:
+  """Return the fields of section `data` on rows: as the objective and the model read them."""
+  if not folder.objective:
+    return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
+  data = _ROWS[folder.objective['name']]
+  if folder.name == 'xlnet':  # its marks stand at the end of a row; words alone are labelled in plain ones
+    form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
+    return data | {'batching': {**data['batching'], 'form': form}}
+  if data['batching']['name'] != 'texts':
+    return data
+  if folder.tokenizer == 'wordpiece':
+    return data | {'batching': {'name': 'texts', 'form': 'bert'}}
+  if isinstance(tokenizer, tokenizers.Absent) or any(tokenizer.token_id(mark) is None for mark in marks):
+    return data | {'batching': {'name': 'texts', 'form': 'plain'}}
+  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(marks)}
+
+
+def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, schema.Run]:
+  """(the config, the run) with what the labels and the form of the rows decide; see `config.with_corpus`."""
+  run = config_lib.to_run(config, vocab_size)
+  objective, rules = objectives.get(run.objective_name), RULES[run.data.dataset]
+  if not folder.objective or not hasattr(objective, 'settle'):
+    return config, run
+  manifest = {
+    'dataset': {'name': run.data.dataset},
+    'label_names': list(folder.labels),
+    'token_label_names': folder.labels,
+    'scores': run.data.scores or rules.scores,
+    'choices': rules.choices,
+    'spans': rules.spans,
+  }
+  settled = config.copy_and_resolve_references().unlock()
+  settled.objective.update(dataclasses.asdict(objective.settle(run.objective, manifest)))
+  return settled.lock(), config_lib.to_run(settled, vocab_size)
+
+
+def _said(folder: folders.Folder, run: schema.Run) -> list[str]:
+  """Lines on what a fine-tuned model says, and of what rows."""
+  if not folder.objective:
+    return []
+  words = f'read as {folder.architecture}, objective "{run.objective_name}"'
+  lines = [words + (f', labels {", ".join(folder.labels)}' if run.objective_name in ('classify', 'tag') else '')]
+  if run.data.dataset == 'table_files':
+    lines.append(
+      f'rows have texts {", ".join(run.data.texts)}; others are named with '
+      "--config.data.texts=\"('premise','hypothesis')\""
+    )
+  if run.objective_name == 'multiple_choice':
+    lines.append(f'rows have the columns of {run.data.dataset}; others are named with --config.data.dataset')
+  return lines
+
+
+def _complete(run: schema.Run, found: dict[str, Any]) -> tuple[Any, list[str]]:
+  """(parameters of the run, those that are not found drawn anew; the parts that are drawn)."""
+  key = jax.random.key(run.seed)
+  wanted = jax.eval_shape(lambda: init.init_params(run, key))
+  there = flatten_dict(found)
+  missing = sorted({'/'.join(path[:2]) for path in flatten_dict(wanted) if path not in there})
+  return (init.merge(init.init_params(run, key), found) if missing else found), missing
+
+
+def fetch(name: str) -> str:
+  """Downloads a model's files from huggingface.co, or finds them in its cache; InputError without a network."""
+  from huggingface_hub import errors, snapshot_download
+
+  try:
+    return snapshot_download(name, allow_patterns=list(folders.NEEDED))
+  except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
+    short = str(error).strip().splitlines()[0]
+    raise InputError(
+      f'{name} could not be fetched from huggingface.co ({short}); where there is no network, give a '
+      'folder with its files instead'
+    ) from None
+
+
+def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
+  """Writes a run's weights, config and tokenizer as a folder that transformers loads.
+
+  Args:
+    workdir: the run.
+    to: the folder; it must not be there, or be empty.
+    which: see `lmx.runs.restore.load`.
+
+  Returns:
+    Lines that say what was written.
+
+  Raises:
+    InputError: no run is there, or no class of transformers computes the same.
+  """
+  loaded = restore.load(workdir, which)
+  run, data = loaded.run, loaded.run.data
+  cfg = loaded.cfg if loaded.cfg.V else dataclasses.replace(loaded.cfg, V=loaded.tokenizer.vocab_size)
+  if getattr(data.batching, 'both_orders', False):
+    raise InputError(
+      f'{workdir} reads rows both ways around and adds the two (data.batching.both_orders), which no '
+      'class of transformers does'
+    )
+  names = folders.write(
+    to,
+    run.model_name,
+    cfg,
+    loaded.params,
+    architectures.Task(run.objective_name, run.objective, loaded.labels),
+    loaded.tokenizer.content(),
+    data.lower_case,
+    data.special_tokens,
+  )
+  lines = [f'wrote {", ".join(names)} to {to}']
+  if 'tokenizer.json' not in names:
+    lines.append(f'a tokenizer of kind {loaded.tokenizer.kind} has no form there and was left out')
+  return lines

@@ -1,0 +1,170 @@
+"""A trained run, given back to Python from its work directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+from etils import epath
+
+from lmx import objectives, storage
+from lmx.checkpoint import manager
+from lmx.config import resolve as config_lib
+from lmx.config import run_files, schema, semantics
+from lmx.data import pipeline
+from lmx.data.corpus import Corpus
+from lmx.engine import state
+from lmx.errors import InputError, InputWarning
+from lmx.models import registry
+from lmx.optim import averaging, build
+from lmx.runs import init
+from lmx.types import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+  """A run as it was when the checkpoint was written.
+
+  Attributes:
+    model: the model's module; `run.model.apply(run.cfg, run.params['model'], batch, state)`.
+    cfg: its Config.
+    params: {'model': ..., 'objective': ...}: the running average where the run kept one.
+    tokenizer: see `lmx.data.tokenizers`.
+    config: the resolved config.
+    run: the same as frozen dataclasses.
+    step: updates made.
+    workdir: where it was loaded from.
+    averaged: steps of the checkpoints whose mean `params` are; () where they are those of one.
+  """
+
+  model: ModuleType
+  cfg: Any
+  params: Params
+  tokenizer: Any
+  config: ml_collections.ConfigDict
+  run: schema.Run
+  step: int
+  workdir: epath.Path
+  averaged: tuple[int, ...] = ()
+
+  def corpus(self) -> Corpus:
+    """The data of the run, tokenised. Raises InputError if that is not by the run's tokenizer."""
+    corpus = pipeline.load(self.run.data)
+    if corpus.tokenizer.hash != self.tokenizer.hash:
+      raise InputError(f"the data is tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")
+    return corpus
+
+  @property
+  def objective(self) -> ModuleType:
+    return objectives.get(self.run.objective_name)
+
+  @property
+  def labels(self) -> list[str]:
+    """Names of the labels that it tells apart, in the order of their scores; [] where it tells none."""
+    if self.run.objective_name == 'tag':
+      return list(self.run.objective.labels)
+    if self.run.objective_name != 'classify':
+      return []
+    return run_files.read_labels(self.workdir)
+
+
+def load(
+  workdir, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
+) -> Restored:
+  """Loads a run for evaluation, generation or anything else, with a warning of parameters that are not finite.
+
+  Args:
+    workdir: the run's work directory.
+    which: 'best' on the validation split (the last one where none was measured), 'last', a step, also as text, or
+      'average', the mean of the newest `evaluation.average` checkpoints.
+    overrides: `section.key=value`, such as data.eval_batch_size=1.
+    measured: a resolved config whose name, data, objective and evaluation take the place of the run's own; the
+      tokenizer stays the run's.
+
+  Raises:
+    InputError: no run is there, it has no finished checkpoint, or all are damaged.
+  """
+  workdir = epath.Path(workdir)
+  own = run_files.read_config(workdir)
+  config = config_lib.resolve(_measured(own, measured, workdir) if measured else own, overrides, saved=True)
+  for note in semantics.evaluation_notes(config, jax.default_backend()):
+    warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
+  run = config_lib.to_run(config)
+  directory = workdir / 'checkpoints'
+  which = int(which) if str(which).isdecimal() else which
+  shapes = jax.eval_shape(functools.partial(init.init_params, run), jax.random.key(0))
+  wanted = jax.eval_shape(functools.partial(build.average, run.optim), shapes)
+  averaged: tuple[int, ...] = ()
+  if which == 'average':
+    if wanted is not None:
+      raise InputError(f'{workdir} keeps a running average (optim.ema or optim.asgd), which is loaded in any case')
+    params, averaged = average(directory, shapes, run.evaluation.average)
+    step = averaged[-1]
+  elif wanted is not None:
+    running, _, step = manager.restore_params(directory, wanted, which, tree='ema')
+    params = averaging.value(running, running.mean)
+  else:
+    params, _, step = manager.restore_params(directory, shapes, which)
+  state.warn_nonfinite(workdir, params)
+  tokenizer = run_files.read_tokenizer(workdir)
+  return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
+
+
+def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> dict[str, Any]:
+  """The config of a run as another config wants it measured."""
+  own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
+  taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
+  path = storage.here(epath.Path(workdir) / 'tokenizer')
+  data = {**given['data'], **own, 'tokenizer_path': path, 'special_tokens': (), 'marks': '', 'prefix_space': False}
+  return {**saved, **taken, 'data': data}
+
+
+def average(
+  directory, wanted: Params, count: int, warn: manager.Warn = manager.stderr_warn
+) -> tuple[Params, tuple[int, ...]]:
+  """The mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
+
+  They are planned ones (`checkpoint.planned_steps`), so where a run was stopped does not change it. One checkpoint is
+  held beside the sum, however many there are.
+
+  Args:
+    directory: of the checkpoints.
+    wanted: shapes of the parameters.
+    count: how many to average; where fewer are intact, those, with a warning.
+    warn: called with each warning.
+
+  Returns:
+    (the mean, steps of the checkpoints it is of, rising).
+
+  Raises:
+    InputError: there is no intact checkpoint.
+  """
+  total, steps, damaged = None, [], False
+  for step in reversed(manager.planned_steps(directory)):
+    try:
+      params, _, _ = manager.restore_params(directory, wanted, step, warn=warn)
+    except manager.AllDamaged:
+      damaged = True  # the warning has named it
+      continue
+    params = jax.tree.map(lambda x: np.asarray(x, np.float32), params)
+    total = params if total is None else jax.tree.map(np.add, total, params)
+    steps.append(step)
+    if len(steps) == count:
+      break
+  if total is None:
+    raise InputError(f'no intact checkpoint in {directory}')
+  if len(steps) < count:
+    warn(
+      f'{len(steps)} checkpoints are averaged instead of {count}, those of steps '
+      f'{", ".join(map(str, sorted(steps)))}: no more are in {directory}'
+    )
+  elif damaged:
+    warn(f'checkpoint average: the mean of steps {", ".join(map(str, sorted(steps)))} is used, the newest intact ones')
+  return jax.tree.map(lambda x: x / np.float32(len(steps)), total), tuple(sorted(steps))

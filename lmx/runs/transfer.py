@@ -1,0 +1,130 @@
+"""Parameters of a finished run as the start of another: `train.init_from`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from lmx.errors import InputError
+from lmx.runs import restore
+from lmx.types import Params
+
+
+def take(
+  workdir, wanted: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
+) -> tuple[Params, str]:
+  """Parameters of a finished run as the start of another.
+
+  Rows that belong to words (the leaves that the other run's model names in VOCABULARY) are matched by word where the
+  two tokenizers differ, by id where the other run has no tokenizer; a word that the other run does not know gets the
+  mean of its rows (Howard and Ruder 2018, released code). What the head has for each label (the objective's `labelled`)
+  is put into the order of this run's labels. Learned positions (POSITIONS) are cut where this run has fewer; where it
+  has more, they are repeated from the first on (Beltagy et al. 2020, arXiv 2004.05150, section 5).
+
+  Args:
+    workdir: the finished run; its best parameters are taken.
+    wanted: shapes of the new run's parameters.
+    parts: 'part' or 'there=here', each a leading part of names such as 'model' or 'model/encoder'; () is all.
+    tokenizer: the new run's.
+    labels: names of the new run's labels.
+
+  Returns:
+    (the leaves taken, as a nested dict; a line for the log).
+
+  Raises:
+    InputError: no run can be loaded there, a leaf that a part should have is missing there, has another shape, no word
+      is known to both, or the labels are others.
+  """
+  try:
+    loaded = restore.load(workdir)
+  except InputError as error:
+    raise InputError(f'train.init_from: {error}') from None
+  theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}
+  ours = {'/'.join(path): x for path, x in flatten_dict(wanted).items()}
+  source = _sources(workdir, parts, ours, theirs)
+  by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
+  by_place = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
+  by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
+  rows = None if by_id else _rows(loaded.tokenizer, tokenizer)
+  with_head = any(there.startswith('objective/') for there in source.values())
+  heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
+  by_label = {f'objective/{name}': axes for name, axes in heads.items()}
+  taken, wrong = {}, []
+  for here, there in source.items():
+    x = np.asarray(theirs[there])
+    if there in by_word and (rows is not None or x.shape[0] != ours[here].shape[0]):
+      x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[here].shape[0])
+    if there in by_place and x.shape[1:] == ours[here].shape[1:]:
+      x = x[np.arange(ours[here].shape[0]) % x.shape[0]]
+    if there in by_label:
+      x = _by_label(x, by_label[there], loaded, labels)
+    if x.shape != ours[here].shape:
+      wrong.append(f'{there} {x.shape} there, {here} {ours[here].shape} here')
+    taken[tuple(here.split('/'))] = x
+  if wrong:
+    raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {"; ".join(wrong[:5])}')
+  note = f'began from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
+  places = [(len(theirs[there]), ours[here].shape[0]) for here, there in source.items() if there in by_place]
+  note += ''.join(f'; {new} positions of {old}' for old, new in places if old != new)
+  if rows is not None and by_word & set(source.values()):
+    known = int((rows >= 0).sum())
+    if not known:
+      raise InputError(f'train.init_from: the vocabularies of {workdir} and of this run have no entry in common')
+    note += f'; {known:,} of {len(rows):,} vocabulary rows matched, the others are the mean row'
+  return unflatten_dict(taken), note
+
+
+def _sources(workdir, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
+  """Name here -> name there of the leaves to take."""
+  source: dict[str, str] = {}
+  for part in parts or ('',):
+    there, equals, here = part.partition('=')
+    here = here if equals else there
+    below = lambda name, prefix: not prefix or name == prefix or name.startswith(prefix + '/')
+    names = [name for name in ours if below(name, here)]
+    if not names:
+      raise InputError(f'train.init_parts: this run has no parameters "{here}"; it has {_tops(ours)}')
+    source |= {name: (there + name.removeprefix(here)) if there else name for name in names}
+  missing = [there for there in source.values() if there not in theirs]
+  unused = [] if parts else [name for name in theirs if name not in ours]
+  if missing or unused:
+    raise InputError(
+      f'train.init_from: {workdir} lacks {", ".join(missing[:5]) or "nothing"} of what is to be taken'
+      + (f', and has {", ".join(unused[:5])} besides' if unused else '')
+      + f'; it has {_tops(theirs)}. Name the parts to take with train.init_parts'
+    )
+  return source
+
+
+def _tops(names: Iterable[str]) -> str:
+  return ', '.join(sorted({'/'.join(name.split('/')[:2]) for name in names}))
+
+
+def _rows(theirs: Any, ours: Any) -> np.ndarray:
+  """For each of our ids the id of the same entry there, -1 where there is none."""
+  known = {theirs.id_to_token(i): i for i in range(theirs.vocab_size)}
+  return np.asarray([known.get(ours.id_to_token(i), -1) for i in range(ours.vocab_size)])
+
+
+def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.Restored, size: int) -> np.ndarray:
+  """Rows of `x` in our order; of entries not known there, and of those beyond our tokenizer, the mean."""
+  mean = x[: loaded.tokenizer.vocab_size].mean(axis=0)
+  index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
+  known = (index >= 0).reshape((-1,) + (1,) * (x.ndim - 1))
+  return np.where(known, x[np.maximum(index, 0)], mean).astype(x.dtype)
+
+
+def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.Restored, labels: Sequence[str]) -> np.ndarray:
+  """A leaf of a head with its labels in the order given."""
+  if sorted(labels) != sorted(loaded.labels):
+    raise InputError(
+      f'train.init_from: the labels of {loaded.workdir} are {", ".join(loaded.labels)}, those of this '
+      f'run {", ".join(labels) or "none"}; take the model alone: train.init_parts=("model",)'
+    )
+  order = [loaded.labels.index(label) for label in labels]
+  for axis in axes:
+    x = np.take(x, order, axis)
+  return x

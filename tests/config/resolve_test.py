@@ -1,0 +1,201 @@
+"""From experiment to dataclasses: defaults, overrides, and what is refused."""
+
+import dataclasses
+import json
+
+import pytest
+
+from lmx.config import resolve
+from lmx.data import corpus as corpora
+from lmx.data import tokenizers
+from lmx.errors import InputError, InputWarning
+
+SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
+
+
+def test_defaults_are_filled_in_and_every_key_can_be_overridden():
+  full = resolve.resolve(SMALL, ['optim.lr=3e-4', 'seed=7', 'data.batch_size=6', 'train.on_nan=skip'])
+  assert full.optim.lr == 3e-4 and full.seed == 7 and full.data.batch_size == 6 and full.train.on_nan == 'skip'
+  assert full.objective.name == 'causal_lm' and full.model.V == 0
+  assert resolve.to_run(full, vocab_size=50).model.V == 50
+
+
+def test_resolving_twice_changes_nothing():
+  once = resolve.resolve(SMALL)
+  again = resolve.resolve(json.loads(json.dumps(once.to_dict())))
+  assert resolve.flatten(once) == resolve.flatten(again)
+  assert resolve.to_run(once, 9) == resolve.to_run(again, 9)
+
+
+@pytest.mark.parametrize(
+  'override, message',
+  [
+    ('optim.learning_rat=1', 'optim.learning_rat'),
+    ('train.stepz=3', 'did you mean "steps"'),
+    ('modle.D=3', 'did you mean "model"'),
+    ('train.steps=many', 'must be of type int'),
+    ('train.steps=1.5', 'must be of type int'),
+    ('train.steps=True', 'must be of type int'),
+    ('optim.lr=fast', 'must be of type float'),
+    ('train.on_nan=ignore', '"stop" or "skip"'),
+    ('model.variant=huge', 'no variant "huge"'),
+    ('model.dtype=bf16', 'model.dtype: unknown "bf16"; did you mean "bfloat16"'),
+    ('model.dtype=int8', 'model.dtype: unknown "int8"'),
+    ('model.name=gpt2x', 'did you mean "gpt2"'),
+    ('objective.name=causal', 'did you mean "causal_lm"'),
+    ('seed', 'has no value'),
+  ],
+)
+def test_a_wrong_override_is_refused_with_advice(override, message):
+  with pytest.raises(InputError) as error:
+    resolve.resolve(SMALL, [override])
+  assert message in str(error.value)
+
+
+def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
+  base = resolve.load('experiments/word2vec/quickstart.py')
+  assert base.data.batching.name == 'skipgrams' and base.data.batching.window == 5
+  changed = resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=3'])
+  assert changed.data.batching.window == 3 and changed.data.batching.chunk == base.data.batching.chunk
+  other = resolve.load('experiments/word2vec/quickstart.py', ['data.batching=windows', 'data.batching.stride=8'])
+  assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8, 'ends': True, 'second': False}
+  assert resolve.digest(changed) != resolve.digest(base)
+  with pytest.raises(InputError, match='data.batching.window: 5 there, 3 now'):
+    resolve.check_same(base, changed, 'runs/x')
+  with pytest.raises(InputError, match='unknown config key "data.batching.windw"; did you mean "window"'):
+    resolve.load('experiments/word2vec/quickstart.py', ['data.batching.windw=3'])
+  with pytest.raises(InputError, match='data.batching is 3; it must be a name or a section'):
+    resolve.load('experiments/word2vec/quickstart.py', ['data.batching=3'])
+  with pytest.raises(InputError, match='"data.batching.window" is .*must be of type int'):
+    resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])
+
+
+def test_one_text_or_number_is_a_tuple_of_one():
+  own = ['data.dataset=table_files', 'data.texts=premise']
+  loaded = resolve.resolve(SMALL, [*own, 'samples.prompts=The cat, and', 'optim.milestones=0.5'])
+  assert loaded.data.texts == ('premise',) and loaded.samples.prompts == ('The cat, and',)
+  assert loaded.optim.milestones == (0.5,)
+  with pytest.raises(InputError, match='optim.groups'):
+    resolve.resolve(SMALL, ['optim.groups=.*'])
+
+
+def test_whole_floats_are_integers_and_integers_are_floats():
+  full = resolve.resolve(SMALL, ['train.steps=1e3', 'optim.lr=1'])
+  assert full.train.steps == 1000 and isinstance(full.train.steps, int)
+  assert full.optim.lr == 1.0 and isinstance(full.optim.lr, float)
+
+
+def test_a_vocabulary_smaller_than_the_tokenizer_is_refused():
+  full = resolve.resolve(SMALL, ['model.V=10'])
+  with pytest.raises(InputError, match='tokenizer has 11 entries'):
+    resolve.to_run(full, vocab_size=11)
+
+
+def test_the_digest_follows_what_is_computed_and_nothing_else():
+  base = resolve.resolve(SMALL)
+  assert resolve.digest(base) == resolve.digest(resolve.resolve(SMALL, ['train.log_every=3', 'data.cache_dir=x']))
+  assert resolve.digest(base) != resolve.digest(resolve.resolve(SMALL, ['optim.lr=0.5']))
+
+
+def test_a_work_directory_of_another_config_is_refused_by_the_keys_that_differ():
+  base, other = resolve.resolve(SMALL), resolve.resolve(SMALL, ['optim.lr=0.5', 'train.log_every=2'])
+  with pytest.raises(InputError) as error:
+    resolve.check_same(base, other, 'DIR')
+  assert 'optim.lr' in str(error.value) and 'log_every' not in str(error.value)
+  resolve.check_same(base, resolve.resolve(SMALL, ['train.log_every=2']), 'DIR')
+
+
+def test_an_experiment_file_that_is_missing_or_has_no_config(tmp_path):
+  with pytest.raises(InputError, match='there is no config file'):
+    resolve.load(str(tmp_path / 'none.py'))
+  (tmp_path / 'empty.py').write_text('x = 1\n')
+  with pytest.raises(InputError, match='no function get_config'):
+    resolve.load(str(tmp_path / 'empty.py'))
+
+
+def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
+  tuned = {
+    'model': {'name': 'bert', 'variant': 'base'},
+    'train': {'epochs': 1, 'like_init': True},
+    'data': {'tokenizer': 'wordpiece', 'batching': 'texts'},
+  }
+  assert resolve.resolve(tuned).model.D == 768  # with nothing to begin from, its own
+  start = resolve.resolve(
+    {
+      'model': {'name': 'bert', 'variant': 'mini', 'gelu': 'erf', 'T': 64, 'V': 99},
+      'train': {'steps': 1},
+      'data': {'tokenizer': 'wordpiece', 'lower_case': False, 'length': 8},
+    }
+  )
+  (tmp_path / 'config.json').write_text(json.dumps(start.to_dict()))
+  full = resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'model.dropout_hidden=0.2', 'data.length=32'])
+  assert (full.model.variant, full.model.D, full.model.N, full.model.T, full.model.gelu) == ('mini', 256, 4, 64, 'erf')
+  assert full.model.dropout_hidden == 0.2 and full.model.V == 0  # what is given stays; V follows from the tokenizer
+  assert full.data.tokenizer_path == str(tmp_path / 'tokenizer') and not full.data.lower_case
+  longer = resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512'])
+  assert longer.data.length == 64  # as long as the positions taken
+  assert resolve.resolve(tuned, [f'train.init_from={tmp_path}', 'data.length=512', 'model.T=512']).data.length == 512
+  (tmp_path / 'config.json').unlink()
+  assert resolve.resolve(full.to_dict()).to_dict() == full.to_dict()  # the run itself needs it no more
+  with pytest.raises(InputError, match='train.init_from: .* it has no config.json'):
+    resolve.resolve(tuned, [f'train.init_from={tmp_path}'])
+  (tmp_path / 'config.json').write_text(json.dumps(resolve.resolve(SMALL).to_dict()))
+  with pytest.raises(InputError, match='is a run of .*, not of bert'):
+    resolve.resolve(tuned, [f'train.init_from={tmp_path}'])
+
+
+def test_fields_of_the_model_that_differ_where_it_is_measured():
+  path = 'experiments/transformer_xl/quickstart.py'
+  run = resolve.to_run(resolve.load(path, ['evaluation.model.M=100']), 4096)
+  assert (run.model.M, run.measured.M, run.measured.clamp, run.measured.D) == (64, 100, 128, run.model.D)
+  plain = resolve.to_run(resolve.load('experiments/rnn_lm/quickstart.py'), 4096)
+  assert plain.measured is plain.model
+
+
+@pytest.mark.parametrize(
+  'override, message',
+  [
+    ('evaluation.model.clam=3', r'unknown config key "evaluation.model.clam"; did you mean "clamp"'),
+    ('evaluation.model.D=64', 'makes other parameters than those that are trained'),
+    ('evaluation.model.M=long', 'config key "evaluation.model.M"'),
+    ('evaluation.model.dtype=half', 'evaluation.model.dtype: unknown "half"'),
+  ],
+)
+def test_a_model_cannot_be_measured_with_other_parameters(override, message):
+  with pytest.raises(InputError, match=message):
+    resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py', [override]), 4096)
+
+
+def labelled(texts=1, **splits):
+  """A corpus of splits with these labels."""
+  made = corpora.Corpus.from_texts(
+    {name: ['a b'] * len(labels) for name, labels in splits.items()}, tokenizers.Bytes(eos=True), labels=splits
+  )
+  return dataclasses.replace(made, manifest={**made.manifest, 'texts': texts, 'label_names': ['x', 'y']})
+
+
+@pytest.mark.parametrize(
+  'experiment',
+  [
+    'bert/tasks',
+    'gpt/tasks',
+    'xlnet/tasks',
+    'quaternion_transformer/tasks',
+    'ulmfit/classifier',
+    'ulmfit/lm',
+    'bert/squad',
+    'xlnet/squad',
+  ],
+)
+def test_of_data_of_ones_own_the_test_file_is_measured(experiment):
+  loaded = resolve.load(f'experiments/{experiment}.py:own')
+  run = resolve.to_run(loaded, 260)
+  assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0])) == 'test'
+  assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1])) == 'valid'
+  if run.objective_name == 'classify':
+    _, settled = resolve.with_corpus(loaded, labelled(train=[0, 1], valid=[1], test=[0]))
+    assert settled.evaluation.split == 'test'
+    with pytest.warns(InputWarning, match='evaluation.split: test has rows without a label; measures valid'):
+      assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0, -1])) == 'valid'
+    pairs = labelled(texts=2, valid=[1, -1], test=[0, -1])
+    assert resolve.measured_split(run, pairs) == 'test'

@@ -1,0 +1,170 @@
+"""Decoding: every model with a state against the model without one."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.decoding import generate
+from lmx.errors import InputError, InputWarning
+from lmx.models import registry
+from lmx.types import Features
+
+MODELS = ('gpt2', 'rnn_lm', 'nplm')
+KEY = jax.random.key(3)
+PROMPT_BT = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)
+LENGTHS_B = np.array([9, 2, 5])
+
+
+@functools.cache
+def _model(name: str):
+  module, cfg = registry.get(name), registry.config(name, 'tiny')
+  # Larger than at initialisation: scores that differ enough for the choice to depend on the context.
+  params = jax.tree.map(lambda x: 3 * x, jax.jit(module.init, static_argnums=0)(cfg, jax.random.key(0)))
+  return module, cfg, params
+
+
+@functools.cache
+def _scorer(name: str):
+  module, cfg, params = _model(name)
+
+  @jax.jit
+  def score(tokens_BT):
+    features, _ = module.apply(cfg, params, {'tokens_BT': tokens_BT}, module.init_state(cfg, tokens_BT.shape[0]))
+    return module.logits(cfg, params, Features(features.last_BTD))
+
+  return score
+
+
+def _next_logits(name: str, ids: list[int]) -> np.ndarray:
+  """Scores of the next token by one pass over the whole text, without a cache; padded to spare compilations."""
+  padded_BT = np.zeros((1, 64), np.int32)
+  padded_BT[0, : len(ids)] = ids
+  return np.asarray(_scorer(name)(padded_BT))[0, len(ids) - 1]
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_cached_decoding_equals_teacher_forcing(name):
+  module, cfg, params = _model(name)
+  # Drawn, not greedy, so that the text wanders; the score of every draw is compared through the draw itself.
+  sampler = generate.Sampler(temperature=1.0)
+  keys = jax.random.split(KEY, 3)
+  found = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, steps=20, key=keys, sampler=sampler)
+  for b in range(3):
+    ids = PROMPT_BT[b, : LENGTHS_B[b]].tolist()
+    for t, token in enumerate(found.tokens_BT[b]):
+      logits = jnp.asarray(_next_logits(name, ids))[None]
+      expected = generate.sample(sampler, logits, jax.random.fold_in(keys[b], t)[None])
+      assert int(expected[0]) == token, (b, t)
+      ids.append(int(token))
+  assert len(set(found.tokens_BT.ravel().tolist())) > 10  # a model that repeats itself would show nothing
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_a_row_does_not_depend_on_its_neighbours(name):
+  module, cfg, params = _model(name)
+  options = dict(steps=12, sampler=generate.Sampler(top_k=20), eos_id=7)
+  whole = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, key=KEY, **options)
+  for b in range(3):
+    key = jax.random.fold_in(KEY, b)[None]
+    alone = generate.generate(module, cfg, params, PROMPT_BT[b : b + 1, : LENGTHS_B[b]], key=key, **options)
+    np.testing.assert_array_equal(alone.tokens_BT[0], whole.tokens_BT[b])
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_streaming_gives_the_same_and_ended_rows_freeze(name):
+  module, cfg, params = _model(name)
+  first = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, steps=15, key=KEY, sampler=generate.Sampler())
+  eos_id = int(first.tokens_BT[1, 4])
+  options = dict(steps=15, key=KEY, sampler=generate.Sampler(), eos_id=eos_id)
+  found = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, **options)
+  for row, count, before in zip(found.tokens_BT, found.counts_B, first.tokens_BT, strict=True):
+    ended = np.flatnonzero(before == eos_id)
+    expected = before.copy()
+    if ended.size:
+      expected[ended[0] :] = eos_id
+    np.testing.assert_array_equal(row, expected)
+    assert count == (ended[0] + 1 if ended.size else 15)
+  assert found.counts_B[1] <= 5
+  streamed = np.stack(list(generate.stream(module, cfg, params, PROMPT_BT, LENGTHS_B, **options)), 1)
+  np.testing.assert_array_equal(streamed, found.tokens_BT[:, : streamed.shape[1]])
+
+
+def test_beyond_the_window_half_of_it_is_read_again():
+  module, cfg, params = _model('gpt2')
+  context, sampler = 8, generate.Sampler()
+  keys = jax.random.split(KEY, 2)
+  prompt_BT = PROMPT_BT[:2, :5]
+  lengths_B = np.array([5, 2])  # so that the rows reach the end of the window at different tokens
+  options = dict(steps=19, key=keys, sampler=sampler, context=context)
+  found = generate.generate(module, cfg, params, prompt_BT, lengths_B, **options)
+  for b in range(2):
+    seen = prompt_BT[b, : lengths_B[b]].tolist()
+    for t, token in enumerate(found.tokens_BT[b]):
+      logits = jnp.asarray(_next_logits('gpt2', seen))[None]
+      assert int(generate.sample(sampler, logits, jax.random.fold_in(keys[b], t)[None])[0]) == token, (b, t)
+      seen.append(int(token))
+      if len(seen) > context:
+        seen = seen[-context // 2 :]
+
+
+def test_the_whole_window_can_be_filled_and_passed():
+  module, cfg, params = _model('gpt2')
+  options = dict(key=KEY, sampler=generate.Sampler())
+  prompt_BT = np.tile(PROMPT_BT, (1, 7))[:, :60]
+  fits = generate.generate(module, cfg, params, prompt_BT, steps=cfg.T - 60, **options)
+  passes = generate.generate(module, cfg, params, prompt_BT, steps=cfg.T - 60 + 9, **options)
+  np.testing.assert_array_equal(passes.tokens_BT[:, : cfg.T - 60], fits.tokens_BT)
+
+
+def test_a_long_prompt_keeps_its_end():
+  module, cfg, params = _model('gpt2')
+  options = dict(steps=3, key=KEY, sampler=generate.Sampler(greedy=True))
+  long_BT = np.random.default_rng(1).integers(0, cfg.V, (1, cfg.T + 30))
+  with pytest.warns(InputWarning, match=f'only its last {cfg.T} tokens'):
+    found = generate.generate(module, cfg, params, long_BT, **options)
+  end = generate.generate(module, cfg, params, long_BT[:, -cfg.T :], **options)
+  np.testing.assert_array_equal(found.tokens_BT, end.tokens_BT)
+
+
+def test_forbidden_ids_never_come():
+  module, cfg, params = _model('rnn_lm')
+  sampler = generate.Sampler(forbidden=tuple(range(0, cfg.V, 2)))
+  found = generate.generate(module, cfg, params, PROMPT_BT, steps=30, key=KEY, sampler=sampler)
+  assert np.all(found.tokens_BT % 2 == 1)
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    (dict(prompt_BT=np.array([[0, 97]])), 'token 97'),
+    (dict(prompt_BT=np.array([[-1, 0]])), 'token -1'),
+    (dict(prompt_BT=np.zeros((1, 0), int)), 'every prompt needs'),
+    (dict(lengths_B=np.array([0, 1, 1])), 'every prompt needs'),
+    (dict(steps=0), 'at least 1'),
+    (dict(context=65), 'window of 64'),
+    (dict(sampler=generate.Sampler(forbidden=(97,))), 'forbidden'),
+    (dict(key=jax.random.split(KEY, 2)), 'one a row'),
+  ],
+)
+def test_bad_input(change, message):
+  module, cfg, params = _model('gpt2')
+  options = dict(prompt_BT=PROMPT_BT, lengths_B=None, steps=2, key=KEY, sampler=generate.Sampler()) | change
+  with pytest.raises(InputError, match=message):
+    generate.generate(module, cfg, params, **options)
+
+
+@pytest.mark.parametrize('change', [dict(temperature=-1), dict(top_k=-1), dict(top_p=0), dict(top_p_form='x')])
+def test_bad_sampler(change):
+  with pytest.raises(InputError):
+    generate.Sampler(**change)
+
+
+def test_a_bidirectional_model_cannot_write():
+  cfg = registry.config('bert', 'tiny')
+  with pytest.raises(InputError, match='both directions'):
+    generate.generate(registry.get('bert'), cfg, {}, PROMPT_BT, steps=1, key=KEY, sampler=generate.Sampler())

@@ -1,0 +1,55 @@
+"""The filters of a sampler, by hand."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.decoding import sampling
+
+KEY = jax.random.key(3)
+P = np.array([[0.4, 0.3, 0.2, 0.1]])
+
+
+def _kept(logits) -> list[int]:
+  return np.flatnonzero(np.isfinite(np.asarray(logits)[0])).tolist()
+
+
+def test_top_k_keeps_k():
+  logits = jnp.log(P)
+  assert _kept(sampling.top_k(logits, 2)) == [0, 1]
+  assert _kept(sampling.top_k(logits, 0)) == _kept(sampling.top_k(logits, 9)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+  ('p', 'paper', 'released'),
+  [
+    (0.75, [0, 1, 2], [0, 1]),  # 0.4 + 0.3 is below: the third token crosses
+    (0.35, [0], [0]),  # the most probable one is never dropped
+    (0.65, [0, 1], [0]),
+    (1.0, [0, 1, 2, 3], [0, 1, 2, 3]),
+  ],
+)
+def test_top_p_and_the_token_that_crosses(p, paper, released):
+  # In another order, so that sorting has to be undone.
+  order = np.array([2, 0, 3, 1])
+  logits = jnp.log(P[:, order])
+  assert sorted(order[_kept(sampling.top_p(logits, p))]) == paper
+  assert sorted(order[_kept(sampling.top_p(logits, p, 'released'))]) == released
+
+
+def test_filters_come_one_after_another():
+  # Top-p looks at what temperature and top-k left: 0.16 and 0.09 become 0.64 and 0.36.
+  sampler = sampling.Sampler(temperature=0.5, top_k=2, top_p=0.6)
+  assert _kept(sampling.filtered(sampler, jnp.log(P))) == [0]
+  assert _kept(sampling.filtered(sampling.Sampler(temperature=0.5, top_k=2, top_p=0.65), jnp.log(P))) == [0, 1]
+  assert _kept(sampling.filtered(sampling.Sampler(greedy=True, forbidden=(0,)), jnp.log(P))) == [1]
+
+
+def test_draws_have_the_right_frequencies():
+  keys = jax.random.split(KEY, 20_000)
+  drawn = sampling.sample(sampling.Sampler(forbidden=(3,)), jnp.log(jnp.broadcast_to(P, (20_000, 4))), keys)
+  found = np.bincount(np.asarray(drawn), minlength=4) / 20_000
+  np.testing.assert_allclose(found, [4 / 9, 3 / 9, 2 / 9, 0], atol=0.015)

@@ -1,0 +1,250 @@
+"""Translation of lines: order, padding, empty and long lines, draws, alignments; over both encoder-decoders."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from lmx.data import tokenizers
+from lmx.data.batching import translation as batching
+from lmx.decoding import generate, translate
+from lmx.decoding.translate import Options
+from lmx.errors import InputError, InputWarning
+from lmx.models import registry
+from tests import tiny_translator as tiny
+
+WORDS = [f'w{i}' for i in range(40)]
+TOKENIZER = tokenizers.Words(['<eos>', '<unk>', *WORDS], 'prose')
+RNG = np.random.default_rng(0)
+LINES = [' '.join(RNG.choice(WORDS, n)) for n in (5, 1, 7, 3)]
+MODELS = {
+  'transformer': ('transformer', {}),
+  'rnnsearch': ('seq2seq', {}),
+  'rnnencdec': ('seq2seq', {'design': 'cho', 'bidirectional': False}),
+  'luong': ('seq2seq', dict(design='luong', cell='lstm', bidirectional=False, reverse=True, input_feeding=True)),
+}
+
+
+@functools.cache
+def _translator(name: str = 'tiny'):
+  if name == 'tiny':
+    model, cfg = tiny, tiny.Config(V=TOKENIZER.vocab_size, T=30)
+  else:
+    model, changes = registry.get(MODELS[name][0]), MODELS[name][1]
+    cfg = registry.config(MODELS[name][0], 'tiny', V=TOKENIZER.vocab_size, **changes)
+  params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(1))
+  if name != 'tiny':  # scores that differ enough for the choice to depend on the source
+    params = jax.tree.map(lambda x: (1.5 if name == 'transformer' else 3) * x, params)
+  return translate.Translator(model, cfg, params, TOKENIZER)
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_padding_and_other_lines_never_change_a_score(name):
+  """A line's translations, log-probabilities and scores: alone, in a batch, and with more padding."""
+  translator = _translator(name)
+  options = Options(beam=4, max_extra=6)
+  together = translate.translate(translator, LINES, options)
+  assert len({one[0].text for one in together}) > 1  # they differ by source
+  wide = _with_padding(translator, options)
+  for line, whole, padded in zip(LINES, together, wide, strict=True):
+    alone = translate.translate(translator, [line], options)[0]
+    for other in (alone, padded):
+      assert [h.tokens for h in other] == [h.tokens for h in whole]
+      np.testing.assert_allclose([h.log_p for h in other], [h.log_p for h in whole], rtol=1e-5, atol=1e-5)
+      np.testing.assert_allclose([h.score for h in other], [h.score for h in whole], rtol=1e-5, atol=1e-5)
+  # The search's log-probability is that of teacher forcing, whatever stands beside and behind.
+  sources, best = translator.sources(LINES), [np.asarray(h[0].tokens) for h in together]
+  for found in (
+    translate.log_probabilities(translator, sources, best),
+    translate.log_probabilities(translator, sources, best, tokens=1),
+  ):
+    np.testing.assert_allclose([x.sum() for x in found], [h[0].log_p for h in together], rtol=1e-4, atol=1e-4)
+
+
+def _with_padding(translator, options):
+  """Translations from batches whose sources are padded to 24 positions."""
+  usual, translate.padded = translate.padded, lambda length, limit: 24
+  try:
+    return translate.translate(translator, LINES, options)
+  finally:
+    translate.padded = usual
+
+
+def test_lines_keep_their_order_and_empty_ones_stay_empty():
+  translator, options = _translator(), Options(beam=2)
+  lines = [LINES[0], '', LINES[2], '   ', LINES[1], LINES[3]]
+  found = translate.translate(translator, lines, options)
+  assert [h[0].text == '' and h[0].tokens == () for h in found] == [False, True, False, True, False, False]
+  for line, hypotheses in zip(lines, found, strict=True):
+    alone = translate.translate(translator, [line], options)[0]
+    assert [(h.text, h.tokens) for h in hypotheses] == [(h.text, h.tokens) for h in alone]
+    # To the last digits of a sum, whose order may go by the rows of a batch.
+    numbers = [[(h.log_p, h.score) for h in each] for each in (hypotheses, alone)]
+    np.testing.assert_allclose(*numbers, rtol=1e-5)
+  assert translate.translate(translator, [], options) == []
+
+
+def test_sources_are_read_as_in_training():
+  split = types.SimpleNamespace(name='test', title='split test')
+  sources = _translator().sources(LINES[:2])
+  tokens = [ids for pair in zip(sources, sources, strict=True) for ids in pair]
+  split.tokens, split.offsets = np.concatenate(tokens), np.cumsum([0, *map(len, tokens)])
+  split.counts = {'tokens': len(split.tokens)}
+  made = batching.Translation(
+    split, 2, 8, start_id=TOKENIZER.eos_id, buckets=(), vocab_size=TOKENIZER.vocab_size, seed=0, train=False
+  )(0)
+  ((chosen, source),) = translate.batches(sources, 16, None)
+  for row, i in enumerate(chosen):
+    for name in ('source_BS', 'source_valid_BS'):
+      np.testing.assert_array_equal(source[name][row], made[name][i])
+
+
+def test_a_long_line_is_named_or_cut():
+  translator = _translator()
+  long = ' '.join(WORDS[:30])
+  with pytest.raises(InputError, match='line 12 has 30 tokens.*30 positions'):
+    translate.translate(translator, [LINES[0], long], Options(), first=11)
+  with pytest.warns(InputWarning, match='line 1 has 30 tokens and is cut to 29'):
+    found = translate.translate(translator, [long], Options(beam=2), truncate=True)
+  assert found == translate.translate(translator, [' '.join(WORDS[:29])], Options(beam=2))
+
+
+def test_a_score_of_positions_bounds_the_source_alone():
+  cfg = registry.config('seq2seq', 'tiny', V=TOKENIZER.vocab_size, score='location', S=10)
+  params = registry.get('seq2seq').init(cfg, jax.random.key(1))
+  translator = translate.Translator(registry.get('seq2seq'), cfg, params, TOKENIZER)
+  for n in (9, 3):  # with the end mark as many as the score knows, which their padding would go beyond
+    (found,) = translate.translate(translator, [' '.join(WORDS[:n])], Options(beam=1, max_extra=6))[0]
+    forced = translate.log_probabilities(translator, translator.sources([' '.join(WORDS[:n])]), [found.tokens])[0]
+    assert forced.sum() == pytest.approx(found.log_p, rel=1e-4)
+  assert len(found.tokens) == 9 or found.tokens[-1] == TOKENIZER.eos_id
+  long, whole = [' '.join(WORDS[:13])], [' '.join(WORDS[:9])]
+  with pytest.raises(InputError, match='line 1 has 13 tokens.*10 positions'):
+    translate.translate(translator, long)
+  with pytest.warns(InputWarning, match='line 1 has 13 tokens and is cut to 9'):
+    assert translate.translate(translator, long, truncate=True) == translate.translate(translator, whole)
+
+
+def test_unknown_words_are_written_only_on_request():
+  translator = _translator()
+  favoured = translator.params['bias'].at[TOKENIZER.unk_id].add(9.0)
+  translator = dataclasses.replace(translator, params={**translator.params, 'bias': favoured})
+  for allowed in (False, True):
+    found = translate.translate(translator, LINES, Options(beam=1, allow_unk=allowed))
+    assert any('<unk>' in h[0].text for h in found) == allowed
+
+
+def test_a_translation_without_a_score_is_an_error():
+  translator = _translator()
+  astray = dataclasses.replace(translator, params=jax.tree.map(lambda x: x * np.nan, translator.params))
+  with pytest.raises(InputError, match='scores are no numbers'):
+    translate.translate(astray, LINES, Options(beam=2))
+
+
+def test_draws_depend_on_the_line_and_the_seed_alone():
+  translator, options = _translator(), Options(sample=True, seed=3, max_extra=10)
+  whole = translate.translate(translator, LINES, options)
+  single = translate.translate(translator, LINES[2:3], options, first=3)
+  assert single[0] == [dataclasses.replace(whole[2][0], log_p=single[0][0].log_p, score=single[0][0].score)]
+  np.testing.assert_allclose(single[0][0].log_p, whole[2][0].log_p, rtol=1e-5)
+  assert whole != translate.translate(translator, LINES, dataclasses.replace(options, seed=4))
+  greedy = translate.translate(translator, LINES, dataclasses.replace(options, temperature=0.0))
+  beam = translate.translate(translator, LINES, Options(beam=1, max_extra=10))
+  assert [h[0].tokens for h in greedy] == [h[0].tokens for h in beam]
+  for source, (one,) in zip(translator.sources(LINES), whole, strict=True):
+    forced = translate.log_probabilities(translator, [source], [np.asarray(one.tokens)])[0]
+    assert one.log_p == pytest.approx(float(forced.sum()), rel=1e-4)
+    assert len(one.tokens) <= len(source) - 1 + 10
+
+
+def test_a_stream_draws_what_generate_draws():
+  translator = _translator()
+  ((_, source),) = translate.batches(translator.sources(LINES), 64, None)
+  options = dict(steps=9, key=jax.random.key(0), sampler=generate.Sampler(), eos_id=TOKENIZER.eos_id, source=source)
+  call = (tiny, translator.cfg, translator.params, np.full((4, 1), TOKENIZER.eos_id))
+  found = generate.generate(*call, **options)
+  streamed = np.stack(list(generate.stream(*call, **options)), 1)
+  np.testing.assert_array_equal(streamed, found.tokens_BT[:, : streamed.shape[1]])
+  with pytest.raises(InputError, match='more than the 30 positions'):
+    generate.generate(*call, **(options | {'steps': 30}))
+
+
+def test_the_limit_is_that_of_the_source():
+  translator = _translator()
+  bias = translator.params['bias'].at[TOKENIZER.eos_id].set(-99.0)
+  never = dataclasses.replace(translator, params={**translator.params, 'bias': bias})
+  for line, (one,) in zip(LINES, translate.translate(never, LINES, Options(beam=1, max_extra=4)), strict=True):
+    assert len(one.tokens) == len(line.split()) + 4
+
+
+def test_lengths_are_bound_by_the_source_as_in_2015():
+  translator = _translator()
+  favoured = lambda score: dataclasses.replace(
+    translator, params={**translator.params, 'bias': translator.params['bias'].at[TOKENIZER.eos_id].set(score)}
+  )
+  words = np.array([len(line.split()) for line in LINES])
+  lengths = lambda score, sample=False: np.array(
+    [
+      len(one.tokens)
+      for (one,) in translate.translate(
+        favoured(score), LINES, Options(beam=1, alpha=0.0, min_ratio=0.5, max_ratio=1.5, sample=sample)
+      )
+    ]
+  )
+  np.testing.assert_array_equal(lengths(-99.0), 3 * (words + 1) // 2)
+  np.testing.assert_array_equal(lengths(-99.0, sample=True), 3 * (words + 1) // 2)
+  np.testing.assert_array_equal(lengths(99.0), (words + 1) // 2 + 1)  # and the end mark
+
+
+def test_alignments_name_the_source_in_the_order_of_the_text():
+  translator = _translator()
+  place = lambda cfg, params, batch: batch['source_BS'][:, None] + 0 * batch['tokens_BT'][..., None]
+  model = types.SimpleNamespace(**{**vars(tiny), 'alignment': place})
+  translator = dataclasses.replace(translator, model=model)
+  sources, targets = translator.sources(LINES), translator.targets(LINES[::-1])
+  for source, target, a_TS in zip(sources, targets, translate.alignments(translator, sources, targets), strict=True):
+    assert a_TS.shape == (len(target), len(source))
+    np.testing.assert_array_equal(a_TS[0], source)  # the weights stand for the ids they belong to
+
+
+@pytest.mark.parametrize('name', ['transformer', 'rnnsearch'])
+def test_alignments_sum_to_one_and_padding_does_not_change_them(name):
+  translator = _translator(name)
+  sources, targets = translator.sources(LINES), translator.targets(LINES[::-1])
+  together = translate.alignments(translator, sources, targets)
+  for i, a_TS in enumerate(together):
+    np.testing.assert_allclose(a_TS.sum(-1), 1, atol=1e-5)
+    (alone,) = translate.alignments(translator, sources[i : i + 1], targets[i : i + 1], tokens=1)
+    np.testing.assert_allclose(alone, a_TS, atol=1e-5)
+
+
+def test_padded_lengths_are_few():
+  assert [translate.padded(n, None) for n in (1, 8, 9, 64, 65, 100, 300)] == [8, 8, 16, 64, 80, 112, 320]
+  assert translate.padded(9, 12) == 12
+  assert len({translate.padded(n, None) for n in range(1, 1000)}) < 40
+
+
+def test_a_source_is_needed_and_only_where_it_is_read():
+  translator = _translator()
+  options = dict(steps=2, key=jax.random.key(0), sampler=generate.Sampler())
+  with pytest.raises(InputError, match='needs a source'):
+    generate.generate(tiny, translator.cfg, translator.params, np.zeros((1, 1), int), **options)
+  with pytest.raises(InputError, match='reads no source'):
+    cfg = registry.config('gpt2', 'tiny')
+    generate.generate(registry.get('gpt2'), cfg, {}, np.zeros((1, 1), int), source={}, **options)
+  run = types.SimpleNamespace(model_name='gpt2')
+  with pytest.raises(InputError, match='cannot translate'):
+    translate.of(run, {}, TOKENIZER)
+
+
+@pytest.mark.parametrize('name', ['beam', 'alpha', 'max_extra', 'min_ratio', 'max_ratio', 'tokens', 'temperature'])
+def test_bad_options(name):
+  with pytest.raises(InputError, match=name):
+    Options(**{name: -1})
+  with pytest.raises(InputError, match='min_ratio: got 2; expected at most max_ratio, 1.5'):
+    Options(min_ratio=2, max_ratio=1.5)

@@ -1,0 +1,127 @@
+"""One device = eight devices under jit = eight under pmap = parameters in pieces; and what the layout refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lmx.engine import distributed, sharding
+from lmx.errors import InputError
+from tests import engine_cases
+
+MODELS = sorted(engine_cases.SIZES)
+# By default all train on eight devices under jit, and these in the other layouts: a carried state, an average and
+# penalties, two terms, statistics of the batch, a memory, pairs.
+OF_EACH_KIND = ('rnn_lm', 'awd_lstm', 'bert', 'ulmfit', 'transformer_xl', 'transformer')
+BY_KIND = [pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.slow) for name in MODELS]
+TOLERANCE = 1e-5
+
+
+@pytest.mark.parametrize(
+  ('name', 'mode'),
+  [
+    *((name, 'jit') for name in MODELS),
+    *(pytest.param(*kind.values, 'pmap', marks=kind.marks) for kind in BY_KIND),
+  ],
+)
+def test_eight_devices_are_one(name, mode):
+  found = engine_cases.flat(engine_cases.train(name, sharding.Config(mode), evaluate=name == 'rnn_lm'))
+  assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
+
+
+@pytest.mark.parametrize('name', BY_KIND)
+def test_sharded_parameters_are_whole_ones(name):
+  result = engine_cases.train(name, sharding.Config(data=2, fsdp=2, tensor=2))
+  assert engine_cases.deviation(engine_cases.one_device(name), engine_cases.flat(result)) < TOLERANCE
+  moments = [path for path in result['sharded'] if path.startswith('[1]')]
+  assert len(result['sharded']) >= 6 and len(moments) >= len(result['sharded']) / 2
+
+
+def shapes():
+  params = {'model': {'layer_00': {'kernel': jnp.zeros((64, 128)), 'bias': jnp.zeros(128), 'odd': jnp.zeros((63, 65))}}}
+  return {'params': params, 'opt_state': ({'mu': params}, jnp.zeros((), jnp.int32)), 'step': jnp.zeros(())}
+
+
+def specs(cfg, devices=8):
+  engine = sharding.Engine(cfg, jax.devices()[:devices])
+  found = engine.shardings(shapes())
+  return {jax.tree_util.keystr(p): s.spec for p, s in jax.tree_util.tree_leaves_with_path(found)}
+
+
+def test_fsdp_divides_the_largest_axis_that_can_be_divided():
+  found = specs(sharding.Config(data=1, fsdp=8))
+  kernel = "['model']['layer_00']['kernel']"
+  assert found[f"['params']{kernel}"] == sharding.PartitionSpec(None, 'fsdp')
+  assert found[f"['opt_state'][0]['mu']{kernel}"] == sharding.PartitionSpec(None, 'fsdp')
+  for whole in ('bias', 'odd'):
+    assert not any(found[f"['params']['model']['layer_00']['{whole}']"])
+  small = specs(sharding.Config(data=1, fsdp=8, min_size=64 * 128 + 1))
+  assert not any(small[f"['params']{kernel}"])
+
+
+def test_rules_come_first_and_must_fit():
+  rules = ((r'^model/layer_\d+/kernel$', ('tensor', None)),)
+  found = specs(sharding.Config(data=1, fsdp=4, tensor=2, rules=rules))
+  for where in ("['params']", "['opt_state'][0]['mu']"):
+    assert found[f"{where}['model']['layer_00']['kernel']"] == sharding.PartitionSpec('tensor', None)
+  for rules, message in (
+    ((('nothing', ('fsdp',)),), 'first match of no parameter'),
+    ((('odd', ('tensor',)),), 'does not divide 63'),
+    ((('bias', (None, 'tensor')),), 'has 2 dimensions'),
+  ):
+    with pytest.raises(InputError, match=message):
+      specs(sharding.Config(data=1, fsdp=4, tensor=2, rules=rules))
+
+
+@pytest.mark.parametrize(
+  ('cfg', 'batch', 'accumulate', 'message'),
+  [
+    ({}, 30, 1, '30 rows .* 8 devices; .*: 24 and 32'),
+    ({}, 24, 2, '24 rows .* 8 devices x 2 microbatches; .*: 16 and 32'),
+    ({}, 4, 1, '4 rows .*: 8$'),
+    ({'mode': 'pmap'}, 12, 1, '12 rows .*: 8 and 16'),
+    ({'fsdp': 2, 'tensor': 4}, 5, 1, '5 rows .* 2 devices; .*: 4 and 6'),
+  ],
+)
+def test_a_batch_that_cannot_be_divided(cfg, batch, accumulate, message):
+  engine = sharding.Engine(sharding.Config(**cfg))
+  with pytest.raises(InputError, match=message):
+    engine.check_batch(batch, accumulate)
+
+
+def test_rows_of_the_only_process_are_all_rows():
+  for cfg in (sharding.Config(), sharding.Config('pmap'), sharding.Config(fsdp=2, tensor=4)):
+    assert sharding.Engine(cfg).process_rows(16) == slice(0, 16)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'mode': 'pjit'}, '"jit" or "pmap"'),
+    ({'mode': 'pmap', 'fsdp': 2}, 'data-parallel only'),
+    ({'mode': 'pmap', 'tensor': 2}, 'data-parallel only'),
+    ({'fsdp': 0}, 'parallel.fsdp is 0'),
+    ({'data': 0}, 'parallel.data is 0'),
+    ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
+  ],
+)
+def test_bad_config_is_an_input_error(fields, message):
+  with pytest.raises(InputError, match=message):
+    sharding.Config(**fields)
+
+
+@pytest.mark.parametrize('fields', [{'data': 9}, {'fsdp': 3}, {'tensor': 16}])
+def test_axes_that_do_not_fit_the_devices(fields):
+  with pytest.raises(InputError, match='but there are 8'):
+    sharding.Engine(sharding.Config(**fields))
+
+
+def test_initialize_does_nothing_alone_and_refuses_half_a_setting(monkeypatch):
+  for name in ('LMX_COORDINATOR', 'LMX_NUM_PROCESSES', 'LMX_PROCESS_ID'):
+    monkeypatch.delenv(name, raising=False)
+  assert not distributed.initialize()
+  monkeypatch.setenv('LMX_COORDINATOR', 'localhost:1')
+  monkeypatch.setenv('LMX_NUM_PROCESSES', 'two')
+  with pytest.raises(InputError, match="LMX_NUM_PROCESSES must be a number; it is 'two'"):
+    distributed.initialize()

@@ -1,0 +1,133 @@
+"""Metrics of a whole split: from the predictions where no sum tells, and the same for every evaluation batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from lmx import objectives
+from lmx.config import resolve
+from lmx.data import pipeline
+from lmx.data.batching import streams as streams_lib
+from lmx.data.batching.base import Batches
+from lmx.data.corpus import Corpus
+from lmx.data.tokenizers import Bytes
+from lmx.engine import sharding, step
+from lmx.errors import InputWarning
+from lmx.evaluation import evaluate
+from lmx.models import registry
+from lmx.objectives import regress, rows
+
+CONFIG = regress.Config(bptt=0)
+
+
+class Rows(Batches):
+  """Rows that are their own predictions."""
+
+  def __init__(self, predictions_R, scores_R, batch_size):
+    self.batch_size, self._train, self._shuffle, self.length = batch_size, False, False, 1
+    self._values = {'x_B': predictions_R, 'scores_B': scores_R}
+    self.examples, self.steps = len(scores_R), -(-len(scores_R) // batch_size)
+
+  def _make(self, epoch, example_B, live_B):
+    values = {name: x_R[example_B].astype(np.float32) for name, x_R in self._values.items()}
+    return values | {'row_weights_B': live_B.astype(np.float32)}
+
+
+def measured(monkeypatch, predictions_R, scores_R, batch_size, parallel_cfg, devices=1):
+  """Metrics of a regression that predicts `predictions_R`."""
+  monkeypatch.setattr(rows, 'read', lambda *given: rows.Read(given[4]['x_B'][:, None, None], None, None))
+  engine = sharding.Engine(parallel_cfg, jax.devices()[:devices])
+  eval_step = engine.compile_eval(step.make_eval_step(None, None, regress, CONFIG))
+  batches = Rows(predictions_R, scores_R, batch_size)
+  return regress.report(CONFIG, evaluate.measure(eval_step, (), lambda rows: (), batches, engine), {})
+
+
+def drawn(offset):
+  draw = np.random.default_rng(0)
+  scores_R = offset + draw.normal(size=57)
+  return (scores_R + 0.7 * draw.normal(size=57)).astype(np.float32), scores_R.astype(np.float32)
+
+
+@pytest.mark.parametrize('offset', [0, 2_000, 50_000, 100_000])
+def test_correlations_do_not_depend_on_the_mean(monkeypatch, offset):
+  predictions_R, scores_R = drawn(offset)
+  found = measured(monkeypatch, predictions_R, scores_R, 16, sharding.Config())
+  pair = predictions_R.astype(np.float64), scores_R.astype(np.float64)
+  assert found['pearson'] == pytest.approx(scipy.stats.pearsonr(*pair).statistic, abs=1e-12)
+  assert found['spearman'] == pytest.approx(scipy.stats.spearmanr(*pair).statistic, abs=1e-12)
+  assert 0.7 < found['pearson'] < 0.9
+
+
+@pytest.mark.parametrize('mode', ['jit', 'pmap'])
+def test_correlations_do_not_depend_on_the_batch_or_the_devices(monkeypatch, mode):
+  given = drawn(50_000)
+  expected = measured(monkeypatch, *given, 57, sharding.Config())
+  for batch_size, devices in ((1, 1), (8, 4), (64, 8)):
+    found = measured(monkeypatch, *given, batch_size, sharding.Config(mode=mode), devices)
+    for name in ('pearson', 'spearman'):
+      assert found[name] == pytest.approx(expected[name], abs=1e-12)
+
+
+def test_constant_predictions_have_no_correlation(monkeypatch):
+  scores_R = drawn(3)[1]
+  for predictions_R in (np.full(57, 3.1), np.where(np.arange(57) % 2, 3.1, np.nextafter(np.float32(3.1), 4))):
+    with pytest.warns(InputWarning, match='NaN: the 57 predictions are all 3.1'):
+      found = measured(monkeypatch, predictions_R, scores_R, 8, sharding.Config())
+    assert np.isnan([found['pearson'], found['spearman']]).all() and found['rmse'] > 0
+
+
+def test_classes_are_shown_by_their_labels():
+  run, manifest = types.SimpleNamespace(objective_name='classify'), {'label_names': ['World', 'Sports']}
+  assert evaluate.captions(run, manifest, {}) == {
+    'accuracy_class_0': 'accuracy of World',
+    'accuracy_class_1': 'accuracy of Sports',
+  }
+  assert evaluate.captions(types.SimpleNamespace(objective_name='causal_lm'), manifest, {}) == {}
+
+
+def test_an_astronomical_perplexity_per_word_is_not_shown():
+  run = types.SimpleNamespace(objective_name='causal_lm')
+  figures = {'perplexity_per_word': 3e13, 'bits_per_character': 7.5}
+  assert evaluate.captions(run, {}, figures) == {'perplexity_per_word': ''}
+  assert evaluate.captions(run, {}, {**figures, 'perplexity_per_word': 5e3}) == {}
+  assert evaluate.captions(run, {}, {'perplexity_per_word': 3e13}) == {}  # of a text of no characters
+
+
+@pytest.fixture(scope='module')
+def streams():
+  """A tiny AWD-LSTM and the sums over its validation split in streams, one row after the other on one device."""
+  run = resolve.to_run(resolve.load('experiments/awd_lstm/quickstart.py:tiny', ['data.eval_batch_size=3']))
+  text = 'the cat sat on the mat and the dog saw it . ' * 40
+  corpus = Corpus.from_texts({'valid': [text]}, Bytes())
+  run = dataclasses.replace(
+    run,
+    model=dataclasses.replace(run.model, V=256),
+    data=dataclasses.replace(run.data, batching=streams_lib.Config(), length=16),
+  )
+  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  params = {'model': model.init(run.model, jax.random.key(0)), 'objective': {}}
+
+  def totals(devices=1, **parallel_cfg):
+    engine = sharding.Engine(sharding.Config(**parallel_cfg), jax.devices()[:devices])
+    eval_step = engine.compile_eval(step.make_eval_step(model, run.model, objective, run.objective))
+    batches = pipeline.batches(run.data, corpus, 'valid', 0, train=False)
+    begin = lambda rows: model.init_state(run.model, rows)
+    return evaluate.measure(eval_step, engine.build(lambda p: p, params), begin, batches, engine)
+
+  return totals, totals()
+
+
+@pytest.mark.parametrize(
+  ('devices', 'cfg'), [(4, {}), (8, {'fsdp': 2}), (4, {'mode': 'pmap'}), (8, {'tensor': 2, 'fsdp': 4})]
+)
+def test_rows_that_do_not_divide_among_the_devices_are_measured_exactly(streams, devices, cfg):
+  totals, expected = streams
+  found = totals(devices, **cfg)
+  assert found['nll'][1] == expected['nll'][1] == 1759
+  assert found['nll'][0] == pytest.approx(expected['nll'][0], rel=1e-6)

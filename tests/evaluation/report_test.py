@@ -1,0 +1,31 @@
+"""The summary of a measurement."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmx.evaluation import report
+
+
+@pytest.mark.parametrize(
+  'accuracy, majority, warns',
+  [(0.6, 0.6, True), (0.58, 0.6, True), (0.0, 0.6, True), (0.61, 0.6, False), (1.0, 1.0, False)],
+)
+def test_a_classifier_no_better_than_its_majority_class_is_warned_of(accuracy, majority, warns):
+  figures = {
+    'model': 'bert:tiny',
+    'metric': 'accuracy',
+    'accuracy': accuracy,
+    'dataset': 'table_files',
+    'split': 'test',
+    'tokens_counted': 100,
+    'unit': 'rows',
+    'protocol': 'texts',
+    'majority_accuracy': majority,
+    'majority_class': 1,
+    'labels': ['World', 'Sports'],
+  }
+  message = f'warning: accuracy: got {accuracy:.1%}; always predicting "Sports" has 60.0%; train longer'
+  assert (message in report.summary(figures)) == warns
+  without = {key: x for key, x in figures.items() if not key.startswith('majority')}
+  assert 'warning' not in report.summary(without)

@@ -1,0 +1,50 @@
+"""Memory that a step gives back stays with the process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+# Prints the result of `keep_heap` and how many pages are met for the first time when 64 MiB are asked for, filled and given
+# back five times more.
+PROGRAM = """
+import ctypes, resource
+from lmx import host
+print(host.keep_heap())
+library, size = ctypes.CDLL(None), 2**26
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
+def once():
+  place = library.malloc(size)
+  ctypes.memset(place, 1, size)
+  library.free(place)
+once()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+  once()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def told(root, **settings):
+  environment = {k: v for k, v in os.environ.items() if not k.startswith(('MALLOC_', 'GLIBC_'))}
+  environment |= {'PYTHONPATH': str(root), **settings}
+  done = subprocess.run([sys.executable, '-c', PROGRAM], env=environment, capture_output=True, text=True, check=True)
+  said, pages = done.stdout.split()
+  return said == 'True', int(pages)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='the C library is not glibc')
+def test_memory_is_met_once(root):
+  kept, pages = told(root)
+  assert kept and pages < 100
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='the C library is not glibc')
+def test_settings_of_the_user_stand(root):
+  kept, pages = told(root, MALLOC_TRIM_THRESHOLD_='131072')
+  assert not kept and pages > 5 * 1000

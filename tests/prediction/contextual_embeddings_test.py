@@ -1,0 +1,63 @@
+"""Vectors of words in their contexts: of a run, and of a model alone; `lmx embed` is in tests/cli/embed_test.py."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import lmx
+from lmx import train
+from lmx.config import resolve
+from lmx.errors import InputError
+from lmx.models import registry
+from lmx.prediction import contextual_embeddings
+
+LINES = ['The list is sorted .', 'list', '', 'A new list of the sorted items is returned .']
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('run') / 'bert'
+  changes = ['train.steps=1', 'train.eval_every=0', 'evaluation.split=valid', 'data.batch_size=8', 'samples.count=0']
+  train.train(resolve.load('experiments/bert/quickstart.py:tiny', changes), workdir)
+  return lmx.load(workdir)
+
+
+def test_a_runs_layers_are_those_of_apply(run):
+  found = list(contextual_embeddings.vectors(contextual_embeddings.of_run(run), LINES, size=2))
+  assert [len(words) for words, _ in found] == [len(run.tokenizer.encode(line)) for line in LINES]
+  for line, (words, layers) in zip(LINES, found, strict=True):
+    ids = run.tokenizer.encode(line)
+    assert words == run.tokenizer.pieces(ids) and len(layers) == run.cfg.N + 1
+    if len(ids):
+      batch = {'tokens_BT': np.asarray(ids)[None]}  # alone, without padding
+      expected = run.model.apply(run.cfg, run.params['model'], batch, (), all_layers=True)[0].layers
+      np.testing.assert_allclose(np.stack(layers), np.stack(expected)[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_reader_opened_by_its_directory_is_the_same(run):
+  reader = contextual_embeddings.open_reader(run.workdir, 'last')
+  (_, layers), (_, expected) = (
+    next(contextual_embeddings.vectors(r, LINES[:1])) for r in (reader, contextual_embeddings.of_run(run))
+  )
+  np.testing.assert_array_equal(layers, expected)
+  assert contextual_embeddings.open_reader(run.workdir, 'last', ['model.dtype=bfloat16']).cfg.dtype == 'bfloat16'
+
+
+def test_a_line_beyond_the_positions_is_refused(run):
+  with pytest.raises(InputError, match=r'line 2 has \d+ tokens, but the model has only'):
+    list(contextual_embeddings.vectors(contextual_embeddings.of_run(run), ['list', 'list ' * 600]))
+
+
+def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
+  model, cfg = registry.get('rnn_lm'), registry.config('rnn_lm', 'tiny')
+  ids = np.array([1, 2, 3])
+  lines = [(['a', 'b', 'c'], {'tokens_BT': ids}), (['d'], {'tokens_BT': ids[:1]})]
+  params = model.init(cfg, jax.random.key(0))
+  (words, layers), (_, short) = contextual_embeddings.embedded(
+    contextual_embeddings.Reader(model, cfg, params, None), lines, 2
+  )
+  assert words == ['a', 'b', 'c'] and [layer.shape for layer in layers] == [(3, 12), (3, 16), (3, 16)]
+  for one, whole in zip(short, layers, strict=True):
+    np.testing.assert_allclose(one, whole[:1], rtol=1e-5, atol=1e-6)  # causal: the first token knows itself only

@@ -1,0 +1,204 @@
+"""Words tagged from the command line: every kind of file, sentences that are too long, what is written, bad files."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from lmx.cli import main
+from lmx.data.builders import tagged
+from lmx.errors import InputError
+from lmx.prediction import tagging
+from lmx.runs import restore
+from tests.reference import conlleval
+
+NAMES, OTHERS = 'ano bori celu'.split(), 'the of saw a gave to went'.split()
+
+
+def made(count, seed):
+  """(words, labels) of sentences in which names of one or two words stand, some of them labelled by chance."""
+  draw = np.random.default_rng(seed)
+  for _ in range(count):
+    words, labels = [], []
+    for _ in range(draw.integers(1, 5)):
+      kind = 'per' if draw.random() < 0.5 else 'loc'
+      name = [f'{word}{"x" if kind == "per" else "q"}' for word in draw.choice(NAMES, draw.integers(1, 3))]
+      other = draw.choice(OTHERS, draw.integers(1, 3)).tolist()
+      words += name + other
+      labels += [f'B-{kind}', *[f'I-{kind}'] * (len(name) - 1)] + ['O'] * len(other)
+    if draw.random() < 0.3:
+      labels[draw.integers(len(labels))] = 'O'
+    yield words, labels
+
+
+def columns(pairs, between='\t'):
+  return ''.join(''.join(f'{w}{between}{t}\n' for w, t in zip(*pair, strict=True)) + '\n' for pair in pairs)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('tags')
+  for seed, (split, count) in enumerate((('train', 96), ('dev', 8), ('test', 24))):
+    (folder / f'{split}.conll').write_text(columns(made(count, seed)))
+  return folder
+
+
+@pytest.fixture(scope='module')
+def run(folder):
+  tiny = {
+    'model.variant': 'tiny',
+    'model.V': 0,
+    'model.N': 1,
+    'model.D': 32,
+    'data.manual_dir': folder,
+    'data.check_sizes': False,
+    'data.vocab_size': 60,
+    'data.length': 96,
+    'data.batching.buckets': '(48,)',
+    'data.batch_size': 16,
+    'train.epochs': 25,
+    'train.eval_every': 500,
+    'optim.lr': 5e-3,
+    'model.dropout_hidden': 0,
+    'model.dropout_attention': 0,
+  }
+  command = ['train', '--config=experiments/bert/tagging.py:wnut17,crf', f'--workdir={folder}/run']
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
+  return folder / 'run'
+
+
+@pytest.fixture(scope='module')
+def loaded(run):
+  return restore.load(run)
+
+
+def said(run, path, capsys, *options):
+  capsys.readouterr()
+  assert main.main(['predict', f'--workdir={run}', f'--input={path}', *options]) == 0
+  out, err = capsys.readouterr()
+  return [json.loads(line) for line in out.splitlines()], err
+
+
+def figures(run, capsys):
+  capsys.readouterr()
+  assert main.main(['evaluate', f'--workdir={run}', '--split=test', '--json']) == 0
+  return json.loads(capsys.readouterr().out)
+
+
+def test_the_figures_of_what_is_written_are_those_of_evaluate(run, folder, tmp_path, capsys):
+  found = figures(run, capsys)
+  for source in ('--split=test', f'--input={folder}/test.conll'):
+    assert main.main(['predict', f'--workdir={run}', source, f'--output={tmp_path}/out.conll']) == 0
+    err = capsys.readouterr().err
+    assert f'F1 of spans {found["span_f1"]:.2f}' in err and f'{found["accuracy"]:.2%} of' in err
+    written = (tmp_path / 'out.conll').read_text()
+    rows = [[line.split(' ') for line in part.splitlines()] for part in written.strip().split('\n\n')]
+    assert [[row[0] for row in part] for part in rows] == [words for words, _ in made(24, 2)]
+    right, predicted, true = conlleval.counts([tuple(zip(*part, strict=True))[:0:-1] for part in rows])
+    assert 200 * right / (predicted + true) == pytest.approx(found['span_f1'])
+    assert 30 < found['span_f1'] < 100
+
+
+def test_every_kind_of_file_gives_the_same(run, folder, tmp_path, capsys):
+  pairs = list(made(24, 2))
+  wanted, scored = said(run, folder / 'test.conll', capsys)
+  assert [row['tokens'] for row in wanted] == [words for words, _ in pairs]
+  lines = lambda rows: ''.join(json.dumps(row) + '\n' for row in rows)
+  universal = '\n'.join(
+    '# text\n1-2\tdel\t_\n' + ''.join(f'{i}\t{w}\t_\t{t}\n' for i, (w, t) in enumerate(zip(*p, strict=True), 1))
+    for p in pairs
+  )
+  for name, content, judged in (
+    ('a.conll', columns(pairs, ' '), True),
+    ('a.conllu', universal, True),
+    ('a.jsonl', lines({'tokens': w, 'tags': t} for w, t in pairs), True),
+    ('b.jsonl', lines({'tokens': w} for w, t in pairs), False),
+    ('a.txt', ''.join(' '.join(w) + '\n' for w, _ in pairs), False),
+    ('b.conll', columns((w, [''] * len(w)) for w, _ in pairs).replace('\t', ''), False),
+  ):
+    (tmp_path / name).write_text(content)
+    found, err = said(run, tmp_path / name, capsys)
+    assert found == wanted and err == (scored if judged else ''), name
+  found, err = said(run, tmp_path / 'a.txt', capsys, f'--output={tmp_path}/out', '--conll')
+  assert (tmp_path / 'out').read_text().split('\n')[0] == f'{pairs[0][0][0]} {wanted[0]["tags"][0]}'
+
+
+def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path, capsys):
+  words = [word for some, _ in made(12, 3) for word in some]
+  (tmp_path / 'a.txt').write_text(' '.join(words) + '\n' + ' '.join(words[:3]) + '\n')
+  (whole, short), err = said(run, tmp_path / 'a.txt', capsys, '--config.data.length=24')
+  assert whole['tokens'] == words and len(whole['tags']) == len(words) and len(set(whole['tags'])) > 2
+  assert '1 of 2 sentences have more than 22 tokens and are read in' in err
+  count = int(err.split(' parts')[0].split()[-1])
+  assert 22 * count >= len(words)
+  parts = tagging._parts([np.zeros(n) for n in (3, 1, 4, 1, 5, 2, 6, 5)], 9)
+  assert [[len(ids) for ids in part] for part in parts] == [[3, 1, 4, 1], [5, 2], [6], [5]]
+  assert [len(p) for p in tagging._parts([np.zeros(1)] * 100, 64)] == [50, 50]
+  (tmp_path / 'b.txt').write_text('the\n')  # one token
+  assert said(run, tmp_path / 'b.txt', capsys) == ([{'tokens': ['the'], 'tags': ['O']}], '')
+  (tmp_path / 'c.txt').write_text(f'the {"went" * 20} saw\n')
+  (row,), err = said(run, tmp_path / 'c.txt', capsys, '--config.data.length=24')
+  assert len(row['tags']) == 3 and '1 words have more than 22 tokens and are read by their first 22' in err
+
+
+@pytest.mark.parametrize(
+  ('name', 'content', 'message'),
+  [
+    ('a.csv', 'the,O\n', 'sentences are read from files whose names end in .conll, .conllu, .jsonl, .txt'),
+    ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: there is no sentence'),
+    ('a.txt', '', 'the file is empty'),
+    ('a.conll', '\n\n', 'the file has no sentences'),
+    ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: has no label, unlike the words before it'),
+    ('a.conll', 'the\tO\n\nof\tB-pre\n', 'line 3: the tagger has no label "B-pre"; did you mean "B-per"'),
+    ('a.conllu', '1\n', 'a.conllu, line 1: has no column 2'),
+    ('a.conllu', '1-2\tdu\n\n', 'a.conllu, line 1: a sentence without words'),
+    ('a.jsonl', '{"tokens": ["the"]}\n{"words": []}\n', 'line 2: no field "tokens"'),
+    ('a.jsonl', '{"tokens": []}\n', 'line 1: a sentence without words'),
+    ('a.jsonl', '{"tokens": ["the", " "]}\n', 'line 1: there is an empty word'),
+    ('a.jsonl', '{"tokens": ["the"], "tags": ["O", "O"]}\n', 'line 1: 2 tags for 1 tokens'),
+    ('a.jsonl', '{"tokens": "the"}\n', 'line 1: tokens: got "the"; expected a list'),
+    ('a.jsonl', '{"tokens": ["the", 1]}\n', 'line 1: tokens: got 1; expected a text'),
+    ('a.jsonl', '{"tokens": ["the"]}\n\n' + '[' * 100_000, 'line 3: got JSON nested too deep'),
+    ('a.jsonl', '{\n', 'line 1: not JSON'),
+    ('none.txt', None, 'cannot be read'),
+  ],
+)
+def test_files_that_cannot_be_tagged(loaded, tmp_path, name, content, message):
+  if content is not None:
+    (tmp_path / name).write_text(content)
+  with pytest.raises(InputError, match=re.escape(message)):
+    tagging.of_file(loaded, str(tmp_path / name))
+
+
+def test_a_split_with_a_label_that_the_run_does_not_know_is_named(loaded, monkeypatch):
+  monkeypatch.setattr(tagging.pipeline, 'examples', lambda cfg, split: [('0', 'the', 'O'), ('1', 'of ano', 'O B-pre')])
+  with pytest.raises(InputError, match='split test, line 2: the tagger has no label "B-pre"; did you mean "B-per"'):
+    tagging.of_split(loaded, 'test')
+
+
+def test_forms_of_others_are_refused(run, tmp_path, capsys):
+  (tmp_path / 'a.txt').write_text('the\n')
+  command = ['predict', f'--workdir={run}', f'--input={tmp_path}/a.txt', f'--output={tmp_path}/out']
+  for option, message in (
+    ('--squad', '--squad is for runs that answer questions;'),
+    ('--glue', 'for runs of a task of GLUE; '),
+    (f'--null_odds={tmp_path}/odds', 'has objective "tag"'),
+    ('--n_best=2', 'is for runs that answer questions'),
+  ):
+    assert main.main([*command, option]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / 'out').exists()
+  (tmp_path / 'a.txt').write_text('\n')
+  assert main.main(command) == 2 and not (tmp_path / 'out').exists()
+  assert 'a.txt: the file has no sentences' in capsys.readouterr().err
+  assert main.main(['predict', f'--workdir={run}', '--split=tset']) == 2
+  assert 'no split "tset"; did you mean "test"' in capsys.readouterr().err
+
+
+def test_columns_with_a_word_that_looks_like_a_remark(tmp_path):
+  path = tmp_path / 'a.conll'
+  path.write_text('# id 1 of 2\nthe X\n# X\n-DOCSTART- X\n\n# id 2\n# id 3 of 3\nof Y\n')
+  found = [(one.words, one.tags, one.lines) for one in tagged.read(str(path))]
+  assert found == [(('the', '#'), ('X', 'X'), (2, 3)), (('of',), ('Y',), (8,))]

@@ -1,0 +1,390 @@
+"""Folders of Hugging Face's become runs and runs folders; tests/interop/transformers_test.py compares numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.flax
+import safetensors.numpy
+
+import lmx
+from lmx.cli import main
+from lmx.data import tokenizers
+from lmx.errors import InputError, InputWarning
+from lmx.interop import huggingface
+from lmx.interop.huggingface import folder as folders
+from lmx.models import registry
+from lmx.runs import convert, transfer
+
+TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
+KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
+SIZES = {'T': 16, 'D': 8, 'H': 2, 'N': 2}
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+  """name -> (folder as others leave it, Config, parameters, tokenizer)."""
+  found = {}
+  for name, kind in KINDS.items():
+    model, tokenizer = registry.get(name), tokenizers.train(kind, TEXTS, vocab_size=300)
+    cfg = model.Config(V=tokenizer.vocab_size, **SIZES)
+    params = {'model': jax.device_get(model.init(cfg, jax.random.key(0))), 'objective': {}}
+    if name == 'bert':
+      params['objective'] = {'nsp': {'kernel': np.ones((8, 2), np.float32), 'bias': np.zeros(2, np.float32)}}
+    folder = tmp_path_factory.mktemp(name)
+    of = huggingface.family(name)
+    (folder / 'config.json').write_text(json.dumps({'model_type': of.TYPE, **of.config(cfg)}))
+    safetensors.numpy.save_file(huggingface.to_hf(name, cfg, params), folder / 'model.safetensors')
+    tokenizer._model.save(str(folder / 'tokenizer.json'))
+    found[name] = folder, cfg, params, tokenizer
+  return found
+
+
+def copy(folder, to):
+  to.mkdir()
+  for path in folder.iterdir():
+    (to / path.name).write_bytes(path.read_bytes())
+  return to
+
+
+def test_tensors_that_are_not_finite_are_named(made, tmp_path):
+  folder = copy(made['gpt2'][0], tmp_path / 'folder')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  name = next(name for name in tensors if name.endswith('ln_f.weight'))
+  tensors[name] = np.where(np.arange(8) == 3, np.inf, tensors[name]).astype(np.float32)
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  with pytest.warns(InputWarning, match=f'tensors with NaN or infinity: {name}$'):
+    assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+
+
+@pytest.mark.parametrize('name', KINDS)
+def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path, capsys):
+  folder, cfg, params, tokenizer = made[name]
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg and run.step == 0
+  assert run.tokenizer.hash == tokenizers.read(KINDS[name], str(folder)).hash
+  np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
+  before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (folder, tmp_path / 'out'))
+  assert before.keys() == after.keys()
+  for key in before:
+    np.testing.assert_array_equal(before[key], after[key])
+  assert main.main(['import', f'--from={tmp_path}/out', f'--workdir={tmp_path}/again']) == 0
+  again = lmx.load(tmp_path / 'again')
+  assert again.cfg == cfg
+  np.testing.assert_array_equal(again.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  assert 'drawn anew' not in capsys.readouterr().out
+
+
+def test_an_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
+  convert.import_run(str(made['bert'][0]), tmp_path / 'run')
+  assert main.main(['describe', f'--workdir={tmp_path}/run']) == 0
+  assert capsys.readouterr().out.splitlines()[0].startswith('bert 2x8, ')
+
+
+def test_an_imported_model_is_measured(made, tmp_path):
+  folder, *_ = made['gpt2']
+  convert.import_run(str(folder), tmp_path / 'run')
+  arguments = ['evaluate', f'--workdir={tmp_path}/run', '--split=valid', '--no-baselines', '--config.data.length=16']
+  assert main.main([*arguments, f'--output={tmp_path}/found.json']) == 0
+  found = json.loads((tmp_path / 'found.json').read_text())
+  assert found['model'].startswith('gpt2 2x8, ')  # the sizes of no variant
+  assert abs(found['loss'] - np.log(registry.get('gpt2').Config(V=300).V)) < 0.3  # it knows nothing yet
+
+
+def test_without_heads_they_are_drawn_and_named(made, tmp_path):
+  folder, _, params, _ = made['bert']
+  bare = copy(folder, tmp_path / 'bare')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  kept = {n.removeprefix('bert.'): x for n, x in tensors.items() if 'cls.' not in n and 'pooler' not in n}
+  safetensors.numpy.save_file(kept, bare / 'model.safetensors')
+  lines = convert.import_run(str(bare), tmp_path / 'run')
+  assert lines[1] == 'not in the files, so drawn anew: model/mlm, model/pooler'
+  run = lmx.load(tmp_path / 'run')
+  assert not run.run.objective.next_sentence and not run.params['objective']
+  np.testing.assert_array_equal(run.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
+  assert np.std(run.params['model']['pooler']['kernel']) > 0.01
+
+
+def test_shards_and_half_precision_are_read(made, tmp_path):
+  folder, _, params, _ = made['gpt2']
+  parts = copy(folder, tmp_path / 'parts')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  (parts / 'model.safetensors').unlink()
+  shards: dict = {'a.safetensors': {}, 'b.safetensors': {}}
+  for i, (name, x) in enumerate(tensors.items()):
+    shards['ab'[i % 2] + '.safetensors'][name] = jnp.asarray(x, jnp.bfloat16)
+  for shard, some in shards.items():
+    safetensors.flax.save_file(some, parts / shard)
+  index = {'weight_map': {name: shard for shard, some in shards.items() for name in some}}
+  (parts / 'model.safetensors.index.json').write_text(json.dumps(index))
+  convert.import_run(str(parts), tmp_path / 'run')
+  found = lmx.load(tmp_path / 'run').params['model']
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2**-8), dict(found), params['model'])
+  (parts / 'b.safetensors').unlink()
+  with pytest.raises(InputError, match='no .*b.safetensors, which .* names'):
+    convert.import_run(str(parts), tmp_path / 'again')
+
+
+@pytest.mark.parametrize('name', KINDS)
+def test_an_untied_output_matrix_and_another_width_come_and_go(name, made, tmp_path):
+  folder, cfg, params, _ = made[name]
+  changed = dataclasses.replace(cfg, tied=False, **({} if name == 'gpt' else {'F': 12}))
+  model = registry.get(name)
+  params = {**params, 'model': jax.device_get(model.init(changed, jax.random.key(1)))}
+  own = copy(folder, tmp_path / 'own')
+  settings = {'model_type': huggingface.family(name).TYPE, **huggingface.family(name).config(changed)}
+  (own / 'config.json').write_text(json.dumps(settings))
+  tensors = huggingface.to_hf(name, changed, params)
+  safetensors.numpy.save_file(tensors, own / 'model.safetensors')
+  assert convert.import_run(str(own), tmp_path / 'run')[1:] == []  # nothing is newly initialised
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == changed
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  written = json.loads((tmp_path / 'out/config.json').read_text())
+  assert not written['tie_word_embeddings'] and (name == 'gpt' or 12 in written.values())
+  back = safetensors.numpy.load_file(tmp_path / 'out/model.safetensors')
+  assert back.keys() == tensors.keys()
+  for key in back:
+    np.testing.assert_array_equal(back[key], tensors[key])
+
+
+def test_settings_of_a_tokenizer_come_and_go(made, tmp_path):
+  folder, _, _, tokenizer = made['bert']
+  own = copy(folder, tmp_path / 'own')
+  (own / 'tokenizer.json').unlink()
+  names = [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
+  names[0], names[-2:] = '<pad>', ['é', 'è']
+  (own / 'vocab.txt').write_text('\n'.join(names[:-1]) + '\n')
+  (own / 'added_tokens.json').write_text(json.dumps({'<è>': len(names) - 1}))
+  given = {'do_lower_case': True, 'strip_accents': False, 'tokenize_chinese_chars': False, 'pad_token': '<pad>'}
+  (own / 'tokenizer_config.json').write_text(json.dumps(given))
+  convert.import_run(str(own), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert given.items() <= json.loads((tmp_path / 'out/tokenizer_config.json').read_text()).items()
+  convert.import_run(str(tmp_path / 'out'), tmp_path / 'again')
+  for run in (lmx.load(tmp_path / 'run'), lmx.load(tmp_path / 'again')):
+    assert run.tokenizer.pieces(run.tokenizer.encode('É <è>')) == ['é', '<è>'] and run.run.data.lower_case
+    assert run.tokenizer.pad_id == 0
+
+
+def test_the_model_alone_is_imported_without_a_tokenizer(made, tmp_path, capsys):
+  folder, cfg, params, tokenizer = made['bert']
+  own = copy(folder, tmp_path / 'own')
+  (own / 'tokenizer.json').unlink()
+  command = ['import', f'--from={own}', f'--workdir={tmp_path}/run']
+  assert main.main(command) == 2
+  assert 'no tokenizer of kind wordpiece there; --tokenizer=none imports the model alone' in capsys.readouterr().err
+  assert main.main([*command, '--tokenizer=none']) == 0
+  assert 'arrays, without a tokenizer' in capsys.readouterr().out
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  with pytest.raises(InputError, match='imported with --tokenizer=none'):
+    run.tokenizer.encode('a')
+  shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.params)
+  taken, _ = transfer.take(tmp_path / 'run', shapes, (), tokenizer)  # rows by id
+  jax.tree.map(np.testing.assert_array_equal, taken, dict(run.params))
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['config.json', 'model.safetensors']
+  assert main.main(['predict', f'--workdir={tmp_path}/run', f'--input={own}/config.json']) == 2
+  assert main.main(['evaluate', f'--workdir={tmp_path}/run']) == 2
+  assert 'holds a tokenizer of kind none' in capsys.readouterr().err
+
+
+def _without(name):
+  return lambda folder: (folder / name).unlink()
+
+
+def _config(**changes):
+  def change(folder):
+    config = json.loads((folder / 'config.json').read_text())
+    (folder / 'config.json').write_text(json.dumps(config | changes))
+
+  return change
+
+
+def _raw(content):
+  content = content.encode() if isinstance(content, str) else content
+  return lambda folder: (folder / 'config.json').write_bytes(content)
+
+
+def _index(weights):
+  def change(folder):
+    (folder / 'model.safetensors').unlink()
+    (folder / 'link.safetensors').symlink_to('/etc/passwd')
+    (folder / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': weights}))
+
+  return change
+
+
+def _cut(folder):
+  path = folder / 'model.safetensors'
+  path.write_bytes(path.read_bytes()[:-7])
+
+
+def _pickle(folder):
+  (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin')
+
+
+def _other_tensors(folder):
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  tensors['transformer.ln_f.weight'] = np.zeros(9, np.float32)
+  tensors['transformer.more'] = tensors.pop('transformer.h.1.ln_1.bias')
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+
+
+@pytest.mark.parametrize(
+  'break_it,words',
+  [
+    (_without('config.json'), ['there is no .*config.json']),
+    (lambda folder: (folder / 'config.json').write_text('{'), ['config.json: not JSON']),
+    (_config(model_type='gpt2x'), ['model_type is "gpt2x"', 'did you mean "gpt2"', 'openai-gpt']),
+    (_config(activation_function='relu'), ["activation_function = 'relu'", 'gelu_new']),
+    (_config(n_embd='8'), ["n_embd: got '8'; expected a whole number"]),
+    (_config(n_embd=True), ['n_embd: got True']),
+    (_config(n_layer=2**70), ['n_layer: got 1180591620717411303424; expected a whole number from 1 to 1,000']),
+    (_config(n_layer=1000), ['11,976 tensors missing: .* and 11,876 more']),
+    (_config(resid_pdrop=None), ['resid_pdrop: got None; expected a number from 0 to below 1']),
+    (_config(embd_pdrop=float('nan')), ['embd_pdrop: got nan']),
+    (_config(architectures=5), ['architectures: got 5; expected a list of names']),
+    (_config(architectures='GPT2Model'), ["architectures: got 'GPT2Model'"]),
+    (_config(architectures=[{}]), ['architectures: got']),
+    (_config(architectures=['GPT2ForSequenceClassification'], num_labels='x'), ["num_labels: got 'x'"]),
+    (_config(architectures=['GPT2ForSequenceClassification'], num_labels=10**9), ['num_labels: got 1000000000']),
+    (_config(architectures=['GPT2ForSequenceClassification'], id2label=['a']), [r"id2label: got \['a'\]"]),
+    (_raw('{"model_type": ' + '[' * 100_000), ['config.json: got JSON nested too deep']),
+    (_raw('{"model_type": "gpt2", "n_embd": ' + '9' * 5000 + '}'), ['config.json: got an integer too long']),
+    (_raw(b'\xff\xfe{}'), ['config.json: got UTF-16']),
+    (_raw('[]'), ['holds no JSON object']),
+    (_index([]), [r'index.json: weight_map: got \[\]; expected an object']),
+    (_index({'a': 5}), ['weight_map: got']),
+    (_index({'a': '../other/model.safetensors'}), ['weight_map: got "../other/model.safetensors"; expected a file of']),
+    (_index({'a': '/etc/passwd'}), ['weight_map: got "/etc/passwd"; expected a file of this folder']),
+    (_index({'a': 'link.safetensors'}), ['weight_map: got "link.safetensors"; expected a file of this folder']),
+    (_config(n_layer=3), ['13 tensors missing|12 tensors missing', r'transformer\.h\.2\.ln_1\.weight']),
+    (_cut, ['damaged or cut short']),
+    (_pickle, ['pytorch_model.bin is a pickle', 'is not read']),
+    (_without('model.safetensors'), ['holds no model.safetensors']),
+    (_without('tokenizer.json'), ['no tokenizer of kind bpe']),
+    (_config(vocab_size=200), ['outside the vocabulary|of another shape']),
+    (_other_tensors, [r'ln_f\.weight is \(9,\), not \(8,\)', r'missing: transformer\.h\.1\.ln_1\.bias', r'\.more']),
+  ],
+)
+def test_bad_folders_say_what_is_wrong_and_nothing_is_written(break_it, words, made, tmp_path):
+  folder = copy(made['gpt2'][0], tmp_path / 'folder')
+  break_it(folder)
+  for word in words:
+    with pytest.raises(InputError, match=word):
+      convert.import_run(str(folder), tmp_path / 'run')
+  assert [path.name for path in tmp_path.iterdir()] == ['folder']
+
+
+def test_shards_of_the_hubs_cache_are_links_to_its_blobs(made, tmp_path):
+  snapshot, blobs = tmp_path / 'models--a/snapshots/1', tmp_path / 'models--a/blobs'
+  snapshot.parent.mkdir(parents=True), blobs.mkdir()
+  copy(made['gpt2'][0], snapshot)
+  (snapshot / 'model.safetensors').rename(blobs / 'abc')
+  (snapshot / 'one.safetensors').symlink_to('../../blobs/abc')
+  names = safetensors.numpy.load_file(blobs / 'abc')
+  (snapshot / 'model.safetensors.index.json').write_text(
+    json.dumps({'weight_map': dict.fromkeys(names, 'one.safetensors')})
+  )
+  assert folders.read(snapshot).tensors.keys() == names.keys()
+
+
+def test_exported_files_have_the_modes_that_the_umask_gives(made, tmp_path):
+  convert.import_run(str(made['gpt2'][0]), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert len({path.stat().st_mode for path in (tmp_path / 'out').iterdir()}) == 1
+
+
+def test_nothing_is_overwritten(made, tmp_path):
+  (tmp_path / 'note').write_text('mine')
+  with pytest.raises(InputError, match='is there already'):
+    convert.import_run(str(made['gpt'][0]), tmp_path)
+  convert.import_run(str(made['gpt'][0]), tmp_path / 'run')
+  with pytest.raises(InputError, match='is there already'):
+    convert.export_run(tmp_path / 'run', tmp_path)
+  assert (tmp_path / 'note').read_text() == 'mine'
+
+
+def test_models_without_such_a_form(tmp_path):
+  with pytest.raises(InputError, match='is not written as a folder; those that are: bert, gpt, gpt2'):
+    huggingface.folder.write(tmp_path / 'out', 'transformer', None, {}, None, {})
+
+
+def test_the_hub_is_asked_for_what_is_needed(made, tmp_path, monkeypatch):
+  import huggingface_hub
+
+  asked = []
+  give = lambda *args, **options: asked.append((args, options)) or made['gpt2'][0]
+  monkeypatch.setattr(huggingface_hub, 'snapshot_download', give)
+  convert.import_run('hub:some/model', tmp_path / 'run')
+  assert asked[0][0] == ('some/model',) and '*.bin' not in asked[0][1]['allow_patterns']
+  assert 'model.safetensors' not in asked[0][1]['allow_patterns'] and '*.safetensors' in asked[0][1]['allow_patterns']
+
+
+def test_without_a_network_the_hub_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+  import huggingface_hub
+
+  def fail(*_, **__):
+    raise huggingface_hub.errors.LocalEntryNotFoundError('cannot reach it')
+
+  monkeypatch.setattr(huggingface_hub, 'snapshot_download', fail)
+  with pytest.raises(InputError, match='cannot reach it.*give a folder'):
+    convert.import_run('hub:some/model', tmp_path / 'run')
+
+
+def release(made, folder):
+  """GPT's parameters as the release has them: all in one row, cut into files anywhere."""
+  _, cfg, params, tokenizer = made['gpt']
+  tensors = {n.removeprefix('transformer.'): x for n, x in huggingface.to_hf('gpt', cfg, params).items()}
+  names = ['positions_embed.weight', 'tokens_embed.weight']
+  for i in range(cfg.N):
+    parts = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
+    names += [f'h.{i}.{part}.{kind}' for part in parts for kind in ('weight', 'bias')]
+  arrays = [tensors[name] if 'c_' not in name or 'bias' in name else tensors[name][None] for name in names]
+  folder.mkdir()
+  (folder / 'params_shapes.json').write_text(json.dumps([x.shape for x in arrays]))
+  for i, part in enumerate(np.array_split(np.concatenate([x.ravel() for x in arrays]), 11)):
+    np.save(folder / f'params_{i}.npy', part)
+  tokenizer._model.model.save(str(folder))
+  (folder / 'vocab.json').rename(folder / 'encoder_bpe_40000.json')
+  (folder / 'merges.txt').rename(folder / 'vocab_40000.bpe')
+  return folder
+
+
+def test_gpt_as_released(made, tmp_path):
+  _, cfg, params, tokenizer = made['gpt']
+  folder = release(made, tmp_path / 'model')
+  convert.import_run(str(folder), tmp_path / 'run', ['model.H=2'])  # the files do not say, and heads of 64 are wider
+  run = lmx.load(tmp_path / 'run')
+  assert run.cfg == cfg
+  jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
+  np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
+  (folder / 'params_3.npy').unlink()
+  with pytest.raises(InputError, match='10 files params_.* hold .* numbers, but params_shapes.json asks for'):
+    convert.import_run(str(folder), tmp_path / 'again')
+  np.save(folder / 'params_x.npy', np.zeros(2))  # no part of the release
+  bad = (('[[-1, 8]]', 'size below 1'), ('[' * 100_000, 'nested too deep'), ('[[Infinity]]', 'cannot be read'))
+  for text, words in bad:
+    (folder / 'params_shapes.json').write_text(text)
+    with pytest.raises(InputError, match=words):
+      convert.import_run(str(folder), tmp_path / 'again')
+  (folder / 'params_shapes.json').write_text('[[16, 8], [300, 9]]')
+  with pytest.raises(InputError, match='not the shapes of a GPT'):
+    convert.import_run(str(folder), tmp_path / 'again')
+  release(made, tmp_path / 'other')
+  np.save(tmp_path / 'other/params_0.npy', np.array([{}]), allow_pickle=True)
+  with pytest.raises(InputError, match='cannot be read'):
+    convert.import_run(str(tmp_path / 'other'), tmp_path / 'again')
+  assert not (tmp_path / 'again').exists()

@@ -1,0 +1,141 @@
+"""Parameters of one run as the start of another: parts, vocabularies that differ, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx import train
+from lmx.checkpoint import manager
+from lmx.config import resolve
+from lmx.data import tokenizers
+from lmx.errors import InputError
+from lmx.models import gpt, registry
+from lmx.runs import init, restore, transfer
+
+LM = 'experiments/ulmfit/lm.py:tiny'
+CLASSIFIER = 'experiments/ulmfit/classifier.py:tiny'
+SHORT = (
+  'train.steps=2',
+  'train.eval_every=2',
+  'evaluation.split=valid',
+  'evaluation.baselines=false',
+  'samples.count=0',
+  'parallel.data=1',
+)
+
+
+@pytest.fixture(scope='module')
+def first(tmp_path_factory):
+  """A language model of two updates."""
+  directory = tmp_path_factory.mktemp('first')
+  assert train.train(resolve.load(LM, [*SHORT, 'data.vocab_size=300']), directory) == 0
+  return directory
+
+
+def begun(workdir, *overrides, path=LM):
+  """Parameters after one update of rate 0."""
+  options = [*SHORT, 'train.steps=1', 'optim.lr=0', *overrides]
+  assert train.train(resolve.load(path, options), workdir) == 0
+  found, _, _ = manager.restore_params(workdir / 'checkpoints', None, 'last')
+  return jax.tree.map(np.asarray, found)
+
+
+def test_words_keep_their_rows_and_new_ones_get_the_mean_row(first, tmp_path, capsys):
+  found = begun(tmp_path / 'run', f'train.init_from={first}', 'data.vocab_size=500')['model']
+  source = restore.load(first)
+  theirs = jax.tree.map(np.asarray, source.params['model'])
+  ours = tokenizers.load(str(tmp_path / 'run' / 'tokenizer'))
+  known = {source.tokenizer.id_to_token(i): i for i in range(source.tokenizer.vocab_size)}
+  both = 0
+  for leaf, table in (('table', 'embed'), ('bias', 'output')):
+    mine, other = found[table][leaf], theirs[table][leaf]
+    assert len(mine) == ours.vocab_size == 500 and len(other) == 300
+    for i in range(ours.vocab_size):
+      word = ours.id_to_token(i)
+      wanted = other[known[word]] if word in known else other.mean(0)
+      np.testing.assert_allclose(mine[i], wanted, rtol=1e-5, atol=1e-7)
+      both += word in known
+  np.testing.assert_array_equal(found['layer_00']['recurrent'], theirs['layer_00']['recurrent'])
+  said = capsys.readouterr().err
+  assert f'{both // 2:,} of 500 vocabulary rows matched' in said and 200 < both // 2 <= 300
+
+
+def test_a_part_is_taken_and_the_rest_is_drawn(first, tmp_path):
+  more = (f'train.init_from={first}', "train.init_parts=('model',)", f'data.tokenizer_path={first}/tokenizer')
+  found = begun(tmp_path / 'run', *more, path=CLASSIFIER)
+  jax.tree.map(np.testing.assert_array_equal, found['model'], dict(restore.load(first).params)['model'])
+  scratch = begun(tmp_path / 'scratch', f'data.tokenizer_path={first}/tokenizer', path=CLASSIFIER)
+  np.testing.assert_array_equal(found['objective']['block_0']['kernel'], scratch['objective']['block_0']['kernel'])
+
+
+def shapes_of(params):
+  return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
+
+
+def test_a_part_can_have_another_place_here(first):
+  loaded = restore.load(first)
+  model = loaded.params['model']
+  wanted = {'model': {'encoder': shapes_of(model), 'top': {'kernel': jax.ShapeDtypeStruct((2, 2), jnp.float32)}}}
+  taken, note = transfer.take(first, wanted, ('model=model/encoder',), loaded.tokenizer)
+  assert set(taken['model']) == {'encoder'}
+  jax.tree.map(np.testing.assert_array_equal, taken['model']['encoder'], jax.tree.map(np.asarray, dict(model)))
+  assert 'of 11 arrays taken' in note and 'matched' not in note
+  part, _ = transfer.take(first, wanted, ('model/embed=model/encoder/embed',), loaded.tokenizer)
+  assert set(part['model']['encoder']) == {'embed'}
+  drawn = {'model': {'encoder': jax.tree.map(jnp.zeros_like, dict(model)), 'top': {'kernel': jnp.ones((2, 2))}}}
+  whole = init.merge(drawn, part)
+  assert np.abs(whole['model']['encoder']['embed']['table']).max() > 0
+  assert whole['model']['top']['kernel'].min() == 1 and whole['model']['encoder']['layer_00']['recurrent'].max() == 0
+
+
+def test_what_does_not_fit_is_named(first):
+  loaded = restore.load(first)
+  assert restore.load(first, str(loaded.step)).step == loaded.step  # as a command line gives it
+  wanted = shapes_of(loaded.params)
+  with pytest.raises(InputError, match='this run has no parameters "modle"; it has model/embed, '):
+    transfer.take(first, wanted, ('modle',), loaded.tokenizer)
+  wider = {'model': {**wanted['model'], 'layer_01': {**wanted['model']['layer_01']}}}
+  wider['model']['layer_01']['recurrent'] = jax.ShapeDtypeStruct((16, 99), jnp.float32)
+  with pytest.raises(InputError, match=r'layer_01/recurrent \(\d+, \d+\) there, .*recurrent \(16, 99\) here'):
+    transfer.take(first, wider, ('model',), loaded.tokenizer)
+  more = {'model': {**wanted['model'], 'extra': {'kernel': wanted['model']['output']['bias']}}}
+  with pytest.raises(InputError, match='lacks model/extra/kernel'):
+    transfer.take(first, more, ('model',), loaded.tokenizer)
+  less = {'model': {k: v for k, v in wanted['model'].items() if k != 'layer_01'}}
+  with pytest.raises(InputError, match='has model/layer_01/.* besides.*train.init_parts'):
+    transfer.take(first, less, (), loaded.tokenizer)
+  strange = tokenizers.Words(['<unk0>', *(f'zz{i}' for i in range(298)), '<unk>'], 'prose')
+  strange._ids.pop('<unk>')
+  strange.tokens[-1] = 'zz298'
+  with pytest.raises(InputError, match='no entry in common'):
+    transfer.take(first, wanted, ('model',), strange)
+
+
+def test_a_resumed_run_does_not_begin_anew(first, tmp_path, capsys):
+  more = (*SHORT, f'train.init_from={first}', "train.init_parts=('model',)")
+  assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
+  assert 'began from step' in capsys.readouterr().err
+  (tmp_path / 'run' / 'results.json').unlink()
+  assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
+  assert 'began from step' not in capsys.readouterr().err
+  assert json.loads((tmp_path / 'run' / 'results.json').read_text())['steps'] == 2
+
+
+def test_positions_are_cut_or_repeated(monkeypatch):
+  small = lambda T: registry.config('gpt', 'tiny', V=11, T=T, N=1)
+  params = gpt.init(small(8), jax.random.key(0))
+  tokenizer = types.SimpleNamespace(hash='one', vocab_size=11)
+  loaded = types.SimpleNamespace(params={'model': params}, model=gpt, tokenizer=tokenizer, step=3)
+  monkeypatch.setattr(restore, 'load', lambda workdir: loaded)
+  old = np.asarray(params['embed']['positions'])
+  for T in (5, 8, 20):
+    wanted = jax.eval_shape(lambda T=T: gpt.init(small(T), jax.random.key(0)))
+    taken, note = transfer.take('DIR', {'model': wanted}, ('model',), tokenizer)
+    np.testing.assert_array_equal(taken['model']['embed']['positions'], np.concatenate([old] * 3)[:T])
+    assert (f'{T} positions of 8' in note) == (T != 8)

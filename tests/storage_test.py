@@ -1,0 +1,82 @@
+"""A work directory on a bucket has the files of one on a disk; the bucket is one in memory."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+from etils import epath
+
+from lmx import storage
+from lmx.data import tokenizers
+from lmx.reporting import run_log
+
+
+def session(workdir, steps, start=0):
+  with run_log.Logger(workdir, 10, start_step=start, tokens_per_step=8, every=1, terminal=False) as logger:
+    for step in range(start + 1, steps + 1):
+      logger.train(step, {'loss': 1.0 / step})
+      logger.flush()
+    logger.samples(f'sample of {steps}')
+    logger.mirror.send()
+    sent = logger.mirror.local
+    if not start:
+      logger.plot({})
+    logger.results({'loss': 0.5, 'split': 'test'})
+  return sent
+
+
+def names(directory):
+  return {path.name for path in directory.iterdir()}
+
+
+def test_a_log_goes_on_in_a_bucket_as_on_a_disk(bucket, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for workdir in (bucket, tmp_path / 'disk'):
+    local = session(workdir, 6)
+    session(workdir, 9, start=4)  # what was logged after step 4 is dropped
+    assert local.exists() == (workdir is not bucket)
+  assert names(bucket) == names(tmp_path / 'disk') >= {'metrics.jsonl', 'samples.txt', 'results.json', 'loss.png'}
+  assert list(tmp_path.iterdir()) == [tmp_path / 'disk']  # no directory 'gs:'
+  for workdir in (bucket, tmp_path / 'disk'):
+    records = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+    assert [record['step'] for record in records] == list(range(1, 10))
+    assert (workdir / 'samples.txt').read_text() == '=== step 9 ===\nsample of 9\n\n'
+    assert json.loads((workdir / 'results.json').read_text())['loss'] == 0.5
+
+
+def test_the_file_that_says_that_a_run_is_finished_is_sent_last(bucket, monkeypatch):
+  sent = []
+  monkeypatch.setattr(storage, 'copy', lambda path, to: sent.append(path.name))
+  session(bucket, 2)
+  before = sent[: sent.index('results.json')]
+  assert {'metrics.jsonl', 'samples.txt', 'loss.png'} < set(before)
+
+
+def test_only_what_has_changed_is_sent(bucket, monkeypatch):
+  sent = []
+  monkeypatch.setattr(storage, 'copy', lambda path, to: sent.append(path.name))
+  kept = storage.Mirror(bucket)
+  for text, wanted in (('a', ['x']), ('a', []), ('ab', ['x'])):
+    if not sent or text != 'a':
+      (kept.local / 'x').write_text(text)
+    before = len(sent)
+    kept.send()
+    assert sent[before:] == wanted
+  kept.close()
+  assert not kept.local.exists()
+
+
+def test_a_tokenizer_comes_back_from_a_bucket(bucket):
+  tokenizer = tokenizers.train('words', ['the cat saw the dog'])
+  storage.written(bucket / 'tokenizer', tokenizer.save)
+  again = tokenizers.load(storage.here(bucket / 'tokenizer'))
+  assert again.hash == tokenizer.hash
+
+
+def test_a_disk_is_used_as_it_is(tmp_path):
+  kept = storage.Mirror(tmp_path)
+  assert kept.local == pathlib.Path(tmp_path)
+  (tmp_path / 'x').write_text('1')
+  kept.close()
+  assert (tmp_path / 'x').exists() and storage.here(epath.Path(tmp_path)) == str(tmp_path)
