@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# Prints the result of `keep_heap` and how many pages are met for the first time when 64 MiB are asked for, filled and given
+# Prints the result of `keep_heap` and the number of page faults when 64 MiB are asked for, filled and given
 # back five times more.
 PROGRAM = """
 import ctypes, resource
