@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import heads
+from lmx.layers import softmax
 from lmx.types import Features
 
 CAUSAL = True
@@ -74,11 +74,11 @@ def alignment(cfg, params, batch):
 
 
 def logits(cfg, params, features):
-  return heads.tied_logits(features.last_BTD, params['output'], params['bias'])
+  return softmax.tied_logits(features.last_BTD, params['output'], params['bias'])
 
 
 def nll(cfg, params, features, targets_BT):
-  return heads.tied_nll(features.last_BTD, params['output'], targets_BT, params['bias'])
+  return softmax.tied_nll(features.last_BTD, params['output'], targets_BT, params['bias'])
 
 
 def depth(cfg, path):

@@ -1,7 +1,7 @@
 """`lmx bench --attention=T,T,...`: time and memory of attention, forward and backward, by the length of the text.
 
 One row of `HEADS` heads of `WIDTH`: scores, softmax and means of values and their gradients, without the projections,
-for both patterns of lmx/layers/sparse.py (merged, the stride a power of two next to sqrt(T), `SUMMARY` summary columns)
+for both patterns of sparse_attention.py (merged, the stride a power of two next to sqrt(T), `SUMMARY` summary columns)
 and dense causal attention, whole and in blocks. Time is the least of some runs, in seconds of the clock and, on a CPU,
 of its processors, which other programs disturb less. Memory is what XLA plans for temporary arrays. A kind whose plan
 goes beyond `MOST` bytes is not run. The exponent is the slope of log(figure) over log(T) by least squares.
@@ -40,14 +40,14 @@ def stride_of(length: int) -> int:
 
 def attention(kind: str, length: int) -> Callable[..., Any]:
   """A function of queries, keys and values (B, T, H, K), for one of KINDS."""
-  from lmx.layers import scaled_dot, sparse
+  from lmx.layers import attention, sparse_attention
   from lmx.layers.masks import Look
 
   if kind.startswith('dense'):
     backend = 'blocked' if kind.endswith('blocked') else 'xla'
-    return lambda q, k, v: scaled_dot.attend(q, k, v, Look(), causal=True, backend=backend)
-  plan = sparse.Plan(kind, 'merged', stride_of(length), SUMMARY, 'released')
-  return lambda q, k, v: sparse.attend(q, k, v, Look(), plan)
+    return lambda q, k, v: attention.attend(q, k, v, Look(), causal=True, backend=backend)
+  plan = sparse_attention.Plan(kind, 'merged', stride_of(length), SUMMARY, 'released')
+  return lambda q, k, v: sparse_attention.attend(q, k, v, Look(), plan)
 
 
 def one(kind: str, length: int, runs: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from lmx.data import pipeline
 from lmx.decoding import beam_search, sampling
 from lmx.engine import sharding
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share
-from lmx.metrics import cache
+from lmx.metrics import continuous_cache
 from lmx.optim import build
 
 
@@ -80,11 +80,11 @@ class Evaluation:
     baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
     mixture: also measure the mean of the model's probabilities and those of an n-gram model on the same tokens:
-      'trigram' (interpolated, lmx/metrics/interpolated.py), 'kneser_ney' (of `order`) or '' for none.
+      'trigram' (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.
     mixture_weight: the model's share in that mean.
     batch_size: rows of this measurement; 0 is that of the validation. The streams of a split are as many.
     stride: tokens from a window of this measurement to the next; 0 is data.batching.stride, 1 a window for every token.
-    cache: (window, lambda, theta) also measures the model with a continuous cache (lmx/metrics/cache.py); () does not.
+    cache: (window, lambda, theta) also measures the model with a continuous cache (continuous_cache.py); () does not.
     model: fields of the model that differ wherever a split is measured, such as a longer memory; of none may the
       parameters depend.
   """
@@ -114,7 +114,7 @@ class Evaluation:
   model: dict = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self):
-    cache.config(self.cache)
+    continuous_cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, beam_search.PENALTIES)

@@ -1,5 +1,5 @@
 """How far back trained models look: losses of tokens that see so many tokens before them, and what a group of models
-gains by more of them (lmx/metrics/context.py).
+gains by more of them (lmx/metrics/context_length.py).
 
 A token is predicted from a window of exactly the c tokens before it: the model begins anew at the first of them, with
 neither a carry nor a memory from before. (A memory that begins empty there and holds c positions would give the same
@@ -26,7 +26,7 @@ from tqdm import tqdm
 from lmx.decoding import generate
 from lmx.engine import precision
 from lmx.errors import InputError, check_range
-from lmx.metrics import context, language
+from lmx.metrics import context_length, language
 from lmx.models import registry
 from lmx.runs import restore
 from lmx.types import Array, Params
@@ -122,8 +122,8 @@ def measure(
   *,
   tokens: int,
   stride: int = 1,
-  shares: Sequence[float] = context.SHARES,
-  threshold: float = context.THRESHOLD,
+  shares: Sequence[float] = context_length.SHARES,
+  threshold: float = context_length.THRESHOLD,
   which: str | int = 'best',
   overrides: Sequence[str] = (),
   window_tokens: int = 4096,
@@ -216,8 +216,8 @@ def figures(
     for one, nll_LT in zip(about, nll_GLT, strict=True)
   ]
   for share in shares:
-    gains = context.gains(nll_GLT, share)
-    recl = context.recl(nll_GLT, lengths, share, threshold)
+    gains = context_length.gains(nll_GLT, share)
+    recl = context_length.recl(nll_GLT, lengths, share, threshold)
     for one, (length, at_least), relative_L, perplexity_L in zip(found, recl, *gains, strict=True):
       one['shares'][f'{share:g}'] = {
         'recl': length,

@@ -1,4 +1,4 @@
-"""Evaluation with a continuous cache (lmx/metrics/cache.py) over the outputs of a language model."""
+"""Evaluation with a continuous cache (lmx/metrics/continuous_cache.py) over the outputs of a language model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lmx.data import pipeline
 from lmx.engine import sharding
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
-from lmx.metrics import cache
+from lmx.metrics import continuous_cache
 from lmx.models import registry
 
 
-def make_step(run: Run, cfg: cache.Config):
+def make_step(run: Run, cfg: continuous_cache.Config):
   """Returns an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
 
   A row that begins anew (`reset_B`) forgets what it has kept.
@@ -29,7 +29,7 @@ def make_step(run: Run, cfg: cache.Config):
     if 'reset_B' in batch:
       kept = kept._replace(used_B=jnp.where(batch['reset_B'], 0, kept.used_B))
     nll_BT, features, rows = objective.scored(run.objective, model, run.measured, params, batch, rows)
-    nll_BT, kept = cache.mix(cfg, kept, features.last_BTD, batch['targets_BT'], nll_BT)
+    nll_BT, kept = continuous_cache.mix(cfg, kept, features.last_BTD, batch['targets_BT'], nll_BT)
     weights_BT = batch['weights_BT']
     pair = jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
     return {'nll': pair if axis is None else jax.lax.psum(pair, axis)}, (rows, kept)
@@ -59,7 +59,7 @@ def measure(run: Run, corpus, params, split: str, engine: sharding.Engine) -> di
   Raises:
     InputError: `evaluation.cache` is wrong, or the run does not predict tokens one after another in streams.
   """
-  cfg = cache.config(run.evaluation.cache)
+  cfg = continuous_cache.config(run.evaluation.cache)
   if cfg is None:
     raise InputError('give evaluation.cache as (window, lambda, theta)')
   model = registry.get(run.model_name)
@@ -71,7 +71,7 @@ def measure(run: Run, corpus, params, split: str, engine: sharding.Engine) -> di
   def begin(count: int):
     rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}
     shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
-    return rows, cache.init(kept, count, shape[-1])
+    return rows, continuous_cache.init(kept, count, shape[-1])
 
   eval_step = engine.compile_eval(make_step(run, kept))
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')

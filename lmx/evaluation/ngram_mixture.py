@@ -1,9 +1,9 @@
 """n-gram models on a run's data, beside the run and mixed with it (Bengio et al. 2003, section 4.2).
 
-An n-gram model is named 'trigram' (interpolated: lmx/metrics/interpolated.py, its weights estimated on the validation
+An n-gram model is named 'trigram' (interpolated: interpolated_trigram.py, its weights estimated on the validation
 split), 'kn3' (back-off Kneser-Ney of that order, modified, n-grams from order 3 on counted at least twice, which are
 the defaults of the toolkit that the paper used, SRILM), 'ikn3' (interpolated Kneser-Ney with all n-grams) or
-'class3_500' (back-off Kneser-Ney of order 3 over 500 classes of words: lmx/metrics/classes.py).
+'class3_500' (back-off Kneser-Ney of order 3 over 500 classes of words: lmx/metrics/class_ngram.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from lmx.config.schema import Run
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
-from lmx.metrics import classes, interpolated, language, ngram
+from lmx.metrics import class_ngram, interpolated_trigram, language, ngram
 
 _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
 
@@ -108,14 +108,14 @@ def _scorer(corpus, name: str, memory: dict[int, Any]):
   V, train = corpus.tokenizer.vocab_size, np.asarray(corpus.splits['train'].tokens)
   parsed = _parsed(name)
   if name == 'trigram':
-    trigram = interpolated.fit(train, np.asarray(corpus.split('valid').tokens), V)
-    return lambda tokens: interpolated.score(trigram, tokens)
+    trigram = interpolated_trigram.fit(train, np.asarray(corpus.split('valid').tokens), V)
+    return lambda tokens: interpolated_trigram.score(trigram, tokens)
   if parsed[3]:
     size = int(parsed[4])
     if size not in memory:
-      memory[size] = classes.exchange(train, V, size)
-    by_class = classes.fit(train, memory[size], int(parsed[3]))
-    return lambda tokens: classes.score(by_class, tokens)
+      memory[size] = class_ngram.exchange(train, V, size)
+    by_class = class_ngram.fit(train, memory[size], int(parsed[3]))
+    return lambda tokens: class_ngram.score(by_class, tokens)
   form: dict[str, Any] = {} if parsed[1] else {'backoff': True, 'minimum': 2}
   model = ngram.kneser_ney(train, V, order=int(parsed[2]), **form)
   return lambda tokens: ngram.score(model, tokens)

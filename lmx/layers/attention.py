@@ -1,309 +1,237 @@
-"""Scores of the attention family, where they look, and how they are read.
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) with four backends that give the same result.
 
-A score says how well each source position fits a query. All are pure functions `score(params, query_BTD, keys_BSE) ->
-(B, T, S)`, by name in `SCORES`:
+softmax(q k^T / sqrt(K)) v, with scores, softmax and its gradient in float32.
 
-cosine          b(q) cos(W q, k), with the key strength b(q) = log(1 + exp(u q + b)) (content addressing: Graves et al.
-                2014, arXiv 1410.5401, equation 6, and the strength of equation 5).
-cosine_plain    cos(q, k) alone, which has no parameters (Graves et al., equation 6).
-additive        v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2, whose text leaves out the
-                bias "to increase readability").
-concat          v tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025, section 3.1).
-concat_identity v tanh(W q + k): concat with the part of W that reads k fixed at the identity.
-location        row q of W alone decides, one score a source position (Luong et al., equation 8); positions are numbered
-                in the order of the keys, and there is a most.
-general         q W k (Luong et al., section 3.1).
-dot             q k.
-scaled_dot      q k / sqrt(D) (Vaswani et al. 2017, arXiv 1706.03762, equation 1).
+- 'xla': the plain products over all rows and heads. Keeps the (B, H, T, S) probabilities for the backward pass.
+- 'blocked': one head of one row at a time and a block of queries at a time, so that scores stay in the cache of a
+  CPU; the backward pass computes them again from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682; Dao
+  et al. 2022, arXiv 2205.14135). Blocks of keys that lie wholly after the queries are never computed. Rows are
+  worked off one after the other, so this is for one device; a batch divided over devices is better served by 'xla'.
+- 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`; see `cudnn_obstacle` for when it cannot serve.
+- 'auto': 'cudnn' on a GPU where it can serve, 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on,
+  else 'xla'.
 
-Additive and concat are one family of functions and two parameterisations. Bahdanau has a matrix for each side, a width
-of its own and a bias, is given the state BEFORE the step and keys of both directions, and begins with v = 0. Luong has
-one matrix over both, the width of the query, no bias, and the state AFTER the step; his own runs, which did badly
-(perplexity 6.7 to 7.1, footnote 15), fixed half of that matrix at the identity, hence 'concat_identity'.
+Dropout of the probabilities works on 'xla' and 'blocked', and both drop the same ones (lmx/layers/dropout.py).
+A query that may look at no key at all gets a finite output that means nothing.
 
-Where: all of the source ('global'), or a window of D positions on either side of a centre: t itself ('local_m'), or S
-sigmoid(v tanh(W q)) with a Gaussian of deviation D / 2 around it ('local_p'), S being the length of each row's own
-source (Luong et al., section 3.2, equations 9 and 10). Positions count from 0. Deviation: past the end of the source
-local_m stays at its last position, where the paper's window would be empty.
-
-How: 'soft' is the mean under the weights, 'hard' one position drawn from them (Xu et al. 2015, arXiv 1502.03044,
-sections 4.1 and 4.2).
-
-Weights are float32 whatever the type of the scores; hidden keys get exactly 0, and a row that hides all gets zeros.
-
-Axes: T queries, S keys; D width of a query, E of a key, A of the alignment, X of what is compared.
+Axes: G rows x heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, nearest
-from lmx.types import Array, Params
+from lmx.errors import InputError
+from lmx.layers import dropout, masks
+from lmx.layers.masks import Look
+from lmx.types import Array
 
-WINDOWS = ('global', 'local_m', 'local_p')
-READINGS = ('soft', 'hard')
-_LEAST = 1e-8  # of a product of two norms
-
-
-class Sizes(NamedTuple):
-  """What the parameters of a score are sized by.
-
-  Attributes:
-    query: D.
-    key: E.
-    align: A of 'additive'.
-    positions: source positions of 'location'.
-  """
-
-  query: int
-  key: int
-  align: int = 0
-  positions: int = 0
+BACKENDS = ('auto', 'xla', 'cudnn', 'blocked')
+BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' takes 'blocked' on a CPU
+_QUERIES = 64  # least number of queries in a block
 
 
-class Score(NamedTuple):
-  """A score in three parts, so that a loop over queries takes the products with the keys once, before it.
+def attend(
+  q_BTHK: Array,
+  k_BSHK: Array,
+  v_BSHK: Array,
+  look: Look,
+  *,
+  causal: bool,
+  backend: str = 'auto',
+  rate: float = 0.0,
+  key: Array | None = None,
+) -> Array:
+  """Attention of every query to the keys it may look at.
 
-  Attributes:
-    shapes: Sizes -> {name: shape} of the parameters.
-    keys: (params, keys_BSE) -> keys_BSX, what queries are compared with.
-    matrix: (params, D) -> (D, X), the query's matrix, or None where the query is compared as it is.
-    compare: (params, query_BTX after the matrix, keys_BSX) -> scores_BTS, without a product of matrices' size.
-    same: whether query and key must be equally wide.
-  """
+  Args:
+    q_BTHK: queries.
+    k_BSHK: keys, at positions 0 .. S-1.
+    v_BSHK: values, which may be of another width.
+    look: positions and groups of queries and keys.
+    causal: hide keys whose position is after the query's.
+    backend: one of `BACKENDS`.
+    rate: dropout of the probabilities.
+    key: randomness of the dropout; None at evaluation.
 
-  shapes: Callable[[Sizes], dict[str, tuple[int, ...]]]
-  keys: Callable[[Params, Array], Array]
-  matrix: Callable[[Params, int], Array] | None
-  compare: Callable[[Params, Array, Array], Array]
-  same: bool = False
-
-  def __call__(self, params: Params, query_BTD: Array, keys_BSE: Array) -> Array:
-    """Scores (B, T, S) of every query and key."""
-    query_BTX = query_BTD
-    if self.matrix is not None:
-      query_BTX = jnp.matmul(query_BTD, self.matrix(params, query_BTD.shape[-1]).astype(query_BTD.dtype))
-    return self.compare(params, query_BTX, self.keys(params, keys_BSE))
-
-
-def _wide(x: Array) -> Array:
-  """In float32 at least: softmax, windows and sums are taken in it whatever the compute type is."""
-  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def similarity(query_BTE: Array, keys_BSE: Array) -> Array:
-  """Cosine of the angle between each query and key, (B, T, S) float32 (Graves et al. 2014, equation 6)."""
-  query_BTE, keys_BSE = _wide(query_BTE), _wide(keys_BSE)
-  dots_BTS = jnp.einsum('BTE,BSE->BTS', query_BTE, keys_BSE)
-  squares_BTS = jnp.sum(query_BTE**2, -1)[..., None] * jnp.sum(keys_BSE**2, -1)[:, None]
-  return dots_BTS * jax.lax.rsqrt(jnp.maximum(squares_BTS, _LEAST**2))
-
-
-def _cosine(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
-  strength_BT1 = jax.nn.softplus(_wide(query_BTX[..., -1:]) + params['strength_bias'])
-  return strength_BT1 * similarity(query_BTX[..., :-1], keys_BSE)
-
-
-def _tanh_energy(params: Params, query_BTA: Array, keys_BSA: Array) -> Array:
-  # A product and a sum instead of an einsum: they are one loop over what tanh gives, which is then never stored.
-  energy_A = params['energy'].astype(keys_BSA.dtype)[None, None, None]
-  t_BTSA = jnp.tanh(query_BTA[:, :, None] + keys_BSA[:, None])
-  return jnp.sum(_wide(t_BTSA * energy_A), axis=-1)
-
-
-def _dots(query_BTX: Array, keys_BSX: Array) -> Array:
-  wide = jnp.promote_types(query_BTX.dtype, jnp.float32)
-  return jnp.einsum('BTX,BSX->BTS', query_BTX, keys_BSX, preferred_element_type=wide)
-
-
-def _positions(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
-  S, most = keys_BSE.shape[1], query_BTX.shape[-1]
-  if S > most:
-    raise InputError(f"the score 'location' knows {most} source positions, but there are {S}; set model.S higher")
-  return _wide(query_BTX[..., :S])
-
-
-def product(x: Array, matrix: Array) -> Array:
-  """x times a matrix, in the type of x."""
-  return jnp.matmul(x, matrix.astype(x.dtype))
-
-
-SCORES = {
-  'cosine': Score(
-    lambda n: {'query': (n.query, n.key), 'strength': (n.query, 1), 'strength_bias': (1,)},
-    lambda params, keys_BSE: keys_BSE,
-    lambda params, D: jnp.concatenate([params['query'], params['strength']], axis=-1),
-    _cosine,
-  ),
-  'cosine_plain': Score(
-    lambda n: {},
-    lambda params, keys_BSD: keys_BSD,
-    None,
-    lambda params, query_BTD, keys_BSD: similarity(query_BTD, keys_BSD),
-    same=True,
-  ),
-  'additive': Score(
-    lambda n: {'query': (n.query, n.align), 'key': (n.key, n.align), 'energy': (n.align,), 'bias': (n.align,)},
-    lambda params, keys_BSE: product(keys_BSE, params['key']) + params['bias'].astype(keys_BSE.dtype)[None, None],
-    lambda params, D: params['query'],
-    _tanh_energy,
-  ),
-  'concat': Score(
-    lambda n: {'matrix': (n.query + n.key, n.query), 'energy': (n.query,)},
-    lambda params, keys_BSE: product(keys_BSE, params['matrix'][-keys_BSE.shape[-1] :]),
-    lambda params, D: params['matrix'][:D],
-    _tanh_energy,
-  ),
-  'concat_identity': Score(
-    lambda n: {'matrix': (n.query, n.key), 'energy': (n.key,)},
-    lambda params, keys_BSE: keys_BSE,
-    lambda params, D: params['matrix'],
-    _tanh_energy,
-  ),
-  'location': Score(
-    lambda n: {'query': (n.query, n.positions)},
-    lambda params, keys_BSE: keys_BSE,
-    lambda params, D: params['query'],
-    _positions,
-  ),
-  'general': Score(
-    lambda n: {'matrix': (n.query, n.key)},
-    lambda params, keys_BSE: product(keys_BSE, params['matrix'].T),
-    None,
-    lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD),
-  ),
-  'dot': Score(
-    lambda n: {},
-    lambda params, keys_BSD: keys_BSD,
-    None,
-    lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD),
-    same=True,
-  ),
-  'scaled_dot': Score(
-    lambda n: {},
-    lambda params, keys_BSD: keys_BSD,
-    None,
-    lambda params, query_BTD, keys_BSD: _dots(query_BTD, keys_BSD) * query_BTD.shape[-1] ** -0.5,
-    same=True,
-  ),
-}
-
-
-def get(name: str) -> Score:
-  """The score `name`; InputError with the nearest name if there is none."""
-  if name not in SCORES:
-    raise InputError(f'unknown score "{name}"{nearest(name, SCORES)}')
-  return SCORES[name]
-
-
-def shapes(name: str, window: str, sizes: Sizes) -> dict[str, tuple[int, ...]]:
-  """{name: shape} of the parameters of a score and of where it looks ('centre_query' and 'centre' of local_p).
+  Returns:
+    (B, T, H, width of the values) in the type of the queries.
 
   Raises:
-    InputError: no such score, or query and key differ in width and cannot.
+    InputError: 'cudnn' was asked for and cannot serve; the message says why.
   """
-  score = get(name)
-  if score.same and sizes.query != sizes.key:
-    raise InputError(f"the score '{name}' needs queries as wide as keys, but they are {sizes.query} and {sizes.key}")
-  found = score.shapes(sizes)
-  return found | ({'centre_query': (sizes.query, sizes.query), 'centre': (sizes.query,)} if window == 'local_p' else {})
+  if key is None:
+    rate = 0.0
+  choice = choose(backend, q_BTHK, k_BSHK, look, rate)
+  if choice == 'cudnn':
+    try:
+      return _cudnn(q_BTHK, k_BSHK, v_BSHK, look, causal)
+    except RuntimeError as error:  # a release of cuDNN, or a GPU, that lacks the kernel
+      if backend == 'cudnn':
+        raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
+      choice = 'xla'
+  seed_2 = dropout.seed(key) if key is not None and rate else None
+  serve = _xla if choice == 'xla' else _by_heads
+  return serve(q_BTHK, k_BSHK, v_BSHK, look, causal, rate, seed_2)
 
 
-def monotonic(position_BT: Array, count_B: Array) -> Array:
-  """Centres (B, T) float32 of local_m: the query's own position, or the last one of the source."""
-  return jnp.clip(position_BT, 0, jnp.maximum(count_B - 1, 0)[:, None]).astype(jnp.float32)
+def choose(backend: str, q_BTHK: Array, k_BSHK: Array, look: Look, rate: float) -> str:
+  """The backend that `backend` stands for at these shapes on the default device."""
+  obstacle = cudnn_obstacle(q_BTHK, k_BSHK, look, rate) if backend in ('auto', 'cudnn') else None
+  if backend == 'cudnn' and obstacle:
+    raise InputError(f"attention 'cudnn' {obstacle}; choose 'auto' or 'xla'")
+  if backend != 'auto':
+    return backend
+  if not obstacle:
+    return 'cudnn'
+  alone = jax.default_backend() == 'cpu' and jax.device_count() == 1
+  return 'blocked' if alone and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
 
 
-def predicted(params: Params, hidden_BTD: Array, count_B: Array) -> Array:
-  """Centres (B, T) float32 of local_p: S sigmoid(v tanh(W q)), equation 9; `hidden_BTD` is W q."""
-  hidden_BTD = jnp.tanh(_wide(hidden_BTD))
-  share_BT = jax.nn.sigmoid(jnp.sum(hidden_BTD * params['centre'][None, None], axis=-1))
-  return count_B[:, None].astype(share_BT.dtype) * share_BT
+def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, look: Look, rate: float) -> str | None:
+  """Why cuDNN's fused attention cannot serve, in words that follow its name; None if it can."""
+  T, S, K = q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.shape[3]
+  if jax.default_backend() != 'gpu':
+    return f'needs a GPU, and the device here is {jax.default_backend()}'
+  if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
+    return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
+  if rate:
+    return f'has no dropout of the attention probabilities (asked for: {rate})'
+  if K % 8 or K > 128:
+    return f'needs a head width that is a multiple of 8 and at most 128, not {K}'
+  explicit = look.query_position_BT is not None or look.query_group_BT is not None
+  if explicit and (T % 2 or S % 2):
+    return f'needs even numbers of queries and keys with this mask, not {T} and {S}'
+  return None
 
 
-def inside(centre_BT: Array, S: int, reach: int) -> Array:
-  """Which positions lie at most `reach` from the centre, (B, T, S) bool."""
-  return jnp.abs(jnp.arange(S, dtype=centre_BT.dtype) - centre_BT[..., None]) <= reach
+def _cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, look: Look, causal: bool) -> Array:
+  mask_B1TS = None
+  if look.query_position_BT is not None or look.query_group_BT is not None:
+    mask_BTS = masks.allowed(look, causal, (0, q_BTHK.shape[1]), (0, k_BSHK.shape[1]))
+    mask_B1TS, causal = None if mask_BTS is None else mask_BTS[:, None], False
+  width = v_BSHK.shape[-1]
+  v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN wants values as wide as keys
+  o_BTHK = jax.nn.dot_product_attention(
+    q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn'
+  )
+  return o_BTHK[..., :width]
 
 
-def gaussian(centre_BT: Array, S: int, reach: int) -> Array:
-  """exp(-(s - p)^2 / (2 sigma^2)) with sigma = reach / 2, (B, T, S) float32: equation 10."""
-  distance_BTS = jnp.arange(S, dtype=centre_BT.dtype) - centre_BT[..., None]
-  return jnp.exp(-(distance_BTS**2) / (2 * (reach / 2) ** 2))
+def _xla(q_BTHK, k_BSHK, v_BSHK, look, causal, rate, seed_2) -> Array:
+  (B, T, H, K), S = q_BTHK.shape, k_BSHK.shape[1]
+  a_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * K**-0.5, k_BSHK, preferred_element_type=jnp.float32)
+  mask_BTS = masks.allowed(look, causal, (0, T), (0, S))
+  if mask_BTS is not None:
+    a_BHTS = jnp.where(mask_BTS[:, None], a_BHTS, masks.HIDDEN)
+  p_BHTS = jax.nn.softmax(a_BHTS, axis=-1)
+  if rate:
+    rows_BHT = jax.lax.iota(jnp.uint32, B * H * T).reshape(B, H, T)
+    keep_BHTS = dropout.kept(seed_2, rate, rows_BHT, jax.lax.iota(jnp.uint32, S))
+    p_BHTS = jnp.where(keep_BHTS, p_BHTS / (1.0 - rate), 0.0)
+  return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(v_BSHK.dtype), v_BSHK)
 
 
-def weights(scores_BTS: Array, seen_BTS: Array) -> Array:
-  """Softmax over what is seen, float32; exactly 0 elsewhere, and zeros where nothing is seen."""
-  scores_BTS = _wide(scores_BTS)
-  most_BT1 = jnp.max(jnp.where(seen_BTS, scores_BTS, -jnp.inf), axis=-1, keepdims=True)
-  most_BT1 = jax.lax.stop_gradient(jnp.where(jnp.isfinite(most_BT1), most_BT1, 0.0))
-  # Hidden scores are replaced before exp, so that none of them can overflow into the gradient.
-  e_BTS = jnp.where(seen_BTS, jnp.exp(jnp.where(seen_BTS, scores_BTS - most_BT1, 0.0)), 0.0)
-  sum_BT1 = jnp.sum(e_BTS, axis=-1, keepdims=True)
-  return e_BTS / jnp.where(sum_BT1 > 0, sum_BT1, 1.0)
+class _Plan(NamedTuple):
+  """What is fixed at compile time of the blocked backend."""
+
+  causal: bool
+  rate: float
+  heads: int
+  aligned: bool  # query t is at position t, so that blocks above the diagonal are empty
+
+  def blocks(self, T: int, S: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """(first, end) of the queries of each block and of the keys that it may look at."""
+    size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled by itself
+    spans = [(t, min(t + size, T)) for t in range(0, T, size)]
+    skip = self.causal and self.aligned
+    return [(span, (0, min(span[1], S) if skip else S)) for span in spans]
 
 
-def align(
-  window: str,
-  scores_BTS: Array,
-  valid_BS: Array,
-  *,
-  centre_BT: Array | None = None,
-  reach: int = 0,
-) -> Array:
-  """Weights of the source positions, (B, T, S) float32.
-
-  Args:
-    window: one of WINDOWS. Local weights are normalised inside of the window; local_p multiplies them by the Gaussian
-      and, as in the paper, does not normalise again.
-    scores_BTS: of a score.
-    valid_BS: which keys there are.
-    centre_BT: of `monotonic` or `predicted`, where the window is local.
-    reach: D, positions seen on either side of the centre.
-  """
-  seen_BTS = jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape)
-  if window == 'global':
-    return weights(scores_BTS, seen_BTS)
-  assert centre_BT is not None
-  S = scores_BTS.shape[-1]
-  a_BTS = weights(scores_BTS, seen_BTS & inside(centre_BT, S, reach))
-  return a_BTS * gaussian(centre_BT, S, reach) if window == 'local_p' else a_BTS
+def _by_heads(q_BTHK, k_BSHK, v_BSHK, look, causal, rate, seed_2) -> Array:
+  """The 'blocked' backend: heads to the front, and back again."""
+  B, T, H, _ = q_BTHK.shape
+  to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
+  plan = _Plan(causal, rate, H, look.query_position_BT is None)
+  o_GTK = _blocked(plan, to_front(q_BTHK), to_front(k_BSHK), to_front(v_BSHK), look, seed_2)
+  return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
 
 
-def noise(key: Array, shape: tuple[int, ...]) -> Array:
-  """Gumbel noise, with which the largest of log weights is a draw from them."""
-  return jax.random.gumbel(key, shape, jnp.float32)
+def _scores(plan: _Plan, g: Array, q_QK: Array, k_CK: Array, look: Look, queries, keys) -> Array:
+  """Scores (Q, C) of a block in float32, hidden keys at `masks.HIDDEN`."""
+  a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
+  mask_1QC = masks.allowed(masks.row(look, g // plan.heads), plan.causal, queries, keys)
+  return a_QC if mask_1QC is None else jnp.where(mask_1QC[0], a_QC, masks.HIDDEN)
 
 
-def draw(a_BTS: Array, noise_BTS: Array | None) -> tuple[Array, Array]:
-  """One position for each query: (one-hot weights (B, T, S) without a gradient, its log-probability (B, T)).
-
-  Args:
-    a_BTS: weights, which need not sum to 1.
-    noise_BTS: of `noise`; None takes the most probable position.
-  """
-  total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
-  seen_BTS = a_BTS > 0
-  log_BTS = jnp.log(jnp.where(seen_BTS, a_BTS, 1.0)) - jnp.log(jnp.where(total_BT1 > 0, total_BT1, 1.0))
-  ranked_BTS = jnp.where(seen_BTS, log_BTS if noise_BTS is None else log_BTS + noise_BTS, -jnp.inf)
-  best_BTS = jax.nn.one_hot(jnp.argmax(ranked_BTS, axis=-1), a_BTS.shape[-1]) * seen_BTS
-  return jax.lax.stop_gradient(best_BTS), jnp.sum(best_BTS * log_BTS, axis=-1)
+def _factor(plan: _Plan, g: Array, T: int, seed_2, queries, keys) -> Array:
+  """What dropout multiplies the probabilities of a block by, (Q, C): 0 or 1 / (1 - rate)."""
+  rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
+  keep_QC = dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
+  return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 
-def entropy(a_BTS: Array) -> Array:
-  """Entropy of each query's weights in nats, (B, T) float32."""
-  total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
-  p_BTS = a_BTS / jnp.where(total_BT1 > 0, total_BT1, 1.0)
-  return -jnp.sum(p_BTS * jnp.log(jnp.where(p_BTS > 0, p_BTS, 1.0)), axis=-1)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _blocked(plan: _Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, look: Look, seed_2: Any) -> Array:
+  return _blocked_forward(plan, q_GTK, k_GSK, v_GSK, look, seed_2)[0]
 
 
-def unevenness(a_BTS: Array, valid_BS: Array, weights_BT: Array) -> Array:
-  """Sum over rows and positions of (1 - sum_t a_ts)^2, the doubly stochastic penalty (Xu et al., equation 14)."""
-  paid_BS = jnp.einsum('BTS,BT->BS', a_BTS, weights_BT.astype(jnp.float32))
-  there_BS = valid_BS & (jnp.max(weights_BT, axis=1, keepdims=True) > 0)
-  return jnp.sum(jnp.where(there_BS, (1.0 - paid_BS) ** 2, 0.0))
+def _blocked_forward(plan, q_GTK, k_GSK, v_GSK, look, seed_2):
+  """Returns the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
+  T, S = q_GTK.shape[1], k_GSK.shape[1]
+
+  def head(xs):
+    g, q_TK, k_SK, v_SK = xs
+    outputs, norms = [], []
+    for queries, keys in plan.blocks(T, S):
+      v_CK = v_SK[slice(*keys)]
+      a_QC = _scores(plan, g, q_TK[slice(*queries)], k_SK[slice(*keys)], look, queries, keys)
+      m_Q1 = jnp.max(a_QC, axis=-1, keepdims=True)
+      e_QC = jnp.exp(a_QC - m_Q1)
+      z_Q1 = jnp.sum(e_QC, axis=-1, keepdims=True)
+      if plan.rate:
+        e_QC = e_QC * _factor(plan, g, T, seed_2, queries, keys)
+      o_QK = jnp.einsum('QC,CK->QK', e_QC.astype(v_CK.dtype), v_CK, preferred_element_type=jnp.float32)
+      outputs.append((o_QK / z_Q1).astype(v_CK.dtype))
+      norms.append((m_Q1 + jnp.log(z_Q1))[:, 0])
+    return jnp.concatenate(outputs), jnp.concatenate(norms)
+
+  o_GTK, n_GT = jax.lax.map(head, (jnp.arange(len(q_GTK)), q_GTK, k_GSK, v_GSK))
+  return o_GTK, (q_GTK, k_GSK, v_GSK, look, seed_2, o_GTK, n_GT)
+
+
+def _blocked_backward(plan, residuals, do_GTK):
+  q_GTK, k_GSK, v_GSK, look, seed_2, o_GTK, n_GT = residuals
+  T, S = q_GTK.shape[1], k_GSK.shape[1]
+  dtype, scale = q_GTK.dtype, q_GTK.shape[-1] ** -0.5
+
+  def head(xs):
+    g, q_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
+    delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
+    dk_SK, dv_SK = jnp.zeros(k_SK.shape, jnp.float32), jnp.zeros(v_SK.shape, jnp.float32)
+    dqs = []
+    for queries, keys in plan.blocks(T, S):
+      q_QK, do_QK, k_CK, v_CK = q_TK[slice(*queries)], do_TK[slice(*queries)], k_SK[slice(*keys)], v_SK[slice(*keys)]
+      a_QC = _scores(plan, g, q_QK, k_CK, look, queries, keys)
+      p_QC = jnp.exp(a_QC - n_T[slice(*queries), None])
+      dp_QC = jnp.einsum('QK,CK->QC', do_QK, v_CK, preferred_element_type=jnp.float32)
+      dropped_QC = p_QC
+      if plan.rate:
+        f_QC = _factor(plan, g, T, seed_2, queries, keys)
+        dropped_QC, dp_QC = p_QC * f_QC, dp_QC * f_QC
+      ds_QC = (p_QC * (dp_QC - delta_T[slice(*queries), None]) * scale).astype(dtype)
+      dqs.append(jnp.einsum('QC,CK->QK', ds_QC, k_CK))
+      product = functools.partial(jnp.einsum, 'QC,QK->CK', preferred_element_type=jnp.float32)
+      dk_SK = dk_SK.at[slice(*keys)].add(product(ds_QC, q_QK))
+      dv_SK = dv_SK.at[slice(*keys)].add(product(dropped_QC.astype(dtype), do_QK))
+    return jnp.concatenate(dqs), dk_SK.astype(dtype), dv_SK.astype(dtype)
+
+  dq_GTK, dk_GSK, dv_GSK = jax.lax.map(head, (jnp.arange(len(q_GTK)), q_GTK, k_GSK, v_GSK, o_GTK, n_GT, do_GTK))
+  return dq_GTK, dk_GSK, dv_GSK, None, None
+
+
+_blocked.defvjp(_blocked_forward, _blocked_backward)

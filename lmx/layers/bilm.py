@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import charcnn, projected_lstm
-from lmx.layers.regularize import dropout, split
+from lmx.layers import char_cnn, projected_lstm
+from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Params, State
 
 DIRECTIONS = ('forward', 'backward')
@@ -31,7 +31,7 @@ DIRECTIONS = ('forward', 'backward')
 class Sizes:
   """Sizes and switches; the models that hold a biLM have the same fields in their Config."""
 
-  filters: charcnn.Filters
+  filters: char_cnn.Filters
   characters: int
   highways: int
   cells: int
@@ -78,7 +78,7 @@ def name(i: int) -> str:
 def init(sizes: Sizes, key: Array) -> Params:
   """{'embed': see `charcnn.init`, 'layer_00': {'forward', 'backward'}, ...}."""
   embed_key, *keys = jax.random.split(key, 1 + 2 * sizes.layers)
-  params = {'embed': charcnn.init(embed_key, sizes.filters, sizes.characters, sizes.highways, sizes.projection)}
+  params = {'embed': char_cnn.init(embed_key, sizes.filters, sizes.characters, sizes.highways, sizes.projection)}
   for i in range(sizes.layers):
     params[name(i)] = {
       way: projected_lstm.init(k, sizes.projection, sizes.cells, sizes.projection)
@@ -140,7 +140,7 @@ def streams(
     ([words, layer 1, .. layer N], each (B, T, 2P): the forward half at position t belongs to forward_BTC[:, t], the
     backward half to backward_BTC[:, t]; state).
   """
-  read = lambda c_BTC: charcnn.apply(params['embed'], c_BTC, sizes.dtype)
+  read = lambda c_BTC: char_cnn.apply(params['embed'], c_BTC, sizes.dtype)
   outputs, state = _both(sizes, params, (read(forward_BTC), read(backward_BTC)), None, state, key)
   return [jnp.concatenate(pair, -1) for pair in zip(*(outputs[w] for w in DIRECTIONS), strict=True)], state
 
@@ -148,12 +148,12 @@ def streams(
 def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
   """Puts the marks of begin and end around each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
   B, T, C = characters_BTC.shape
-  mark = lambda c: jnp.full(C, charcnn.PAD).at[:3].set(jnp.array([charcnn.BEGIN_WORD, c, charcnn.END_WORD]))
+  mark = lambda c: jnp.full(C, char_cnn.PAD).at[:3].set(jnp.array([char_cnn.BEGIN_WORD, c, char_cnn.END_WORD]))
   count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
   column_S = jnp.arange(T + 2)
   rows = jnp.pad(jnp.where(valid_BT[..., None], characters_BTC, 0), ((0, 0), (1, 1), (0, 0)))
-  rows = jnp.where((column_S == 0)[:, None], mark(charcnn.BEGIN_SENTENCE), rows)
-  rows = jnp.where((column_S == count_B1 + 1)[..., None], mark(charcnn.END_SENTENCE), rows)
+  rows = jnp.where((column_S == 0)[:, None], mark(char_cnn.BEGIN_SENTENCE), rows)
+  rows = jnp.where((column_S == count_B1 + 1)[..., None], mark(char_cnn.END_SENTENCE), rows)
   return rows.astype(jnp.int32), column_S < count_B1 + 2
 
 
@@ -191,7 +191,7 @@ def sentences(
   valid_BT = jnp.ones(characters_BTC.shape[:2], bool) if valid_BT is None else valid_BT
   rows_BSC, valid_BS = marked(characters_BTC, valid_BT)
   index_BS = reversal(valid_BS)
-  words_BSP = charcnn.apply(params['embed'], rows_BSC, sizes.dtype)
+  words_BSP = char_cnn.apply(params['embed'], rows_BSC, sizes.dtype)
   outputs, state = _both(sizes, params, (words_BSP, reordered(words_BSP, index_BS)), valid_BS, state, key)
   pairs = zip(outputs['forward'], [reordered(y, index_BS) for y in outputs['backward']], strict=True)
   return [jnp.concatenate(pair, -1)[:, 1:-1] for pair in pairs], state

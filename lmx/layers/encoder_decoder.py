@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import cache, embed, masks, regularize, transformer
+from lmx.layers import dropout, embedding, kv_cache, masks, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 
@@ -28,7 +28,7 @@ class Net(NamedTuple):
     decoder: what one of the decoder computes.
     layers: how many of each there are.
     width: D.
-    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
     dropout: of the sums of embeddings and positions.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
     remat: compute a layer's activations again in the backward pass.
@@ -53,7 +53,7 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
   """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm_encoder, norm_decoder."""
   tokens_key, *keys = jax.random.split(key, sum(net.layers) + 1)
   D = net.width
-  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, V, D, D**-0.5)}}
+  params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}}
   for i, k in enumerate(keys):
     block = net.decoder if i >= net.layers[0] else net.encoder
     params[transformer.name(i)] = transformer.init_block(block, D, k)
@@ -67,8 +67,8 @@ def embedded(
   net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
 ) -> Array:
   """Sums of embeddings and positions after their dropout; `position_BT` and `length` as in `embed.with_sinusoids`."""
-  x_BTD = embed.with_sinusoids(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
-  return regularize.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
+  x_BTD = embedding.with_sinusoids(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
+  return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
 
 def _finish(block: transformer.Block, params: Params, name: str, x_BTD: Array) -> Array:
@@ -85,7 +85,7 @@ def encode(net: Net, params: Params, batch: Batch, key: Array | None = None) -> 
 
 def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple[Array, tuple[Array, ...]]:
   """The encoder's output, and the input and the output of each of its layers."""
-  embed_key, layers_key = regularize.split(key, 2)
+  embed_key, layers_key = dropout.split(key, 2)
   x_BSD, _, seen = transformer.stack(
     net.encoder,
     net.params(params, False),
@@ -119,7 +119,7 @@ def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
   B, S, D = source_BSD.shape
   block = net.decoder
   return {
-    **cache.empty(B, length, net.layers[1], block.heads, D // block.heads, block.dtype),
+    **kv_cache.empty(B, length, net.layers[1], block.heads, D // block.heads, block.dtype),
     'sources': tuple(transformer.source_keys(block, p, source_BSD) for p in net.params(params, True)),
     'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
   }
@@ -150,14 +150,14 @@ def apply(
   Returns:
     (Features of the decoder; () or the state after these tokens).
   """
-  encode_key, embed_key, layers_key = regularize.split(key, 3)
+  encode_key, embed_key, layers_key = dropout.split(key, 3)
   tokens_BT = batch['tokens_BT']
   T = tokens_BT.shape[1]
   caches, position_BT, read_B, length = None, None, None, 0
   sources: Sequence[Array | transformer.Cache]
   if state:
     caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
-    position_BT, read_B = cache.places(batch, state)
+    position_BT, read_B = kv_cache.places(batch, state)
     look, length = masks.Look(query_position_BT=position_BT), caches[0][0].shape[1]
   else:
     sources = [encode(net, params, batch, encode_key)] * net.layers[1]

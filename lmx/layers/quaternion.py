@@ -13,7 +13,7 @@ Attention (section 3.2): queries, keys and values are quaternions. The product o
 too, and each of its components is a score of its own: four softmaxes, each of which takes the mean of one component of
 the values (`scores='component'`). Component c of sum_n q_n k_n is an ordinary product of q with the components of k in
 another order and with signs, so it is one head of four with its quarter of the values, and every backend of
-lmx/layers/scaled_dot.py serves (`views`). `scores='whole'` is one softmax over the product of all components (the real
+lmx/layers/attention.py serves (`views`). `scores='whole'` is one softmax over the product of all components (the real
 part of q times the conjugate of k): attention as it was, between quaternion projections.
 
 Nonlinear functions, normalisation and dropout act on each component by itself ("split activation").
@@ -48,7 +48,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import embed, scaled_dot, transformer
+from lmx.layers import attention, embedding, transformer
 from lmx.types import Array
 
 KINDS = ('full', 'partial', 'none')
@@ -75,12 +75,12 @@ class Config:
     initial: how quaternion weights are drawn, one of INITIALS.
     bias: have biases in quaternion feed-forward networks; the released code has none.
     norm: 'pre' (tensor2tensor since version 2) or 'post' (Vaswani et al. 2017).
-    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
     dropout: of the sums of embeddings and positions, and of what is added to the residual path.
     dropout_attention: of attention probabilities.
     dropout_relu: inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -110,8 +110,8 @@ class Config:
     check_choice('model.grouping', self.grouping, GROUPINGS)
     check_choice('model.initial', self.initial, INITIALS)
     check_choice('model.norm', self.norm, ('post', 'pre'))
-    check_choice('model.positions', self.positions, embed.SINUSOIDS)
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.positions', self.positions, embedding.SINUSOIDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
     check_least('model', self, D=1, F=1, H=1)

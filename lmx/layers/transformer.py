@@ -24,7 +24,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import embed, masks, regularize, scaled_dot
+from lmx.layers import attention, dropout, embedding, masks
 from lmx.layers.masks import Look
 from lmx.types import Array, Params
 
@@ -157,7 +157,7 @@ class SelfAttention(nn.Module):
     qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
       self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look, self.causal))
-    o_BTHK = scaled_dot.attend(*qkv, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
+    o_BTHK = attention.attend(*qkv, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = o_BTHK.reshape(q_BTHK.shape)
     return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
@@ -193,7 +193,7 @@ class CrossAttention(nn.Module):
     qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
       self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look, False))
-    o_BTHK = scaled_dot.attend(*qkv, look, causal=False, backend=self.backend, rate=self.rate, key=key)
+    o_BTHK = attention.attend(*qkv, look, causal=False, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = o_BTHK.reshape(q_BTHK.shape)
     return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK)
 
@@ -229,7 +229,7 @@ class Mlp(nn.Module):
   def __call__(self, x_BTD: Array, key: Array | None) -> Array:
     D = x_BTD.shape[-1]
     h_BTF = activate(self.linear((D,), (self.hidden,), self.std, **self.drawn, name='in')(x_BTD), self.activation)
-    h_BTF = regularize.dropout(h_BTF, self.rate, key)
+    h_BTF = dropout.dropout(h_BTF, self.rate, key)
     return self.linear((self.hidden,), (D,), self.residual_std, **self.drawn, name='out')(h_BTF)
 
 
@@ -246,7 +246,7 @@ class Block(nn.Module):
     glorot: how kernels are drawn, see the module's docstring.
     fan_in: deviations are those of one input, see `Projection`.
     cross: attend to a source.
-    attention: what takes the place of `SelfAttention`, called with the same arguments (lmx/layers/compressed.py).
+    attention: what takes the place of `SelfAttention`, called with the same arguments (compressed_attention.py).
     linear: what takes the place of `Projection` in attention, called with the same arguments.
     views: of attention, see `SelfAttention` (lmx/layers/quaternion.py).
     hidden_linear: what takes the place of `Projection` in the feed-forward network.
@@ -291,8 +291,8 @@ class Block(nn.Module):
     source: Array | Cache | None = None,
     source_look: Look = WHOLE,
   ) -> tuple[Array, Cache | None]:
-    look_key, *add_keys = regularize.split(key, 3)
-    across_key, add_across_key, hidden_key = regularize.split(None if key is None else jax.random.fold_in(key, 1), 3)
+    look_key, *add_keys = dropout.split(key, 3)
+    across_key, add_across_key, hidden_key = dropout.split(None if key is None else jax.random.fold_in(key, 1), 3)
     stds, drawn = (self.std, self.residual_std), self._drawn()
     by = (*stds, self.backend, self.attention_rate, drawn, self.linear, self.views)
     attend = self.attention(self.heads, self.causal, *by, name='attention')
@@ -310,8 +310,8 @@ class Block(nn.Module):
       """The residual connection around a part, with the normalisation before or after it."""
       normalise = Norm(self.eps, self.dtype, name=norm)
       if self.norm == 'pre':
-        return x_BTD + regularize.dropout(part(normalise(x_BTD)), self.residual_rate, key)
-      return normalise(x_BTD + regularize.dropout(part(x_BTD), self.residual_rate, key))
+        return x_BTD + dropout.dropout(part(normalise(x_BTD)), self.residual_rate, key)
+      return normalise(x_BTD + dropout.dropout(part(x_BTD), self.residual_rate, key))
 
     def itself(x_BTD: Array) -> Array:
       nonlocal cache
@@ -320,7 +320,7 @@ class Block(nn.Module):
 
     if self.positions:
       table_TD = self.param('positions', nn.initializers.normal(self.std), (self.positions, x_BTD.shape[-1]))
-      x_BTD = x_BTD + embed.positions(table_TD, position_BT, x_BTD.shape[1], self.dtype)
+      x_BTD = x_BTD + embedding.positions(table_TD, position_BT, x_BTD.shape[1], self.dtype)
     x_BTD = add(x_BTD, 'norm_1', itself, add_keys[0])
     if self.cross and source is not None:
       across = self.across(name='cross')
@@ -418,7 +418,7 @@ def stack(
   if remat:
     layer = jax.checkpoint(layer, prevent_cse=not scan)
   run = _scanned if scan else _unrolled
-  return run(layer, x_BTD, layers, caches, regularize.split(key, len(layers)), sources)
+  return run(layer, x_BTD, layers, caches, dropout.split(key, len(layers)), sources)
 
 
 @functools.partial(jax.jit, static_argnums=0)  # so that layers alike are traced once

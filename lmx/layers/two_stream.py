@@ -6,7 +6,7 @@ and not its own token. Both use the same weights, and keys and values are made o
 a layer as one array [h; g], T + P rows long; only attention tells them apart.
 
 The order is a number for each position (a batch's `order_BT`): tokens that all may see have 0, the others the places 1,
-2, ... in which they are predicted. Positions are counted from the query as in Transformer-XL (lmx/layers/relative.py),
+2, ... in which they are predicted. Positions are counted from the query as in Transformer-XL (relative_block.py),
 here in both directions; for rows that are read from their end distances change sign. To the score comes a segment term,
 (q + s) · e, e being one of two vectors: for keys of the query's own segment and of any other (section 2.5).
 
@@ -22,8 +22,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import masks, regularize, relative_dot
-from lmx.layers.relative import remember
+from lmx.layers import dropout, masks, relative_attention
+from lmx.layers.relative_block import remember
 from lmx.layers.transformer import Projection, SelfAttention
 from lmx.types import Array, Batch
 
@@ -107,7 +107,7 @@ def distances(b_BXHK: Array, r: Array, T: int, S: int, positions_BP: Array | Non
     S: keys.
     positions_BP: positions of the rows of the query stream, or None.
   """
-  found_BHTS = relative_dot.shift(_by_row('BHTR', b_BXHK[:, :T], r), S)
+  found_BHTS = relative_attention.shift(_by_row('BHTR', b_BXHK[:, :T], r), S)
   if positions_BP is None:
     return found_BHTS
   rows_BPHR = _by_row('BTHR', b_BXHK[:, T:], r)
@@ -164,6 +164,6 @@ class TwoStreamAttention(SelfAttention):
     p_BHXS = jax.nn.softmax(a_BHXS, axis=-1)
     if look.seen_BXS is not None:  # the first in the order may see no key at all, and then not all of them alike
       p_BHXS = jnp.where(look.seen_BXS[:, None], p_BHXS, 0.0)
-    p_BHXS = regularize.dropout(p_BHXS, self.rate, key)
+    p_BHXS = dropout.dropout(p_BHXS, self.rate, key)
     o_BXHK = jnp.einsum('BHXS,BSHK->BXHK', p_BHXS.astype(dtype), v_BSHK)
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BXHK), cache

@@ -6,7 +6,7 @@ embedding, between the layers and on the output. 4.3: embedding dropout, whole w
 needs. 4.6: `penalties`, the activation regularisation alpha * mean(dropped output squared) and the temporal one
 beta * mean((h_t - h_t+1) squared) of the output before dropout. Both are means over elements, as released, where the
 paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.1 (random lengths of back-propagation)
-lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/cache.py.
+lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/continuous_cache.py.
 
 Parameters, tied, 1150-1150-400: 24,221,600 at V = 10,000 (Penn Treebank), 33,556,078 at V = 33,278 (WikiText-2). Each
 LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code (lmx/layers/qrnn.py): window 2 in
@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import embed, heads, qrnn, recurrent
-from lmx.layers.regularize import dropout, locked_dropout, split, word_dropout
+from lmx.layers import embedding, qrnn, recurrent, softmax
+from lmx.layers.dropout import dropout, locked_dropout, split, word_dropout
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -178,7 +178,7 @@ def apply(
   valid_BT = batch.get('valid_BT')
   valid_TB = None if valid_BT is None else valid_BT.T
   tokens_TB = batch['tokens_BT'].T
-  x_TBD = embed.lookup(params['embed']['table'], tokens_TB, cfg.dtype)
+  x_TBD = embedding.lookup(params['embed']['table'], tokens_TB, cfg.dtype)
   layers, carries = [x_TBD], []
   x_TBD = word_dropout(x_TBD, tokens_TB, cfg.V, cfg.dropout_embedding, word_key)
   x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key)
@@ -248,13 +248,13 @@ def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
-  return heads.tied_logits(features.last_BTD, *_output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, *_output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
-  return heads.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

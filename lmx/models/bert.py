@@ -11,7 +11,7 @@ As released (google-research/bert): LayerNorm's epsilon 1e-12 (the default of Te
 (`gelu='erf'` for the exact one, as in the paper's reference and in Hugging Face's default), kernels and
 embeddings from a truncated normal with deviation 0.02, dropout 0.1 everywhere.
 
-Deviation: the dropout mask comes from a hash (lmx/layers/regularize.py).
+Deviation: the dropout mask comes from a hash (lmx/layers/dropout.py).
 
 Axes: C queries, keys and values of the fused kernel; E segment types.
 """
@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import embed, heads, masks, regularize, scaled_dot, transformer
+from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -54,7 +54,7 @@ class Config:
     dropout_attention: of attention probabilities.
     init_std: deviation of kernels and tables.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -80,7 +80,7 @@ class Config:
     check_heads('bert', self.D, self.H)
     check_least('model', self, T=1, E=1, N=1, F=0, init_std=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -121,7 +121,7 @@ def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias, untied table)."""
   keys = jax.random.split(key, cfg.N + 5)
   D = cfg.D
-  draw = lambda i, rows: embed.table(keys[i], rows, D, cfg.init_std, truncated=True)
+  draw = lambda i, rows: embedding.table(keys[i], rows, D, cfg.init_std, truncated=True)
   params: dict[str, Any] = {
     'embed': {'tokens': draw(0, cfg.V), 'positions': draw(1, cfg.T), 'types': draw(2, cfg.E), 'norm': _norm(D)},
     'pooler': {'kernel': draw(3, D), 'bias': jnp.zeros(D, jnp.float32)},
@@ -132,7 +132,7 @@ def init(cfg: Config, key: Array) -> Params:
     },
   }
   if not cfg.tied:
-    params['mlm']['table'] = embed.table(jax.random.fold_in(key, 1), cfg.V, D, cfg.init_std, truncated=True)
+    params['mlm']['table'] = embedding.table(jax.random.fold_in(key, 1), cfg.V, D, cfg.init_std, truncated=True)
   for i in range(cfg.N):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), D, keys[i + 5])
   return params
@@ -148,11 +148,11 @@ def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Arra
   """Figure 2: the sum of three embeddings, normalised and dropped out, (B, T, D)."""
   tables, tokens_BT = params['embed'], batch['tokens_BT']
   types_BT = batch['types_BT'] if 'types_BT' in batch else jnp.zeros_like(tokens_BT)
-  x_BTD = embed.lookup(tables['tokens'], tokens_BT, 'float32')
-  x_BTD = x_BTD + embed.lookup(tables['types'], types_BT, 'float32')
-  x_BTD = x_BTD + embed.positions(tables['positions'], batch.get('position_BT'), tokens_BT.shape[1], 'float32')
+  x_BTD = embedding.lookup(tables['tokens'], tokens_BT, 'float32')
+  x_BTD = x_BTD + embedding.lookup(tables['types'], types_BT, 'float32')
+  x_BTD = x_BTD + embedding.positions(tables['positions'], batch.get('position_BT'), tokens_BT.shape[1], 'float32')
   x_BTD = transformer.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], EPS)
-  return regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout_hidden, key)
+  return dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout_hidden, key)
 
 
 def _dense(params: Params, x: Array) -> Array:
@@ -181,7 +181,7 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'bert: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  embed_key, layers_key = regularize.split(key, 2)
+  embed_key, layers_key = dropout.split(key, 2)
   last_BTD, _, seen = transformer.stack(
     _block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
@@ -209,13 +209,13 @@ def _output(cfg: Config, params: Params) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of the token at each position given, (B, T, V) float32."""
-  return heads.tied_logits(_transform(cfg, params, features), _output(cfg, params), params['mlm']['bias'])
+  return softmax.tied_logits(_transform(cfg, params, features), _output(cfg, params), params['mlm']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   x_BTD = _transform(cfg, params, features)
-  return heads.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'])
+  return softmax.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

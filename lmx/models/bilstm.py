@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import bilm, charcnn, embed, recurrent, scalar_mix
-from lmx.layers.regularize import dropout, split
+from lmx.layers import bilm, char_cnn, embedding, recurrent, scalar_mix
+from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -70,7 +70,7 @@ class Config:
 
   V: int = 10_000
   E: int = 50  # ner_elmo.jsonnet, as the four below and the dropout rates
-  char_filters: charcnn.Filters = ((3, 128),)
+  char_filters: char_cnn.Filters = ((3, 128),)
   char_characters: int = 16
   char_projection: int = 0
   D: int = 200
@@ -81,7 +81,7 @@ class Config:
   mix_normalise: bool = False
   mix_l2: float = 0.0
   frozen: bool = True
-  bilm_filters: charcnn.Filters = bilm.SIZES['original']['filters']
+  bilm_filters: char_cnn.Filters = bilm.SIZES['original']['filters']
   bilm_characters: int = 16
   bilm_highways: int = 2
   bilm_cells: int = 4096
@@ -153,10 +153,10 @@ def _places(cfg: Config) -> tuple[str, ...]:
 def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed {'table', 'spelling'}, bilm, mix_input, mix_output, layer_00 {'forward', 'backward'}, ..."""
   table_key, spelling_key, bilm_key, *keys = jax.random.split(key, 3 + 2 * cfg.N)
-  params: dict = {'embed': {'table': embed.table(table_key, cfg.V, cfg.E, cfg.E**-0.5)}}
+  params: dict = {'embed': {'table': embedding.table(table_key, cfg.V, cfg.E, cfg.E**-0.5)}}
   width = cfg.E
   if cfg.char_filters:
-    params['embed']['spelling'] = charcnn.init(
+    params['embed']['spelling'] = char_cnn.init(
       spelling_key, cfg.char_filters, cfg.char_characters, 0, cfg.char_projection
     )
     width += cfg.char_projection or sum(count for _, count in cfg.char_filters)
@@ -216,9 +216,9 @@ def apply(
   """
   valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool))
   bilm_key, elmo_key, input_key, *keys = split(key, 3 + cfg.N)
-  parts = [embed.lookup(params['embed']['table'], batch['tokens_BT'], cfg.dtype)]
+  parts = [embedding.lookup(params['embed']['table'], batch['tokens_BT'], cfg.dtype)]
   if cfg.char_filters:
-    parts.append(charcnn.apply(params['embed']['spelling'], batch['characters_BTC'], cfg.dtype))
+    parts.append(char_cnn.apply(params['embed']['spelling'], batch['characters_BTC'], cfg.dtype))
   mixed = {}
   if _places(cfg):
     layers = _contextual(cfg, params, batch, valid_BT, bilm_key)

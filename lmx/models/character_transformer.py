@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import cache, embed, heads, scaled_dot, transformer
+from lmx.layers import attention, embedding, kv_cache, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -69,7 +69,7 @@ class Config:
     positions: 'layers' (learned, in every layer) or 'sinusoids' (below the first).
     dropout: of attention probabilities and inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -93,7 +93,7 @@ class Config:
     check_least('model', self, T=1, F=1, N=1)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.positions', self.positions, ('layers', 'sinusoids'))
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     check_range('model.dropout', self.dropout, 0, 1)
 
 
@@ -126,7 +126,7 @@ def _block(cfg: Config) -> transformer.Block:
 def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed (tokens), layer_00 .., output (for each layer next and second; norm where that comes first)."""
   tokens_key, output_key, *keys = jax.random.split(key, cfg.N + 2)
-  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, 1.0)}, 'output': {}}
+  params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 1.0)}, 'output': {}}
   output: dict[str, Params] = {}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
@@ -136,14 +136,14 @@ def init(cfg: Config, key: Array) -> Params:
 
 def _init_classifiers(cfg: Config, key: Array) -> Params:
   zeros = lambda n: jnp.zeros(n, jnp.float32)
-  drawn = lambda key: {'table': embed.table(key, cfg.V, cfg.D, cfg.D**-0.5), 'bias': zeros(cfg.V)}
+  drawn = lambda key: {'table': embedding.table(key, cfg.V, cfg.D, cfg.D**-0.5), 'bias': zeros(cfg.V)}
   found = {target: drawn(k) for target, k in zip(TARGETS, jax.random.split(key), strict=True)}
   return found | ({'norm': {'scale': 1 + zeros(cfg.D), 'bias': zeros(cfg.D)}} if cfg.norm == 'pre' else {})
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """A key/value cache for `length` positions, see `cache.empty`."""
-  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+  return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def apply(
@@ -167,11 +167,11 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'character_transformer: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  look, caches, position_BT, read_B = cache.begin('character_transformer', batch, state)
-  x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
+  look, caches, position_BT, read_B = kv_cache.begin('character_transformer', batch, state)
+  x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   if cfg.positions == 'sinusoids':
-    table_TD = jnp.asarray(embed.sinusoids(cfg.T, cfg.D, 'interleaved'))
-    x_BTD = x_BTD + embed.positions(table_TD, position_BT, T, cfg.dtype)
+    table_TD = jnp.asarray(embedding.sinusoids(cfg.T, cfg.D, 'interleaved'))
+    x_BTD = x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
   x_BTD, caches, seen = transformer.stack(
     _block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
@@ -202,13 +202,13 @@ def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
   head = _last(cfg, params)['next']
-  return heads.tied_logits(features.last_BTD, head['table'], head['bias'])
+  return softmax.tied_logits(features.last_BTD, head['table'], head['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   head = _last(cfg, params)['next']
-  return heads.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'])
+  return softmax.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'])
 
 
 def readouts(cfg: Config, params: Params, features: Features) -> list[tuple[Params, Array]]:
@@ -228,7 +228,7 @@ def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, t
   """
   classifiers, x_BTD = readout
   x_BTD, head = _readable(cfg, classifiers, x_BTD), classifiers[target]
-  return heads.tied_nll(x_BTD, head['table'], targets_BT, head['bias'])
+  return softmax.tied_nll(x_BTD, head['table'], targets_BT, head['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

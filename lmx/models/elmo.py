@@ -4,7 +4,7 @@ Peters et al. 2018, "Deep contextualized word representations", arXiv 1802.05365
 
 Section 3.1 (the two directions and their joint likelihood), section 3.3 (n-gram character convolutions, two highway
 layers, two layers of 4,096 cells projected to 512, a residual connection from the first to the second). The output
-layer is shared by the directions; it is trained with `nll` or `sampled_nll` (lmx/layers/sampled.py) and measured with
+layer is shared by the directions; it is trained with `nll` or `sampled_nll` (sampled_softmax.py) and measured with
 `nll`. The mix of the layers (section 3.2) belongs to the models of tasks, such as lmx/models/bilstm.py.
 
 Variants `original`, `medium` and `small` are those of the release: 93,600,848, 28,027,728 and 13,593,296 parameters
@@ -24,8 +24,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import bilm, charcnn, heads, sampled
-from lmx.layers.regularize import dropout, split
+from lmx.layers import bilm, char_cnn, sampled_softmax, softmax
+from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -55,7 +55,7 @@ class Config:
   """
 
   V: int = 793_471  # released options: n_tokens_vocab
-  filters: charcnn.Filters = bilm.SIZES['original']['filters']
+  filters: char_cnn.Filters = bilm.SIZES['original']['filters']
   characters: int = 16
   highways: int = 2
   cells: int = 4096
@@ -149,13 +149,13 @@ def _one_way(cfg: Config, features: Features) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of the next word, (B, T, V) float32; features of both directions give the forward one's."""
-  return heads.tied_logits(_one_way(cfg, features), params['softmax']['table'], params['softmax']['bias'])
+  return softmax.tied_logits(_one_way(cfg, features), params['softmax']['table'], params['softmax']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Full negative log-likelihood of each target in nats, (B, T) float32; as `logits`."""
   head = params['softmax']
-  return heads.tied_nll(_one_way(cfg, features), head['table'], targets_BT, head['bias'])
+  return softmax.tied_nll(_one_way(cfg, features), head['table'], targets_BT, head['bias'])
 
 
 def sampled_nll(
@@ -163,7 +163,9 @@ def sampled_nll(
 ) -> Array:
   """Loss over `samples` drawn words and the target, (B, T) float32: to train with, not to report."""
   head, x_BTP = params['softmax'], _one_way(cfg, features)
-  return sampled.nll(x_BTP, head['table'], head['bias'], targets_BT, key, samples, correct_target=correct_target)
+  return sampled_softmax.nll(
+    x_BTP, head['table'], head['bias'], targets_BT, key, samples, correct_target=correct_target
+  )
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -15,7 +15,7 @@ The released code (openai/finetune-transformer-lm) keeps tokens and positions in
 Kernels and tables are drawn from N(0, 0.02) (section 4.1).
 
 Deviations: the width of the feed-forward network is always 4 D; the dropout mask comes from a hash
-(lmx/layers/regularize.py).
+(lmx/layers/dropout.py).
 
 Axes: C queries, keys and values of the fused kernel.
 """
@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
+from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -57,7 +57,7 @@ class Config:
     dropout_residual: of what is added to the residual path.
     init_std: deviation of kernels and tables.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -87,7 +87,7 @@ class Config:
         "model.tied: got False with model.fidelity 'released', which scores rows of the embedding; "
         "set model.fidelity='paper'"
       )
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -120,12 +120,12 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
-      'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.init_std),
-      'positions': embed.table(positions_key, cfg.T, cfg.D, cfg.init_std),
+      'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.init_std),
+      'positions': embedding.table(positions_key, cfg.T, cfg.D, cfg.init_std),
     }
   }
   if not cfg.tied:
-    params['output'] = {'table': embed.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, cfg.init_std)}
+    params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, cfg.init_std)}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
   return params
@@ -133,7 +133,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """A key/value cache for `length` positions, see `cache.empty`."""
-  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+  return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def _table(params: Params) -> Array:
@@ -147,12 +147,12 @@ def _embed(
   """(tokens + positions after their dropout (B, T, D); the table after its dropout, where it has one)."""
   tables, dropped = params['embed'], None
   if cfg.fidelity == 'released' and key is not None and cfg.dropout_embedding:
-    dropped = regularize.dropout(_table(params), cfg.dropout_embedding, key)
+    dropped = dropout.dropout(_table(params), cfg.dropout_embedding, key)
     tables = {'tokens': dropped[: cfg.V], 'positions': dropped[cfg.V :]}
   tokens_BT = batch['tokens_BT']
-  x_BTD = embed.lookup(tables['tokens'], tokens_BT, cfg.dtype)
-  x_BTD = x_BTD + embed.positions(tables['positions'], position_BT, tokens_BT.shape[1], cfg.dtype)
-  return x_BTD if dropped is not None else regularize.dropout(x_BTD, cfg.dropout_embedding, key), dropped
+  x_BTD = embedding.lookup(tables['tokens'], tokens_BT, cfg.dtype)
+  x_BTD = x_BTD + embedding.positions(tables['positions'], position_BT, tokens_BT.shape[1], cfg.dtype)
+  return x_BTD if dropped is not None else dropout.dropout(x_BTD, cfg.dropout_embedding, key), dropped
 
 
 def apply(
@@ -176,8 +176,8 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'gpt: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  embed_key, layers_key = regularize.split(key, 2)
-  look, caches, position_BT, read_B = cache.begin('gpt', batch, state)
+  embed_key, layers_key = dropout.split(key, 2)
+  look, caches, position_BT, read_B = kv_cache.begin('gpt', batch, state)
   x_BTD, dropped = _embed(cfg, params, batch, position_BT, embed_key)
   last_BTD, caches, seen = transformer.stack(
     _block(cfg),
@@ -202,15 +202,15 @@ def _output(cfg: Config, params: Params) -> Array:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
   table_VD = _output(cfg, params) if features.table_VD is None else features.table_VD[: cfg.V]
-  return heads.tied_logits(features.last_BTD, table_VD)
+  return softmax.tied_logits(features.last_BTD, table_VD)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32; as released among tokens and positions."""
   if features.table_VD is not None:
-    return heads.tied_nll(features.last_BTD, features.table_VD, targets_BT)
+    return softmax.tied_nll(features.last_BTD, features.table_VD, targets_BT)
   table_VD = _table(params) if cfg.fidelity == 'released' else _output(cfg, params)
-  return heads.tied_nll(features.last_BTD, table_VD, targets_BT)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

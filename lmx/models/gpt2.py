@@ -14,7 +14,7 @@ Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
   layer adds to the residual path twice.
 
 Deviations: dropout (0.1 in the GPT paper, unknown for GPT-2) is off by default; the dropout mask comes from a hash
-(lmx/layers/regularize.py).
+(lmx/layers/dropout.py).
 
 Axes: C queries, keys and values of the fused kernel.
 """
@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import cache, embed, heads, regularize, scaled_dot, transformer
+from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -56,7 +56,7 @@ class Config:
     dropout_attention: of attention probabilities.
     dropout_residual: of what is added to the residual path.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -81,7 +81,7 @@ class Config:
     check_heads('gpt2', self.D, self.H)
     check_least('model', self, T=1, N=1, F=0)
     check_choice('model.init', self.init, INITS)
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
 
@@ -118,13 +118,13 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
-      'tokens': embed.table(tokens_key, cfg.V, cfg.D, 0.02),
-      'positions': embed.table(positions_key, cfg.T, cfg.D, 0.02 if cfg.init == 'nanogpt' else 0.01),
+      'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 0.02),
+      'positions': embedding.table(positions_key, cfg.T, cfg.D, 0.02 if cfg.init == 'nanogpt' else 0.01),
     },
     'norm': {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)},
   }
   if not cfg.tied:
-    params['output'] = {'table': embed.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
+    params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
   return params
@@ -132,7 +132,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """A key/value cache for `length` positions, see `cache.empty`."""
-  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+  return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def apply(
@@ -160,11 +160,11 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'gpt2: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  embed_key, layers_key = regularize.split(key, 2)
-  look, caches, position_BT, read_B = cache.begin('gpt2', batch, state)
-  x_BTD = embed.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
-  x_BTD = x_BTD + embed.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
-  x_BTD = regularize.dropout(x_BTD, cfg.dropout_embedding, embed_key)
+  embed_key, layers_key = dropout.split(key, 2)
+  look, caches, position_BT, read_B = kv_cache.begin('gpt2', batch, state)
+  x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
+  x_BTD = x_BTD + embedding.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
+  x_BTD = dropout.dropout(x_BTD, cfg.dropout_embedding, embed_key)
   x_BTD, caches, seen = transformer.stack(
     _block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
@@ -188,12 +188,12 @@ def _output(cfg: Config, params: Params) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
-  return heads.tied_logits(features.last_BTD, _output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, _output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
-  return heads.tied_nll(features.last_BTD, _output(cfg, params), targets_BT)
+  return softmax.tied_nll(features.last_BTD, _output(cfg, params), targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import compressed, embed, heads, regularize, scaled_dot, transformer
+from lmx.layers import attention, compressed_attention, dropout, embedding, softmax, transformer
 from lmx.layers.masks import Look
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -52,12 +52,12 @@ class Config:
     stride: tokens that memory-compressed attention makes one of.
     compress: 'keys' (and values, paper) or 'input' (tensor2tensor).
     norm: 'post' or 'pre', as in models/transformer.py.
-    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
     dropout: of the sums of embeddings and positions, and of what is added to the residual path.
     dropout_attention: of attention probabilities.
     dropout_relu: inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     remat: compute a layer's activations again in the backward pass.
   """
 
@@ -84,8 +84,8 @@ class Config:
       raise InputError(f'model.pattern is "{self.pattern}"; it must be letters F, L and M, one for each layer')
     check_choice('model.compress', self.compress, ('keys', 'input'))
     check_choice('model.norm', self.norm, ('post', 'pre'))
-    check_choice('model.positions', self.positions, embed.SINUSOIDS)
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.positions', self.positions, embedding.SINUSOIDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     check_least('model', self, F=1, window=1, stride=1)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
@@ -109,8 +109,8 @@ _NOWHERE = 2**30  # position of padding, beyond every cache
 def _block(cfg: Config, i: int) -> transformer.Block:
   kinds: dict[str, Callable[..., Any]] = {
     'F': transformer.SelfAttention,
-    'L': functools.partial(compressed.LocalAttention, window=cfg.window),
-    'M': functools.partial(compressed.CompressedAttention, stride=cfg.stride, of=cfg.compress),
+    'L': functools.partial(compressed_attention.LocalAttention, window=cfg.window),
+    'M': functools.partial(compressed_attention.CompressedAttention, stride=cfg.stride, of=cfg.compress),
   }
   return transformer.Block(
     heads=cfg.H,
@@ -133,7 +133,7 @@ def _block(cfg: Config, i: int) -> transformer.Block:
 def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm."""
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
-  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
+  params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(_block(cfg, i), cfg.D, k)
   if cfg.norm == 'pre':
@@ -151,7 +151,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
     return ()
 
   def empty(kind: str) -> Array:
-    places = compressed.slots(length, cfg.stride) if kind == 'M' else length
+    places = compressed_attention.slots(length, cfg.stride) if kind == 'M' else length
     return jnp.zeros((batch_size, places, cfg.H, cfg.D // cfg.H), cfg.dtype)
 
   layers = tuple((empty(kind), empty(kind)) for kind in cfg.pattern)
@@ -189,12 +189,12 @@ def apply(
     raise InputError(
       'memory_compressed: packed documents (documents_BT) would be mixed by the convolution; take another data.batching'
     )
-  embed_key, *keys = regularize.split(key, cfg.N + 1)
+  embed_key, *keys = dropout.split(key, cfg.N + 1)
   position_BT, length = None, 0
   if state:
     state, position_BT, length = _cached(cfg, batch, state)
-  x_BTD = embed.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
-  x_BTD = regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key)
+  x_BTD = embedding.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
+  x_BTD = dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key)
   seen, caches = [x_BTD], list[transformer.Cache]()
   for i in range(cfg.N):
     x_BTD, cache, _ = transformer.stack(
@@ -221,13 +221,13 @@ def apply(
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
   del cfg
-  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
-  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
-from lmx.layers import embed, heads
+from lmx.layers import embedding, softmax
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -133,7 +133,7 @@ def apply(
   B, T = tokens_BT.shape
   words_BL = jnp.concatenate([state['context_BS'], tokens_BT], axis=1) if state else tokens_BT
   there_BL1 = (words_BL >= 0)[..., None].astype(cfg.dtype)
-  c_BLE = embed.lookup(params['embed']['table'], jnp.maximum(words_BL, 0), cfg.dtype) * there_BL1
+  c_BLE = embedding.lookup(params['embed']['table'], jnp.maximum(words_BL, 0), cfg.dtype) * there_BL1
   x_BTE = jnp.concatenate([c_BLE[:, i : i + T] for i in reversed(range(cfg.n - 1))], axis=-1)
   read = [x_BTE] if cfg.direct else []
   layers = [x_BTE]
@@ -153,13 +153,13 @@ def apply(
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores y of every next word, (B, T, V) float32."""
   del cfg
-  return heads.tied_logits(features.last_BTD, params['output']['table'], params['output']['bias'])
+  return softmax.tied_logits(features.last_BTD, params['output']['table'], params['output']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
-  return heads.tied_nll(features.last_BTD, params['output']['table'], targets_BT, params['output']['bias'])
+  return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT, params['output']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

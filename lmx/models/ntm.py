@@ -1,7 +1,7 @@
 """Neural Turing Machine (Graves, Wayne & Danihelka 2014, arXiv 1410.5401), and the stacked LSTM beside it.
 
 A controller, feed-forward or LSTM, reads the input and what the heads read at the step before; H write heads and as
-many read heads address a memory of `rows` x `width` (section 3; lmx/layers/memory.py). Within a step the memory is
+many read heads address a memory of `rows` x `width` (section 3; lmx/layers/ntm_memory.py). Within a step the memory is
 written first, and read as it then is (equation 2). `H=0` is a network without memory: the LSTM of the paper's table 3,
 in which every layer reads the input and the output layer reads every layer; its parameter counts fix that. What an
 episode starts from is learned ("reset to bias values", section 4): weightings, read vectors, the LSTM's state; of the
@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import memory as memory_lib
+from lmx.layers import ntm_memory as memory_lib
 from lmx.layers import recurrent
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -61,7 +61,7 @@ class Config:
       normal), or 'random' ones (a normal cut off at two of them).
     focus: score by which a head starts at its row 0; the weightings before the first step are learned from there.
     init_scale: kernels are uniform in +- init_scale / sqrt(width of their input).
-    eps: added to the lengths of the cosine, see lmx/layers/memory.py.
+    eps: added to the lengths of the cosine, see lmx/layers/ntm_memory.py.
     dtype: compute type of the products of the controller; addressing is float32.
     remat: keep only the state of each step for the derivative, which halves the time of a step on a CPU.
   """

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
-from lmx.layers import cache, embed, heads, quaternion, regularize, transformer
+from lmx.layers import dropout, embedding, kv_cache, quaternion, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True  # but for `causal=False`, which has neither a state nor a next token
@@ -61,7 +61,7 @@ def init(cfg: Config, key: Array) -> Params:
   """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm."""
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
   block = quaternion.block(cfg, causal=cfg.causal)
-  params: dict[str, Params] = {'embed': {'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
+  params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
     params[transformer.name(i)] = transformer.init_block(block, cfg.D, k)
   if cfg.norm == 'pre':
@@ -80,7 +80,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
       'quaternion_text: with model.causal=false every token sees those after it, so there is nothing to '
       'go on from; write with a causal model'
     )
-  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+  return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def apply(
@@ -98,14 +98,14 @@ def apply(
   Raises:
     InputError: packed documents together with a cache.
   """
-  embed_key, layers_key = regularize.split(key, 2)
-  look, caches, position_BT, read_B = cache.begin('quaternion_text', batch, state)
+  embed_key, layers_key = dropout.split(key, 2)
+  look, caches, position_BT, read_B = kv_cache.begin('quaternion_text', batch, state)
   length = caches[0][0].shape[1] if state else 0
-  x_BTD = embed.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
+  x_BTD = embedding.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
   x_BTD, caches, seen = transformer.stack(
     quaternion.block(cfg, causal=cfg.causal),
     [params[transformer.name(i)] for i in range(cfg.N)],
-    regularize.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key),
+    dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key),
     look,
     caches=caches,
     position_BT=position_BT,
@@ -131,13 +131,13 @@ def _next_token(cfg: Config) -> None:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32; InputError if the model reads both ways."""
   _next_token(cfg)
-  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32; InputError if the model reads both ways."""
   _next_token(cfg)
-  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -17,7 +17,7 @@ released code. Of the 44,103,680 matrices have 44,040,192, biases 30,720 and nor
 
 Deviations: no embedding of the target's language, which tensor2tensor adds to the source; the decoder's first input is
 eos_id's embedding, where tensor2tensor has a vector of zeros; the table and kernels that are not of quaternions are
-drawn as in models/transformer.py; the dropout mask comes from a hash (lmx/layers/regularize.py).
+drawn as in models/transformer.py; the dropout mask comes from a hash (lmx/layers/dropout.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 
 from lmx.errors import check_range
-from lmx.layers import encoder_decoder, heads, quaternion
+from lmx.layers import encoder_decoder, quaternion, softmax
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -103,13 +103,13 @@ def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
   del cfg
-  return heads.tied_logits(features.last_BTD, params['embed']['tokens'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
-  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

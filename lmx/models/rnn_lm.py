@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import embed, heads, recurrent
-from lmx.layers.regularize import dropout, split
+from lmx.layers import embedding, recurrent, softmax
+from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -130,7 +130,7 @@ def apply(
   keys = split(key, cfg.N + 1)
   valid_BT = batch.get('valid_BT')
   valid_TB = None if valid_BT is None else valid_BT.T
-  x_TBD = embed.lookup(params['embed']['table'], batch['tokens_BT'].T, cfg.dtype)
+  x_TBD = embedding.lookup(params['embed']['table'], batch['tokens_BT'].T, cfg.dtype)
 
   def block(params, x_TBD, carry, key):
     x_TBD = dropout(x_TBD, cfg.dropout, key)
@@ -155,13 +155,13 @@ def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
-  return heads.tied_logits(features.last_BTD, *_output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, *_output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
-  return heads.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -37,8 +37,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share
-from lmx.layers import attention, decoder, embed, encoder, heads, loop, recurrent
-from lmx.layers.regularize import dropout, split
+from lmx.layers import embedding, recurrent, rnn_attention, rnn_decoder, rnn_encoder, rnn_scan, softmax
+from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -63,13 +63,13 @@ class Config:
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     design: one of DESIGNS.
-    cell: one of lmx.layers.loop.CELLS.
+    cell: one of lmx.layers.rnn_scan.CELLS.
     bidirectional: the encoder reads in both directions; a layer gives its outputs side by side.
     reverse: the encoder of one direction reads the source from its end.
-    score: one of lmx.layers.attention.SCORES.
+    score: one of lmx.layers.rnn_attention.SCORES.
     A: width of the alignment of the score 'additive'.
     S: most source positions of the score 'location'.
-    window: where attention looks, one of lmx.layers.attention.WINDOWS.
+    window: where attention looks, one of lmx.layers.rnn_attention.WINDOWS.
     reach: positions seen on either side of the centre of a local window, the D of Luong's section 3.2.
     reading: 'soft' or 'hard' attention.
     expected: hard: share of the rows that in training read the mean instead of a position drawn (Xu, section 4.1).
@@ -122,12 +122,12 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    loop.gates(self.cell)
-    attention.get(self.score)
+    rnn_scan.gates(self.cell)
+    rnn_attention.get(self.score)
     for field, choices in (
       ('design', DESIGNS),
-      ('window', attention.WINDOWS),
-      ('reading', attention.READINGS),
+      ('window', rnn_attention.WINDOWS),
+      ('reading', rnn_attention.READINGS),
       ('init', INITS),
       ('readout', ('previous', 'current')),
       ('backend', recurrent.BACKENDS),
@@ -162,7 +162,7 @@ class Config:
     if self.tied and self.W != self.E:
       raise InputError(f'seq2seq: a tied output needs E = {self.W}, the width that the softmax reads, not {self.E}')
     if self.design in LOOKING:
-      attention.shapes(self.score, self.window, self.sizes)
+      rnn_attention.shapes(self.score, self.window, self.sizes)
 
   @property
   def N(self) -> int:  # noqa: N802
@@ -180,9 +180,9 @@ class Config:
     return self.maxout if self.design in DEEP else self.D
 
   @property
-  def sizes(self) -> attention.Sizes:
+  def sizes(self) -> rnn_attention.Sizes:
     """What the score is sized by."""
-    return attention.Sizes(self.D, self.H, self.A, self.S)
+    return rnn_attention.Sizes(self.D, self.H, self.A, self.S)
 
   @property
   def longest(self) -> int | None:
@@ -190,9 +190,9 @@ class Config:
     return self.S if self.design in LOOKING and self.score == 'location' else None
 
   @property
-  def looking(self) -> decoder.Spec:
+  def looking(self) -> rnn_decoder.Spec:
     """How the designs with attention look at the source."""
-    return decoder.Spec(
+    return rnn_decoder.Spec(
       'before' if self.design == 'bahdanau' else 'after',
       self.cell,
       self.score,
@@ -242,7 +242,7 @@ def _name(i: int) -> str:
 
 def _shapes(cfg: Config) -> dict[str, Any]:
   """Nested dict of the shapes of all parameters."""
-  V, E, D, H, W, G = cfg.V, cfg.E, cfg.D, cfg.H, cfg.W, cfg.D * loop.gates(cfg.cell)
+  V, E, D, H, W, G = cfg.V, cfg.E, cfg.D, cfg.H, cfg.W, cfg.D * rnn_scan.gates(cfg.cell)
   layer = lambda width: {'input': (width, G), 'recurrent': (D, G), 'bias': (G,)}
   found: dict[str, Any] = {'embed': {'table': (V, E)} if cfg.shared else {'source': (V, E), 'target': (V, E)}}
   for i in range(cfg.encoder_layers):
@@ -267,7 +267,7 @@ def _shapes(cfg: Config) -> dict[str, Any]:
     }
   if cfg.design in LOOKING:
     combine = {'combine': (H + D, D)} if cfg.design == 'luong' else {}
-    found['attention'] = attention.shapes(cfg.score, cfg.window, cfg.sizes) | combine
+    found['attention'] = rnn_attention.shapes(cfg.score, cfg.window, cfg.sizes) | combine
   return {name: group for name, group in found.items() if group} | {'output': output}
 
 
@@ -306,9 +306,9 @@ def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None):
   source_BS = batch['source_BS']
   valid_BS = batch.get('source_valid_BS', jnp.ones(source_BS.shape, bool))
   embed_key, *keys = split(key, cfg.encoder_layers + 1)
-  x_BSE = dropout(embed.lookup(_table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
+  x_BSE = dropout(embedding.lookup(_table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
   layers = [params[_name(i)] for i in range(cfg.encoder_layers)]
-  values_BSH, ends = encoder.read(
+  values_BSH, ends = rnn_encoder.read(
     cfg.cell,
     layers,
     x_BSE,
@@ -330,12 +330,12 @@ def _start(cfg: Config, params: Params, ends) -> tuple[list[recurrent.Carry], Ar
   start, context_BD = params['start'], None
   if cfg.design == 'cho':
     last_BH = jnp.concatenate([end[0] for end in ends[-1].values()], axis=-1)
-    read_BD = context_BD = jnp.tanh(attention.product(last_BH, start['context']) + start['context_bias'][None])
+    read_BD = context_BD = jnp.tanh(rnn_attention.product(last_BH, start['context']) + start['context_bias'][None])
   else:
     read_BD = ends[-1]['backward' if cfg.bidirectional else 'forward'][0]
-  starts = jnp.tanh(attention.product(read_BD, start['state']) + start['state_bias'][None])
+  starts = jnp.tanh(rnn_attention.product(read_BD, start['state']) + start['state_bias'][None])
   states = jnp.split(starts, cfg.decoder_layers, -1)
-  return [(h_BD, *loop.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states], context_BD
+  return [(h_BD, *rnn_scan.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states], context_BD
 
 
 def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[
   layers, context_BD = _start(cfg, params, ends)
   state: dict[str, Any] = {'layers': layers, 'position_B': jnp.zeros(len(valid_BS), jnp.int32)}
   if cfg.design in LOOKING:
-    state |= decoder.source(cfg.looking, params.get('attention', {}), values_BSH, valid_BS)
+    state |= rnn_decoder.source(cfg.looking, params.get('attention', {}), values_BSH, valid_BS)
   if cfg.design == 'luong':
     state['attentional_BD'] = jnp.zeros_like(layers[-1][0])
   if context_BD is not None:
@@ -367,7 +367,7 @@ def _stack(cfg: Config, layers, state, x_TBE: Array, valid_TB, keys):
   carries, outputs = [], []
   for i, (layer, carry, key) in enumerate(zip(layers, state['layers'], keys, strict=True)):
     x_TBE = dropout(x_TBE, cfg.dropout_hidden if i else 0.0, key)
-    x_TBE, carry = loop.layer(cfg.cell, layer, x_TBE, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
+    x_TBE, carry = rnn_scan.layer(cfg.cell, layer, x_TBE, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
     carries.append(carry)
     outputs.append(x_TBE)
   return {'layers': carries}, {'layers': tuple(outputs), 'state': outputs[-1]}
@@ -383,7 +383,7 @@ def _deep(cfg: Config, params: Params, state, x_TBE: Array, y: dict[str, Array])
     parts['state'] = jnp.concatenate([state['layers'][-1][0][None].astype(cfg.dtype), y['state'][:-1]])
   t_TBW = output['readout_bias'].astype(cfg.dtype)[None, None]
   for name, x in parts.items():
-    t_TBW = t_TBW + attention.product(x.astype(cfg.dtype), output[f'readout_{name}'])
+    t_TBW = t_TBW + rnn_attention.product(x.astype(cfg.dtype), output[f'readout_{name}'])
   return jnp.max(t_TBW.reshape(*t_TBW.shape[:2], cfg.W, 2), axis=-1)
 
 
@@ -392,7 +392,7 @@ def _write(cfg: Config, params: Params, state, batch: Batch, key: Array | None, 
   tokens_TB, valid_BT = batch['tokens_BT'].T, batch.get('valid_BT')
   (T, B), valid_TB = tokens_TB.shape, None if valid_BT is None else valid_BT.T
   embed_key, output_key, loop_key = split(key, 3)
-  x_TBE = dropout(embed.lookup(_table(params, 'target'), tokens_TB, cfg.dtype), cfg.dropout_embedding, embed_key)
+  x_TBE = dropout(embedding.lookup(_table(params, 'target'), tokens_TB, cfg.dtype), cfg.dropout_embedding, embed_key)
   steps_TB = jnp.ones((T, B), jnp.int32) if valid_TB is None else valid_TB.astype(jnp.int32)
   position_TB = state['position_B'] + jnp.cumsum(steps_TB, axis=0) - steps_TB
   layers = [params[_name(cfg.encoder_layers + i)] for i in range(cfg.decoder_layers)]
@@ -402,7 +402,7 @@ def _write(cfg: Config, params: Params, state, batch: Batch, key: Array | None, 
     asked = {'alignment': alignment or hard or cfg.doubly_stochastic > 0, 'choice': hard, 'layers': all_layers}
     wanted = (*first[cfg.design], *(name for name, wish in asked.items() if wish))
     score = params.get('attention', {})
-    end, y = decoder.run(cfg.looking, layers, score, state, x_TBE, valid_TB, position_TB, loop_key, wanted)
+    end, y = rnn_decoder.run(cfg.looking, layers, score, state, x_TBE, valid_TB, position_TB, loop_key, wanted)
   else:
     end, y = _stack(cfg, layers, state, x_TBE, valid_TB, split(loop_key, cfg.decoder_layers))
   if cfg.design in DEEP:
@@ -464,7 +464,7 @@ def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> 
   valid_BS = batch.get('source_valid_BS', jnp.ones(batch['source_BS'].shape, bool))
   counted_BT = batch['weights_BT'] > 0
   assert features.alignment_BTS is not None
-  return {'evenness': cfg.doubly_stochastic * attention.unevenness(features.alignment_BTS, valid_BS, counted_BT)}
+  return {'evenness': cfg.doubly_stochastic * rnn_attention.unevenness(features.alignment_BTS, valid_BS, counted_BT)}
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
@@ -480,13 +480,13 @@ def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
-  return heads.tied_logits(features.last_BTD, *_output(cfg, params))
+  return softmax.tied_logits(features.last_BTD, *_output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
-  return heads.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -1,6 +1,6 @@
 """Sparse Transformer: Child, Gray, Radford & Sutskever 2019, "Generating Long Sequences with Sparse Transformers".
 
-A language model over long sequences (arXiv 1904.10509) whose attention is factorized (lmx/layers/sparse.py, section 4;
+A language model over long sequences (arXiv 1904.10509) whose attention is factorized (sparse_attention.py, section 4;
 `pattern` and the three ways to take its two sets of section 5.1, `merge`), with
 
 - pre-activation residual blocks (section 5.2): a = dropout(attention(norm(H))), b = dropout(ff(norm(H + a))), then
@@ -14,7 +14,7 @@ A language model over long sequences (arXiv 1904.10509) whose attention is facto
 Enwik8's size has 94,949,376 parameters, "95M" in table 1. Sizes for images (59M, 152M) and music are not here: their
 data, inputs of three channels among it, are outside of this project.
 
-`fidelity` is that of lmx/layers/sparse.py; enwik8 has 'released', different summary columns for different heads, which
+`fidelity` is that of sparse_attention.py; enwik8 has 'released', different summary columns for different heads, which
 section 4.3 too calls preferable. `init` is the reading of section 6's N(0, 0.125 / sqrt(d)), d the inputs of a matrix:
 - 'paper': that as deviation; tokens 0.125 / sqrt(D), attention embeddings 0.125 / sqrt(2 D);
 - 'released': 0.125 / d as variance, as in the authors' later code (openai/distribution_augmentation), whose tokens have
@@ -22,10 +22,10 @@ section 4.3 too calls preferable. `init` is the reading of section 6's N(0, 0.12
 The output matrix begins at 0 and is not that of the embedding; biases begin at 0.
 
 Deviations: bfloat16 in the place of float16 with a scaled loss (section 5.6); plain products in the place of kernels
-(section 5.5); the mask of dropout comes from a hash (lmx/layers/regularize.py). In packed documents positions and
+(section 5.5); the mask of dropout comes from a hash (lmx/layers/dropout.py). In packed documents positions and
 patterns are those of the row. Epsilon of normalisation is the released code's, the paper prints none.
 
-Axes: see lmx/layers/sparse.py.
+Axes: see lmx/layers/sparse_attention.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import cache, embed, heads, masks, regularize, scaled_dot, sparse, transformer
+from lmx.layers import attention, dropout, embedding, kv_cache, masks, softmax, sparse_attention, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -48,7 +48,7 @@ HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/rows',)
 EPS = 1e-5  # of layer normalisation, released code
-PATTERNS = (*sparse.PATTERNS, 'dense')
+PATTERNS = (*sparse_attention.PATTERNS, 'dense')
 MERGES = ('alternate', 'merged', 'heads')
 INITS = ('paper', 'released')
 _EMBEDDINGS = 2  # n_emb of text, section 5.3
@@ -68,11 +68,11 @@ class Config:
     merge: section 5.1: 'alternate' (a layer has the first set, the next the second), 'merged' or 'heads'.
     stride: l.
     summary: c, summary columns of 'fixed'.
-    fidelity: one of lmx.layers.sparse.FIDELITIES.
+    fidelity: one of lmx.layers.sparse_attention.FIDELITIES.
     init: 'paper' or 'released', see the module's docstring.
     dropout: of what is added to the residual path.
     dtype: compute type.
-    attention: backend of 'dense', one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend of 'dense', one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it, where neighbouring layers are alike (not with 'alternate').
     remat: compute a layer's activations again in the backward pass.
   """
@@ -99,9 +99,9 @@ class Config:
     check_least('model', self, T=1, N=1, stride=1)
     check_choice('model.pattern', self.pattern, PATTERNS)
     check_choice('model.merge', self.merge, MERGES)
-    check_choice('model.fidelity', self.fidelity, sparse.FIDELITIES)
+    check_choice('model.fidelity', self.fidelity, sparse_attention.FIDELITIES)
     check_choice('model.init', self.init, INITS)
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.attention', self.attention, attention.BACKENDS)
     check_range('model.summary', self.summary, 1, self.stride + 1)
     check_range('model.dropout', self.dropout, 0, 1)
     if self.fidelity == 'released' and self.stride % self.summary:
@@ -127,8 +127,8 @@ def _block(cfg: Config, i: int) -> transformer.Block:
   attention: Any = transformer.SelfAttention
   if cfg.pattern != 'dense':
     sets = ('first', 'second')[i % 2] if cfg.merge == 'alternate' else cfg.merge
-    plan = sparse.Plan(cfg.pattern, sets, cfg.stride, cfg.summary, cfg.fidelity)
-    attention = functools.partial(sparse.SparseAttention, plan=plan)
+    plan = sparse_attention.Plan(cfg.pattern, sets, cfg.stride, cfg.summary, cfg.fidelity)
+    attention = functools.partial(sparse_attention.SparseAttention, plan=plan)
   return transformer.Block(
     heads=cfg.H,
     hidden=4 * cfg.D,  # section 6
@@ -158,9 +158,9 @@ def init(cfg: Config, key: Array) -> Params:
   places *= _EMBEDDINGS**-0.5
   params: dict[str, Params] = {
     'embed': {
-      'tokens': embed.table(tokens_key, cfg.V, cfg.D, tokens),
-      'rows': embed.table(rows_key, -(-cfg.T // cfg.stride), cfg.D, places),
-      'columns': embed.table(columns_key, cfg.stride, cfg.D, places),
+      'tokens': embedding.table(tokens_key, cfg.V, cfg.D, tokens),
+      'rows': embedding.table(rows_key, -(-cfg.T // cfg.stride), cfg.D, places),
+      'columns': embedding.table(columns_key, cfg.stride, cfg.D, places),
     },
     'norm': {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)},
     'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)},
@@ -172,7 +172,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """A key/value cache for `length` positions, see `cache.empty`."""
-  return cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
+  return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def _embedded(cfg: Config, params: Params, tokens_BT: Array, position_BT: Array | None) -> Array:
@@ -180,7 +180,7 @@ def _embedded(cfg: Config, params: Params, tokens_BT: Array, position_BT: Array 
   if position_BT is None:
     position_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
   places = {'tokens': tokens_BT, 'rows': position_BT // cfg.stride, 'columns': position_BT % cfg.stride}
-  return sum(embed.lookup(params['embed'][name], ids_BT, cfg.dtype) for name, ids_BT in places.items())
+  return sum(embedding.lookup(params['embed'][name], ids_BT, cfg.dtype) for name, ids_BT in places.items())
 
 
 def apply(
@@ -207,10 +207,10 @@ def apply(
   if state:
     if 'documents_BT' in batch:
       raise InputError('sparse_transformer: packed documents (documents_BT) cannot be read into a key/value cache')
-    position_BT, read_B = cache.places(batch, state)
+    position_BT, read_B = kv_cache.places(batch, state)
     look, caches = masks.Look(query_position_BT=position_BT), state['layers']
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], position_BT)
-  keys, seen, new = regularize.split(key, cfg.N), [x_BTD], list[transformer.Cache]()
+  keys, seen, new = dropout.split(key, cfg.N), [x_BTD], list[transformer.Cache]()
   for kind, group in itertools.groupby(range(cfg.N), lambda i: i % _period(cfg)):
     at = list(group)
     x_BTD, found, outputs = transformer.stack(
@@ -234,13 +234,13 @@ def apply(
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
   del cfg
-  return heads.tied_logits(features.last_BTD, params['output']['table'])
+  return softmax.tied_logits(features.last_BTD, params['output']['table'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
-  return heads.tied_nll(features.last_BTD, params['output']['table'], targets_BT)
+  return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

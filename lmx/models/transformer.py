@@ -21,7 +21,7 @@ Table 3 rounds numbers of parameters to millions and says of the vocabulary "abo
 tokenizer's.
 
 Deviations: the decoder's first input is eos_id's embedding, where tensor2tensor has a vector of zeros; the dropout mask
-comes from a hash (lmx/layers/regularize.py).
+comes from a hash (lmx/layers/dropout.py).
 
 Axes: S tokens of the source.
 """
@@ -35,7 +35,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_heads, check_least, check_range
-from lmx.layers import embed, encoder_decoder, heads, scaled_dot, transformer
+from lmx.layers import attention as attention_lib
+from lmx.layers import embedding, encoder_decoder, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -57,7 +58,7 @@ class Config:
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     norm: 'post' (paper) or 'pre' (tensor2tensor later).
-    positions: layout of the sinusoids, one of lmx.layers.embed.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
     biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
     gain_qkv: factor of the initial kernels of queries, keys and values.
     eps: of layer normalisation.
@@ -65,7 +66,7 @@ class Config:
     dropout_attention: of attention probabilities.
     dropout_relu: inside the feed-forward networks.
     dtype: compute type.
-    attention: backend, one of lmx.layers.scaled_dot.BACKENDS.
+    attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -93,8 +94,8 @@ class Config:
     check_heads('transformer', self.D, self.H, even=True)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
-    check_choice('model.positions', self.positions, embed.SINUSOIDS)
-    check_choice('model.attention', self.attention, scaled_dot.BACKENDS)
+    check_choice('model.positions', self.positions, embedding.SINUSOIDS)
+    check_choice('model.attention', self.attention, attention_lib.BACKENDS)
     check_least('model', self, F=1, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
@@ -197,13 +198,13 @@ def _bias(params: Params) -> Array | None:
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32."""
   del cfg
-  return heads.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params))
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
-  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params))
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params))
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -1,8 +1,8 @@
 """Transformer-XL: Dai, Yang, Yang, Carbonell, Le & Salakhutdinov 2019 (arXiv 1901.02860).
 
 A language model that reads a text in segments and remembers, of every layer, what it made of the M positions before
-(section 3.2), with positions counted from the query (section 3.3; lmx/layers/relative.py), post-norm layers, and
-adaptive embeddings with an adaptive softmax (lmx/layers/adaptive.py). A segment and its memory: h_n = norm(x + MLP(x)),
+(section 3.2), with positions counted from the query (section 3.3; lmx/layers/relative_block.py), post-norm layers, and
+adaptive embeddings with an adaptive softmax (adaptive_softmax.py). A segment and its memory: h_n = norm(x + MLP(x)),
 x = norm(h_{n-1} + attention of h_{n-1} to [memory; h_{n-1}]). Embeddings are multiplied by sqrt(D).
 
 Parameters: 151,107,538 (wt103_base, 267,735 entries), 41,055,436 (enwik8_12l, 204 entries), with u and v shared.
@@ -19,9 +19,9 @@ For the ablations (tables 6 and 7): M = 0 has no recurrence; `recurrent` layers 
 `positions` 'shaw' has a learned vector for each distance up to `clamp` (Shaw et al. 2018, as in the released PyTorch
 code), 'absolute' adds the sinusoids of Vaswani et al. to the embeddings.
 
-Deviations: sequences of packed documents are refused; the mask of dropout comes from a hash (lmx/layers/regularize.py).
+Deviations: sequences of packed documents are refused; the mask of dropout comes from a hash (lmx/layers/dropout.py).
 
-Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive.py.
+Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_softmax.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import adaptive, embed, regularize, relative, relative_dot, transformer
+from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -62,10 +62,10 @@ class Config:
     same_length: a query looks back as far as every other, though its place in the segment lets it look farther.
     cutoffs: where the clusters of the vocabulary begin, after the first; ids must be sorted by frequency then.
     div_val: how many times narrower each cluster's table is than the one before.
-    tie_projections: projections that input and output share, one of lmx.layers.adaptive.TIES.
+    tie_projections: projections that input and output share, one of lmx.layers.adaptive_softmax.TIES.
     project_same: a cluster's table that is as wide as the model has a projection too, where div_val > 1.
     untie: u and v are each layer's own.
-    positions: one of lmx.layers.relative.POSITIONS.
+    positions: one of lmx.layers.relative_block.POSITIONS.
     fidelity: 'tf' or 'pytorch', see the module's docstring.
     eps: epsilon of layer normalisation; 0 is that of `fidelity`.
     dropout: of embeddings, encodings of distances, what is added to the residual path, and the output.
@@ -73,7 +73,7 @@ class Config:
     init_std: deviation of kernels and tables.
     projection_std: deviation of the projections of adaptive embeddings.
     dtype: compute type.
-    attention: backend, one of lmx.layers.relative_dot.BACKENDS.
+    attention: backend, one of lmx.layers.relative_attention.BACKENDS.
     scan: compile one layer and loop over it.
     remat: compute a layer's activations again in the backward pass.
   """
@@ -108,8 +108,8 @@ class Config:
   def __post_init__(self):
     check_heads('transformer_xl', self.D, self.H, even=True)
     check_least('model', self, F=1, N=1, M=0, E=0, clamp=0, eps=0)
-    check_choice('model.positions', self.positions, relative.POSITIONS)
-    check_choice('model.attention', self.attention, relative_dot.BACKENDS)
+    check_choice('model.positions', self.positions, relative_block.POSITIONS)
+    check_choice('model.attention', self.attention, relative_attention.BACKENDS)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
     check_range('model.recurrent', self.recurrent, -1, self.N + 1)
     for field in ('dropout', 'dropout_attention'):
@@ -165,15 +165,17 @@ def alone(cfg: Config) -> Config:
   return dataclasses.replace(cfg, M=0, same_length=False)
 
 
-def _tables(cfg: Config) -> adaptive.Sizes:
-  return adaptive.Sizes(cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same)
+def _tables(cfg: Config) -> adaptive_softmax.Sizes:
+  return adaptive_softmax.Sizes(
+    cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same
+  )
 
 
 @functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
 def _block(cfg: Config) -> transformer.Block:
   farthest = None if not cfg.same_length else cfg.M - (cfg.fidelity == 'pytorch')
   attention = functools.partial(
-    relative.RelativeAttention, untied=cfg.untie, positions=cfg.positions, clamp=cfg.clamp, farthest=farthest
+    relative_block.RelativeAttention, untied=cfg.untie, positions=cfg.positions, clamp=cfg.clamp, farthest=farthest
   )
   return transformer.Block(
     heads=cfg.H,
@@ -199,12 +201,14 @@ def init(cfg: Config, key: Array) -> Params:
   table_key, bias_key, norm_key, *keys = jax.random.split(key, cfg.N + 3)
   normal = lambda key, shape: cfg.init_std * jax.random.normal(key, shape, jnp.float32)
   cluster_std = 0.0 if cfg.fidelity == 'tf' else None
-  given, output = adaptive.init(_tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std)
+  given, output = adaptive_softmax.init(
+    _tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std
+  )
   params: dict[str, Any] = {'embed': given, 'output': output}
-  reach = relative.Reach()
+  reach = relative_block.Reach()
   if cfg.positions == 'sinusoids':
     u_HK, v_HK = (normal(k, (cfg.H, cfg.D // cfg.H)) for k in jax.random.split(bias_key))
-    reach = relative.Reach(jnp.zeros((1, cfg.D), cfg.dtype), u_HK=u_HK, v_HK=v_HK)
+    reach = relative_block.Reach(jnp.zeros((1, cfg.D), cfg.dtype), u_HK=u_HK, v_HK=v_HK)
     if not cfg.untie:
       params['bias'] = {'u_HK': u_HK, 'v_HK': v_HK}
   for i, k in enumerate(keys):
@@ -243,13 +247,13 @@ def _encoding(cfg: Config, S: int, key: Array | None) -> Array | None:
   if cfg.positions != 'sinusoids':
     return None
   distance_S = np.minimum(np.arange(S)[::-1], cfg.clamp or S)
-  table_SD = embed.sinusoids(int(distance_S.max()) + 1, cfg.D, 'halves')[distance_S]
-  return regularize.dropout(jnp.asarray(table_SD, cfg.dtype), cfg.dropout, key)
+  table_SD = embedding.sinusoids(int(distance_S.max()) + 1, cfg.D, 'halves')[distance_S]
+  return dropout.dropout(jnp.asarray(table_SD, cfg.dtype), cfg.dropout, key)
 
 
 def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Array:
   """sqrt(D) times the embeddings, (B, T, D); with absolute positions, each token's sinusoids besides."""
-  x_BTD = cfg.D**0.5 * adaptive.lookup(_tables(cfg), params['embed'], tokens_BT, cfg.dtype)
+  x_BTD = cfg.D**0.5 * adaptive_softmax.lookup(_tables(cfg), params['embed'], tokens_BT, cfg.dtype)
   if cfg.positions != 'absolute':
     return x_BTD
   T = tokens_BT.shape[1]
@@ -257,8 +261,8 @@ def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Ar
   if state:
     position_BT = state['filled_B'][:, None] + jnp.arange(T, dtype=jnp.int32)
     last = T + state['layers'][0][0].shape[1]
-  table_TD = jnp.asarray(embed.sinusoids(last, cfg.D, 'halves'))
-  return x_BTD + embed.positions(table_TD, position_BT, T, cfg.dtype)
+  table_TD = jnp.asarray(embedding.sinusoids(last, cfg.D, 'halves'))
+  return x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
 
 
 def apply(
@@ -280,13 +284,13 @@ def apply(
       'transformer_xl: a memory does not tell packed documents (documents_BT) apart; take another data.batching'
     )
   B, T = batch['tokens_BT'].shape
-  embed_key, encoding_key, last_key, *keys = regularize.split(key, 3 + 2)
+  embed_key, encoding_key, last_key, *keys = dropout.split(key, 3 + 2)
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], state)
-  x_BTD = regularize.dropout(x_BTD, cfg.dropout, embed_key)
+  x_BTD = dropout.dropout(x_BTD, cfg.dropout, embed_key)
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   caches = jax.lax.stop_gradient(state['layers']) if state else None
   M = jax.tree.leaves(caches[0])[0].shape[1] if caches else 0
-  look = relative.Reach(
+  look = relative_block.Reach(
     _encoding(cfg, M + T, encoding_key), state['filled_B'] if state else None, count_B, **params.get('bias', {})
   )
   seen, remembered = [x_BTD], list[Any]()
@@ -303,7 +307,7 @@ def apply(
     )
     seen += outputs[1:]
     remembered += new or ()
-  features = Features(regularize.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(seen) if all_layers else None)
+  features = Features(dropout.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(seen) if all_layers else None)
   if not state:
     return features, ()
   filled_B = state['filled_B'] + (T if count_B is None else count_B)
@@ -318,12 +322,12 @@ def _parts(cfg: Config) -> list[tuple[int, int]]:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every next token, (B, T, V) float32: with several clusters log-probabilities."""
-  return adaptive.log_probabilities(_tables(cfg), params['embed'], params['output'], features.last_BTD)
+  return adaptive_softmax.log_probabilities(_tables(cfg), params['embed'], params['output'], features.last_BTD)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
-  return adaptive.nll(_tables(cfg), params['embed'], params['output'], features.last_BTD, targets_BT)
+  return adaptive_softmax.nll(_tables(cfg), params['embed'], params['output'], features.last_BTD, targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_least
-from lmx.layers import embed
+from lmx.layers import embedding
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -164,7 +164,7 @@ def apply(
     (Features with (B, J, S, D), or (B, J, T, D) with CBOW; ()).
   """
   del key
-  x_BJSD = embed.lookup(params['embed']['table'], batch['tokens_BJS'], cfg.dtype)
+  x_BJSD = embedding.lookup(params['embed']['table'], batch['tokens_BJS'], cfg.dtype)
   h = x_BJSD
   if cfg.architecture == 'cbow':
     pairs_BJST = pairs(batch).astype(x_BJSD.dtype)
@@ -178,7 +178,7 @@ def apply(
 
 def outputs(cfg: Config, params: Params, batch: Batch) -> tuple[Array, Array]:
   """The output vectors of `rows`, (..., D) each."""
-  return embed.lookup(params['output']['table'], rows(cfg, batch)['output/table'], cfg.dtype)
+  return embedding.lookup(params['output']['table'], rows(cfg, batch)['output/table'], cfg.dtype)
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
@@ -189,7 +189,7 @@ def logits(cfg: Config, params: Params, features: Features) -> Array:
 
 def nll(cfg: Config, params: Params, features: Features, targets: Array) -> Array:
   """-log sigmoid(score) of one output row for each hidden vector, in nats: float32, shaped like `targets`."""
-  y = embed.lookup(params['output']['table'], targets, cfg.dtype)
+  y = embedding.lookup(params['output']['table'], targets, cfg.dtype)
   score = jnp.einsum('...D,...D->...', features.last_BTD, y, preferred_element_type=jnp.float32)
   return jax.nn.softplus(-score)
 

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import embed, heads, regularize, transformer, two_stream
+from lmx.layers import dropout, embedding, softmax, transformer, two_stream
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -125,7 +125,7 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, mask_key, bias_key, *keys = jax.random.split(key, cfg.N + 3)
   params: dict[str, Any] = {
     'embed': {
-      'tokens': embed.table(tokens_key, cfg.V, cfg.D, cfg.init_std),
+      'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.init_std),
       'mask': cfg.init_std * jax.random.normal(mask_key, (cfg.D,), jnp.float32),
     },
     'output': {'bias': jnp.zeros(cfg.V, jnp.float32)},
@@ -158,9 +158,9 @@ def _encoding(cfg: Config, T: int, S: int, key: Array | None) -> Array:
   """Sinusoids of the distances S - 1 to 1 - T, with dropout; of a distance below 0 the sines change sign."""
   distance_R = np.arange(S - 1, -T, -1)
   distance_R = np.clip(distance_R, -cfg.clamp, cfg.clamp) if cfg.clamp else distance_R
-  table = embed.sinusoids(int(np.abs(distance_R).max()) + 1, cfg.D, 'halves')
+  table = embedding.sinusoids(int(np.abs(distance_R).max()) + 1, cfg.D, 'halves')
   sign_RD = np.where(np.arange(cfg.D) < cfg.D // 2, np.sign(distance_R)[:, None], 1)
-  return regularize.dropout(jnp.asarray(table[np.abs(distance_R)] * sign_RD, cfg.dtype), cfg.dropout, key)
+  return dropout.dropout(jnp.asarray(table[np.abs(distance_R)] * sign_RD, cfg.dtype), cfg.dropout, key)
 
 
 def apply(
@@ -182,13 +182,13 @@ def apply(
     raise InputError('xlnet: attention does not tell packed documents (documents_BT) apart; take another data.batching')
   tokens_BT = batch['tokens_BT']
   T = tokens_BT.shape[1]
-  embed_key, encoding_key, last_key, layers_key = regularize.split(key, 4)
-  x_BXD = embed.lookup(params['embed']['tokens'], tokens_BT, cfg.dtype)
+  embed_key, encoding_key, last_key, layers_key = dropout.split(key, 4)
+  x_BXD = embedding.lookup(params['embed']['tokens'], tokens_BT, cfg.dtype)
   positions_BP = batch['positions_BP'] if 'order_BT' in batch else None
   if positions_BP is not None:
     mask_D = params['embed']['mask'].astype(cfg.dtype)
     x_BXD = jnp.concatenate([x_BXD, jnp.broadcast_to(mask_D, (*positions_BP.shape, cfg.D))], axis=1)
-  x_BXD = regularize.dropout(x_BXD, cfg.dropout, embed_key)
+  x_BXD = dropout.dropout(x_BXD, cfg.dropout, embed_key)
   M = cfg.M if state else 0
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   look = two_stream.Streams(
@@ -210,7 +210,7 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  x_BXD = regularize.dropout(x_BXD, cfg.dropout, last_key)
+  x_BXD = dropout.dropout(x_BXD, cfg.dropout, last_key)
   layers = tuple(x[:, :T] for x in seen) if all_layers else None
   features = Features(x_BXD[:, :T], layers=layers, query_BPD=None if positions_BP is None else x_BXD[:, T:])
   if not state:
@@ -222,13 +222,13 @@ def apply(
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Scores of every token at each position, (B, T, V) float32, tied to the embedding."""
   del cfg
-  return heads.tied_logits(features.last_BTD, params['embed']['tokens'], params['output']['bias'])
+  return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], params['output']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
-  return heads.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, params['output']['bias'])
+  return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, params['output']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:

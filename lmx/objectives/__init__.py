@@ -39,7 +39,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import heads
+from lmx.layers import softmax
 from lmx.registry import Parts
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -83,7 +83,7 @@ def summed_nll(
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
     return model.nll(model_cfg, params, features._replace(last_BTD=x_BMD), targets_BM), ()
 
-  return heads.summed(of_block, features.last_BTD, targets_BT, weights_BT)[0]
+  return softmax.summed(of_block, features.last_BTD, targets_BT, weights_BT)[0]
 
 
 def predicted(
@@ -98,7 +98,7 @@ def predicted(
   """
   if measure:
     logits_BPV = model.logits(model_cfg, params, features)
-    nll_BP = heads.cross_entropy(logits_BPV, batch['targets_BP'])
-    right = jnp.sum(heads.best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
+    nll_BP = softmax.cross_entropy(logits_BPV, batch['targets_BP'])
+    right = jnp.sum(softmax.best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
     return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right
   return summed_nll(model, model_cfg, params, features, batch['targets_BP'], batch['weights_BP']), None

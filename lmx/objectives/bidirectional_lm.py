@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from lmx import objectives
 from lmx.errors import check_range
-from lmx.layers import charcnn
+from lmx.layers import char_cnn
 from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Output, Params, State
 
@@ -35,7 +35,7 @@ class Config:
   Attributes:
     samples: words drawn for an update and direction, besides the targets; 0, or a vocabulary that is not larger, is the
       full softmax.
-    correct_target: correct the target's score by its expected count too, as TensorFlow does (lmx/layers/sampled.py).
+    correct_target: correct the target's score by its expected count too, as TensorFlow does (sampled_softmax.py).
     stateful: carry the model's state from batch to batch.
   """
 
@@ -137,7 +137,7 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   """A batch of two streams, 50 characters a word as released."""
   del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
-  characters = leaf(jnp.int32, charcnn.WORD_LENGTH)
+  characters = leaf(jnp.int32, char_cnn.WORD_LENGTH)
   return {
     'characters_BTC': characters,
     'backward_characters_BTC': characters,

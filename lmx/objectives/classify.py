@@ -128,7 +128,7 @@ def loss(
     batch: as `rows.read` has it, and labels_B.
     state: passed through; every row begins anew.
     key: randomness of dropout; None at evaluation, when batch normalisation uses the running statistics.
-    axis: see `lmx.layers.normalize.batch_norm`.
+    axis: see `lmx.layers.normalization.batch_norm`.
 
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics 'nll', 'accuracy' and, at evaluation,

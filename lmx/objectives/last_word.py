@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import heads
+from lmx.layers import softmax
 from lmx.metrics import language
 from lmx.objectives import continuation, mean
 from lmx.types import Array, Batch, Output, Params, State
@@ -74,7 +74,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
 
 def _right(logits_BPV: Array, batch: Batch) -> Array:
   """Whether all pieces of each row's word are the most probable ones, (B,)."""
-  right_BP = heads.best(logits_BPV, batch['targets_BP'])
+  right_BP = softmax.best(logits_BPV, batch['targets_BP'])
   return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 
 

@@ -88,7 +88,7 @@ def loss(
     batch: as `rows.read` has it with an axis G of choices, and labels_B, the right ones.
     state: passed through; every row begins anew.
     key: randomness of dropout; None at evaluation.
-    axis: see `lmx.layers.normalize.batch_norm`.
+    axis: see `lmx.layers.normalization.batch_norm`.
 
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics of the same and 'accuracy'.

@@ -83,7 +83,7 @@ def loss(
     batch: as `rows.read` has it, and scores_B.
     state: passed through; every row begins anew.
     key: randomness of dropout; None at evaluation.
-    axis: see `lmx.layers.normalize.batch_norm`.
+    axis: see `lmx.layers.normalization.batch_norm`.
 
   Returns:
     Output with sums {'squared_error'} and, with `lm_weight`, 'lm'; metrics of the same and, at evaluation, 'pairs_B3':

@@ -19,7 +19,7 @@ vectors are added, or the choices of a question, which are scored each by itself
 
 Batch normalisation makes rows depend on one another, so these objectives have ACROSS_ROWS and are told by `axis` among
 which devices a batch is divided; a microbatch (`optim.accumulate`) is normalised by itself. The running statistics are
-leaves of params['objective'], see lmx/layers/normalize.py.
+leaves of params['objective'], see lmx/layers/normalization.py.
 
 Deviation: PyTorch draws dropout from another generator.
 """
@@ -33,9 +33,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers.normalize import batch_norm, init_batch_norm
+from lmx.layers.dropout import dropout, split
+from lmx.layers.normalization import batch_norm, init_batch_norm
 from lmx.layers.pooling import POOLINGS, pool
-from lmx.layers.regularize import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
@@ -272,7 +272,7 @@ def read(
     params: {'model': ..., 'objective': the head}.
     batch: tokens_BT, valid_BT, row_weights_B (0 is a row of padding) and whatever the model reads; or the keys with G.
     key: randomness of dropout; None at evaluation, when batch normalisation uses the running statistics.
-    axis: see `lmx.layers.normalize.batch_norm`.
+    axis: see `lmx.layers.normalization.batch_norm`.
     together: add up the vectors of a row's sequences (G is then 1 again); else each is scored by itself.
     one_mask: the head's dropout has one mask for all sequences of a row.
   """

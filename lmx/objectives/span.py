@@ -5,7 +5,7 @@ ends at [CLS]. The loss is the mean of the negative log-likelihoods of both ends
          sections 4.2 and 4.3)
   xlnet  the end is scored given the beginning, the right one in training and each of the `begins` best in prediction,
          both among the places of the passage and [CLS]; a third layer says whether there is an answer, and its cross-
-         entropy adds `null_weight` times itself to the loss (Yang et al. 2019, arXiv 1906.08237; lmx/layers/answer.py)
+         entropy adds `null_weight` times itself to the loss (Yang et al. 2019, arXiv 1906.08237; span_head.py)
 
 Exact match and F1 need the text and are measured on whole questions (lmx/prediction/question_answering.py). Here the
 windows whose both ends are right are counted.
@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import answer
-from lmx.layers.answer import NEVER
-from lmx.layers.regularize import split
+from lmx.layers import span_head
+from lmx.layers.dropout import split
+from lmx.layers.span_head import NEVER
 from lmx.objectives import mean
 from lmx.types import Array, Batch, Features, Output, Params, State
 
@@ -78,9 +78,9 @@ def _width(model, model_cfg) -> int:
 
 
 def init(cfg: Config, model, model_cfg, key: Array) -> Params:
-  """The head: {'kernel' (D, 2), 'bias' (2,)}, begin and end, or that of `lmx.layers.answer.init`."""
+  """The head: {'kernel' (D, 2), 'bias' (2,)}, begin and end, or that of `lmx.layers.span_head.init`."""
   if cfg.head == 'xlnet':
-    return answer.init(_width(model, model_cfg), cfg.init_std, key)
+    return span_head.init(_width(model, model_cfg), cfg.init_std, key)
   kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (_width(model, model_cfg), 2), jnp.float32)
   return {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32)}
 
@@ -150,9 +150,9 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
 def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None):
   """(scores of begin, and of end given the right one (B, T, 2); what XLNet's head adds to the sums and the metrics)."""
   among_BT, weights_B = _among(batch), batch['row_weights_B']
-  begins_BT = answer.begins(head, x_BTD, among_BT)
-  ends_BT = answer.ends(head, x_BTD, _at(x_BTD, batch['starts_B'][:, None]), among_BT)[:, 0]
-  odds_B = answer.none(head, x_BTD, begins_BT, batch['null_B'], cfg.dropout, key)
+  begins_BT = span_head.begins(head, x_BTD, among_BT)
+  ends_BT = span_head.ends(head, x_BTD, _at(x_BTD, batch['starts_B'][:, None]), among_BT)[:, 0]
+  odds_B = span_head.none(head, x_BTD, begins_BT, batch['null_B'], cfg.dropout, key)
   is_B = batch['starts_B'] == batch['null_B']
   entropy_B = jax.nn.softplus(jnp.where(is_B, -odds_B, odds_B))
   total, count = cfg.null_weight * jnp.sum(entropy_B * weights_B), jnp.sum(weights_B, dtype=jnp.float32)
@@ -172,11 +172,11 @@ def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: 
   if cfg.head == 'bert':
     return {'scores_BT2': _scores(params, x_BTD, batch)}, state
   head, among_BT, T = params['objective'], _among(batch), x_BTD.shape[1]
-  begins_BT = answer.begins(head, x_BTD, among_BT)
+  begins_BT = span_head.begins(head, x_BTD, among_BT)
   first_BK, begin_BK = jax.lax.top_k(jax.nn.log_softmax(begins_BT), min(cfg.begins, T))
-  ends_BKT = jax.nn.log_softmax(answer.ends(head, x_BTD, _at(x_BTD, begin_BK), among_BT))
+  ends_BKT = jax.nn.log_softmax(span_head.ends(head, x_BTD, _at(x_BTD, begin_BK), among_BT))
   last_BKE, end_BKE = jax.lax.top_k(ends_BKT, min(cfg.ends, T))
-  odds_B = answer.none(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
+  odds_B = span_head.none(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
   scores_BKE = first_BK[..., None] + last_BKE
   return {'begin_BK': begin_BK, 'end_BKE': end_BKE, 'scores_BKE': scores_BKE, 'odds_B': odds_B}, state
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
-from lmx.layers import charcnn, crf, regularize
+from lmx.layers import char_cnn, crf, dropout
 from lmx.metrics import spans
 from lmx.objectives import mean
 from lmx.types import Array, Batch, Features, Output, Params, State
@@ -108,7 +108,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 def _scores(cfg: Config, params: Params, features: Features, key: Array | None = None) -> Array:
   """Scores of the labels, (B, T, L) float32."""
   head = params['objective']
-  return regularize.dropout(features.last_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
+  return dropout.dropout(features.last_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
 
 
 def _words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
@@ -145,7 +145,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
     spans, 'spans_right', 'spans_predicted' and 'spans_true' with weight 1.
   """
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
-  body_key, head_key = (key, None) if not cfg.dropout else regularize.split(key, 2)
+  body_key, head_key = (key, None) if not cfg.dropout else dropout.split(key, 2)
   features, _ = model.apply(model_cfg, params['model'], batch, begin, body_key)
   counted_BT, x_BTL, labels_BT = _words(  # a row of padding is no sentence
     batch['weights_BT'] > 0, _scores(cfg, params, features, head_key), batch['labels_BT']
@@ -208,7 +208,7 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
   return {
     'tokens_BT': leaf(jnp.int32),
-    'characters_BTC': leaf(jnp.int32, charcnn.WORD_LENGTH),
+    'characters_BTC': leaf(jnp.int32, char_cnn.WORD_LENGTH),
     'valid_BT': leaf(jnp.bool_),
     'labels_BT': leaf(jnp.int32),
     'weights_BT': leaf(jnp.float32),

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from lmx import objectives
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import attention, heads
+from lmx.layers import rnn_attention, softmax
 from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Output, Params, State
 
@@ -146,7 +146,7 @@ def _drawn(
   after = jnp.where(
     rows > 0, cfg.baseline_decay * before + (1 - cfg.baseline_decay) * rewards / jnp.maximum(rows, 1.0), before
   )
-  entropy_BT = attention.entropy(features.alignment_BTS)
+  entropy_BT = rnn_attention.entropy(features.alignment_BTS)
   gain_BT = cfg.reinforce * (reward_B - before)[:, None] * features.choice_BT
   return -gain_BT - cfg.entropy * entropy_BT, entropy_BT, after
 
@@ -159,10 +159,10 @@ def _scores(
 
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
-    cost_BM, nll_BM = heads.smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
-    return cost_BM, (nll_BM, heads.best(logits_BMV, targets_BM))
+    cost_BM, nll_BM = softmax.smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
+    return cost_BM, (nll_BM, softmax.best(logits_BMV, targets_BM))
 
-  cost, (nll_BT, right_BT) = heads.summed(of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT'])
+  cost, (nll_BT, right_BT) = softmax.summed(of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT'])
   return cost, nll_BT, right_BT
 
 

@@ -10,7 +10,7 @@ import pytest
 from lmx.data import corpus, pipeline, spelling, tokenizers
 from lmx.data.batching import both_ways, tagged
 from lmx.errors import InputError
-from lmx.layers import charcnn
+from lmx.layers import char_cnn
 
 TEXTS = {'train': ['the cat saw the dog\nthe dog ran\na', 'the end\n'], 'valid': ['the zebra ran\n']}
 
@@ -32,7 +32,7 @@ def word_of(row) -> str:
 
 def test_marks_are_those_of_the_model():
   names = ('BEGIN_SENTENCE', 'END_SENTENCE', 'BEGIN_WORD', 'END_WORD', 'PAD')
-  assert [getattr(spelling, n) for n in names] == [getattr(charcnn, n) for n in names]
+  assert [getattr(spelling, n) for n in names] == [getattr(char_cnn, n) for n in names]
 
 
 def test_words_are_spelled_as_released():

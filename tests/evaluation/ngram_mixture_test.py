@@ -16,7 +16,7 @@ from lmx.data import pipeline, tokenizers
 from lmx.engine import sharding, step
 from lmx.errors import InputError
 from lmx.evaluation import evaluate, ngram_mixture
-from lmx.metrics import classes, interpolated, ngram
+from lmx.metrics import class_ngram, interpolated_trigram, ngram
 from lmx.models import registry
 from lmx.runs import init
 from tests.reference import nplm as reference
@@ -99,7 +99,7 @@ def test_the_mixture_is_the_mean_of_probabilities(corpus, kind, weight):
   train, valid, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'valid', 'test'))
   V = corpus.tokenizer.vocab_size
   if kind == 'trigram':
-    _, other = interpolated.score(interpolated.fit(train, valid, V), test)
+    _, other = interpolated_trigram.score(interpolated_trigram.fit(train, valid, V), test)
   else:
     _, other = ngram.score(ngram.kneser_ney(train, V, order=3), test)
   p = weight * np.exp(-own) + (1 - weight) * np.exp(-other[1:])
@@ -130,8 +130,8 @@ def test_class_models_by_name(corpus):
   records = ngram_mixture.ngrams(corpus, ['test'], ['class3_4', 'class2_4', 'class2_3'])
   train, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'test'))
   for record, (order, size) in zip(records, ((3, 4), (2, 4), (2, 3)), strict=True):
-    class_of = classes.exchange(train, corpus.tokenizer.vocab_size, size)
-    total, _ = classes.score(classes.fit(train, class_of, order), test)
+    class_of = class_ngram.exchange(train, corpus.tokenizer.vocab_size, size)
+    total, _ = class_ngram.score(class_ngram.fit(train, class_of, order), test)
     assert record['perplexity_per_token'] == pytest.approx(np.exp(total / len(test)))
 
 

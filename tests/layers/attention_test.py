@@ -1,4 +1,4 @@
-"""The attention family against the papers' equations, its windows, and what is drawn from it."""
+"""All attention backends against the plain restatement and each other."""
 
 from __future__ import annotations
 
@@ -8,159 +8,181 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import attention
-from tests.reference import alignment as reference
+from lmx.layers import attention, masks
+from tests.reference import attention as reference
 
-B, T, S, REACH = 3, 5, 9, 2
-LENGTHS = (9, 4, 1)
-SIZES = attention.Sizes(query=6, key=6, align=7, positions=12)
-UNEVEN = SIZES._replace(key=8)
-every_score = pytest.mark.parametrize('name', sorted(attention.SCORES))
-every_window = pytest.mark.parametrize('window', attention.WINDOWS)
+BACKENDS = ('xla', 'blocked')
 
 
-def case(name, window='global', sizes=None):
-  """(params, queries, keys, valid) in float32 and away from zero."""
-  sizes = sizes or (SIZES if attention.SCORES[name].same else UNEVEN)
-  rng = np.random.default_rng(3)
-  draw = lambda shape: rng.normal(size=shape).astype(np.float32)
-  params = {key: 0.7 * draw(shape) for key, shape in attention.shapes(name, window, sizes).items()}
-  return params, draw((B, T, sizes.query)), draw((B, S, sizes.key)), np.arange(S) < np.array(LENGTHS)[:, None]
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+  """Several blocks of queries, the last of them shorter, at sizes that a test can afford."""
+  monkeypatch.setattr(attention, '_QUERIES', 4)
 
 
-def exact(tree):
-  return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+def draw(B=2, T=11, H=2, K=8, S=None, seed=0):
+  keys = jax.random.split(jax.random.key(seed), 3)
+  lengths = (T, S or T, S or T)
+  return [jax.random.normal(k, (B, n, H, K)) for k, n in zip(keys, lengths, strict=True)]
 
 
-def aligned(name, window, params, q_BTD, k_BSE, valid_BS):
-  """What the model does with a score, for all queries at once."""
-  scores_BTS = attention.get(name)(params, q_BTD, k_BSE)
-  count_B = jnp.sum(valid_BS, axis=1)
-  centre_BT = None
-  if window == 'local_m':
-    centre_BT = attention.monotonic(jnp.broadcast_to(jnp.arange(T), (B, T)), count_B)
-  elif window == 'local_p':
-    centre_BT = attention.predicted(params, q_BTD @ params['centre_query'], count_B)
-  return attention.align(window, scores_BTS, valid_BS, centre_BT=centre_BT, reach=REACH)
+DOCUMENTS_BT = np.array([[0] * 3 + [1] * 5 + [2] * 3, [0] * 11])
+VALID_BT = np.arange(11) < np.array([[11], [6]])
+
+LOOKS = {
+  'all': ({}, lambda b, t, s: True),
+  'valid': ({'valid_BT': VALID_BT}, lambda b, t, s: VALID_BT[b, s]),
+  'documents': ({'documents_BT': DOCUMENTS_BT}, lambda b, t, s: DOCUMENTS_BT[b, t] == DOCUMENTS_BT[b, s]),
+}
+LOOKS['both'] = (
+  {**LOOKS['valid'][0], **LOOKS['documents'][0]},
+  lambda b, t, s: VALID_BT[b, s] and DOCUMENTS_BT[b, t] == DOCUMENTS_BT[b, s],
+)
 
 
-@every_score
-def test_scores_equal_the_equations(name):
-  params, q_BTD, k_BSE, _ = case(name)
-  found = jax.jit(attention.get(name).__call__)(params, q_BTD, k_BSE)
-  expected = [reference.scores(name, exact(params), q, k) for q, k in zip(exact(q_BTD), exact(k_BSE), strict=True)]
-  assert found.shape == (B, T, S) and found.dtype == jnp.float32
+@pytest.mark.parametrize('backend', BACKENDS)
+@pytest.mark.parametrize('causal', [True, False])
+@pytest.mark.parametrize('look', LOOKS)
+def test_equals_the_restatement(backend, causal, look):
+  q, k, v = draw()
+  batch, may_look = LOOKS[look]
+  both = lambda b, t, s: may_look(b, t, s) and (not causal or s <= t)
+  found = attention.attend(q, k, v, masks.from_batch(jax.tree.map(jnp.asarray, batch)), causal=causal, backend=backend)
+  expected = reference.attention(*(np.asarray(x) for x in (q, k, v)), both)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@every_score
-@every_window
-def test_weights_equal_the_equations_and_hidden_keys_get_nothing(name, window):
-  params, q_BTD, k_BSE, valid_BS = case(name, window)
-  k_BSE[~valid_BS] = 50.0  # would win everything
-  found = np.asarray(jax.jit(aligned, static_argnums=(0, 1))(name, window, params, q_BTD, k_BSE, valid_BS))
-  p, q, k = exact(params), exact(q_BTD), exact(k_BSE)
-  for b, n in enumerate(LENGTHS):
-    scores_TS = reference.scores(name, p, q[b], k[b])
-    for t in range(T):
-      expected = reference.weights(window, p, scores_TS[t], q[b, t], t, n, REACH)
-      np.testing.assert_allclose(found[b, t], expected, rtol=1e-5, atol=1e-5)
-  assert not found[np.broadcast_to(~valid_BS[:, None], found.shape)].any()
-  if window != 'local_p':
-    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_queries_at_their_own_positions(backend):
+  """As with a cache: row b's queries are at 3 + t and 5 + t, and the keys after them are hidden."""
+  q, k, v = draw(T=3, S=9)
+  start_B = np.array([3, 5])
+  look = masks.Look(query_position_BT=jnp.asarray(start_B[:, None] + np.arange(3)))
+  found = attention.attend(q, k, v, look, causal=True, backend=backend)
+  expected = reference.attention(*map(np.asarray, (q, k, v)), lambda b, t, s: s <= start_B[b] + t)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_row_without_keys_gets_zeros_and_finite_gradients():
-  params, q_BTD, k_BSE, valid_BS = case('additive', 'local_p')
-  valid_BS[1] = False
+@pytest.mark.parametrize('rate,causal', [(0.0, True), (0.3, True), (0.3, False)])
+@pytest.mark.parametrize('look', ['all', 'both'])
+def test_backends_have_equal_gradients(rate, causal, look):
+  arrays = draw()
+  weight = jax.random.normal(jax.random.key(9), arrays[0].shape)
+  masks_ = masks.from_batch(jax.tree.map(jnp.asarray, LOOKS[look][0]))
 
-  def total(p, q):
-    a_BTS = aligned('additive', 'local_p', p, q, k_BSE, valid_BS)
-    return jnp.sum(a_BTS[..., 0]), a_BTS
+  def loss(arrays, backend):
+    o = attention.attend(*arrays, masks_, causal=causal, backend=backend, rate=rate, key=jax.random.key(7))
+    return jnp.sum(o * weight)
 
-  gradients, a_BTS = jax.jit(jax.grad(total, (0, 1), has_aux=True))(params, q_BTD)
-  assert not np.asarray(a_BTS)[1].any() and np.asarray(a_BTS)[0].any()
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
-
-
-def test_gradients_of_local_p_are_finite_differences():
-  """Through window, Gaussian and softmax into the score, W_p, v_p, queries and keys, in float64."""
-  inputs = case('general', 'local_p')
-  mix_BTS = np.random.default_rng(5).normal(size=(B, T, S))
-  rng, step = np.random.default_rng(6), 1e-6
-  with jax.enable_x64(True):
-    *arrays, valid_BS = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64 if x.dtype != bool else bool), inputs)
-    centre_BT = attention.predicted(arrays[0], arrays[1] @ arrays[0]['centre_query'], np.array(LENGTHS))
-    # No position enters or leaves a window within the differences that are taken.
-    assert np.abs(np.abs(np.arange(S) - centre_BT[..., None]) - REACH).min() > 1e-4
-    total = jax.jit(lambda *x: jnp.sum(aligned('general', 'local_p', *x, valid_BS) * mix_BTS))
-    gradients, tree = jax.tree.flatten(jax.grad(total, (0, 1, 2))(*arrays))
-    leaves = jax.tree.leaves(tuple(arrays))
-    for i, x in enumerate(leaves):
-      way = rng.normal(size=x.shape)
-      along = [total(*tree.unflatten([*leaves[:i], x + h * way, *leaves[i + 1 :]])) for h in (step, -step)]
-      slope = np.vdot(gradients[i], way)
-      assert gradients[i].dtype == jnp.float64 and abs(slope) > 1e-4
-      np.testing.assert_allclose(slope, (along[0] - along[1]) / (2 * step), rtol=1e-6, atol=1e-8)
+  expected, found = (jax.jit(jax.grad(loss), static_argnums=1)(arrays, b) for b in BACKENDS)
+  for a, b in zip(expected, found, strict=True):
+    assert np.abs(a).max() > 0.1
+    np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 
 
-def test_draws_follow_the_weights_and_know_their_probability():
-  a_S = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
-  a_BTS = jnp.broadcast_to(a_S, (4000, 1, 4))
-  drawn, log_p_BT = attention.draw(a_BTS, attention.noise(jax.random.key(0), a_BTS.shape))
-  np.testing.assert_allclose(np.mean(drawn[:, 0], axis=0), a_S, atol=0.03)
-  assert (np.asarray(drawn).sum(-1) == 1).all()
-  chosen = np.argmax(drawn[:, 0], axis=-1)
-  np.testing.assert_allclose(log_p_BT[:, 0], np.log(a_S[chosen]), rtol=1e-5)
-  best, log_p = attention.draw(a_BTS[:1], None)
-  np.testing.assert_array_equal(best[0, 0], [1, 0, 0, 0])
-  np.testing.assert_allclose(log_p[0, 0], np.log(0.5), rtol=1e-5)
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_dropout_drops_probabilities_and_keeps_their_mean(backend):
+  """Values of one: without dropout every output is 1; with it they scatter around 1."""
+  q, k, _ = draw(B=4, T=32, H=4)
+  look = masks.Look()
+  run = lambda key: attention.attend(
+    q * 0.1, k * 0.1, jnp.ones_like(k), look, causal=False, backend=backend, rate=0.25, key=key
+  )
+  np.testing.assert_allclose(run(None), 1.0, rtol=1e-5)
+  dropped = np.asarray(run(jax.random.key(3)))[..., 0]
+  # 512 outputs of 32 keys each: the deviation of an output is sqrt(0.25 / 0.75 / 32) = 0.10.
+  assert abs(dropped.mean() - 1) < 0.02
+  assert 0.08 < dropped.std() < 0.13
+  assert not np.allclose(dropped, np.asarray(run(jax.random.key(4)))[..., 0])
 
 
-def test_a_draw_has_no_gradient_but_its_probability_has():
-  noise = attention.noise(jax.random.key(1), (B, T, S))
-  scores = jax.random.normal(jax.random.key(2), (B, T, S))
-  seen = jnp.ones((B, T, S), bool)
-  draw = lambda x: attention.draw(attention.weights(x, seen), noise)
-  one_hot, _ = draw(scores)
-  assert not np.asarray(jax.grad(lambda x: jnp.sum(draw(x)[0] * scores))(scores)).any()
-  found = jax.grad(lambda x: jnp.sum(draw(x)[1]))(scores)
-  np.testing.assert_allclose(found, one_hot - attention.weights(scores, seen), rtol=1e-5, atol=1e-6)
+def test_blocked_never_computes_above_the_diagonal():
+  plan = attention._Plan(causal=True, rate=0.0, heads=1, aligned=True)
+  assert plan.blocks(10, 10) == [((0, 4), (0, 4)), ((4, 8), (0, 8)), ((8, 10), (0, 10))]
+  assert plan._replace(causal=False).blocks(6, 10) == [((0, 4), (0, 10)), ((4, 6), (0, 10))]
+  assert plan._replace(aligned=False).blocks(3, 10) == [((0, 3), (0, 10))]
 
 
-def test_entropy_and_unevenness():
-  a_BTS = np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]], np.float32)
-  np.testing.assert_allclose(attention.entropy(a_BTS), [[np.log(2), 0.0]], atol=1e-6)
-  valid_BS = np.array([[True, True, False]])
-  both = attention.unevenness(a_BTS, valid_BS, np.ones((1, 2)))
-  np.testing.assert_allclose(both, (1 - 1.5) ** 2 + (1 - 0.5) ** 2, rtol=1e-6)
-  np.testing.assert_allclose(attention.unevenness(a_BTS, valid_BS, np.array([[1, 0]])), 0.25 + 0.25, rtol=1e-6)
-  assert attention.unevenness(a_BTS, valid_BS, np.zeros((1, 2))) == 0  # a row of padding owes nothing
+def test_bfloat16_stays_near_float32():
+  arrays = draw()
+  half = [x.astype(jnp.bfloat16) for x in arrays]
+  exact = attention.attend(*arrays, masks.Look(), causal=True, backend='xla')
+  for backend in BACKENDS:
+    found = attention.attend(*half, masks.Look(), causal=True, backend=backend)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found.astype(jnp.float32), exact, atol=0.03)
 
 
-def test_concat_of_two_halves_is_additive_without_a_bias():
-  """One family of functions, two parameterisations: W over [q; k] is a matrix for each side."""
-  params, q_BTD, k_BSE, _ = case('concat')
-  D = SIZES.query
-  apart = {'query': params['matrix'][:D], 'key': params['matrix'][D:], 'energy': params['energy']}
-  apart['bias'] = np.zeros(D, np.float32)
+def test_auto_serves_every_shape_on_this_device():
+  q, k, v = draw()
+  found = attention.attend(q, k, v, masks.Look(), causal=True)
   np.testing.assert_allclose(
-    attention.get('concat')(params, q_BTD, k_BSE), attention.get('additive')(apart, q_BTD, k_BSE), rtol=1e-5, atol=1e-6
+    found, attention.attend(q, k, v, masks.Look(), causal=True, backend='xla'), rtol=1e-5, atol=1e-6
   )
 
 
-@pytest.mark.parametrize('name', ['cosine_plain', 'dot', 'scaled_dot'])
-def test_widths_that_differ_are_refused(name):
-  with pytest.raises(InputError, match='but they are 6 and 8'):
-    attention.shapes(name, 'global', UNEVEN)
+def test_auto_takes_blocked_for_long_rows_on_one_cpu(monkeypatch):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
+  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+  choice = lambda T: attention.choose('auto', jnp.zeros((1, T, 1, 8)), jnp.zeros((1, T, 1, 8)), masks.Look(), 0.0)
+  side = int(attention.BLOCKED_FROM**0.5)
+  assert choice(side) == 'blocked'
+  assert choice(side - 1) == 'xla'
+  monkeypatch.setattr(jax, 'device_count', lambda: 8)
+  assert choice(side) == 'xla'
 
 
-def test_location_knows_a_most_of_positions():
-  params, q_BTD, k_BSE, _ = case('location', sizes=UNEVEN._replace(positions=8))
-  with pytest.raises(InputError, match='knows 8 source positions, but there are 9'):
-    attention.get('location')(params, q_BTD, k_BSE)
+@pytest.mark.parametrize(
+  'change,words',
+  [
+    (dict(dtype='float32'), 'bfloat16 or float16'),
+    (dict(rate=0.1), 'no dropout'),
+    (dict(K=41), 'multiple of 8'),
+    (dict(K=136), 'at most 128'),
+    (dict(T=7, look=masks.Look(query_group_BT=jnp.zeros((1, 7)), key_group_BS=jnp.zeros((1, 7)))), 'even'),
+  ],
+)
+def test_cudnn_says_why_it_cannot_serve(monkeypatch, change, words):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  given = dict(dtype='bfloat16', rate=0.0, K=64, T=8, look=masks.Look()) | change
+  x = jnp.zeros((1, given['T'], 2, given['K']), given['dtype'])
+  with pytest.raises(InputError, match=words):
+    attention.choose('cudnn', x, x, given['look'], given['rate'])
+  assert attention.choose('auto', x, x, given['look'], given['rate']) == 'xla'
 
 
-def test_an_unknown_score_names_the_nearest():
-  with pytest.raises(InputError, match='did you mean "additive"'):
-    attention.get('aditive')
+def test_cudnn_is_taken_where_it_can_serve(monkeypatch):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  x = jnp.zeros((1, 7, 2, 64), jnp.bfloat16)
+  assert attention.choose('auto', x, x, masks.Look(), 0.0) == 'cudnn'
+
+
+def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
+  def missing(*_, **__):
+    raise NotImplementedError('needs cuDNN 9')
+
+  monkeypatch.setattr(attention.jax.nn, 'dot_product_attention', missing)
+  monkeypatch.setattr(attention, 'cudnn_obstacle', lambda *_: None)
+  attend = lambda backend: attention.attend(*draw(), masks.Look(), causal=True, backend=backend)
+  np.testing.assert_array_equal(attend('auto'), attend('xla'))
+  with pytest.raises(InputError, match='needs cuDNN 9.*set it to "auto"'):
+    attend('cudnn')
+
+
+def test_cudnn_without_a_gpu():
+  if jax.default_backend() == 'gpu':
+    pytest.skip('there is a GPU here')
+  with pytest.raises(InputError, match='needs a GPU'):
+    attention.attend(*draw(), masks.Look(), causal=True, backend='cudnn')
+
+
+@pytest.mark.parametrize('look', LOOKS)
+def test_cudnn_equals_xla(look):
+  if jax.default_backend() != 'gpu':
+    pytest.skip('cuDNN needs a GPU')
+  arrays = [x.astype(jnp.bfloat16) for x in draw(T=11, K=64)]
+  masks_ = masks.from_batch(jax.tree.map(jnp.asarray, LOOKS[look][0]))
+  if look != 'all':
+    arrays, masks_ = [x[:, :10] for x in arrays], jax.tree.map(lambda x: x[:, :10], masks_)
+  run = lambda backend: attention.attend(*arrays, masks_, causal=True, backend=backend).astype(jnp.float32)
+  np.testing.assert_allclose(run('cudnn'), run('xla'), atol=0.02)

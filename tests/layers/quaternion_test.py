@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import masks, quaternion, scaled_dot, transformer
+from lmx.layers import attention, masks, quaternion, transformer
 from tests.reference import quaternion as reference
 
 T, H, D = 5, 2, 16
@@ -126,14 +126,14 @@ def test_attention_of_a_block_is_the_restatement(scores, grouping):
 @pytest.mark.parametrize('backend', ['xla', 'blocked'])
 def test_views_give_each_component_its_own_softmax(backend, monkeypatch):
   """Padded rows, causal, more than one block; values a quarter as wide as keys, forward and back."""
-  monkeypatch.setattr(scaled_dot, '_QUERIES', 4)
+  monkeypatch.setattr(attention, '_QUERIES', 4)
   q, k, v, weight = (jax.random.normal(key, (2, 9, H, 8)) for key in jax.random.split(jax.random.key(0), 4))
   valid_BT = np.arange(9) < np.array([[9], [6]])
   look = masks.from_batch({'valid_BT': jnp.asarray(valid_BT)})
 
   def run(q, k, v, backend, rate=0.0):
     key = jax.random.key(1)
-    o = scaled_dot.attend(*quaternion.views(q, k, v), look, causal=True, backend=backend, rate=rate, key=key)
+    o = attention.attend(*quaternion.views(q, k, v), look, causal=True, backend=backend, rate=rate, key=key)
     return o.reshape(q.shape)
 
   found = run(q, k, v, backend)

@@ -14,7 +14,7 @@ import pytest
 from lmx import objectives
 from lmx.engine import state, step
 from lmx.errors import InputError
-from lmx.layers import bilm, charcnn, scalar_mix
+from lmx.layers import bilm, char_cnn, scalar_mix
 from lmx.models import bilstm, elmo, registry
 from lmx.objectives import tag
 from lmx.optim import build
@@ -174,7 +174,7 @@ def test_the_sizes_are_those_of_the_released_tagger(elmo, width):
   assert shapes['embed']['spelling']['convolution_0']['kernel'].shape == (3, 16, 128)
   assert 'projection' not in shapes['embed']['spelling']
   cfg = config(elmo='none', char_projection=0)
-  spelt = charcnn.apply(params_of(cfg)['embed']['spelling'], BATCH['characters_BTC'])
+  spelt = char_cnn.apply(params_of(cfg)['embed']['spelling'], BATCH['characters_BTC'])
   np.testing.assert_allclose(run(cfg).layers[0][..., 6:], spelt, rtol=1e-6)
   assert spelt.shape == (B, T, 5) and float(jnp.min(spelt)) == 0 < float(jnp.max(spelt))  # after the ReLU
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import regularize
+from lmx.layers import dropout
 from lmx.models import gpt, registry
 from tests.reference import transformer as reference
 
@@ -55,7 +55,7 @@ def test_as_released_the_dropout_of_the_table_reaches_the_output():
   cfg = config(**STILL | {'dropout_embedding': 0.5}, fidelity='released')
   params, tokens_BT, key = params_of(cfg), tokens(cfg), jax.random.key(3)
   features, _ = gpt.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key)
-  table = regularize.dropout(
+  table = dropout.dropout(
     jnp.concatenate([params['embed']['tokens'], params['embed']['positions']]), 0.5, jax.random.split(key)[0]
   )
   assert 0.4 < np.mean(np.asarray(table) == 0) < 0.6

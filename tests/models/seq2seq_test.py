@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import attention
+from lmx.layers import rnn_attention
 from lmx.models import registry, seq2seq
 from tests.reference import seq2seq as reference
 
@@ -191,10 +191,10 @@ def test_the_penalty_is_of_what_was_looked_at():
   assert seq2seq.penalties(plain, params, features, batch) == seq2seq.penalty_weights(plain, batch) == {}
 
 
-@pytest.mark.parametrize('score', sorted(attention.SCORES))
+@pytest.mark.parametrize('score', sorted(rnn_attention.SCORES))
 def test_every_score_has_gradients(score):
   """Each in one of the windows."""
-  window = attention.WINDOWS[sorted(attention.SCORES).index(score) % 3]
+  window = rnn_attention.WINDOWS[sorted(rnn_attention.SCORES).index(score) % 3]
   cfg = config(**{**LUONG, 'score': score, 'encoder_layers': 1, 'decoder_layers': 1}, window=window)
   params, batch = seq2seq.init(cfg, jax.random.key(0)), batch_of(cfg)
   batch['source_valid_BS'][2] = False  # a row of padding

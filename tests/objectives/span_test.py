@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import answer
+from lmx.layers import span_head
 from lmx.objectives import span
 from lmx.prediction import question_answering
 from lmx.types import Features
@@ -78,7 +78,7 @@ WIDE = np.random.default_rng(2).normal(size=(3, 6, 5)).astype(np.float32)
 def xlnet_case():
   rng = np.random.default_rng(1)
   draw = lambda x: jnp.asarray(x + 0.3 * rng.normal(size=x.shape), jnp.float32)
-  head = jax.tree.map(draw, answer.init(5, 0.5, jax.random.key(0)))
+  head = jax.tree.map(draw, span_head.init(5, 0.5, jax.random.key(0)))
   passage_BT = np.arange(6) < np.array([[4], [2], [3]])
   batch = {
     **BATCH,

@@ -1,4 +1,4 @@
-"""Attention one query and one key at a time, float64, from the papers' equations (see lmx/layers/attention.py)."""
+"""Attention one query and one key at a time, float64, from the papers' equations (see lmx/layers/rnn_attention.py)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import bilm, encoder, loop
+from lmx.layers import bilm, rnn_encoder, rnn_scan
 from tests.reference import seq2seq as reference
 
 T, B, D, S = 7, 3, 5, 4
@@ -22,7 +22,7 @@ def body(dot, shared, constant, carry, x_BD, now):
   h_BD = jnp.tanh(dot('w', carry['h']) + x_BD + shared['b'][None])
   a_BS = jax.nn.softmax(dot('look', h_BD) + constant)
   read_BD = dot('values', a_BS)
-  new = loop.keep(now, {'h': h_BD + 0.5 * read_BD}, carry)
+  new = rnn_scan.keep(now, {'h': h_BD + 0.5 * read_BD}, carry)
   return new, (new['h'], a_BS)
 
 
@@ -49,7 +49,7 @@ def plain(matrices, shared, carry, xs):
 
 
 def ours(matrices, shared, carry, xs):
-  return loop.scan(body, matrices, shared, carry, xs, fixed=(CONSTANT, VALID_TB))
+  return rnn_scan.scan(body, matrices, shared, carry, xs, fixed=(CONSTANT, VALID_TB))
 
 
 def test_outputs_and_gradients_are_those_of_the_scan():
@@ -66,7 +66,7 @@ def test_outputs_and_gradients_are_those_of_the_scan():
 
 
 def layer_params(cell, width_in, key):
-  G = D * loop.gates(cell)
+  G = D * rnn_scan.gates(cell)
   shapes = {'input': (width_in, G), 'recurrent': (D, G), 'bias': (G,)}
   keys = jax.random.split(key, 3)
   return {name: 0.6 * jax.random.normal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
@@ -75,7 +75,7 @@ def layer_params(cell, width_in, key):
 def test_the_papers_gru_equals_its_equations():
   params, x_TBE = layer_params('gru_paper', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
   carry = (jax.random.normal(jax.random.key(3), (B, D)),)
-  run = jax.jit(functools.partial(loop.layer, 'gru_paper'))
+  run = jax.jit(functools.partial(rnn_scan.layer, 'gru_paper'))
   h_TBD, (last_BD,) = run(params, x_TBE, carry, VALID_TB)
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, x_TBE, carry))
   for b, length in enumerate(LENGTHS):
@@ -89,7 +89,7 @@ def test_the_papers_gru_equals_its_equations():
 def test_the_two_grus_differ_in_where_the_reset_gate_is():
   params, x_TBE = layer_params('gru', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
   carry = (jax.random.normal(jax.random.key(3), (B, D)),)
-  run = jax.jit(loop.layer, static_argnums=0)
+  run = jax.jit(rnn_scan.layer, static_argnums=0)
   assert not np.allclose(run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], atol=1e-3)
   # With a reset gate that is open always there is no difference.
   params = {**params, 'bias': params['bias'].at[:D].add(100.0)}
@@ -101,23 +101,25 @@ def test_the_two_grus_differ_in_where_the_reset_gate_is():
 def test_turning_is_its_own_inverse_and_derivative():
   x_TBD = jax.random.normal(jax.random.key(0), (T, B, D))
   index_TB = bilm.reversal(VALID_TB.T).T
-  turned = encoder.turned(x_TBD, index_TB)
+  turned = rnn_encoder.turned(x_TBD, index_TB)
   for b, n in enumerate(LENGTHS):
     np.testing.assert_array_equal(turned[:n, b], x_TBD[:n, b][::-1])
     np.testing.assert_array_equal(turned[n:, b], x_TBD[n:, b])
-  np.testing.assert_array_equal(encoder.turned(turned, index_TB), x_TBD)
+  np.testing.assert_array_equal(rnn_encoder.turned(turned, index_TB), x_TBD)
   _, pull = jax.vjp(lambda x: jnp.take_along_axis(x, index_TB[..., None], axis=0), x_TBD)
-  _, ours = jax.vjp(lambda x: encoder.turned(x, index_TB), x_TBD)
+  _, ours = jax.vjp(lambda x: rnn_encoder.turned(x, index_TB), x_TBD)
   np.testing.assert_array_equal(ours(turned)[0], pull(turned)[0])
 
 
 def test_an_unknown_cell_names_the_nearest():
   with pytest.raises(InputError, match='did you mean "gru_paper"'):
-    loop.gates('gru_papers')
+    rnn_scan.gates('gru_papers')
 
 
 @pytest.mark.parametrize('cell', ['gru', 'gru_paper'])
 def test_cudnn_is_refused_where_it_has_no_such_cell(cell):
   x_TBE = jnp.ones((T, B, 6))
   with pytest.raises(InputError, match=f'is for float32 LSTMs; this is "{cell}"'):
-    loop.layer(cell, layer_params(cell, 6, jax.random.key(0)), x_TBE, loop.init_carry(cell, B, D), backend='cudnn')
+    rnn_scan.layer(
+      cell, layer_params(cell, 6, jax.random.key(0)), x_TBE, rnn_scan.init_carry(cell, B, D), backend='cudnn'
+    )

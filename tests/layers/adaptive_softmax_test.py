@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import adaptive
+from lmx.layers import adaptive_softmax
 from tests.reference import transformer_xl as reference
 
 B, T, V, D = 3, 7, 40, 12
 SIZES = {
-  'alike': adaptive.Sizes(V, D, D, (10, 25)),
-  'projected': adaptive.Sizes(V, D, 8, (10, 25)),
-  'projected twice': adaptive.Sizes(V, D, 8, (10, 25), 1, 'none'),
-  'narrower': adaptive.Sizes(V, D, D, (10, 25), 2),
-  'first apart': adaptive.Sizes(V, D, D, (10, 25), 2, 'but_first'),
-  'all apart': adaptive.Sizes(V, D, D, (10, 25), 2, 'none'),
-  'one cluster': adaptive.Sizes(V, D, D),
+  'alike': adaptive_softmax.Sizes(V, D, D, (10, 25)),
+  'projected': adaptive_softmax.Sizes(V, D, 8, (10, 25)),
+  'projected twice': adaptive_softmax.Sizes(V, D, 8, (10, 25), 1, 'none'),
+  'narrower': adaptive_softmax.Sizes(V, D, D, (10, 25), 2),
+  'first apart': adaptive_softmax.Sizes(V, D, D, (10, 25), 2, 'but_first'),
+  'all apart': adaptive_softmax.Sizes(V, D, D, (10, 25), 2, 'none'),
+  'one cluster': adaptive_softmax.Sizes(V, D, D),
 }
 WORDS = {  # which words a batch has
   'any': lambda rng: rng.integers(0, V, (B, T)),
@@ -32,7 +32,7 @@ every_size = pytest.mark.parametrize('name', SIZES)
 
 def drawn(sizes):
   """(input, output) with no bias at 0."""
-  params = adaptive.init(sizes, jax.random.key(0), 0.5, 0.3)
+  params = adaptive_softmax.init(sizes, jax.random.key(0), 0.5, 0.3)
   rng = np.random.default_rng(1)
   return jax.tree.map(lambda x: np.asarray(x + 0.3 * rng.standard_normal(x.shape), np.float32), params)
 
@@ -45,7 +45,7 @@ def hidden(seed=0):
 def test_each_words_probability_is_that_of_its_cluster_times_that_within_it(name):
   sizes, x_BTD = SIZES[name], hidden()
   given, output = drawn(sizes)
-  log_p_BTV = adaptive.log_probabilities(sizes, given, output, x_BTD)
+  log_p_BTV = adaptive_softmax.log_probabilities(sizes, given, output, x_BTD)
   log_p_BTV = log_p_BTV if sizes.cutoffs else jax.nn.log_softmax(log_p_BTV)
   np.testing.assert_allclose(np.exp(log_p_BTV).sum(-1), 1, rtol=1e-5)
   for word in (0, 9, 10, 24, 25, V - 1):
@@ -61,10 +61,10 @@ def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, togethe
   weights_BT = np.random.default_rng(3).random((B, T)).astype(np.float32)
 
   def plain(params, x_BTD, targets_BT):
-    log_p_BTV = jax.nn.log_softmax(adaptive.log_probabilities(sizes, *params, x_BTD))
+    log_p_BTV = jax.nn.log_softmax(adaptive_softmax.log_probabilities(sizes, *params, x_BTD))
     return -jnp.take_along_axis(log_p_BTV, targets_BT[..., None], axis=-1)[..., 0]
 
-  ours = lambda params, *xs: adaptive.nll(sizes, *params, *xs, block=block, together=together)
+  ours = lambda params, *xs: adaptive_softmax.nll(sizes, *params, *xs, block=block, together=together)
 
   def both(f):
     def total(*args):
@@ -86,7 +86,7 @@ def test_only_the_blocks_that_are_needed_are_worked_off():
   for count, blocks in ((0, 0), (3, 1), (4, 1), (5, 2), (21, 6)):
     inside = np.zeros((1, 21), bool)
     inside[0, np.random.default_rng(0).permutation(21)[:count]] = True
-    assert int(adaptive._queue(jnp.asarray(inside), 4)[2]) == blocks
+    assert int(adaptive_softmax._queue(jnp.asarray(inside), 4)[2]) == blocks
 
 
 @every_size
@@ -99,7 +99,7 @@ def test_embeddings_are_the_rows_of_the_words(name):
       expected = given[f'tokens{ending}'][row]
       if f'projection{ending}' in given:
         expected = expected @ given[f'projection{ending}']
-      found = adaptive.lookup(sizes, given, jnp.array([[start + row]]), 'float32')[0, 0]
+      found = adaptive_softmax.lookup(sizes, given, jnp.array([[start + row]]), 'float32')[0, 0]
       np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -114,4 +114,4 @@ def test_embeddings_are_the_rows_of_the_words(name):
 )
 def test_sizes_that_cannot_be_are_refused(wrong, words):
   with pytest.raises(InputError, match=words):
-    adaptive.Sizes(V, D, D, **wrong)
+    adaptive_softmax.Sizes(V, D, D, **wrong)

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import scaled_dot, sparse
+from lmx.layers import attention, sparse_attention
 from lmx.layers.masks import Look
 from tests.reference import sparse_transformer as reference
 
 B, H, K = 2, 4, 5
 PLANS = [
-  sparse.Plan(pattern, sets, 4, 2, fidelity)
-  for pattern in sparse.PATTERNS
-  for sets in sparse.SETS
-  for fidelity in sparse.FIDELITIES
+  sparse_attention.Plan(pattern, sets, 4, 2, fidelity)
+  for pattern in sparse_attention.PATTERNS
+  for sets in sparse_attention.SETS
+  for fidelity in sparse_attention.FIDELITIES
   if (pattern, sets, fidelity) not in (('strided', 'second', 'released'), ('fixed', 'first', 'released'))  # alike
 ]
 every_plan = pytest.mark.parametrize('plan', PLANS, ids=lambda plan: '-'.join(map(str, plan)))
@@ -31,7 +31,7 @@ def draw(T, heads=H, batch=B, width=K):
 
 @functools.partial(jax.jit, static_argnums=4)
 def attend(q, k, v, look, plan):
-  return sparse.attend(q, k, v, look, plan)
+  return sparse_attention.attend(q, k, v, look, plan)
 
 
 def expected(qkv, plan, documents_BT=None):
@@ -60,10 +60,10 @@ def test_equals_the_mean_over_the_index_sets(plan):
 
 
 EDGES = [
-  sparse.Plan('strided', 'merged', 1, 1, 'paper'),
-  sparse.Plan('strided', 'first', 1, 1, 'released'),
-  sparse.Plan('fixed', 'second', 3, 3, 'released'),
-  sparse.Plan('fixed', 'merged', 3, 1, 'paper'),
+  sparse_attention.Plan('strided', 'merged', 1, 1, 'paper'),
+  sparse_attention.Plan('strided', 'first', 1, 1, 'released'),
+  sparse_attention.Plan('fixed', 'second', 3, 3, 'released'),
+  sparse_attention.Plan('fixed', 'merged', 3, 1, 'paper'),
 ]
 
 
@@ -103,13 +103,13 @@ def test_gradients_are_those_of_the_masked_softmax(plan):
   weight = jax.random.normal(jax.random.key(1), qkv[0].shape)
 
   def masked(q, k, v):
-    mask = sparse.allowed(jnp.arange(T)[None, None, :, None], jnp.arange(T), H, plan)
+    mask = sparse_attention.allowed(jnp.arange(T)[None, None, :, None], jnp.arange(T), H, plan)
     a = jnp.where(mask, jnp.einsum('BTHK,BSHK->BHTS', q, k) * K**-0.5, -1e30)
     p = jnp.where(mask, jax.nn.softmax(a), 0.0)
     return jnp.sum(weight * jnp.einsum('BHTS,BSHK->BTHK', p, v))
 
   gradient = lambda f: jax.jit(jax.grad(f, argnums=(0, 1, 2)))(*qkv)
-  ours = gradient(lambda q, k, v: jnp.sum(weight * sparse.attend(q, k, v, Look(), plan)))
+  ours = gradient(lambda q, k, v: jnp.sum(weight * sparse_attention.attend(q, k, v, Look(), plan)))
   for a, b in zip(ours, gradient(masked), strict=True):
     assert np.isfinite(a).all() and np.abs(a).max() > 0.1
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -125,18 +125,18 @@ def test_the_cache_gives_the_same_for_any_positions(plan):
   q = np.take_along_axis(np.asarray(qkv[0]), position_BT[..., None, None], axis=1)
   blank = np.arange(T + 2)[None] < (start_B + size)[:, None]
   k, v = (np.where(blank[..., None, None], np.pad(x, ((0, 0), (0, 2), (0, 0), (0, 0))), 9.0) for x in qkv[1:])
-  found = jax.jit(sparse.attend_cached, static_argnums=4)(q, k, v, jnp.asarray(position_BT), plan)
+  found = jax.jit(sparse_attention.attend_cached, static_argnums=4)(q, k, v, jnp.asarray(position_BT), plan)
   wanted = np.take_along_axis(whole, position_BT[..., None, None], axis=1)
   np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_half_precision_has_its_softmax_in_float32():
-  plan = sparse.Plan('fixed', 'merged', 4, 2, 'paper')
+  plan = sparse_attention.Plan('fixed', 'merged', 4, 2, 'paper')
   qkv = draw(16)
   found = attend(*qkv.astype(jnp.bfloat16), Look(), plan)
   assert found.dtype == jnp.bfloat16
   np.testing.assert_allclose(np.asarray(found, np.float32), expected(qkv, plan), rtol=0.05, atol=0.05)
-  made = str(jax.make_jaxpr(lambda q: sparse.attend(q, q, q, Look(), plan))(qkv[0].astype(jnp.bfloat16)))
+  made = str(jax.make_jaxpr(lambda q: sparse_attention.attend(q, q, q, Look(), plan))(qkv[0].astype(jnp.bfloat16)))
   assert set(re.findall(r':(\w+)\[[\d,]*\] = exp ', made)) == {'f32'}
 
 
@@ -156,17 +156,17 @@ def largest(program) -> int:
   return max(int(np.prod([int(n) for n in shape.split(',')])) for shape in shapes)
 
 
-@pytest.mark.parametrize('pattern', sparse.PATTERNS)
+@pytest.mark.parametrize('pattern', sparse_attention.PATTERNS)
 def test_no_array_of_t_times_t_is_made(pattern):
   for sets in ('merged', 'second'):
-    plan = sparse.Plan(pattern, sets, 64, 8, 'released')
-    program = compiled(lambda q, k, v, plan=plan: sparse.attend(q, k, v, Look(), plan))
+    plan = sparse_attention.Plan(pattern, sets, 64, 8, 'released')
+    program = compiled(lambda q, k, v, plan=plan: sparse_attention.attend(q, k, v, Look(), plan))
     assert largest(program) < T_LONG**2 // 2, plan
     assert program.memory_analysis().temp_size_in_bytes < 4 * HEADS * T_LONG**2, plan
 
 
 def test_dense_attention_makes_one():
   """So the test above can fail."""
-  dense = compiled(lambda q, k, v: scaled_dot.attend(q, k, v, Look(), causal=True, backend='xla'))
+  dense = compiled(lambda q, k, v: attention.attend(q, k, v, Look(), causal=True, backend='xla'))
   assert largest(dense) >= HEADS * T_LONG**2
   assert dense.memory_analysis().temp_size_in_bytes > 4 * HEADS * T_LONG**2

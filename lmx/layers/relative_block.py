@@ -5,7 +5,7 @@ layer's inputs for the M positions before, without a gradient. Section 3.3: with
 key, the score is (q + u) · k + (q + v) · r(d), where r(d) = W_r R(d) and R are the sinusoids of Vaswani et al. 2017:
 the paper's terms (a) q · k, (b) q · r, (c) u · k and (d) v · r, of which (a, c) and (b, d) are one product each.
 
-The scores are made in lmx/layers/relative_dot.py. `RelativeAttention` takes the place of the self-attention of a
+The scores are made in lmx/layers/relative_attention.py. `RelativeAttention` takes the place of the self-attention of a
 `transformer.Block`; what all its layers share comes in the place of a mask, as a `Reach`. A memory is the layer's
 inputs (B, M, D), or, where parameters stay as they are (decoding), the keys and values already made of them.
 
@@ -20,7 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import relative_dot, scaled_dot
+from lmx.layers import attention, relative_attention
 from lmx.layers.masks import PADDING, Look
 from lmx.layers.transformer import Projection, SelfAttention
 from lmx.types import Array
@@ -101,11 +101,11 @@ class RelativeAttention(SelfAttention):
     options: dict[str, Any] = dict(backend=self.backend, rate=self.rate, key=key)
     if self.positions == 'absolute':
       places = _places(filled_B, x_BTD.shape[0], x_BTD.shape[1], S)
-      o_BTHK = scaled_dot.attend(q_BTHK, k_BSHK, v_BSHK, places, causal=True, **options)
+      o_BTHK = attention.attend(q_BTHK, k_BSHK, v_BSHK, places, causal=True, **options)
     else:
       a_BTHK, b_BTHK, r_SHK, bias_HS = self._distances(q_BTHK, S, look)
-      mask = relative_dot.Mask(filled_B, self.farthest)
-      o_BTHK = relative_dot.attend(a_BTHK, b_BTHK, k_BSHK, v_BSHK, r_SHK, bias_HS, mask, **options)
+      mask = relative_attention.Mask(filled_B, self.farthest)
+      o_BTHK = relative_attention.attend(a_BTHK, b_BTHK, k_BSHK, v_BSHK, r_SHK, bias_HS, mask, **options)
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
   def _distances(self, q_BTHK: Array, S: int, look: Reach) -> tuple[Array, Array, Array, Array | None]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.metrics import context
+from lmx.metrics import context_length
 from tests.reference import context as reference
 
 LENGTHS = [32, 64, 96, 128, 160]
@@ -18,14 +18,14 @@ def test_as_the_equations_say(share, seed):
   rng = np.random.default_rng(seed)
   fall = np.cumsum(rng.uniform(-0.01, 0.06, (3, len(LENGTHS), 1)), axis=1)
   losses = rng.gamma(2.0, 2.0, 37) + rng.normal(0, 0.1, (3, len(LENGTHS), 37)) - fall
-  found = context.gains(losses, share)
+  found = context_length.gains(losses, share)
   expected = np.asarray(
     [[reference.gains(losses, i, c, c + 1, share) for c in range(len(LENGTHS) - 1)] for i in range(3)]
   )
   np.testing.assert_allclose(found.relative_GL, expected[..., 0], rtol=1e-9, atol=1e-12)
   np.testing.assert_allclose(found.perplexity_GL, expected[..., 1], rtol=1e-9, atol=1e-9)
   threshold = float(np.quantile(found.relative_GL, 0.4))  # some models end early, others late
-  for i, (length, at_least) in enumerate(context.recl(losses, LENGTHS, share, threshold)):
+  for i, (length, at_least) in enumerate(context_length.recl(losses, LENGTHS, share, threshold)):
     assert length == reference.recl(losses, i, LENGTHS, share, threshold)
     assert at_least == (length == LENGTHS[-1])
 
@@ -39,30 +39,34 @@ def test_a_gain_counts_only_below_the_best_of_the_group():
   first = [5.0, 4.9, 4.8, 4.8, 4.8]  # gains up to 96
   second = [9.0, 8.0, 7.0, 6.0, 5.0]  # gains more by itself, but never reaches what the first knows already
   losses = constant(first, second)
-  assert context.recl(losses, LENGTHS, 1.0) == [(96, False), (32, False)]
-  np.testing.assert_allclose(context.gains(losses, 1.0).relative_GL[0], [1 - np.exp(-0.1)] * 2 + [0, 0], atol=1e-12)
-  np.testing.assert_array_equal(context.gains(losses, 1.0).relative_GL[1], 0)
-  assert context.recl(constant(second), LENGTHS, 1.0) == [(160, True)]  # alone in its group it is its own baseline
+  assert context_length.recl(losses, LENGTHS, 1.0) == [(96, False), (32, False)]
+  np.testing.assert_allclose(
+    context_length.gains(losses, 1.0).relative_GL[0], [1 - np.exp(-0.1)] * 2 + [0, 0], atol=1e-12
+  )
+  np.testing.assert_array_equal(context_length.gains(losses, 1.0).relative_GL[1], 0)
+  assert context_length.recl(constant(second), LENGTHS, 1.0) == [
+    (160, True)
+  ]  # alone in its group it is its own baseline
 
 
 def test_a_longer_context_that_harms_is_no_loss():
   """A model whose loss rises is taken at the baseline: its gain is 0 and not negative."""
-  gains = context.gains(constant([5.0, 6.0], [5.5, 5.2]), 1.0)
+  gains = context_length.gains(constant([5.0, 6.0], [5.5, 5.2]), 1.0)
   np.testing.assert_array_equal(gains.relative_GL, [[0], [0]])
 
 
 def test_hard_tokens_may_look_farther():
   easy, hard = [1.0, 1.0, 1.0, 1.0, 1.0], [8.0, 7.5, 7.0, 6.5, 6.5]
   losses = np.asarray([easy] * 19 + [hard]).T[None]
-  assert context.recl(losses, LENGTHS, 0.05) == [(128, False)]
-  assert context.recl(losses, LENGTHS, 1.0, threshold=0.05) == [(32, False)]
+  assert context_length.recl(losses, LENGTHS, 0.05) == [(128, False)]
+  assert context_length.recl(losses, LENGTHS, 1.0, threshold=0.05) == [(32, False)]
 
 
 def test_the_threshold_itself_is_a_gain():
   losses = constant([5.0, 4.9, 4.9])
-  gain = float(context.gains(losses, 1.0).relative_GL[0, 0])
-  assert context.recl(losses, [1, 2, 3], 1.0, threshold=gain) == [(2, False)]
-  assert context.recl(losses, [1, 2, 3], 1.0, threshold=np.nextafter(gain, 1)) == [(1, False)]
+  gain = float(context_length.gains(losses, 1.0).relative_GL[0, 0])
+  assert context_length.recl(losses, [1, 2, 3], 1.0, threshold=gain) == [(2, False)]
+  assert context_length.recl(losses, [1, 2, 3], 1.0, threshold=np.nextafter(gain, 1)) == [(1, False)]
 
 
 @pytest.mark.parametrize(
@@ -81,4 +85,4 @@ def test_the_threshold_itself_is_a_gain():
 )
 def test_bad_input(losses, lengths, share, message):
   with pytest.raises(InputError, match=message):
-    context.recl(losses, lengths, share)
+    context_length.recl(losses, lengths, share)

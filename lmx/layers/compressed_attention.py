@@ -22,7 +22,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import scaled_dot
+from lmx.layers import attention
 from lmx.layers.masks import Look
 from lmx.layers.transformer import Cache, Projection, SelfAttention, write
 from lmx.types import Array
@@ -40,7 +40,7 @@ class LocalAttention(SelfAttention):
     B, T, D = x_BTD.shape
     H, K, W = self.heads, D // self.heads, self.window
     qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
-    attend = functools.partial(scaled_dot.attend, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
+    attend = functools.partial(attention.attend, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     if cache is not None and position_BT is not None:
       cache = write(cache, qkv_BTCHK[:, :, 1], qkv_BTCHK[:, :, 2], position_BT)
       block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
@@ -105,7 +105,7 @@ class CompressedAttention(SelfAttention):
       k_BSHK, v_BSHK = kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
       step_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32) // R, (B, T))
     # Block j - 1 is in slot j; it ends before t where j R <= t.
-    o_BTHK = scaled_dot.attend(
+    o_BTHK = attention.attend(
       q_BTHK, k_BSHK, v_BSHK, Look(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
     )
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.metrics import cache
+from lmx.metrics import continuous_cache
 from tests.reference import cache as reference
 
 B, T, D, V = 2, 40, 6, 9
@@ -26,8 +26,8 @@ def mixed(cfg, parts):
   """Negative log-likelihoods of the case, taken in by parts of these lengths."""
   h_BTD, words_BT, p_BTV = case()
   nll_BT = -np.log(np.take_along_axis(p_BTV, words_BT[..., None], -1)[..., 0])
-  state, found = cache.init(cfg, B, D), []
-  mix = jax.jit(functools.partial(cache.mix, cfg))
+  state, found = continuous_cache.init(cfg, B, D), []
+  mix = jax.jit(functools.partial(continuous_cache.mix, cfg))
   for low, high in zip(np.cumsum([0, *parts[:-1]]), np.cumsum(parts), strict=True):
     at = (slice(None), slice(low, high))
     got, state = mix(state, h_BTD[at].astype(np.float32), words_BT[at], nll_BT[at].astype(np.float32))
@@ -38,7 +38,7 @@ def mixed(cfg, parts):
 @pytest.mark.parametrize('window', [1, 7, 100])
 @pytest.mark.parametrize('parts', [(40,), (1,) * 40, (13, 2, 25)])
 def test_equals_the_definition(window, parts):
-  cfg = cache.Config(window, 0.3, 0.7)
+  cfg = continuous_cache.Config(window, 0.3, 0.7)
   h_BTD, words_BT, p_BTV = case()
   found = mixed(cfg, parts)
   for b in range(B):
@@ -50,19 +50,19 @@ def test_equals_the_definition(window, parts):
 def test_without_weight_nothing_changes_and_with_theta_0_words_are_counted():
   _, words_BT, p_BTV = case()
   plain = -np.log(np.take_along_axis(p_BTV, words_BT[..., None], -1)[..., 0])
-  np.testing.assert_allclose(mixed(cache.Config(5, 0.0, 1.0), (20, 20)), plain, rtol=1e-5)
-  found = mixed(cache.Config(1000, 0.5, 0.0), (20, 20))
+  np.testing.assert_allclose(mixed(continuous_cache.Config(5, 0.0, 1.0), (20, 20)), plain, rtol=1e-5)
+  found = mixed(continuous_cache.Config(1000, 0.5, 0.0), (20, 20))
   counts = (words_BT[:, :-1] == words_BT[:, -1:]).mean(1)  # share of the last word among those before it
   np.testing.assert_allclose(np.exp(-found[:, -1]), 0.5 * np.exp(-plain[:, -1]) + 0.5 * counts, rtol=1e-5)
 
 
 def test_rows_do_not_meet():
-  cfg = cache.Config(5, 0.3, 1.0)
+  cfg = continuous_cache.Config(5, 0.3, 1.0)
   h_BTD, words_BT, p_BTV = case()
-  state = cache.init(cfg, B, D)
+  state = continuous_cache.init(cfg, B, D)
   nll_BT = jnp.ones((B, T))
-  both, _ = cache.mix(cfg, state, h_BTD, words_BT, nll_BT)
-  alone, _ = cache.mix(cfg, cache.init(cfg, 1, D), h_BTD[:1], words_BT[:1], nll_BT[:1])
+  both, _ = continuous_cache.mix(cfg, state, h_BTD, words_BT, nll_BT)
+  alone, _ = continuous_cache.mix(cfg, continuous_cache.init(cfg, 1, D), h_BTD[:1], words_BT[:1], nll_BT[:1])
   np.testing.assert_allclose(both[:1], alone, rtol=1e-6)
 
 
@@ -77,5 +77,5 @@ def test_rows_do_not_meet():
 )
 def test_what_cannot_be_is_refused(values, message):
   with pytest.raises(InputError, match=message):
-    cache.config(values)
-  assert cache.config(()) is None and cache.config((5.0, 0.1, 1.0)) == (5, 0.1, 1.0)
+    continuous_cache.config(values)
+  assert continuous_cache.config(()) is None and continuous_cache.config((5.0, 0.1, 1.0)) == (5, 0.1, 1.0)

@@ -1,12 +1,12 @@
 """Dot products with keys and with distances, softmax and the mean of the values: two backends with the same result.
 
-softmax((a · k + b · r(d)) / sqrt(K)) v, where a and b are the queries plus the two biases (lmx/layers/relative.py). The
+softmax((a · k + b · r(d)) / sqrt(K)) v, where a and b are the queries plus the two biases (relative_block.py). The
 products with all distances are one matrix, whose rows `shift` moves to their places by padding and reshaping (Dai et
 al. 2019, arXiv 1901.02860, appendix B), without a gather.
 
 - 'xla': the plain products over all rows and heads; keeps the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': one head of one row at a time and a block of queries at a time, in the cache of a CPU; the backward pass
-  computes scores again, as in lmx/layers/scaled_dot.py. For one device.
+  computes scores again, as in lmx/layers/attention.py. For one device.
 - 'auto': 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on, else 'xla'. One head after another
   leaves cores waiting, so where there are several it pays later, from `BLOCKED_FROM_CORES` on.
 
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import host
-from lmx.layers import masks, regularize
+from lmx.layers import dropout, masks
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'blocked')
@@ -103,7 +103,7 @@ def attend(
   """
   T, S = a_BTHK.shape[1], k_BSHK.shape[1]
   rate = 0.0 if key is None else rate
-  seed_2 = regularize.seed(key) if rate and key is not None else None
+  seed_2 = dropout.seed(key) if rate and key is not None else None
   if backend == 'auto':
     alone = jax.default_backend() == 'cpu' and jax.device_count() == 1
     least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
@@ -117,7 +117,7 @@ def attend(
     distance_BHTS += scale * bias_HS.reshape(1, -1, 1, S)
   a_BHTS = product('BTHK,BSHK->BHTS', a_BTHK * scale, k_BSHK) + shift(distance_BHTS)
   a_BHTS = jnp.where(allowed(mask, S - T, (0, T), S)[:, None], a_BHTS, masks.HIDDEN)
-  p_BHTS = regularize.drop(jax.nn.softmax(a_BHTS, axis=-1), rate, seed_2)
+  p_BHTS = dropout.drop(jax.nn.softmax(a_BHTS, axis=-1), rate, seed_2)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(v_BSHK.dtype), v_BSHK)
 
 
@@ -158,7 +158,7 @@ def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, fil
 def _factor(plan: _Plan, g: Array, T: int, seed_2, queries, keys: int) -> Array:
   """What dropout multiplies the probabilities of a block by, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
-  keep_QC = regularize.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
+  keep_QC = dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

@@ -6,7 +6,7 @@ after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the new state o
   h~ = tanh(W_c [c; s]) is what the step gives and, with input feeding, part of the next step's input.
 
 What does not depend on the steps before (the product of the inputs with W, that of the source with the score's matrix)
-is taken outside of the loop, as are the gradients of all matrices (lmx/layers/loop.py).
+is taken outside of the loop, as are the gradients of all matrices (lmx/layers/rnn_scan.py).
 
 Axes: S source positions, T target, which leads inside; E embedding, D state, H annotation, X keys.
 """
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import attention, loop
-from lmx.layers.regularize import dropout
+from lmx.layers import rnn_attention, rnn_scan
+from lmx.layers.dropout import dropout
 from lmx.types import Array, Params
 
 
@@ -57,27 +57,27 @@ class Spec(NamedTuple):
 
 def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dict[str, Array]:
   """What the loop reads of the source: annotations, their keys, and which of them there are."""
-  keys_BSX = attention.get(spec.score).keys(score, values_BSH)
+  keys_BSX = rnn_attention.get(spec.score).keys(score, values_BSH)
   return {'values_BSH': values_BSH, 'keys_BSX': keys_BSX, 'valid_BS': valid_BS}
 
 
 def _look(spec: Spec, dot, shared, constant, h_BD: Array, now) -> tuple[Array, dict[str, Array]]:
   """One step's context (B, H), with the weights (B, S) and the log-probability (B) of what was drawn."""
-  valid_BS, kind = constant['valid_BS'], attention.get(spec.score)
+  valid_BS, kind = constant['valid_BS'], rnn_attention.get(spec.score)
   B, S = valid_BS.shape
   query_BX = h_BD if kind.matrix is None else dot('query', h_BD)
   compare = jax.checkpoint(kind.compare, prevent_cse=False) if spec.remat else kind.compare
   scores_B1S = compare(shared, query_BX.astype(spec.dtype)[:, None], shared['keys_BSX'])
   centre_B1, count_B = None, jnp.sum(valid_BS, axis=1)
   if spec.window == 'local_m':
-    centre_B1 = attention.monotonic(now['position_B'][:, None], count_B)
+    centre_B1 = rnn_attention.monotonic(now['position_B'][:, None], count_B)
   elif spec.window == 'local_p':
-    centre_B1 = attention.predicted(shared, dot('centre_query', h_BD)[:, None], count_B)
-  a_B1S = attention.align(spec.window, scores_B1S, valid_BS, centre_BT=centre_B1, reach=spec.reach)
+    centre_B1 = rnn_attention.predicted(shared, dot('centre_query', h_BD)[:, None], count_B)
+  a_B1S = rnn_attention.align(spec.window, scores_B1S, valid_BS, centre_BT=centre_B1, reach=spec.reach)
   read_BS, found = a_B1S[:, 0], {'alignment': a_B1S[:, 0]}
   if spec.reading == 'hard':
-    noise_B1S = attention.noise(now['draw'], (B, 1, S)) if 'draw' in now else None
-    drawn_B1S, log_p_B1 = attention.draw(a_B1S, noise_B1S)
+    noise_B1S = rnn_attention.noise(now['draw'], (B, 1, S)) if 'draw' in now else None
+    drawn_B1S, log_p_B1 = rnn_attention.draw(a_B1S, noise_B1S)
     mean_B = constant['mean_B']
     read_BS = jnp.where(mean_B[:, None], read_BS, drawn_B1S[:, 0])
     found['choice'] = jnp.where(mean_B, 0.0, log_p_B1[:, 0])
@@ -97,7 +97,7 @@ def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_B
     if i:
       h_BD = dropout(layers[i - 1][0], spec.rate, now.get(f'between_{i}'))
       x_BG = dot(f'input_{i}', h_BD) + shared[f'bias_{i}'][None]
-    layers[i] = loop.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, before)
+    layers[i] = rnn_scan.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, before)
   new = {'layers': layers}
   y['state'] = layers[-1][0]
   if spec.looks == 'after':
@@ -105,7 +105,7 @@ def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_B
     y['attentional'] = jnp.tanh(dot('combine', jnp.concatenate([context_BH, layers[-1][0]], axis=-1)))
     new['attentional_BD'] = y['attentional']
   y |= found | {'layers': tuple(layer[0] for layer in layers)}
-  return loop.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
+  return rnn_scan.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
 
 
 def _matrices(spec: Spec, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int):
@@ -113,12 +113,12 @@ def _matrices(spec: Spec, layers: Sequence[Params], score: Params, state: Mappin
   matrices = {'values': state['values_BSH']}
   shared = {name: p for name, p in score.items() if p.ndim == 1} | {'keys_BSX': state['keys_BSX']}
   for i, layer in enumerate(layers):
-    matrices |= loop.recurrent_matrices(spec.cell, layer, f'recurrent_{i}')
+    matrices |= rnn_scan.recurrent_matrices(spec.cell, layer, f'recurrent_{i}')
     if i:
       matrices[f'input_{i}'], shared[f'bias_{i}'] = layer['input'], layer['bias']
   if spec.looks == 'before' or spec.feeding:
     matrices['extra'] = layers[0]['input'][E:]
-  if (matrix := attention.get(spec.score).matrix) is not None:
+  if (matrix := rnn_attention.get(spec.score).matrix) is not None:
     matrices['query'] = matrix(score, layers[0]['recurrent'].shape[0])
   return matrices | {name: score[name] for name in ('centre_query', 'combine') if name in score}, shared
 
@@ -165,4 +165,4 @@ def run(
       constant['mean_B'] = jax.random.bernoulli(mean_key, spec.expected, (B,))
   carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
   body = functools.partial(_body, spec, wanted)
-  return loop.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=spec.dtype)
+  return rnn_scan.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=spec.dtype)

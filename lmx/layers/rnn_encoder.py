@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import bilm, loop, recurrent
-from lmx.layers.regularize import dropout
+from lmx.layers import bilm, recurrent, rnn_scan
+from lmx.layers.dropout import dropout
 from lmx.types import Array, Params
 
 Ends = Mapping[str, recurrent.Carry]  # by direction
@@ -60,7 +60,7 @@ def read(
     (annotations (B, S, H), last carries of each layer by direction).
   """
   valid_SB, index_SB = valid_BS.T, bilm.reversal(valid_BS).T
-  zeros = loop.init_carry(cell, len(valid_BS), width)
+  zeros = rnn_scan.init_carry(cell, len(valid_BS), width)
   x_SBH = x_BSE.swapaxes(0, 1)
   x_SBH = turned(x_SBH, index_SB) if reverse else x_SBH
   ends: list[Ends] = []
@@ -69,7 +69,7 @@ def read(
     for direction, params in sorted(layer.items(), reverse=True):  # forward first
       back = direction == 'backward'
       inputs_SBH = turned(x_SBH, index_SB) if back else x_SBH
-      y_SBD, end[direction] = loop.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
+      y_SBD, end[direction] = rnn_scan.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
       outputs.append(turned(y_SBD, index_SB) if back else y_SBD)
     x_SBH = dropout(jnp.concatenate(outputs, axis=-1), rate, key)
     ends.append(end)

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
-from lmx.layers import heads
+from lmx.layers import softmax
 from lmx.types import Array, Params
 
 TIES = ('all', 'but_first', 'none')
@@ -157,7 +157,7 @@ class _Table(NamedTuple):
     """(B, T, I) float32."""
     if self.projection_JD is not None:
       x_BTD = x_BTD @ self.projection_JD.astype(x_BTD.dtype).T
-    return heads.tied_logits(x_BTD, self.rows_IJ, self.bias_I)
+    return softmax.tied_logits(x_BTD, self.rows_IJ, self.bias_I)
 
 
 def _tables(sizes: Sizes, given: Params, output: Params) -> list[_Table]:
@@ -213,8 +213,8 @@ def nll(
   entry_BT = targets_BT
   for i, cluster in enumerate(sizes.clusters[1:]):
     entry_BT = jnp.where(_within(cluster, targets_BT), sizes.clusters[0].end + i, entry_BT)
-  score = lambda x_BMD, targets_BM: heads.cross_entropy(head.scores(x_BMD), targets_BM)
-  nll_BT = heads.in_blocks(score, x_BTD, entry_BT)
+  score = lambda x_BMD, targets_BM: softmax.cross_entropy(head.scores(x_BMD), targets_BM)
+  nll_BT = softmax.in_blocks(score, x_BTD, entry_BT)
   together = jax.device_count() == 1 if together is None else together
   groups = 1 if together else B
   for tail, cluster in zip(tails, sizes.clusters[1:], strict=True):
@@ -228,7 +228,7 @@ def nll(
 
 def _score(table: _Table, x_GMD: Array, target_GM: Array, live_GM: Array) -> Array:
   """Negative log-likelihood within a cluster, 0 where not live."""
-  return jnp.where(live_GM, heads.cross_entropy(table.scores(x_GMD), target_GM), 0.0)
+  return jnp.where(live_GM, softmax.cross_entropy(table.scores(x_GMD), target_GM), 0.0)
 
 
 def _queue(inside_GL: Array, size: int) -> tuple[Array, Array, Array]:

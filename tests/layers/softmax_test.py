@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import heads
+from lmx.layers import softmax
 
 B, T, V, D = 2, 7, 23, 5
 
@@ -36,7 +36,7 @@ def test_equals_restatement_with_gradients_in_any_blocks(block, with_bias):
 
   def loss(x_BTD, table_VD, bias_V):
     bias_V = bias_V if with_bias else None
-    nll_BT = heads.tied_nll(x_BTD, table_VD, targets_BT, bias_V, block=block)
+    nll_BT = softmax.tied_nll(x_BTD, table_VD, targets_BT, bias_V, block=block)
     return jnp.sum(weight_BT * nll_BT), nll_BT
 
   (_, nll_BT), grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(x_BTD, table_VD, bias_V)
@@ -52,7 +52,7 @@ def test_blocks_keep_no_scores_for_the_backward_pass():
   x_BTD, table_VD, _, targets_BT, _ = draw()
   largest = lambda block: max(
     leaf.size
-    for leaf in jax.tree.leaves(jax.vjp(lambda x: heads.tied_nll(x, table_VD, targets_BT, block=block), x_BTD)[1])
+    for leaf in jax.tree.leaves(jax.vjp(lambda x: softmax.tied_nll(x, table_VD, targets_BT, block=block), x_BTD)[1])
   )
   assert largest(None) >= B * T * V
   assert largest(B) < B * T * V
@@ -63,13 +63,13 @@ def test_sum_formed_with_its_gradient_equals_the_sum_of_blocks(block):
   x_BTD, table_VD, bias_V, targets_BT, weights_BT = draw()
 
   def of_block(table_VD, bias_V, x_BMD, targets_BM):
-    logits_BMV = heads.tied_logits(x_BMD, table_VD, bias_V)
-    cost_BM, nll_BM = heads.smoothed(logits_BMV, targets_BM, 0.1)
-    return cost_BM, (nll_BM, heads.best(logits_BMV, targets_BM))
+    logits_BMV = softmax.tied_logits(x_BMD, table_VD, bias_V)
+    cost_BM, nll_BM = softmax.smoothed(logits_BMV, targets_BM, 0.1)
+    return cost_BM, (nll_BM, softmax.best(logits_BMV, targets_BM))
 
   def formed(x_BTD, table_VD, bias_V):
     score = functools.partial(of_block, table_VD, bias_V)
-    total, measured = heads.summed(score, x_BTD, targets_BT, weights_BT, block)
+    total, measured = softmax.summed(score, x_BTD, targets_BT, weights_BT, block)
     return 3 * total + jnp.sum(measured[0]), (total, measured)  # no gradient comes from what is measured
 
   def plain(x_BTD, table_VD, bias_V):
@@ -89,8 +89,8 @@ def test_sum_keeps_the_gradient_alone_for_the_backward_pass():
   x_BTD, table_VD, _, targets_BT, weights_BT = draw()
 
   def total(x_BTD, table_VD):
-    score = lambda x, targets: (heads.cross_entropy(heads.tied_logits(x, table_VD), targets), ())
-    return heads.summed(score, x_BTD, targets_BT, weights_BT, B)[0]
+    score = lambda x, targets: (softmax.cross_entropy(softmax.tied_logits(x, table_VD), targets), ())
+    return softmax.summed(score, x_BTD, targets_BT, weights_BT, B)[0]
 
   kept = [leaf.size for leaf in jax.tree.leaves(jax.vjp(total, x_BTD, table_VD)[1])]
   assert sorted(size for size in kept if size > 1) == sorted([x_BTD.size, table_VD.size])
@@ -101,12 +101,12 @@ def test_best_is_argmax_also_of_equal_scores():
   targets = jax.random.randint(jax.random.key(1), (50, 9), 0, 7)
   expected = jnp.argmax(scores, -1) == targets
   assert 0 < expected.mean() < 1
-  np.testing.assert_array_equal(heads.best(scores, targets), expected)
-  assert heads.best(scores, targets).dtype == jnp.float32
+  np.testing.assert_array_equal(softmax.best(scores, targets), expected)
+  assert softmax.best(scores, targets).dtype == jnp.float32
 
 
 def test_scores_are_float32_whatever_goes_in():
   x_BTD, table_VD, *_ = draw()
-  scores = heads.tied_logits(x_BTD.astype(jnp.bfloat16), table_VD)
+  scores = softmax.tied_logits(x_BTD.astype(jnp.bfloat16), table_VD)
   assert scores.dtype == jnp.float32
-  np.testing.assert_allclose(scores, heads.tied_logits(x_BTD, table_VD), atol=0.1)
+  np.testing.assert_allclose(scores, softmax.tied_logits(x_BTD, table_VD), atol=0.1)

@@ -6,27 +6,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.layers import embed
+from lmx.layers import embedding
 
 
 def test_lookup_takes_rows_and_sums_gradients():
   table = jnp.arange(12.0).reshape(4, 3)
   ids = jnp.array([[1, 3], [1, 0]])
-  np.testing.assert_array_equal(embed.lookup(table, ids, 'float32'), np.asarray(table)[np.asarray(ids)])
-  assert embed.lookup(table, ids, 'bfloat16').dtype == jnp.bfloat16
-  gradient = jax.grad(lambda t: embed.lookup(t, ids, 'float32').sum())(table)
+  np.testing.assert_array_equal(embedding.lookup(table, ids, 'float32'), np.asarray(table)[np.asarray(ids)])
+  assert embedding.lookup(table, ids, 'bfloat16').dtype == jnp.bfloat16
+  gradient = jax.grad(lambda t: embedding.lookup(t, ids, 'float32').sum())(table)
   np.testing.assert_array_equal(gradient[:, 0], [1, 2, 0, 1])
 
 
 def test_positions_are_the_first_rows_or_those_asked_for():
   table = jnp.arange(12.0).reshape(4, 3)
-  np.testing.assert_array_equal(embed.positions(table, None, 2, 'float32'), table[None, :2])
-  chosen = embed.positions(table, jnp.array([[3, 0]]), 2, 'float32')
+  np.testing.assert_array_equal(embedding.positions(table, None, 2, 'float32'), table[None, :2])
+  chosen = embedding.positions(table, jnp.array([[3, 0]]), 2, 'float32')
   np.testing.assert_array_equal(chosen, np.asarray(table)[[[3, 0]]])
 
 
 def test_table_has_its_deviation_and_truncation():
-  normal = np.asarray(embed.table(jax.random.key(0), 400, 50, 0.02))
-  cut = np.asarray(embed.table(jax.random.key(0), 400, 50, 0.02, truncated=True))
+  normal = np.asarray(embedding.table(jax.random.key(0), 400, 50, 0.02))
+  cut = np.asarray(embedding.table(jax.random.key(0), 400, 50, 0.02, truncated=True))
   assert abs(normal.std() - 0.02) < 5e-4 and abs(normal).max() > 0.05
   assert abs(cut).max() <= 0.04 and abs(cut.std() - 0.02 * 0.8796) < 5e-4  # deviation of a normal cut at two

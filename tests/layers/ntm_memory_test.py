@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import memory
+from lmx.layers import ntm_memory
 from tests.reference import ntm as reference
 
 B, H, S, W = 2, 3, 11, 5
@@ -16,7 +16,7 @@ B, H, S, W = 2, 3, 11, 5
 def numbers(seed: int, K: int):
   """Raw numbers of the heads, weightings and a memory, float64."""
   rng = np.random.default_rng(seed)
-  raw = [rng.normal(size=(B, H, n)) * 1.5 for n in memory.sizes(W, K)]
+  raw = [rng.normal(size=(B, H, n)) * 1.5 for n in ntm_memory.sizes(W, K)]
   before = rng.dirichlet(np.ones(S), (B, H))
   return raw, before, rng.normal(size=(B, S, W))
 
@@ -25,8 +25,8 @@ def numbers(seed: int, K: int):
 def test_one_step_of_addressing_is_equations_5_to_9(K):
   raw, before_BHS, memory_BSW = numbers(K, K)
   as_f32 = lambda x: jnp.asarray(x, jnp.float32)
-  head = memory.addressing(tuple(map(as_f32, raw)))
-  found = jax.jit(lambda *args: memory.address(*args, 1e-6))(head, as_f32(before_BHS), as_f32(memory_BSW))
+  head = ntm_memory.addressing(tuple(map(as_f32, raw)))
+  found = jax.jit(lambda *args: ntm_memory.address(*args, 1e-6))(head, as_f32(before_BHS), as_f32(memory_BSW))
   np.testing.assert_allclose(jnp.sum(found, -1), 1.0, atol=1e-6)
   key, beta, g, s, gamma = raw
   for b in range(B):
@@ -47,8 +47,8 @@ def test_writing_is_equations_3_and_4_and_reading_is_2():
   rng = np.random.default_rng(0)
   weights, erase, add = rng.dirichlet(np.ones(S), (B, H)), rng.random((B, H, W)), rng.normal(size=(B, H, W))
   memory_BSW = rng.normal(size=(B, S, W))
-  found = memory.write(*(jnp.asarray(x, jnp.float32) for x in (weights, erase, add, memory_BSW)))
-  read = memory.read(jnp.asarray(weights, jnp.float32), jnp.asarray(memory_BSW, jnp.float32))
+  found = ntm_memory.write(*(jnp.asarray(x, jnp.float32) for x in (weights, erase, add, memory_BSW)))
+  read = ntm_memory.read(jnp.asarray(weights, jnp.float32), jnp.asarray(memory_BSW, jnp.float32))
   for b in range(B):
     np.testing.assert_allclose(found[b], reference.write(weights[b], erase[b], add[b], memory_BSW[b]), atol=1e-6)
     np.testing.assert_allclose(read[b], weights[b] @ memory_BSW[b], atol=1e-6)
@@ -57,7 +57,7 @@ def test_writing_is_equations_3_and_4_and_reading_is_2():
 def test_a_shift_moves_on_and_around():
   weights = jnp.zeros((1, 1, 4)).at[0, 0, 3].set(1.0)
   for s, row in (((1, 0, 0), 2), ((0, 1, 0), 3), ((0, 0, 1), 0)):
-    moved = memory.shift(weights, jnp.asarray([[s]], jnp.float32))
+    moved = ntm_memory.shift(weights, jnp.asarray([[s]], jnp.float32))
     assert int(jnp.argmax(moved)) == row and float(moved.max()) == 1.0
 
 
@@ -65,9 +65,9 @@ def test_equal_rows_and_sharp_weightings_have_finite_gradients():
   """A memory that holds one small number in every place, a weighting that is 0 in all rows but one, and gamma large."""
 
   def loss(raw, before_BHS, memory_BSW):
-    return jnp.sum(memory.address(memory.addressing(raw), before_BHS, memory_BSW, 1e-6)[..., 0])
+    return jnp.sum(ntm_memory.address(ntm_memory.addressing(raw), before_BHS, memory_BSW, 1e-6)[..., 0])
 
-  raw = tuple(jnp.full((1, 1, n), 8.0) for n in memory.sizes(W, 3))
+  raw = tuple(jnp.full((1, 1, n), 8.0) for n in ntm_memory.sizes(W, 3))
   before_BHS = jnp.zeros((1, 1, S)).at[0, 0, 0].set(1.0)
   for value in (0.0, 1e-6):
     gradients = jax.grad(loss, (0, 1, 2))(raw, before_BHS, jnp.full((1, S, W), value))

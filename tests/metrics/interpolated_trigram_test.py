@@ -7,7 +7,7 @@ import pytest
 
 from lmx.data import corpus
 from lmx.errors import InputError
-from lmx.metrics import interpolated, ngram
+from lmx.metrics import interpolated_trigram, ngram
 from tests.reference import nplm as reference
 
 V = 9
@@ -19,7 +19,7 @@ def _text(seed: int, words: int) -> np.ndarray:
 
 
 def _restated(model, train, held_out, test):
-  slow = reference.Interpolated(train, V).fit(held_out, interpolated.ITERATIONS)
+  slow = reference.Interpolated(train, V).fit(held_out, interpolated_trigram.ITERATIONS)
   text = [None, None, *test]
   return slow, [slow.probability(text[i], text[i - 2 : i]) for i in range(2, len(text))]
 
@@ -27,9 +27,9 @@ def _restated(model, train, held_out, test):
 @pytest.mark.parametrize('words', [30, 400])
 def test_equals_the_restatement(words):
   train, held_out, test = _text(0, words), _text(1, words // 2), np.append(_text(2, 50), [8, 8, 0, 1])
-  model = interpolated.fit(train, held_out, V)
+  model = interpolated_trigram.fit(train, held_out, V)
   slow, expected = _restated(model, train, held_out, test)
-  total, nll = interpolated.score(model, test)
+  total, nll = interpolated_trigram.score(model, test)
   np.testing.assert_allclose(np.exp(-nll), expected, rtol=1e-9)
   assert total == pytest.approx(nll.sum()) and len(nll) == len(test)
   assert model.classes.tolist() == sorted(slow.weights)
@@ -38,16 +38,18 @@ def test_equals_the_restatement(words):
 
 
 def test_probabilities_sum_to_one_after_every_context():
-  model = interpolated.fit(_text(3, 300), _text(4, 100), V)
+  model = interpolated_trigram.fit(_text(3, 300), _text(4, 100), V)
   for a in range(V):
     for b in range(V):
-      ends = [interpolated.score(model, np.array([a, b, w]))[1][2] for w in range(V)]
+      ends = [interpolated_trigram.score(model, np.array([a, b, w]))[1][2] for w in range(V)]
       assert np.exp(-np.array(ends)).sum() == pytest.approx(1, abs=1e-12), (a, b)
 
 
 def test_more_iterations_never_fit_the_held_out_text_worse():
   train, held_out = _text(5, 400), _text(6, 200)
-  losses = [interpolated.score(interpolated.fit(train, held_out, V, n), held_out)[0] for n in (0, 1, 5, 20)]
+  losses = [
+    interpolated_trigram.score(interpolated_trigram.fit(train, held_out, V, n), held_out)[0] for n in (0, 1, 5, 20)
+  ]
   assert losses == sorted(losses, reverse=True) and losses[0] > losses[-1] + 0.1
 
 
@@ -56,21 +58,21 @@ def test_contexts_that_were_seen_often_trust_the_trigram_more():
   period = np.tile([0, 1, 2, 0, 2, 1, 1, 2, 2, 0], 60)
   rare = np.random.default_rng(7).integers(3, 8, 600)
   train = np.concatenate([period, rare])
-  model = interpolated.fit(train, np.concatenate([period[:200], rare[::-1][:200]]), V)
+  model = interpolated_trigram.fit(train, np.concatenate([period[:200], rare[::-1][:200]]), V)
   assert model.weights[0, 3] > 0.6 > model.weights[-1, 3]  # a low class is a frequent context
 
 
 def test_a_class_that_the_held_out_text_lacks_takes_the_nearest():
   np.testing.assert_array_equal(
-    interpolated._nearest(np.array([2, 6, 7]), np.array([0, 2, 3, 4, 5, 6, 9])), [0, 0, 0, 0, 1, 1, 2]
+    interpolated_trigram._nearest(np.array([2, 6, 7]), np.array([0, 2, 3, 4, 5, 6, 9])), [0, 0, 0, 0, 1, 1, 2]
   )
-  np.testing.assert_array_equal(interpolated._nearest(np.array([4]), np.array([1, 4, 8])), [0, 0, 0])
+  np.testing.assert_array_equal(interpolated_trigram._nearest(np.array([4]), np.array([1, 4, 8])), [0, 0, 0])
 
 
 @pytest.mark.parametrize('tokens', [[], [0, V], [-1], [[0, 1]]])
 def test_bad_input(tokens):
   with pytest.raises(InputError):
-    interpolated.fit(np.array(tokens, int), np.array([0, 1]), V)
+    interpolated_trigram.fit(np.array(tokens, int), np.array([0, 1]), V)
 
 
 @pytest.mark.real_data
@@ -85,11 +87,11 @@ def test_brown_is_near_the_papers_table(data_dir, tmp_path):
     vocabulary_splits=('train', 'valid', 'test'),
   )
   train, valid, test = (np.asarray(made.splits[name].tokens) for name in ('train', 'valid', 'test'))
-  trigram = interpolated.fit(train, valid, 16_384)
+  trigram = interpolated_trigram.fit(train, valid, 16_384)
   perplexity = lambda scored: np.exp(scored[0] / len(scored[1]))
-  assert perplexity(interpolated.score(trigram, valid)) == pytest.approx(352, rel=0.02)
-  assert perplexity(interpolated.score(trigram, test)) == pytest.approx(336, rel=0.02)
-  assert perplexity(interpolated.score(trigram, train)) == pytest.approx(31, rel=0.05)
+  assert perplexity(interpolated_trigram.score(trigram, valid)) == pytest.approx(352, rel=0.02)
+  assert perplexity(interpolated_trigram.score(trigram, test)) == pytest.approx(336, rel=0.02)
+  assert perplexity(interpolated_trigram.score(trigram, train)) == pytest.approx(31, rel=0.05)
   model = ngram.kneser_ney(train, 16_384, order=3, backoff=True, minimum=2)
   assert perplexity(ngram.score(model, valid)) == pytest.approx(334, rel=0.03)
   assert perplexity(ngram.score(model, test)) == pytest.approx(323, rel=0.03)
