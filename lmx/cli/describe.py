@@ -151,10 +151,11 @@ def _value(field: str, hint: Any, text: str) -> Any:
 
 def task_of(text: str, changes: Iterable[str] = ()):
   """Return (cost.Task with the model's own objective, label of the model); errors as `model_of`."""
+  module, cfg, name = model_of(text, changes)
+
   from lmx import objectives
   from lmx.benchmark import flops
 
-  module, cfg, name = model_of(text, changes)
   objective = objectives.get(module.OBJECTIVE)
   options = objective.settle(objective.Config(), _LABELS) if hasattr(objective, 'settle') else objective.Config()
   return flops.Task(module, cfg, objective, options), name

@@ -1,11 +1,22 @@
-"""`lmx list`: the models with their sizes, and the experiments, found by listing their folders."""
+"""`lmx list`: the models with their sizes, and the experiments, found by listing their folders.
+
+JAX is not imported: docstrings come from the syntax tree, and numbers of parameters from `lmx/models/parameters.json`.
+The file has a digest of each model's fields and variants. A model that is not in it, or whose digest differs, is
+counted with JAX. `python -m lmx.cli.list` counts all models and writes the file.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
+import json
 import pathlib
 import re
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+PARAMETERS = ROOT / 'lmx/models/parameters.json'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,16 +34,55 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _models() -> None:
+  known = json.loads(PARAMETERS.read_text())
+  print('models')
+  for path in model_files():
+    name, tree = path.stem, ast.parse(path.read_text())
+    record = known.get(name, {})
+    if record.get('digest') != digest(tree):
+      record = count(name, tree)
+    print(f'  {name:12} {summary(ast.get_docstring(tree))}')
+    for variant, parameters in record['variants'].items():
+      print(f'    {f"{name}:{variant}":24} {parameters:>16,} parameters')
+
+
+def model_files() -> list[pathlib.Path]:
+  """Return the files of the models, in alphabetical order."""
+  return sorted(path for path in (ROOT / 'lmx/models').glob('*.py') if path.stem not in ('__init__', 'registry'))
+
+
+def digest(tree: ast.Module) -> str:
+  """Return a digest of what decides the sizes of a model file: its constants, and the fields of its Config."""
+  config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == 'Config')
+  parts = [node for node in [*tree.body, *config.body] if isinstance(node, ast.Assign | ast.AnnAssign)]
+  values = [[type(node).__name__, *_names(node)] for part in parts for node in ast.walk(part)]
+  return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
+
+
+def _names(node: ast.AST) -> list[str]:
+  """Return what a node has beside other nodes; `ast.dump` differs between versions of Python."""
+  return [str(getattr(node, name)) for name in ('id', 'attr', 'arg', 'value') if _is_plain(getattr(node, name, None))]
+
+
+def _is_plain(value: Any) -> bool:
+  return isinstance(value, str | int | float)
+
+
+def count(name: str, tree: ast.Module) -> dict[str, Any]:
+  """Return the record of a model in the file: its digest and the parameters of each variant, counted with JAX."""
   from lmx.cli import describe
   from lmx.models import registry
 
-  print('models')
-  for name in registry.names():
-    module = registry.get(name)
-    print(f'  {name:12} {summary(module.__doc__)}')
-    for variant in module.VARIANTS:
-      task, full = describe.task_of(f'{name}:{variant}')
-      print(f'    {full:24} {describe.totals(task)[-1].split()[-1]:>16} parameters')
+  variants = {}
+  for variant in registry.get(name).VARIANTS:
+    task, _ = describe.task_of(f'{name}:{variant}')
+    variants[variant] = describe.counts(task)[1]
+  return {'digest': digest(tree), 'variants': variants}
+
+
+def count_all() -> dict[str, Any]:
+  """Return the content of the file."""
+  return {path.stem: count(path.stem, ast.parse(path.read_text())) for path in model_files()}
 
 
 def _experiments() -> None:
@@ -46,18 +96,21 @@ def lines(function: str = 'get_config') -> list[str]:
 
 
 def experiments(function: str = 'get_config') -> list[tuple[str, str]]:
-  """(path below the repository, first line of its docstring) of every experiment that has `function`."""
-  root = pathlib.Path(__file__).parents[2]
+  """Return (path below the repository, first sentence of its docstring) of every experiment that has `function`."""
   found = []
-  for file in sorted((root / 'experiments').glob('*/*.py')):
+  for file in sorted((ROOT / 'experiments').glob('*/*.py')):
     tree = ast.parse(file.read_text())
     # What only helps other experiments has no get_config and cannot be trained.
     if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
-      found.append((file.relative_to(root).as_posix(), summary(ast.get_docstring(tree))))
+      found.append((file.relative_to(ROOT).as_posix(), summary(ast.get_docstring(tree))))
   return found
 
 
 def summary(docstring: str | None) -> str:
-  """First sentence of a docstring, on one line."""
+  """Return the first sentence of a docstring, on one line."""
   text = ' '.join((docstring or '').strip().split('\n\n')[0].split())
   return re.split(r'(?<!et al)\. ', text)[0].rstrip('.')
+
+
+if __name__ == '__main__':
+  PARAMETERS.write_text(json.dumps(count_all(), indent=1) + '\n')

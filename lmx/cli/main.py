@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from lmx import host
+from lmx.config import experiment
 from lmx.errors import InputError, InputWarning, NonFiniteLoss, nearest
 
 COMMANDS = {
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     args = parse(argv)
+    _check_config(args)
     host.keep_heap()
     with _plain_warnings():
       return _module(args.command).run(args)
@@ -77,6 +79,13 @@ def main(argv: list[str] | None = None) -> int:
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{error}', file=sys.stderr)
     return 130
+
+
+def _check_config(args: argparse.Namespace) -> None:
+  """Raise InputError where `--config` names no file, before anything imports JAX."""
+  path = (getattr(args, 'config', None) or '').partition(':')[0]
+  if path.endswith('.py'):
+    experiment.find(path)
 
 
 @contextlib.contextmanager

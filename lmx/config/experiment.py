@@ -13,12 +13,18 @@ from lmx.config import cast
 from lmx.errors import InputError
 
 
-def load(path: str) -> types.ModuleType:
-  """Imports an experiment file: a path, or a path below the repository when called from elsewhere."""
+def find(path: str) -> pathlib.Path:
+  """Return an experiment file: a path, or a path below the repository when called from elsewhere."""
   here = pathlib.Path(path)
   file = here if here.is_file() else pathlib.Path(__file__).parents[2] / path
   if not file.is_file():
     raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
+  return file
+
+
+def load(path: str) -> types.ModuleType:
+  """Import the experiment file that `find` returns."""
+  file = find(path)
   spec = importlib.util.spec_from_file_location('lmx_experiment', file)
   if spec is None or spec.loader is None:
     raise InputError(f'{path} is not a Python file')

@@ -6,8 +6,6 @@ import functools
 import math
 from typing import Any
 
-import jax
-
 from lmx.errors import InputError, check_choice, nearest
 from lmx.registry import Parts
 
@@ -58,11 +56,15 @@ def label(name: str, variant: str, cfg: Any) -> str:
       return f'{name}:{variant}'
   except InputError:  # sizes that go with the variant's own vocabulary alone
     pass
+  import jax
+
   sizes = f' {cfg.N}x{cfg.D}' if getattr(cfg, 'N', 0) and hasattr(cfg, 'D') else ''
   return f'{name}{sizes}, {_short(sum(math.prod(x.shape) for x in jax.tree.leaves(_shapes(name, cfg))))}'
 
 
 def _shapes(name: str, cfg: Any) -> Any:
+  import jax  # here, so that names of models are known without it
+
   return jax.eval_shape(functools.partial(get(name).init, cfg), jax.random.key(0))
 
 

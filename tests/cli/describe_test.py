@@ -1,4 +1,4 @@
-"""`lmx describe` and `lmx list`: the counts of the papers, on the last line."""
+"""`lmx describe`: the counts of the papers, on the last line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import pytest
 
 from lmx.cli import describe
-from lmx.cli import list as list_command
 from lmx.cli.main import main
 from lmx.config import resolve
 
@@ -111,16 +110,3 @@ def test_only_equal_neighbours_are_joined():
 def test_bad_input(arguments, message, capsys):
   assert main(['describe', *arguments]) == 2
   assert message in capsys.readouterr().err
-
-
-def test_list(capsys):
-  assert main(['list']) == 0
-  text = capsys.readouterr().out
-  assert '124,439,808' in text and 'experiments/gpt2/quickstart.py' in text
-  assert main(['list', 'experiments']) == 0
-  assert '124,439,808' not in capsys.readouterr().out
-
-
-def test_summary_ends_with_the_sentence():
-  assert list_command.summary('GPT-2 (Radford et al. 2019) in small. More.') == 'GPT-2 (Radford et al. 2019) in small'
-  assert list_command.summary(None) == ''
