@@ -58,8 +58,9 @@ def command(model: str, workdir: pathlib.Path, *more: str) -> list[str]:
 
 # Devices add up gradients in another order. Where a gradient is nothing but the rounding of that, Adam with its usual
 # epsilon divides it by its own size and makes an update of it. SGD at AWD-LSTM's rate of 30 multiplies it: after 10
-# updates parameters differ by 2e-5, at a rate of 3 by 7e-8, after 40 by 3e-7.
-NO_UPDATE_OF_ROUNDING = {'awd_lstm': '--config.optim.lr=3.0'}
+# updates parameters differ by 2e-5, at a rate of 3 by 7e-8, after 40 by 3e-7. Adagrad's first updates divide it by the
+# root of ELMo's accumulator, 0.01: parameters differ by 4e-6 after 40 updates; with an accumulator of 1 by under 1e-6.
+NO_UPDATE_OF_ROUNDING = {'awd_lstm': '--config.optim.lr=3.0', 'elmo': '--config.optim.accumulator=1.0'}
 
 
 def start(root, model, workdir, *more, devices=1) -> subprocess.Popen:
