@@ -1,4 +1,4 @@
-"""Spaces that a sweep draws from, where points of a grid (common.grid) would be too many or too far apart.
+"""Spaces that a sweep draws from, where points of a grid (config.grid) would be too many or too far apart.
 
 def sweep():
   return spaces.space(optim__lr=spaces.log_range(1e-4, 1e-2), model__dropout=spaces.linear_range(0.0, 0.5))

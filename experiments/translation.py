@@ -1,10 +1,11 @@
-"""What the experiments in translation share, whatever their model."""
+"""Parts of the experiments in translation, whatever their model."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config
+from experiments.transformer import recipe as transformer
 
 # Multi30k (Elliott et al. 2016, 2017): text, vocabulary and search.
 MULTI30K = {
@@ -23,8 +24,10 @@ _EPOCH = 57  # batches of `transformer_tiny`
 
 
 def transformer_tiny() -> dict[str, Any]:
-  """The recipe of Wu et al. 2021 (github.com/LividWo/Revisit-MMT) for their Transformer-Tiny on Multi30k, without the
-  model; experiments/transformer/multi30k.py says how it differs."""
+  """Transformer-Tiny on Multi30k, without the model, as in Wu et al. 2021 (github.com/LividWo/Revisit-MMT).
+
+  Differences are in experiments/transformer/multi30k.py.
+  """
   recipe = {
     'objective': {'smoothing': 0.1, 'validation': 'smoothed'},
     'data': {
@@ -36,12 +39,12 @@ def transformer_tiny() -> dict[str, Any]:
       },
       'length': 64,
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'eps': 1e-8, 'lr': 5e-3, 'warmup_steps': 2000},
+    'optim': {**transformer.ADAM, 'eps': 1e-8, 'lr': 5e-3, 'warmup_steps': 2000},
     'train': {'steps': 8000, 'eval_every': _EPOCH, 'patience': 10, 'log_every': 50},
     'checkpoint': {'every_steps': _EPOCH, 'keep_last': 10},
     'evaluation': {'which': 'average', 'average': 10},
   }
-  return common.config(MULTI30K, recipe).to_dict()
+  return config.merge(MULTI30K, recipe).to_dict()
 
 
 def tiny(**model: Any) -> dict[str, Any]:
@@ -57,4 +60,4 @@ def tiny(**model: Any) -> dict[str, Any]:
     'manual_dir': '',
     'batching': {'name': 'translation', 'tokens': 0, 'buckets': (), 'groups': 1},
   }
-  return common.config(common.tiny(**model), {'data': data}).to_dict()
+  return config.merge(config.tiny(**model), {'data': data}).to_dict()

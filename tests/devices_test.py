@@ -31,7 +31,7 @@ SMALL = (
 def kinds() -> list[str]:
   """A tiny experiment, the quickstart where it is one, for each model with an objective and a way to make batches."""
   found: dict[tuple[str, ...], str] = {}
-  paths = [path for path in (ROOT / 'experiments').glob('*/*.py') if path.stem != '__init__']
+  paths = [path for path in (ROOT / 'experiments').glob('*/*.py') if path.stem not in ('__init__', 'recipe')]
   for path in sorted(paths, key=lambda path: (path.stem != 'quickstart', path)):
     if path.parent.name != 'tables':
       name = str(path.relative_to(ROOT))

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from experiments import common, spaces, tables
+from experiments import common, config, spaces, tables
+from experiments.gpt import recipe as gpt
 from launch.tables import collected, rendered
 from launch.tables import plan as plans
 from lmx import objectives
@@ -38,7 +39,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted(
   str(p.relative_to(ROOT))
   for p in (ROOT / 'experiments').glob('*/*.py')
-  if p.name != '__init__.py' and p.parent.name != 'tables'
+  if p.name not in ('__init__.py', 'recipe.py') and p.parent.name != 'tables'
 )
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
 SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples')
@@ -69,7 +70,7 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   if batching == 'translation':
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
   if batching == 'texts':
-    tokenizer = subword_tokenizers.with_special(tokenizer, common.GPT_MARKS)
+    tokenizer = subword_tokenizers.with_special(tokenizer, gpt.SPECIAL_TOKENS)
   if batching in ('documents', 'tagged', 'texts', 'questions', 'continuations'):
     count = {'continuations': 48, 'texts': 60}.get(batching, 42)  # rows of twelve documents, of two, five or six
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:count])] for name in texts}
@@ -457,10 +458,10 @@ def test_lambda_of_elmo_is_a_tenth_in_the_tagger_of_the_paper_alone():
 
 
 def test_arguments_are_checked():
-  variant, options = common.parse_arg('b,n=3,flag', ('a', 'b'), n=1, flag=False, kind=('x', 'y'))
+  variant, options = config.parse_arg('b,n=3,flag', ('a', 'b'), n=1, flag=False, kind=('x', 'y'))
   assert (variant, options.n, options.flag, options.kind) == ('b', 3, True, 'x')
-  assert common.parse_arg('', ('a', 'b'))[0] == 'a'
-  assert common.parse_arg('n=2', ('a',), n=1)[1].n == 2
+  assert config.parse_arg('', ('a', 'b'))[0] == 'a'
+  assert config.parse_arg('n=2', ('a',), n=1)[1].n == 2
   for arg, message in (
     ('c', 'no variant "c"'),
     ('medum', 'did you mean "medium"'),
@@ -470,13 +471,27 @@ def test_arguments_are_checked():
     ('medium,kind=z', 'no kind called "z"'),
   ):
     with pytest.raises(ValueError, match=message):
-      common.parse_arg(arg, ('medium',), n=1, flag=False, kind=('x', 'y'))
+      config.parse_arg(arg, ('medium',), n=1, flag=False, kind=('x', 'y'))
 
 
 def test_merging_keeps_what_is_not_changed():
-  merged = common.config({'a': {'x': 1, 'y': 2}}, {'a': {'y': 3}, 'b': 4})
+  merged = config.merge({'a': {'x': 1, 'y': 2}}, {'a': {'y': 3}, 'b': 4})
   assert merged.to_dict() == {'a': {'x': 1, 'y': 3}, 'b': 4}
-  assert list(common.grid(a__b=[1, 2], c=[3])) == [{'a.b': 1, 'c': 3}, {'a.b': 2, 'c': 3}]
+  assert list(config.grid(a__b=[1, 2], c=[3])) == [{'a.b': 1, 'c': 3}, {'a.b': 2, 'c': 3}]
+
+
+def test_a_moved_name_gives_an_error_with_the_new_one(tmp_path):
+  """Experiment files of an earlier version, which import `experiments.common`."""
+  file = tmp_path / 'mine.py'
+  file.write_text('from experiments import common\n\n\ndef get_config(arg=""):\n  return common.config({})\n')
+  with pytest.raises(InputError, match='mine.py: experiments.common.config: moved; .*`config.merge`'):
+    resolve.load(str(file))
+  file.write_text('from experiments.common import XLNET_HEAD\n')
+  with pytest.raises(InputError, match='mine.py: .*XLNET_HEAD: moved; .*experiments.xlnet import recipe.*recipe.HEAD'):
+    resolve.load(str(file))
+  for old, new in common._MOVED.items():
+    name, _, attribute = new.rpartition('.')
+    assert hasattr(importlib.import_module(f'experiments.{name}'), attribute), old
 
 
 # ---- every field does something ----
@@ -993,7 +1008,7 @@ def test_every_field_of_a_batching_changes_a_batch(name, field):
 
   def batches_with(**options):
     data = {'batch_size': 4, 'length': 32 if name == 'documents' else 16} | SPELLED.get(name, {})
-    data |= {'tokenizer': 'wordpiece', 'special_tokens': common.GPT_MARKS, 'length': 64} if name == 'texts' else {}
+    data |= {'tokenizer': 'wordpiece', 'special_tokens': gpt.SPECIAL_TOKENS, 'length': 64} if name == 'texts' else {}
     data |= {'tokenizer': 'wordpiece', 'length': 20} if name == 'questions' else {}
     data |= {'length': 256} if name == 'continuations' else {}
     return first_batches(pipeline.Config(batching={'name': name, **options}, **data))

@@ -16,13 +16,14 @@ The vocabulary is that of all bytes; the paper's is the 205 that occur.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.awd_lstm import recipe
 
 VARIANTS = ('released', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'awd_lstm_enwik8_{variant}',
     'model': {'variant': 'enwik8'},
@@ -39,8 +40,8 @@ def get_config(arg: str = ''):
     'train': {'epochs': 50},
     'evaluation': {'baselines': False},
   }
-  return common.config(common.AWD_LSTM, base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(recipe.BASE, base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

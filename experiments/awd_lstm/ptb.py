@@ -26,7 +26,8 @@ from the first word on; fine-tuning takes the best of its own validations, the c
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.awd_lstm import recipe
 
 VARIANTS = ('released', 'paper', 'qrnn', 'finetune', 'tiny')
 CHANGES: dict[str, dict] = {
@@ -48,8 +49,8 @@ FINETUNE: dict[str, dict] = {'qrnn': {'train': {'epochs': 300}}}  # README; the 
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
-  recipe = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
+  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
+  start = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
   base = {
     'name': f'awd_lstm_ptb_{variant}',
     'model': {'variant': 'ptb'},
@@ -57,9 +58,9 @@ def get_config(arg: str = ''):
     'train': {'epochs': 500},
     'evaluation': {'cache': (500, 0.1, 1.0)},
   }
-  tuned = {'optim': {'asgd': 'start'}, **FINETUNE.get(recipe, {})} if variant == 'finetune' else {}
-  return common.config(common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {})
+  tuned = {'optim': {'asgd': 'start'}, **FINETUNE.get(start, {})} if variant == 'finetune' else {}
+  return config.merge(recipe.BASE, base, CHANGES[start], tuned, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[141, 0, 1, 2, 3])
+  yield from config.grid(seed=[141, 0, 1, 2, 3])

@@ -16,13 +16,14 @@ Deviation: the milestones are counted in steps of the first epoch, as epochs of 
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.awd_lstm import recipe
 
 VARIANTS = ('released', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'awd_lstm_ptb_characters_{variant}',
     'model': {'variant': 'ptb_characters'},
@@ -45,8 +46,8 @@ def get_config(arg: str = ''):
     'train': {'epochs': 500},
     'evaluation': {'baselines': False},
   }
-  return common.config(common.AWD_LSTM, base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(recipe.BASE, base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

@@ -12,13 +12,14 @@ next 250 updates and to 53 at the end; test 58.48, with the cache 52.47 (docs/re
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.awd_lstm import recipe
 
 VARIANTS = ('fast', 'finetune', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, cell=('lstm', 'qrnn'))
+  variant, options = config.parse_arg(arg, VARIANTS, cell=('lstm', 'qrnn'))
   base = {
     'name': 'awd_lstm_quickstart',
     'model': {
@@ -46,8 +47,8 @@ def get_config(arg: str = ''):
     'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   tuned = {'optim': {'asgd': 'start'}, 'train': {'steps': 1500}} if variant == 'finetune' else {}
-  return common.config(common.AWD_LSTM, base, tuned, common.tiny(E=24, D=32) if variant == 'tiny' else {})
+  return config.merge(recipe.BASE, base, tuned, config.tiny(E=24, D=32) if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[10.0, 20.0, 30.0], model__dropout_weight=[0.0, 0.3, 0.5])
+  yield from config.grid(optim__lr=[10.0, 20.0, 30.0], model__dropout_weight=[0.0, 0.3, 0.5])

@@ -20,7 +20,8 @@ measures with the same.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.awd_lstm import recipe
 
 VARIANTS = ('released', 'paper', 'qrnn', 'finetune', 'tiny')
 CHANGES: dict[str, dict] = {
@@ -31,8 +32,8 @@ CHANGES: dict[str, dict] = {
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
-  recipe = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
+  variant, options = config.parse_arg(arg, VARIANTS, of=('released', 'paper', 'qrnn'))
+  start = options.of if variant == 'finetune' else 'released' if variant == 'tiny' else variant
   base = {
     'name': f'awd_lstm_wikitext2_{variant}',
     'model': {'variant': 'wt2'},
@@ -41,8 +42,8 @@ def get_config(arg: str = ''):
     'evaluation': {'cache': (3785, 0.1279, 0.662)},
   }
   tuned = {'optim': {'asgd': 'start'}} if variant == 'finetune' else {}
-  return common.config(common.AWD_LSTM, base, CHANGES[recipe], tuned, common.tiny() if variant == 'tiny' else {})
+  return config.merge(recipe.BASE, base, CHANGES[start], tuned, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[1882, 0, 1, 2, 3])
+  yield from config.grid(seed=[1882, 0, 1, 2, 3])

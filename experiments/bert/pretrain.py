@@ -32,7 +32,7 @@ of a word are masked together, as in the large models that google-research/bert 
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('base', 'large', 'medium', 'small', 'mini', 'turc_tiny', 'tiny')
 ORIGIN = {'released': 'from_zero', 'paper': 'after_warmup'}
@@ -51,7 +51,7 @@ def _line(length: int, fidelity: str) -> dict[str, float]:
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False)
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=tuple(ORIGIN), length=('128', '512'), whole_word=False)
   length = int(options.length)
   large = variant == 'large'
   base = {
@@ -82,7 +82,7 @@ def get_config(arg: str = ''):
       'schedule': 'linear',
       'schedule_origin': ORIGIN[options.fidelity],
       **_line(length, options.fidelity),
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
       'accumulate': 4 if large else 1,
     },
     'train': {
@@ -93,8 +93,8 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 5000},
     'evaluation': {'split': 'valid', 'baselines': False},
   }
-  return common.config(base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-5, 1e-4, 2e-4])
+  yield from config.grid(optim__lr=[5e-5, 1e-4, 2e-4])

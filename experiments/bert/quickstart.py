@@ -10,13 +10,13 @@ figure is published; what to expect is in docs/results.md.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('fast', 'full', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'bert_quickstart',
     'model': {'name': 'bert', 'variant': 'mini'},
@@ -36,7 +36,7 @@ def get_config(arg: str = ''):
       'clip_norm': 1.0,
       'schedule': 'linear',
       'warmup_steps': 100,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
   }
   changes: dict[str, dict] = {
@@ -45,10 +45,10 @@ def get_config(arg: str = ''):
       'train': {'steps': 1000, 'eval_every': 250},
     },
     'full': {'train': {'steps': 8000, 'eval_every': 500}},
-    'tiny': common.tiny(),
+    'tiny': config.tiny(),
   }
-  return common.config(base, changes[variant])
+  return config.merge(base, changes[variant])
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3], data__batching__masking=['static', 'dynamic'])
+  yield from config.grid(optim__lr=[5e-4, 1e-3, 2e-3], data__batching__masking=['static', 'dynamic'])

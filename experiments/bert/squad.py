@@ -24,13 +24,14 @@ LayerNorm and biases, clipping at 1. Windows of any length meet in a batch, as r
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config, fine_tuning
+from experiments.bert import recipe
 
 VARIANTS = ('squad', 'squad2', 'own', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=0.0, lr=5e-5)
+  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=0.0, lr=5e-5)
   second = variant == 'squad2'
   base = {
     'name': f'bert_{variant}',
@@ -40,16 +41,16 @@ def get_config(arg: str = ''):
       'dataset': 'squad_files' if variant == 'own' else variant,
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'questions', 'buckets': (128, 192, 256), **common.ANY_LENGTH},
+      'batching': {'name': 'questions', 'buckets': (128, 192, 256), **fine_tuning.ANY_LENGTH},
       'batch_size': 48 if second else 32,
       'length': 384,
     },
-    **common.bert_fine_tuning(options.adam, options.lr, options.epochs or (2.0 if second else 3.0)),
-    'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False},
+    **recipe.fine_tuning(options.adam, options.lr, options.epochs or (2.0 if second else 3.0)),
+    'evaluation': {'split': fine_tuning.measured_split(variant), 'which': 'last', 'baselines': False},
   }
   made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}
-  return common.config(base, common.tiny_fine_tuning(**made_up) if variant == 'tiny' else {})
+  return config.merge(base, fine_tuning.tiny(**made_up) if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-5, 3e-5], seed=[0, 1])
+  yield from config.grid(optim__lr=[5e-5, 3e-5], seed=[0, 1])

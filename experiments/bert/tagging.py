@@ -21,13 +21,14 @@ Options: `adam=corrected` (see experiments/bert/tasks.py), `crf` puts a CRF over
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config, fine_tuning
+from experiments.bert import recipe
 
 VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), crf=False, epochs=3.0, lr=5e-5)
+  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), crf=False, epochs=3.0, lr=5e-5)
   base = {
     'name': f'bert_{variant}',
     'model': {'name': 'bert', 'variant': 'base'},
@@ -36,16 +37,16 @@ def get_config(arg: str = ''):
       'dataset': variant,
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'tagged', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96), **common.ANY_LENGTH},
+      'batching': {'name': 'tagged', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96), **fine_tuning.ANY_LENGTH},
       'batch_size': 32,
       'length': 512,
     },
-    **common.bert_fine_tuning(options.adam, options.lr, options.epochs),
+    **recipe.fine_tuning(options.adam, options.lr, options.epochs),
     'evaluation': {'which': 'last', 'baselines': False},
   }
   tags = {'dataset': 'embedded_tags', 'length': 320, 'batch_size': 2, 'batching': {'buckets': (32, 64, 128)}}
-  return common.config(base, common.tiny_fine_tuning(**tags) if variant == 'tiny' else {})
+  return config.merge(base, fine_tuning.tiny(**tags) if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-5, 4e-5, 3e-5, 2e-5], seed=[0, 1])
+  yield from config.grid(optim__lr=[5e-5, 4e-5, 3e-5, 2e-5], seed=[0, 1])

@@ -44,30 +44,31 @@ Options `epochs` and `lr`.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config, fine_tuning, glue
+from experiments.bert import recipe
 
-VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'own', 'own_scores', 'tiny')
+VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=3.0, lr=2e-5)
+  variant, options = config.parse_arg(arg, VARIANTS, adam=('released', 'corrected'), epochs=3.0, lr=2e-5)
   base = {
     'name': f'bert_{variant}',
     'model': {'name': 'bert', 'variant': 'base'},
-    'objective': {**common.LINEAR_HEAD, 'pooling': 'pooled'},
+    'objective': {**fine_tuning.LINEAR_HEAD, 'pooling': 'pooled'},
     'data': {
       'tokenizer': 'wordpiece',
       'lower_case': True,
-      'batching': {'name': 'texts', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96, 256), **common.ANY_LENGTH},
+      'batching': {'name': 'texts', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96, 256), **fine_tuning.ANY_LENGTH},
       'batch_size': 16 if variant == 'swag' else 32,
       'length': 512 if variant == 'race' else 128,
     },
-    **common.bert_fine_tuning(options.adam, options.lr, options.epochs),
-    'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False},
+    **recipe.fine_tuning(options.adam, options.lr, options.epochs),
+    'evaluation': {'split': fine_tuning.measured_split(variant), 'which': 'last', 'baselines': False},
   }
-  task = common.task('own' if variant == 'tiny' else variant)
-  return common.config(base, task, common.tiny_task() if variant == 'tiny' else {})
+  task = glue.task('own' if variant == 'tiny' else variant)
+  return config.merge(base, task, glue.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-5, 4e-5, 3e-5, 2e-5], seed=[0, 1])
+  yield from config.grid(optim__lr=[5e-5, 4e-5, 3e-5, 2e-5], seed=[0, 1])

@@ -29,16 +29,17 @@ for it, in an order drawn for it.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.character_transformer import recipe
 
 VARIANTS = ('t12', 't64', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, **common.CHARACTER_ABLATIONS)
+  variant, options = config.parse_arg(arg, VARIANTS, **recipe.ABLATIONS)
   size = 't12' if variant == 'tiny' else variant
-  return common.character_transformer('enwik8', size, options, small=variant == 'tiny')
+  return recipe.build('enwik8', size, options, small=variant == 'tiny')
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 3e-3, 6e-3], model__dropout=[0.1, 0.2])
+  yield from config.grid(optim__lr=[1e-3, 3e-3, 6e-3], model__dropout=[0.1, 0.2])

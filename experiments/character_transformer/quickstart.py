@@ -13,13 +13,13 @@ all terms in training, and the last layer's next byte in validation.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('fast', 'alone', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   alone = variant == 'alone'
   base = {
     'name': 'character_transformer_quickstart',
@@ -49,8 +49,8 @@ def get_config(arg: str = ''):
   }
   small = {'evaluation': {'stride': 16, 'batch_size': 64}}
   sizes = {'N': 2, 'D': 16, 'F': 32}
-  return common.config(base, *((common.tiny(**sizes), small) if variant == 'tiny' else ()))
+  return config.merge(base, *((config.tiny(**sizes), small) if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 3e-3], model__N=[2, 4, 6])
+  yield from config.grid(optim__lr=[1e-3, 3e-3], model__N=[2, 4, 6])

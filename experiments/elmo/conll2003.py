@@ -21,13 +21,14 @@ labels are BIO, not BIOUL.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.elmo import recipe
 
 VARIANTS = ('base', 'elmo', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg, VARIANTS, place=('input', 'output', 'both'), bilm=('original', 'medium', 'small', 'mini'), fine_tune=False
   )
   base = {
@@ -46,11 +47,11 @@ def get_config(arg: str = ''):
     'train': {'epochs': 75, 'patience': 25, 'log_every': 50},
   }
   place = options.place if variant == 'elmo' else 'none'
-  size = common.elmo_task(options.bilm, place, options.fine_tune)
+  size = recipe.task(options.bilm, place, options.fine_tune)
   tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': (16, 32)}}
-  tiny = common.config(common.tiny(), {'data': tags, 'train': {'epochs': 0}})
-  return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
+  tiny = config.merge(config.tiny(), {'data': tags, 'train': {'epochs': 0}})
+  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2, 3, 4])
+  yield from config.grid(seed=[0, 1, 2, 3, 4])

@@ -16,13 +16,14 @@ are not shuffled anew in each epoch (they are shuffled in the data set).
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.elmo import recipe
 
 VARIANTS = ('original', 'medium', 'small', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'elmo_lm1b_{variant}',
     'model': {'name': 'elmo', 'variant': variant},
@@ -36,13 +37,13 @@ def get_config(arg: str = ''):
       'length': 20,
       'workers': 4,
     },
-    'optim': common.ELMO_ADAGRAD,
+    'optim': recipe.ADAGRAD,
     'train': {'epochs': 10, 'eval_every': 10_000, 'log_every': 100},
     'evaluation': {'which': 'last', 'batch_size': 16},
   }
   tiny = {'data': {'vocab_size': 400, 'characters': 20, 'workers': 1}, 'evaluation': {'batch_size': 0}}
-  return common.config(base, common.config(common.tiny(), tiny).to_dict() if variant == 'tiny' else {})
+  return config.merge(base, config.merge(config.tiny(), tiny).to_dict() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

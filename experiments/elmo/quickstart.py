@@ -10,13 +10,14 @@ Perplexities are of the full softmax over a vocabulary of 8,000; the training lo
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.elmo import recipe
 
 VARIANTS = ('fast', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'elmo_quickstart',
     'model': {'name': 'elmo', 'variant': 'mini'},
@@ -30,12 +31,12 @@ def get_config(arg: str = ''):
       'batch_size': 32,
       'length': 20,
     },
-    'optim': common.ELMO_ADAGRAD,
+    'optim': recipe.ADAGRAD,
     'train': {'epochs': 4},
   }
-  tiny = common.config(common.tiny(), {'objective': {'samples': 50}, 'data': {'vocab_size': 400}})
-  return common.config(base, tiny.to_dict() if variant == 'tiny' else {})
+  tiny = config.merge(config.tiny(), {'objective': {'samples': 50}, 'data': {'vocab_size': 400}})
+  return config.merge(base, tiny.to_dict() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[0.1, 0.2, 0.4])
+  yield from config.grid(optim__lr=[0.1, 0.2, 0.4])

@@ -16,13 +16,14 @@ The paper has the five classes of SST-5 and the classifier of McCann et al. 2017
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.elmo import recipe
 
 VARIANTS = ('base', 'elmo', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg,
     VARIANTS,
     place=('input', 'output', 'both'),
@@ -32,7 +33,7 @@ def get_config(arg: str = ''):
   )
   base = {
     'name': f'sst2_{variant}',
-    'model': {'name': 'bilstm', 'N': 1, 'dropout': 0.2, **({} if variant == 'tiny' else common.OWN_WORDS)},
+    'model': {'name': 'bilstm', 'N': 1, 'dropout': 0.2, **({} if variant == 'tiny' else recipe.OWN_WORDS)},
     'objective': {'name': 'classify', 'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
     'data': {
       'dataset': 'sst2_phrases' if options.phrases else 'sst2',
@@ -46,10 +47,10 @@ def get_config(arg: str = ''):
     'train': {'epochs': 8, 'patience': 3, 'log_every': 50},
   }
   place = options.place if variant == 'elmo' else 'none'
-  size = common.elmo_task(options.bilm, place, options.fine_tune)
-  tiny = common.config(common.tiny(), {'data': {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}})
-  return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
+  size = recipe.task(options.bilm, place, options.fine_tune)
+  tiny = config.merge(config.tiny(), {'data': {'dataset': 'embedded_topics', 'batching': {'buckets': (16,)}}})
+  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

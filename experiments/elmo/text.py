@@ -13,7 +13,8 @@ To adapt a trained model to the text of a task (section 5.4 of the paper: one ep
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.elmo import recipe
 
 VARIANTS = ('mini', 'small', 'medium', 'original', 'tiny')
 ADAM = {
@@ -27,7 +28,7 @@ ADAM = {
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, epochs=1, optimizer=('adagrad', 'adam'))
+  variant, options = config.parse_arg(arg, VARIANTS, epochs=1, optimizer=('adagrad', 'adam'))
   base = {
     'name': f'elmo_text_{variant}',
     'model': {'name': 'elmo', 'variant': variant},
@@ -40,7 +41,7 @@ def get_config(arg: str = ''):
       'batch_size': 128,
       'length': 20,
     },
-    'optim': common.ELMO_ADAGRAD if options.optimizer == 'adagrad' else ADAM,
+    'optim': recipe.ADAGRAD if options.optimizer == 'adagrad' else ADAM,
     'train': {'epochs': options.epochs, 'log_every': 50},
     'evaluation': {'which': 'last'},
   }
@@ -50,9 +51,9 @@ def get_config(arg: str = ''):
     'train': {'eval_every': 2000},
   }
   tiny = {'objective': {'samples': 50}, 'data': {'vocab_size': 400, 'characters': 20}}
-  changes = {'mini': mini, 'tiny': common.config(common.tiny(), tiny).to_dict()}
-  return common.config(base, changes[variant] if variant in changes else {})
+  changes = {'mini': mini, 'tiny': config.merge(config.tiny(), tiny).to_dict()}
+  return config.merge(base, changes[variant] if variant in changes else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[0.1, 0.2, 0.4])
+  yield from config.grid(optim__lr=[0.1, 0.2, 0.4])

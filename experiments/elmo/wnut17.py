@@ -17,18 +17,19 @@ mix is 0; the tagger for CoNLL 2003 has --config.model.mix_l2=0.1.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.elmo import recipe
 
 VARIANTS = ('base', 'elmo', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg, VARIANTS, place=('input', 'output', 'both'), bilm=('mini', 'small', 'medium', 'original'), fine_tune=False
   )
   base = {
     'name': f'wnut17_{variant}',
-    'model': {'name': 'bilstm', 'dropout': 0.3, **({} if variant == 'tiny' else common.OWN_WORDS)},
+    'model': {'name': 'bilstm', 'dropout': 0.3, **({} if variant == 'tiny' else recipe.OWN_WORDS)},
     'objective': {'name': 'tag'},
     'data': {
       'dataset': 'wnut17',
@@ -44,11 +45,11 @@ def get_config(arg: str = ''):
     'evaluation': {'which': 'last'},  # the F1 still rises when the likelihood of the labels no longer does
   }
   place = options.place if variant == 'elmo' else 'none'
-  size = common.elmo_task(options.bilm, place, options.fine_tune)
+  size = recipe.task(options.bilm, place, options.fine_tune)
   tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': (16, 32)}}
-  tiny = common.config(common.tiny(), {'data': tags})
-  return common.config(base, size, tiny.to_dict() if variant == 'tiny' else {})
+  tiny = config.merge(config.tiny(), {'data': tags})
+  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

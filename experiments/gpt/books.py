@@ -19,13 +19,13 @@ Option `fidelity`: 'paper' (default) or 'released', see lmx/models/gpt.py.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('base', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
   base = {
     'name': f'gpt_books_{variant}',
     'model': {'name': 'gpt', 'variant': 'base', 'dtype': 'bfloat16', 'fidelity': options.fidelity},
@@ -44,14 +44,14 @@ def get_config(arg: str = ''):
       'weight_decay': 0.01,
       'schedule': 'cosine',
       'warmup_steps': 2000,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'epochs': 100, 'eval_every': 2000, 'log_every': 100},
     'checkpoint': {'every_steps': 1000},
     'evaluation': {'split': 'valid', 'baselines': False},
   }
-  return common.config(base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1.25e-4, 2.5e-4, 5e-4])
+  yield from config.grid(optim__lr=[1.25e-4, 2.5e-4, 5e-4])

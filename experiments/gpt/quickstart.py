@@ -9,13 +9,14 @@ own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.gpt import recipe
 
 VARIANTS = ('fast', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('paper', 'released'))
   base = {
     'name': 'gpt_quickstart',
     'model': {'name': 'gpt', 'variant': 'base', 'T': 128, 'fidelity': options.fidelity},
@@ -35,19 +36,19 @@ def get_config(arg: str = ''):
       'clip_norm': 1.0,
       'schedule': 'cosine',
       'warmup_steps': 100,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   changes: dict[str, dict] = {
     'fast': {
-      'model': {'D': 192, 'H': 6, 'N': 4, **common.gpt_dropout(0.0)},
+      'model': {'D': 192, 'H': 6, 'N': 4, **recipe.dropout(0.0)},
       'train': {'steps': 900, 'eval_every': 300},
     },
-    'tiny': common.config(common.tiny(), {'data': {'batching': 'windows'}}).to_dict(),
+    'tiny': config.merge(config.tiny(), {'data': {'batching': 'windows'}}).to_dict(),
   }
-  return common.config(base, changes[variant])
+  return config.merge(base, changes[variant])
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-4, 1e-3, 2e-3])
+  yield from config.grid(optim__lr=[5e-4, 1e-3, 2e-3])

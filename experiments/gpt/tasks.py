@@ -48,28 +48,29 @@ Options: `lm=false` leaves the auxiliary loss out; `epochs`, `lr`; and `fidelity
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config, fine_tuning, glue
+from experiments.gpt import recipe
 
-VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'own', 'own_scores', 'tiny')
+VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 'tiny')
 SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('released', 'paper'), lm=True, epochs=3.0, lr=6.25e-5)
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('released', 'paper'), lm=True, epochs=3.0, lr=6.25e-5)
   released = options.fidelity == 'released'
   base = {
     'name': f'gpt_{variant}',
-    'model': {'name': 'gpt', 'variant': 'base', 'fidelity': options.fidelity, **common.gpt_dropout(0.1)},
-    'objective': {**common.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if options.lm else 0.0},
+    'model': {'name': 'gpt', 'variant': 'base', 'fidelity': options.fidelity, **recipe.dropout(0.1)},
+    'objective': {**fine_tuning.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if options.lm else 0.0},
     'data': {
       'tokenizer': 'bpe',
-      'special_tokens': common.GPT_MARKS,
+      'special_tokens': recipe.SPECIAL_TOKENS,
       'batching': {
         'name': 'texts',
         'form': 'gpt',
         'both_orders': variant in SYMMETRIC,
         'buckets': (16, 32, 48, 64, 96, 256),
-        **common.ANY_LENGTH,
+        **fine_tuning.ANY_LENGTH,
       },
       'batch_size': 32,
       'length': 512,
@@ -85,15 +86,15 @@ def get_config(arg: str = ''):
       'schedule': 'linear',
       'schedule_origin': 'multiplied',
       'warmup_fraction': 0.002,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'epochs': options.epochs, 'init_parts': ('model',), 'like_init': True},
-    'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False},
+    'evaluation': {'split': fine_tuning.measured_split(variant), 'which': 'last', 'baselines': False},
   }
-  task = common.task('own' if variant == 'tiny' else variant)
-  mask = {'objective': {'one_mask': released}} if variant in common.CHOICES else {}
-  return common.config(base, task, mask, common.tiny_task() if variant == 'tiny' else {})
+  task = glue.task('own' if variant == 'tiny' else variant)
+  mask = {'objective': {'one_mask': released}} if variant in glue.CHOICES else {}
+  return config.merge(base, task, mask, glue.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[3e-5, 6.25e-5, 1e-4], seed=[0, 1])
+  yield from config.grid(optim__lr=[3e-5, 6.25e-5, 1e-4], seed=[0, 1])

@@ -10,13 +10,14 @@ own add --config.data.dataset=text_files --config.data.manual_dir=DIR.
 
 from __future__ import annotations
 
-from experiments import common, spaces
+from experiments import config, spaces
+from experiments.gpt import recipe as gpt
 
 VARIANTS = ('fast', 'full', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'gpt2_quickstart',
     'model': {'name': 'gpt2', 'variant': '124m', 'T': 128},
@@ -38,22 +39,22 @@ def get_config(arg: str = ''):
       'schedule': 'cosine',
       'warmup_steps': 100,
       'end_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
   changes: dict[str, dict] = {
     'fast': {
-      'model': {'D': 192, 'H': 6, 'N': 4, **common.gpt_dropout(0.0)},
+      'model': {'D': 192, 'H': 6, 'N': 4, **gpt.dropout(0.0)},
       'train': {'steps': 900, 'eval_every': 300},
     },
     'full': {
-      'model': {'D': 256, 'H': 8, 'N': 6, **common.gpt_dropout(0.2)},
+      'model': {'D': 256, 'H': 8, 'N': 6, **gpt.dropout(0.2)},
       'train': {'steps': 6000, 'eval_every': 500},
     },
-    'tiny': common.config(common.tiny(), {'data': {'batching': 'windows'}}).to_dict(),
+    'tiny': config.merge(config.tiny(), {'data': {'batching': 'windows'}}).to_dict(),
   }
-  return common.config(base, changes[variant])
+  return config.merge(base, changes[variant])
 
 
 def sweep():

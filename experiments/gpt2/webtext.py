@@ -25,14 +25,15 @@ Microbatches follow the memory at hand: --config.optim.accumulate=40 on one devi
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.gpt import recipe as gpt
 
 VARIANTS = ('124m', '355m', '774m', '1558m', 'tiny')
 PEAK = {'124m': 6e-4, '355m': 3e-4, '774m': 2.5e-4, '1558m': 2e-4}
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, recipe=('nanogpt', 'paper'))
+  variant, options = config.parse_arg(arg, VARIANTS, recipe=('nanogpt', 'paper'))
   size = '124m' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_webtext_{variant}',
@@ -53,7 +54,7 @@ def get_config(arg: str = ''):
       'schedule': 'cosine',
       'warmup_steps': 2000,
       'end_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
       'accumulate': 5,
     },
     'train': {'steps': 600_000, 'eval_every': 2000, 'log_every': 100},
@@ -62,17 +63,17 @@ def get_config(arg: str = ''):
   }
   recipe = {
     'nanogpt': {
-      'model': {'init': 'nanogpt', **common.gpt_dropout(0.0)},
+      'model': {'init': 'nanogpt', **gpt.dropout(0.0)},
       'data': {'batch_size': 480},  # 491,520 tokens
     },
     'paper': {
-      'model': {'init': 'paper', **common.gpt_dropout(0.1)},
+      'model': {'init': 'paper', **gpt.dropout(0.1)},
       'data': {'batch_size': 512},  # section 2.3
       'optim': {'accumulate': 4},
     },
   }[options.recipe]
-  return common.config(base, recipe, common.tiny() if variant == 'tiny' else {})
+  return config.merge(base, recipe, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[3e-4, 6e-4, 1.2e-3])
+  yield from config.grid(optim__lr=[3e-4, 6e-4, 1.2e-3])

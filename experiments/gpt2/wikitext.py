@@ -16,13 +16,14 @@ For scale, GPT-2's zero-shot rows (table 3: trained on WebText, never on WikiTex
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.gpt import recipe as gpt
 
 VARIANTS = ('wikitext2', 'wikitext103', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   dataset = 'wikitext2' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_{dataset}',
@@ -35,28 +36,28 @@ def get_config(arg: str = ''):
       'clip_norm': 1.0,
       'schedule': 'cosine',
       'end_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'log_every': 100},
   }
   changes = {
     'wikitext2': {
-      'model': {'D': 384, 'H': 6, 'N': 6, 'T': 256, **common.gpt_dropout(0.3)},
+      'model': {'D': 384, 'H': 6, 'N': 6, 'T': 256, **gpt.dropout(0.3)},
       'data': {'vocab_size': 8192, 'batch_size': 32, 'length': 256, 'batching': {'stride': 128}},
       'optim': {'lr': 1e-3, 'warmup_steps': 200},
       'train': {'epochs': 20},
     },
     'wikitext103': {
-      'model': {'T': 512, **common.gpt_dropout(0.1), 'dtype': 'bfloat16'},
+      'model': {'T': 512, **gpt.dropout(0.1), 'dtype': 'bfloat16'},
       'data': {'vocab_size': 32768, 'batch_size': 256, 'length': 512, 'batching': {'stride': 256}},
       'optim': {'lr': 6e-4, 'warmup_steps': 2000},
       'train': {'epochs': 20, 'eval_every': 1000},
       'checkpoint': {'every_steps': 1000},
     },
   }[dataset]
-  tiny = (common.tiny(), {'data': {'batching': 'windows'}})
-  return common.config(base, changes, *(tiny if variant == 'tiny' else ()))
+  tiny = (config.tiny(), {'data': {'batching': 'windows'}})
+  return config.merge(base, changes, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(optim__lr=[3e-4, 6e-4, 1e-3], model__dropout_residual=[0.1, 0.2, 0.3])
+  yield from config.grid(optim__lr=[3e-4, 6e-4, 1e-3], model__dropout_residual=[0.1, 0.2, 0.3])

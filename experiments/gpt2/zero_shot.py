@@ -28,7 +28,7 @@ Hardware: one GPU for the 124M model. Not one of the paper's rows has been measu
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = (
   'wikitext2',
@@ -49,7 +49,7 @@ _WORDS = ('wikitext2', 'wikitext103', 'ptb', 'lm1b')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, size=SIZES, stride=512)
+  variant, options = config.parse_arg(arg, VARIANTS, size=SIZES, stride=512)
   name = 'ptb' if variant == 'tiny' else variant
   base = {
     'name': f'gpt2_zero_shot_{name}',
@@ -70,9 +70,9 @@ def get_config(arg: str = ''):
     'lambada': {'objective': {'name': 'last_word'}, 'data': {'batching': rows}},
     'cbt': {'objective': {'name': 'cloze'}, 'data': {'batching': rows, 'batch_size': 2, 'detokenize': True}},
   }.get(name.partition('_')[0], {'data': {'batching': {'name': 'windows', 'stride': options.stride, 'ends': False}}})
-  tiny = (common.tiny(), {'data': {'detokenize': False, 'vocab_size': 0, 'batching': {'stride': 16}}})
-  return common.config(base, changes, *(tiny if variant == 'tiny' else ()))
+  tiny = (config.tiny(), {'data': {'detokenize': False, 'vocab_size': 0, 'batching': {'stride': 16}}})
+  return config.merge(base, changes, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(data__batching__stride=[16, 32])
+  yield from config.grid(data__batching__stride=[16, 32])

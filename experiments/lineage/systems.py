@@ -41,7 +41,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from experiments import common
+from experiments import config, fine_tuning
+from experiments.bert import recipe as bert
+from experiments.elmo import recipe as elmo
+from experiments.gpt import recipe as gpt
+from experiments.ulmfit import recipe as ulmfit
+from experiments.word2vec import recipe as word2vec
+from experiments.xlnet import recipe as xlnet
 
 SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet')
 VARIANTS = (*SYSTEMS, 'tiny')
@@ -132,7 +138,7 @@ SIZES = {
 
 
 def get_config(arg: str = ''):
-  system, options = common.parse_arg(
+  system, options = config.parse_arg(
     arg,
     VARIANTS,
     stage=('pretrain', 'text', 'task'),
@@ -144,7 +150,7 @@ def get_config(arg: str = ''):
   )
   small = {}
   if system == 'tiny':
-    system, small = 'bert', common.config(common.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
+    system, small = 'bert', config.merge(config.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
   if options.stage == 'text' and system != 'ulmfit':
     raise ValueError(f'stage=text is of ulmfit, which learns the text of a task first; {system} has none')
   size = SIZES[options.size]
@@ -158,7 +164,7 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
     'samples': {'count': 0},
   }
-  return common.config(base, make(system, size, options), small)
+  return config.merge(base, make(system, size, options), small)
 
 
 _MODEL = {'ulmfit': 'awd_lstm'}
@@ -181,8 +187,8 @@ def _sizes(system: str, size: Size) -> dict[str, Any]:
   return {
     'word2vec': {'variant': 'skipgram', 'D': size.vectors},
     'elmo': {'variant': 'mini', **size.elmo, 'dropout': rate},
-    'ulmfit': {'variant': 'ptb', **size.awd, **common.ulmfit_regularization('fastai', times=0.5)},
-    'gpt': {'variant': 'base', **layers, **positions, **common.gpt_dropout(rate)},
+    'ulmfit': {'variant': 'ptb', **size.awd, **ulmfit.regularization('fastai', times=0.5)},
+    'gpt': {'variant': 'base', **layers, **positions, **gpt.dropout(rate)},
     'bert': {'variant': 'base', **layers, **positions, 'dropout_hidden': rate, 'dropout_attention': rate},
     'transformer_xl': {'variant': 'wt103_base', **relative, 'cutoffs': (), 'fidelity': 'pytorch'},
     'xlnet': {'variant': 'base', **relative, 'reuse': size.length // 2},
@@ -207,16 +213,16 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
     'eps': 1e-6,
     'weight_decay': 0.01,
     'clip_norm': 1.0,
-    'groups': common.DECAY_MATRICES_ONLY,
+    'groups': config.DECAY_MATRICES_ONLY,
     'schedule': 'linear',
     'warmup_fraction': 0.2,
   }
   if system == 'elmo':
-    optim = common.ELMO_ADAGRAD
+    optim = elmo.ADAGRAD
   if system == 'ulmfit':
     optim = _slanted(size)
   if system == 'word2vec':
-    optim = common.word2vec_rate('skipgram')
+    optim = word2vec.sgd('skipgram')
   return {
     'data': {
       'dataset': 'text_files' if files else 'embedded',
@@ -267,13 +273,13 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
   }
   if system in ('word2vec', 'elmo', 'ulmfit'):
     base['data']['batching'] = {'name': 'documents', 'buckets': (16, 32, 48)}
-    return common.config(base, _on_vectors(system, size, lr)).to_dict()
+    return config.merge(base, _on_vectors(system, size, lr)).to_dict()
   form = {'bert': 'bert', 'xlnet': 'xlnet'}.get(system, 'gpt')
-  marks = {'gpt': common.GPT_MARKS, 'xlnet': common.XLNET_PIECES['special_tokens'], 'bert': ()}[form]
+  marks = {'gpt': gpt.SPECIAL_TOKENS, 'xlnet': xlnet.SUBWORDS['special_tokens'], 'bert': ()}[form]
   head = {
-    'bert': {**common.LINEAR_HEAD, 'pooling': 'pooled'},
-    'xlnet': common.XLNET_HEAD,
-    'gpt': {**common.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if system == 'gpt' else 0.0},
+    'bert': {**fine_tuning.LINEAR_HEAD, 'pooling': 'pooled'},
+    'xlnet': xlnet.HEAD,
+    'gpt': {**fine_tuning.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if system == 'gpt' else 0.0},
   }[form]
   memory = {'M': 0} if form == 'xlnet' or system == 'transformer_xl' else {}
   tuned = {
@@ -281,17 +287,17 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
     'objective': head,
     'data': {
       'special_tokens': marks,
-      'batching': {'name': 'texts', 'form': form, 'buckets': (16, 32, 48), **common.ANY_LENGTH},
+      'batching': {'name': 'texts', 'form': form, 'buckets': (16, 32, 48), **fine_tuning.ANY_LENGTH},
     },
   }
-  return common.config(base, common.bert_fine_tuning('corrected', lr, size.epochs), tuned).to_dict()
+  return config.merge(base, bert.fine_tuning('corrected', lr, size.epochs), tuned).to_dict()
 
 
 def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
   """Tasks of the systems with LSTMs."""
   if system == 'ulmfit':
     return {
-      'model': common.ulmfit_regularization('fastai', classifier=True, times=0.5),
+      'model': ulmfit.regularization('fastai', classifier=True, times=0.5),
       'objective': {'dropout_pooled': 0.2},
       'optim': {
         'optimizer': 'adam',
@@ -325,4 +331,4 @@ def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1])
+  yield from config.grid(seed=[0, 1])

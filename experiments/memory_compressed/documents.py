@@ -17,13 +17,14 @@ and values are made from, as in tensor2tensor, in place of keys and values. Opti
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.transformer import recipe as transformer
 
 VARIANTS = ('t_dmca', 't_d', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, length=0, fidelity=('paper', 'released'))
+  variant, options = config.parse_arg(arg, VARIANTS, length=0, fidelity=('paper', 'released'))
   size = 't_dmca' if variant == 'tiny' else variant
   base = {
     'name': f'memory_compressed_{variant}',
@@ -42,13 +43,13 @@ def get_config(arg: str = ''):
       'batch_size': 8,
       'length': options.length or (4000 if variant == 't_d' else 11_000),
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'lr': 1.0, 'width': 512, 'warmup_steps': 4000},
+    'optim': {**transformer.ADAM, 'lr': 1.0, 'width': 512, 'warmup_steps': 4000},
     'train': {'steps': 250_000, 'eval_every': 2000, 'log_every': 100},
     'evaluation': {'baselines': False},
   }
-  tiny = {**common.tiny(window=8), 'data': {**common.tiny()['data'], 'vocab_size': 400}}
-  return common.config(base, tiny if variant == 'tiny' else {})
+  tiny = {**config.tiny(window=8), 'data': {**config.tiny()['data'], 'vocab_size': 400}}
+  return config.merge(base, tiny if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__stride=[2, 3, 4], model__window=[128, 256])
+  yield from config.grid(model__stride=[2, 3, 4], model__window=[128, 256])

@@ -10,13 +10,14 @@ itself, so no figure is published.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.transformer import recipe as transformer
 
 VARIANTS = ('fast', 'full', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'memory_compressed_quickstart',
     'model': {
@@ -38,13 +39,13 @@ def get_config(arg: str = ''):
       'batch_size': 2,
       'length': 1024,
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'lr': 3e-3, 'warmup_steps': 50, 'clip_norm': 1.0},
+    'optim': {**transformer.ADAM, 'lr': 3e-3, 'warmup_steps': 50, 'clip_norm': 1.0},
     'train': {'steps': 400, 'eval_every': 200},
     'samples': {'count': 1},
   }
-  tiny = {**common.tiny(pattern='LMF', window=8), 'data': {**common.tiny()['data'], 'batching': 'windows'}}
-  return common.config(base, tiny if variant == 'tiny' else {})
+  tiny = {**config.tiny(pattern='LMF', window=8), 'data': {**config.tiny()['data'], 'batching': 'windows'}}
+  return config.merge(base, tiny if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__window=[32, 64, 128], model__stride=[2, 3, 5])
+  yield from config.grid(model__window=[32, 64, 128], model__stride=[2, 3, 5])

@@ -39,14 +39,14 @@ the symbol for all others).
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('mlp1', 'mlp2', 'mlp3', 'mlp4', 'mlp5', 'mlp6', 'mlp7', 'mlp8', 'mlp9', 'mlp10', 'tiny')
 BATCH, LENGTH = 32, 8
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, rate=1e-3, epochs=20)
+  variant, options = config.parse_arg(arg, VARIANTS, rate=1e-3, epochs=20)
   number = 1 if variant == 'tiny' else int(variant.removeprefix('mlp'))
   base = {
     'name': f'nplm_brown_{variant}',
@@ -68,14 +68,14 @@ def get_config(arg: str = ''):
       'schedule': 'inverse_time',
       'decrease': 1e-8 * BATCH * LENGTH,
       'weight_decay': 1e-4,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'epochs': options.epochs, 'patience': 3, 'log_every': 100},
     'evaluation': {'baselines': False, 'mixture': '' if number % 2 else 'trigram'},
     'samples': {'default_prompts': ('The', 'He said')},
   }
-  return common.config(base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[0.5, 1.0, 2.0], optim__weight_decay=[1e-5, 1e-4])
+  yield from config.grid(optim__lr=[0.5, 1.0, 2.0], optim__weight_decay=[1e-5, 1e-4])

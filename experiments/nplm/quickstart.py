@@ -11,13 +11,13 @@ Option after the variant: `:fast,direct=true` for direct connections.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('fast', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, direct=False)
+  variant, options = config.parse_arg(arg, VARIANTS, direct=False)
   base = {
     'name': 'nplm_quickstart',
     'model': {'name': 'nplm', 'variant': 'mlp9', 'm': 60, 'h': 200, 'direct': options.direct},
@@ -35,7 +35,7 @@ def get_config(arg: str = ''):
       'optimizer': 'adamw',
       'lr': 2e-3,
       'weight_decay': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
       'schedule': 'cosine',
       'warmup_steps': 100,
     },
@@ -43,9 +43,9 @@ def get_config(arg: str = ''):
     'evaluation': {'mixture': 'trigram'},
     'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
-  small = common.tiny(m=4, h=16)
-  return common.config(base, small if variant == 'tiny' else {})
+  small = config.tiny(m=4, h=16)
+  return config.merge(base, small if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__n=[3, 5, 8], model__h=[100, 200])
+  yield from config.grid(model__n=[3, 5, 8], model__h=[100, 200])

@@ -12,13 +12,14 @@ of the time, until it finds out how to use the memory, then 1 or less. The pictu
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.ntm import recipe
 
 VARIANTS = ('lstm', 'ff', 'baseline', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'ntm_quickstart_{variant}',
     'model': {'name': 'ntm', 'variant': f'copy_{"lstm" if variant == "tiny" else variant}'},
@@ -36,8 +37,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
     'samples': {'count': 3},
   }
-  return common.config(base, common.ntm_tiny() if variant == 'tiny' else {})
+  return config.merge(base, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 3e-3], model__memory=['constant', 'learned', 'random'])
+  yield from config.grid(optim__lr=[1e-3, 3e-3], model__memory=['constant', 'learned', 'random'])

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config
+from experiments.ntm import recipe
 
 VARIANTS = ('copy', 'repeat_copy', 'recall', 'ngrams', 'sort', 'tiny')
 
@@ -40,7 +41,7 @@ TASKS: dict[str, dict[str, Any]] = {  # lengths as in section 4; sequences of th
 }
 
 
-def _recipe(recipe: str, network: str, task: str, sequences: int, rate: float) -> dict[str, Any]:
+def _optimization(recipe: str, network: str, task: str, sequences: int, rate: float) -> dict[str, Any]:
   """Optimizer, batch and memory; how many sequences."""
   batch = 1 if recipe == 'paper' else 4  # with 16 rows a step it takes more sequences, and now and then many more
   found: dict[str, Any] = {'data': {'batch_size': batch, 'eval_batch_size': 64}}
@@ -66,7 +67,7 @@ def _recipe(recipe: str, network: str, task: str, sequences: int, rate: float) -
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, network=NETWORKS, recipe=('fast', 'paper'), sequences=0, rate=0.0)
+  variant, options = config.parse_arg(arg, VARIANTS, network=NETWORKS, recipe=('fast', 'paper'), sequences=0, rate=0.0)
   task = 'copy' if variant == 'tiny' else variant
   about = TASKS[task]
   base = {
@@ -88,9 +89,9 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
     'samples': {'count': 6},
   }
-  recipe = _recipe(options.recipe, options.network, task, options.sequences, options.rate)
-  return common.config(base, recipe, common.ntm_tiny() if variant == 'tiny' else {})
+  optimization = _optimization(options.recipe, options.network, task, options.sequences, options.rate)
+  return config.merge(base, optimization, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2], optim__lr=[5e-4, 1e-3])
+  yield from config.grid(seed=[0, 1, 2], optim__lr=[5e-4, 1e-3])

@@ -10,13 +10,13 @@ stand before each part, as in tensor2tensor, where that model has them after. 3 
 
 from __future__ import annotations
 
-from experiments import common, translation
+from experiments import config, translation
 
 VARIANTS = ('full', 'partial', 'none', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'quaternion_transformer_multi30k_{variant}',
     'model': {
@@ -31,8 +31,8 @@ def get_config(arg: str = ''):
     },
   }
   tiny = translation.tiny(D=32, F=48, encoder_layers=1, decoder_layers=1) if variant == 'tiny' else {}
-  return common.config(translation.transformer_tiny(), base, tiny)
+  return config.merge(translation.transformer_tiny(), base, tiny)
 
 
 def sweep():
-  yield from common.grid(optim__lr=[2e-3, 5e-3])
+  yield from config.grid(optim__lr=[2e-3, 5e-3])

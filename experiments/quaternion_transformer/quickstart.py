@@ -11,13 +11,13 @@ with Python itself, so no figure is published; docs/results.md has what the thre
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('full', 'partial', 'none', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, whole=False)
+  variant, options = config.parse_arg(arg, VARIANTS, whole=False)
   base = {
     'name': f'quaternion_quickstart_{variant}',
     'model': {
@@ -49,14 +49,14 @@ def get_config(arg: str = ''):
       'schedule': 'cosine',
       'warmup_steps': 50,
       'end_fraction': 0.1,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'steps': 500, 'eval_every': 250},
     'samples': {'default_prompts': ('', 'The method returns'), 'count': 1},
   }
-  small = common.config(common.tiny(D=32, F=48, N=2), {'data': {'batching': 'windows'}}).to_dict()
-  return common.config(base, small if variant == 'tiny' else {})
+  small = config.merge(config.tiny(D=32, F=48, N=2), {'data': {'batching': 'windows'}}).to_dict()
+  return config.merge(base, small if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__quaternion=['full', 'partial', 'none'], optim__lr=[2e-3, 4e-3])
+  yield from config.grid(model__quaternion=['full', 'partial', 'none'], optim__lr=[2e-3, 4e-3])

@@ -21,13 +21,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config, fine_tuning, glue
+from experiments.gpt import recipe as gpt
+from experiments.transformer import recipe as transformer
 
 VARIANTS = ('imdb', 'sst2', 'snli', 'scitail', 'own', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, quaternion=('full', 'partial', 'none'), whole=False)
+  variant, options = config.parse_arg(arg, VARIANTS, quaternion=('full', 'partial', 'none'), whole=False)
   long = variant == 'imdb'
   base = {
     'name': f'quaternion_{variant}_{options.quaternion}',
@@ -38,29 +40,29 @@ def get_config(arg: str = ''):
       'causal': False,
       'scores': 'whole' if options.whole else 'component',
     },
-    'objective': {**common.LINEAR_HEAD, 'pooling': 'mean'},
+    'objective': {**fine_tuning.LINEAR_HEAD, 'pooling': 'mean'},
     'data': {
       'tokenizer': 'bpe',
       'vocab_size': 8192,
-      'special_tokens': common.GPT_MARKS,
+      'special_tokens': gpt.SPECIAL_TOKENS,
       'batching': {
         'name': 'texts',
         'form': 'gpt',
         'buckets': (128, 192, 256, 384) if long else (16, 24, 32, 48, 64),
-        **common.ANY_LENGTH,
+        **fine_tuning.ANY_LENGTH,
       },
       'batch_size': 32,
       'length': 512 if long else 96,
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'b2': 0.997, 'lr': 1e-3, 'warmup_steps': 500, 'clip_norm': 1.0},
+    'optim': {**transformer.ADAM, 'b2': 0.997, 'lr': 1e-3, 'warmup_steps': 500, 'clip_norm': 1.0},
     'train': {'epochs': 10, 'patience': 3},
-    'evaluation': {'split': common.measured_split(variant, VARIANTS), 'baselines': False},
+    'evaluation': {'split': fine_tuning.measured_split(variant, VARIANTS), 'baselines': False},
   }
-  task: dict[str, Any] = common.task('own' if variant == 'tiny' else variant)
+  task: dict[str, Any] = glue.task('own' if variant == 'tiny' else variant)
   if variant in ('imdb', 'sst2'):  # not GLUE's sst2, whose test file has no labels
     task = {'objective': {'name': 'classify', 'metric': 'accuracy'}, 'data': {'dataset': variant}}
-  return common.config(base, task, common.tiny_task() if variant == 'tiny' else {})
+  return config.merge(base, task, glue.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-4, 1e-3], seed=[0, 1])
+  yield from config.grid(optim__lr=[5e-4, 1e-3], seed=[0, 1])

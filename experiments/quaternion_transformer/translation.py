@@ -19,14 +19,15 @@ BLEU's tokens are not known; ours are a beam of 4 with 0.6 and Moses' tokens. On
 
 from __future__ import annotations
 
-from experiments import common, translation
+from experiments import config, translation
+from experiments.transformer import recipe as transformer
 
 VARIANTS = ('partial', 'full', 'base', 'tiny')
 _PAIRS = ('en_vi', 'en_ro', 'en_et')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, pair=_PAIRS, fidelity=('paper', 'released'))
+  variant, options = config.parse_arg(arg, VARIANTS, pair=_PAIRS, fidelity=('paper', 'released'))
   source, target = options.pair.split('_')
   released = {'initial': 'released', 'grouping': 'contiguous'} if options.fidelity == 'released' else {}
   base = {
@@ -42,13 +43,13 @@ def get_config(arg: str = ''):
       'batching': {'name': 'translation', 'tokens': 4096, 'buckets': (16, 24, 32, 48, 64, 96)},
       'length': 128,
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'b2': 0.997, 'lr': 2.0, 'width': 512, 'warmup_steps': 8000},
+    'optim': {**transformer.ADAM, 'b2': 0.997, 'lr': 2.0, 'width': 512, 'warmup_steps': 8000},
     'train': {'steps': 50_000, 'eval_every': 1000, 'log_every': 100},
     'checkpoint': {'every_steps': 1000, 'keep_last': 5},
     'evaluation': {'which': 'average', 'average': 5, 'beam': 4, 'alpha': 0.6, 'max_extra': 50, 'baselines': False},
   }
-  return common.config(base, translation.tiny() if variant == 'tiny' else {})
+  return config.merge(base, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__scores=['component', 'whole'])
+  yield from config.grid(model__scores=['component', 'whole'])

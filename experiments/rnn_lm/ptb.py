@@ -21,7 +21,7 @@ Option: `:medium,fidelity=released` has the two biases of the authors' Torch cod
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('small', 'medium', 'large', 'tiny')
 # Section 4.1: window T, epochs at the full rate, divisor after those, epochs in all, clipping norm.
@@ -34,7 +34,7 @@ BIAS = {'paper': 'single', 'released': 'double'}
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, fidelity=tuple(BIAS))
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=tuple(BIAS))
   size = 'small' if variant == 'tiny' else variant
   T, full_epochs, divisor, epochs, clip = RECIPES[size]
   base = {
@@ -61,8 +61,8 @@ def get_config(arg: str = ''):
     'train': {'epochs': epochs, 'log_every': 100},
     'evaluation': {'which': 'last'},
   }
-  return common.config(base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2, 3, 4])
+  yield from config.grid(seed=[0, 1, 2, 3, 4])

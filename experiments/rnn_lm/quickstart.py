@@ -11,13 +11,13 @@ Option after the variant: `:fast,cell=gru` (lstm, gru, rnn).
 
 from __future__ import annotations
 
-from experiments import common, spaces
+from experiments import config, spaces
 
 VARIANTS = ('fast', 'full', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, cell=('lstm', 'gru', 'rnn'))
+  variant, options = config.parse_arg(arg, VARIANTS, cell=('lstm', 'gru', 'rnn'))
   base = {
     'name': 'rnn_lm_quickstart',
     'model': {'name': 'rnn_lm', 'variant': 'small', 'cell': options.cell, 'tied': True},
@@ -47,9 +47,9 @@ def get_config(arg: str = ''):
       'model': {'E': 400, 'D': 400, 'dropout': 0.5, 'init_scale': 0.05},
       'train': {'steps': 5000, 'eval_every': 500},
     },
-    'tiny': common.tiny(E=16),
+    'tiny': config.tiny(E=16),
   }
-  return common.config(base, changes[variant])
+  return config.merge(base, changes[variant])
 
 
 def sweep():

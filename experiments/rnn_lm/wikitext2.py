@@ -18,13 +18,13 @@ For scale: a variational LSTM with an augmented loss, 28M parameters, reaches 91
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('medium', 'large', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'rnn_lm_wikitext2_{variant}',
     'model': {
@@ -53,8 +53,8 @@ def get_config(arg: str = ''):
     },
     'train': {'epochs': 40, 'log_every': 100},
   }
-  return common.config(base, common.tiny(E=16) if variant == 'tiny' else {})
+  return config.merge(base, config.tiny(E=16) if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__dropout=[0.4, 0.5, 0.65], optim__lr=[10.0, 20.0, 30.0])
+  yield from config.grid(model__dropout=[0.4, 0.5, 0.65], optim__lr=[10.0, 20.0, 30.0])

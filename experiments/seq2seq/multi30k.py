@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common, translation
+from experiments import config, translation
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
 _TOKENS = 14  # mean tokens of a target
@@ -50,7 +50,7 @@ def _recipe(kind: str, recipe: str) -> dict[str, Any]:
         'optimizer': 'adamw',
         'lr': 2e-3,
         'weight_decay': 0.01,
-        'groups': common.DECAY_MATRICES_ONLY,
+        'groups': config.DECAY_MATRICES_ONLY,
         'schedule': 'cosine',
         'end_fraction': 0.02,
         'warmup_steps': 400,
@@ -81,7 +81,7 @@ def _recipe(kind: str, recipe: str) -> dict[str, Any]:
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, recipe=('modern', 'paper'))
+  variant, options = config.parse_arg(arg, VARIANTS, recipe=('modern', 'paper'))
   kind = 'rnnsearch' if variant == 'tiny' else variant
   base = {
     'name': f'seq2seq_multi30k_{variant}',
@@ -92,8 +92,8 @@ def get_config(arg: str = ''):
   }
   tiny = translation.tiny(E=12, D=16, A=10, maxout=12, init_scale=0.3) if variant == 'tiny' else {}
   by_updates = {'train': {'epochs': 0}} if tiny else {}
-  return common.config(translation.MULTI30K, base, _recipe(kind, options.recipe), tiny, by_updates)
+  return config.merge(translation.MULTI30K, base, _recipe(kind, options.recipe), tiny, by_updates)
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 2e-3, 4e-3], model__dropout_output=[0.2, 0.4])
+  yield from config.grid(optim__lr=[1e-3, 2e-3, 4e-3], model__dropout_output=[0.2, 0.4])

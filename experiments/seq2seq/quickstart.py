@@ -17,7 +17,7 @@ which is not for `rnnencdec`.
 
 from __future__ import annotations
 
-from experiments import common, translation
+from experiments import config, translation
 
 VARIANTS = ('rnnsearch', 'luong', 'rnnencdec', 'tiny')
 SIZES: dict[str, dict[str, float]] = {
@@ -28,7 +28,7 @@ SIZES: dict[str, dict[str, float]] = {
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
+  variant, options = config.parse_arg(arg, VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
   kind = 'rnnsearch' if variant == 'tiny' else variant
   model: dict[str, float] = {'E': 32, 'D': 64, 'init_scale': 0.1} | SIZES[kind]
   base = {
@@ -49,8 +49,8 @@ def get_config(arg: str = ''):
   }
   hard = {'model': {'reading': 'hard'}, 'objective': {'reinforce': 1.0, 'entropy': 0.01}}
   tiny = translation.tiny(E=12, D=16, A=10, maxout=8, init_scale=0.3)
-  return common.config(base, hard if options.reading == 'hard' else {}, tiny if variant == 'tiny' else {})
+  return config.merge(base, hard if options.reading == 'hard' else {}, tiny if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[2e-3, 4e-3, 8e-3])
+  yield from config.grid(optim__lr=[2e-3, 4e-3, 8e-3])

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common, translation
+from experiments import config, translation
 
 VARIANTS = ('rnnsearch', 'rnnencdec', 'luong', 'tiny')
 _TOKENS = 25  # mean tokens of a target
@@ -62,7 +62,7 @@ def _luong(options) -> dict[str, Any]:
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg,
     VARIANTS,
     length=50,
@@ -91,8 +91,8 @@ def get_config(arg: str = ''):
     'evaluation': {'beam': 12, 'alpha': 0.0, 'min_ratio': 0.5, 'max_ratio': 3.0, 'allow_unk': True},
   }
   tiny = translation.tiny(E=12, D=16, A=10, maxout=8) if variant == 'tiny' else {}
-  return common.config(base, _luong(options) if kind == 'luong' else {}, tiny, {'train': {'epochs': 0}} if tiny else {})
+  return config.merge(base, _luong(options) if kind == 'luong' else {}, tiny, {'train': {'epochs': 0}} if tiny else {})
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

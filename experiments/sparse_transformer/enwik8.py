@@ -29,14 +29,14 @@ Options: `merge` (alternate, merged, heads) is section 5.1's; `fidelity=paper` g
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('fixed', 'strided', 'dense', 'tiny')
 _LENGTH = 12_288
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg,
     VARIANTS,
     merge=('merged', 'alternate', 'heads'),
@@ -73,14 +73,14 @@ def get_config(arg: str = ''):
       'weight_decay': 0.01,
       'schedule': 'cosine',
       'warmup_steps': 5000,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'epochs': 80.0},
     'evaluation': {'baselines': False},
   }
   tiny = {'model': {'stride': 4, 'summary': 1}, 'data': {'batching': {'stride': 16}}, 'train': {'epochs': 0.0}}
-  return common.config(base, *((common.tiny(T=32), tiny) if variant == 'tiny' else ()))
+  return config.merge(base, *((config.tiny(T=32), tiny) if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(model__merge=['merged', 'heads', 'alternate'], optim__lr=[3.5e-4, 5e-4])
+  yield from config.grid(model__merge=['merged', 'heads', 'alternate'], optim__lr=[3.5e-4, 5e-4])

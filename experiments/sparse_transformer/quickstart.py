@@ -14,13 +14,13 @@ little more than which byte follows which. What factorized attention saves shows
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('fast', 'strided', 'dense', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, merge=('merged', 'alternate', 'heads'))
+  variant, options = config.parse_arg(arg, VARIANTS, merge=('merged', 'alternate', 'heads'))
   base = {
     'name': 'sparse_transformer_quickstart',
     'model': {
@@ -51,14 +51,14 @@ def get_config(arg: str = ''):
       'weight_decay': 0.01,
       'schedule': 'cosine',
       'warmup_steps': 100,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
     },
     'train': {'steps': 3000, 'eval_every': 500},
     'samples': {'count': 1},
   }
   tiny = {'model': {'stride': 4, 'summary': 1}, 'data': {'batching': {'stride': 16}}}
-  return common.config(base, *((common.tiny(T=32, D=32, N=2), tiny) if variant == 'tiny' else ()))
+  return config.merge(base, *((config.tiny(T=32, D=32, N=2), tiny) if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(model__stride=[8, 16, 32], model__summary=[2, 4])
+  yield from config.grid(model__stride=[8, 16, 32], model__summary=[2, 4])

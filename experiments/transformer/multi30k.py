@@ -26,21 +26,21 @@ Their figures are of normalised, lower-cased Moses tokens: `bleu_tokenised_lower
 
 from __future__ import annotations
 
-from experiments import common, translation
+from experiments import config, translation
 
 VARIANTS = ('en_de', 'en_fr', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, cased=False)
+  variant, options = config.parse_arg(arg, VARIANTS, cased=False)
   base = {
     'name': f'transformer_multi30k_{variant}',
     'model': {'name': 'transformer', 'variant': 'tiny_multi30k'},
     'data': {'target': 'fr' if variant == 'en_fr' else 'de', 'lower_case': not options.cased},
   }
   tiny = translation.tiny() if variant == 'tiny' else {}
-  return common.config(translation.transformer_tiny(), base, tiny)
+  return config.merge(translation.transformer_tiny(), base, tiny)
 
 
 def sweep():
-  yield from common.grid(optim__lr=[2e-3, 5e-3], model__dropout=[0.2, 0.3, 0.4])
+  yield from config.grid(optim__lr=[2e-3, 5e-3], model__dropout=[0.2, 0.3, 0.4])

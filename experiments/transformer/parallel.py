@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common, spaces, translation
+from experiments import config, spaces, translation
+from experiments.transformer import recipe
 
 VARIANTS = ('small', 'base', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'transformer_{variant}',
     'model': {'name': 'transformer', 'variant': 'base'},
@@ -33,7 +34,7 @@ def get_config(arg: str = ''):
       'batching': {'name': 'translation', 'tokens': 4096, 'buckets': (16, 24, 32, 48)},
       'length': 96,
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'lr': 1e-3, 'warmup_steps': 4000},
+    'optim': {**recipe.ADAM, 'lr': 1e-3, 'warmup_steps': 4000},
     'train': {'steps': 50_000, 'eval_every': 1000, 'log_every': 100},
     'checkpoint': {'every_steps': 1000, 'keep_last': 5},
     'evaluation': {'which': 'average', 'average': 5, 'beam': 4, 'baselines': False},
@@ -44,7 +45,7 @@ def get_config(arg: str = ''):
   }
   large = {'data': {'vocab_size': 32_000}}
   changes: dict[str, dict[str, Any]] = {'small': small, 'base': large, 'tiny': translation.tiny()}
-  return common.config(base, changes[variant])
+  return config.merge(base, changes[variant])
 
 
 def sweep():

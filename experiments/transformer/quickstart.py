@@ -11,13 +11,14 @@ number of the test split is in the training split, and nearly all of them come o
 
 from __future__ import annotations
 
-from experiments import common, translation
+from experiments import config, translation
+from experiments.transformer import recipe
 
 VARIANTS = ('words', 'digits', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'transformer_numbers',
     'model': {'name': 'transformer', 'variant': 'tiny', 'D': 64, 'F': 128, 'norm': 'pre', 'biases': 'none'},
@@ -30,12 +31,12 @@ def get_config(arg: str = ''):
       'batch_size': 64,
       'length': 16,
     },
-    'optim': {**common.TRANSFORMER_ADAM, 'lr': 3e-3, 'warmup_steps': 200},
+    'optim': {**recipe.ADAM, 'lr': 3e-3, 'warmup_steps': 200},
     'train': {'steps': 800, 'eval_every': 400},
     'evaluation': {'beam': 4, 'baselines': False},
   }
-  return common.config(base, translation.tiny() if variant == 'tiny' else {})
+  return config.merge(base, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-3, 3e-3, 1e-2])
+  yield from config.grid(optim__lr=[1e-3, 3e-3, 1e-2])

@@ -32,7 +32,8 @@ device.
 
 from __future__ import annotations
 
-from experiments import common, translation
+from experiments import config, translation
+from experiments.transformer import recipe
 
 VARIANTS = ('base', 'big', 'tiny')
 _RELEASED = {
@@ -43,7 +44,7 @@ _RELEASED = {
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'))
+  variant, options = config.parse_arg(arg, VARIANTS, pair=('en_de', 'en_fr'), fidelity=('paper', 'released'))
   size = 'base' if variant == 'tiny' else variant
   big = size == 'big'
   base = {
@@ -59,7 +60,7 @@ def get_config(arg: str = ''):
       'length': 128,
     },
     'optim': {  # section 5.3
-      **common.TRANSFORMER_ADAM,
+      **recipe.ADAM,
       'lr': 1.0,
       'width': 1024 if big else 512,
       'warmup_steps': 4000,
@@ -77,8 +78,8 @@ def get_config(arg: str = ''):
   }
   dropout = {'model': {'dropout': 0.1}} if options.pair == 'en_fr' else {}
   released = _RELEASED if options.fidelity == 'released' else {}
-  return common.config(base, dropout, released, translation.tiny() if variant == 'tiny' else {})
+  return config.merge(base, dropout, released, translation.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__dropout=[0.1, 0.2, 0.3], objective__smoothing=[0.0, 0.1])
+  yield from config.grid(model__dropout=[0.1, 0.2, 0.3], objective__smoothing=[0.0, 0.1])

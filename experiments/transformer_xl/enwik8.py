@@ -18,16 +18,17 @@ training length of 24l, its script 768. The vocabulary here is that of all bytes
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.transformer_xl import recipe
 
 VARIANTS = ('12l', '18l', '24l', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   size = '12l' if variant == 'tiny' else variant
-  return common.transformer_xl_characters('enwik8', size, 'bytes', small=variant == 'tiny')
+  return recipe.characters('enwik8', size, 'bytes', small=variant == 'tiny')
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.15])
+  yield from config.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.15])

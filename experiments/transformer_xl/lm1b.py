@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('base', 'large', 'ours', 'shaw', 'alone', 'tiny')
 
@@ -42,7 +42,7 @@ def _row(variant: str) -> dict[str, Any]:
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   large = variant == 'large'
   base = {
     'name': f'transformer_xl_lm1b_{variant}',
@@ -74,8 +74,8 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 5000},
     'evaluation': {'baselines': False, 'model': {'M': 128, 'same_length': True}},
   }
-  return common.config(base, _row(variant), common.tiny(M=16) if variant == 'tiny' else {})
+  return config.merge(base, _row(variant), config.tiny(M=16) if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-5, 1e-4, 2.5e-4], model__dropout=[0.0, 0.1])
+  yield from config.grid(optim__lr=[5e-5, 1e-4, 2.5e-4], model__dropout=[0.0, 0.1])

@@ -14,13 +14,13 @@ variational. What it reaches has not been measured.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('24m', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': f'transformer_xl_ptb_{variant}',
     'model': {'name': 'transformer_xl', 'variant': 'ptb', 'dropout': 0.5, 'dropout_attention': 0.2},
@@ -45,8 +45,8 @@ def get_config(arg: str = ''):
     'train': {'steps': 60_000, 'eval_every': 1000, 'log_every': 100},
     'evaluation': {'batch_size': 1, 'model': {'M': 210, 'clamp': 140, 'same_length': True}},
   }
-  return common.config(base, common.tiny() if variant == 'tiny' else {})
+  return config.merge(base, config.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__dropout=[0.4, 0.5, 0.6], seed=[0, 1])
+  yield from config.grid(model__dropout=[0.4, 0.5, 0.6], seed=[0, 1])

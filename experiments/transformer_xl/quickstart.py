@@ -10,13 +10,13 @@ clusters. The corpus comes with Python itself, so no figure is published; see do
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('fast', 'alone', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   alone = variant == 'alone'
   seen = {} if alone else {'M': 192, 'clamp': 128, 'same_length': True}
   base = {
@@ -53,8 +53,8 @@ def get_config(arg: str = ''):
     'evaluation': {'model': seen},
     'samples': {'count': 1},
   }
-  return common.config(base, common.tiny(cutoffs=(20, 40), M=16) if variant == 'tiny' else {})
+  return config.merge(base, config.tiny(cutoffs=(20, 40), M=16) if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(model__M=[32, 64, 128], optim__lr=[5e-4, 1e-3])
+  yield from config.grid(model__M=[32, 64, 128], optim__lr=[5e-4, 1e-3])

@@ -13,15 +13,16 @@ Settings are those of enwik8, none tuned (section 4.1); see experiments/transfor
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.transformer_xl import recipe
 
 VARIANTS = ('24l', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
-  return common.transformer_xl_characters('text8', '24l', 'characters', small=variant == 'tiny')
+  variant, _ = config.parse_arg(arg, VARIANTS)
+  return recipe.characters('text8', '24l', 'characters', small=variant == 'tiny')
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.15])
+  yield from config.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.15])

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config
 
 VARIANTS = ('base', 'large', 'ours', 'shaw', 'half', 'alone', 'alone_half', 'alone_shaw', 'vaswani_half', 'tiny')
 
@@ -60,7 +60,7 @@ def _row(variant: str) -> dict[str, Any]:
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'))
+  variant, options = config.parse_arg(arg, VARIANTS, fidelity=('tf', 'pytorch'))
   tf, large = options.fidelity == 'tf', variant == 'large'
   base = {
     'name': f'transformer_xl_wt103_{variant}',
@@ -92,9 +92,9 @@ def get_config(arg: str = ''):
     'checkpoint': {'every_steps': 4000},
     'evaluation': {'baselines': False},
   }
-  tiny = common.config(common.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
-  return common.config(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), tiny)
+  tiny = config.merge(config.tiny(), _seen(24, 12)).to_dict() if variant == 'tiny' else {}
+  return config.merge(base, _seen(1600, 1000) if large else _seen(640, 400), _row(variant), tiny)
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.2])
+  yield from config.grid(optim__lr=[1.5e-4, 2.5e-4, 4e-4], model__dropout=[0.1, 0.2])

@@ -36,7 +36,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config, fine_tuning
+from experiments.ulmfit import recipe
 
 VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
 METHODS = ('gradual_unfreezing', 'scratch', 'full', 'discriminative', 'stlr', 'last')
@@ -52,7 +53,7 @@ _LENGTH = {  # most tokens, and buckets
 
 
 def _options(arg: str):
-  return common.parse_arg(
+  return config.parse_arg(
     arg,
     VARIANTS,
     fidelity=('paper', 'fastai'),
@@ -77,8 +78,8 @@ def get_config(arg: str = ''):
     'name': f'ulmfit_{variant}_{options.method}',
     'model': {
       'name': 'awd_lstm',
-      **common.ulmfit_size(options.size),
-      **common.ulmfit_regularization(options.fidelity, classifier=True, times=options.dropmult),
+      **recipe.sizes(options.size),
+      **recipe.regularization(options.fidelity, classifier=True, times=options.dropmult),
     },
     'objective': {
       'name': 'classify',
@@ -87,7 +88,7 @@ def get_config(arg: str = ''):
       **({'metric': 'accuracy'} if variant == 'own' else {}),
     },
     'data': {
-      **common.ulmfit_text(common.ULMFIT_DATA.get(variant, variant), options.direction),
+      **recipe.text(recipe.DATA.get(variant, variant), options.direction),
       'batching': {'name': 'documents', 'buckets': buckets},
       'batch_size': 32 if released else 64,
       'length': length,
@@ -105,7 +106,7 @@ def get_config(arg: str = ''):
     'evaluation': {
       'baselines': False,
       'which': 'last' if released else 'best',
-      'split': common.measured_split(variant, VARIANTS),
+      'split': fine_tuning.measured_split(variant, VARIANTS),
     },
     'samples': {'count': 0},
   }
@@ -113,7 +114,7 @@ def get_config(arg: str = ''):
     'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
     'objective': {'bptt': 16, 'head': (8,)},
   }
-  return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
+  return config.merge(base, *((config.tiny(), recipe.tiny(), small) if variant == 'tiny' else ()))
 
 
 def _rates(method: str, released: bool) -> dict:
@@ -173,4 +174,4 @@ def stages(arg: str = '') -> list[dict]:
 
 
 def sweep():
-  yield from common.grid(optim__lr=[3e-3, 1e-2, 3e-2])
+  yield from config.grid(optim__lr=[3e-3, 1e-2, 3e-2])

@@ -17,19 +17,20 @@ Deviation: words are lower-cased and split from punctuation; there are none of f
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.ulmfit import recipe
 
 VARIANTS = ('wikitext103', 'wikitext2', 'text', 'small', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg, VARIANTS, fidelity=('paper', 'fastai'), direction=('forward', 'backward'), epochs=0
   )
   dataset = variant if variant.startswith('wikitext') else 'text_files'
   base = {
     'name': f'ulmfit_general_{variant}',
-    'model': {'name': 'awd_lstm', **common.ulmfit_size('paper'), **common.ulmfit_regularization(options.fidelity)},
+    'model': {'name': 'awd_lstm', **recipe.sizes('paper'), **recipe.regularization(options.fidelity)},
     'data': {
       'dataset': dataset,
       'tokenizer': 'words',
@@ -37,7 +38,7 @@ def get_config(arg: str = ''):
       'vocab_size': 60000,
       'min_count': 3,
       'reverse': options.direction == 'backward',
-      'batching': common.ulmfit_windows('paper', scale_rate=True),
+      'batching': recipe.windows('paper', scale_rate=True),
       'batch_size': 80,
       'length': 70,
       'eval_batch_size': 10,
@@ -48,7 +49,7 @@ def get_config(arg: str = ''):
   }
   small = {
     'model': {
-      **common.ulmfit_size('small'),
+      **recipe.sizes('small'),
       'dropout_weight': 0.2,
       'dropout_hidden': 0.1,
       'dropout_output': 0.1,
@@ -59,7 +60,7 @@ def get_config(arg: str = ''):
       'dataset': 'text_files',
       'vocab_size': 30000,
       'batch_size': 40,
-      'batching': common.ulmfit_windows('small', scale_rate=True),
+      'batching': recipe.windows('small', scale_rate=True),
     },
     'optim': {
       'optimizer': 'adam',
@@ -73,9 +74,9 @@ def get_config(arg: str = ''):
     'train': {'epochs': options.epochs or 4},
     'evaluation': {'baselines': False},
   }
-  changes = {'small': (small,), 'tiny': (small, common.tiny(), common.ulmfit_tiny())}
-  return common.config(base, *(changes[variant] if variant in changes else ()))
+  changes = {'small': (small,), 'tiny': (small, config.tiny(), recipe.tiny())}
+  return config.merge(base, *(changes[variant] if variant in changes else ()))
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2])
+  yield from config.grid(seed=[0, 1, 2])

@@ -23,7 +23,8 @@ of all dropout rates.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config, fine_tuning
+from experiments.ulmfit import recipe
 
 VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
 
@@ -35,7 +36,7 @@ def fastai_groups(layers: int) -> tuple[tuple[str, float, float], ...]:
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg,
     VARIANTS,
     fidelity=('paper', 'fastai'),
@@ -51,13 +52,13 @@ def get_config(arg: str = ''):
     'name': f'ulmfit_lm_{variant}',
     'model': {
       'name': 'awd_lstm',
-      **common.ulmfit_size(options.size),
-      **common.ulmfit_regularization(options.fidelity, times=options.dropmult),
+      **recipe.sizes(options.size),
+      **recipe.regularization(options.fidelity, times=options.dropmult),
     },
     'data': {
-      **common.ulmfit_text(common.ULMFIT_DATA.get(variant, variant), options.direction),
+      **recipe.text(recipe.DATA.get(variant, variant), options.direction),
       'train_splits': ('train', 'test') if options.text == 'all' else ('train',),
-      'batching': common.ulmfit_windows('small' if variant == 'tiny' else options.size, scale_rate=False),
+      'batching': recipe.windows('small' if variant == 'tiny' else options.size, scale_rate=False),
       'batch_size': 64 if variant in ('imdb', 'trec') else 16,
       'length': 70,
     },
@@ -71,14 +72,14 @@ def get_config(arg: str = ''):
       'schedule': 'slanted_triangular' if options.rates == 'stlr' else 'constant',
     },
     'train': {'epochs': options.epochs, 'log_every': 50},
-    'evaluation': {'baselines': False, 'split': common.measured_split(variant, VARIANTS)},
+    'evaluation': {'baselines': False, 'split': fine_tuning.measured_split(variant, VARIANTS)},
     'samples': {'count': 0},
   }
   groups = {'groups': fastai_groups(2 if variant == 'tiny' else 3)}
   discriminative = {'optim': groups if released else {'layer_decay': 1 / 2.6}}
   parts = [base] if options.rates == 'full' else [base, discriminative]
-  return common.config(*parts, *((common.tiny(), common.ulmfit_tiny()) if variant == 'tiny' else ()))
+  return config.merge(*parts, *((config.tiny(), recipe.tiny()) if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(optim__lr=[2e-3, 4e-3, 8e-3])
+  yield from config.grid(optim__lr=[2e-3, 4e-3, 8e-3])

@@ -9,23 +9,24 @@ language models read; a general corpus larger than the task's is what ULMFiT is 
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.ulmfit import recipe
 
 VARIANTS = ('fast', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'ulmfit_quickstart',
     'model': {
       'name': 'awd_lstm',
-      **common.ulmfit_size('small'),
-      **common.ulmfit_regularization('paper', classifier=True),
+      **recipe.sizes('small'),
+      **recipe.regularization('paper', classifier=True),
     },
     'objective': {'name': 'classify'},
     'data': {
-      **common.ulmfit_text('embedded_topics', 'forward'),
+      **recipe.text('embedded_topics', 'forward'),
       'batch_size': 32,
       'length': 280,
       'batching': {'name': 'documents', 'buckets': (35, 70, 140)},
@@ -48,12 +49,12 @@ def get_config(arg: str = ''):
     'objective': {'bptt': 16, 'head': (8,)},
     'optim': {'lr': 1e-3, 'unfreeze_every': 0.01},
   }
-  return common.config(base, *((common.tiny(), common.ulmfit_tiny(), small) if variant == 'tiny' else ()))
+  return config.merge(base, *((config.tiny(), recipe.tiny(), small) if variant == 'tiny' else ()))
 
 
 def stages(arg: str = '') -> list[dict]:
   """The language model on the corpus's text, and the classifier from it."""
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   lm = 'tiny' if variant == 'tiny' else 'embedded,size=small,fidelity=fastai,rates=stlr,epochs=6'
   return [
     {'name': '1_lm', 'config': f'experiments/ulmfit/lm.py:{lm}', 'overrides': {'optim.lr': 0.01}},
@@ -66,4 +67,4 @@ def stages(arg: str = '') -> list[dict]:
 
 
 def sweep():
-  yield from common.grid(optim__lr=[3e-3, 1e-2, 3e-2])
+  yield from config.grid(optim__lr=[3e-3, 1e-2, 3e-2])

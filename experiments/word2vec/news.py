@@ -21,7 +21,8 @@ section 4): `lmx phrases --input=news.txt --output=phrases.txt` first. Hardware:
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.word2vec import recipe
 
 VARIANTS = ('neg5', 'neg15', 'hs', 'cbow_300', 'skipgram_300', 'tiny')
 # Architecture, noise words (0: hierarchical softmax), window, epochs, rows of 32 centres. Frequent words that are not
@@ -36,7 +37,7 @@ RECIPES = {
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, sample=0.0)
+  variant, options = config.parse_arg(arg, VARIANTS, sample=0.0)
   architecture, negative, window, epochs, rows = RECIPES['neg5' if variant == 'tiny' else variant]
   base = {
     'name': f'word2vec_news_{variant}',
@@ -56,14 +57,14 @@ def get_config(arg: str = ''):
       'batch_size': rows,
       'length': 1024,
     },
-    'optim': common.word2vec_rate('skipgram'),
+    'optim': recipe.sgd('skipgram'),
     'train': {'epochs': epochs, 'log_every': 100},
     'evaluation': {'which': 'last'},
     'samples': {'default_prompts': ('france', 'king', 'three', 'computer'), 'count': 1},
   }
-  tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
-  return common.config(base, *(tiny if variant == 'tiny' else ()))
+  tiny = (config.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
+  return config.merge(base, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(data__batching__sample=[0.0, 1e-3, 1e-5])
+  yield from config.grid(data__batching__sample=[0.0, 1e-3, 1e-5])

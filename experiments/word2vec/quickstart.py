@@ -12,13 +12,14 @@ Option after the variant: `:skipgram,output=hierarchical` (negative, hierarchica
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.word2vec import recipe
 
 VARIANTS = ('skipgram', 'cbow', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, output=('negative', 'hierarchical'))
+  variant, options = config.parse_arg(arg, VARIANTS, output=('negative', 'hierarchical'))
   base = {
     'name': f'word2vec_quickstart_{variant}',
     'model': {
@@ -41,14 +42,14 @@ def get_config(arg: str = ''):
       'batch_size': 4,
       'length': 1024,
     },
-    'optim': common.word2vec_rate(variant),
+    'optim': recipe.sgd(variant),
     'train': {'epochs': 10},
     'evaluation': {'which': 'last'},
     'samples': {'default_prompts': ('list', 'error', 'returns', 'file', 'class', 'integer'), 'count': 1},
   }
-  tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
-  return common.config(base, *(tiny if variant == 'tiny' else ()))
+  tiny = (config.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
+  return config.merge(base, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(data__batching__window=[3, 5, 10], data__batching__sample=[1e-3, 1e-4])
+  yield from config.grid(data__batching__window=[3, 5, 10], data__batching__sample=[1e-3, 1e-4])

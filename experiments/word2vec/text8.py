@@ -19,13 +19,14 @@ about ten minutes for CBOW with 25 noise words.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.word2vec import recipe
 
 VARIANTS = ('demo', 'skipgram', 'hierarchical', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   skipgram = variant == 'skipgram'
   base = {
     'name': f'word2vec_text8_{variant}',
@@ -48,14 +49,14 @@ def get_config(arg: str = ''):
       'batch_size': 8,
       'length': 1024,
     },
-    'optim': common.word2vec_rate('skipgram' if skipgram else 'cbow'),
+    'optim': recipe.sgd('skipgram' if skipgram else 'cbow'),
     'train': {'epochs': 15, 'log_every': 100},
     'evaluation': {'which': 'last'},
     'samples': {'default_prompts': ('france', 'king', 'three', 'computer'), 'count': 1},
   }
-  tiny = (common.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
-  return common.config(base, *(tiny if variant == 'tiny' else ()))
+  tiny = (config.tiny(), {'data': {'batching': {'chunk': 16}}, 'optim': {'warmup_steps': 0}})
+  return config.merge(base, *(tiny if variant == 'tiny' else ()))
 
 
 def sweep():
-  yield from common.grid(seed=[0, 1, 2], data__batching__chunk=[16, 32])
+  yield from config.grid(seed=[0, 1, 2], data__batching__chunk=[16, 32])

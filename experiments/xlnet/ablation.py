@@ -31,13 +31,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import common
+from experiments import config
+from experiments.xlnet import recipe
 
 VARIANTS = ('xlnet', 'k7', 'no_memory', 'no_span', 'no_bidirectional', 'next_sentence', 'dae', 'bert', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, size=('base', 'small'), steps=0, lr=0.0)
+  variant, options = config.parse_arg(arg, VARIANTS, size=('base', 'small'), steps=0, lr=0.0)
   small = options.size == 'small'
   base = {
     'name': f'xlnet_ablation_{variant}',
@@ -50,7 +51,7 @@ def get_config(arg: str = ''):
       'length': 128 if small else 512,
     },
     'optim': {
-      **common.xlnet_adam('corrected' if small else 'released'),
+      **recipe.optimizer('corrected' if small else 'released'),
       'lr': options.lr or (1e-3 if small else 1e-4),
       'warmup_fraction': 0.1,
       'end_fraction': 0.0 if small else 0.001,
@@ -59,8 +60,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
   }
   arm = _masks(variant, small) if variant in ('dae', 'bert') else _orders(variant, small)
-  made = common.xlnet_tiny() | {'optim': {'warmup_fraction': 0.1}} if variant == 'tiny' else {}
-  return common.config(base, arm, made)
+  made = recipe.tiny() | {'optim': {'warmup_fraction': 0.1}} if variant == 'tiny' else {}
+  return config.merge(base, arm, made)
 
 
 def _model(name: str, small: bool, **others: Any) -> dict[str, Any]:
@@ -95,4 +96,4 @@ def _masks(variant: str, small: bool) -> dict[str, Any]:
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-5, 1e-4, 2e-4])
+  yield from config.grid(optim__lr=[5e-5, 1e-4, 2e-4])

@@ -25,13 +25,14 @@ For the ablations of table 6: --config.model.M=0 (no memory), --config.data.batc
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.xlnet import recipe
 
 VARIANTS = ('base', 'large', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'))
+  variant, options = config.parse_arg(arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'))
   large, v1 = variant == 'large', options.recipe == 'v1'
   base = {
     'name': f'xlnet_{variant}',
@@ -54,7 +55,7 @@ def get_config(arg: str = ''):
       'eval_batch_size': 8,
     },
     'optim': {
-      **common.xlnet_adam(options.adam),
+      **recipe.optimizer(options.adam),
       'lr': (1e-5 if v1 else 4e-4) if large else 1e-4,
       'end_fraction': 0.001,  # released train.py, min_lr_ratio
       'warmup_steps': 20_000 if v1 else 40_000,
@@ -62,8 +63,8 @@ def get_config(arg: str = ''):
     'train': {'steps': 500_000, 'eval_every': 5000, 'log_every': 100},
     'checkpoint': {'every_steps': 5000},
   }
-  return common.config(base, common.xlnet_tiny() if variant == 'tiny' else {})
+  return config.merge(base, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-4, 2e-4, 4e-4], data__batching__context=[6, 7])
+  yield from config.grid(optim__lr=[1e-4, 2e-4, 4e-4], data__batching__context=[6, 7])

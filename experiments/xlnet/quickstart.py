@@ -9,13 +9,14 @@ itself, so no figure is published.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config
+from experiments.xlnet import recipe
 
 VARIANTS = ('fast', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, _ = common.parse_arg(arg, VARIANTS)
+  variant, _ = config.parse_arg(arg, VARIANTS)
   base = {
     'name': 'xlnet_quickstart',
     'model': {
@@ -45,7 +46,7 @@ def get_config(arg: str = ''):
       'lr': 1e-3,
       'eps': 1e-6,
       'weight_decay': 0.01,
-      'groups': common.DECAY_MATRICES_ONLY,
+      'groups': config.DECAY_MATRICES_ONLY,
       'schedule': 'linear',
       'warmup_steps': 200,
       'clip_norm': 1.0,
@@ -53,8 +54,8 @@ def get_config(arg: str = ''):
     'train': {'steps': 1500, 'eval_every': 500},
     'samples': {'count': 1},
   }
-  return common.config(base, common.xlnet_tiny() if variant == 'tiny' else {})
+  return config.merge(base, recipe.tiny() if variant == 'tiny' else {})
 
 
 def sweep():
-  yield from common.grid(optim__lr=[5e-4, 1e-3], data__batching__context=[5, 6, 7])
+  yield from config.grid(optim__lr=[5e-4, 1e-3], data__batching__context=[5, 6, 7])

@@ -28,13 +28,14 @@ the updates above) and `lr`.
 
 from __future__ import annotations
 
-from experiments import common
+from experiments import config, fine_tuning
+from experiments.xlnet import recipe
 
 VARIANTS = ('squad2', 'squad', 'own', 'tiny')
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg,
     VARIANTS,
     recipe=('v2', 'v1'),
@@ -50,12 +51,12 @@ def get_config(arg: str = ''):
     'objective': {'name': 'span', 'head': 'xlnet'},
     'data': {
       'dataset': 'squad_files' if variant == 'own' else variant,
-      **common.XLNET_PIECES,
-      'batching': {'name': 'questions', 'form': 'xlnet', 'buckets': (128, 192, 256, 384), **common.ANY_LENGTH},
+      **recipe.SUBWORDS,
+      'batching': {'name': 'questions', 'form': 'xlnet', 'buckets': (128, 192, 256, 384), **fine_tuning.ANY_LENGTH},
       'batch_size': 48,
       'length': 512,
     },
-    **common.xlnet_fine_tuning(
+    **recipe.fine_tuning(
       options.lr,
       steps,
       1000 if steps else 0,
@@ -63,16 +64,21 @@ def get_config(arg: str = ''):
       decay=options.recipe == 'v2',
       adam=options.adam,
     ),
-    'evaluation': {'split': common.measured_split(variant), 'which': 'last', 'baselines': False, 'answer_length': 64},
+    'evaluation': {
+      'split': fine_tuning.measured_split(variant),
+      'which': 'last',
+      'baselines': False,
+      'answer_length': 64,
+    },
   }
   falling = {'layer_decay': 0.75, 'layer_decay_form': options.layer_decay}
   made_up = {'dataset': 'embedded_questions', 'length': 192, 'batching': {'buckets': (96,)}}
-  return common.config(
+  return config.merge(
     base,
     {'optim': falling} if options.layer_decay != 'none' else {},
-    common.tiny_fine_tuning(**made_up) if variant == 'tiny' else {},
+    fine_tuning.tiny(**made_up) if variant == 'tiny' else {},
   )
 
 
 def sweep():
-  yield from common.grid(optim__lr=[2e-5, 3e-5, 5e-5], seed=[0, 1])
+  yield from config.grid(optim__lr=[2e-5, 3e-5, 5e-5], seed=[0, 1])

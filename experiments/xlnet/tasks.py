@@ -42,12 +42,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from experiments import common
+from experiments import config, fine_tuning, glue
+from experiments.xlnet import recipe
 
-VARIANTS = (*common.GLUE, 'snli', 'scitail', *common.CHOICES, 'imdb', 'own', 'own_scores', 'tiny')
+VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'imdb', 'own', 'own_scores', 'tiny')
 
 
-class Recipe(NamedTuple):
+class Setting(NamedTuple):
   """Rows of a batch, tokens of a row, rate, updates (0: three epochs) and those of warm-up (0: a tenth)."""
 
   rows: int = 32
@@ -57,49 +58,49 @@ class Recipe(NamedTuple):
   warmup: int = 0
 
 
-RECIPES = {
-  'race': Recipe(length=512, steps=12_000, warmup=1000),
-  'mnli': Recipe(rows=128, length=512, steps=10_000, warmup=1000),
-  'stsb': Recipe(lr=5e-5, steps=1200, warmup=120),
-  'imdb': Recipe(length=512, steps=4000, warmup=500),
+SETTINGS = {
+  'race': Setting(length=512, steps=12_000, warmup=1000),
+  'mnli': Setting(rows=128, length=512, steps=10_000, warmup=1000),
+  'stsb': Setting(lr=5e-5, steps=1200, warmup=120),
+  'imdb': Setting(length=512, steps=4000, warmup=500),
 }
-V1 = RECIPES | {
-  'race': RECIPES['race']._replace(length=640),
-  'mnli': RECIPES['mnli']._replace(length=128, lr=3e-5),
+V1 = SETTINGS | {
+  'race': SETTINGS['race']._replace(length=640),
+  'mnli': SETTINGS['mnli']._replace(length=128, lr=3e-5),
 }
 
 
 def get_config(arg: str = ''):
-  variant, options = common.parse_arg(
+  variant, options = config.parse_arg(
     arg, VARIANTS, recipe=('v2', 'v1'), adam=('released', 'corrected'), epochs=0.0, lr=0.0
   )
-  recipe = (V1 if options.recipe == 'v1' else RECIPES).get(variant, Recipe())
-  steps = 0 if options.epochs else recipe.steps
+  setting = (V1 if options.recipe == 'v1' else SETTINGS).get(variant, Setting())
+  steps = 0 if options.epochs else setting.steps
   base = {
     'name': f'xlnet_{variant}',
     'model': {'name': 'xlnet', 'variant': 'base', 'M': 0},
-    'objective': common.XLNET_HEAD,
+    'objective': recipe.HEAD,
     'data': {
-      **common.XLNET_PIECES,
-      'batching': {'name': 'texts', 'form': 'xlnet', 'buckets': (16, 32, 48, 64, 96, 256), **common.ANY_LENGTH},
-      'batch_size': recipe.rows,
-      'length': recipe.length,
+      **recipe.SUBWORDS,
+      'batching': {'name': 'texts', 'form': 'xlnet', 'buckets': (16, 32, 48, 64, 96, 256), **fine_tuning.ANY_LENGTH},
+      'batch_size': setting.rows,
+      'length': setting.length,
     },
-    **common.xlnet_fine_tuning(
-      options.lr or recipe.lr,
+    **recipe.fine_tuning(
+      options.lr or setting.lr,
       steps,
-      recipe.warmup if steps else 0,
+      setting.warmup if steps else 0,
       options.epochs or 3.0,
       decay=options.recipe == 'v2',
       adam=options.adam,
     ),
     'evaluation': {
-      'split': common.measured_split(variant, (*common.TESTED, 'imdb')),
+      'split': fine_tuning.measured_split(variant, (*fine_tuning.TESTED, 'imdb')),
       'which': 'last',
       'baselines': False,
     },
   }
-  return common.config(base, _task(variant), common.tiny_task() if variant == 'tiny' else {})
+  return config.merge(base, _task(variant), glue.tiny() if variant == 'tiny' else {})
 
 
 def _task(variant: str) -> dict[str, Any]:
@@ -108,8 +109,8 @@ def _task(variant: str) -> dict[str, Any]:
     return {'objective': {'name': 'multiple_choice'}, 'data': joined}
   if variant == 'imdb':
     return {'objective': {'name': 'classify'}, 'data': {'dataset': 'imdb'}}
-  return common.task('own' if variant == 'tiny' else variant)
+  return glue.task('own' if variant == 'tiny' else variant)
 
 
 def sweep():
-  yield from common.grid(optim__lr=[1e-5, 2e-5, 3e-5, 5e-5], seed=[0, 1])
+  yield from config.grid(optim__lr=[1e-5, 2e-5, 3e-5, 5e-5], seed=[0, 1])

@@ -29,7 +29,10 @@ def load(path: str) -> types.ModuleType:
   if spec is None or spec.loader is None:
     raise InputError(f'{path} is not a Python file')
   found = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(found)
+  try:
+    spec.loader.exec_module(found)
+  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+    raise InputError(f'{path}: {error}') from None
   return found
 
 
@@ -37,6 +40,7 @@ def _nearest(path: str) -> str:
   """Suggest the experiment of lmx that `path` is the end of or resembles, for a message."""
   root = pathlib.Path(__file__).parents[2]
   known = [file.relative_to(root).as_posix() for file in sorted(root.glob('experiments/*/*.py'))]
+  known = [name for name in known if not name.endswith(('/__init__.py', '/recipe.py'))]
   close = [name for name in known if name.endswith(f'/{path}')] or difflib.get_close_matches(path, known, n=1)
   return f'; did you mean "{close[0]}"?' if close else '; `lmx list` shows those that come with lmx'
 

@@ -37,6 +37,7 @@ def test_models_and_experiments(capsys):
   assert (
     '    gpt2:124m                     124,439,808 parameters\n' in text and 'experiments/gpt2/quickstart.py' in text
   )
+  assert '/recipe.py' not in text
   assert cli.main(['list', 'experiments']) == 0
   assert '124,439,808' not in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lmx
-from experiments import common
+from experiments.bert import recipe as bert
 from lmx.cli import main
 from lmx.data import tokenizers
 from lmx.decoding import generate
@@ -374,7 +374,7 @@ def test_updates_are_those_of_the_trainer(case, heads, tmp_path):
   )
   trainer = transformers.Trainer(model=module, args=settings)
   trainer.create_optimizer_and_scheduler(total)
-  optim = build.Config(**common.bert_fine_tuning('corrected', 1e-2, 1.0)['optim'] | {'warmup_fraction': 2 / total})
+  optim = build.Config(**bert.fine_tuning('corrected', 1e-2, 1.0)['optim'] | {'warmup_fraction': 2 / total})
   cfg = dataclasses.replace(run.cfg, dropout_hidden=0.0, dropout_attention=0.0)
   objective_cfg = dataclasses.replace(run.run.objective, dropout_pooled=0.0)
   tx = build.make(optim, run.params, functools.partial(run.model.depth, cfg), cfg.N, total, total)

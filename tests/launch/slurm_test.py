@@ -540,7 +540,7 @@ def test_what_slurm_ends_has_a_code_too(cluster, project):
 
 
 EXPERIMENT = """
-from experiments import common
+from experiments import config
 from experiments.rnn_lm import quickstart
 
 
@@ -549,7 +549,7 @@ def get_config(arg=''):
 
 
 def sweep():
-  yield from common.grid(optim__lr=[0.1, 0.01, 0.001, 0.5])
+  yield from config.grid(optim__lr=[0.1, 0.01, 0.001, 0.5])
 """
 
 

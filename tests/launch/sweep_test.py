@@ -29,13 +29,13 @@ from lmx.errors import InputError
 
 optuna = pytest.importorskip('optuna', reason='needs the extra `sweep`')
 CHILD = [sys.executable, str(pathlib.Path(__file__).with_name('sweep_child.py'))]
-HEAD = 'from experiments import common, spaces\n\n\ndef get_config(arg=""):\n  return {}\n\n\ndef sweep():\n'
+HEAD = 'from experiments import config, spaces\n\n\ndef get_config(arg=""):\n  return {}\n\n\ndef sweep():\n'
 SPACE = (
   HEAD + '  dropout = spaces.linear_range(0, 0.5)\n'
   '  return spaces.space(optim__lr=spaces.log_range(1e-4, 1.0), model__dropout=dropout)\n'
 )
-GRID = HEAD + '  yield from common.grid(optim__lr=[0.1, 0.01, 0.001], model__kind=["a", "3", (1, 2)])\n'
-SEEDS = HEAD + '  yield from common.grid(optim__lr=[0.1, 0.01], seed=[0, 1])\n'
+GRID = HEAD + '  yield from config.grid(optim__lr=[0.1, 0.01, 0.001], model__kind=["a", "3", (1, 2)])\n'
+SEEDS = HEAD + '  yield from config.grid(optim__lr=[0.1, 0.01], seed=[0, 1])\n'
 
 
 class Place:
@@ -289,7 +289,7 @@ def test_one_that_ends_without_results_fails(place):
 
 def test_a_run_that_ignores_sigterm_is_killed(place):
   place.child(deaf=True, linger=15)
-  text = HEAD + '  yield from common.grid(optim__lr=[0.01, 1.0])\n'
+  text = HEAD + '  yield from config.grid(optim__lr=[0.01, 1.0])\n'
   assert place.run(text, '--pruner=asha', '--reduction=2', '--grace=0.3') == 0
   assert states(place) == ['done', 'pruned'] and not (place.run_of(1) / 'results.json').exists()
 
@@ -654,7 +654,7 @@ def test_runs_as_jobsets_of_their_workers(place, cluster, monkeypatch):
 
 
 def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, cluster):
-  text = HEAD + '  yield from common.grid(optim__lr=[0.01, 1.0])\n'
+  text = HEAD + '  yield from config.grid(optim__lr=[0.01, 1.0])\n'
   more = ('--pruner=asha', '--reduction=2')
   assert sweep.main(through(place, text, '--trials=1', *more, steps=4, seconds=0.3)) == 0
   argv = through(place, text, *more, steps=4, linger=20)

@@ -1,0 +1,30 @@
+"""Fine-tuning of BERT (Devlin et al. 2019, arXiv 1810.04805, appendix A.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments import config
+
+
+def fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
+  """Return the `optim` and `train` sections.
+
+  Args:
+    adam: 'released' (without bias correction, as google-research/bert) or 'corrected'.
+    lr: highest learning rate, after a tenth of the updates.
+    epochs: to train.
+  """
+  released = adam == 'released'
+  optim = {
+    'optimizer': 'bert_adam' if released else 'adamw',
+    'eps': 1e-6,
+    'lr': lr,
+    'weight_decay': 0.01,
+    'clip_norm': 1.0,
+    'schedule': 'linear',
+    'schedule_origin': 'from_zero' if released else 'after_warmup',
+    'warmup_fraction': 0.1,
+    'groups': config.DECAY_MATRICES_ONLY,
+  }
+  return {'optim': optim, 'train': {'epochs': epochs, 'init_parts': ('model',), 'like_init': True}}

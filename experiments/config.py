@@ -1,0 +1,103 @@
+"""Parts of every experiment file: the argument of `file.py:arg`, merged settings, grids and the tiny variant.
+
+An experiment lists only what differs from the defaults of `lmx/config/`. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+# Weight decay on matrices and embeddings; none on biases, gains and LayerNorm. Each is (regular expression, factor of
+# the rate, factor of the decay); the first that is found in a parameter's name counts.
+DECAY_MATRICES_ONLY = ((r'/(bias|scale)$', 1.0, 0.0), ('.*', 1.0, 1.0))
+
+
+def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, ml_collections.ConfigDict]:
+  """Split 'variant,key=value,flag' into a variant and options.
+
+  Args:
+    arg: text after the colon of `--config=file.py:arg`; an empty one means the defaults.
+    variants: the names allowed, the default first.
+    **options: each option with its default, whose type the value given is turned into; a bare name means True. A
+      tuple lists the values allowed, the default first.
+
+  Returns:
+    (variant, options).
+
+  Raises:
+    ValueError: unknown variant or option, or a value of another type than the default's.
+  """
+  variant = variants[0]
+  found = {k: v[0] if isinstance(v, tuple) else v for k, v in options.items()}
+  for i, part in enumerate(p.strip() for p in arg.split(',') if p.strip()):
+    name, equals, text = part.partition('=')
+    if i == 0 and not equals and name not in options:
+      variant = _known(name, variants, 'variant')
+    else:
+      _known(name, options, 'option')
+      found[name] = _value(name, text if equals else 'true', options[name])
+  return variant, ml_collections.ConfigDict(found)
+
+
+def _known(name: str, names: Sequence[str] | Mapping[str, Any], what: str) -> str:
+  if name in names:
+    return name
+  close = difflib.get_close_matches(name, list(names), n=1)
+  hint = f'; did you mean "{close[0]}"?' if close else '; known: ' + ', '.join(names)
+  raise ValueError(f'this experiment has no {what} "{name}"{hint}')
+
+
+def _value(name: str, text: str, default: Any) -> Any:
+  if isinstance(default, tuple):
+    return _known(text, default, f'{name} called')
+  kind = type(default)
+  try:
+    if kind is bool:
+      return {'true': True, 'false': False, '1': True, '0': False}[text.lower()]
+    return kind(text)
+  except (KeyError, ValueError):
+    raise ValueError(f'option "{name}" is "{text}"; it must be of type {kind.__name__}') from None
+
+
+def merge(*parts: Mapping[str, Any]) -> ml_collections.ConfigDict:
+  """Merge nested settings into one ConfigDict; later ones win."""
+  merged: dict[str, Any] = {}
+  for part in parts:
+    _merge(merged, part)
+  return ml_collections.ConfigDict(merged)
+
+
+def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
+  for key, value in part.items():
+    if isinstance(value, Mapping):
+      _merge(into.setdefault(key, {}), value)
+    else:
+      into[key] = value
+
+
+def grid(**values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+  """Yield every combination of `section__key=[...]`, as overrides {'section.key': value}."""
+  keys = [k.replace('__', '.') for k in values]
+  for point in itertools.product(*values.values()):
+    yield dict(zip(keys, point, strict=True))
+
+
+def tiny(**model: Any) -> dict[str, Any]:
+  """Return changes that let any experiment run on a laptop in seconds: tiny model, embedded corpus, small batches.
+
+  Args:
+    **model: fields of the model that the tiny variant must not take from the experiment.
+  """
+  return {
+    'model': {'variant': 'tiny', **model},
+    'data': {'dataset': 'embedded', 'batch_size': 4, 'length': 32, 'eval_batch_size': 32, 'eval_length': 0},
+    'train': {'steps': 20, 'eval_every': 10, 'log_every': 5},
+    'optim': {'accumulate': 1, 'warmup_steps': 5},
+    'evaluation': {'baselines': False},
+    'samples': {'count': 1, 'tokens': 20},
+  }

@@ -1,0 +1,31 @@
+"""Parts of ELMo's experiments (Peters et al. 2018): optimizer of the biLM, settings of the task models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Adagrad as ELMo's release has it (bilm-tf, training.py): rate 0.2, accumulator 1, clipping at 10, on a loss that is 20
+# steps times half the sum of the two directions. Ours is that sum, 10 times smaller: so the clipping norm is 10 times
+# smaller and the accumulator 100 times; the updates are the same.
+ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
+# Sizes of the task models that read no vectors trained elsewhere; those of Peters et al. 2018 do, and have 50 columns
+# of them and 128 filters.
+OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
+
+
+def task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
+  """Settings of a task model with ELMo vectors, or without for place 'none'.
+
+  Args:
+    bilm: variant of models/elmo.py whose run is the start (train.init_from).
+    place: 'none', 'input', 'output' or 'both'.
+    fine_tune: train the biLM too, at a hundredth of the rate, instead of leaving it as it is.
+  """
+  if place == 'none':
+    return {'model': {'variant': 'base'}}
+  rate = 0.01 if fine_tune else 0.0
+  return {
+    'model': {'variant': f'elmo_{bilm}', 'elmo': place, 'frozen': not fine_tune, 'dropout_bilm': 0.1 * fine_tune},
+    'optim': {'groups': (('^model/bilm/', rate, 0.0), ('.*', 1.0, 1.0))},
+    'train': {'init_parts': ('model=model/bilm',)},
+  }

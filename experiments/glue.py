@@ -1,0 +1,51 @@
+"""Tasks of GLUE (Wang et al. 2019, arXiv 1804.07461) and those fine-tuned like them: pairs, choices, a user's table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments import config, fine_tuning
+
+# `objective` of each task of GLUE, with the metric that the benchmark reports.
+TASKS: dict[str, dict[str, Any]] = {
+  'cola': {'metric': 'matthews', 'positive': 'acceptable'},
+  'sst2': {'metric': 'accuracy'},
+  'mrpc': {'metric': 'f1', 'positive': 'equivalent'},
+  'qqp': {'metric': 'f1', 'positive': 'duplicate'},
+  'stsb': {'name': 'regress', 'metric': 'pearson'},
+  'mnli': {'metric': 'accuracy'},
+  'qnli': {'metric': 'accuracy'},
+  'rte': {'metric': 'accuracy'},
+  'wnli': {'metric': 'accuracy'},
+}
+CHOICES = ('swag', 'race', 'story_cloze')  # questions with choices
+
+
+def task(name: str) -> dict[str, Any]:
+  """Return the `objective` and `data` sections of a task.
+
+  Args:
+    name: one of TASKS or CHOICES, 'snli', 'scitail', 'own' for a user's table, or 'own_scores' for one whose labels are
+      numbers.
+  """
+  if name in CHOICES:
+    return {'objective': {'name': 'multiple_choice'}, 'data': {'dataset': name}}
+  if name.startswith('own'):
+    scored = name == 'own_scores'
+    objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}
+    return {'objective': objective, 'data': {'dataset': 'table_files', 'scores': scored, 'hold_out_test': False}}
+  return {
+    'objective': {'name': 'classify', **TASKS.get(name, {'metric': 'accuracy'})},
+    'data': {'dataset': f'glue/{name}' if name in TASKS else name},
+  }
+
+
+def tiny() -> dict[str, Any]:
+  """Return the tiny variant of classification: topics of the embedded corpus, one text a row."""
+  rows = fine_tuning.tiny(dataset='embedded_topics', batching={'buckets': (), 'both_orders': False})
+  changes = {
+    'objective': {'name': 'classify', 'metric': 'accuracy', 'positive': ''},
+    'data': {'hold_out_test': True},
+    'evaluation': {'split': 'test'},
+  }
+  return config.merge(rows, changes).to_dict()

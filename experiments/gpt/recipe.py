@@ -1,0 +1,10 @@
+"""Parts of the experiments with GPT (Radford et al. 2018) that those of GPT-2 and others also use."""
+
+from __future__ import annotations
+
+SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of a row (Radford et al. 2018, section 3.3), as released
+
+
+def dropout(rate: float) -> dict[str, float]:
+  """Return one dropout rate for all three fields of the Config of gpt and gpt2."""
+  return {'dropout_embedding': rate, 'dropout_attention': rate, 'dropout_residual': rate}

@@ -1,0 +1,65 @@
+"""Parts of ULMFiT's experiments (Howard and Ruder 2018, arXiv 1801.06146): sizes, dropout, windows, text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DATA = {'embedded': 'embedded_topics', 'own': 'table_files', 'tiny': 'embedded'}  # variant -> data set
+
+
+def sizes(size: str) -> dict[str, Any]:
+  """Return the sizes of the AWD-LSTM: 'paper' (arXiv 1801.06146, section 4.1), or 'small' for two cores."""
+  return {'variant': 'ptb', **({'E': 400, 'D': 1150, 'N': 3} if size == 'paper' else {'E': 128, 'D': 256, 'N': 3})}
+
+
+def regularization(fidelity: str, *, classifier: bool = False, times: float = 1.0) -> dict[str, float]:
+  """Return the dropout rates and the weights of the activation penalties.
+
+  Args:
+    fidelity: 'paper' (section 4.1, all stages; the classifier has no penalties) or 'fastai' (finetune_lm.py and
+      train_clas.py, both with alpha 2 and beta 1).
+    classifier: whether it is the classifier's encoder.
+    times: factor of every rate, the scripts' `dropmult`.
+  """
+  if fidelity == 'paper' or classifier:
+    rates = (0.4, 0.3, 0.4, 0.05, 0.5)
+  else:
+    rates = (0.25, 0.15, 0.1, 0.02, 0.2)
+  names = ('input', 'hidden', 'output', 'embedding', 'weight')
+  penalties = (0.0, 0.0) if fidelity == 'paper' and classifier else (2.0, 1.0)
+  found = {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
+  return found | dict(zip(('alpha', 'beta'), penalties, strict=True))
+
+
+def windows(size: str, *, scale_rate: bool) -> dict[str, Any]:
+  """Return the batching of AWD-LSTM and both language models: windows of variable length.
+
+  Args:
+    size: 'paper' pads to a multiple of 8; 'small' to a multiple of 40, so that two shapes are compiled.
+    scale_rate: the rate of an update follows the length of its window.
+  """
+  multiple = 8 if size == 'paper' else 40
+  return {'name': 'streams', 'random_length': True, 'length_multiple': multiple, 'scale_rate': scale_rate}
+
+
+def text(dataset: str, direction: str) -> dict[str, Any]:
+  """Return the `data` section that the language model and the classifier share."""
+  return {
+    'dataset': dataset,
+    'tokenizer': 'words',
+    'lower_case': True,
+    'vocab_size': 60000,
+    'min_count': 2 if dataset == 'imdb' else 1,
+    'reverse': direction == 'backward',
+    **({'hold_out_test': False} if dataset == 'table_files' else {}),  # the validation file is measured
+  }
+
+
+def tiny() -> dict[str, Any]:
+  """Return the changes of the tiny variant, on top of `config.tiny`."""
+  return {
+    'model': {'E': 12, 'D': 16, 'N': 2},
+    'data': {'vocab_size': 500},
+    'optim': {'warmup_steps': 0},
+    'train': {'epochs': 0},
+  }
