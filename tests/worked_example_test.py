@@ -25,7 +25,7 @@ GATE = (  # what becomes of the text with a gate of its own, layer_00
   ('embed_key, head_key = jax.random.split(key)', 'embed_key, head_key, gate_key = jax.random.split(key, 3)'),
   (
     "    'head': {'table'",
-    "    'layer_00': {'gate': embed.table(gate_key, cfg.D, cfg.D, cfg.init_std)},\n    'head': {'table'",
+    "    'layer_00': {'gate': embedding.table(gate_key, cfg.D, cfg.D, cfg.init_std)},\n    'head': {'table'",
   ),
   (
     '[..., None]).astype(cfg.dtype)\n',
@@ -99,11 +99,9 @@ def test_the_contract_is_all_there():
 @pytest.mark.parametrize('name', ['bag', 'bag_gated'])
 def test_its_form(name, folder, monkeypatch):
   monkeypatch.setattr(structure_test, 'ROOT', folder)
-  monkeypatch.setattr(structure_test, 'CODE', sorted((folder / 'lmx').rglob(f'{name}.py')))
   (folder / 'lmx/objectives').mkdir(exist_ok=True)
   (folder / 'lmx/objectives/causal_lm.py').touch()
   structure_test.test_model_file_has_the_contract(name)
-  structure_test.test_imports_follow_the_map('models')
 
 
 @pytest.mark.parametrize('name', ['bag', pytest.param('bag_gated', marks=pytest.mark.slow)])
