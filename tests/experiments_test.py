@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import fnmatch
 import functools
 import hashlib
 import importlib
@@ -42,6 +43,7 @@ FILES = sorted(
   if p.name not in ('__init__.py', 'recipe.py') and p.parent.name != 'tables'
 )
 LABELS = {'dataset': {'name': 'made up'}, 'label_names': ['a', 'b', 'c'], 'token_label_names': ['B-x', 'I-x', 'O']}
+FOLDERS = sorted({path.split('/')[1] for path in FILES})
 SECTIONS = ('data', 'optim', 'parallel', 'checkpoint', 'train', 'evaluation', 'samples')
 
 
@@ -50,8 +52,9 @@ def module(path: str):
   return importlib.import_module(path.removesuffix('.py').replace('/', '.'))
 
 
-def variants() -> list[tuple[str, str]]:
-  return [(path, variant) for path in FILES for variant in module(path).VARIANTS]
+def variants(folder: str = '*') -> list[tuple[str, str]]:
+  paths = [path for path in FILES if fnmatch.fnmatch(path.split('/')[1], folder)]
+  return [(path, variant) for path in paths for variant in module(path).VARIANTS]
 
 
 @functools.cache
@@ -170,7 +173,8 @@ def traced_update(named_model, named_objective, optim, rows: int, k: int, length
   return jax.eval_shape(update, params, key, dict(shapes))
 
 
-def to_run(path_and_arg: str, overrides=()) -> schema.Run:
+@functools.cache
+def to_run(path_and_arg: str, *overrides: str) -> schema.Run:
   loaded = resolve.load(path_and_arg, overrides)
   found = loaded.data.vocab_size or max(8000, 2 * max(loaded.model.get('cutoffs') or (0,)))  # of a made-up tokenizer
   return settled(resolve.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else found))
@@ -188,25 +192,44 @@ def settled(run: schema.Run) -> schema.Run:
   return dataclasses.replace(run, objective=objective.settle(run.objective, manifest))
 
 
-@pytest.mark.parametrize('path,variant', variants())
-def test_variant_builds(path, variant):
-  run = to_run(f'{path}:{variant}')
+def check_update(run: schema.Run) -> None:
   after, _, metrics = build_abstractly(run)
   assert metrics['loss'].shape == () and metrics['loss'].dtype == jnp.float32
   assert {leaf.dtype for leaf in jax.tree.leaves(after.params)} == {jnp.dtype('float32')}
-  assert run.train.steps or run.train.epochs
 
 
-@pytest.mark.parametrize('path', FILES)
-def test_default_is_the_first_variant(path):
-  first = module(path).VARIANTS[0]
-  assert resolve.load(path) == resolve.load(f'{path}:{first}')
+@pytest.mark.parametrize('folder', FOLDERS)
+def test_a_variant_of_each_kind_builds(folder):
+  """One for each model, objective and optimizer, `tiny` where it is one of them; `slow` builds them all."""
+  kinds: dict = {}
+  for path, variant in sorted(variants(folder), key=lambda found: found[1] != 'tiny'):
+    run = to_run(f'{path}:{variant}')
+    assert run.train.steps or run.train.epochs
+    kinds.setdefault((run.model_name, run.objective_name, run.optim.optimizer), run)
+  for run in kinds.values():
+    check_update(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path,variant', variants())
-def test_the_end_of_a_run_is_possible_on_any_number_of_devices(path, variant):
+def test_variant_builds(path, variant):
+  check_update(to_run(f'{path}:{variant}'))
+
+
+def test_default_is_the_first_variant():
+  for path in FILES:
+    first = module(path).VARIANTS[0]
+    assert resolve.load(path) == resolve.load(f'{path}:{first}')
+
+
+@pytest.mark.parametrize('folder', FOLDERS)
+def test_the_end_of_a_run_is_possible_on_any_number_of_devices(folder):
   """Its settings can be followed, and its evaluation has rows that 1, 4 and 8 devices share; devices_test runs some."""
-  run = to_run(f'{path}:{variant}')
+  for path, variant in variants(folder):
+    check_end(to_run(f'{path}:{variant}'))
+
+
+def check_end(run: schema.Run) -> None:
   data = evaluate.final_data(run)
   corpus = pipeline.load(data) if data.dataset == 'generated' else corpus_of(data)
   batches = pipeline.batches(data, corpus, 'test', 0, train=False)
@@ -216,7 +239,7 @@ def test_the_end_of_a_run_is_possible_on_any_number_of_devices(path, variant):
     batch, rows = padded(0), padded.padded_rows
     assert rows % devices == 0 and rows - devices < batches.batch_size <= rows
     assert all(len(x) % devices == 0 for x in batch.values())
-    if variant == 'tiny':
+    if run.variant == 'tiny':
       evaluated_abstractly(run, rows, batch)
 
 
@@ -235,11 +258,12 @@ def evaluated_abstractly(run: schema.Run, rows: int, batch) -> None:
   assert metrics and shapes(after) == shapes(before)
 
 
-@pytest.mark.parametrize('path', FILES)
-def test_tiny_needs_nothing_but_a_laptop(path):
-  run = to_run(f'{path}:tiny')
-  assert run.variant == 'tiny' and run.data.dataset.startswith(('embedded', 'generated')) and not run.data.manual_dir
-  assert 0 < run.train.steps <= 50 and run.data.batch_size * run.data.length <= 1024
+def test_tiny_needs_nothing_but_a_laptop():
+  for path in FILES:
+    run = to_run(f'{path}:tiny')
+    assert run.variant == 'tiny' and run.data.dataset.startswith(('embedded', 'generated')), path
+    assert not run.data.manual_dir, path
+    assert 0 < run.train.steps <= 50 and run.data.batch_size * run.data.length <= 1024, path
 
 
 @pytest.mark.parametrize('path', FILES)
@@ -257,21 +281,29 @@ def test_runs_begun_before_the_rules_of_computation_continue(path):
     resolve.check_same(saved, resolve.continued(now, saved), variant)
 
 
+@pytest.mark.parametrize('folder', FOLDERS)
+def test_sweep_points_are_different_runs(folder):
+  for path in dict.fromkeys(path for path, _ in variants(folder)):
+    seen, points = set(), spaces.points(module(path).sweep())
+    for point in points:
+      overrides = [f'{key}={value}' for key, value in point.items()]
+      loaded = resolve.load(path, overrides)
+      flat = resolve.flatten(loaded)
+      assert all(flat[key] == value for key, value in point.items())
+      to_run(f'{path}:tiny', *overrides)
+      seen.add(resolve.digest(loaded))
+    assert len(seen) == len(points) > 1, f'{path}: two points are one run'
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('path', FILES)
 def test_sweep_points_build(path):
-  seen, built = set(), set()
-  points = spaces.points(module(path).sweep())
-  for point in points:
-    overrides = [f'{key}={value}' for key, value in point.items()]
-    loaded = resolve.load(path, overrides)
-    flat = resolve.flatten(loaded)
-    assert all(flat[key] == value for key, value in point.items())
-    run = to_run(f'{path}:tiny', overrides)
-    if (run.model, run.data) not in built:  # another rate or seed is the same computation
-      build_abstractly(run)
-    built.add((run.model, run.data))
-    seen.add(resolve.digest(loaded))
-  assert len(seen) == len(points) > 1, f'{path}: two points are one run'
+  runs = [
+    to_run(f'{path}:tiny', *(f'{key}={value}' for key, value in point.items()))
+    for point in spaces.points(module(path).sweep())
+  ]
+  for run in {(run.model, run.data): run for run in runs}.values():  # another rate or seed is the same computation
+    build_abstractly(run)
 
 
 UNPRINTED = ('quickstart/', 'ntm/bits/', 'lineage/')  # rows of which no paper prints a figure
@@ -312,9 +344,9 @@ def overrides_of(run: tables.Run) -> list[str]:
 
 
 @pytest.mark.parametrize('name', plans.names())
-def test_table_runs_build_and_are_known_again(name):
-  """Each builds; what its config.json will say is what the table looks for; and its commands parse."""
-  table, plan, built = plans.table(name), plans.Plan(), set()
+def test_table_runs_are_known_again(name):
+  """What the config.json of each will say is what the table looks for; and its commands parse."""
+  table, plan = plans.table(name), plans.Plan()
   runs = {run.name: run for run in table.runs}
   for run in table.runs:
     for command in plans.commands(run, plans.seeds(run, plan)[0], runs, plan, shown=True):
@@ -323,10 +355,17 @@ def test_table_runs_build_and_are_known_again(name):
       continue
     loaded = resolve.load(run.config, [*overrides_of(run), 'seed=3'])
     assert not collected._unlike(resolve.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', plans.names())
+def test_table_runs_build(name):
+  built = set()
+  for run in plans.table(name).runs:
     path, _, arg = run.config.partition(':')
-    if arg in module(path).VARIANTS and not overrides_of(run):
+    if not run.config or (arg in module(path).VARIANTS and not overrides_of(run)):
       continue  # a variant is built by a test of its own
-    made = to_run(run.config, overrides_of(run))
+    made = to_run(run.config, *overrides_of(run))
     if getattr(made.model, 'N', 0) > 24:  # equal layers
       made = dataclasses.replace(made, model=dataclasses.replace(made.model, N=4))
     if (made.model, made.objective) not in built:
@@ -334,13 +373,13 @@ def test_table_runs_build_and_are_known_again(name):
     built.add((made.model, made.objective))
 
 
-@pytest.mark.parametrize('path', FILES)
-def test_docstring_says_what_to_run_and_expect(path):
-  text = module(path).__doc__
-  assert f'lmx train --config={path}' in text
-  for variant in module(path).VARIANTS:
-    if variant != 'tiny':
-      assert variant in text or variant == 'fast', f'{path} does not describe {variant}'
+def test_docstring_says_what_to_run_and_expect():
+  for path in FILES:
+    text = module(path).__doc__
+    assert f'lmx train --config={path}' in text
+    for variant in module(path).VARIANTS:
+      if variant != 'tiny':
+        assert variant in text or variant == 'fast', f'{path} does not describe {variant}'
 
 
 def test_every_option_is_honoured():
