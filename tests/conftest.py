@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import shutil
+import stat
 import sys
 import tempfile
 
@@ -94,3 +95,22 @@ def bucket(monkeypatch):
   backend._get_filesystem.cache_clear()
   yield epath.Path('gs://b/run')
   backend._get_filesystem.cache_clear()
+
+
+@pytest.fixture
+def peer(tmp_path):
+  """Interpreter that answers each step of `lmx bench --peer` with a second."""
+  answers = tmp_path / 'answers.py'
+  answers.write_text(
+    'import json, sys\n'
+    'for line in sys.stdin:\n'
+    '  ask = json.loads(line)\n'
+    '  if ask.get("V") == 13: reply = {"error": "unlucky"}\n'
+    '  elif "kind" in ask: reply = {"parameters": 5, "torch": "2.0", "threads": ask["threads"], "tokens": 8}\n'
+    '  else: reply = {"seconds": [1.0] * ask["steps"], "loss": 0.0}\n'
+    '  print(json.dumps(reply), flush=True)\n'
+  )
+  program = tmp_path / 'python'
+  program.write_text(f'#!/bin/sh\nexec {sys.executable} {answers}\n')
+  program.chmod(program.stat().st_mode | stat.S_IXUSR)
+  return os.fspath(program)

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, floating-point operations and memory, without running it.
+"""Cost of a model without running it: parameters, floating-point operations and memory.
 
 Operations are counted in the traced program (its jaxpr): 2 per multiply-add of every matrix
 product and convolution; a loop counts as often as it runs, a branch as its dearest side.

@@ -8,21 +8,15 @@ a line of their own above it.
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import re
-import typing
-from collections.abc import Iterable
-from types import ModuleType
 from typing import Any
 
 from lmx import ranges
-from lmx.errors import InputError, nearest
+from lmx.benchmark.task import length_of, task_of
+from lmx.errors import InputError
 
 _BATCH = 8
-_LENGTH = 35  # tokens a row of a model without a window (arXiv 1409.2329, section 4.1)
-# Labels of no data set in particular, for heads whose size the data decides.
-_LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
 Row = tuple[str, tuple[int, ...], int]
 
 
@@ -84,7 +78,7 @@ def _run(workdir: str):
 
 
 def _task_of_run(run):
-  """Return (cost.Task, label of the model) of a run."""
+  """Return (flops.Task, label of the model) of a run."""
   from lmx import objectives
   from lmx.benchmark import flops
   from lmx.models import registry
@@ -109,66 +103,6 @@ def _training(run, task, workdir: str) -> dict[str, Any]:
   each = flops.flops_per_token(task, run.data.batch_size, run.data.length, training=True)
   tokens = run.data.batch_size * run.data.length * updates
   return {'flops_per_token': each, 'tokens': tokens, 'updates': updates, 'training_flops': each * tokens}
-
-
-def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, str]:
-  """Return (module, config, `registry.label`) of `model[:variant]` with `field=value` changes.
-
-  Raises:
-    InputError: unknown model, variant or field, or a value of the wrong type.
-  """
-  from lmx.models import registry
-
-  name, _, variant = text.partition(':')
-  module = registry.get(name)
-  variant = variant or next(iter(module.VARIANTS))
-  hints = typing.get_type_hints(module.Config)
-  fields = {}
-  for change in changes:
-    field, equals, value = change.partition('=')
-    if not equals:
-      raise InputError(f'"{change}" has no value: write {change}=VALUE')
-    if field not in hints:
-      raise InputError(f'model "{name}" has no field "{field}"{nearest(field, hints)}')
-    fields[field] = _value(field, hints[field], value)
-  cfg = registry.config(name, variant, **fields)
-  return module, cfg, registry.label(name, variant, cfg)
-
-
-def _value(field: str, hint: Any, text: str) -> Any:
-  if hint is str:
-    return text
-  try:
-    value = ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
-  except (ValueError, SyntaxError):
-    value = text
-  if hint is float and type(value) is int:
-    return float(value)
-  if isinstance(hint, type) and type(value) is not hint:
-    raise InputError(f'field "{field}" is of type {hint.__name__}, and {text!r} is not')
-  return value
-
-
-def task_of(text: str, changes: Iterable[str] = ()):
-  """Return (cost.Task with the model's own objective, label of the model); errors as `model_of`."""
-  module, cfg, name = model_of(text, changes)
-
-  from lmx import objectives
-  from lmx.benchmark import flops
-
-  objective = objectives.get(module.OBJECTIVE)
-  options = objective.settle(objective.Config(), _LABELS) if hasattr(objective, 'settle') else objective.Config()
-  return flops.Task(module, cfg, objective, options), name
-
-
-def length_of(cfg: Any, batch: int, length: int) -> int:
-  """Returns the tokens of a row: `length`, or the model's window if 0; InputError if it does not fit."""
-  from lmx.decoding import generate
-
-  limit = generate.window(cfg)
-  if batch < 1 or length < 0 or (limit is not None and length > limit):
-    raise InputError(f'batch {batch} and length {length} must be above 0, the length at most {limit or "any"}')
-  return length or limit or _LENGTH
 
 
 def table(task: Any, *, collapse: bool) -> list[str]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import json
-import os
-import stat
-import sys
 
 import numpy as np
 import pytest
 
-from lmx.cli import bench, compared, describe, lengths, sliding
+from lmx.benchmark import attention
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import pipeline
-from lmx.errors import InputError
 
 TINY = ['bench', 'rnn_lm:tiny', '--batch=2', '--length=4', '--steps=3', '--warmup=1']
 
@@ -68,68 +62,16 @@ def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
   assert places == pytest.approx(sum(n * length for n, length in shapes)) and places < found['batch'] * found['length']
 
 
-@pytest.mark.parametrize('name', bench.PRESETS)
-def test_presets_exist(name):
-  preset = bench.PRESETS[name]
-  task, _ = describe.task_of(preset.model, preset.changes)
-  assert describe.length_of(task.cfg, preset.batch, preset.length) == preset.length
-  subject = bench.Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, None, None)
-  spec = compared.spec(subject)
-  assert (spec['V'], spec['D'], spec['batch']) == (task.cfg.V, task.cfg.D, preset.batch)
-  kinds = {
-    'gpt2': 'gpt2',
-    'bert': 'bert',
-    'rnn_lm': 'lstm',
-    'awd_lstm': 'awd_lstm',
-    'transformer': 'marian',
-    'seq2seq': 'rnnsearch',
-    'transformer_xl': 'transformer_xl',
-    'xlnet': 'xlnet',
-  }
-  assert spec['kind'] == kinds[preset.model.split(':')[0]]
-
-
 def test_attention_by_length(tmp_path, capsys):
   file = tmp_path / 'out.json'
   assert main(['bench', '--attention=64,256', '--steps=1', f'--json={file}']) == 0
   assert 'exponent' in capsys.readouterr().out
   found = json.loads(file.read_text())
-  assert [(f['kind'], f['length']) for f in found] == [(kind, n) for kind in lengths.KINDS for n in (64, 256)]
+  assert [(f['kind'], f['length']) for f in found] == [(kind, n) for kind in attention.KINDS for n in (64, 256)]
   assert all(f['seconds'] > 0 and f['planned_bytes'] > 0 for f in found)
   assert {f['stride'] for f in found} == {8, 16}
   growth = {f['kind']: f['memory_exponent'] for f in found}
   assert growth['strided'] < 1.75 < growth['dense']
-
-
-def test_what_does_not_fit_is_planned_and_not_run(monkeypatch):
-  monkeypatch.setattr(lengths, 'MOST', 10)
-  found = lengths.one('dense', 64, 1)
-  assert found['seconds'] is None and found['planned_bytes'] > 64 * 64
-
-
-def test_exponents_and_strides():
-  assert lengths.exponent([2, 4, 8], [3 * t**1.5 for t in (2, 4, 8)]) == pytest.approx(1.5)
-  assert lengths.exponent([2, 4, 8], [None, None, 1.0]) is None
-  assert [lengths.stride_of(t) for t in (1024, 2048, 4096, 8192, 16384)] == [32, 64, 64, 128, 128]
-
-
-@pytest.fixture
-def peer(tmp_path, monkeypatch):
-  """An interpreter that answers every step with a second."""
-  answers = tmp_path / 'answers.py'
-  answers.write_text(
-    'import json, sys\n'
-    'for line in sys.stdin:\n'
-    '  ask = json.loads(line)\n'
-    '  if ask.get("V") == 13: reply = {"error": "unlucky"}\n'
-    '  elif "kind" in ask: reply = {"parameters": 5, "torch": "2.0", "threads": ask["threads"], "tokens": 8}\n'
-    '  else: reply = {"seconds": [1.0] * ask["steps"], "loss": 0.0}\n'
-    '  print(json.dumps(reply), flush=True)\n'
-  )
-  program = tmp_path / 'python'
-  program.write_text(f'#!/bin/sh\nexec {sys.executable} {answers}\n')
-  program.chmod(program.stat().st_mode | stat.S_IXUSR)
-  return os.fspath(program)
 
 
 def test_turns_with_the_peer(peer, tmp_path, capsys):
@@ -140,45 +82,6 @@ def test_turns_with_the_peer(peer, tmp_path, capsys):
   assert found['steps'] == 6 and len(found['peer']['ratio_of_rounds']) == 2
   assert found['peer']['step_seconds'] == 1.0
   assert found['peer']['ratio'] == pytest.approx(1 / found['step_seconds'])
-
-
-def test_the_peer_reads_batches_of_one_shape(peer):
-  task, _ = describe.task_of('gpt2:tiny', [])
-  for parts in ([((2, 4),), ((2, 8),)], [((1, 4), (1, 8))]):  # of the batches, and in groups within a batch
-    steps = lambda k, parts=parts: ([bench.Step(1.0, each) for each in parts], 0.0)
-    subject = bench.Subject('x', task, 2, 8, 'adamw', 1.0, 1, bench.Programs(None), steps)
-    with pytest.raises(InputError, match='batches of one shape'):
-      bench.measure(subject, argparse.Namespace(peer=peer, warmup=1, steps=2, rounds=1))
-
-
-def test_what_the_peer_cannot_do_is_said(peer):
-  with compared.Peer(peer) as program, pytest.raises(InputError, match='unlucky'):
-    program.ask({'kind': 'lstm', 'V': 13})
-  with pytest.raises(InputError, match='cannot run the peer'):
-    compared.Peer('/no/such/python')
-  with compared.Peer(sys.executable) as program:
-    program._process.kill()
-    program._process.wait()
-    with pytest.raises(InputError, match='ended before it answered'):
-      program.ask({'steps': 1})
-
-
-def test_the_peer_is_as_wide_as_the_model_and_ties_its_output():
-  spec = lambda *changes: compared.spec(
-    bench.Subject('x', describe.task_of('gpt2:tiny', changes)[0], 1, 8, 'adamw', 1.0, 1, None, None)
-  )
-  assert spec('F=48')['F'] == 48 and 'F' not in spec()  # without it, 4 D
-  with pytest.raises(InputError, match='model.tied: got False; expected True'):
-    spec('tied=False')
-
-
-def test_unequal_dropout_has_no_counterpart():
-  task, _ = describe.task_of('gpt2:tiny', ['dropout_residual=0.1'])
-  subject = bench.Subject('x', task, 1, 8, 'adamw', 1.0, 1, None, None)
-  with pytest.raises(ValueError, match='one dropout rate'):
-    compared.spec(subject)
-  cfg = dataclasses.replace(task.cfg, dropout_residual=0.0)
-  assert compared.spec(dataclasses.replace(subject, task=dataclasses.replace(task, cfg=cfg)))['dropout'] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -219,32 +122,3 @@ def test_a_memory_beside_windows(tmp_path, capsys):
     assert found['ratio'] == pytest.approx(found['window_seconds'] / found['memory_seconds'])
     assert len(found['ratio_of_rounds']) == 2 and found['memory_seconds'] > 0
   assert long['ratio'] > 2  # 800 tokens are read for one, where 4 are read for 4
-
-
-def test_what_is_timed_is_a_memory_of_the_length_and_a_window_of_it():
-  task, _ = describe.task_of('transformer_xl:tiny', ['N=1', 'M=3'])
-  remembering, windowed = sliding.configs(task.cfg, 6)
-  assert (remembering.M, remembering.same_length, windowed.M, windowed.positions) == (6, True, 0, 'absolute')
-  assert {
-    field.name
-    for field in dataclasses.fields(task.cfg)
-    if getattr(windowed, field.name) != getattr(task.cfg, field.name)
-  } == {'M', 'positions'}
-  step = sliding._reuse(dataclasses.replace(task, cfg=remembering), 2, 4)
-  nll_BT, state = step()
-  assert nll_BT.shape == (2, 4) and state['layers'][0].shape[:2] == (2, 6) and state['filled_B'].tolist() == [4, 4]
-  after, state = step()  # the second segment sees the first
-  assert state['filled_B'].tolist() == [6, 6] and not np.allclose(after, nll_BT)
-  assert sliding._slide(dataclasses.replace(task, cfg=windowed), 2, 6)().shape == (2, 1)
-
-
-def test_seconds_are_of_a_token(monkeypatch):
-  """A call that predicts 2 x 4 tokens and one that predicts 2, of a second each."""
-  task, _ = describe.task_of('transformer_xl:tiny', ['N=1'])
-  monkeypatch.setattr(sliding, '_reuse', lambda *given: 'reuse')
-  monkeypatch.setattr(sliding, '_slide', lambda *given: 'slide')
-  monkeypatch.setattr(sliding, '_times', lambda step, count, calls=1: [1.0 if step == 'reuse' else 3.0] * count)
-  found = sliding.measure(task, 1800, 4, argparse.Namespace(batch=2, steps=3, rounds=2, warmup=1))
-  assert (found['memory_seconds'], found['window_seconds'], found['ratio']) == (1 / 8, 3 / 2, 12)
-  assert found['ratio_of_rounds'] == [12, 12] and found['paper'] == 773
-  assert found['segments_of_a_turn'] == 3  # as long as a window

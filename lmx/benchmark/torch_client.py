@@ -1,4 +1,4 @@
-"""The same training step in PyTorch, in another interpreter (lmx/cli/peer.py): what it is told, and what it answers."""
+"""Training step in PyTorch in another interpreter, which runs `torch_step.py`: its specification and its process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _DROPOUT = {  # the fields that peer's one rate stands for
 
 
 def spec(subject: Any) -> dict[str, Any]:
-  """What the peer is told to build of a `bench.Subject`; InputError if it has no such model or not these dropout
-  rates."""
+  """Return the specification of a `train_step.Subject` for the peer.
+
+  Raises:
+    InputError: the peer has no such model, or not these dropout rates.
+  """
   cfg, name = subject.task.cfg, subject.task.model.__name__.rsplit('.', 1)[-1]
   if name == 'awd_lstm' and cfg.cell == 'lstm' and cfg.tied:
     return _awd_lstm_spec(subject)
@@ -101,7 +104,7 @@ class Peer:
   """The other interpreter; a context manager."""
 
   def __init__(self, python: str):
-    program = pathlib.Path(__file__).with_name('peer.py')
+    program = pathlib.Path(__file__).with_name('torch_step.py')
     try:
       self._process = subprocess.Popen(
         [python, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_plain_environment()

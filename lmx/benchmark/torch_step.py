@@ -2,7 +2,7 @@
 
 It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2, bert, marian and the two
 that have a memory:
-  /path/to/python peer.py < requests.jsonl
+  /path/to/python torch_step.py < requests.jsonl
 
 Protocol: one JSON object per line on standard input, one answer per line on standard output. The end of the input
 ends the program; what libraries print goes to standard error.

@@ -1,4 +1,4 @@
-"""`lmx bench --attention=T,T,...`: time and memory of attention, forward and backward, by the length of the text.
+"""Time and memory of attention, forward and backward, by length (`lmx bench --attention=T,T,...`).
 
 One row of `HEADS` heads of `WIDTH`: scores, softmax and means of values and their gradients, without the projections,
 for both patterns of sparse_attention.py (merged, the stride a power of two next to sqrt(T), `SUMMARY` summary columns)

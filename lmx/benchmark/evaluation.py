@@ -1,4 +1,4 @@
-"""`lmx bench MODEL --evaluation=LENGTHS`: how long a token takes to evaluate, with a memory and by a sliding window.
+"""Time of evaluating a token, with a memory and by a sliding window (`lmx bench MODEL --evaluation=LENGTHS`).
 
 Dai et al. 2019 (arXiv 1901.02860), section 4.5 and table 9. At the same attention length A:
 
@@ -13,48 +13,54 @@ figures are of a GPU and of models whose sizes it does not print.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lmx.cli import describe
 from lmx.errors import InputError
 
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # table 9: how many times slower windows are
 SEGMENT = 128  # tokens of a segment, as the released evaluation of the 24-layer model
 
 
-def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-  """Times each attention length, prints a table as it grows, and returns its rows."""
-  from lmx.reporting import run_log
-
-  if args.config or args.preset or args.peer:
-    raise InputError('--evaluation times MODEL alone: leave --config, --preset and --peer out')
-  lengths = _lengths(args.evaluation)
-  task, _ = describe.task_of(args.model, args.set)
-  if not hasattr(task.model, 'alone'):
-    raise InputError(f'--evaluation needs a model with a memory, such as transformer_xl; {args.model} has none')
-  segment = args.length or SEGMENT
-  if args.batch < 1 or segment < 1:
-    raise InputError('--batch and --length must be at least 1')
-  print(f'{args.model}: evaluation of {args.batch} rows, in segments of {segment}, on {run_log.device()}')
-  print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)
-  found = []
-  for length in lengths:
-    found.append(measure(task, length, segment, args) | {'name': args.model, 'device': run_log.device()})
-    print(line(found[-1]), flush=True)
-  return found
-
-
-def _lengths(text: str) -> list[int]:
+def parse(text: str) -> list[int]:
+  """Read attention lengths such as '100,200,400'."""
   parts = text.split(',')
   if not all(part.isdecimal() and 0 < len(part) < 8 and int(part) for part in parts):
     raise InputError(f'--evaluation is "{text}"; write attention lengths with commas between, such as 100,200,400')
   return [int(part) for part in parts]
+
+
+def measure_all(
+  name: str, task: Any, lengths: Sequence[int], segment: int, batch: int, **repeats: int
+) -> list[dict[str, Any]]:
+  """Time each attention length, print a table as it grows, and return its rows.
+
+  Args:
+    name: of the model, for the table.
+    task: flops.Task of a model with a memory.
+    lengths: attention lengths.
+    segment: tokens of a segment.
+    batch: rows.
+    **repeats: `steps`, `warmup` and `rounds` of `measure`.
+
+  Raises:
+    InputError: the model has no memory.
+  """
+  from lmx.reporting import run_log
+
+  if not hasattr(task.model, 'alone'):
+    raise InputError(f'--evaluation needs a model with a memory, such as transformer_xl; {name} has none')
+  print(f'{name}: evaluation of {batch} rows, in segments of {segment}, on {run_log.device()}')
+  print(f'{"attention":>11}{"memory":>14}{"windows":>14}{"slower":>11}  {"rounds":24}{"paper":>8}', flush=True)
+  rows = []
+  for length in lengths:
+    rows.append(measure(task, length, segment, batch, **repeats) | {'name': name, 'device': run_log.device()})
+    print(line(rows[-1]), flush=True)
+  return rows
 
 
 def configs(cfg: Any, length: int) -> tuple[Any, Any]:
@@ -65,22 +71,24 @@ def configs(cfg: Any, length: int) -> tuple[Any, Any]:
   )
 
 
-def measure(task: Any, length: int, segment: int, args: argparse.Namespace) -> dict[str, Any]:
-  """Times one attention length; seconds are of a token."""
+def measure(
+  task: Any, length: int, segment: int, batch: int, *, steps: int, warmup: int, rounds: int
+) -> dict[str, Any]:
+  """Time one attention length; seconds are of a token."""
   remembering, windowed = configs(task.cfg, length)
-  reuse = _reuse(dataclasses.replace(task, cfg=remembering), args.batch, segment)
-  slide = _slide(dataclasses.replace(task, cfg=windowed), args.batch, length)
-  short, long = (_times(step, args.warmup + 2)[-1] for step in (reuse, slide))
+  reuse = _reuse(dataclasses.replace(task, cfg=remembering), batch, segment)
+  slide = _slide(dataclasses.replace(task, cfg=windowed), batch, length)
+  short, long = (_times(step, warmup + 2)[-1] for step in (reuse, slide))
   calls = max(1, round(long / short))  # a turn of either takes as long, so other programs disturb both alike
   with_memory, by_windows, ratios = [], [], []
-  for _ in range(args.rounds):
-    with_memory.append([x / (args.batch * segment) for x in _times(reuse, args.steps, calls)])
-    by_windows.append([x / args.batch for x in _times(slide, args.steps)])
+  for _ in range(rounds):
+    with_memory.append([x / (batch * segment) for x in _times(reuse, steps, calls)])
+    by_windows.append([x / batch for x in _times(slide, steps)])
     ratios.append(statistics.median(by_windows[-1]) / statistics.median(with_memory[-1]))
   memory, windows = (statistics.median(sum(rounds, [])) for rounds in (with_memory, by_windows))
   return {
     'attention_length': length,
-    'batch': args.batch,
+    'batch': batch,
     'segment': segment,
     'segments_of_a_turn': calls,
     'memory_seconds': memory,

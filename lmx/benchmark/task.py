@@ -1,0 +1,75 @@
+"""The model and objective of a benchmark, named on a command line: `gpt2:124m` with `FIELD=VALUE` changes."""
+
+from __future__ import annotations
+
+import ast
+import typing
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from lmx.errors import InputError, nearest
+
+_LENGTH = 35  # tokens of a row of a model without a window (arXiv 1409.2329, section 4.1)
+# Placeholder labels, for heads whose size the data decides.
+_LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
+
+
+def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, str]:
+  """Return (module, config, `registry.label`) of `model[:variant]` with `field=value` changes.
+
+  Raises:
+    InputError: unknown model, variant or field, or a value of the wrong type.
+  """
+  from lmx.models import registry
+
+  name, _, variant = text.partition(':')
+  module = registry.get(name)
+  variant = variant or next(iter(module.VARIANTS))
+  hints = typing.get_type_hints(module.Config)
+  fields = {}
+  for change in changes:
+    field, equals, value = change.partition('=')
+    if not equals:
+      raise InputError(f'"{change}" has no value: write {change}=VALUE')
+    if field not in hints:
+      raise InputError(f'model "{name}" has no field "{field}"{nearest(field, hints)}')
+    fields[field] = _value(field, hints[field], value)
+  cfg = registry.config(name, variant, **fields)
+  return module, cfg, registry.label(name, variant, cfg)
+
+
+def _value(field: str, hint: Any, text: str) -> Any:
+  if hint is str:
+    return text
+  try:
+    value = ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
+  except (ValueError, SyntaxError):
+    value = text
+  if hint is float and type(value) is int:
+    return float(value)
+  if isinstance(hint, type) and type(value) is not hint:
+    raise InputError(f'field "{field}" is of type {hint.__name__}, and {text!r} is not')
+  return value
+
+
+def task_of(text: str, changes: Iterable[str] = ()):
+  """Return (flops.Task with the model's own objective, label of the model); errors as `model_of`."""
+  module, cfg, name = model_of(text, changes)
+
+  from lmx import objectives
+  from lmx.benchmark import flops
+
+  objective = objectives.get(module.OBJECTIVE)
+  options = objective.settle(objective.Config(), _LABELS) if hasattr(objective, 'settle') else objective.Config()
+  return flops.Task(module, cfg, objective, options), name
+
+
+def length_of(cfg: Any, batch: int, length: int) -> int:
+  """Return the tokens of a row: `length`, or the model's window if 0; InputError if it does not fit."""
+  from lmx.decoding import generate
+
+  limit = generate.window(cfg)
+  if batch < 1 or length < 0 or (limit is not None and length > limit):
+    raise InputError(f'batch {batch} and length {length} must be above 0, the length at most {limit or "any"}')
+  return length or limit or _LENGTH

@@ -1,0 +1,330 @@
+"""Time of the training step, alone or in turns with the same step in PyTorch.
+
+The step is the whole update: forward, backward, clipping, optimizer. Tokens a second are the positions that it reads,
+padding included: groups of rows of like length (`data.batching.groups`) are counted as they are truncated. Utilisation
+(MFU) counts three times the operations of the forward pass, without what is computed twice (Chowdhery et al. 2022,
+PaLM, appendix B). PyTorch's step runs in another interpreter (`torch_client`), in rounds that alternate, so that both
+meet the same state of the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lmx.benchmark import torch_client
+from lmx.benchmark.task import task_of
+from lmx.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+  """A step to time: model, changes of its fields, rows, tokens a row, optimizer and gradient clipping."""
+
+  model: str
+  changes: tuple[str, ...]
+  batch: int
+  length: int
+  optimizer: str = 'adamw'
+  clip: float = 1.0
+
+
+PRESETS = {
+  'gpt2_quickstart': Preset('gpt2:124m', ('V=4096', 'T=128', 'D=192', 'H=6', 'N=4'), 16, 128),
+  'gpt2_124m': Preset('gpt2:124m', ('T=256',), 2, 256),
+  'bert_base': Preset('bert:base', (), 4, 128),
+  'lstm650': Preset('rnn_lm:medium', (), 20, 35, 'sgd', 5.0),  # arXiv 1409.2329, section 4.1
+  'awd_lstm': Preset('awd_lstm:ptb', (), 20, 70, 'sgd', 0.25),  # arXiv 1708.02182, section 5; batch as released
+  'transformer': Preset(
+    'transformer:tiny', ('V=8000', 'D=256', 'F=1024', 'encoder_layers=3', 'decoder_layers=3'), 32, 32, 'adam'
+  ),
+  'rnnsearch': Preset('seq2seq:rnnsearch_small', ('V=10000',), 64, 16, 'adam'),
+  'transformer_xl': Preset(
+    'transformer_xl:wt103_base',
+    ('V=10000', 'cutoffs=(2000,5000)', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=128'),
+    8,
+    128,
+    'adam',
+    0.25,
+  ),
+  'xlnet': Preset(
+    'xlnet:base', ('V=8000', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=64', 'reuse=64', 'gelu=erf'), 8, 128, 'adamw'
+  ),
+  'lstm1150': Preset('rnn_lm:medium', ('E=1150', 'D=1150'), 40, 70, 'sgd', 0.25),  # width of arXiv 1708.02182
+}
+
+
+class Step(NamedTuple):
+  """A step that was timed: its seconds, without compiling, and rows and tokens a row of each part that it reads."""
+
+  seconds: float
+  parts: tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass
+class Subject:
+  """A training step that is to be timed.
+
+  Attributes:
+    name: what is timed.
+    task: the flops.Task.
+    batch, length: most rows and most tokens a row, of all devices.
+    optimizer, clip: as the peer is told.
+    devices: how many.
+    programs: the step compiled for every shape of a batch that came.
+    steps: runs k steps; returns them, and the seconds waited for data in all.
+  """
+
+  name: str
+  task: Any
+  batch: int
+  length: int
+  optimizer: str
+  clip: float
+  devices: int
+  programs: Programs
+  steps: Callable[[int], tuple[list[Step], float]]
+
+
+class Programs:
+  """A jitted step, compiled ahead for each shape of a batch.
+
+  Attributes:
+    seconds: tracing and compiling of all of them.
+    planned_bytes: most memory that XLA plans for one, None if it does not say or nothing is compiled.
+  """
+
+  def __init__(self, jitted: Any):
+    self._jitted, self._compiled = jitted, dict[Any, Any]()
+    self.seconds = 0.0
+    self.planned_bytes: int | None = None
+
+  def __len__(self) -> int:
+    return len(self._compiled)
+
+  def of(self, held: Any, rows: Any, batch: Any, key: Any) -> Any:
+    """The program for a batch of these shapes; those of the other arguments are always the same."""
+    from lmx.benchmark import flops
+
+    shapes = tuple((name, array.shape) for name, array in batch.items())
+    if shapes not in self._compiled:
+      begin = time.perf_counter()
+      self._compiled[shapes] = self._jitted.lower(held, rows, batch, key).compile()
+      self.seconds += time.perf_counter() - begin
+      planned = flops.compiled_memory(self._compiled[shapes])
+      self.planned_bytes = max(filter(None, (self.planned_bytes, planned)), default=None)
+    return self._compiled[shapes]
+
+
+def of_preset(name: str, preset: Preset) -> Subject:
+  """The step of a preset for the first device, on random tokens."""
+  import jax
+
+  from lmx.benchmark import flops
+  from lmx.engine import precision, sharding, sparse_step, state, step
+  from lmx.optim import build
+
+  task, _ = task_of(preset.model, preset.changes)
+  # 0.01 is the default of torch.optim.AdamW, which the peer uses; it costs nothing measurable.
+  decay = 0.01 if preset.optimizer == 'adamw' else 0.0
+  cfg = build.Config(optimizer=preset.optimizer, lr=1e-4, clip_norm=preset.clip, weight_decay=decay)
+  if hasattr(task.model, 'rows'):
+    cfg = build.Config(optimizer='sgd', lr=1e-4)  # what such models are trained with
+  tx = build.make(cfg, task.shapes(), functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
+  parts = (task.model, task.cfg, task.objective, task.objective_cfg)
+  if sparse_step.suits(task.model, cfg):
+    train_step = sparse_step.make(*parts, build.rate(cfg, 1000, 100))
+  else:
+    train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
+  engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]))
+  held = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
+  rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
+  batch = engine.put_batch(flops.random_batch(task, preset.batch, preset.length))
+  key = engine.replicate(jax.random.key(1))
+  programs = Programs(engine.compile_train(train_step, held))
+
+  def steps(k: int) -> tuple[list[Step], float]:
+    nonlocal held, rows
+    found = []
+    program = programs.of(held, rows, batch, key)
+    for _ in range(k):
+      start = time.perf_counter()
+      held, rows, metrics = program(held, rows, batch, key)
+      jax.block_until_ready(metrics['loss'])
+      found.append(Step(time.perf_counter() - start, ((preset.batch, preset.length),)))
+    return found, 0.0
+
+  return Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, programs, steps)
+
+
+def of_config(path: str, overrides: list[str]) -> Subject:
+  """The step of a run, on its own devices, fed from its own data."""
+  import jax
+
+  from lmx import train
+  from lmx.benchmark import flops
+  from lmx.config import resolve
+  from lmx.data import pipeline
+  from lmx.engine import sharding, step
+
+  loaded = resolve.load(path, overrides)
+  corpus = train.load_corpus(resolve.to_run(loaded))
+  _, settled = resolve.with_corpus(loaded, corpus)
+  engine = sharding.Engine(settled.parallel, matmul_precision=settled.matmul_precision)
+  session = train.Session(settled, corpus, engine, None, '')
+  data, batches = settled.data, session.batches
+  processes = jax.process_count()
+  dealing = engine.row_shards // processes if settled.parallel.mode == 'pmap' else 1
+  done = 0
+  programs = Programs(session.train_step)
+
+  def parts_of(batch: Any) -> tuple[tuple[int, int], ...]:
+    parts: tuple[tuple[int, int], ...] = ((batches.batch_size // processes, batches.length),)
+    if batches.lengths:
+      parts = step.parts(batch, session.microbatches, batches.lengths, dealing)
+    elif 'tokens_BT' in batch:
+      parts = (batch['tokens_BT'].shape,)
+    return tuple((rows * processes, length) for rows, length in parts)  # `batch` has those of this process
+
+  def steps(k: int) -> tuple[list[Step], float]:
+    nonlocal done
+    found = []
+    with pipeline.prefetch(batches, done, done + k, session.rows, data.prefetch, data.workers) as stream:
+      start = time.perf_counter()
+      for _, batch in stream:
+        args = session.state, session.model_state, engine.put_batch(batch), session.train_key
+        compiled = programs.seconds
+        program = programs.of(*args)
+        start += programs.seconds - compiled
+        session.state, session.model_state, metrics = program(*args)
+        jax.block_until_ready(metrics['loss'])
+        found.append(Step(time.perf_counter() - start, parts_of(batch)))
+        start = time.perf_counter()
+    done += k
+    return found, stream.wait_seconds
+
+  task = flops.Task(session.model, settled.model, session.objective, settled.objective)
+  optim = settled.optim
+  return Subject(
+    path, task, batches.batch_size, batches.length, optim.optimizer, optim.clip_norm, engine.mesh.size, programs, steps
+  )
+
+
+def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer: str | None = None) -> dict[str, Any]:
+  """Time a step and return its metrics, as JSON can hold them.
+
+  Args:
+    subject: the step.
+    steps: timed steps, in each round.
+    warmup: steps before, which are not timed.
+    rounds: turns with the peer.
+    peer: interpreter with PyTorch; None for no comparison.
+
+  Raises:
+    InputError: the batches of a run that is compared with the peer have several shapes.
+  """
+  subject.steps(warmup)
+  if not peer:
+    return metrics_of(subject, *subject.steps(steps))
+  timed, theirs, ratios, waited = list[Step](), [], [], 0.0
+  with torch_client.Peer(peer) as process:
+    about = process.ask(torch_client.spec(subject))
+    process.ask({'steps': max(warmup, 1)})
+    for _ in range(rounds):
+      ours, wait = subject.steps(steps)
+      if any(step.parts != ((subject.batch, subject.length),) for step in ours):
+        raise InputError(
+          'the peer reads batches of one shape, and those of this run differ; set data.batching.buckets '
+          'to () and data.batching.groups to 1'
+        )
+      other = process.ask({'steps': steps})['seconds']
+      timed += ours
+      theirs += other
+      waited += wait
+      ratios.append(statistics.median(other) / statistics.median(step.seconds for step in ours))
+  found = metrics_of(subject, timed, waited)
+  found['peer'] = {
+    'torch': about['torch'],
+    'threads': about['threads'],
+    'parameters': about['parameters'],
+    **_spread(theirs),
+    'ratio': statistics.median(theirs) / found['step_seconds'],
+    'ratio_of_rounds': ratios,
+  }
+  return found
+
+
+def _spread(times: list[float]) -> dict[str, float]:
+  quarters = statistics.quantiles(times, n=4) if len(times) > 1 else [times[0]] * 3
+  return {'step_seconds': statistics.median(times), 'quartile_1': quarters[0], 'quartile_3': quarters[2]}
+
+
+def metrics_of(subject: Subject, steps: list[Step], waited: float) -> dict[str, Any]:
+  """Return the metrics of one subject, rates as medians over steps; None where the device does not report one."""
+  import jax
+
+  from lmx.benchmark import flops
+  from lmx.reporting import run_log
+
+  spread = _spread([step.seconds for step in steps])
+  shapes = sorted({part for step in steps for part in step.parts}, key=lambda shape: shape[1])
+  forward = {(n, T): n * T * flops.flops_per_token(subject.task, n, T, training=False) for n, T in shapes}
+  tokens = statistics.median(sum(n * T for n, T in step.parts) / step.seconds for step in steps)
+  rate = statistics.median(3 * sum(forward[part] for part in step.parts) / step.seconds for step in steps)
+  peak = flops.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
+  stats = jax.local_devices()[0].memory_stats() or {}
+  return {
+    'name': subject.name,
+    'shapes': shapes,
+    'batch': subject.batch,
+    'length': subject.length,
+    'optimizer': subject.optimizer,
+    'parameters': flops.count(subject.task.shapes()),
+    **spread,
+    'steps': len(steps),
+    'tokens_per_second': tokens,
+    'compile_seconds': subject.programs.seconds,
+    'programs': len(subject.programs),
+    'planned_bytes': subject.programs.planned_bytes,
+    'peak_device_bytes': stats.get('peak_bytes_in_use'),
+    'peak_process_bytes': flops.process_peak(),
+    'waiting_share': waited / sum(step.seconds for step in steps),
+    'flops_per_second': rate,
+    'mfu': rate / (peak * subject.devices) if peak else None,
+    'device': run_log.device(),
+    'versions': run_log.versions(),
+  }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+  """Return the metrics as lines for a reader."""
+  size = lambda x: 'unknown' if x is None else f'{x / 2**20:,.0f} MiB'
+  milli = lambda x: '{:,.1f} ms ({:,.1f} to {:,.1f})'.format(
+    *(1000 * x[name] for name in ('step_seconds', 'quartile_1', 'quartile_3'))
+  )
+  mfu = 'peak of the device unknown' if found['mfu'] is None else f'{found["mfu"]:.1%} of the peak'
+  programs = found['programs']
+  rows = [
+    ('parameters', f'{found["parameters"]:,}'),
+    ('step', f'{milli(found)}, median and quartiles of {found["steps"]}'),
+    ('tokens a second', f'{found["tokens_per_second"]:,.0f}'),
+    ('compiling', f'{found["compile_seconds"]:.1f} s' + (f', {programs} programs' if programs > 1 else '')),
+    ('memory planned by XLA', size(found['planned_bytes'])),
+    ('peak memory, device', size(found['peak_device_bytes'])),
+    ('peak memory, process', size(found['peak_process_bytes'])),
+    ('waiting for data', f'{found["waiting_share"]:.1%}'),
+    ('utilisation', f'{found["flops_per_second"] / 1e9:,.1f} GFLOP/s, {mfu}'),
+  ]
+  if 'peer' in found:
+    peer = found['peer']
+    rounds = ', '.join(f'{ratio:.2f}' for ratio in peer['ratio_of_rounds'])
+    about = f'{peer["threads"]} threads, {peer["parameters"]:,} parameters'
+    rows.append((f'torch {peer["torch"]}', f'{milli(peer)}, {about}'))
+    rows.append(('times as fast', f'{peer["ratio"]:.2f} (rounds {rounds})'))
+  first, last = (' x '.join(map(str, found['shapes'][i])) for i in (0, -1))
+  title = f'{found["name"]}: batch {first if first == last else f"{first} to {last}"} on {found["device"]}'
+  return [title, *(f'  {name:24} {text}' for name, text in rows)]
