@@ -41,13 +41,13 @@ def stride_of(length: int) -> int:
 def attention(kind: str, length: int) -> Callable[..., Any]:
   """A function of queries, keys and values (B, T, H, K), for one of KINDS."""
   from lmx.layers import attention, sparse_attention
-  from lmx.layers.masks import Look
+  from lmx.layers.masks import AttentionMask
 
   if kind.startswith('dense'):
     backend = 'blocked' if kind.endswith('blocked') else 'xla'
-    return lambda q, k, v: attention.attend(q, k, v, Look(), causal=True, backend=backend)
+    return lambda q, k, v: attention.attend(q, k, v, AttentionMask(), causal=True, backend=backend)
   plan = sparse_attention.Plan(kind, 'merged', stride_of(length), SUMMARY, 'released')
-  return lambda q, k, v: sparse_attention.attend(q, k, v, Look(), plan)
+  return lambda q, k, v: sparse_attention.attend(q, k, v, AttentionMask(), plan)
 
 
 def one(kind: str, length: int, runs: int) -> dict[str, Any]:

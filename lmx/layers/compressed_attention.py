@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.layers import attention
-from lmx.layers.masks import Look
+from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Cache, Projection, SelfAttention, write
 from lmx.types import Array
 
@@ -35,7 +35,7 @@ class LocalAttention(SelfAttention):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
     B, T, D = x_BTD.shape
     H, K, W = self.heads, D // self.heads, self.window
@@ -44,14 +44,14 @@ class LocalAttention(SelfAttention):
     if cache is not None and position_BT is not None:
       cache = write(cache, qkv_BTCHK[:, :, 1], qkv_BTCHK[:, :, 2], position_BT)
       block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
-      look = Look(position_BT, position_BT // W, block_BS)
+      look = AttentionMask(position_BT, position_BT // W, block_BS)
       o_BTHK = attend(qkv_BTCHK[:, :, 0], *cache, look)
     else:  # padding is on the right, where no real token looks
       blocks = -(-T // W)
       width = T if blocks == 1 else W
       padded = jnp.pad(qkv_BTCHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0), (0, 0)))
       q, k, v = (padded[:, :, c].reshape(B * blocks, width, H, K) for c in range(3))
-      o_BTHK = attend(q, k, v, Look()).reshape(B, blocks * width, H, K)[:, :T]
+      o_BTHK = attend(q, k, v, AttentionMask()).reshape(B, blocks * width, H, K)[:, :T]
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
 
@@ -69,7 +69,7 @@ class CompressedAttention(SelfAttention):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
     del look  # padding is on the right, where no real token looks
     B, T, D = x_BTD.shape
@@ -106,7 +106,7 @@ class CompressedAttention(SelfAttention):
       step_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32) // R, (B, T))
     # Block j - 1 is in slot j; it ends before t where j R <= t.
     o_BTHK = attention.attend(
-      q_BTHK, k_BSHK, v_BSHK, Look(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
+      q_BTHK, k_BSHK, v_BSHK, AttentionMask(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
     )
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 

@@ -98,7 +98,7 @@ def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple
   return _finish(net.encoder, params, 'norm_encoder', x_BSD), seen
 
 
-def _encoder_look(batch: Batch) -> masks.Look:
+def _encoder_look(batch: Batch) -> masks.AttentionMask:
   return masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {})
 
 
@@ -125,11 +125,11 @@ def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
   }
 
 
-def _source_look(source_valid_BS: Array | None, T: int) -> masks.Look:
+def _source_look(source_valid_BS: Array | None, T: int) -> masks.AttentionMask:
   if source_valid_BS is None:
-    return masks.Look()
+    return masks.AttentionMask()
   B = source_valid_BS.shape[0]
-  return masks.Look(None, jnp.zeros((B, T), jnp.int32), jnp.where(source_valid_BS, 0, masks.PADDING))
+  return masks.AttentionMask(None, jnp.zeros((B, T), jnp.int32), jnp.where(source_valid_BS, 0, masks.PADDING))
 
 
 def apply(
@@ -158,7 +158,7 @@ def apply(
   if state:
     caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
     position_BT, read_B = kv_cache.places(batch, state)
-    look, length = masks.Look(query_position_BT=position_BT), caches[0][0].shape[1]
+    look, length = masks.AttentionMask(query_position_BT=position_BT), caches[0][0].shape[1]
   else:
     sources = [encode(net, params, batch, encode_key)] * net.layers[1]
     look, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')

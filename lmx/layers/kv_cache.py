@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from lmx.errors import InputError
-from lmx.layers.masks import Look, from_batch
+from lmx.layers.masks import AttentionMask, from_batch
 from lmx.types import Array, Batch, State
 
 
@@ -51,7 +51,7 @@ class Start(NamedTuple):
     read_B: tokens read after these, None without a cache.
   """
 
-  look: Look
+  look: AttentionMask
   layers: Any
   position_BT: Array | None
   read_B: Array | None
@@ -73,4 +73,4 @@ def begin(name: str, batch: Batch, state: State) -> Start:
   if 'documents_BT' in batch or 'position_BT' in batch:
     raise InputError(f'{name}: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
   position_BT, read_B = places(batch, state)
-  return Start(Look(query_position_BT=position_BT), state['layers'], position_BT, read_B)
+  return Start(AttentionMask(query_position_BT=position_BT), state['layers'], position_BT, read_B)

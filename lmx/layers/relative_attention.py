@@ -22,7 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx import host
-from lmx.layers import dropout, masks
+from lmx.kernels import hash_dropout
+from lmx.layers import masks
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'blocked')
@@ -103,7 +104,7 @@ def attend(
   """
   T, S = a_BTHK.shape[1], k_BSHK.shape[1]
   rate = 0.0 if key is None else rate
-  seed_2 = dropout.seed(key) if rate and key is not None else None
+  seed_2 = hash_dropout.seed(key) if rate and key is not None else None
   if backend == 'auto':
     alone = jax.default_backend() == 'cpu' and jax.device_count() == 1
     least = BLOCKED_FROM if host.cores() == 1 else BLOCKED_FROM_CORES
@@ -117,7 +118,7 @@ def attend(
     distance_BHTS += scale * bias_HS.reshape(1, -1, 1, S)
   a_BHTS = product('BTHK,BSHK->BHTS', a_BTHK * scale, k_BSHK) + shift(distance_BHTS)
   a_BHTS = jnp.where(allowed(mask, S - T, (0, T), S)[:, None], a_BHTS, masks.HIDDEN)
-  p_BHTS = dropout.drop(jax.nn.softmax(a_BHTS, axis=-1), rate, seed_2)
+  p_BHTS = hash_dropout.drop(jax.nn.softmax(a_BHTS, axis=-1), rate, seed_2)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(v_BSHK.dtype), v_BSHK)
 
 
@@ -158,7 +159,7 @@ def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, fil
 def _factor(plan: _Plan, g: Array, T: int, seed_2, queries, keys: int) -> Array:
   """What dropout multiplies the probabilities of a block by, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
-  keep_QC = dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
+  keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

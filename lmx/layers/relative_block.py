@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.layers import attention, relative_attention
-from lmx.layers.masks import PADDING, Look
+from lmx.layers.masks import PADDING, AttentionMask
 from lmx.layers.transformer import Projection, SelfAttention
 from lmx.types import Array
 
@@ -56,13 +56,13 @@ def remember(memory_BMX: Array, new_BTX: Array, count_B: Array | None) -> Array:
   return jnp.take_along_axis(both, place_BM.reshape(*place_BM.shape, *(1,) * (both.ndim - 2)), axis=1)
 
 
-def _places(filled_B: Array | None, B: int, T: int, S: int) -> Look:  # noqa: N803
+def _places(filled_B: Array | None, B: int, T: int, S: int) -> AttentionMask:  # noqa: N803
   """The same memory for attention that does not count from the query: its empty places are padding."""
   if filled_B is None:
-    return Look()
+    return AttentionMask()
   position_BT = jnp.broadcast_to(S - T + jnp.arange(T, dtype=jnp.int32), (B, T))
   there_BS = jnp.arange(S)[None] >= S - T - filled_B[:, None]
-  return Look(position_BT, jnp.zeros((B, T), jnp.int32), jnp.where(there_BS, 0, PADDING))
+  return AttentionMask(position_BT, jnp.zeros((B, T), jnp.int32), jnp.where(there_BS, 0, PADDING))
 
 
 class RelativeAttention(SelfAttention):

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.layers import masks
-from lmx.layers.masks import Look
+from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Cache, Projection, SelfAttention, write
 from lmx.types import Array
 
@@ -95,7 +95,7 @@ class SparseAttention(SelfAttention):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
     del key  # no dropout of probabilities
     D = x_BTD.shape[-1]
@@ -110,7 +110,7 @@ class SparseAttention(SelfAttention):
     return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
 
 
-def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, look: Look, plan: Plan) -> Array:
+def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, look: AttentionMask, plan: Plan) -> Array:
   """Attention of every position to its set.
 
   Args:

@@ -24,12 +24,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import attention, dropout, embedding, masks
-from lmx.layers.masks import Look
+from lmx.layers import attention, dropout, embedding
+from lmx.layers.masks import AttentionMask
 from lmx.types import Array, Params
 
 Cache = tuple[Array, Array]  # keys and values so far, each (B, S, H, K)
-WHOLE = Look()  # every key of one group
+WHOLE = AttentionMask()  # every key of one group
 
 
 def gelu(x: Array, form: str) -> Array:
@@ -144,7 +144,7 @@ class SelfAttention(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: Look, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
@@ -156,7 +156,7 @@ class SelfAttention(nn.Module):
       k_BSHK, v_BSHK = cache = write(cache, k_BSHK, v_BSHK, position_BT)
     qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
-      self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look, self.causal))
+      self.sow('alignment', 'a_BHTS', attention.probabilities(*qkv[:2], look, self.causal))
     o_BTHK = attention.attend(*qkv, look, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = o_BTHK.reshape(q_BTHK.shape)
     return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
@@ -185,14 +185,14 @@ class CrossAttention(nn.Module):
   views: Callable[[Array, Array, Array], tuple[Array, Array, Array]] = as_they_are
 
   @nn.compact
-  def __call__(self, x_BTD: Array, source: Array | Cache, look: Look, key: Array | None) -> Array:
+  def __call__(self, x_BTD: Array, source: Array | Cache, look: AttentionMask, key: Array | None) -> Array:
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
     q_BTHK = self.linear((D,), (H, K), self.std, **self.drawn, name='q')(x_BTD)
     k_BSHK, v_BSHK = source if isinstance(source, tuple) else _pair(self.to_source(D, name='kv')(source))
     qkv = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
-      self.sow('alignment', 'a_BHTS', probabilities(*qkv[:2], look, False))
+      self.sow('alignment', 'a_BHTS', attention.probabilities(*qkv[:2], look, False))
     o_BTHK = attention.attend(*qkv, look, causal=False, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = o_BTHK.reshape(q_BTHK.shape)
     return self.linear((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK)
@@ -204,14 +204,6 @@ class CrossAttention(nn.Module):
 
 def _pair(kv_BSCHK: Array) -> Cache:
   return kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
-
-
-def probabilities(q_BTHK: Array, k_BSHK: Array, look: Look, causal: bool) -> Array:
-  """How much each query takes from each key that it may look at, (B, H, T, S) float32."""
-  T, S = q_BTHK.shape[1], k_BSHK.shape[1]
-  a_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * q_BTHK.shape[-1] ** -0.5, k_BSHK, preferred_element_type=jnp.float32)
-  mask_BTS = masks.allowed(look, causal, (0, T), (0, S))
-  return jax.nn.softmax(a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, masks.HIDDEN), axis=-1)
 
 
 class Mlp(nn.Module):
@@ -284,12 +276,12 @@ class Block(nn.Module):
   def __call__(
     self,
     x_BTD: Array,
-    look: Look,
+    look: AttentionMask,
     cache: Cache | None = None,
     position_BT: Array | None = None,
     key: Array | None = None,
     source: Array | Cache | None = None,
-    source_look: Look = WHOLE,
+    source_look: AttentionMask = WHOLE,
   ) -> tuple[Array, Cache | None]:
     look_key, *add_keys = dropout.split(key, 3)
     across_key, add_across_key, hidden_key = dropout.split(None if key is None else jax.random.fold_in(key, 1), 3)
@@ -340,7 +332,7 @@ class Block(nn.Module):
 def init_block(block: Block, width: int, key: Array, look: Any = WHOLE) -> Params:
   """Draws the parameters of one block: attention, mlp, norm_1, norm_2; with a source also cross, norm_cross.
 
-  `look` is of one token, where the block's attention takes another kind than `Look`.
+  `look` is of one token, where the block's attention takes another kind than `AttentionMask`.
   """
   return _drawn(block, width, key, look)
 
@@ -359,7 +351,12 @@ def source_keys(block: Block, params: Params, source_BSD: Array) -> Cache:
 
 
 def attended(
-  block: Block, params: Params, x_BTD: Array, look: Look, source: Array | None = None, source_look: Look = WHOLE
+  block: Block,
+  params: Params,
+  x_BTD: Array,
+  look: AttentionMask,
+  source: Array | None = None,
+  source_look: AttentionMask = WHOLE,
 ) -> dict[str, Array]:
   """What the heads of a block attend to: 'attention' to its input, 'cross' to a source; each (B, H, T, S) float32."""
   run = functools.partial(block.apply, source=source, source_look=source_look, mutable=['alignment'])
@@ -389,7 +386,7 @@ def stack(
   position_BT: Array | None = None,
   key: Array | None = None,
   sources: Sequence[Array | Cache] | None = None,
-  source_look: Look = WHOLE,
+  source_look: AttentionMask = WHOLE,
   scan: bool = False,
   remat: bool = False,
 ) -> tuple[Array, tuple[Cache, ...] | None, tuple[Array, ...]]:
@@ -399,7 +396,7 @@ def stack(
     block: what one layer computes.
     layers: parameters of each layer.
     x_BTD: input of the first layer.
-    look: which keys a query may look at: a `Look`, unless the block's attention takes another kind.
+    look: which keys a query may look at: a `AttentionMask`, unless the block's attention takes another kind.
     caches: of each layer, or None.
     position_BT: where in the caches the tokens belong.
     key: randomness of dropout, or None.

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, compressed_attention, dropout, embedding, softmax, transformer
-from lmx.layers.masks import Look
+from lmx.layers.masks import AttentionMask
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -201,7 +201,7 @@ def apply(
       _block(cfg, i),
       [params[transformer.name(i)]],
       x_BTD,
-      Look(query_position_BT=position_BT),
+      AttentionMask(query_position_BT=position_BT),
       caches=[state['layers'][i]] if state else None,
       position_BT=position_BT,
       key=keys[i],

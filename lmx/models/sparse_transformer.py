@@ -208,7 +208,7 @@ def apply(
     if 'documents_BT' in batch:
       raise InputError('sparse_transformer: packed documents (documents_BT) cannot be read into a key/value cache')
     position_BT, read_B = kv_cache.places(batch, state)
-    look, caches = masks.Look(query_position_BT=position_BT), state['layers']
+    look, caches = masks.AttentionMask(query_position_BT=position_BT), state['layers']
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], position_BT)
   keys, seen, new = dropout.split(key, cfg.N), [x_BTD], list[transformer.Cache]()
   for kind, group in itertools.groupby(range(cfg.N), lambda i: i % _period(cfg)):

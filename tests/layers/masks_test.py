@@ -34,20 +34,20 @@ def test_equals_definition_whole_and_in_blocks(causal, valid, documents):
     batch['valid_BT'] = jnp.asarray(VALID_BT)
   if documents:
     batch['documents_BT'] = jnp.asarray(DOCUMENTS_BT)
-  look = masks.from_batch(batch)
+  mask = masks.from_batch(batch)
   expected = definition(causal, valid, documents)
-  whole = masks.allowed(look, causal, (0, T), (0, T))
+  whole = mask.allowed(causal, (0, T), (0, T))
   if not (causal or valid or documents):
     assert whole is None
     return
   np.testing.assert_array_equal(np.broadcast_to(whole, (B, T, T)), expected)
-  block = masks.allowed(look, causal, (2, 5), (1, 4))
+  block = mask.allowed(causal, (2, 5), (1, 4))
   np.testing.assert_array_equal(np.broadcast_to(block, (B, 3, 3)), expected[:, 2:5, 1:4])
-  one = masks.allowed(masks.row(look, jnp.int32(1)), causal, (2, 5), (1, 4))
+  one = mask.row(jnp.int32(1)).allowed(causal, (2, 5), (1, 4))
   np.testing.assert_array_equal(one, expected[1:, 2:5, 1:4])
 
 
 def test_a_query_at_its_own_position_sees_the_keys_up_to_there():
-  look = masks.Look(query_position_BT=jnp.array([[1, 2], [4, 5]]))
-  found = masks.allowed(look, True, (0, 2), (0, 5))
+  mask = masks.AttentionMask(query_position_BT=jnp.array([[1, 2], [4, 5]]))
+  found = mask.allowed(True, (0, 2), (0, 5))
   np.testing.assert_array_equal(found, [[[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]])

@@ -119,7 +119,7 @@ def test_attention_of_a_block_is_the_restatement(scores, grouping):
   for h in h_TD:
     f = np.maximum(reference.linear(weights('mlp', 'in'), h) + np.asarray(network['in']['bias']), 0)
     rows.append(h + reference.linear(weights('mlp', 'out'), f) + np.asarray(network['out']['bias']))
-  found, _ = made.apply({'params': params}, x_TD[None], masks.Look(), source=jnp.asarray(source_SD)[None])
+  found, _ = made.apply({'params': params}, x_TD[None], masks.AttentionMask(), source=jnp.asarray(source_SD)[None])
   np.testing.assert_allclose(found[0], norm(np.array(rows), 'norm_2'), rtol=1e-5, atol=2e-5)
 
 
@@ -154,7 +154,7 @@ def test_views_give_each_component_its_own_softmax(backend, monkeypatch):
 def test_components_differ_from_the_whole():
   params, x_BTD = drawn(block()), jax.random.normal(jax.random.key(3), (1, T, D))
   outputs = [
-    block(scores=scores, grouping=grouping).apply({'params': params}, x_BTD, masks.Look())[0]
+    block(scores=scores, grouping=grouping).apply({'params': params}, x_BTD, masks.AttentionMask())[0]
     for scores in quaternion.SCORES
     for grouping in quaternion.GROUPINGS
   ]

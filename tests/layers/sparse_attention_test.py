@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lmx.layers import attention, sparse_attention
-from lmx.layers.masks import Look
+from lmx.layers.masks import AttentionMask
 from tests.reference import sparse_transformer as reference
 
 B, H, K = 2, 4, 5
@@ -56,7 +56,9 @@ def expected(qkv, plan, documents_BT=None):
 def test_equals_the_mean_over_the_index_sets(plan):
   for T in (3, 18):
     qkv = draw(T)
-    np.testing.assert_allclose(attend(*qkv, Look(), plan), expected(qkv, plan), rtol=1e-5, atol=1e-5, err_msg=str(T))
+    np.testing.assert_allclose(
+      attend(*qkv, AttentionMask(), plan), expected(qkv, plan), rtol=1e-5, atol=1e-5, err_msg=str(T)
+    )
 
 
 EDGES = [
@@ -70,7 +72,9 @@ EDGES = [
 def test_a_stride_of_one_and_columns_as_wide_as_the_block():
   for plan in EDGES:
     qkv = draw(10)
-    np.testing.assert_allclose(attend(*qkv, Look(), plan), expected(qkv, plan), rtol=1e-5, atol=1e-5, err_msg=str(plan))
+    np.testing.assert_allclose(
+      attend(*qkv, AttentionMask(), plan), expected(qkv, plan), rtol=1e-5, atol=1e-5, err_msg=str(plan)
+    )
 
 
 @every_plan
@@ -78,7 +82,7 @@ def test_documents_do_not_mix_and_padding_is_not_looked_at(plan):
   T, qkv = 18, draw(18)
   documents_BT = np.array([[0] * 7 + [1] * 11, [0] * 2 + [3] * 9 + [4] * 7])
   valid_BT = np.arange(T) < np.array([[T], [15]])
-  look = Look(None, documents_BT, np.where(valid_BT, documents_BT, -1))
+  look = AttentionMask(None, documents_BT, np.where(valid_BT, documents_BT, -1))
   found = np.asarray(attend(*qkv, look, plan))
   np.testing.assert_allclose(found[valid_BT], expected(qkv, plan, documents_BT)[valid_BT], rtol=1e-5, atol=1e-5)
 
@@ -88,7 +92,7 @@ def test_a_position_sees_its_set_and_nothing_else(plan):
   """Values that are the rows of an identity put out the probabilities themselves."""
   T = 14
   q, k, _ = draw(T, batch=1, width=T)
-  found = np.asarray(attend(q, k, jnp.broadcast_to(jnp.eye(T)[None, :, None], q.shape), Look(), plan))[0]
+  found = np.asarray(attend(q, k, jnp.broadcast_to(jnp.eye(T)[None, :, None], q.shape), AttentionMask(), plan))[0]
   for i in range(T):
     for h in range(H):
       wanted = reference.chosen(i, h, H, *plan[:4], plan.fidelity == 'released')
@@ -109,7 +113,7 @@ def test_gradients_are_those_of_the_masked_softmax(plan):
     return jnp.sum(weight * jnp.einsum('BHTS,BSHK->BTHK', p, v))
 
   gradient = lambda f: jax.jit(jax.grad(f, argnums=(0, 1, 2)))(*qkv)
-  ours = gradient(lambda q, k, v: jnp.sum(weight * sparse_attention.attend(q, k, v, Look(), plan)))
+  ours = gradient(lambda q, k, v: jnp.sum(weight * sparse_attention.attend(q, k, v, AttentionMask(), plan)))
   for a, b in zip(ours, gradient(masked), strict=True):
     assert np.isfinite(a).all() and np.abs(a).max() > 0.1
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -119,7 +123,7 @@ def test_gradients_are_those_of_the_masked_softmax(plan):
 def test_the_cache_gives_the_same_for_any_positions(plan):
   """Rows at positions of their own, more queries than the stride, and places of the cache not yet written."""
   T, qkv = 18, draw(18)
-  whole = np.asarray(attend(*qkv, Look(), plan))
+  whole = np.asarray(attend(*qkv, AttentionMask(), plan))
   start_B, size = np.array([3, 8]), 9
   position_BT = start_B[:, None] + np.arange(size)
   q = np.take_along_axis(np.asarray(qkv[0]), position_BT[..., None, None], axis=1)
@@ -133,10 +137,12 @@ def test_the_cache_gives_the_same_for_any_positions(plan):
 def test_half_precision_has_its_softmax_in_float32():
   plan = sparse_attention.Plan('fixed', 'merged', 4, 2, 'paper')
   qkv = draw(16)
-  found = attend(*qkv.astype(jnp.bfloat16), Look(), plan)
+  found = attend(*qkv.astype(jnp.bfloat16), AttentionMask(), plan)
   assert found.dtype == jnp.bfloat16
   np.testing.assert_allclose(np.asarray(found, np.float32), expected(qkv, plan), rtol=0.05, atol=0.05)
-  made = str(jax.make_jaxpr(lambda q: sparse_attention.attend(q, q, q, Look(), plan))(qkv[0].astype(jnp.bfloat16)))
+  made = str(
+    jax.make_jaxpr(lambda q: sparse_attention.attend(q, q, q, AttentionMask(), plan))(qkv[0].astype(jnp.bfloat16))
+  )
   assert set(re.findall(r':(\w+)\[[\d,]*\] = exp ', made)) == {'f32'}
 
 
@@ -160,13 +166,13 @@ def largest(program) -> int:
 def test_no_array_of_t_times_t_is_made(pattern):
   for sets in ('merged', 'second'):
     plan = sparse_attention.Plan(pattern, sets, 64, 8, 'released')
-    program = compiled(lambda q, k, v, plan=plan: sparse_attention.attend(q, k, v, Look(), plan))
+    program = compiled(lambda q, k, v, plan=plan: sparse_attention.attend(q, k, v, AttentionMask(), plan))
     assert largest(program) < T_LONG**2 // 2, plan
     assert program.memory_analysis().temp_size_in_bytes < 4 * HEADS * T_LONG**2, plan
 
 
 def test_dense_attention_makes_one():
   """So the test above can fail."""
-  dense = compiled(lambda q, k, v: attention.attend(q, k, v, Look(), causal=True, backend='xla'))
+  dense = compiled(lambda q, k, v: attention.attend(q, k, v, AttentionMask(), causal=True, backend='xla'))
   assert largest(dense) >= HEADS * T_LONG**2
   assert dense.memory_analysis().temp_size_in_bytes > 4 * HEADS * T_LONG**2

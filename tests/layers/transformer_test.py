@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.layers import masks, transformer
-from lmx.layers.masks import Look
+from lmx.layers.masks import AttentionMask
 from tests.reference import transformer as reference
 
 B, T, D, H = 2, 9, 16, 4
@@ -63,7 +63,7 @@ def test_deviations_by_fan_in():
 def test_block_equals_restatement(norm, causal):
   block = make(norm=norm, causal=causal)
   (params,), x_BTD = draw(block, 1)
-  found, _ = jax.jit(block.apply)({'params': params}, x_BTD, Look())
+  found, _ = jax.jit(block.apply)({'params': params}, x_BTD, AttentionMask())
   p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
   valid_T = np.ones(T, bool)
   for b in range(B):
@@ -84,7 +84,7 @@ def test_scan_and_remat_change_nothing(options):
   weight_BTD = jax.random.normal(jax.random.key(3), x_BTD.shape) / B / T
 
   def loss(params, options):
-    y, _, seen = transformer.stack(block, params, x_BTD, Look(), key=jax.random.key(2), **dict(options))
+    y, _, seen = transformer.stack(block, params, x_BTD, AttentionMask(), key=jax.random.key(2), **dict(options))
     return jnp.sum(weight_BTD * y), seen
 
   run = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
@@ -99,7 +99,7 @@ def test_remat_computes_the_layers_again():
   params, x_BTD = draw(block)
 
   def saved(remat):
-    run = lambda params: transformer.stack(block, params, x_BTD, Look(), remat=remat)[0]
+    run = lambda params: transformer.stack(block, params, x_BTD, AttentionMask(), remat=remat)[0]
     return sum(leaf.size for leaf in jax.tree.leaves(jax.vjp(run, params)[1]))
 
   assert saved(True) < 0.7 * saved(False)
@@ -109,13 +109,19 @@ def test_remat_computes_the_layers_again():
 def test_cache_gives_what_one_pass_gives(scan):
   block = make()
   params, x_BTD = draw(block)
-  whole, _, _ = transformer.stack(block, params, x_BTD, Look())
+  whole, _, _ = transformer.stack(block, params, x_BTD, AttentionMask())
   empty = jnp.zeros((B, T, H, D // H))
   caches, parts = tuple((empty, empty) for _ in params), []
   for t in (slice(0, 4), slice(4, 5), slice(5, T)):
     position_BT = jnp.broadcast_to(jnp.arange(T)[None, t], (B, t.stop - t.start))
     y, caches, _ = transformer.stack(
-      block, params, x_BTD[:, t], Look(query_position_BT=position_BT), caches=caches, position_BT=position_BT, scan=scan
+      block,
+      params,
+      x_BTD[:, t],
+      AttentionMask(query_position_BT=position_BT),
+      caches=caches,
+      position_BT=position_BT,
+      scan=scan,
     )
     parts.append(y)
   np.testing.assert_allclose(jnp.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-5)
@@ -133,7 +139,9 @@ def test_write_puts_rows_at_their_positions_and_drops_what_is_beyond():
 def test_each_dropout_needs_a_key_and_changes_the_output(rate):
   plain, dropped = make(), make(**{rate: 0.5})
   params, x_BTD = draw(plain)
-  run = lambda block, key: jax.jit(lambda key: transformer.stack(block, params, x_BTD, Look(), key=key)[0])(key)
+  run = lambda block, key: jax.jit(lambda key: transformer.stack(block, params, x_BTD, AttentionMask(), key=key)[0])(
+    key
+  )
   np.testing.assert_array_equal(run(dropped, None), run(plain, None))
   first, again, other = (run(dropped, jax.random.key(k)) for k in (0, 0, 1))
   np.testing.assert_array_equal(first, again)
@@ -165,7 +173,7 @@ def cross(**changes):
 
 S = 6
 SOURCE_VALID = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], bool)
-SOURCE_LOOK = Look(None, jnp.zeros((B, T), jnp.int32), jnp.where(SOURCE_VALID, 0, masks.PADDING))
+SOURCE_LOOK = AttentionMask(None, jnp.zeros((B, T), jnp.int32), jnp.where(SOURCE_VALID, 0, masks.PADDING))
 
 
 @pytest.mark.parametrize('norm', ['pre', 'post'])
@@ -174,7 +182,7 @@ def test_block_with_a_source_equals_restatement_and_so_do_keys_made_before(norm)
   (params,), x_BTD = draw(block, 1)
   source_BSD = jax.random.normal(jax.random.key(2), (B, S, D))
   given = {'params': params}
-  run = jax.jit(lambda source: block.apply(given, x_BTD, Look(), source=source, source_look=SOURCE_LOOK)[0])
+  run = jax.jit(lambda source: block.apply(given, x_BTD, AttentionMask(), source=source, source_look=SOURCE_LOOK)[0])
   found = run(source_BSD)
   p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
   for b in range(B):
@@ -195,7 +203,7 @@ def test_biases_of_keys_of_a_source_get_no_gradient():
   """They add the same to every score, so that what back-propagation would find is noise."""
   block = make(cross=True)
   (params,), x_BTD = draw(block, 1)
-  run = lambda params: jnp.sum(jnp.sin(block.apply({'params': params}, x_BTD, Look(), source=x_BTD[:, :S])[0]))
+  run = lambda params: jnp.sum(jnp.sin(block.apply({'params': params}, x_BTD, AttentionMask(), source=x_BTD[:, :S])[0]))
   gradient = jax.jit(jax.grad(run))(params)['cross']['kv']['bias']
   assert not np.any(gradient[0]) and np.abs(gradient[1]).max() > 1e-3
 
@@ -231,7 +239,7 @@ def test_scan_and_remat_of_layers_with_a_source():
       block,
       params,
       x_BTD,
-      Look(),
+      AttentionMask(),
       key=jax.random.key(2),
       sources=[source_BSD] * 3,
       source_look=SOURCE_LOOK,

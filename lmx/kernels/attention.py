@@ -1,0 +1,242 @@
+"""Fast paths of scaled dot-product attention, all equal to `lmx.layers.attention.attention`.
+
+- 'xla': the equation itself, over all rows and heads. It keeps the (B, H, T, S) probabilities for the backward pass.
+- 'blocked': one head of one row at a time and a block of queries at a time, so that the scores fit a CPU's cache. The
+  backward pass recomputes them from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682; Dao et al. 2022,
+  arXiv 2205.14135). Blocks of keys after all of a block's queries are never computed. Rows are processed one after
+  another, so this is for one device; 'xla' suits a batch that is sharded over devices.
+- 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
+- 'auto': 'cudnn' on a GPU within these limits, 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on,
+  else 'xla'.
+
+'xla' and 'blocked' have dropout of the probabilities, and both drop the same ones (lmx/kernels/hash_dropout.py).
+
+Axes: G rows x heads, Q and C queries and keys of a block.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError
+from lmx.kernels import hash_dropout
+from lmx.types import Array
+
+BACKENDS = ('auto', 'xla', 'cudnn', 'blocked')
+BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' takes 'blocked' on a CPU
+_QUERIES = 64  # least number of queries in a block
+
+
+class Mask(Protocol):
+  """The part of `lmx.layers.masks.AttentionMask` that kernels use."""
+
+  def explicit(self) -> bool:
+    """Return whether it hides more than the keys after each query."""
+
+  def aligned(self) -> bool:
+    """Return whether query t is at position t."""
+
+  def row(self, b: Array) -> Mask:
+    """Return the mask of batch row `b`, as a batch of one."""
+
+  def allowed(self, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array | None:
+    """Return a block of the Boolean mask (B, T, S); None where nothing is hidden."""
+
+  def hide(self, a_BHTS: Array, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array:
+    """Return a block of scores, hidden keys far below all others."""
+
+
+def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str:
+  """Return the backend that `backend` stands for at these shapes on the default device.
+
+  Raises:
+    InputError: 'cudnn' was set outside its limits.
+  """
+  obstacle = cudnn_obstacle(q_BTHK, k_BSHK, mask, rate) if backend in ('auto', 'cudnn') else None
+  if backend == 'cudnn' and obstacle:
+    raise InputError(f"attention 'cudnn' {obstacle}; choose 'auto' or 'xla'")
+  if backend != 'auto':
+    return backend
+  if not obstacle:
+    return 'cudnn'
+  one_cpu = jax.default_backend() == 'cpu' and jax.device_count() == 1
+  return 'blocked' if one_cpu and q_BTHK.shape[1] * k_BSHK.shape[1] >= BLOCKED_FROM else 'xla'
+
+
+def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str | None:
+  """Return the reason against cuDNN's fused attention, in words that follow its name; None if there is none."""
+  T, S, K = q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.shape[3]
+  if jax.default_backend() != 'gpu':
+    return f'needs a GPU, and the device here is {jax.default_backend()}'
+  if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
+    return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
+  if rate:
+    return f'has no dropout of the attention probabilities (asked for: {rate})'
+  if K % 8 or K > 128:
+    return f'needs a head width that is a multiple of 8 and at most 128, not {K}'
+  if mask.explicit() and (T % 2 or S % 2):
+    return f'needs even numbers of queries and keys with this mask, not {T} and {S}'
+  return None
+
+
+def fused(
+  q_BTHK: Array,
+  k_BSHK: Array,
+  v_BSHK: Array,
+  mask: Mask,
+  *,
+  causal: bool,
+  backend: str = 'auto',
+  rate: float = 0.0,
+  key: Array | None = None,
+) -> Array | None:
+  """Return attention by the fast path that `backend` chooses, or None where that is 'xla', the equation itself.
+
+  Raises:
+    InputError: 'cudnn' was set and cannot run; the message gives the reason.
+  """
+  choice = choose(backend, q_BTHK, k_BSHK, mask, rate)
+  if choice == 'blocked':
+    return blocked(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal, rate=rate, key=key)
+  if choice == 'cudnn':
+    try:
+      return cudnn(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
+    except RuntimeError as error:  # a release of cuDNN, or a GPU, that lacks the kernel
+      if backend == 'cudnn':
+        raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
+  return None
+
+
+def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: Mask, *, causal: bool) -> Array:
+  """Attention by NVIDIA's fused kernel."""
+  mask_B1TS = None
+  if mask.explicit():
+    mask_BTS = mask.allowed(causal, (0, q_BTHK.shape[1]), (0, k_BSHK.shape[1]))
+    mask_B1TS, causal = None if mask_BTS is None else mask_BTS[:, None], False
+  width = v_BSHK.shape[-1]
+  v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN wants values as wide as keys
+  o_BTHK = jax.nn.dot_product_attention(
+    q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn'
+  )
+  return o_BTHK[..., :width]
+
+
+class Plan(NamedTuple):
+  """Compile-time constants of the blocked kernel.
+
+  Attributes:
+    causal: hide keys after the query.
+    rate: dropout of the probabilities.
+    heads: H.
+    aligned: query t is at position t, so that blocks above the diagonal are empty.
+  """
+
+  causal: bool
+  rate: float
+  heads: int
+  aligned: bool
+
+  def blocks(self, T: int, S: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """(first, end) of the queries of each block and of the keys that it may attend to."""
+    size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled by itself
+    spans = [(t, min(t + size, T)) for t in range(0, T, size)]
+    skip = self.causal and self.aligned
+    return [(span, (0, min(span[1], S) if skip else S)) for span in spans]
+
+
+def blocked(
+  q_BTHK: Array,
+  k_BSHK: Array,
+  v_BSHK: Array,
+  mask: Mask,
+  *,
+  causal: bool,
+  rate: float = 0.0,
+  key: Array | None = None,
+) -> Array:
+  """Attention head by head and block by block."""
+  B, T, H, _ = q_BTHK.shape
+  to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
+  seed_2 = hash_dropout.seed(key) if key is not None and rate else None
+  plan = Plan(causal, rate, H, mask.aligned())
+  o_GTK = _blocked(plan, to_front(q_BTHK), to_front(k_BSHK), to_front(v_BSHK), mask, seed_2)
+  return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
+
+
+def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries, keys) -> Array:
+  """Scores (Q, C) of a block in float32, hidden keys far below all others."""
+  a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
+  return mask.row(g // plan.heads).hide(a_QC[None, None], plan.causal, queries, keys)[0, 0]
+
+
+def _factor(plan: Plan, g: Array, T: int, seed_2, queries, keys) -> Array:
+  """Dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
+  rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
+  keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
+  return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _blocked(plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, seed_2: Any) -> Array:
+  return _blocked_forward(plan, q_GTK, k_GSK, v_GSK, mask, seed_2)[0]
+
+
+def _blocked_forward(plan, q_GTK, k_GSK, v_GSK, mask, seed_2):
+  """Returns the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
+  T, S = q_GTK.shape[1], k_GSK.shape[1]
+
+  def head(xs):
+    g, q_TK, k_SK, v_SK = xs
+    outputs, norms = [], []
+    for queries, keys in plan.blocks(T, S):
+      v_CK = v_SK[slice(*keys)]
+      a_QC = _scores(plan, g, q_TK[slice(*queries)], k_SK[slice(*keys)], mask, queries, keys)
+      m_Q1 = jnp.max(a_QC, axis=-1, keepdims=True)
+      e_QC = jnp.exp(a_QC - m_Q1)
+      z_Q1 = jnp.sum(e_QC, axis=-1, keepdims=True)
+      if plan.rate:
+        e_QC = e_QC * _factor(plan, g, T, seed_2, queries, keys)
+      o_QK = jnp.einsum('QC,CK->QK', e_QC.astype(v_CK.dtype), v_CK, preferred_element_type=jnp.float32)
+      outputs.append((o_QK / z_Q1).astype(v_CK.dtype))
+      norms.append((m_Q1 + jnp.log(z_Q1))[:, 0])
+    return jnp.concatenate(outputs), jnp.concatenate(norms)
+
+  o_GTK, n_GT = jax.lax.map(head, (jnp.arange(len(q_GTK)), q_GTK, k_GSK, v_GSK))
+  return o_GTK, (q_GTK, k_GSK, v_GSK, mask, seed_2, o_GTK, n_GT)
+
+
+def _blocked_backward(plan, residuals, do_GTK):
+  q_GTK, k_GSK, v_GSK, mask, seed_2, o_GTK, n_GT = residuals
+  T, S = q_GTK.shape[1], k_GSK.shape[1]
+  dtype, scale = q_GTK.dtype, q_GTK.shape[-1] ** -0.5
+
+  def head(xs):
+    g, q_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
+    delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
+    dk_SK, dv_SK = jnp.zeros(k_SK.shape, jnp.float32), jnp.zeros(v_SK.shape, jnp.float32)
+    dqs = []
+    for queries, keys in plan.blocks(T, S):
+      q_QK, do_QK, k_CK, v_CK = q_TK[slice(*queries)], do_TK[slice(*queries)], k_SK[slice(*keys)], v_SK[slice(*keys)]
+      a_QC = _scores(plan, g, q_QK, k_CK, mask, queries, keys)
+      p_QC = jnp.exp(a_QC - n_T[slice(*queries), None])
+      dp_QC = jnp.einsum('QK,CK->QC', do_QK, v_CK, preferred_element_type=jnp.float32)
+      dropped_QC = p_QC
+      if plan.rate:
+        f_QC = _factor(plan, g, T, seed_2, queries, keys)
+        dropped_QC, dp_QC = p_QC * f_QC, dp_QC * f_QC
+      ds_QC = (p_QC * (dp_QC - delta_T[slice(*queries), None]) * scale).astype(dtype)
+      dqs.append(jnp.einsum('QC,CK->QK', ds_QC, k_CK))
+      product = functools.partial(jnp.einsum, 'QC,QK->CK', preferred_element_type=jnp.float32)
+      dk_SK = dk_SK.at[slice(*keys)].add(product(ds_QC, q_QK))
+      dv_SK = dv_SK.at[slice(*keys)].add(product(dropped_QC.astype(dtype), do_QK))
+    return jnp.concatenate(dqs), dk_SK.astype(dtype), dv_SK.astype(dtype)
+
+  dq_GTK, dk_GSK, dv_GSK = jax.lax.map(head, (jnp.arange(len(q_GTK)), q_GTK, k_GSK, v_GSK, o_GTK, n_GT, do_GTK))
+  return dq_GTK, dk_GSK, dv_GSK, None, None
+
+
+_blocked.defvjp(_blocked_forward, _blocked_backward)

@@ -1,0 +1,144 @@
+"""The fast paths of attention against the equation (`lmx.layers.attention.attention`), and the choice of one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx.errors import InputError
+from lmx.kernels import attention as kernels
+from lmx.layers import attention, masks
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+  """Several blocks of queries, the last of them shorter, at sizes that a test can afford."""
+  monkeypatch.setattr(kernels, '_QUERIES', 4)
+
+
+def draw(B=2, T=11, H=2, K=8, S=None, seed=0):
+  keys = jax.random.split(jax.random.key(seed), 3)
+  lengths = (T, S or T, S or T)
+  return [jax.random.normal(k, (B, n, H, K)) for k, n in zip(keys, lengths, strict=True)]
+
+
+DOCUMENTS_BT = np.array([[0] * 3 + [1] * 5 + [2] * 3, [0] * 11])
+VALID_BT = np.arange(11) < np.array([[11], [6]])
+MASKS = {
+  'all': masks.AttentionMask(),
+  'valid': masks.from_batch({'valid_BT': jnp.asarray(VALID_BT)}),
+  'both': masks.from_batch({'valid_BT': jnp.asarray(VALID_BT), 'documents_BT': jnp.asarray(DOCUMENTS_BT)}),
+  'positions': masks.AttentionMask(query_position_BT=jnp.array([[3], [5]]) + jnp.arange(11)),
+}
+
+
+@pytest.mark.parametrize('rate,causal', [(0.0, True), (0.3, True), (0.3, False)])
+@pytest.mark.parametrize('mask', MASKS)
+def test_blocked_equals_the_equation_and_so_do_gradients(rate, causal, mask):
+  arrays = draw(S=20 if mask == 'positions' else None)
+  weight = jax.random.normal(jax.random.key(9), arrays[0].shape)
+  options = dict(causal=causal, rate=rate, key=jax.random.key(7))
+
+  def loss(arrays, serve):
+    o = serve(*arrays, MASKS[mask], **options)
+    return jnp.sum(o * weight), o
+
+  run = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
+  expected, found = run(arrays, attention.attention), run(arrays, kernels.blocked)
+  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+    assert np.abs(a).max() > 0.1
+    np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_blocked_never_computes_above_the_diagonal():
+  plan = kernels.Plan(causal=True, rate=0.0, heads=1, aligned=True)
+  assert plan.blocks(10, 10) == [((0, 4), (0, 4)), ((4, 8), (0, 8)), ((8, 10), (0, 10))]
+  assert plan._replace(causal=False).blocks(6, 10) == [((0, 4), (0, 10)), ((4, 6), (0, 10))]
+  assert plan._replace(aligned=False).blocks(3, 10) == [((0, 3), (0, 10))]
+
+
+def test_blocked_in_bfloat16_stays_near_float32():
+  arrays = draw()
+  half = [x.astype(jnp.bfloat16) for x in arrays]
+  exact = attention.attention(*arrays, MASKS['all'], causal=True)
+  for backend in ('xla', 'blocked'):
+    found = attention.attend(*half, MASKS['all'], causal=True, backend=backend)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found.astype(jnp.float32), exact, atol=0.03)
+
+
+@pytest.mark.parametrize('backend', ['auto', 'xla', 'blocked'])
+def test_attend_equals_the_equation_by_every_backend(backend):
+  options = dict(causal=True, rate=0.3, key=jax.random.key(7))
+  found = attention.attend(*draw(), MASKS['both'], backend=backend, **options)
+  expected = attention.attention(*draw(), MASKS['both'], **options)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_auto_takes_blocked_for_long_rows_on_one_cpu(monkeypatch):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
+  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+  choice = lambda T: kernels.choose(
+    'auto', jnp.zeros((1, T, 1, 8)), jnp.zeros((1, T, 1, 8)), masks.AttentionMask(), 0.0
+  )
+  side = int(kernels.BLOCKED_FROM**0.5)
+  assert choice(side) == 'blocked'
+  assert choice(side - 1) == 'xla'
+  monkeypatch.setattr(jax, 'device_count', lambda: 8)
+  assert choice(side) == 'xla'
+
+
+@pytest.mark.parametrize(
+  'change,words',
+  [
+    (dict(dtype='float32'), 'bfloat16 or float16'),
+    (dict(rate=0.1), 'no dropout'),
+    (dict(K=41), 'multiple of 8'),
+    (dict(K=136), 'at most 128'),
+    (dict(T=7, mask=masks.AttentionMask(query_group_BT=jnp.zeros((1, 7)), key_group_BS=jnp.zeros((1, 7)))), 'even'),
+  ],
+)
+def test_cudnn_says_why_it_cannot_serve(monkeypatch, change, words):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  given = dict(dtype='bfloat16', rate=0.0, K=64, T=8, mask=masks.AttentionMask()) | change
+  x = jnp.zeros((1, given['T'], 2, given['K']), given['dtype'])
+  with pytest.raises(InputError, match=words):
+    kernels.choose('cudnn', x, x, given['mask'], given['rate'])
+  assert kernels.choose('auto', x, x, given['mask'], given['rate']) == 'xla'
+
+
+def test_cudnn_is_taken_where_it_can_serve(monkeypatch):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  x = jnp.zeros((1, 7, 2, 64), jnp.bfloat16)
+  assert kernels.choose('auto', x, x, masks.AttentionMask(), 0.0) == 'cudnn'
+
+
+def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
+  def missing(*_, **__):
+    raise NotImplementedError('needs cuDNN 9')
+
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', missing)
+  monkeypatch.setattr(kernels, 'cudnn_obstacle', lambda *_: None)
+  attend = lambda backend: attention.attend(*draw(), masks.AttentionMask(), causal=True, backend=backend)
+  np.testing.assert_array_equal(attend('auto'), attend('xla'))
+  with pytest.raises(InputError, match='needs cuDNN 9.*set it to "auto"'):
+    attend('cudnn')
+
+
+def test_cudnn_without_a_gpu():
+  if jax.default_backend() == 'gpu':
+    pytest.skip('there is a GPU here')
+  with pytest.raises(InputError, match='needs a GPU'):
+    attention.attend(*draw(), masks.AttentionMask(), causal=True, backend='cudnn')
+
+
+@pytest.mark.parametrize('mask', ['all', 'valid', 'both'])
+def test_cudnn_equals_the_equation(mask):
+  if jax.default_backend() != 'gpu':
+    pytest.skip('cuDNN needs a GPU')
+  arrays = [x[:, :10].astype(jnp.bfloat16) for x in draw(K=64)]
+  mask = jax.tree.map(lambda x: x[:, :10], MASKS[mask])
+  found, expected = (serve(*arrays, mask, causal=True) for serve in (kernels.cudnn, attention.attention))
+  np.testing.assert_allclose(found.astype(jnp.float32), expected.astype(jnp.float32), atol=0.02)

@@ -1,0 +1,54 @@
+"""Hashed dropout against its mask applied by itself; the independence of its bits."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lmx.kernels import hash_dropout
+
+
+def lowbias32(x: np.ndarray) -> np.ndarray:
+  x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+  x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+  return x ^ (x >> 16)
+
+
+def test_value_and_gradient_equal_the_restatement():
+  x = jax.random.normal(jax.random.key(1), (4, 5, 64))
+  weight = jax.random.normal(jax.random.key(2), x.shape)
+  seed_2 = hash_dropout.seed(jax.random.key(3))
+  words, rate = np.asarray(seed_2), 0.3
+  row = np.arange(20, dtype=np.uint32).reshape(4, 5, 1)
+  start = lowbias32(row ^ words[0])
+  stride = lowbias32(start ^ words[1]) | np.uint32(1)
+  bits = lowbias32(start + stride * np.arange(64, dtype=np.uint32))
+  factor = np.where(bits >= np.uint32(round(rate * 2**32)), 1 / (1 - rate), 0.0)
+  loss = lambda x: jnp.sum(weight * hash_dropout.drop(x, rate, seed_2))
+  np.testing.assert_allclose(hash_dropout.drop(x, rate, seed_2), x * factor, rtol=1e-6)
+  np.testing.assert_allclose(jax.grad(loss)(x), weight * factor, rtol=1e-6)
+
+
+def test_seed_serves_every_generator():
+  for impl in ('threefry2x32', 'rbg'):
+    words = hash_dropout.seed(jax.random.key(0, impl=impl))
+    assert words.shape == (2,) and words.dtype == jnp.uint32
+
+
+def test_bits_are_independent_along_rows_columns_and_keys():
+  """Correlations of 2^20 fair bits with their neighbours stay within five deviations of zero."""
+  shape = (16, 64, 1024)
+  bits = lambda key: np.asarray(hash_dropout.drop(jnp.ones(shape), 0.5, hash_dropout.seed(jax.random.key(key)))) - 1.0
+  x = bits(0)
+  limit = 5 / np.sqrt(x.size)
+  for lag in (1, 2, 3, 8, 64, 512):
+    assert abs(np.mean(x[..., lag:] * x[..., :-lag])) < limit * 2, f'columns {lag} apart'
+  for lag in (1, 2, 3, 8, 32):
+    assert abs(np.mean(x[:, lag:] * x[:, :-lag])) < limit * 2, f'rows {lag} apart'
+  for lag in (1, 4):
+    assert abs(np.mean(x[lag:] * x[:-lag])) < limit * 2, f'batch rows {lag} apart'
+  assert abs(np.mean(x * bits(1))) < limit, 'keys'
+  # Row and column means of independent bits have the deviation of independent bits.
+  assert 0.8 < x.mean(-1).std() * np.sqrt(shape[-1]) < 1.2
+  assert 0.8 < x.reshape(-1, shape[-1]).mean(0).std() * np.sqrt(shape[0] * shape[1]) < 1.2
