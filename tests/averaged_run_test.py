@@ -66,7 +66,7 @@ def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
   restored = load(tmp_path, 'last')
   np.testing.assert_array_equal(leaves(restored.params), leaves(average['mean']))
   # What is in results.json is the loss of the mean: the same from the restored run.
-  found = report.of_run(restored, 'test', with_baselines=False)
+  found = report.evaluate_restored(restored, 'test').metrics
   assert found['loss'] == pytest.approx(written['loss'], rel=1e-5)
 
 
@@ -115,5 +115,5 @@ def test_validation_once_an_epoch_follows_epochs_of_different_lengths(tmp_path):
   assert ends[1] != 2 * ends[0] and session.total_steps == ends[2]
   looks = []
   for session.done in range(1, ends[2] + 1):
-    looks += [session.done] if session._is_time_to_look() else []
+    looks += [session.done] if session._is_validation_due() else []
   assert looks == ends[:2]

@@ -13,7 +13,6 @@ from lmx.checkpoint import manager
 from lmx.config import resolve
 from lmx.data import batching, pipeline
 from lmx.engine import sharding
-from lmx.evaluation import report
 from lmx.models import registry
 from lmx.reporting import run_log
 
@@ -54,7 +53,7 @@ def end(path: str, workdir, devices: int, mode: str):
   session = train.Session(run, corpus, sharding.Engine(run.parallel, jax.devices()[:devices]), workdir, '')
   with manager.Checkpoints(workdir / 'checkpoints') as checkpoints:
     with run_log.Logger(workdir, 1, tokens_per_step=1, terminal=False) as logger:
-      found = report.finish(session, checkpoints, logger, ())
+      found = session.finish(checkpoints, logger, ())
   written = workdir / 'samples.txt'
   return found, written.read_text() if written.exists() else ''
 

@@ -17,6 +17,8 @@ from flax.traverse_util import flatten_dict
 
 from lmx.checkpoint import manager
 from lmx.cli import main as cli
+from lmx.evaluation import report
+from lmx.runs import restore
 
 FIXTURE = pathlib.Path(__file__).parent / 'fixtures' / 'gpt2_words'
 EXPECTED = json.loads((FIXTURE / 'expected.json').read_text())
@@ -66,3 +68,5 @@ def test_it_resumes_to_the_same_parameters_and_results(workdir):
   assert found.keys() == EXPECTED['parameters'].keys()
   for path, (shape, size) in EXPECTED['parameters'].items():
     assert found[path] == [shape, pytest.approx(size, rel=2e-5)], path
+  later = report.evaluate_restored(restore.load(workdir), 'test').metrics  # by the code that wrote the results
+  assert {**results, **later} == results

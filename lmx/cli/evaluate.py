@@ -43,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
   measured = resolve.load(args.config).to_dict() if args.config else None
-  run = restore.load(args.workdir, args.which, [*args.overrides, *cache, *mixed], measured)
+  # The baselines of a run itself are shown whether it measured them at its end or not.
+  baselines = ['evaluation.baselines=false'] * args.no_baselines
+  shown = [] if measured else ['evaluation.baselines=true']
+  run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], measured)
   split = args.split or (resolve.measured_split(run.run, run.corpus()) if measured else 'test')
   if args.ensemble:
     if run.run.evaluation.cache or run.run.evaluation.mixture:
@@ -54,12 +57,11 @@ def run(args: argparse.Namespace) -> int:
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
-    figures = report.of_run(
-      run,
-      split,
-      with_baselines=not args.no_baselines and (not measured or run.run.evaluation.baselines),
-      translations=args.translations or None,
-    )
+    if args.translations:
+      translation.write(args.translations, (), 'a')  # fails before anything is measured; what is there is kept
+    figures, translations, _ = report.evaluate_restored(run, split)
+    if args.translations:
+      translation.write(args.translations, translations)
   print(json.dumps(figures, indent=1) if args.json else report.summary(figures))
   if args.by_length:
     translation.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])

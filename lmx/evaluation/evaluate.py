@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from tqdm import tqdm
 from lmx import objectives
 from lmx.config.schema import Run
 from lmx.data import pipeline
-from lmx.engine import precision, sharding, state
+from lmx.engine import precision, sharding, state, step
 from lmx.errors import InputError
 from lmx.metrics import language, ngram
 from lmx.models import registry
@@ -57,6 +58,22 @@ def measure(
   _add(pairs, arrays, waiting)
   sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
   return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}
+
+
+@functools.lru_cache(maxsize=2)
+def compiled_step(
+  model_name: str, model_cfg: Any, objective_name: str, objective_cfg: Any, engine: sharding.Engine
+) -> Any:
+  """Return the evaluation step of a model and an objective, compiled once for an engine."""
+  parts = registry.get(model_name), model_cfg, objectives.get(objective_name), objective_cfg
+  return engine.compile_eval(step.make_eval_step(*parts))
+
+
+def totals(run: Run, params: Params, batches, engine: sharding.Engine, *, title: str = '') -> Totals:
+  """Return the sums of the metrics of a run over all of `batches`; see `measure`."""
+  eval_step = compiled_step(run.model_name, run.measured, run.objective_name, run.objective, engine)
+  begin = lambda rows: registry.get(run.model_name).init_state(run.measured, rows)
+  return measure(eval_step, params, begin, batches, engine, title=title)
 
 
 def check(run: Run, batches: Any) -> None:
@@ -147,8 +164,8 @@ def final_data(run: Run) -> pipeline.Config:
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
-def figures(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
-  """The record of one measurement: the figures, what they were counted over, and how."""
+def results(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
+  """Return the metrics of a split, what they were counted over, and how."""
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]

@@ -1,18 +1,20 @@
-"""What stands at the end of a run: the exact measurement, the baselines beside it, a picture, and some text."""
+"""Evaluation of a run on a split, its baselines, and the files that a finished run leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from lmx import objectives
 from lmx.config import resolve, schema
 from lmx.data import labels, pipeline
-from lmx.engine import precision, sharding, step
+from lmx.data.corpus import Corpus
+from lmx.engine import precision, sharding
 from lmx.evaluation import continuous_cache, evaluate, ngram_mixture, samples, translation
-from lmx.models import registry
 from lmx.prediction import classification, question_answering
 from lmx.reporting import plots, run_log
+from lmx.runs.restore import Restored
+from lmx.types import Params
 
 _CORRELATIONS = ('f1', 'matthews', 'pearson', 'spearman')  # metrics of at most 1
 _ANSWERS = ('exact_match', 'best_f1', 'best_f1_threshold', 'answered_f1', 'unanswered_f1')
@@ -33,43 +35,126 @@ _SHOWN = (
 )
 
 
+class Evaluation(NamedTuple):
+  """Evaluation of a split.
+
+  Attributes:
+    metrics: the metrics as `results.json` has them, with what they were counted over and how.
+    translations: of the split, where `evaluation.beam` is set.
+    answers: to the questions of the split, for the objective 'span'.
+  """
+
+  metrics: dict[str, Any]
+  translations: list[translation.Translated]
+  answers: list[question_answering.Answer]
+
+
 @precision.of_run
-def finish(session, checkpoints, logger: run_log.Logger, command: Sequence[str]) -> dict[str, Any]:
-  """Measures the best (or last) parameters on `evaluation.split` and leaves loss.png, samples.txt and what else the run
-  asks for. results.json comes last: a run killed before it is there finishes anew."""
-  run, corpus, split = session.run, session.corpus, session.run.evaluation.split
-  about = {
-    'seed': run.seed,
-    'config_hash': session.config_hash,
-    'steps': session.done,
-    'command': list(command),
-    'training_seconds': session.progress.seconds,
-    'skipped_updates': session.progress.skipped,
-    **({} if session.progress.best is None else {'validation_loss': session.progress.best}),
-    **({} if run.optim.asgd == 'off' else {'trigger_step': session.progress.trigger}),
-  }
-  session.restore(checkpoints, run.evaluation.which)
-  totals = session.evaluate(final=True)
-  evaluate.check_finite(run, totals, session.measured(), f'split {split}')
-  found = evaluate.figures(run, corpus, split, totals) | {'step': session.done} | about
-  found |= {'averaged_steps': list(session.averaged)} if session.averaged else {}
-  found |= _beside(run, corpus, found, session.measured(), session.engine, run.evaluation.baselines, curve=True)
-  translations = _translated(run, corpus, found, session.measured(), session.engine)
-  given = _answered(run, corpus, found, session.measured(), session.engine)
-  logger.plot(found)
-  if given and logger.primary:
-    question_answering.keep(logger.workdir, given)
-  if 'confusion' in found and logger.primary:
-    plots.confusion(logger.workdir / 'confusion.png', found['confusion'], found['labels'])
+def evaluate_run(
+  run: schema.Run,
+  corpus: Corpus,
+  params: Params,
+  engine: sharding.Engine,
+  split: str,
+  *,
+  validation_baselines: bool = False,
+) -> Evaluation:
+  """Evaluate parameters on a whole split, as the `evaluation` section of a run asks.
+
+  Args:
+    run: the run.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...} as the engine has placed them.
+    engine: of the run.
+    split: name of the split.
+    validation_baselines: where the baselines are measured, also measure them on the split 'valid'.
+
+  Raises:
+    InputError: there is no such split, or it cannot be measured.
+    NonFiniteLoss: the loss of the split is NaN or infinite.
+  """
+  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  evaluate.check(run, batches)
+  totals = evaluate.totals(run, params, batches, engine, title=split)
+  evaluate.check_finite(run, totals, params, f'split {split}')
+  metrics = evaluate.results(run, corpus, split, totals)
+  if run.evaluation.baselines and 'perplexity_per_word' in metrics:
+    splits = {split, 'valid'} if validation_baselines else {split}
+    baselines = evaluate.baselines(corpus, splits, run.evaluation.order)
+    metrics['baselines'] = baselines[split]
+    metrics |= {'validation_baselines': baselines['valid']} if validation_baselines else {}
+  if run.evaluation.cache:
+    metrics['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
+  if run.evaluation.mixture:
+    metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.on_one(params), split)
+  objective = objectives.get(run.objective_name)
+  if hasattr(objective, 'judge'):
+    outputs = classification.outputs(run, corpus, engine.on_one(params), split)
+    metrics |= objective.judge(run.objective, outputs)
+  if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
+    metrics['labels'] = list(corpus.manifest['label_names'])
+  translations: list[translation.Translated] = []
+  if run.evaluation.beam:
+    translations = translation.pairs(run, corpus, engine.on_one(params), split, title=f'{split} by beam')
+    metrics |= translation.figures(run, corpus, translations)
+    metrics['protocol'] += f'; translated with {metrics["decoding"]}'
+  answers: list[question_answering.Answer] = []
+  if run.objective_name == 'span':
+    answers = question_answering.answer(run, corpus, engine.on_one(params), split)
+    metrics |= question_answering.figures(run, answers)
+  return Evaluation(metrics, translations, answers)
+
+
+def evaluate_restored(loaded: Restored, split: str) -> Evaluation:
+  """Evaluate a run that `lmx.load` returned, on the data of its config; see `evaluate_run`.
+
+  Raises:
+    InputError: the data is tokenised by another tokenizer than the run's, or has labels that the run does not know.
+  """
+  run = loaded.run
+  engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
+  corpus = loaded.corpus()
+  corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
+  evaluation = evaluate_run(run, corpus, engine.build(lambda p: p, loaded.params), engine, split)
+  checkpoint = {'step': loaded.step, 'config_hash': resolve.digest(loaded.config)}
+  averaged = {'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}
+  return evaluation._replace(metrics={**evaluation.metrics, **checkpoint, **averaged})
+
+
+def write(
+  run: schema.Run,
+  corpus: Corpus,
+  params: Params,
+  engine: sharding.Engine,
+  evaluation: Evaluation,
+  logger: run_log.Logger,
+) -> None:
+  """Write the files of a finished run: its pictures, translations, answers and samples.
+
+  `results.json` comes last, so a run killed before it is finished anew.
+
+  Args:
+    run: the run.
+    corpus: its data.
+    params: those evaluated, as the engine has placed them.
+    engine: of the run.
+    evaluation: of `evaluation.split`, with the metrics to write.
+    logger: of the work directory.
+  """
+  metrics, translations, answers = evaluation
+  logger.plot(metrics)
+  if answers and logger.primary:
+    question_answering.keep(logger.workdir, answers)
+  if 'confusion' in metrics and logger.primary:
+    plots.confusion(logger.workdir / 'confusion.png', metrics['confusion'], metrics['labels'])
   if translations and logger.primary:
-    translation.keep(logger.workdir, found, translations)
-  logger.note(summary(found))
-  if run.samples.count and session.objective.SAMPLES != 'none':
-    if text := samples.write(session, translations):
+    translation.keep(logger.workdir, metrics, translations)
+  logger.note(summary(metrics))
+  if run.samples.count and objectives.get(run.objective_name).SAMPLES != 'none':
+    if text := samples.draw(run, corpus, engine.on_one(params), translations, logger.workdir):
       logger.samples(text)
       logger.note('\n' + text)
-  logger.results(found)
-  return found
+  logger.results(metrics)
 
 
 def check(run: schema.Run, corpus, batches) -> list[str]:
@@ -95,103 +180,8 @@ def check(run: schema.Run, corpus, batches) -> list[str]:
   return samples.prompts(run, corpus)[1]
 
 
-@precision.of_run
-def of_run(loaded, split: str, *, with_baselines: bool = True, translations: Any = None) -> dict[str, Any]:
-  """Measures a run given back by `lmx.load` on a whole split; returns what `results.json` has.
-
-  Args:
-    loaded: the run.
-    split: name of the split.
-    with_baselines: also measure the n-gram models of `evaluation.baselines`, if the objective is compared with them.
-    translations: file that the translations of the split are written to, where `evaluation.beam` asks for them.
-
-  Raises:
-    InputError: the data is tokenised by another tokenizer than the run's, has labels that the run does not know, or
-      there is no such split; `translations` cannot be written, which is said before anything is measured.
-    NonFiniteLoss: the loss of the split is NaN or infinite.
-  """
-  run = loaded.run
-  if translations:
-    translation.write(translations, (), 'a')  # whether it can be written is said first, and what is there is kept
-  engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
-  corpus = loaded.corpus()
-  corpus = labels.renumbered(corpus, loaded.labels) if loaded.labels else corpus
-  model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
-  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
-  evaluate.check(run, batches)
-  begin = lambda rows: model.init_state(run.measured, rows)
-  params = engine.build(lambda p: p, loaded.params)
-  totals = evaluate.measure(eval_step, params, begin, batches, engine, title=split)
-  evaluate.check_finite(run, totals, params, f'split {split}')
-  found = evaluate.figures(run, corpus, split, totals) | {
-    'step': loaded.step,
-    'config_hash': resolve.digest(loaded.config),
-    **({'averaged_steps': list(loaded.averaged)} if loaded.averaged else {}),
-  }
-  found |= _beside(run, corpus, found, params, engine, with_baselines)
-  made = _translated(run, corpus, found, params, engine)
-  _answered(run, corpus, found, params, engine)
-  if translations:
-    translation.write(translations, made)
-  return found
-
-
-def _beside(
-  run: schema.Run,
-  corpus,
-  found: Mapping[str, Any],
-  params,
-  engine: sharding.Engine,
-  with_baselines: bool,
-  *,
-  curve: bool = False,
-) -> dict[str, Any]:
-  """What `evaluation` asks for beside the metrics: n-gram models (for the `curve` of validation losses also on that
-  split), the model with a cache, and mixed with an n-gram model."""
-  more: dict[str, Any] = {}
-  split = found['split']
-  if with_baselines and 'perplexity_per_word' in found:
-    both = evaluate.baselines(corpus, {split, 'valid'} if curve else {split}, run.evaluation.order)
-    more['baselines'] = both[split]
-    more |= {'validation_baselines': both['valid']} if curve else {}
-  if run.evaluation.cache:
-    more['cache'] = continuous_cache.measure(run, corpus, params, split, engine)
-  if run.evaluation.mixture:
-    more['mixture'] = ngram_mixture.measure(run, corpus, engine.on_one(params), split)
-  objective = objectives.get(run.objective_name)
-  if hasattr(objective, 'judge'):
-    more |= objective.judge(run.objective, classification.outputs(run, corpus, engine.on_one(params), split))
-  if 'majority_class' in more:
-    more['labels'] = list(corpus.manifest['label_names'])  # of majority_class, accuracy_class_<i> and the confusions
-  return more
-
-
-def _translated(
-  run: schema.Run, corpus, found: dict[str, Any], params, engine: sharding.Engine
-) -> list[translation.Translated]:
-  """Translates the split where `evaluation.beam` says so: adds the figures to `found` and returns the translations."""
-  if not run.evaluation.beam:
-    return []
-  made = translation.pairs(run, corpus, engine.on_one(params), found['split'], title=f'{found["split"]} by beam')
-  found |= translation.figures(run, corpus, made)
-  found['protocol'] += f'; translated with {found["decoding"]}'
-  return made
-
-
-def _answered(
-  run: schema.Run, corpus, found: dict[str, Any], params, engine: sharding.Engine
-) -> list[question_answering.Answer]:
-  """Answers the questions of the split where the run does so: adds the figures to `found` and returns the answers."""
-  if run.objective_name != 'span':
-    return []
-  given = question_answering.answer(run, corpus, engine.on_one(params), found['split'])
-  found |= question_answering.figures(run, given)
-  return given
-
-
 def summary(found: Mapping[str, Any]) -> str:
-  """The figures a reader looks for first, one under another, the baselines beside them."""
+  """Return the main metrics as lines of text, with those of the baselines."""
   metric = found['metric']
   rows = [(found['model'], found[metric])]
   if 'cache' in found:

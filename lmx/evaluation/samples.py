@@ -1,4 +1,4 @@
-"""Samples that a run leaves at its end: text, filled-in gaps, nearest words, pictures of a memory, or translations."""
+"""Samples of a finished run: text, predictions of masked tokens, nearest words, pictures of a memory, translations."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
 from lmx import objectives
 from lmx.config import schema
 from lmx.data import pipeline
+from lmx.data.corpus import Corpus
 from lmx.decoding import generate
+from lmx.engine import precision
 from lmx.errors import InputError, nearest
 from lmx.evaluation import evaluate, translation
 from lmx.models import registry
 from lmx.prediction import word_vectors
 from lmx.reporting import plots
+from lmx.types import Params
 
 
 def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
@@ -54,62 +58,70 @@ def _check_word(run: schema.Run, corpus: Any, prompt: str) -> None:
     raise InputError(f'not a word of the training text{nearest(prompt, words[:20_000])}')
 
 
-def write(session: Any, translations: Sequence[translation.Translated]) -> str:
-  """Returns the samples of a run as text.
+@precision.of_run
+def draw(
+  run: schema.Run, corpus: Corpus, params: Params, translations: Sequence[translation.Translated], workdir: epath.Path
+) -> str:
+  """Return the samples of a run as text; those of a model with a memory are pictures in its work directory.
 
   Args:
-    session: of the run, with the parameters to sample from.
-    translations: those of the evaluated split that there are already.
+    run: the run.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...}, whole on one device.
+    translations: of the evaluated split; () translates the first pairs.
+    workdir: of the run.
   """
-  kind = session.objective.SAMPLES
+  kind = objectives.get(run.objective_name).SAMPLES
   if kind == 'translations':
-    parts = _translations(session, translations)
+    parts = _translations(run, corpus, params, translations)
+  elif kind == 'memory':
+    parts = _memory(run, corpus, params, workdir)
   else:
-    parts = {'text': _texts, 'gaps': _gaps, 'neighbours': _neighbours, 'memory': _memory}[kind](session)
+    parts = {'text': _texts, 'gaps': _gaps, 'neighbours': _neighbours}[kind](run, corpus, params)
   return '\n\n----\n\n'.join(parts)
 
 
-def _texts(session: Any) -> Iterator[str]:
-  """Text that the model writes after each prompt."""
-  run, tokenizer, options = session.run, session.corpus.tokenizer, session.run.samples
+def _texts(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
+  """Yield texts that the model generates after each prompt."""
+  tokenizer, options = corpus.tokenizer, run.samples
   sampler = generate.Sampler(
     temperature=options.temperature,
     top_k=options.top_k,
     top_p=options.top_p,
     forbidden=generate.unwritable(tokenizer, run.model.V),
   )
-  params = session.host_params()['model']
-  for number, prompt in enumerate(prompts(run, session.corpus)[0]):
+  for number, prompt in enumerate(prompts(run, corpus)[0]):
     start_T = generate.prompt_ids(tokenizer, prompt)
-    found = generate.generate(
-      session.model,
+    generated = generate.generate(
+      registry.get(run.model_name),
       run.model,
-      params,
+      params['model'],
       np.tile(start_T, (options.count, 1)),
       steps=options.tokens,
       key=jax.random.fold_in(jax.random.key(run.seed), number),
       sampler=sampler,
     )
-    for row_T, count in zip(*found, strict=True):
+    for row_T, count in zip(*generated, strict=True):
       yield tokenizer.decode(np.concatenate([start_T, row_T[:count]])).strip()
 
 
-def _translations(session: Any, made: Sequence[translation.Translated]) -> Iterator[str]:
-  """The first pairs of the evaluated split, of those that are translated already where there are any."""
-  run = session.run
+def _translations(
+  run: schema.Run, corpus: Corpus, params: Params, made: Sequence[translation.Translated]
+) -> Iterator[str]:
+  """Yield the first pairs of the evaluated split with their translations."""
   count, split = run.samples.count, run.evaluation.split
-  for one in made[:count] or translation.pairs(run, session.corpus, session.host_params(), split, count):
+  for one in made[:count] or translation.pairs(run, corpus, params, split, count):
     yield f'source       {one.source}\ntranslation  {one.translation}\nreference    {one.reference}'
 
 
-def _gaps(session: Any) -> Iterator[str]:
-  """Rows of the evaluated split with every masked token shown as [prediction|token]."""
-  run, tokenizer = session.run, session.corpus.tokenizer
-  batches = pipeline.batches(run.data, session.corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
+def _gaps(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
+  """Yield rows of the evaluated split with every masked token shown as [prediction|token]."""
+  model, objective, tokenizer = registry.get(run.model_name), objectives.get(run.objective_name), corpus.tokenizer
+  batches = pipeline.batches(run.data, corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   batch = batches(0, slice(0, min(run.samples.count, batches.batch_size)))
-  predict = jax.jit(session.objective.predict, static_argnums=(0, 1, 2))
-  found, _ = predict(run.objective, session.model, run.model, session.host_params(), batch, ())
-  guess_BP, valid_BT = np.argmax(found['logits_BPV'], -1), batch.get('valid_BT')
+  predict = jax.jit(objective.predict, static_argnums=(0, 1, 2))
+  predicted, _ = predict(run.objective, model, run.model, params, batch, ())
+  guess_BP, valid_BT = np.argmax(predicted['logits_BPV'], -1), batch.get('valid_BT')
   for row, tokens_T in enumerate(batch['tokens_BT']):
     words = [tokenizer.id_to_token(int(i)) for i in (tokens_T[valid_BT[row]] if valid_BT is not None else tokens_T)]
     for p, position in enumerate(batch['positions_BP'][row]):
@@ -119,26 +131,23 @@ def _gaps(session: Any) -> Iterator[str]:
     yield ' '.join(words).replace(' ##', '')
 
 
-def _neighbours(session: Any) -> Iterator[str]:
-  """The nearest words of each prompt, or of some frequent words where there is no prompt."""
-  run = session.run
-  vectors = word_vectors.of_tables(session.corpus, run.data, session.host_params()['model'])
+def _neighbours(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
+  """Yield the nearest words of each prompt, or of some frequent words where there is no prompt."""
+  vectors = word_vectors.of_tables(corpus, run.data, params['model'])
   frequent = vectors.words[50:] or vectors.words
-  for word in prompts(run, session.corpus)[0] or frequent[: 50 * run.samples.count : 50]:
+  for word in prompts(run, corpus)[0] or frequent[: 50 * run.samples.count : 50]:
     yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))
 
 
-def _memory(session: Any) -> Iterator[str]:
-  """Draws episodes of the evaluated split, one of each length: memory_<length>.png."""
-  run = session.run
-  batches = pipeline.batches(
-    evaluate.final_data(run), session.corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False
-  )
-  params, trace = session.host_params()['model'], jax.jit(session.model.trace, static_argnums=0)
+def _memory(run: schema.Run, corpus: Corpus, params: Params, workdir: epath.Path) -> Iterator[str]:
+  """Plot episodes of the evaluated split, one of each length: memory_<length>.png; yield a line on each."""
+  data, split = evaluate.final_data(run), run.evaluation.split
+  batches = pipeline.batches(data, corpus, split, pipeline.EVAL_SEED, train=False)
+  trace = jax.jit(registry.get(run.model_name).trace, static_argnums=0)
   for episode in plots.episodes(batches, run.samples.count):
-    seen = jax.device_get(trace(run.model, params, episode))
-    wrong = (seen['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
-    wrong, path = wrong[episode['weights_BT'] > 0], session.workdir / f'memory_{int(episode["size_B"][0])}.png'
+    memory = jax.device_get(trace(run.model, params['model'], episode))
+    wrong = (memory['logits_BTO'] > 0) != (episode['target_bits_BTO'] > 0.5)
+    wrong, path = wrong[episode['weights_BT'] > 0], workdir / f'memory_{int(episode["size_B"][0])}.png'
     if jax.process_index() == 0:
-      plots.memory(path, episode, seen)
+      plots.memory(path, episode, memory)
     yield f'{path.name}: {int(episode["size_B"][0])} items, {wrong.sum():,} of {wrong.size:,} bits wrong'

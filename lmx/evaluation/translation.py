@@ -159,7 +159,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
 
   Args:
     path: picture to write.
-    results: `figures`, with those of `evaluate.figures`.
+    results: `figures`, with those of `evaluate.results`.
     workdirs: of the other runs; their results.json is read.
 
   Raises:

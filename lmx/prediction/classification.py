@@ -96,7 +96,7 @@ def ensemble(
     overrides: of each, see there.
 
   Returns:
-    Figures as `evaluate.figures` has them, and those of each classifier under 'members'.
+    Figures as `evaluate.results` has them, and those of each classifier under 'members'.
 
   Raises:
     InputError: the classifiers have other labels, or documents in another number, with other labels or with none.

@@ -11,7 +11,7 @@ from lmx.cli import describe
 from lmx.config import resolve, run_files
 from lmx.data import corpus, tokenizers
 from lmx.errors import InputError, InputWarning
-from lmx.runs import restore
+from lmx.runs import restore, work_directory
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}}
 
@@ -48,7 +48,7 @@ def test_config_of_another_form_is_named(run, content, summed):
   if not summed:
     (run / 'checksums.json').unlink()
   (run / 'config.json').write_bytes(CONTENTS[content])
-  for read in (restore.load, describe._run, lambda run: train.continued(resolve.resolve(SMALL), run)):
+  for read in (restore.load, describe._run, lambda run: work_directory.continued(resolve.resolve(SMALL), run)):
     with pytest.raises(InputError, match='config.json'):
       read(run)
 
@@ -88,8 +88,8 @@ def test_a_resumed_run_of_before_gets_checksums(run):
   before = (run / 'checksums.json').read_text()
   (run / 'checksums.json').unlink()
   full = resolve.resolve(SMALL)
-  train.check_workdir(run, full, made)
-  train.open_workdir(run, full, made)
+  work_directory.check(run, full, made)
+  work_directory.create(run, full, made)
   assert (run / 'checksums.json').read_text() == before and not list(run.glob('*.part'))
   (run / 'data.json').write_text('{}')
   with pytest.raises(InputError, match='data.json: got content that differs from its SHA-256'):

@@ -157,13 +157,14 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   assert 'mean of 3 checkpoints: 2, 4, 6' in capsys.readouterr().out
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_the_measurement(tmp_path):
-  loaded = types.SimpleNamespace(run=types.SimpleNamespace(matmul_precision='float32'))
-  with pytest.raises(InputError, match='x.txt: cannot be written'):
-    report.of_run(loaded, 'test', translations=tmp_path / 'nowhere' / 'x.txt')
+def test_a_path_that_cannot_be_written_is_refused_before_the_measurement(run, tmp_path, monkeypatch, capsys):
+  monkeypatch.delattr(report, 'evaluate_restored')
+  call = ['evaluate', f'--workdir={run}', '--which=last', '--config.evaluation.beam=1']
+  assert main([*call, f'--translations={tmp_path / "nowhere" / "x.txt"}']) == 2
+  assert 'x.txt: cannot be written' in capsys.readouterr().err
   (tmp_path / 'x.txt').write_text('ein Haus\n')
-  with pytest.raises(AttributeError):  # there is no run to measure
-    report.of_run(loaded, 'test', translations=tmp_path / 'x.txt')
+  with pytest.raises(AttributeError):
+    main([*call, f'--translations={tmp_path / "x.txt"}'])
   assert (tmp_path / 'x.txt').read_text() == 'ein Haus\n'
 
 

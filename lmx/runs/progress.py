@@ -1,0 +1,58 @@
+"""Progress of a training: what decides its schedule, its end and its best checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from lmx.optim import averaging, build, schedules
+
+Meta = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Progress:
+  """State of the training loop besides the parameters; saved as JSON with every checkpoint.
+
+  Attributes:
+    best: lowest validation loss so far, None before the first.
+    since_best: validations since then.
+    plateau: state of the schedule 'plateau'.
+    skipped: updates skipped because the loss was not finite.
+    seconds: training time of all sessions.
+    losses: validation losses until NT-ASGD's condition held; empty without `optim.asgd`.
+    trigger: updates made when it held: where the averaging began, or ('start') the run ended; None before.
+  """
+
+  best: float | None = None
+  since_best: int = 0
+  plateau: schedules.Plateau = dataclasses.field(default_factory=schedules.Plateau)
+  skipped: int = 0
+  seconds: float = 0.0
+  losses: list[float] = dataclasses.field(default_factory=list)
+  trigger: int | None = None
+
+  @classmethod
+  def from_dict(cls, meta: Meta) -> Progress:
+    """Return the progress saved with a checkpoint."""
+    best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # NaN was once kept, and nothing is below it
+    return cls(**{**meta, 'best': best, 'plateau': schedules.Plateau(**meta['plateau'])})
+
+  def observe(self, loss: float, optim: build.Config, done: int) -> None:
+    """Record a validation loss after `done` updates."""
+    if optim.asgd != 'off' and self.trigger is None:
+      self.trigger = done if averaging.triggered(self.losses, loss, optim.nonmono) else None
+      self.losses.append(loss)
+    better = math.isfinite(loss) and (self.best is None or loss < self.best)
+    self.best, self.since_best = (loss, 0) if better else (self.best, self.since_best + 1)
+    if optim.schedule == 'plateau':
+      self.plateau = build.plateau(optim, self.plateau, loss)
+
+  def is_finished(self, done: int, total_steps: int, patience: int, optim: build.Config) -> bool:
+    """Return whether no update is left after `done`, or the validation loss has ceased to fall.
+
+    The latter is by `train.patience`, or by `optim.asgd` = 'start', whose fine-tuning ends at its trigger.
+    """
+    fine_tuned = optim.asgd == 'start' and self.trigger is not None
+    return done >= total_steps or 0 < patience <= self.since_best or fine_tuned

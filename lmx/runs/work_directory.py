@@ -1,0 +1,103 @@
+"""The work directory of a run that trains: its config and data are checked, written and locked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import filelock
+import jax
+
+from lmx.checkpoint import orbax_format
+from lmx.config import resolve as config_lib
+from lmx.config import run_files, semantics
+from lmx.engine import distributed
+from lmx.errors import InputError
+
+
+def continued(config, workdir) -> tuple[Any, list[str]]:
+  """Return the config under the rules that a run in `workdir` began under, and a line for each earlier rule.
+
+  Raises:
+    InputError: its next updates would follow another rule than its first, or its config.json is damaged.
+  """
+  saved = _saved(workdir)
+  if saved is None:
+    return config, []
+  finished = (workdir / 'results.json').exists()
+  fixed = semantics.fixed_since(saved)
+  if fixed and not finished:
+    raise InputError(
+      f'--workdir: {workdir} holds a run that began before a fix of what it computes: {"; ".join(fixed)}. It cannot '
+      'continue under another rule; train anew in another --workdir, or finish it with the lmx that began it'
+    )
+  notes = [
+    f'continues under its earlier rule "{name}" (since then: {rule.fix})'
+    for name, rule in semantics.earlier(saved).items()
+    if not finished
+  ]
+  config = config_lib.continued(config, saved)
+  return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
+
+
+def _saved(workdir):
+  """Return the resolved config of the run in `workdir`, None without one. Raises InputError if it is damaged."""
+  # Resolved, so that a run continues under a later lmx whose configs have more fields.
+  return config_lib.resolve(run_files.read_config(workdir), saved=True) if run_files.exists(workdir) else None
+
+
+def check(workdir, config, corpus) -> None:
+  """Check that a run in `workdir` has this config and data. Raises InputError, also if it is damaged."""
+  saved = _saved(workdir)
+  if saved is None:
+    return
+  config_lib.check_same(saved, config, workdir)
+  recorded = run_files.read_data(workdir)['hash']
+  if recorded != corpus.hash:
+    raise InputError(f'{workdir} was trained on other data (hash {recorded}, now {corpus.hash})')
+  run_files.read_tokenizer(workdir)  # verified before the first update
+
+
+def create(workdir, config, corpus) -> None:
+  """Write the config, the data manifest, the tokenizer and their checksums, where they are missing."""
+  try:
+    if jax.process_index() == 0 and not run_files.add_sums(workdir):
+      run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
+  except OSError as error:
+    raise InputError(f'cannot use work directory {workdir}: {error}') from None
+  distributed.barrier('workdir')
+
+
+@contextlib.contextmanager
+def watched(workdir) -> Iterator[None]:
+  """Name a work directory that is deleted during a run as the cause of what fails. Raises InputError."""
+  try:
+    yield
+  except Exception as error:
+    if run_files.exists(workdir):
+      raise
+    raise InputError(
+      f'--workdir: {workdir} was deleted during the run ({orbax_format.short(error)}); restart in one that stays'
+    ) from error
+
+
+@contextlib.contextmanager
+def locked(workdir) -> Iterator[None]:
+  """Lock a work directory until the process ends; one on a bucket cannot be locked.
+
+  Raises:
+    InputError: another process trains there.
+  """
+  with contextlib.ExitStack() as stack:
+    if jax.process_index() == 0 and '://' not in os.fspath(workdir):
+      try:
+        stack.enter_context(filelock.FileLock(workdir / '.lock', blocking=False))
+      except filelock.Timeout:
+        raise InputError(
+          f'{workdir} is in use by another process that trains there; wait for its end, or choose another --workdir'
+        ) from None
+      except (OSError, RuntimeError):
+        pass  # a file system without locks
+    yield
