@@ -9,28 +9,28 @@ The gates lie in TensorFlow's order i j f o, and the forget bias is added when t
 b, so that released weights are read as they stand. A clip of 0 is none. As in TensorFlow, no gradient flows through a
 value that was clipped.
 
-Two derivatives of the loop over time: `scan` lets JAX differentiate `lax.scan`; `custom` carries only dh and dc back
-through the loop and takes the gradients of all matrices in one product each after it.
+`_scan` is the reference; lmx/kernels/projected_lstm.py has a faster derivative of it.
 
 Axes: T time leads, E width of the input, H cells, G = 4H, P projection.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lmx.kernels import projected_lstm as kernels
+from lmx.kernels.recurrent import dot, keep
 from lmx.types import Array, Params
 
 Carry = tuple[Array, Array]  # (h_BP, c_BH), float32
 
 
 class _Options(NamedTuple):
-  """What the loop needs to know beside its arrays."""
+  """Static options of the loop."""
 
   cell_clip: float
   proj_clip: float
@@ -92,42 +92,27 @@ def layer(
   return h_TBP.astype(dtype), carry
 
 
-def _dot(a, b):
-  return jnp.matmul(a, b, preferred_element_type=jnp.float32)
-
-
 def _clip(x, bound):
   return jnp.clip(x, -bound, bound) if bound else x
-
-
-def _passes(x, bound, gradient):
-  """The gradient where x is not at the bound."""
-  return jnp.where(jnp.abs(x) < bound, gradient, 0.0) if bound else gradient
-
-
-def _keep(valid_B, new, old):
-  if valid_B is None:
-    return new
-  return jax.tree.map(lambda n, o: jnp.where(valid_B[:, None], n, o), new, old)
 
 
 def _step(options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B):
   """One step: (carry, activated gates_BG)."""
   h_BP, c_BH = carry
-  gates_BG = x_BG.astype(jnp.float32) + _dot(h_BP.astype(u_PG.dtype), u_PG) + bias_G[None]
+  gates_BG = x_BG.astype(jnp.float32) + dot(h_BP.astype(u_PG.dtype), u_PG) + bias_G[None]
   i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
   i, j, f, o = jax.nn.sigmoid(i), jnp.tanh(j), jax.nn.sigmoid(f + options.forget_bias), jax.nn.sigmoid(o)
   new_BH = _clip(f * c_BH + i * j, options.cell_clip)
   m_BH = (o * jnp.tanh(new_BH)).astype(projection_HP.dtype)
-  out_BP = _clip(_dot(m_BH, projection_HP), options.proj_clip)
-  return _keep(valid_B, (out_BP, new_BH), carry), jnp.concatenate([i, j, f, o], -1)
+  out_BP = _clip(dot(m_BH, projection_HP), options.proj_clip)
+  return keep(valid_B, (out_BP, new_BH), carry), jnp.concatenate([i, j, f, o], -1)
 
 
 def _prepare(weights, x_TBE):
   """(W x for all steps, U, b, P), the products' operands in the type of x."""
   kernel, bias_G, projection_HP = weights
   width, dtype = x_TBE.shape[-1], x_TBE.dtype
-  x_TBG = _dot(x_TBE, kernel[:width].astype(dtype)).astype(dtype)
+  x_TBG = dot(x_TBE, kernel[:width].astype(dtype)).astype(dtype)
   return x_TBG, kernel[width:].astype(dtype), bias_G, projection_HP.astype(dtype)
 
 
@@ -142,68 +127,4 @@ def _scan(options, weights, x_TBE, carry, valid_TB):
   return h_TBP, carry
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _custom(options, weights, x_TBE, carry, valid_TB):
-  return _scan(options, weights, x_TBE, carry, valid_TB)
-
-
-def _forward(options, weights, x_TBE, carry, valid_TB):
-  x_TBG, u_PG, bias_G, projection_HP = _prepare(weights, x_TBE)
-
-  def step(carry, inputs):
-    carry, gates_BG = _step(options, u_PG, bias_G, projection_HP, carry, *inputs)
-    return carry, (*carry, gates_BG)
-
-  end, (h_TBP, c_TBH, gates_TBG) = lax.scan(step, carry, (x_TBG, valid_TB))
-  return (h_TBP, end), (weights, x_TBE, carry, valid_TB, h_TBP, c_TBH, gates_TBG)
-
-
-def _backward(options, residuals, gradients):
-  weights, x_TBE, (h0_BP, c0_BH), valid_TB, h_TBP, c_TBH, gates_TBG = residuals
-  dh_TBP, dcarry = gradients
-  dtype, width = x_TBE.dtype, x_TBE.shape[-1]
-  kernel, _, projection_HP = weights
-  w_EG, u_PG = kernel[:width].astype(dtype), kernel[width:].astype(dtype)
-
-  def step(dcarry, inputs):
-    gates_BG, h_BP, c_BH, before_BH, dh_BP, valid_B = inputs
-    dout_BP, dc_BH = dcarry[0] + dh_BP, dcarry[1]
-    i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
-    dp_BP = _passes(h_BP, options.proj_clip, dout_BP).astype(dtype)
-    dm_BH = _dot(dp_BP, projection_HP.astype(dtype).T)
-    tanh_c = jnp.tanh(c_BH)
-    dnew_BH = _passes(c_BH, options.cell_clip, dc_BH + dm_BH * o * (1.0 - tanh_c * tanh_c))
-    dgates_BG = jnp.concatenate(
-      [
-        dnew_BH * j * i * (1.0 - i),
-        dnew_BH * i * (1.0 - j * j),
-        dnew_BH * before_BH * f * (1.0 - f),
-        dm_BH * tanh_c * o * (1.0 - o),
-      ],
-      -1,
-    ).astype(dtype)
-    before = (_dot(dgates_BG, u_PG.T), dnew_BH * f)
-    if valid_B is not None:
-      dgates_BG, dp_BP = _keep(valid_B, (dgates_BG, dp_BP), (jnp.zeros_like(dgates_BG), jnp.zeros_like(dp_BP)))
-      before = _keep(valid_B, before, (dout_BP, dc_BH))
-    return before, (dgates_BG, dp_BP)
-
-  before_TBH = jnp.concatenate([c0_BH[None], c_TBH[:-1]])
-  inputs = (gates_TBG, h_TBP, c_TBH, before_TBH, dh_TBP.astype(jnp.float32), valid_TB)
-  dcarry, (dgates_TBG, dp_TBP) = lax.scan(step, dcarry, inputs, reverse=True)
-
-  def outer(a_TBX, b_TBY):
-    contract = (((0, 1), (0, 1)), ((), ()))
-    return lax.dot_general(a_TBX.astype(dtype), b_TBY, contract, preferred_element_type=jnp.float32)
-
-  hidden_TBP = jnp.concatenate([h0_BP[None], h_TBP[:-1]])
-  m_TBH = gates_TBG[..., 3 * c_TBH.shape[-1] :] * jnp.tanh(c_TBH)
-  dweights = (
-    jnp.concatenate([outer(x_TBE, dgates_TBG), outer(hidden_TBP, dgates_TBG)]),
-    jnp.sum(dgates_TBG, axis=(0, 1), dtype=jnp.float32),
-    outer(m_TBH, dp_TBP),
-  )
-  return dweights, _dot(dgates_TBG, w_EG.T).astype(dtype), dcarry, None
-
-
-_custom.defvjp(_forward, _backward)
+_custom = kernels.fused(_scan, _step, _prepare)

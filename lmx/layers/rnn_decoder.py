@@ -6,7 +6,7 @@ after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the new state o
   h~ = tanh(W_c [c; s]) is what the step gives and, with input feeding, part of the next step's input.
 
 What does not depend on the steps before (the product of the inputs with W, that of the source with the score's matrix)
-is taken outside of the loop, as are the gradients of all matrices (lmx/layers/rnn_scan.py).
+is taken outside of the loop, as are the gradients of all matrices (lmx/kernels/recurrent.py).
 
 Axes: S source positions, T target, which leads inside; E embedding, D state, H annotation, X keys.
 """
@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import rnn_attention, rnn_scan
+from lmx.kernels import recurrent as kernels
+from lmx.layers import rnn_attention, rnn_cell
 from lmx.layers.dropout import dropout
 from lmx.types import Array, Params
 
@@ -30,9 +31,9 @@ class Spec(NamedTuple):
 
   Attributes:
     looks: 'before' or 'after' the step.
-    cell: one of loop.CELLS.
-    score: one of attention.SCORES.
-    window: one of attention.WINDOWS.
+    cell: one of rnn_cell.CELLS.
+    score: one of rnn_attention.SCORES.
+    window: one of rnn_attention.WINDOWS.
     reach: positions seen on either side of the centre of a local window.
     reading: 'soft' or 'hard'.
     expected: hard: share of the rows that in training read the mean instead of a position drawn.
@@ -97,7 +98,7 @@ def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_B
     if i:
       h_BD = dropout(layers[i - 1][0], spec.rate, now.get(f'between_{i}'))
       x_BG = dot(f'input_{i}', h_BD) + shared[f'bias_{i}'][None]
-    layers[i] = rnn_scan.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, before)
+    layers[i] = rnn_cell.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, before)
   new = {'layers': layers}
   y['state'] = layers[-1][0]
   if spec.looks == 'after':
@@ -105,7 +106,7 @@ def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_B
     y['attentional'] = jnp.tanh(dot('combine', jnp.concatenate([context_BH, layers[-1][0]], axis=-1)))
     new['attentional_BD'] = y['attentional']
   y |= found | {'layers': tuple(layer[0] for layer in layers)}
-  return rnn_scan.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
+  return kernels.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
 
 
 def _matrices(spec: Spec, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int):
@@ -113,7 +114,7 @@ def _matrices(spec: Spec, layers: Sequence[Params], score: Params, state: Mappin
   matrices = {'values': state['values_BSH']}
   shared = {name: p for name, p in score.items() if p.ndim == 1} | {'keys_BSX': state['keys_BSX']}
   for i, layer in enumerate(layers):
-    matrices |= rnn_scan.recurrent_matrices(spec.cell, layer, f'recurrent_{i}')
+    matrices |= rnn_cell.recurrent_matrices(spec.cell, layer, f'recurrent_{i}')
     if i:
       matrices[f'input_{i}'], shared[f'bias_{i}'] = layer['input'], layer['bias']
   if spec.looks == 'before' or spec.feeding:
@@ -165,4 +166,4 @@ def run(
       constant['mean_B'] = jax.random.bernoulli(mean_key, spec.expected, (B,))
   carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
   body = functools.partial(_body, spec, wanted)
-  return rnn_scan.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=spec.dtype)
+  return kernels.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=spec.dtype)

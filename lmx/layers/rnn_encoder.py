@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import bilm, recurrent, rnn_scan
+from lmx.layers import bilm, recurrent, rnn_cell
 from lmx.layers.dropout import dropout
 from lmx.types import Array, Params
 
@@ -45,7 +45,7 @@ def read(
   """Reads each row.
 
   Args:
-    cell: one of loop.CELLS.
+    cell: one of rnn_cell.CELLS.
     layers: parameters of each layer, {'forward': ...} or {'forward': ..., 'backward': ...}.
     x_BSE: embeddings.
     valid_BS: bool; padding is on the right.
@@ -60,7 +60,7 @@ def read(
     (annotations (B, S, H), last carries of each layer by direction).
   """
   valid_SB, index_SB = valid_BS.T, bilm.reversal(valid_BS).T
-  zeros = rnn_scan.init_carry(cell, len(valid_BS), width)
+  zeros = rnn_cell.init_carry(cell, len(valid_BS), width)
   x_SBH = x_BSE.swapaxes(0, 1)
   x_SBH = turned(x_SBH, index_SB) if reverse else x_SBH
   ends: list[Ends] = []
@@ -69,7 +69,7 @@ def read(
     for direction, params in sorted(layer.items(), reverse=True):  # forward first
       back = direction == 'backward'
       inputs_SBH = turned(x_SBH, index_SB) if back else x_SBH
-      y_SBD, end[direction] = rnn_scan.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
+      y_SBD, end[direction] = rnn_cell.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
       outputs.append(turned(y_SBD, index_SB) if back else y_SBD)
     x_SBH = dropout(jnp.concatenate(outputs, axis=-1), rate, key)
     ends.append(end)

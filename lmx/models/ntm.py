@@ -237,7 +237,7 @@ def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Arr
     if cfg.controller == 'lstm':
       carry = state['hidden_BND'][:, i], state['cell_BND'][:, i]
       recurrent_BG = _dot(cfg, carry[0], layer['recurrent'])
-      (h_BD, c_BD), *_ = recurrent.CELLS['lstm'].forward(gates_BG, recurrent_BG, carry)
+      (h_BD, c_BD), _ = recurrent.CELLS['lstm'].forward(gates_BG, recurrent_BG, carry)
       cells.append(c_BD)
     else:
       h_BD = jnp.tanh(gates_BG)

@@ -37,7 +37,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share
-from lmx.layers import embedding, recurrent, rnn_attention, rnn_decoder, rnn_encoder, rnn_scan, softmax
+from lmx.layers import embedding, recurrent, rnn_attention, rnn_cell, rnn_decoder, rnn_encoder, softmax
 from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -63,7 +63,7 @@ class Config:
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     design: one of DESIGNS.
-    cell: one of lmx.layers.rnn_scan.CELLS.
+    cell: one of lmx.layers.rnn_cell.CELLS.
     bidirectional: the encoder reads in both directions; a layer gives its outputs side by side.
     reverse: the encoder of one direction reads the source from its end.
     score: one of lmx.layers.rnn_attention.SCORES.
@@ -122,7 +122,7 @@ class Config:
   remat: bool = False
 
   def __post_init__(self):
-    rnn_scan.gates(self.cell)
+    rnn_cell.gates(self.cell)
     rnn_attention.get(self.score)
     for field, choices in (
       ('design', DESIGNS),
@@ -242,7 +242,7 @@ def _name(i: int) -> str:
 
 def _shapes(cfg: Config) -> dict[str, Any]:
   """Nested dict of the shapes of all parameters."""
-  V, E, D, H, W, G = cfg.V, cfg.E, cfg.D, cfg.H, cfg.W, cfg.D * rnn_scan.gates(cfg.cell)
+  V, E, D, H, W, G = cfg.V, cfg.E, cfg.D, cfg.H, cfg.W, cfg.D * rnn_cell.gates(cfg.cell)
   layer = lambda width: {'input': (width, G), 'recurrent': (D, G), 'bias': (G,)}
   found: dict[str, Any] = {'embed': {'table': (V, E)} if cfg.shared else {'source': (V, E), 'target': (V, E)}}
   for i in range(cfg.encoder_layers):
@@ -335,7 +335,7 @@ def _start(cfg: Config, params: Params, ends) -> tuple[list[recurrent.Carry], Ar
     read_BD = ends[-1]['backward' if cfg.bidirectional else 'forward'][0]
   starts = jnp.tanh(rnn_attention.product(read_BD, start['state']) + start['state_bias'][None])
   states = jnp.split(starts, cfg.decoder_layers, -1)
-  return [(h_BD, *rnn_scan.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states], context_BD
+  return [(h_BD, *rnn_cell.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states], context_BD
 
 
 def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
@@ -367,7 +367,7 @@ def _stack(cfg: Config, layers, state, x_TBE: Array, valid_TB, keys):
   carries, outputs = [], []
   for i, (layer, carry, key) in enumerate(zip(layers, state['layers'], keys, strict=True)):
     x_TBE = dropout(x_TBE, cfg.dropout_hidden if i else 0.0, key)
-    x_TBE, carry = rnn_scan.layer(cfg.cell, layer, x_TBE, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
+    x_TBE, carry = rnn_cell.layer(cfg.cell, layer, x_TBE, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
     carries.append(carry)
     outputs.append(x_TBE)
   return {'layers': carries}, {'layers': tuple(outputs), 'state': outputs[-1]}

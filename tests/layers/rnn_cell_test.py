@@ -1,4 +1,4 @@
-"""The loop with its matrices' gradients taken after it, the paper's GRU, and the encoder of both directions."""
+"""The GRU of the paper as a step and a layer, and the encoder of both directions."""
 
 from __future__ import annotations
 
@@ -10,63 +10,18 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import bilm, rnn_encoder, rnn_scan
+from lmx.layers import bilm, rnn_cell, rnn_encoder
 from tests.reference import seq2seq as reference
 
-T, B, D, S = 7, 3, 5, 4
+T, B, D = 7, 3, 5
 LENGTHS = (7, 2, 5)
 
 
-def body(dot, shared, constant, carry, x_BD, now):
-  """Uses every kind of input: a matrix, one for each row, small parameters, a mask and a constant."""
-  h_BD = jnp.tanh(dot('w', carry['h']) + x_BD + shared['b'][None])
-  a_BS = jax.nn.softmax(dot('look', h_BD) + constant)
-  read_BD = dot('values', a_BS)
-  new = rnn_scan.keep(now, {'h': h_BD + 0.5 * read_BD}, carry)
-  return new, (new['h'], a_BS)
-
-
-def inputs():
-  keys = iter(jax.random.split(jax.random.key(0), 9))
-  draw = lambda *shape: jax.random.normal(next(keys), shape)
-  matrices = {'w': draw(D, D), 'look': draw(D, S), 'values': draw(B, S, D)}
-  return matrices, {'b': draw(D)}, {'h': draw(B, D)}, draw(T, B, D)
-
-
-CONSTANT = jnp.array([0.0, 1.0, -1.0, 0.5])[None]
 VALID_TB = jnp.arange(T)[:, None] < jnp.array(LENGTHS)
 
 
-def plain(matrices, shared, carry, xs):
-  """The same with what JAX makes of it."""
-
-  def step(carry, inputs):
-    x, now = inputs
-    dot = lambda name, v: jnp.einsum('BX,BXY->BY' if matrices[name].ndim == 3 else 'BX,XY->BY', v, matrices[name])
-    return body(dot, shared, CONSTANT, carry, x, now)
-
-  return jax.lax.scan(step, carry, (xs, VALID_TB))
-
-
-def ours(matrices, shared, carry, xs):
-  return rnn_scan.scan(body, matrices, shared, carry, xs, fixed=(CONSTANT, VALID_TB))
-
-
-def test_outputs_and_gradients_are_those_of_the_scan():
-  def loss(run, *args):
-    carry, (h_TBD, a_TBS) = run(*args)
-    return jnp.sum(jnp.sin(h_TBD)) + jnp.sum(a_TBS**2) + jnp.sum(jnp.cos(carry['h']))
-
-  args = inputs()
-  expected, slopes = jax.jit(jax.value_and_grad(functools.partial(loss, plain), (0, 1, 2, 3)))(*args)
-  found, gradients = jax.jit(jax.value_and_grad(functools.partial(loss, ours), (0, 1, 2, 3)))(*args)
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), gradients, slopes)
-  assert all(np.abs(g).max() > 1e-3 for g in jax.tree.leaves(gradients))
-
-
 def layer_params(cell, width_in, key):
-  G = D * rnn_scan.gates(cell)
+  G = D * rnn_cell.gates(cell)
   shapes = {'input': (width_in, G), 'recurrent': (D, G), 'bias': (G,)}
   keys = jax.random.split(key, 3)
   return {name: 0.6 * jax.random.normal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
@@ -75,7 +30,7 @@ def layer_params(cell, width_in, key):
 def test_the_papers_gru_equals_its_equations():
   params, x_TBE = layer_params('gru_paper', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
   carry = (jax.random.normal(jax.random.key(3), (B, D)),)
-  run = jax.jit(functools.partial(rnn_scan.layer, 'gru_paper'))
+  run = jax.jit(functools.partial(rnn_cell.layer, 'gru_paper'))
   h_TBD, (last_BD,) = run(params, x_TBE, carry, VALID_TB)
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, x_TBE, carry))
   for b, length in enumerate(LENGTHS):
@@ -89,7 +44,7 @@ def test_the_papers_gru_equals_its_equations():
 def test_the_two_grus_differ_in_where_the_reset_gate_is():
   params, x_TBE = layer_params('gru', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
   carry = (jax.random.normal(jax.random.key(3), (B, D)),)
-  run = jax.jit(rnn_scan.layer, static_argnums=0)
+  run = jax.jit(rnn_cell.layer, static_argnums=0)
   assert not np.allclose(run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], atol=1e-3)
   # With a reset gate that is open always there is no difference.
   params = {**params, 'bias': params['bias'].at[:D].add(100.0)}
@@ -113,13 +68,13 @@ def test_turning_is_its_own_inverse_and_derivative():
 
 def test_an_unknown_cell_names_the_nearest():
   with pytest.raises(InputError, match='did you mean "gru_paper"'):
-    rnn_scan.gates('gru_papers')
+    rnn_cell.gates('gru_papers')
 
 
 @pytest.mark.parametrize('cell', ['gru', 'gru_paper'])
 def test_cudnn_is_refused_where_it_has_no_such_cell(cell):
   x_TBE = jnp.ones((T, B, 6))
   with pytest.raises(InputError, match=f'is for float32 LSTMs; this is "{cell}"'):
-    rnn_scan.layer(
-      cell, layer_params(cell, 6, jax.random.key(0)), x_TBE, rnn_scan.init_carry(cell, B, D), backend='cudnn'
+    rnn_cell.layer(
+      cell, layer_params(cell, 6, jax.random.key(0)), x_TBE, rnn_cell.init_carry(cell, B, D), backend='cudnn'
     )

@@ -1,0 +1,95 @@
+"""Derivative of the projected LSTM of lmx/layers/projected_lstm.py that takes matrices' gradients after the loop.
+
+Only dh and dc are carried through the backward loop; the gradients of all matrices are one product each after it.
+
+Axes: T time leads, E width of the input, H cells, G = 4H, P projection.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lmx.kernels.recurrent import dot, keep
+
+
+def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Callable[..., Any]) -> Callable[..., Any]:
+  """Return the loop `reference` with the derivative of this module.
+
+  Args:
+    reference: (options, weights, x_TBE, carry, valid_TB) -> (h_TBP float32, carry).
+    step: one step of it, (options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B) -> (carry, activated gates_BG).
+    prepare: (weights, x_TBE) -> (W x for all steps, u_PG, bias_G, projection_HP).
+  """
+  run = jax.custom_vjp(reference, nondiff_argnums=(0,))
+  run.defvjp(functools.partial(_forward, step, prepare), _backward)
+  return run
+
+
+def _passes(x, bound, gradient):
+  """The gradient where x is not at the bound."""
+  return jnp.where(jnp.abs(x) < bound, gradient, 0.0) if bound else gradient
+
+
+def _forward(step_of, prepare, options, weights, x_TBE, carry, valid_TB):
+  x_TBG, u_PG, bias_G, projection_HP = prepare(weights, x_TBE)
+
+  def step(carry, inputs):
+    carry, gates_BG = step_of(options, u_PG, bias_G, projection_HP, carry, *inputs)
+    return carry, (*carry, gates_BG)
+
+  end, (h_TBP, c_TBH, gates_TBG) = lax.scan(step, carry, (x_TBG, valid_TB))
+  return (h_TBP, end), (weights, x_TBE, carry, valid_TB, h_TBP, c_TBH, gates_TBG)
+
+
+def _backward(options, residuals, gradients):
+  weights, x_TBE, (h0_BP, c0_BH), valid_TB, h_TBP, c_TBH, gates_TBG = residuals
+  dh_TBP, dcarry = gradients
+  dtype, width = x_TBE.dtype, x_TBE.shape[-1]
+  kernel, _, projection_HP = weights
+  w_EG, u_PG = kernel[:width].astype(dtype), kernel[width:].astype(dtype)
+
+  def step(dcarry, inputs):
+    gates_BG, h_BP, c_BH, before_BH, dh_BP, valid_B = inputs
+    dout_BP, dc_BH = dcarry[0] + dh_BP, dcarry[1]
+    i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
+    dp_BP = _passes(h_BP, options.proj_clip, dout_BP).astype(dtype)
+    dm_BH = dot(dp_BP, projection_HP.astype(dtype).T)
+    tanh_c = jnp.tanh(c_BH)
+    dnew_BH = _passes(c_BH, options.cell_clip, dc_BH + dm_BH * o * (1.0 - tanh_c * tanh_c))
+    dgates_BG = jnp.concatenate(
+      [
+        dnew_BH * j * i * (1.0 - i),
+        dnew_BH * i * (1.0 - j * j),
+        dnew_BH * before_BH * f * (1.0 - f),
+        dm_BH * tanh_c * o * (1.0 - o),
+      ],
+      -1,
+    ).astype(dtype)
+    before = (dot(dgates_BG, u_PG.T), dnew_BH * f)
+    if valid_B is not None:
+      dgates_BG, dp_BP = keep(valid_B, (dgates_BG, dp_BP), (jnp.zeros_like(dgates_BG), jnp.zeros_like(dp_BP)))
+      before = keep(valid_B, before, (dout_BP, dc_BH))
+    return before, (dgates_BG, dp_BP)
+
+  before_TBH = jnp.concatenate([c0_BH[None], c_TBH[:-1]])
+  inputs = (gates_TBG, h_TBP, c_TBH, before_TBH, dh_TBP.astype(jnp.float32), valid_TB)
+  dcarry, (dgates_TBG, dp_TBP) = lax.scan(step, dcarry, inputs, reverse=True)
+
+  def outer(a_TBX, b_TBY):
+    contract = (((0, 1), (0, 1)), ((), ()))
+    return lax.dot_general(a_TBX.astype(dtype), b_TBY, contract, preferred_element_type=jnp.float32)
+
+  hidden_TBP = jnp.concatenate([h0_BP[None], h_TBP[:-1]])
+  m_TBH = gates_TBG[..., 3 * c_TBH.shape[-1] :] * jnp.tanh(c_TBH)
+  dweights = (
+    jnp.concatenate([outer(x_TBE, dgates_TBG), outer(hidden_TBP, dgates_TBG)]),
+    jnp.sum(dgates_TBG, axis=(0, 1), dtype=jnp.float32),
+    outer(m_TBH, dp_TBP),
+  )
+  return dweights, dot(dgates_TBG, w_EG.T).astype(dtype), dcarry, None

@@ -1,0 +1,325 @@
+"""Fast loops over time for the recurrent layers of lmx/layers/recurrent.py, and their choice.
+
+Differentiating `lax.scan` adds up the gradient of every matrix at every step: a small product and a pass over the whole
+matrix each time. `fused` and `scan` carry only the gradient of the state through the backward loop, keep those of the
+gates, and take the gradient of each matrix in one product over all steps, after the loop. `fused` is for a layer alone,
+`scan` for a decoder, where attention is between the products. `cudnn` is NVIDIA's kernel for a whole layer of the LSTM
+(jax.experimental.rnn): float32, one GPU.
+
+Axes: T time leads, because the loop runs over it; E width of the input, D of the state, G all gates; X and Y the two
+sides of a matrix. Gates and carry are float32 whatever the compute type is; only the products are taken in it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import rnn
+
+from lmx.errors import InputError
+from lmx.types import Array
+
+BACKENDS = ('auto', 'scan', 'custom', 'cudnn')
+Carry = tuple[Array, ...]  # (h_BD,), or (h_BD, c_BD) of the LSTM; float32
+
+
+class Weights(NamedTuple):
+  """Parameters of a layer as the loop reads them: b is added to W x, c (None: zero) to U h."""
+
+  w_EG: Array
+  u_DG: Array
+  b_G: Array
+  c_G: Array | None
+
+
+def choose(backend: str, cell: str, dtype: str) -> str:
+  """'scan', 'custom' or 'cudnn' for 'auto', else the backend given; InputError if cuDNN cannot do it.
+
+  'auto' takes cuDNN for a float32 LSTM where one NVIDIA GPU is all there is: a program over several devices would
+  gather all rows for the kernel.
+  """
+  fits = cell == 'lstm' and dtype == 'float32'
+  if backend == 'cudnn' and not fits:
+    raise InputError(f'backend "cudnn" is for float32 LSTMs; this is "{cell}" in {dtype}')
+  if backend == 'cudnn' and not is_nvidia():
+    raise InputError(
+      f'model.backend: got "cudnn" on a {jax.default_backend()}; expected an NVIDIA GPU; set model.backend=auto'
+    )
+  if backend != 'auto':
+    return backend
+  return 'cudnn' if fits and is_nvidia() and jax.device_count() == 1 else 'custom'
+
+
+def is_nvidia() -> bool:
+  """Return True if the default device is an NVIDIA GPU."""
+  return jax.default_backend() == 'gpu' and 'NVIDIA' in jax.devices()[0].device_kind
+
+
+def dot(a: Array, b: Array) -> Array:
+  """Return a b, accumulated in float32."""
+  return jnp.matmul(a, b, preferred_element_type=jnp.float32)
+
+
+def keep(valid_B: Array | None, new: Any, old: Any) -> Any:
+  """Return `new` in the rows that are valid, `old` in the others."""
+  if valid_B is None:
+    return new
+  return jax.tree.map(lambda n, o: jnp.where(valid_B.reshape((-1,) + (1,) * (n.ndim - 1)), n, o), new, old)
+
+
+class Derivative(NamedTuple):
+  """Derivative of one step of a cell.
+
+  Attributes:
+    residuals: (r_BG = U h + c, carry before) -> tuple of (B, D), what the derivative needs besides the gates.
+    backward: (activated gates_BG, residuals, h_BD before, gradient of the carry) -> (dx_BG, dr_BG, gradient of the
+      carry before, without what flows through U). Where dr equals dx the same object is returned twice.
+  """
+
+  residuals: Callable[[Array, Carry], tuple[Array, ...]]
+  backward: Callable[..., tuple[Array, Array, Carry]]
+
+
+def _tanh(gates_BG, kept, before_BD, dcarry):
+  del kept, before_BD
+  dx_BG = dcarry[0] * (1.0 - gates_BG * gates_BG)
+  return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
+
+
+def _relu(gates_BG, kept, before_BD, dcarry):
+  del kept, before_BD
+  dx_BG = jnp.where(gates_BG > 0, dcarry[0], 0.0)
+  return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
+
+
+def _sigmoid(gates_BG, kept, before_BD, dcarry):
+  del kept, before_BD
+  dx_BG = dcarry[0] * gates_BG * (1.0 - gates_BG)
+  return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
+
+
+def _gru(gates_BG, kept, before_BD, dcarry):
+  (r, z, n), (rn,), (dh,) = jnp.split(gates_BG, 3, axis=-1), kept, dcarry
+  dn = dh * (1.0 - z) * (1.0 - n * n)
+  dr = dn * rn * r * (1.0 - r)
+  dz = dh * (before_BD - n) * z * (1.0 - z)
+  return jnp.concatenate([dr, dz, dn], -1), jnp.concatenate([dr, dz, dn * r], -1), (dh * z,)
+
+
+def _lstm(gates_BG, kept, before_BD, dcarry):
+  del before_BD
+  (i, f, g, o), (c,), (dh, dc) = jnp.split(gates_BG, 4, axis=-1), kept, dcarry
+  tanh_c = jnp.tanh(f * c + i * g)
+  dc = dc + dh * o * (1.0 - tanh_c * tanh_c)
+  di, df, dg = dc * g * i * (1.0 - i), dc * c * f * (1.0 - f), dc * i * (1.0 - g * g)
+  dx_BG = jnp.concatenate([di, df, dg, dh * tanh_c * o * (1.0 - o)], -1)
+  return dx_BG, dx_BG, (jnp.zeros_like(dh), dc * f)
+
+
+_none = lambda r_BG, carry: ()
+DERIVATIVES = {
+  'rnn': Derivative(_none, _tanh),
+  'rnn_relu': Derivative(_none, _relu),
+  'rnn_sigmoid': Derivative(_none, _sigmoid),
+  'gru': Derivative(lambda r_BG, carry: (jnp.split(r_BG, 3, axis=-1)[2],), _gru),
+  'lstm': Derivative(lambda r_BG, carry: (carry[1],), _lstm),
+}
+
+
+def fused(reference: Callable[..., Any], step: Callable[..., Any]) -> Callable[..., Any]:
+  """Return the loop `reference` with the derivative of this module.
+
+  Args:
+    reference: (cell, weights, x_TBE, carry, valid_TB) -> (h_TBD float32, carry).
+    step: one step of it, (cell, weights, carry, x_BG, valid_B) -> (carry, activated gates_BG, r_BG = U h + c).
+  """
+  run = jax.custom_vjp(reference, nondiff_argnums=(0,))
+  run.defvjp(functools.partial(_fused_forward, step), _fused_backward)
+  return run
+
+
+def _at(tree, t):
+  return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, t, keepdims=False), tree)
+
+
+def _put(tree, values, t):
+  return jax.tree.map(lambda x, v: lax.dynamic_update_index_in_dim(x, v.astype(x.dtype), t, 0), tree, values)
+
+
+def _fused_forward(step, cell, weights, x_TBE, carry, valid_TB):
+  """The loop that keeps what the derivative needs. The gates replace W x in its own buffer."""
+  T, B, _ = x_TBE.shape
+  residuals = DERIVATIVES[cell].residuals
+  x_TBG = dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype)
+  h_TBD = jnp.zeros((T + 1, *carry[0].shape), jnp.float32).at[0].set(carry[0])
+  kept = jax.eval_shape(residuals, jax.ShapeDtypeStruct(x_TBG.shape[1:], jnp.float32), carry)
+  kept_TBD = jax.tree.map(lambda k: jnp.zeros((T, *k.shape), k.dtype), kept)
+
+  def body(t, loop):
+    carry, x_TBG, h_TBD, kept_TBD = loop
+    new, gates_BG, r_BG = step(cell, weights, carry, *_at((x_TBG, valid_TB), t))
+    kept = residuals(r_BG, carry)
+    return new, _put(x_TBG, gates_BG, t), _put(h_TBD, new[0], t + 1), _put(kept_TBD, kept, t)
+
+  carry, gates_TBG, h_TBD, kept_TBD = lax.fori_loop(0, T, body, (carry, x_TBG, h_TBD, kept_TBD))
+  return (h_TBD[1:], carry), (weights, x_TBE, valid_TB, gates_TBG, h_TBD, kept_TBD)
+
+
+def _fused_backward(cell, residuals, gradients):
+  """The backward loop."""
+  weights, x_TBE, valid_TB, gates_TBG, h_TBD, kept_TBD = residuals
+  dh_TBD, dcarry = gradients
+  dtype = x_TBE.dtype
+  u_GD = weights.u_DG.astype(dtype).T
+
+  def step(dcarry, inputs):
+    gates_BG, kept, before_BD, dh_BD, valid_B = inputs
+    dcarry = (dcarry[0] + dh_BD, *dcarry[1:])
+    dx_BG, dr_BG, dbefore = DERIVATIVES[cell].backward(gates_BG.astype(jnp.float32), kept, before_BD, dcarry)
+    is_same = dr_BG is dx_BG
+    if valid_B is not None:
+      dx_BG, dr_BG = keep(valid_B, (dx_BG, dr_BG), (jnp.zeros_like(dx_BG),) * 2)
+      dbefore = keep(valid_B, dbefore, dcarry)
+    dx_BG, dr_BG = dx_BG.astype(dtype), dr_BG.astype(dtype)
+    return (dbefore[0] + dot(dr_BG, u_GD), *dbefore[1:]), (dx_BG, None if is_same else dr_BG)
+
+  inputs = (gates_TBG, kept_TBD, h_TBD[:-1], dh_TBD, valid_TB)
+  dcarry, (dx_TBG, dr_TBG) = lax.scan(step, dcarry, inputs, reverse=True)
+  dr_TBG = dx_TBG if dr_TBG is None else dr_TBG
+
+  def outer(a_TBX, b_TBY):
+    return lax.dot_general(a_TBX.astype(dtype), b_TBY, (((0, 1), (0, 1)), ((), ())), preferred_element_type=jnp.float32)
+
+  dx_TBE = dot(dx_TBG, weights.w_EG.astype(dtype).T).astype(dtype)
+  dweights = Weights(
+    w_EG=outer(x_TBE, dx_TBG),
+    u_DG=outer(h_TBD[:-1], dr_TBG),
+    b_G=jnp.sum(dx_TBG, axis=(0, 1), dtype=jnp.float32),
+    c_G=None if weights.c_G is None else jnp.sum(dr_TBG, axis=(0, 1), dtype=jnp.float32),
+  )
+  return dweights, dx_TBE, dcarry, None
+
+
+def cudnn_weights(weights: Weights) -> Array:
+  """Return the parameters as cuDNN packs a layer's: W_ih, W_hh (outputs by inputs, gates i f g o), b_ih, b_hh."""
+  c_G = jnp.zeros_like(weights.b_G) if weights.c_G is None else weights.c_G
+  return jnp.concatenate([jnp.ravel(weights.w_EG.T), jnp.ravel(weights.u_DG.T), weights.b_G, c_G])
+
+
+def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None) -> tuple[Array, Carry]:
+  """Run a layer by cuDNN: (h_TBD float32, carry). Padding must be on the right; TF32 follows jax's matmul precision."""
+  del cell
+  T, B, E = x_TBE.shape
+  h_BD, c_BD = carry
+  count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
+  # Every row is given a step at least, whose result is not used where there is none.
+  y_BTD, h_1BD, c_1BD = rnn.lstm(
+    x_TBE.swapaxes(0, 1),
+    h_BD[None],
+    c_BD[None],
+    cudnn_weights(weights),
+    jnp.maximum(count_B, 1),
+    E,
+    h_BD.shape[-1],
+    1,
+    0.0,
+    False,
+    None,
+  )
+  after = keep(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
+  h_TBD = y_BTD.swapaxes(0, 1)
+  return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, after[0][None])), after
+
+
+Matrices = Mapping[str, Array]  # (X, Y), or (B, X, Y) with a matrix of its own for each row
+_FORWARD = {2: 'BX,XY->BY', 3: 'BX,BXY->BY'}
+_BACKWARD = {2: 'TBX,TBY->XY', 3: 'TBX,TBY->BXY'}
+
+
+def scan(
+  body: Callable[..., tuple[Any, Any]],
+  matrices: Matrices,
+  shared: Any,
+  carry: Any,
+  xs: Any,
+  *,
+  fixed: tuple[Any, Any] = ((), ()),
+  dtype: str = 'float32',
+) -> tuple[Any, Any]:
+  """Run `carry, y = body(dot, shared, constant, carry, x, now)` over time.
+
+  Args:
+    body: reads its matrices through `dot(name, x_BX)` alone, each name once a step; closes over no arrays.
+    matrices: by name. A name that the body does not use is an error.
+    shared: arrays that every step reads, with a gradient that is added up step by step; for small ones.
+    carry: float arrays that lead with the batch.
+    xs: float arrays that lead with time.
+    fixed: (constant, over time): what takes no gradient, such as masks and keys, for all steps and step by step.
+    dtype: type of the products; they are added up in float32.
+
+  Returns:
+    (carry, ys with time leading).
+  """
+  return _scan(body, dtype, dict(matrices), shared, carry, xs, fixed)
+
+
+def _run(body, dtype, matrices, shared, carry, xs, fixed, extra):
+  """(carry, outputs, the input of each product); `extra` is added to its result."""
+  matrices = {name: w.astype(dtype) for name, w in matrices.items()}
+
+  def step(carry, inputs):
+    x, now, extra = inputs
+    seen: dict[str, Array] = {}
+
+    def dot(name: str, x_BX: Array) -> Array:
+      w = matrices[name]
+      seen[name] = x_BX.astype(dtype)
+      y_BY = jnp.einsum(_FORWARD[w.ndim], seen[name].astype(w.dtype), w, preferred_element_type=jnp.float32)
+      return y_BY if extra is None else y_BY + extra[name]
+
+    carry, y = body(dot, shared, fixed[0], carry, x, now)
+    return carry, (y, seen)
+
+  carry, (ys, seen) = lax.scan(step, carry, (xs, fixed[1], extra))
+  return carry, ys, seen
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _scan(body, dtype, matrices, shared, carry, xs, fixed):
+  return _run(body, dtype, matrices, shared, carry, xs, fixed, None)[:2]
+
+
+def _forward(body, dtype, matrices, shared, carry, xs, fixed):
+  T = len(jax.tree.leaves((xs, fixed[1]))[0])
+  B = len(jax.tree.leaves(carry)[0])
+  extra = {name: jnp.zeros((T, B, w.shape[-1]), jnp.float32) for name, w in matrices.items()}
+  held = jax.tree.map(lax.stop_gradient, matrices)
+
+  def run(shared, carry, xs, extra):
+    carry, ys, seen = _run(body, dtype, held, shared, carry, xs, fixed, extra)
+    return (carry, ys), seen
+
+  out, pull, seen = jax.vjp(run, shared, carry, xs, extra, has_aux=True)
+  # Only what the derivative needs of the matrices: their types, as arrays without elements.
+  return out, (pull, seen, {name: jnp.zeros((0,) * w.ndim, w.dtype) for name, w in matrices.items()})
+
+
+def _backward(body, dtype, residuals, gradients):
+  del body
+  pull, seen, types = residuals
+  dshared, dcarry, dxs, dextra = pull(gradients)
+  dmatrices = {
+    name: jnp.einsum(
+      _BACKWARD[w.ndim], seen[name], dextra[name].astype(dtype), preferred_element_type=jnp.float32
+    ).astype(w.dtype)
+    for name, w in types.items()
+  }
+  return dmatrices, dshared, dcarry, dxs, None
+
+
+_scan.defvjp(_forward, _backward)

@@ -1,0 +1,96 @@
+"""Recurrent cells as a step inside a larger loop, such as that of a decoder with attention.
+
+To the cells of lmx/layers/recurrent.py comes 'gru_paper', the unit of Cho et al. 2014 (arXiv 1406.1078, equations 5 to
+8) and Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.1.1) as printed. The loop is lmx/kernels/recurrent.py's `scan`.
+
+Axes: T time leads; E width of the input, D of the state, G all gates.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, nearest
+from lmx.kernels import recurrent as kernels
+from lmx.kernels.recurrent import keep
+from lmx.layers import recurrent
+from lmx.types import Array, Params
+
+Dot = Callable[[str, Array], Array]  # (name of a matrix, x_BX) -> x_BX W_XY
+
+CELLS = (*recurrent.CELLS, 'gru_paper')
+
+
+def gates(cell: str) -> int:
+  """Return the width of all gates of a cell over that of its state; InputError if there is no such cell."""
+  if cell not in CELLS:
+    raise InputError(f'unknown recurrent cell "{cell}"{nearest(cell, CELLS)}')
+  return 3 if cell == 'gru_paper' else recurrent.get(cell).gates
+
+
+def init_carry(cell: str, batch_size: int, width: int) -> recurrent.Carry:
+  """Return the carry before the first step: zeros, each (B, D)."""
+  return recurrent.init_carry('gru' if cell == 'gru_paper' else cell, batch_size, width)
+
+
+def recurrent_matrices(cell: str, params: Params, name: str) -> dict[str, Array]:
+  """Return the recurrent matrices of a layer, by the names under which `cell_step` reads them."""
+  u_DG = params['recurrent']
+  if cell != 'gru_paper':
+    return {name: u_DG}
+  D = u_DG.shape[0]
+  return {name: u_DG[:, : 2 * D], f'{name}_candidate': u_DG[:, 2 * D :]}
+
+
+def cell_step(cell: str, dot: Dot, name: str, x_BG: Array, carry: recurrent.Carry) -> recurrent.Carry:
+  """One step of a cell, given W x + b in float32.
+
+  'gru_paper' applies the reset gate before the recurrent product: n = tanh(W x + U (r (.) h)); z keeps the old h, as in
+  Cho's paper and in 'gru' (Bahdanau's z is 1 - z).
+  """
+  if cell != 'gru_paper':
+    return recurrent.get(cell).forward(x_BG, dot(name, carry[0]), carry)[0]
+  (h_BD,) = carry
+  D = h_BD.shape[-1]
+  gates_BG = jax.nn.sigmoid(x_BG[:, : 2 * D] + dot(name, h_BD))
+  r_BD, z_BD = gates_BG[:, :D], gates_BG[:, D:]
+  n_BD = jnp.tanh(x_BG[:, 2 * D :] + dot(f'{name}_candidate', r_BD * h_BD))
+  return (n_BD + z_BD * (h_BD - n_BD),)
+
+
+def _layer_body(cell, dot, shared, constant, carry, x_BG, valid_B):
+  del shared, constant
+  carry = keep(valid_B, cell_step(cell, dot, 'recurrent', x_BG.astype(jnp.float32), carry), carry)
+  return carry, carry[0]
+
+
+def layer(
+  cell: str,
+  params: Params,
+  x_TBE: Array,
+  carry: recurrent.Carry,
+  valid_TB: Array | None = None,
+  *,
+  dtype: str = 'float32',
+  backend: str = 'auto',
+) -> tuple[Array, recurrent.Carry]:
+  """Run one layer over time, as `recurrent.layer` but with 'gru_paper' among the cells.
+
+  Raises:
+    InputError: the backend 'cudnn' for another cell than an LSTM in float32.
+  """
+  if cell != 'gru_paper':
+    return recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)
+  kernels.choose(backend, cell, dtype)
+  x_TBE = x_TBE.astype(dtype)
+  x_TBG = jnp.matmul(x_TBE, params['input'].astype(dtype), preferred_element_type=jnp.float32)
+  x_TBG = x_TBG + params['bias'][None, None]
+  matrices = recurrent_matrices(cell, params, 'recurrent')
+  carry, h_TBD = kernels.scan(
+    functools.partial(_layer_body, cell), matrices, (), carry, x_TBG.astype(dtype), fixed=((), valid_TB), dtype=dtype
+  )
+  return h_TBD.astype(dtype), carry

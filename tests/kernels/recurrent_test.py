@@ -1,0 +1,192 @@
+"""Fast recurrent loops against the reference loop of lmx/layers/recurrent.py, and their choice."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import rnn
+from jax.extend import core
+
+from lmx.errors import InputError
+from lmx.kernels import recurrent as kernels
+from lmx.layers import recurrent
+from tests.layers.recurrent_test import LENGTHS, B, D, E, T, case, every_bias, every_cell
+
+S = 4
+
+
+@every_cell
+@every_bias
+@pytest.mark.parametrize('padded', [False, True])
+def test_custom_derivative_equals_that_of_the_scan(cell, bias, padded):
+  *inputs, valid_TB = case(cell, bias, padded)
+  g_TBD = jax.random.normal(jax.random.key(9), (T, B, D))
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def gradients(backend, params, x_TBE, carry):
+    def loss(params, x_TBE, carry):
+      h_TBD, after = recurrent.layer(cell, params, x_TBE, carry, valid_TB, backend=backend)
+      return jnp.sum(g_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after)
+
+    return jax.value_and_grad(loss, (0, 1, 2))(params, x_TBE, carry)
+
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+    gradients('custom', *inputs),
+    gradients('scan', *inputs),
+  )
+
+
+def loop_carries(jaxpr):
+  """Shapes of everything that some loop of `jaxpr` carries."""
+  for eqn in jaxpr.eqns:
+    if eqn.primitive.name == 'scan':
+      skip = eqn.params['num_consts']
+      yield from (v.aval.shape for v in eqn.invars[skip : skip + eqn.params['num_carry']])
+    elif eqn.primitive.name == 'while':
+      yield from (v.aval.shape for v in eqn.invars[eqn.params['cond_nconsts'] + eqn.params['body_nconsts'] :])
+    for sub in core.jaxprs_in_params(eqn.params):
+      yield from loop_carries(sub)
+
+
+@every_cell
+def test_custom_derivative_does_not_carry_the_gradient_of_the_weights(cell):
+  params, x_TBE, carry, _ = case(cell, 'single', False)
+
+  def carried(backend):
+    loss = lambda p: jnp.sum(recurrent.layer(cell, p, x_TBE, carry, backend=backend)[0])  # noqa: E731
+    return set(loop_carries(jax.make_jaxpr(jax.grad(loss))(params).jaxpr))
+
+  assert params['recurrent'].shape in carried('scan')
+  assert params['recurrent'].shape not in carried('custom')
+  assert (B, D) in carried('custom')
+
+
+def cudnn_in_plain_jax(x, h, c, weights, seq_lengths, E, D, layers, dropout, both, precision):
+  """What cuDNN documents of its LSTM, by jax's own reference: rows of different lengths one by one, then zeros."""
+  parts = rnn.unpack_lstm_weights(weights, E, D, layers, both)
+  y, h_n, c_n = [], [], []
+  for b, n in enumerate(np.asarray(seq_lengths)):
+    row = slice(b, b + 1)
+    lengths = jnp.full(1, n, jnp.int32)
+    out = rnn.lstm_ref(x[row, :n], h[:, row], c[:, row], *parts, lengths, E, D, layers, dropout, both)
+    y.append(jnp.pad(out[0], ((0, 0), (0, x.shape[1] - n), (0, 0))))
+    h_n.append(out[1])
+    c_n.append(out[2])
+  return jnp.concatenate(y), jnp.concatenate(h_n, 1), jnp.concatenate(c_n, 1)
+
+
+def gradients_of(backend, params, x_TBE, carry, valid_TB):
+  g_TBD = jax.random.normal(jax.random.key(9), (T, B, D))
+
+  def loss(params, x_TBE, carry):
+    h_TBD, after = recurrent.layer('lstm', params, x_TBE, carry, valid_TB, backend=backend)
+    return jnp.sum(g_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after)
+
+  return jax.value_and_grad(loss, (0, 1, 2))(params, x_TBE, carry)
+
+
+@every_bias
+@pytest.mark.parametrize('lengths', [None, LENGTHS, (0, 9, 3, 1)])
+def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch, bias, lengths):
+  monkeypatch.setattr(rnn, 'lstm', cudnn_in_plain_jax)
+  monkeypatch.setattr(kernels, 'is_nvidia', lambda: True)
+  params, x_TBE, carry, _ = case('lstm', bias, False)
+  valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
+  found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
+  expected = gradients_of('scan', params, x_TBE, carry, valid_TB)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
+
+
+def test_cudnn_weights_in_plain_numpy():
+  params, *_ = case('lstm', 'double', False)
+  weights = kernels.Weights(params['input'], params['recurrent'], params['bias'], params['recurrent_bias'])
+  packed = np.asarray(kernels.cudnn_weights(weights))
+  at = 0
+  for name, width in (('input', E), ('recurrent', D)):
+    for unit in range(4 * D):  # one output after another, its weights side by side
+      np.testing.assert_array_equal(packed[at : at + width], params[name][:, unit])
+      at += width
+  np.testing.assert_array_equal(packed[at:], np.concatenate([params['bias'], params['recurrent_bias']]))
+
+
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='needs an NVIDIA GPU')
+@every_bias
+@pytest.mark.parametrize('lengths', [None, LENGTHS, (0, 9, 3, 1)])
+def test_cudnn_equals_the_scan(bias, lengths):
+  params, x_TBE, carry, _ = case('lstm', bias, False)
+  valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
+  with jax.default_matmul_precision('highest'):
+    found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
+    expected = gradients_of('scan', params, x_TBE, carry, valid_TB)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
+
+
+def test_auto_takes_cudnn_only_where_it_can(monkeypatch):
+  assert kernels.choose('auto', 'lstm', 'float32') == 'custom'  # no GPU here, or many devices
+  gpu = types.SimpleNamespace(device_kind='NVIDIA H100')
+  for name, value in (('default_backend', 'gpu'), ('devices', [gpu]), ('device_count', 1)):
+    monkeypatch.setattr(kernels.jax, name, lambda value=value: value)
+  assert kernels.choose('auto', 'lstm', 'float32') == 'cudnn'
+  assert kernels.choose('auto', 'gru', 'float32') == kernels.choose('auto', 'lstm', 'bfloat16') == 'custom'
+  assert kernels.choose('scan', 'lstm', 'float32') == 'scan'
+  gpu.device_kind = 'AMD Instinct'
+  assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
+  for cell, dtype in (('gru', 'float32'), ('lstm', 'bfloat16')):
+    with pytest.raises(InputError, match='float32 LSTMs'):
+      kernels.choose('cudnn', cell, dtype)
+  with pytest.raises(InputError, match='expected an NVIDIA GPU; set model.backend=auto'):
+    kernels.choose('cudnn', 'lstm', 'float32')
+
+
+def body(dot, shared, constant, carry, x_BD, now):
+  """Uses every kind of input: a matrix, one for each row, small parameters, a mask and a constant."""
+  h_BD = jnp.tanh(dot('w', carry['h']) + x_BD + shared['b'][None])
+  a_BS = jax.nn.softmax(dot('look', h_BD) + constant)
+  read_BD = dot('values', a_BS)
+  new = kernels.keep(now, {'h': h_BD + 0.5 * read_BD}, carry)
+  return new, (new['h'], a_BS)
+
+
+def inputs():
+  keys = iter(jax.random.split(jax.random.key(0), 9))
+  draw = lambda *shape: jax.random.normal(next(keys), shape)
+  matrices = {'w': draw(D, D), 'look': draw(D, S), 'values': draw(B, S, D)}
+  return matrices, {'b': draw(D)}, {'h': draw(B, D)}, draw(T, B, D)
+
+
+CONSTANT = jnp.array([0.0, 1.0, -1.0, 0.5])[None]
+VALID_TB = jnp.arange(T)[:, None] < jnp.array(LENGTHS)
+
+
+def plain(matrices, shared, carry, xs):
+  """The same with what JAX makes of it."""
+
+  def step(carry, inputs):
+    x, now = inputs
+    dot = lambda name, v: jnp.einsum('BX,BXY->BY' if matrices[name].ndim == 3 else 'BX,XY->BY', v, matrices[name])
+    return body(dot, shared, CONSTANT, carry, x, now)
+
+  return jax.lax.scan(step, carry, (xs, VALID_TB))
+
+
+def ours(matrices, shared, carry, xs):
+  return kernels.scan(body, matrices, shared, carry, xs, fixed=(CONSTANT, VALID_TB))
+
+
+def test_outputs_and_gradients_are_those_of_the_scan():
+  def loss(run, *args):
+    carry, (h_TBD, a_TBS) = run(*args)
+    return jnp.sum(jnp.sin(h_TBD)) + jnp.sum(a_TBS**2) + jnp.sum(jnp.cos(carry['h']))
+
+  args = inputs()
+  expected, slopes = jax.jit(jax.value_and_grad(functools.partial(loss, plain), (0, 1, 2, 3)))(*args)
+  found, gradients = jax.jit(jax.value_and_grad(functools.partial(loss, ours), (0, 1, 2, 3)))(*args)
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), gradients, slopes)
+  assert all(np.abs(g).max() > 1e-3 for g in jax.tree.leaves(gradients))
