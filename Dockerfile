@@ -1,4 +1,4 @@
-# The image that launch/gke.py starts: lmx, with the project as its directory.
+# The image that launch/gke starts: lmx, with the project as its directory.
 #
 #   docker build --tag=IMAGE .                                     TPUs
 #   docker build --tag=IMAGE --build-arg=EXTRAS=cuda12,gcs .       NVIDIA's GPUs

@@ -1,7 +1,7 @@
-"""What Google's names of TPU slices and GPU machines stand for: hosts, chips, and what GKE calls them.
+"""TPU slices and GPU machines by Google's names: hosts, chips, and labels of GKE.
 
 Sources: cloud.google.com/tpu/docs (configurations of each generation) and /kubernetes-engine/docs (topologies and node
-labels), as of 2026; the same pairs stand in xpk's system_characteristics.py. Imports no JAX.
+labels), as of 2026; the same pairs are in xpk's system_characteristics.py. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Generation:
   """A kind of TPU.
 
   Attributes:
-    per_chip: what the number in its name counts, of one chip: 2 where it counts TensorCores.
-    topologies: by number of chips.
-    whole: chips that one host of a TPU VM can have where it is the whole slice.
+    per_chip: units of the number in the name for one chip: 2 where it counts TensorCores.
+    topologies: topology by number of chips.
+    whole: most chips of a TPU VM with a single host.
     devices: JAX devices of a chip.
     gke: the accelerator's label, '' where GKE has no pools of it.
     runtime: software version of a TPU VM, '' where there are only pools.
@@ -75,7 +75,7 @@ class Slice:
   """Machines with accelerators that belong together.
 
   Attributes:
-    name: as one asks for it.
+    name: name of the accelerator, as in --accelerator.
     kind: 'tpu' or 'gpu'.
     hosts: number of machines; of GPUs it is free, and 1 here.
     chips: of a machine.
@@ -96,21 +96,21 @@ class Slice:
 
 
 def names(kind: str = '') -> list[str]:
-  """Names that are known, of TPUs or GPUs or both."""
+  """Return the known names of TPUs, GPUs or both."""
   tpus = [f'{name}-{chips * g.per_chip}' for name, g in GENERATIONS.items() for chips in g.topologies]
   gpus = [f'{name}-{count}' for name, (_, counts) in GPUS.items() for count in counts]
   return {'tpu': tpus, 'gpu': gpus}.get(kind, tpus + gpus)
 
 
 def find(name: str, *, pool: bool) -> Slice:
-  """What a name stands for.
+  """Return the slice of a name.
 
   Args:
     name: such as 'v5litepod-16' or 'h100-80gb-8'.
     pool: as GKE's node pools have it, where each machine of a slice has four chips (or one); else as TPU VMs do.
 
   Raises:
-    InputError: there is none of that name; says the nearest.
+    InputError: unknown name; the message has the nearest.
   """
   known = names() if pool else [n for n in names('tpu') if GENERATIONS[n.rpartition('-')[0]].runtime]
   if pool:
@@ -140,7 +140,7 @@ def find(name: str, *, pool: bool) -> Slice:
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-  """Sizes of the same kind, nearest in number, or all names."""
+  """Return the size of the same kind that is nearest in number, or all names."""
   kind, _, count = name.rpartition('-')
   same = [k for k in known if k.rpartition('-')[0] == kind]
   if not same or not re.fullmatch(r'\d{1,9}', count):

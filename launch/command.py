@@ -1,4 +1,4 @@
-"""What the launchers share: a run's command, environment and secrets, quoting, and running or showing commands.
+"""Parts of every launcher: command, environment and secrets of a run, quoting, and running or printing commands.
 
 A launcher's own options come first and the lmx command after `--`, as in
 
@@ -52,15 +52,15 @@ SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """What is to be run, wherever that is.
+  """A command of lmx, on any machine.
 
   Attributes:
-    words: what follows `lmx`.
+    words: arguments after `lmx`.
     env: variables to set, by name.
     secrets: names of variables of this environment to pass on.
-    restarts: how often to begin again after a preemption.
+    restarts: number of restarts after a preemption.
     preflight: check the hosts before a training begins.
-    dry_run: show what would be done and do nothing.
+    dry_run: print the commands and run nothing.
   """
 
   words: tuple[str, ...]
@@ -94,7 +94,7 @@ class Run:
     return {name: value for name, value in shared.items() if not _PASSWORD.search(value)} | dict(self.env)
 
   def secret_values(self) -> dict[str, str]:
-    """The secrets of this environment by name.
+    """Return the values of the secrets by name.
 
     Raises:
       InputError: one is not set, or has several lines.
@@ -108,7 +108,7 @@ class Run:
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: float = 10.0) -> None:
-  """Adds the options that every launcher of jobs has."""
+  """Add the options that every launcher of jobs has."""
   parser.add_argument('--env', action='append', default=[], metavar='NAME=VALUE', help='variable to set; repeatable')
   parser.add_argument(
     '--secret', action='append', default=[], metavar='NAME', help='variable to pass on unseen; repeatable'
@@ -130,14 +130,14 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
 
 
 def split(argv: Sequence[str] | None) -> tuple[list[str], tuple[str, ...]]:
-  """The launcher's own arguments, and the lmx command after the first `--`."""
+  """Return the launcher's own arguments, and the lmx command after the first `--`."""
   argv = list(sys.argv[1:] if argv is None else argv)
   at = argv.index('--') if '--' in argv else len(argv)
   return argv[:at], tuple(argv[at + 1 :])
 
 
-def of(args: argparse.Namespace, words: Sequence[str]) -> Run:
-  """The run that parsed arguments ask for.
+def parse_run(args: argparse.Namespace, words: Sequence[str]) -> Run:
+  """Return the run of parsed arguments.
 
   Raises:
     InputError: a variable without a value, or a secret with one.
@@ -153,29 +153,29 @@ def of(args: argparse.Namespace, words: Sequence[str]) -> Run:
   return Run(tuple(words), env, tuple(args.secret), args.restarts, args.preflight, args.dry_run)
 
 
-def needs_command(words: Sequence[str]) -> None:
-  """InputError unless there is something to run."""
+def require_command(words: Sequence[str]) -> None:
+  """Raise InputError if there is no command."""
   if not words:
     raise InputError('nothing to run: put the lmx command after --, for example -- train --config=... --workdir=...')
 
 
-def lmx(words: Sequence[str], python: str = 'python3') -> str:
-  """The lmx command of `words` as a shell reads it."""
+def lmx_command(words: Sequence[str], python: str = 'python3') -> str:
+  """Return the lmx command of `words`, quoted for a shell."""
   return shlex.join([python, *MODULE, *words])
 
 
-def exports(env: Mapping[str, str]) -> list[str]:
-  """Lines of a shell script that set variables."""
+def export_lines(env: Mapping[str, str]) -> list[str]:
+  """Return the lines of a shell script that set variables."""
   return [f'export {name}={shlex.quote(value)}' for name, value in env.items()]
 
 
-def restartable(code: int) -> bool:
-  """Whether a process that ended so is to be started again: it saved and left, or a signal killed it."""
+def is_restartable(code: int) -> bool:
+  """Return whether to restart a process with this exit code: it saved and exited, or a signal killed it."""
   return code == PREEMPTED or (code > 128 and code != INTERRUPTED)
 
 
-def guarded(name: str, main: Callable[[], int]) -> int:
-  """Runs a launcher; what the user can mend is a line and exit code 2, as with lmx."""
+def run_main(name: str, main: Callable[[], int]) -> int:
+  """Run a launcher; an error that the user can fix is one line and exit code 2, as with lmx."""
   try:
     return main()
   except (InputError, Failed) as error:
@@ -194,7 +194,7 @@ class Failed(RuntimeError):
 
   Attributes:
     code: its exit code.
-    stderr: what it said.
+    stderr: its standard error.
   """
 
   def __init__(self, argv: Sequence[str], code: int, stderr: str):
@@ -203,23 +203,23 @@ class Failed(RuntimeError):
 
 
 class Runner:
-  """Runs commands of other programs, or shows them.
+  """Runner of other programs, which only prints the commands in a dry run.
 
   Attributes:
     dry_run: print and run nothing.
-    apart: in sessions of their own, which no signal to the launcher reaches.
+    detached: start each in its own session, which no signal to the launcher reaches.
   """
 
-  def __init__(self, dry_run: bool = False, apart: bool = False):
-    self.dry_run, self.apart = dry_run, apart
+  def __init__(self, dry_run: bool = False, detached: bool = False):
+    self.dry_run, self.detached = dry_run, detached
 
   def read(self, argv: Sequence[str], stdin: str | bytes = '', about: str = '') -> str:
-    """What the command writes to standard output; '' in a dry run.
+    """Return the standard output of a command; '' in a dry run.
 
     Args:
       argv: program and arguments.
-      stdin: what it reads.
-      about: what that is, for a dry run; the text itself is never shown.
+      stdin: its standard input.
+      about: description of `stdin` for a dry run, which never prints the text itself.
 
     Raises:
       Failed: it ended with an error.
@@ -233,15 +233,15 @@ class Runner:
       input=stdin.encode() if isinstance(stdin, str) else stdin,
       capture_output=True,
       check=False,
-      env={**os.environ, 'PATH': path(argv[0])},
-      start_new_session=self.apart,
+      env={**os.environ, 'PATH': search_path(argv[0])},
+      start_new_session=self.detached,
     )
     if found.returncode:
       raise Failed(argv, found.returncode, found.stderr.decode(errors='replace'))
     return found.stdout.decode(errors='replace')
 
   def follow(self, argv: Sequence[str], say: Callable[[str], None] = lambda line: write(line)) -> int:
-    """Hands each line of what the command writes to `say` as it comes; returns its exit code, 0 in a dry run."""
+    """Pass each line of output to `say` as it comes; return the exit code, 0 in a dry run."""
     if self.dry_run:
       self.show(argv)
       return 0
@@ -249,8 +249,8 @@ class Runner:
       list(argv),
       stdin=subprocess.DEVNULL,
       stdout=subprocess.PIPE,
-      env={**os.environ, 'PATH': path(argv[0])},
-      start_new_session=self.apart,
+      env={**os.environ, 'PATH': search_path(argv[0])},
+      start_new_session=self.detached,
     )
     assert child.stdout is not None
     for line in child.stdout:
@@ -258,12 +258,12 @@ class Runner:
     return child.wait()
 
   def show(self, argv: Sequence[str], about: str = '') -> None:
-    """Prints a command as one would type it."""
+    """Print a command as typed."""
     print(shlex.join(argv) + (f'  # reads from standard input: {about}' if about else ''))
 
 
-def path(program: str) -> str:
-  """PATH, if `program` is on it."""
+def search_path(program: str) -> str:
+  """Return PATH; raise InputError if `program` is not on it."""
   if shutil.which(program) is None:
     raise InputError(f'there is no `{program}` here: {INSTALL.get(program, "install it")}')
   return os.environ.get('PATH', os.defpath)
@@ -273,7 +273,7 @@ _writing = threading.Lock()
 
 
 def write(line: str) -> None:
-  """Writes a line to standard output, whole."""
+  """Write a whole line to standard output."""
   # One write: where output is not buffered (PYTHONUNBUFFERED), print would write the line's end apart, and another
   # process's line could come between.
   with _writing:
@@ -282,13 +282,13 @@ def write(line: str) -> None:
 
 
 def pump(lines: IO[bytes], mark: str) -> None:
-  """Writes lines as they come, each with `mark` before it."""
+  """Write lines as they come, each after `mark`."""
   for line in lines:
     write(f'{mark}{line.decode(errors="replace").rstrip()}')
 
 
-def directive(option: str, value: str | int) -> str:
-  """An option's value that stands unquoted in a line of a job script.
+def check_directive(option: str, value: str | int) -> str:
+  """Return the value of an option as text that needs no quotes in a job script.
 
   Raises:
     InputError: it has characters that could end the line or begin another option.
@@ -299,8 +299,8 @@ def directive(option: str, value: str | int) -> str:
   return text
 
 
-def commands_of(lines: Iterable[str]) -> list[tuple[str, ...]]:
-  """One lmx command a line, as one types it; empty lines and those that begin with # count for nothing.
+def parse_commands(lines: Iterable[str]) -> list[tuple[str, ...]]:
+  """Parse one lmx command a line; empty lines and comments are skipped.
 
   Raises:
     InputError: a line with an open quote.

@@ -1,9 +1,9 @@
-"""Commands that run in folders: started, found again by another process, followed to their end, and stopped.
+"""Commands that run in folders of this machine: start, find again from another process, poll and stop them.
 
-A command holds a lock on `.job` in its folder, which it inherits and which ends with it, whatever becomes of the
-process that started it. So none is started beside another in one folder, and one left behind is found and taken up.
-What runs elsewhere is a command of this machine too: a launcher with --wait (launch/waiting.py), or a program such as
-`srun`, that waits for it, passes SIGTERM on and ends with its exit code.
+A command inherits a lock on `.job` in its folder, which it holds until it ends, whatever happens to the process that
+started it. So a folder has one command at a time, and another process can find it. A job elsewhere is a command of this
+machine too: a launcher with --wait (launch/wait.py), or a program such as `srun`, waits for the job, passes SIGTERM on
+and exits with its exit code.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ LOG = 'log.txt'
 SECRETS = ('LMX_SWEEP_STORAGE', 'PGPASSWORD')  # variables that commands do not get
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PASSING = 120.0  # seconds that a launcher has to end its job
-_BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its number down, even if who started it is gone, and becomes the command
+_BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its process id, then becomes the command
 
 
 class Job(Protocol):
-  """A command that was started."""
+  """A started command."""
 
   def poll(self) -> int | None:
-    """Its exit code, None while it runs; of one that another process started, PREEMPTED in the place of the code."""
+    """Return the exit code, None while it runs; PREEMPTED for the end of one that another process started."""
 
   def stop(self) -> None:
-    """Asks it to save and to end."""
+    """Ask it to save and exit."""
 
   def kill(self) -> None:
-    """Ends it."""
+    """Kill it."""
 
 
 def lock(path: pathlib.Path, seconds: float = 0.0) -> int | None:
-  """Holds a file for this process and those that inherit the descriptor; None if others hold it for so many seconds."""
+  """Lock a file for this process and those that inherit the descriptor; None if others hold it for `seconds`."""
   end = time.monotonic() + seconds
   descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
   while True:
@@ -57,18 +57,18 @@ def lock(path: pathlib.Path, seconds: float = 0.0) -> int | None:
 
 
 def environment() -> dict[str, str]:
-  """The variables of this process that commands get."""
+  """Return the environment variables for commands."""
   return {name: value for name, value in os.environ.items() if name not in SECRETS}
 
 
 @dataclasses.dataclass
 class _Process:
-  """A command on this machine; `process` is None if another process started it, `passes` as in Local."""
+  """A command on this machine; `process` is None if another process started it, `passes` is as in Local."""
 
   folder: pathlib.Path
   process: subprocess.Popen | None = None
   passes: bool = False
-  _killed: float = 0.0  # when it was first to be ended
+  _killed: float = 0.0  # time of the first `kill`
 
   def poll(self) -> int | None:
     if self.process is not None:
@@ -92,34 +92,34 @@ class _Process:
 
   def _signal(self, number: int) -> None:
     if self.poll() is not None:
-      return  # its number may be another's by now
+      return  # its process id may be another's by now
     try:
       os.killpg(self.process.pid if self.process else self._pid(), number)
     except ProcessLookupError:
       pass
 
   def _pid(self) -> int:
-    """The number of the process that holds the lock."""
+    """Return the id of the process that holds the lock."""
     for _ in range(50):
       text = (self.folder / '.job').read_text().strip()
       if text:
         return int(text)
-      time.sleep(0.1)  # it was started this moment
+      time.sleep(0.1)  # it has just started
     raise ProcessLookupError
 
 
 @dataclasses.dataclass
 class Local:
-  """Runs commands on this machine, each in a session of its own, so that Ctrl-C does not reach them.
+  """Launcher of commands on this machine, each in its own session, which Ctrl-C does not reach.
 
   Attributes:
-    passes: they wait for jobs elsewhere, which a second SIGTERM ends.
+    passes: the commands wait for jobs elsewhere, which a second SIGTERM ends.
   """
 
   passes: bool = False
 
   def start(self, command: Sequence[str], folder: pathlib.Path, added: Mapping[str, str]) -> _Process:
-    """Starts `command`; its output is added to LOG in the folder.
+    """Start `command`; its output is appended to LOG in the folder.
 
     Raises:
       InputError: another command runs in the folder.
@@ -129,7 +129,7 @@ class Local:
     if held is None:
       raise InputError(f'another command runs in {folder}')
     os.truncate(held, 0)
-    # A launcher gets what comes before it is ready once it is: the mask is inherited, and lifted by waiting.Told.
+    # A launcher gets what comes before it is ready once it is: the mask is inherited, and lifted by wait.SignalCounter.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if self.passes else ())
     try:
       with (folder / LOG).open('ab') as log:
@@ -148,6 +148,6 @@ class Local:
     return _Process(folder, process, self.passes)
 
   def find(self, folder: pathlib.Path) -> _Process | None:
-    """The command that runs in the folder, if one does."""
+    """Return the command that runs in the folder, None without one."""
     found = _Process(folder, passes=self.passes)
     return found if (folder / '.job').exists() and found.poll() is None else None

@@ -1,4 +1,4 @@
-"""Runs lmx in several processes on this machine, as it would run on several hosts.
+"""Run lmx in several processes on this machine, as on several hosts.
 
   python -m launch.local --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
 
@@ -29,14 +29,14 @@ PROGRAM = (sys.executable, *command_lib.MODULE)
 
 
 def free_port() -> int:
-  """A port of this machine that nothing listens on now."""
+  """Return a free port of this machine."""
   with socket.socket() as s:
     s.bind(('localhost', 0))
     return s.getsockname()[1]
 
 
 def environment(process: int, processes: int, devices: int, port: int) -> dict[str, str]:
-  """What process number `process` gets in addition to this process's environment."""
+  """Return the variables that process `process` gets in addition to this environment."""
   added = {
     'LMX_COORDINATOR': f'localhost:{port}',
     'LMX_NUM_PROCESSES': str(processes),
@@ -58,22 +58,22 @@ def run(
   environments: Sequence[Mapping[str, str]],
   *,
   grace: float = 30.0,
-  told: Callable[[], None] = lambda: None,
+  on_signal: Callable[[], None] = lambda: None,
 ) -> int:
-  """Runs `command` once per environment and returns the exit code of the first failure, 0 if there is none.
+  """Run `command` once per environment; return the exit code of the first failure, 0 if there is none.
 
   Args:
     command: program and arguments, the same for all.
-    environments: what each process gets in addition to this process's environment.
+    environments: variables of each process in addition to this environment.
     grace: seconds between SIGTERM and SIGKILL when the others are stopped.
-    told: called when SIGINT or SIGTERM comes.
+    on_signal: called at SIGINT and SIGTERM.
   """
   children: list[subprocess.Popen] = []
   pumps: list[threading.Thread] = []
 
   def forward(number, frame):
     del frame
-    told()
+    on_signal()
     for child in children:
       _signal(child, number)
 
@@ -107,18 +107,18 @@ def run(
 def run_again(
   command: Sequence[str], environments: Callable[[], Sequence[Mapping[str, str]]], restarts: int, *, grace: float = 30.0
 ) -> int:
-  """`run`, and again up to `restarts` times while it ends so that a restart is wanted; returns the last exit code.
+  """`run`, repeated up to `restarts` times while the exit code asks for a restart; return the last exit code.
 
   Args:
     command: as in `run`.
-    environments: gives those of a start; called for each, since a port may be taken by then.
-    restarts: how often to begin again.
+    environments: returns the environments of a start; called for each, because a port may be taken by then.
+    restarts: number of restarts.
     grace: as in `run`.
   """
   stopped: list[bool] = []
   for left in range(restarts, -1, -1):
-    code = run(command, environments(), grace=grace, told=lambda: stopped.append(True))
-    if stopped or not left or not command_lib.restartable(code):
+    code = run(command, environments(), grace=grace, on_signal=lambda: stopped.append(True))
+    if stopped or not left or not command_lib.is_restartable(code):
       break
     print(f'launch.local: ended with {code}; starting again ({left} left)', file=sys.stderr, flush=True)
   return code
@@ -133,7 +133,7 @@ def _signal(child: subprocess.Popen, number: int) -> None:
 
 
 def _wait(children: Sequence[subprocess.Popen], grace: float) -> int:
-  """Waits for all, stopping the rest after a failure; returns the code of the first failure."""
+  """Wait for all, stop the rest after a failure; return the code of the first failure."""
   first = 0
   deadline = None
   while any(child.poll() is None for child in children):

@@ -1,9 +1,9 @@
-"""Looks at the hosts before a training begins: `lmx preflight` in every process, with what the training will run with.
+"""Check the hosts before a training: `lmx preflight` in every process, with the arguments of the training.
 
   python -m launch.preflight --processes=2 --devices=4 -- train --config=experiments/gpt2/quickstart.py --workdir=DIR
 
 runs the check alone in processes of this machine. The other launchers put `words(...)` before the training they start.
-What is looked at, and how a failure reads, stands in lmx/cluster/preflight.py. Imports no JAX.
+The checks and their messages are in lmx/cluster/preflight.py. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SECONDS = 60  # jax-ml/jax#22436: a script begun on one host only hangs without 
 
 
 def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, seconds: int = 0) -> tuple[str, ...]:
-  """What follows `lmx` to check the hosts of the training `run`; () for other commands, which need none.
+  """Return the arguments of lmx that check the hosts of the training `run`; () for other commands.
 
   Args:
-    run: what follows `lmx` in the training.
-    processes: how many there must be, or a word of the shell for it; 0 to take as many as are said elsewhere.
+    run: arguments of lmx in the training.
+    processes: expected number, or a shell expression for it; 0 to take it from the environment.
     devices: accelerators that each process must see; 0 for any number.
-    seconds: to wait for the others, 0 for SECONDS.
+    seconds: time to wait for the other processes, 0 for SECONDS.
   """
   if not run or run[0] != 'train':
     return ()
@@ -43,7 +43,7 @@ def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, sec
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  return command.guarded('preflight', lambda: _main(argv))
+  return command.run_main('preflight', lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
@@ -60,7 +60,7 @@ def _main(argv: Sequence[str] | None) -> int:
   )
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
   args = parser.parse_args(own)
-  command.needs_command(run)
+  command.require_command(run)
   check = words(run, processes=args.processes, devices=args.devices, seconds=args.timeout)
   if not check:
     raise InputError(f'`lmx {run[0]}` needs no preflight; only `train` does')

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import spaces
-from launch import command, figures, jobs, local, study, sweep_report, trials, waiting
+from launch import command, figures, jobs, local, study, sweep_report, trials, wait
 from launch.command import PREEMPTED
 from lmx import ranges
 from lmx.cli.main import split_overrides
@@ -66,7 +66,7 @@ def check_config(config: str, overrides: Sequence[str], search: study.Search) ->
 
 def check_launch(args: argparse.Namespace, plan: trials.Plan) -> None:
   """Raises InputError with what the launcher says of its options, or if it would give secrets of the sweep to runs."""
-  command.path(waiting.PROGRAMS[args.where])
+  command.search_path(wait.PROGRAMS[args.where])
   tried = plan.command(0, 0, {}, 0, '--dry_run')
   named = [name for name in jobs.SECRETS if {f'--secret={name}', name} & set(tried[: tried.index('--')])]
   if named:
@@ -219,7 +219,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   )
   add('--study', default='', help='name of the study where a database holds several; default: name of DIR')
   add('--env', action='append', default=[], help='NAME=VALUE for the runs; {job} is the worker, 0 to J-1')
-  add('--where', choices=('local', *waiting.LAUNCHERS), default='local', help='each run a job of this launcher')
+  add('--where', choices=('local', *wait.LAUNCHERS), default='local', help='each run a job of this launcher')
   add('--launch', default='', help='options of that launcher, as one text; {job} is the worker, as in --env')
   add('--runs', default='', help='where the work directories are that the runs see, such as gs://...; DIR/trials')
   add('--program', default='', help='what `train ...` is given to and waits for it, such as "srun -n1 lmx"')

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from launch import jobs, study, waiting
+from launch import jobs, study, wait
 from launch.command import PREEMPTED
 from launch.figures import Metric, data_hash, figure, finished, records, setting, tail, version
 from lmx.errors import InputError
@@ -24,7 +24,7 @@ class Plan:
 
   Attributes:
     program: what `train ...` is given to where the runs are on this machine.
-    where: 'local', or the launcher of `launch.waiting` that each run is given to.
+    where: 'local', or the launcher of `launch.wait` that each run is given to.
     launch: its options; {job} stands for the number of the worker.
     places: where the runs' work directories are, '' for `folder`.
     config: experiment file, with :variant.
@@ -83,7 +83,7 @@ class Plan:
       return [*self.program, *words]
     env = [f'--env={name}={value}' for name, value in self.settings(slot).items()]
     record = self.runs(number)[seed] / RECORD
-    return waiting.launcher(self.where, _numbered(self.launch, slot), words, [*env, f'--wait={record}', *more])
+    return wait.launcher_command(self.where, _numbered(self.launch, slot), words, [*env, f'--wait={record}', *more])
 
   def settings(self, slot: int) -> dict[str, str]:
     """The variables of a run of worker `slot`."""

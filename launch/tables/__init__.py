@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from experiments.tables import DATA, Row, Table
 from launch import command as launched
-from launch import waiting
+from launch import wait
 from launch.tables import collected, rendered, running
 from launch.tables import plan as plans
 from lmx import ranges
@@ -37,7 +37,7 @@ from lmx.errors import InputError, nearest
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code: 0, 1 if a run failed, 2 for wrong input, 75 if stopped (start it again)."""
-  return launched.guarded('tables', lambda: _main(list(sys.argv[1:] if argv is None else argv)))
+  return launched.run_main('tables', lambda: _main(list(sys.argv[1:] if argv is None else argv)))
 
 
 def _main(words: list[str]) -> int:
@@ -140,7 +140,7 @@ def _marked(one: collected.Found, plan: plans.Plan) -> collected.Found:
 def _shown(args: argparse.Namespace, command: plans.Command) -> str:
   if args.where == 'local':
     return f'lmx {shlex.join(command.words)}'
-  return shlex.join(['python', *waiting.launcher(args.where, args.launch, command.words)[1:]])
+  return shlex.join(['python', *wait.launcher_command(args.where, args.launch, command.words)[1:]])
 
 
 def _run(args: argparse.Namespace, todo: list[running.Task]) -> int:

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from experiments.tables import Run
-from launch import local, waiting
+from launch import local
 from launch.command import PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import rendered
+from launch.wait import launcher_command
 
 Key = tuple[str, int | None]
 
@@ -202,7 +203,7 @@ def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], 
           f'{before[command.proof.name]["time"]}; --again does it once more'
         )
         continue
-      code = subprocess.run(waiting.launcher(where, options, command.words)).returncode
+      code = subprocess.run(launcher_command(where, options, command.words)).returncode
       failed |= bool(code)
       if not code:
         before[command.proof.name] = {'where': where, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}

@@ -1,4 +1,4 @@
-"""Stands in for gcloud in tests/launch/tpu_vm_test.py: notes each call, and answers as gcloud does (recorded 2026).
+"""Stands in for gcloud in tests/launch/tpu_vm: notes each call, and answers as gcloud does (recorded 2026).
 
 $FAKE_CLOUD is a folder: `calls` has a line of JSON for each call, `vm` and `queued` the state of the machine and of the
 queued resource where there are any, `hosts` their number, `worker-N` is the home of a host. What is sent to a host by

@@ -1,4 +1,4 @@
-"""Stands in for kubectl and a cluster in tests/launch/gke_test.py: notes each call and answers as kubectl does.
+"""Stands in for kubectl and a cluster in tests/launch/gke/wait_test.py: notes each call and answers as kubectl does.
 
 $FAKE_CLUSTER is a folder: `calls` has a line of JSON for each call, NAME.json a JobSet and NAME.state how far it is.
 The container of its first pod is a process of this machine, with $FAKE_CLUSTER/bin before its PATH; as JobSet has it,

@@ -1,4 +1,4 @@
-"""The image of launch/gke.py: its Dockerfile against the project, by a linter, and built where an engine runs."""
+"""The image of launch/gke: its Dockerfile against the project, by a linter, and built where an engine runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_copied_is_the_whole_project_and_nothing_else(root, tmp_path):
   interpreter.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
   interpreter.chmod(0o755)
   settings = {**os.environ, 'PATH': f'{interpreter.parent}:{os.environ["PATH"]}', 'PYTHONPATH': str(tmp_path)}
-  words = shlex.split(command.lmx(('list',)))
+  words = shlex.split(command.lmx_command(('list',)))
   found = subprocess.run(words, cwd=tmp_path, env=settings, check=True, capture_output=True, text=True)
   assert 'gpt2' in found.stdout
 
@@ -85,7 +85,7 @@ def test_the_image_is_built_and_runs(root):
     pytest.skip('neither podman nor docker runs here')
   subprocess.run([engine, 'build', '--tag=lmx-test', '--build-arg=EXTRAS=gcs', str(root)], check=True)
   found = subprocess.run(
-    [engine, 'run', '--rm', 'lmx-test', 'bash', '-c', command.lmx(('list',))],
+    [engine, 'run', '--rm', 'lmx-test', 'bash', '-c', command.lmx_command(('list',))],
     check=True,
     capture_output=True,
     text=True,

@@ -1,44 +1,27 @@
-"""Trains on Google Kubernetes Engine: a JobSet with Kueue's labels, by `kubectl`, or the same by `xpk`.
-
-  python -m launch.gke --name=gpt2 --image=IMAGE --accelerator=v6e-16 --slices=2 --queue=QUEUE -- train --config=... --workdir=gs://...
-  python -m launch.gke --name=gpt2 --image=IMAGE --accelerator=h100-80gb-8 --nodes=4 --queue=QUEUE -- train ...
-
-IMAGE holds lmx, with the project as its directory; the Dockerfile of this repository builds one. The cluster has JobSet
-and Kueue. A pod that leaves with code 75 or by a signal, or is preempted, has all begun again, up to --restarts times;
-after another code it stays ended. A secret is the entry of its name in the cluster's Secret --secrets_of:
-
-  kubectl create secret generic lmx --from-env-file=<(printenv | grep ^WANDB_API_KEY=)
-
-With --wait=FILE the launcher waits for the end (launch/waiting.py) and deletes the JobSet. --dry_run prints the
-manifest, with --through=xpk the command line. Imports no JAX.
-"""
+"""JobSet of a training on Google Kubernetes Engine, and its creation by kubectl or xpk. Imports no JAX."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import dataclasses
 import re
 import shlex
-import sys
-from collections.abc import Sequence
 from typing import Any
 
-from launch import accelerators, command, preflight, waiting
-from lmx import ranges
+from launch import accelerators, command, preflight
 from lmx.errors import InputError
 
 PORT = 8476  # of process 0, as JAX has it on TPUs
 JOB = 'slice'  # name of the replicated job
 XPK_JOB = 'slice-job'
-# A pod that ends so is worth starting again: told to stop, or ended by SIGABRT (JAX, where another pod has gone),
+# Exit codes of a pod to restart: it saved and exited, or was ended by SIGABRT (JAX, where another pod has gone),
 # SIGBUS, SIGKILL, SIGSEGV or SIGTERM.
-AGAIN = (command.PREEMPTED, 134, 135, 137, 139, 143)
+RESTARTABLE = (command.PREEMPTED, 134, 135, 137, 139, 143)
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What is asked of the cluster.
+  """Resources and options of a JobSet.
 
   Attributes:
     name: of the JobSet.
@@ -52,7 +35,7 @@ class Job:
     spot: on machines that can be preempted.
     grace: seconds between SIGTERM and SIGKILL.
     service_account: of the pods, '' for the default one.
-    secrets_of: the cluster's Secret that has the values of secrets.
+    secrets_of: Secret of the cluster with the values of secrets.
   """
 
   name: str
@@ -87,18 +70,18 @@ class Job:
 
   @property
   def machine(self) -> accelerators.Slice:
-    """What the accelerator's name stands for."""
+    """Return the slice of the accelerator's name."""
     return accelerators.find(self.accelerator, pool=True)
 
   @property
   def pods(self) -> int:
-    """Pods of one slice, or machines with GPUs."""
+    """Return the pods of one slice, or the machines with GPUs."""
     return self.machine.hosts if self.machine.kind == 'tpu' else self.nodes
 
 
 def shell(job: Job, run: command.Run, replicated: str = JOB) -> str:
-  """What a container runs: the check of the hosts, then the command."""
-  lines = ['set -e', *command.exports(run.remote_env())]
+  """Return the shell script of a container: the preflight, then the command."""
+  lines = ['set -e', *command.export_lines(run.remote_env())]
   if job.machine.kind == 'tpu':
     lines += ['export LMX_COORDINATOR=auto'] if job.pods * job.slices > 1 else []
   elif job.pods > 1:
@@ -111,17 +94,17 @@ def shell(job: Job, run: command.Run, replicated: str = JOB) -> str:
     check = preflight.words(
       run.words, processes=job.pods * job.slices, devices=job.machine.devices, seconds=preflight.SECONDS * 10
     )
-    lines += [command.lmx(check)] if check else []
-  return '\n'.join([*lines, f'exec {command.lmx(run.words)}'])
+    lines += [command.lmx_command(check)] if check else []
+  return '\n'.join([*lines, f'exec {command.lmx_command(run.words)}'])
 
 
-def unexpanded(text: str) -> str:
-  """`text` so that Kubernetes, which replaces $(NAME) in commands and values, gives it to the container as it is."""
+def escape(text: str) -> str:
+  """Escape text against Kubernetes, which replaces $(NAME) in commands and values."""
   return text.replace('$', '$$')
 
 
 def manifest(job: Job, run: command.Run) -> dict[str, Any]:
-  """The JobSet."""
+  """Return the JobSet."""
   labels = {'kueue.x-k8s.io/queue-name': job.queue, 'kueue.x-k8s.io/priority-class': job.priority}
   metadata: dict[str, Any] = {'name': job.name}
   if job.namespace:
@@ -133,11 +116,11 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
     'parallelism': job.pods,
     'completions': job.pods,
     'completionMode': 'Indexed',
-    'backoffLimit': 0,  # all pods begin again, or none
+    'backoffLimit': 0,  # all pods restart, or none
     'podFailurePolicy': {
       'rules': [
         {'action': 'Count', 'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}]},
-        {'action': 'FailJob', 'onExitCodes': {'containerName': 'lmx', 'operator': 'NotIn', 'values': [*AGAIN]}},
+        {'action': 'FailJob', 'onExitCodes': {'containerName': 'lmx', 'operator': 'NotIn', 'values': [*RESTARTABLE]}},
       ]
     },
     'template': {'spec': _pod(job, run)},
@@ -149,7 +132,7 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
     'spec': {
       'failurePolicy': {
         'maxRestarts': run.restarts,
-        # A code that no restart mends ends it all.
+        # A code that no restart fixes ends the JobSet.
         'rules': [{'name': 'error', 'action': 'FailJobSet', 'onJobFailureReasons': ['PodFailurePolicy']}],
       },
       'replicatedJobs': [{'name': JOB, 'replicas': job.slices, 'template': {'spec': spec}}],
@@ -172,7 +155,7 @@ def _pod(job: Job, run: command.Run) -> dict[str, Any]:
   container = {
     'name': 'lmx',
     'image': job.image,
-    'command': ['bash', '-c', unexpanded(shell(job, run))],
+    'command': ['bash', '-c', escape(shell(job, run))],
     **({'env': _secrets(job, run)} if run.secrets else {}),
     'ports': [{'containerPort': PORT}, *([{'containerPort': 8471}, {'containerPort': 8080}] if tpu else [])],
     'resources': {'limits': {resource: machine.chips}},
@@ -194,12 +177,12 @@ def _secrets(job: Job, run: command.Run) -> list[dict[str, Any]]:
   return [{'name': name, 'valueFrom': {'secretKeyRef': {'name': job.secrets_of, 'key': name}}} for name in run.secrets]
 
 
-def text(job: Job, run: command.Run) -> str:
-  """The manifest as YAML."""
+def manifest_yaml(job: Job, run: command.Run) -> str:
+  """Return the manifest as YAML."""
   import yaml
 
   class Dumper(yaml.SafeDumper):
-    """Scripts as blocks of lines, where YAML can hold them so."""
+    """Dumper that writes scripts as blocks of lines where YAML can."""
 
   def scalar(dumper, value):
     return dumper.represent_scalar('tag:yaml.org,2002:str', value, style='|' if '\n' in value else None)
@@ -208,11 +191,11 @@ def text(job: Job, run: command.Run) -> str:
   return yaml.dump(manifest(job, run), Dumper=Dumper, sort_keys=False, width=10**6)
 
 
-def xpk(job: Job, run: command.Run, cluster: str) -> list[str]:
-  """The command line of xpk for the same; it makes the JobSet and gives Kueue its own queue.
+def xpk_command(job: Job, run: command.Run, cluster: str) -> list[str]:
+  """Return the command of xpk, which creates the JobSet and gives Kueue its own queue.
 
   Raises:
-    InputError: what xpk has no option for.
+    InputError: xpk has no such option.
   """
   if run.secrets:
     raise InputError('xpk takes secrets only with their values, on its command line or in a file; use kubectl')
@@ -243,23 +226,23 @@ def xpk(job: Job, run: command.Run, cluster: str) -> list[str]:
 
 
 def create(job: Job, run: command.Run, through: str, cluster: str, runner: command.Runner) -> None:
-  """Creates the JobSet, or shows what would.
+  """Create the JobSet; in a dry run print it.
 
   Raises:
     command.Failed: the cluster refuses it.
   """
   if through == 'xpk':
-    code = runner.follow(xpk(job, run, cluster))
+    code = runner.follow(xpk_command(job, run, cluster))
     if code:
-      raise command.Failed(['xpk'], code, 'see what it said')
+      raise command.Failed(['xpk'], code, 'see its output')
   elif run.dry_run:
-    print(text(job, run), end='')
+    print(manifest_yaml(job, run), end='')
   else:
-    runner.read(['kubectl', 'create', '-f', '-'], text(job, run))
+    runner.read(['kubectl', 'create', '-f', '-'], manifest_yaml(job, run))
 
 
 def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
-  """Creates the JobSet and says how to see to it, or shows what would be created."""
+  """Create the JobSet and print how to follow and delete it; in a dry run print it."""
   create(job, run, through, cluster, command.Runner(run.dry_run))
   if through == 'xpk' or run.dry_run:
     return
@@ -268,45 +251,3 @@ def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
   print(f'created {job.name}; what it says, and its end:')
   print('  ' + shlex.join(['kubectl', 'logs', *where, '--follow', '--selector', label]))
   print('  ' + shlex.join(['kubectl', 'delete', *where, 'jobset', job.name]))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-  """Entry point; returns the exit code."""
-  return command.guarded('gke', lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-  own, words = command.split(argv)
-  parser = argparse.ArgumentParser(
-    prog='python -m launch.gke', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument('--name', required=True, help='of the JobSet')
-  parser.add_argument('--image', required=True, help='container image that holds lmx')
-  parser.add_argument('--accelerator', required=True, help='such as v6e-16 or h100-80gb-8')
-  parser.add_argument('--slices', type=ranges.integer(1, 100_000), default=1, help='TPU slices that train together')
-  parser.add_argument('--nodes', type=ranges.integer(1, 100_000), default=1, help='machines with GPUs')
-  for name in ('queue', 'priority', 'namespace', 'service_account'):
-    parser.add_argument(f'--{name}', default='', help=f'{name.replace("_", " ")} of the cluster')
-  parser.add_argument('--spot', action='store_true', help='on machines that can be preempted')
-  parser.add_argument(
-    '--grace', type=ranges.integer(0, 1_000_000), default=120, help='seconds between SIGTERM and SIGKILL'
-  )
-  parser.add_argument('--secrets_of', default='lmx', help="the cluster's Secret that holds the values of --secret")
-  parser.add_argument('--through', choices=('kubectl', 'xpk'), default='kubectl', help='what creates it')
-  parser.add_argument('--cluster', default='', help='name of the cluster, for xpk')
-  command.add_arguments(parser)
-  args = parser.parse_args(own)
-  command.needs_command(words)
-  job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
-  run = command.of(args, words)
-  if args.wait and not run.dry_run:
-    from launch import gke_wait
-
-    command.path('kubectl')
-    return waiting.to_end('gke', gke_wait.Waited(job, run, args.through, args.cluster), args.wait, args.poll)
-  start(job, run, args.through, args.cluster)
-  return 0
-
-
-if __name__ == '__main__':
-  sys.exit(main())

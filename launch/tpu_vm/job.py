@@ -1,19 +1,8 @@
-"""Trains on a Cloud TPU VM: makes or takes up the machine, brings the code, starts all hosts, follows, goes on.
-
-  python -m launch.tpu_vm --name=NAME --zone=ZONE --accelerator=v5litepod-16 --delete -- train --config=... --workdir=gs://...
-
-The code is that of the commit that is checked out here. lmx runs apart from the connection: when the launcher is ended,
-training goes on, and the same command takes up following it; with --wait=FILE a signal to the launcher reaches lmx
-(launch/waiting.py). When the machine is preempted or lmx leaves with code 75, all begins again on a new one, up to
---restarts times. With --delete the machine is deleted when the run has ended; with --delete and no command, at once.
-Secrets go through the connection's standard input. Imports no JAX.
-"""
+"""Run on a Cloud TPU VM: create or resume the machine, copy the code, start all hosts, follow them. Imports no JAX."""
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -22,14 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from launch import accelerators, command, preflight, waiting
-from launch.tpu_machine import BUSY, FOLLOW, INSTALL, SCRIPT, START, STOP, TAKEN, Machine
+from launch import accelerators, command, preflight
+from launch.tpu_vm.machine import BUSY, FOLLOW, INSTALL, SCRIPT, START, STOP, TAKEN, Machine
+from launch.wait import SignalCounter
 from lmx.errors import InputError
 
-LOST = 255  # the connection broke, as ssh says it; no code of lmx
+LOST = 255  # exit code of ssh for a broken connection; no code of lmx
 WAIT = ('CREATING', 'STARTING', 'RESTARTING', 'REPAIRING', 'STOPPING', 'DELETING')
 GONE = ('PREEMPTED', 'TERMINATED', 'HIDDEN')
 QUEUED = ('ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING', 'CREATING', 'DELETING', 'SUSPENDING')
@@ -37,15 +26,15 @@ AT_ONCE = 32  # connections
 
 
 class Stopped(Exception):
-  """Told to end before lmx was started."""
+  """A signal came before lmx was started."""
 
 
 class Launch:
-  """A run on a machine, from making it to its end.
+  """A run on a machine, from the creation of the machine to the end of the run.
 
   Attributes:
-    told: with --wait: the signals to pass on to lmx.
-    taken: the run was begun before, and is not begun again where it has ended since.
+    signals: with --wait: the signals to pass on to lmx.
+    resumed: the run was started before; one that has ended since is not started again.
   """
 
   def __init__(self, machine: Machine, run: command.Run, commit: str, poll: float = 20.0):
@@ -54,30 +43,30 @@ class Launch:
     self.folder = f'lmx-{commit[:12]}'
     self.name = hashlib.sha256('\0'.join(run.words).encode()).hexdigest()[:12]
     self.say = (lambda text: None) if run.dry_run else say
-    self.told: waiting.Told | None = None
-    self.taken = False
+    self.signals: SignalCounter | None = None
+    self.resumed = False
     self._passed, self._passing = -1, threading.Lock()  # signals passed on, -1 where lmx does not run
 
-  def to_end(self) -> int:
-    """Begins, follows and begins again; returns the exit code of lmx."""
+  def run_to_end(self) -> int:
+    """Start, follow and restart the run; return the exit code of lmx."""
     code = LOST
     for left in range(self.run.restarts, -1, -1):
       try:
         code = self.once()
       except Stopped:
         return command.PREEMPTED
-      if not left or not (code == LOST or command.restartable(code)) or self.told and self.told.count:
+      if not left or not (code == LOST or command.is_restartable(code)) or self.signals and self.signals.count:
         return code
-      self.taken = False
+      self.resumed = False
       why = 'the machine is gone' if code == LOST else f'lmx ended with {code}'
       self.say(f'{why}; starting again ({left} left)')
     return code
 
   def once(self) -> int:
-    """From a machine, new or found, to the end of the run on it; LOST if the machine went away."""
+    """Run once on a new or existing machine; return the exit code of lmx, LOST if the machine went away."""
     hosts = self.ready()
     try:
-      self.bring()
+      self.install()
       self._check()
       self.start(hosts)
     except command.Failed:
@@ -87,11 +76,11 @@ class Launch:
     return self.follow(hosts)
 
   def state(self) -> str:
-    """As Google says it, 'ABSENT' where there is none."""
+    """Return the state of the machine, 'ABSENT' without one."""
     return self.describe().get('state', 'ABSENT')
 
   def describe(self, kind: str = 'tpu-vm') -> dict[str, Any]:
-    """What Google says of it, {} where there is none."""
+    """Return Google's description of the machine, {} without one."""
     try:
       text = self.runner.read(self.machine.gcloud(kind, 'describe', '--format=json'))
     except command.Failed as error:
@@ -101,10 +90,10 @@ class Launch:
     return json.loads(text) if text else {}
 
   def ready(self) -> int:
-    """Sees to it that the machine is there; returns its number of hosts.
+    """Wait for the machine, creating it where needed; return its number of hosts.
 
     Raises:
-      InputError: it is in a state that nothing is known of, or has another accelerator.
+      InputError: its state is unknown, or it has another accelerator.
       command.Failed: Google refuses it.
     """
     while True:
@@ -116,7 +105,7 @@ class Launch:
         if there != self.machine.accelerator:
           raise InputError(f'{self.machine.name} is there, a {there}; give another --name, or --accelerator={there}')
         return len(found.get('networkEndpoints', [])) or 1
-      if state == 'ABSENT' and self._is_waited_for():
+      if state == 'ABSENT' and self._is_queued():
         continue
       if state == 'ABSENT':
         self.say(f'asking for {self.machine.name}, a {self.machine.accelerator}')
@@ -133,8 +122,8 @@ class Launch:
       if self.run.dry_run:
         return accelerators.find(self.machine.accelerator, pool=False).hosts
 
-  def _is_waited_for(self) -> bool:
-    """Whether a queued resource is on its way to the machine; one that has come to nothing is deleted."""
+  def _is_queued(self) -> bool:
+    """Return whether a queued resource will give the machine; a suspended one is deleted."""
     if not self.machine.queued:
       return False
     found = self.describe('queued-resources').get('state', {})
@@ -150,8 +139,8 @@ class Launch:
       self.runner.read(self.machine.delete())
     return False
 
-  def bring(self) -> None:
-    """Copies the code to every host and installs it there, unless that was done."""
+  def install(self) -> None:
+    """Copy the code to every host and install it, unless that was done."""
     with tempfile.TemporaryDirectory() as folder:
       file = str(pathlib.Path(folder) / f'{self.folder}.tar.gz')
       if self.run.dry_run:
@@ -163,7 +152,7 @@ class Launch:
     self.runner.read(self.machine.ssh('all', INSTALL.format(folder=self.folder)))
 
   def start(self, hosts: int) -> None:
-    """Starts lmx on every host, where it does not run yet."""
+    """Start lmx on every host where it does not run yet."""
     text = self.start_text(hosts)
     about = 'the values of ' + ', '.join(self.run.secrets) if self.run.secrets else ''
     if self.run.dry_run:
@@ -177,35 +166,35 @@ class Launch:
           list(pool.map(lambda worker: self.runner.read(self.machine.ssh(worker, text), values, about), range(hosts)))
         return
       except command.Failed as error:
-        if error.code != BUSY or self.told is None:
+        if error.code != BUSY or self.signals is None:
           raise
       self.say(f'another run of lmx is on {self.machine.name}; waiting for its end')
       self._sleep()
       self._check()
 
   def start_text(self, hosts: int) -> str:
-    """What the shell of each host runs to begin."""
+    """Return the shell script that starts lmx on a host."""
     env = {**({'LMX_COORDINATOR': 'auto'} if hosts > 1 else {}), **self.run.remote_env()}
     check: tuple[str, ...] = ()
     if self.run.preflight:
       devices = accelerators.find(self.machine.accelerator, pool=False).devices
       check = preflight.words(self.run.words, processes=hosts, devices=devices)
-    lines = ''.join(f'{line}\n' for line in command.exports(env))
+    lines = ''.join(f'{line}\n' for line in command.export_lines(env))
     python = '.venv/bin/python'
     script = SCRIPT.format(
       run=self.name,
       exports=lines,
-      check=f'{command.lmx(check, python)} && ' if check else '',
-      command=command.lmx(self.run.words, python),
+      check=f'{command.lmx_command(check, python)} && ' if check else '',
+      command=command.lmx_command(self.run.words, python),
     )
     reads = ''.join(f'IFS= read -r {name} || exit 2\nexport {name}\n' for name in self.run.secrets)
-    taken = TAKEN.format(run=self.name) if self.taken else ''
+    taken = TAKEN.format(run=self.name) if self.resumed else ''
     return START.format(
       secrets=reads, folder=self.folder, script=shlex.quote(script), run=self.name, taken=taken, busy=BUSY
     )
 
   def follow(self, hosts: int) -> int:
-    """Shows what the hosts say until all have ended; returns the code of the first that failed, 0 if none did."""
+    """Print the output of the hosts until all have ended; return the code of the first failure, 0 without one."""
     if self.run.dry_run:
       self.runner.show(self.machine.ssh('WORKER', FOLLOW.format(folder=self.folder, line=1, run=self.name)))
       return 0
@@ -219,11 +208,11 @@ class Launch:
         if codes[-1] and not any(codes[:-1]) and not self._passed:
           self._stop('TERM')
     self._passed = -1
-    final = [code for code in codes if code and code != LOST and not command.restartable(code)]
+    final = [code for code in codes if code and code != LOST and not command.is_restartable(code)]
     return next(iter([*final, *filter(None, codes)]), 0)
 
   def follow_host(self, worker: int) -> int:
-    """Shows what a host says until lmx has ended there; returns its code, LOST if the machine went away."""
+    """Print the output of a host until lmx has ended there; return its code, LOST if the machine went away."""
     shown, before, tries = 0, 0, 0
 
     def show(line: str) -> None:
@@ -246,14 +235,14 @@ class Launch:
     raise InputError(f'host {worker} of {self.machine.name} is there, but no connection to it holds; try ssh by hand')
 
   def pass_on(self) -> None:
-    """Passes on to lmx the signals that came and were not yet: the first lets it save, the second ends it."""
+    """Pass new signals on to lmx: the first lets it save, the second ends it."""
     with self._passing:
-      while self.told and 0 <= self._passed < min(self.told.count, 2):
+      while self.signals and 0 <= self._passed < min(self.signals.count, 2):
         self._stop(('TERM', 'KILL')[self._passed])
         self._passed += 1
 
   def _stop(self, signal: str) -> None:
-    """Signals lmx on all hosts, of which it may have ended on some."""
+    """Signal lmx on all hosts; it may have ended on some."""
     for _ in range(30):
       try:
         self.runner.read(self.machine.ssh('all', STOP.format(folder=self.folder, signal=signal)))
@@ -264,95 +253,24 @@ class Launch:
       time.sleep(self.poll)
 
   def _check(self) -> None:
-    if self.told and self.told.count:
+    if self.signals and self.signals.count:
       raise Stopped
 
   def _sleep(self) -> None:
-    (self.told or time).sleep(self.poll)
-
-
-def wait(machine: Machine, run: command.Run, args: argparse.Namespace) -> int:
-  """With --wait: runs to the end, or takes up the run that the record speaks of; returns the exit code of lmx."""
-  with waiting.held(pathlib.Path(args.wait)) as record:
-    known = record.known
-    machine = dataclasses.replace(machine, name=known.get('name', machine.name))
-    launch = Launch(machine, run, known.get('commit') or commit_of(command.Runner(), args.commit), args.poll)
-    launch.taken, launch.runner.apart = bool(known), True
-    with waiting.Told(lambda count: launch.pass_on()) as launch.told:
-      if 'code' not in known:
-        record.write(name=machine.name, commit=launch.commit)
-        code = launch.to_end()
-        again = code == LOST or launch.told.count and command.restartable(code)
-        record.write(code=command.PREEMPTED if again else code)
-    if args.delete and launch.describe():
-      launch.runner.read(machine.delete())
-    code = record.known['code']
-    record.remove()
-    return code
+    (self.signals or time).sleep(self.poll)
 
 
 def say(text: str) -> None:
-  """Tells how far it is, on standard error."""
+  """Print progress on standard error."""
   print(f'launch.tpu_vm: {text}', file=sys.stderr, flush=True)
 
 
-def commit_of(runner: command.Runner, given: str) -> str:
-  """The commit to bring: the one given, or the one that is checked out with nothing changed.
+def find_commit(runner: command.Runner, given: str) -> str:
+  """Return the commit to run: the one given, or the one checked out without changes.
 
   Raises:
-    InputError: what is here has changes that no commit has.
+    InputError: there are uncommitted changes.
   """
   if not given and runner.read(['git', 'status', '--porcelain', '--untracked-files=no']):
     raise InputError('there are changes here that are in no commit: commit them, or leave them out with --commit=HEAD')
   return runner.read(['git', 'rev-parse', '--verify', f'{given or "HEAD"}^{{commit}}']).strip()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-  """Entry point; returns the exit code."""
-  return command.guarded('tpu_vm', lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-  own, words = command.split(argv)
-  args = _parser().parse_args(own)
-  if not args.delete:
-    command.needs_command(words)
-  machine = Machine(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Machine)})
-  run = command.of(args, words)
-  runner = command.Runner(run.dry_run)
-  code = 0
-  if words:
-    if not run.dry_run:
-      command.path('gcloud')
-      run.secret_values()
-    if args.wait and not run.dry_run:
-      return wait(machine, run, args)
-    code = Launch(machine, run, commit_of(command.Runner(), args.commit), args.poll).to_end()
-  if args.delete:
-    runner.read(machine.delete())
-  elif words and not run.dry_run:
-    say(f'{machine.name} is kept, and costs what it costs; `{shlex.join(machine.delete())}` deletes it')
-  return code
-
-
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
-    prog='python -m launch.tpu_vm', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument('--name', required=True, help='of the machine; one that is there is used')
-  parser.add_argument('--zone', required=True, help="Google's zone, such as us-central1-a")
-  parser.add_argument('--accelerator', required=True, help='such as v5litepod-16 or v6e-8')
-  for name in ('project', 'version', 'service_account', 'network', 'subnetwork'):
-    parser.add_argument(f'--{name}', default='', help='as in gcloud; its own choice without')
-  parser.add_argument('--queued', action='store_true', help='ask by a queued resource, which waits for capacity')
-  parser.add_argument('--spot', action='store_true', help='a machine that can be preempted')
-  parser.add_argument('--reserved', action='store_true', help='a machine of a reservation')
-  parser.add_argument('--internal', action='store_true', help='connect by internal addresses')
-  parser.add_argument('--commit', default='', help='commit to run, the one checked out if not given')
-  parser.add_argument('--delete', action='store_true', help='delete the machine when the run has ended')
-  command.add_arguments(parser, poll=20.0)
-  return parser
-
-
-if __name__ == '__main__':
-  sys.exit(main())

@@ -1,7 +1,7 @@
-"""`launch.slurm --wait=FILE`: a job of Slurm from its submission to its end, which the job script writes down.
+"""`launch.slurm --wait=FILE`: a Slurm job from its submission to its exit code, which the job script writes to a file.
 
-Where the job wrote nothing, since it was cancelled or its node is gone, Slurm says how it ended: `scontrol` for some
-minutes, `sacct` where there is accounting. Imports no JAX.
+Without that file, because the job was cancelled or its node is gone, the state of the job is from `scontrol` for some
+minutes, then from `sacct` where there is accounting. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from launch import command, slurm
-from launch.waiting import Record
+from launch import command
+from launch.slurm import submitit_job
+from launch.slurm.job import KEPT, Job, submit
+from launch.wait import Record
 from lmx.errors import InputError
 
 ENDED = (
@@ -25,50 +27,50 @@ ENDED = (
   'OUT_OF_MEMORY',
   'DEADLINE',
 )
-# What a job that ended so, and wrote nothing down, is taken to have ended with: one that was cancelled by hand is not
-# wanted again, and one whose end nobody knows is.
+# Exit code of a job that ended in this state without a file: one cancelled by hand is not restarted, one of an unknown
+# end is.
 CODES = {'COMPLETED': 0, 'CANCELLED': command.INTERRUPTED, 'OUT_OF_MEMORY': 137}
 
 
 @dataclasses.dataclass
-class Waited:
-  """A job and the run in it.
+class Waiter:
+  """Submission, polling and end of a Slurm job; a `launch.wait.Job`.
 
   Attributes:
-    job: what is asked of Slurm; its `waited` is true.
-    run: what is run.
+    job: resources and options; its `waited` is true.
+    run: the run.
     through: 'sbatch' or 'submitit'.
   """
 
-  job: slurm.Job
+  job: Job
   run: command.Run
   through: str
 
   def __post_init__(self):
-    self._runner = command.Runner(apart=True)
-    self._before = ''  # how it ended, as the last look at it had it
+    self._runner = command.Runner(detached=True)
+    self._before = ''  # final state at the last poll
 
   def submit(self) -> dict[str, Any]:
-    """Submits it; returns its number and where its files are."""
+    """Submit it; return its number and the paths of its files."""
     logs = pathlib.Path(self.job.directory, self.job.logs).absolute()
     if self.through == 'submitit':
-      number = slurm.submit_through_submitit(self.job, self.run)[0]
+      number = submitit_job.submit(self.job, self.run)[0]
       says = [str(logs / number / f'{number}_0_log.{kind}') for kind in ('out', 'err')]
     else:
-      number = slurm.submit(self.job, self.run)
+      number = submit(self.job, self.run)
       says = [str(logs / f'{self.job.name}-{number}.out')]
     print(f'launch.slurm: job {number}', flush=True)
-    return {'job': number, 'says': says, 'kept': str(logs / slurm.KEPT.format(number)), 'through': self.through}
+    return {'job': number, 'says': says, 'kept': str(logs / KEPT.format(number)), 'through': self.through}
 
   def poll(self, record: Record) -> int | None:
-    """Shows what it has said since, and returns the exit code of lmx once it has ended."""
+    """Print new output; return the exit code of lmx once it has ended, else None."""
     known = record.known
     state, code = self._state(known['job'])
     show(record)
     if state not in (*ENDED, ''):
       return None
     stopped, kept = known.get('stopped'), pathlib.Path(known['kept'])
-    if kept.exists() and (stopped or state != 'CANCELLED'):  # by hand, which is for good, although lmx has saved
+    if kept.exists() and (stopped or state != 'CANCELLED'):  # by hand: no restart, although lmx has saved
       return int(kept.read_text())
     if self._before != (state or 'gone'):  # it may be on its way back into the queue, or the file on its way here
       self._before = state or 'gone'
@@ -79,7 +81,7 @@ class Waited:
     return CODES.get(state, code or command.PREEMPTED)
 
   def _state(self, number: str) -> tuple[str, int]:
-    """The state of a job, '' if Slurm has forgotten it, and its exit code where that is the batch shell's."""
+    """Return the state of a job, '' if Slurm has forgotten it, and the exit code of the batch shell, else 0."""
     try:
       text = self._runner.read(['scontrol', 'show', 'job', '--oneliner', number])
     except command.Failed as error:
@@ -100,7 +102,7 @@ class Waited:
     return state.split()[0], _code(state.split()[0], code)  # as in 'CANCELLED by 1000'
 
   def stop(self, known: dict[str, Any]) -> None:
-    """Tells lmx to save and leave, and the job not to go back into the queue."""
+    """Tell lmx to save and exit, without a requeue."""
     state = self._state(known['job'])[0]
     if state == 'PENDING':
       self._runner.read(['scancel', '--state=PENDING', known['job']])
@@ -109,22 +111,22 @@ class Waited:
       self._runner.read(['scancel', '--signal=USR1', *shell, known['job']])
 
   def kill(self, known: dict[str, Any]) -> None:
-    """Ends the job at once."""
+    """End the job at once."""
     self._runner.read(['scancel', known['job']])
 
   def clear(self, known: dict[str, Any]) -> None:
-    """Removes the file with the exit code."""
+    """Delete the file of the exit code."""
     pathlib.Path(known['kept']).unlink(missing_ok=True)
 
 
 def _code(state: str, text: str) -> int:
-  """Of '2:0', a code and a signal; 0 where it says nothing of lmx."""
+  """Return the exit code of '2:0' (code:signal); 0 where it is not that of lmx."""
   code, _, number = text.partition(':')
   return (int(code) or 128 + int(number or 0)) if state == 'FAILED' else 0
 
 
 def show(record: Record) -> None:
-  """Writes the whole lines that the files of a job have got since the last time."""
+  """Print the whole lines that the files of a job have gained since the last call."""
   shown = dict(record.known.get('shown', {}))
   for name in record.known['says']:
     path = pathlib.Path(name)

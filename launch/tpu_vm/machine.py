@@ -1,4 +1,4 @@
-"""A Cloud TPU VM as gcloud knows it, and what the shells of its hosts run. Imports no JAX."""
+"""A Cloud TPU VM: gcloud's commands about it, and the shell scripts of its hosts. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ cd {folder}
 touch .installed
 """.strip()
 
-# A comment of the script says which run it is, where the arguments of a process are read. {taken} is TAKEN, or nothing.
+# A comment of the script names the run, for the check of a process's arguments. {taken} is TAKEN, or nothing.
 START = r"""
 {secrets}cd "$HOME/{folder}" || exit 2
 mkdir -p .run
@@ -49,7 +49,7 @@ echo "$!" > .run/pid
 """.strip()
 BUSY = 98
 
-# Of a run that is taken up: one that has ended since is not begun again.
+# A resumed run that has ended since is not started again.
 TAKEN = r"""
 if [ -e .run/code ] && [ "$(cat .run/run)" = {run} ]; then exit 0; fi
 """.lstrip()
@@ -61,8 +61,8 @@ code=$?
 echo "$code" > .run/part && mv .run/part .run/code
 """.strip()
 
-# Lines come with their number from {line} on, so that none is shown twice when the connection is made again; by grep,
-# since mawk, which is Ubuntu's awk, keeps lines back until it has 4 KiB of them.
+# Lines from {line} on with their number, so that none is printed twice after a reconnection. By grep, because mawk,
+# which is Ubuntu's awk, buffers 4 KiB.
 FOLLOW = r"""
 cd "$HOME/{folder}/.run" || exit 2
 pid="$(cat pid)"
@@ -79,10 +79,10 @@ class Machine:
   """A TPU VM.
 
   Attributes:
-    name, zone, project: which; the project may be gcloud's own.
+    name, zone, project: of the machine; '' for gcloud's own project.
     accelerator: a type of TPU VM, such as 'v5litepod-16'.
-    version: of its software, '' for the usual one.
-    queued: ask by a queued resource, which waits for capacity.
+    version: of its software, '' for the default.
+    queued: request a queued resource, which waits for capacity.
     spot: one that can be preempted.
     reserved: of a reservation.
     internal: connect by internal addresses.
@@ -108,12 +108,12 @@ class Machine:
     accelerators.find(self.accelerator, pool=False)
 
   def gcloud(self, kind: str, verb: str, *more: str, about: str = '') -> list[str]:
-    """A command of `gcloud compute tpus` about this machine, or what `about` names."""
+    """Return a command of `gcloud compute tpus` about this machine, or about `about`."""
     where = [f'--zone={self.zone}', *([f'--project={self.project}'] if self.project else []), '--quiet']
     return ['gcloud', 'compute', 'tpus', kind, verb, *([about] if about else [self.name]), *where, *more]
 
   def create(self) -> list[str]:
-    """The command that makes it."""
+    """Return the command that creates it."""
     version = self.version or accelerators.find(self.accelerator, pool=False).runtime
     options = [f'--accelerator-type={self.accelerator}']
     options += [
@@ -129,18 +129,18 @@ class Machine:
     return self.gcloud('tpu-vm', 'create', f'--version={version}', *options)
 
   def delete(self) -> list[str]:
-    """The command that deletes it."""
+    """Return the command that deletes it."""
     if self.queued:
       return self.gcloud('queued-resources', 'delete', '--force')
     return self.gcloud('tpu-vm', 'delete')
 
   def ssh(self, worker: int | str, text: str) -> list[str]:
-    """The command that runs a shell's text on one host, or on 'all'."""
+    """Return the command that runs a shell script on one host, or on 'all'."""
     inside = ['--internal-ip'] if self.internal else []
     return self.gcloud('tpu-vm', 'ssh', f'--worker={worker}', *inside, f'--command={text}')
 
   def scp(self, file: str) -> list[str]:
-    """The command that copies a file to the home of all hosts."""
+    """Return the command that copies a file to the home of all hosts."""
     inside = ['--internal-ip'] if self.internal else []
     base = self.gcloud('tpu-vm', 'scp', '--worker=all', *inside, about=file)
     return [*base[: base.index(file) + 1], f'{self.name}:', *base[base.index(file) + 1 :]]

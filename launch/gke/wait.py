@@ -1,8 +1,8 @@
-"""`launch.gke --wait=FILE`: a JobSet from its creation to its end, through kubectl; then it is deleted.
+"""`launch.gke --wait=FILE`: a JobSet from its creation to its end and deletion, through kubectl.
 
-It has ended when a condition of its status is Completed or Failed. The exit code is that of a container, of a pod that
-failed: one that no restart mends before one that is the signal for a restart. lmx is told to stop by deleting the
-JobSet, which sends SIGTERM to every pod and gives it --grace seconds. Imports no JAX.
+A JobSet has ended when a condition of its status is Completed or Failed. The exit code is that of a container of a
+failed pod; a code that no restart fixes comes before one that asks for a restart. To stop lmx the JobSet is deleted,
+which sends SIGTERM to every pod and waits for --grace seconds. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -12,42 +12,43 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from launch import command, gke
-from launch.waiting import Record
+from launch import command
+from launch.gke.job import Job, create
+from launch.wait import Record
 
 
 @dataclasses.dataclass
-class Waited:
-  """A JobSet and the run in it.
+class Waiter:
+  """Creation, polling and end of a JobSet; a `launch.wait.Job`.
 
   Attributes:
-    job: what is asked of the cluster.
-    run: what is run.
+    job: resources and options.
+    run: the run.
     through: 'kubectl' or 'xpk'.
     cluster: its name, for xpk.
   """
 
-  job: gke.Job
+  job: Job
   run: command.Run
   through: str
   cluster: str
 
   def __post_init__(self):
-    self._runner = command.Runner(apart=True)
-    self._absent = 0  # looks at it in which it was not there
+    self._runner = command.Runner(detached=True)
+    self._absent = 0  # polls that did not find it
 
   def submit(self) -> dict[str, Any]:
-    """Creates it; returns its name."""
-    gke.create(self.job, self.run, self.through, self.cluster, self._runner)
+    """Create it; return its name."""
+    create(self.job, self.run, self.through, self.cluster, self._runner)
     print(f'launch.gke: JobSet {self.job.name}', flush=True)
     return {'name': self.job.name, 'namespace': self.job.namespace}
 
   def poll(self, record: Record) -> int | None:
-    """Shows what the first pod has said since, and returns the exit code of lmx once the JobSet has ended."""
+    """Print new output of the first pod; return the exit code of lmx once the JobSet has ended, else None."""
     known = record.known
     found = self._get(known, 'jobset', known['name'])
     if not found:
-      self._absent += 1  # one that was created this moment may be still to come
+      self._absent += 1  # one just created may not be listed yet
       if self._absent < 2:
         return None
       if not known.get('stopped'):
@@ -63,9 +64,9 @@ class Waited:
     return self._failed(known, pods, conditions) if 'Failed' in states else None
 
   def _failed(self, known: dict[str, Any], pods: Sequence[dict[str, Any]], conditions: Sequence[dict[str, Any]]) -> int:
-    """The code of the failure, having shown the end of what that pod said."""
+    """Return the exit code of the failure, and print the end of that pod's output."""
     ended = [(code, pod['metadata']['name']) for pod in pods for code in _codes(pod) if code]
-    final = [found for found in ended if not command.restartable(found[0])]
+    final = [found for found in ended if not command.is_restartable(found[0])]
     for condition in conditions:
       if condition['type'] == 'Failed':
         command.write(f'launch.gke: JobSet {known["name"]}: {condition.get("reason")}: {condition.get("message")}')
@@ -78,7 +79,7 @@ class Waited:
     return code
 
   def _show(self, record: Record, pods: Sequence[dict[str, Any]]) -> None:
-    """Writes the lines of the first pod that are new: kubectl has them with their time."""
+    """Print the new lines of the first pod, by kubectl's timestamps."""
     first = [pod for pod in pods if _first(pod) and pod['status'].get('phase') in ('Running', 'Succeeded', 'Failed')]
     if not first:
       return
@@ -96,14 +97,14 @@ class Waited:
       record.write(pod=name, since=last)
 
   def _logs(self, known: dict[str, Any], pod: str, *more: str) -> str:
-    """What a pod has said; '' where it can no more be asked, or not yet."""
+    """Return the output of a pod; '' where there is none any more, or not yet."""
     try:
       return self._runner.read(['kubectl', 'logs', *_where(known), pod, *more])
     except command.Failed:
       return ''
 
   def _get(self, known: dict[str, Any], *what: str) -> dict[str, Any]:
-    """What kubectl says of it, {} where there is none."""
+    """Return an object from kubectl, {} where there is none."""
     try:
       return json.loads(self._runner.read(['kubectl', 'get', *_where(known), *what, '--output=json']))
     except command.Failed as error:
@@ -112,7 +113,7 @@ class Waited:
       raise
 
   def stop(self, known: dict[str, Any]) -> None:
-    """Tells lmx to save and leave for good."""
+    """Tell lmx to save and exit for good."""
     self._runner.read(
       [
         'kubectl',
@@ -127,7 +128,7 @@ class Waited:
     )
 
   def kill(self, known: dict[str, Any]) -> None:
-    """Ends it at once."""
+    """End it at once."""
     self._runner.read(
       [
         'kubectl',
@@ -141,7 +142,7 @@ class Waited:
     )
 
   def clear(self, known: dict[str, Any]) -> None:
-    """Deletes the JobSet, so that another may have its name."""
+    """Delete the JobSet, so that another may have its name."""
     self._runner.read(
       ['kubectl', 'delete', *_where(known), 'jobset', known['name'], '--ignore-not-found', '--cascade=foreground']
     )
@@ -157,7 +158,7 @@ def _first(pod: dict[str, Any]) -> bool:
 
 
 def _codes(pod: dict[str, Any]) -> list[int]:
-  """Exit codes of a pod's containers; of one that was taken from its machine, the signal for a restart."""
+  """Return the exit codes of a pod's containers; of a preempted pod, the code that asks for a restart."""
   if any(c['type'] == 'DisruptionTarget' and c['status'] == 'True' for c in pod['status'].get('conditions', [])):
     return [command.PREEMPTED]
   states = [status.get('state', {}) for status in pod['status'].get('containerStatuses', [])]
@@ -165,6 +166,6 @@ def _codes(pod: dict[str, Any]) -> list[int]:
 
 
 def _time(stamp: str) -> str:
-  """A time of kubectl's, which leaves out zeros at the end, so that it can be compared."""
+  """Return a time of kubectl, which omits trailing zeros, in a form that compares as text."""
   seconds, _, rest = stamp.removesuffix('Z').partition('.')
   return f'{seconds}.{rest:0<9}'

@@ -1,8 +1,8 @@
-"""What `--wait=FILE` of a launcher does: submits, waits for the end, passes signals on, ends with the exit code of lmx.
+"""`--wait=FILE` of every launcher: submit the job, wait for its end, pass signals on, exit with the exit code of lmx.
 
-So a command that runs elsewhere can be treated as one of this machine, as `launch.sweep` does. FILE remembers the job:
-whatever ends the launcher, the same command takes up the same job, and when its end has been told FILE is gone. The
-first SIGTERM or Ctrl-C tells lmx to save and leave for good, the second ends the job. Imports no JAX.
+A command that runs elsewhere is then like one of this machine; `launch.sweep` uses this. FILE records the job: however
+the launcher ends, the same command resumes waiting for the same job. FILE is deleted once the end is reported. The
+first SIGTERM or Ctrl-C tells lmx to save and exit for good, the second ends the job. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from launch import command, jobs
 from lmx.errors import InputError, nearest
 
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
-PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # that each cannot do without
+PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # that each needs
 PATIENCE = 900.0  # seconds in which a cluster may not answer
-SUBMITTING = 60.0  # seconds that a submission is given, of which the launcher is gone
+SUBMITTING = 60.0  # seconds for a submission whose launcher has ended
 
 
-def launcher(where: str, options: str, words: Sequence[str], more: Sequence[str] = ()) -> list[str]:
-  """The command that gives the lmx command of `words` to `python -m launch.WHERE`.
+def launcher_command(where: str, options: str, words: Sequence[str], more: Sequence[str] = ()) -> list[str]:
+  """Return the command that passes the lmx command of `words` to `python -m launch.WHERE`.
 
   Args:
     where: one of LAUNCHERS.
@@ -53,7 +53,7 @@ def launcher(where: str, options: str, words: Sequence[str], more: Sequence[str]
 
 
 class Record:
-  """A job that was submitted, in a file that one process at a time holds; `known` is what it says."""
+  """A submitted job in a file that one process at a time holds; `known` is the content."""
 
   def __init__(self, path: pathlib.Path):
     self.path = path
@@ -61,28 +61,28 @@ class Record:
     self.read()
 
   def read(self) -> None:
-    """Takes what the file says, {} if it is not there."""
+    """Read the file, {} if it does not exist."""
     self.known = json.loads(self.path.read_text()) if self.path.exists() else {}
 
   def write(self, **more: Any) -> None:
-    """Adds to what is known."""
+    """Add to what is known, and write the file."""
     self.known |= more
     part = self.path.with_name(self.path.name + '.part')
     part.write_text(json.dumps(self.known) + '\n')
     os.replace(part, self.path)
 
   def remove(self) -> None:
-    """The job has ended and this was said."""
+    """Delete the file, once the end of the job is reported."""
     self.path.unlink(missing_ok=True)
     self.known = {}
 
 
 @contextlib.contextmanager
-def held(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
-  """The record at `path`, which no other process then has.
+def hold(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
+  """Hold the record at `path` against other processes.
 
   Raises:
-    InputError: another has it, for so many seconds, or it cannot be made.
+    InputError: another process holds it for longer than `seconds`, or it cannot be created.
   """
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,20 +97,20 @@ def held(path: pathlib.Path, seconds: float = SUBMITTING) -> Iterator[Record]:
     os.close(lock)
 
 
-class Told:
-  """Counts SIGTERM and SIGINT while it is entered.
+class SignalCounter:
+  """Context that counts SIGTERM and SIGINT.
 
   Attributes:
-    count: how many have come.
+    count: signals so far.
   """
 
-  def __init__(self, act: Callable[[int], None] | None = None):
-    """`act` is called with the count in a thread of its own for each."""
-    self.count, self._act = 0, act
+  def __init__(self, on_signal: Callable[[int], None] | None = None):
+    """`on_signal` is called with the count, in a new thread for each signal."""
+    self.count, self._on_signal = 0, on_signal
     self._old: dict[int, Any] = {}
 
-  def __enter__(self) -> Told:
-    self._old = {number: signal.signal(number, self._tell) for number in jobs.SIGNALS}
+  def __enter__(self) -> SignalCounter:
+    self._old = {number: signal.signal(number, self._count_signal) for number in jobs.SIGNALS}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, jobs.SIGNALS)
     return self
 
@@ -118,68 +118,68 @@ class Told:
     for number, handler in self._old.items():
       signal.signal(number, handler)
 
-  def _tell(self, number: int, frame: Any) -> None:
+  def _count_signal(self, number: int, frame: Any) -> None:
     del number, frame
     self.count += 1
-    if self._act is not None:
-      threading.Thread(target=self._act, args=(self.count,), daemon=True).start()
+    if self._on_signal is not None:
+      threading.Thread(target=self._on_signal, args=(self.count,), daemon=True).start()
 
   def sleep(self, seconds: float) -> None:
-    """Waits for so long, or until another signal comes."""
+    """Sleep for `seconds`, or until the next signal."""
     before, end = self.count, time.monotonic() + seconds
     while self.count == before and (left := end - time.monotonic()) > 0:
       time.sleep(min(0.2, left))
 
 
 class Job(Protocol):
-  """A job elsewhere; `known` is what `submit` gave, and what was added since."""
+  """Job on a cluster; `known` is the result of `submit`, with later additions."""
 
   def submit(self) -> dict[str, Any]:
-    """Submits it; returns what it is found again by."""
+    """Submit it; return the keys that identify it later."""
 
   def poll(self, record: Record) -> int | None:
-    """Shows what it has said since, and returns the exit code of lmx once it has ended."""
+    """Print new output; return the exit code of lmx once it has ended, else None."""
 
   def stop(self, known: dict[str, Any]) -> None:
-    """Tells lmx to save and leave for good."""
+    """Tell lmx to save and exit for good."""
 
   def kill(self, known: dict[str, Any]) -> None:
-    """Ends it at once."""
+    """End it at once."""
 
   def clear(self, known: dict[str, Any]) -> None:
-    """Takes away what an ended job leaves."""
+    """Delete what an ended job leaves."""
 
 
-def to_end(name: str, job: Job, path: str, seconds: float) -> int:
-  """Submits `job`, or takes up the one that the record speaks of, and waits for its end.
+def submit_and_wait(name: str, job: Job, path: str, seconds: float) -> int:
+  """Submit `job`, or resume the recorded one, and wait for its end.
 
   Args:
-    name: of the launcher, for messages.
-    job: what is submitted.
-    path: of the record.
-    seconds: between two looks at it.
+    name: launcher, for messages.
+    job: job to submit.
+    path: file of the record.
+    seconds: interval between two polls.
 
   Returns:
-    The exit code of lmx; that of the launcher if nothing could be submitted. Where the cluster does not answer for long
-    it is PREEMPTED too, and started again the launcher waits on.
+    The exit code of lmx; that of the launcher if nothing could be submitted; PREEMPTED if the cluster did not answer
+    for PATIENCE, after which the same command resumes waiting.
 
   Raises:
-    InputError: another launcher has the record.
+    InputError: another launcher holds the record.
   """
-  with Told() as told, held(pathlib.Path(path)) as record:
+  with SignalCounter() as signals, hold(pathlib.Path(path)) as record:
     if not record.known:
-      if told.count:
+      if signals.count:
         return command.PREEMPTED
-      code = _apart(name, lambda: _submit(job, record))
+      code = _run_detached(name, lambda: _submit(job, record))
       record.read()
       if code:
         return code
     if 'code' not in record.known:
-      ended = _wait(name, job, record, told, seconds)
+      ended = _wait(name, job, record, signals, seconds)
       if ended is None:
         return command.PREEMPTED
       record.write(code=ended)
-    _clear(name, job, record, told, seconds)
+    _clear(name, job, record, signals, seconds)
     code = record.known['code']
     record.remove()
     return code
@@ -190,8 +190,8 @@ def _submit(job: Job, record: Record) -> int:
   return 0
 
 
-def _apart(name: str, work: Callable[[], int]) -> int:
-  """Does `work` in a process that goes on if this one is killed, and holds the record till then; its exit code."""
+def _run_detached(name: str, work: Callable[[], int]) -> int:
+  """Run `work` in a process that outlives this one and holds the record until then; return its exit code."""
   sys.stdout.flush()
   sys.stderr.flush()
   child = os.fork()
@@ -201,7 +201,7 @@ def _apart(name: str, work: Callable[[], int]) -> int:
       os.setsid()
       for number in jobs.SIGNALS:
         signal.signal(number, lambda *_: None)  # to ignore them would be inherited
-      code = command.guarded(name, work)
+      code = command.run_main(name, work)
       sys.stdout.flush()
     except BaseException:
       traceback.print_exc()
@@ -210,17 +210,17 @@ def _apart(name: str, work: Callable[[], int]) -> int:
   return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _wait(name: str, job: Job, record: Record, told: Told, seconds: float) -> int | None:
-  """The code of the job once it has ended; None if the cluster does not answer for PATIENCE."""
+def _wait(name: str, job: Job, record: Record, signals: SignalCounter, seconds: float) -> int | None:
+  """Return the exit code of the job once it has ended; None if the cluster did not answer for PATIENCE."""
   answered, passed = time.monotonic(), 0
   while True:
     try:
-      if passed < min(told.count, 2):
+      if passed < min(signals.count, 2):
         record.write(stopped=True)
         (job.stop, job.kill)[passed](record.known)
         passed += 1
     except command.Failed as error:
-      print(f'launch.{name}: {error}', file=sys.stderr, flush=True)  # the next turn tries again
+      print(f'launch.{name}: {error}', file=sys.stderr, flush=True)  # the next poll tries again
     try:
       code = job.poll(record)
       answered = time.monotonic()
@@ -230,17 +230,17 @@ def _wait(name: str, job: Job, record: Record, told: Told, seconds: float) -> in
       print(f'launch.{name}: {error}', file=sys.stderr, flush=True)
       if time.monotonic() - answered > PATIENCE:
         return None
-    told.sleep(seconds)
+    signals.sleep(seconds)
 
 
-def _clear(name: str, job: Job, record: Record, told: Told, seconds: float) -> None:
-  """Takes away what the job leaves; what cannot be is said, since the run has ended all the same."""
+def _clear(name: str, job: Job, record: Record, signals: SignalCounter, seconds: float) -> None:
+  """Delete what the job leaves; a failure is only printed, because the run has ended."""
   end = time.monotonic() + PATIENCE
   while True:
     try:
       return job.clear(record.known)
     except command.Failed as error:
       print(f'launch.{name}: {error}', file=sys.stderr, flush=True)
-    if time.monotonic() > end or told.count:
+    if time.monotonic() > end or signals.count:
       return None
-    told.sleep(seconds)
+    signals.sleep(seconds)

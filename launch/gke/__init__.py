@@ -1,0 +1,1 @@
+"""Launcher of Google Kubernetes Engine: `python -m launch.gke`."""

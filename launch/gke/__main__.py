@@ -1,0 +1,67 @@
+"""Train on Google Kubernetes Engine: a JobSet with Kueue's labels, by `kubectl`, or the same by `xpk`.
+
+  python -m launch.gke --name=gpt2 --image=IMAGE --accelerator=v6e-16 --slices=2 --queue=QUEUE -- train --config=... --workdir=gs://...
+  python -m launch.gke --name=gpt2 --image=IMAGE --accelerator=h100-80gb-8 --nodes=4 --queue=QUEUE -- train ...
+
+IMAGE holds lmx, with the project as its directory; the Dockerfile of this repository builds one. The cluster has JobSet
+and Kueue. A pod that leaves with code 75 or by a signal, or is preempted, has all begun again, up to --restarts times;
+after another code it stays ended. A secret is the entry of its name in the cluster's Secret --secrets_of:
+
+  kubectl create secret generic lmx --from-env-file=<(printenv | grep ^WANDB_API_KEY=)
+
+With --wait=FILE the launcher waits for the end (launch/wait.py) and deletes the JobSet. --dry_run prints the
+manifest, with --through=xpk the command line. Imports no JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from launch import command
+from launch.gke.job import Job, start
+from launch.gke.wait import Waiter
+from launch.wait import submit_and_wait
+from lmx import ranges
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Entry point; returns the exit code."""
+  return command.run_main('gke', lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+  own, words = command.split(argv)
+  parser = argparse.ArgumentParser(
+    prog='python -m launch.gke', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--name', required=True, help='of the JobSet')
+  parser.add_argument('--image', required=True, help='container image that holds lmx')
+  parser.add_argument('--accelerator', required=True, help='such as v6e-16 or h100-80gb-8')
+  parser.add_argument('--slices', type=ranges.integer(1, 100_000), default=1, help='TPU slices that train together')
+  parser.add_argument('--nodes', type=ranges.integer(1, 100_000), default=1, help='machines with GPUs')
+  for name in ('queue', 'priority', 'namespace', 'service_account'):
+    parser.add_argument(f'--{name}', default='', help=f'{name.replace("_", " ")} of the cluster')
+  parser.add_argument('--spot', action='store_true', help='on machines that can be preempted')
+  parser.add_argument(
+    '--grace', type=ranges.integer(0, 1_000_000), default=120, help='seconds between SIGTERM and SIGKILL'
+  )
+  parser.add_argument('--secrets_of', default='lmx', help="the cluster's Secret that holds the values of --secret")
+  parser.add_argument('--through', choices=('kubectl', 'xpk'), default='kubectl', help='what creates it')
+  parser.add_argument('--cluster', default='', help='name of the cluster, for xpk')
+  command.add_arguments(parser)
+  args = parser.parse_args(own)
+  command.require_command(words)
+  job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
+  run = command.parse_run(args, words)
+  if args.wait and not run.dry_run:
+    command.search_path('kubectl')
+    return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)
+  start(job, run, args.through, args.cluster)
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(main())

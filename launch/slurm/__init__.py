@@ -1,0 +1,1 @@
+"""Launcher of Slurm clusters: `python -m launch.slurm`."""

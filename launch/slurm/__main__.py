@@ -1,0 +1,100 @@
+"""Train on a Slurm cluster: render a job script for `sbatch`, or submit through submitit (extra `slurm`).
+
+  python -m launch.slurm --nodes=2 --gpus=8 --time=24:00:00 -- train --config=experiments/gpt2/webtext.py --workdir=DIR
+  python -m launch.slurm --gpus=1 --commands=FILE --jobs=4
+
+The second runs a line of FILE (`train --config=...`) in each element of a job array, four at once. The directory this
+is called from must hold the project and be seen by the nodes, and so must the Python that calls it (or --python).
+
+One process a node by default, which has all its GPUs; with --per_gpu one a GPU. A job is told two minutes before its
+end (--notice) and when it is preempted: lmx saves and leaves with code 75, and the job is put back into the queue, as
+it is when a node fails. After other errors it is not, and its exit code is lmx's. `scancel` ends it for good, and
+`scancel --signal=USR1 --batch` lets lmx save first. With --wait=FILE the launcher waits (launch/wait.py). Imports no
+JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from launch import command
+from launch.slurm import submitit_job
+from launch.slurm.job import CORES, Job, submit
+from launch.slurm.wait import Waiter
+from launch.wait import submit_and_wait
+from lmx import ranges
+from lmx.errors import InputError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Entry point; returns the exit code."""
+  return command.run_main('slurm', lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+  own, words = command.split(argv)
+  args = _parser().parse_args(own)
+  run = command.parse_run(args, words)
+  commands: list[tuple[str, ...]] = []
+  if args.wait and args.commands:
+    raise InputError('--wait is for one lmx command, not for --commands')
+  if args.commands:
+    try:
+      commands = command.parse_commands(pathlib.Path(args.commands).read_text().splitlines())
+    except OSError as error:
+      raise InputError(f'--commands: {error}') from None
+  if bool(words) == bool(commands):
+    raise InputError('give either one lmx command after --, or --commands=FILE with one a line')
+  fields = {field.name: getattr(args, field.name) for field in dataclasses.fields(Job) if hasattr(args, field.name)}
+  job = Job(
+    **{name: value for name, value in fields.items() if value is not None},
+    setup=tuple(args.setup_lines),
+    more=tuple(args.sbatch),
+    waited=bool(args.wait),
+  )
+  if args.wait and not run.dry_run:
+    return submit_and_wait('slurm', Waiter(job, run, args.through), args.wait, args.poll)
+  if args.through == 'submitit' and not run.dry_run:
+    print('\n'.join(submitit_job.submit(job, run, commands)))
+    return 0
+  number = submit(job, run, commands)
+  if number:
+    print(f'job {number}; its output goes to {job.directory}/{job.logs}. squeue shows it, scancel {number} ends it')
+  return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog='python -m launch.slurm', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--nodes', type=ranges.integer(1, 1_000_000), default=1, help='number of nodes')
+  parser.add_argument('--gpus', type=ranges.integer(0, 1000), default=0, help='GPUs of a node')
+  parser.add_argument(
+    '--cpus', type=ranges.integer(0, 100_000), help=f'CPU cores of a process ({CORES} a GPU; 0: as the cluster)'
+  )
+  parser.add_argument('--per_gpu', action='store_true', help='one process for each GPU rather than each node')
+  for name in ('name', 'time', 'partition', 'account', 'qos', 'mem', 'constraint'):
+    parser.add_argument(f'--{name}', help='as in sbatch')
+  parser.add_argument(
+    '--notice', type=ranges.integer(0, 1_000_000), default=120, help='seconds from SIGTERM to the end of the time limit'
+  )
+  parser.add_argument('--logs', default='runs/slurm', help='folder of the output files')
+  parser.add_argument('--directory', help='the project on the cluster, this one if not given')
+  parser.add_argument('--python', help='the interpreter there, this one if not given')
+  parser.add_argument('--setup', dest='setup_lines', action='append', default=[], help='shell to run first; repeatable')
+  parser.add_argument('--sbatch', action='append', default=[], metavar='NAME=VALUE', help='further option; repeatable')
+  parser.add_argument('--commands', default='', metavar='FILE', help='lmx commands, one a line, for a job array')
+  parser.add_argument(
+    '--jobs', type=ranges.integer(0, 1_000_000), default=0, help='elements of the array that run at once, 0 for all'
+  )
+  parser.add_argument('--through', choices=('sbatch', 'submitit'), default='sbatch', help='what submits')
+  command.add_arguments(parser)
+  return parser
+
+
+if __name__ == '__main__':
+  sys.exit(main())

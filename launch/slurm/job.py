@@ -1,0 +1,236 @@
+"""Job script of a training on Slurm, and its submission by `sbatch`. Imports no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+from launch import command, preflight
+from lmx.errors import InputError
+
+# Variables that a job gets: enough to find programs and caches, and no secrets.
+ENVIRONMENT = (
+  'HOME',
+  'USER',
+  'PATH',
+  'LANG',
+  'LD_LIBRARY_PATH',
+  'LMX_CACHE',
+  'LMX_DATA',
+  'XDG_CACHE_HOME',
+  'JAX_COMPILATION_CACHE_DIR',
+)
+CORES = 4  # a GPU by default: for JAX's host threads and the workers that load data
+KEPT = '.code-{}'  # file of the exit code of a job with --wait, in the folder of the output files
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """Resources and options of a Slurm job.
+
+  Attributes:
+    name: of the job.
+    nodes, gpus: number of nodes, and GPUs of a node.
+    cpus: CPU cores of a process; 0 as the cluster has it, None CORES for each of its GPUs.
+    per_gpu: one process for each GPU rather than for each node.
+    time, partition, account, qos, mem, constraint: as in sbatch, '' to leave out.
+    notice: seconds between SIGTERM and the end of the time limit.
+    jobs: elements of an array that run at once, 0 for all.
+    logs: folder of the output files.
+    directory: the project on the cluster.
+    python: the interpreter there.
+    setup: lines of shell to run first, such as `module load cuda`.
+    more: further options of sbatch.
+    waited: write the exit code to KEPT.
+  """
+
+  name: str = 'lmx'
+  nodes: int = 1
+  gpus: int = 0
+  cpus: int | None = None
+  per_gpu: bool = False
+  time: str = ''
+  partition: str = ''
+  account: str = ''
+  qos: str = ''
+  mem: str = ''
+  constraint: str = ''
+  notice: int = 120
+  jobs: int = 0
+  logs: str = 'runs/slurm'
+  directory: str = dataclasses.field(default_factory=os.getcwd)
+  python: str = sys.executable
+  setup: tuple[str, ...] = ()
+  more: tuple[str, ...] = ()
+  waited: bool = False
+
+  def __post_init__(self):
+    for name, least in {'nodes': 1, 'gpus': 0, 'cpus': 0, 'notice': 0, 'jobs': 0}.items():
+      if (getattr(self, name) or 0) < least:
+        raise InputError(f'--{name} is {getattr(self, name)}; it must be at least {least}')
+    if self.per_gpu and not self.gpus:
+      raise InputError('--per_gpu needs --gpus, the number of GPUs of a node')
+
+  @property
+  def tasks(self) -> int:
+    """Return the processes of a node."""
+    return self.gpus if self.per_gpu else 1
+
+  @property
+  def cores(self) -> int:
+    """Return the CPU cores of a process, 0 for the default of the cluster."""
+    return CORES * self.gpus // self.tasks if self.cpus is None else self.cpus
+
+
+def directives(job: Job, run: command.Run, elements: int) -> list[str]:
+  """Return the options of sbatch, which may requeue the job."""
+  options: dict[str, str | int] = {'job-name': job.name, 'nodes': job.nodes, 'ntasks-per-node': job.tasks}
+  if job.gpus:
+    options['gpus-per-node'] = job.gpus
+  if job.cores:
+    options['cpus-per-task'] = job.cores
+  for name in ('time', 'partition', 'account', 'qos', 'mem', 'constraint'):
+    if getattr(job, name):
+      options[name] = getattr(job, name)
+  options['output'] = f'{job.logs}/%x-%A_%a.out' if elements else f'{job.logs}/%x-%j.out'
+  if elements:
+    options['array'] = f'0-{elements - 1}' + (f'%{job.jobs}' if job.jobs else '')
+  # B: only the shell of the script gets the signal; it signals the processes and then requeues the job.
+  options |= {'open-mode': 'append', 'signal': f'B:TERM@{job.notice}', 'export': ','.join((*ENVIRONMENT, *run.secrets))}
+  lines = [f'--{name}={command.check_directive(name, value)}' for name, value in options.items()]
+  for option in job.more:
+    name, _, value = option.removeprefix('--').partition('=')
+    lines.append(
+      f'--{command.check_directive("sbatch", name)}' + (f'={command.check_directive(name, value)}' if value else '')
+    )
+  return [*lines, '--requeue']
+
+
+# Where one process fails srun kills the others and returns the greatest code, or that of the kill. So a process whose
+# exit code no restart fixes writes it to a file, which the shell of the script reads.
+TASK = r"""
+trap : TERM  # lmx has it too, saves and ends
+export LMX_PROCESS_ID="$SLURM_PROCID"
+"$@"
+code=$?
+if [ "$code" -ne 0 ] && [ "$code" -ne 75 ] && { [ "$code" -le 128 ] || [ "$code" -eq 130 ]; }; then
+  echo "$code" > "$LMX_ENDED"
+fi
+exit "$code"
+""".strip()
+
+RUN = r"""
+told=; child=; again=
+export LMX_ENDED="$logs/.ended-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
+tell() {  # by scancel, which signals the processes: srun takes the signal for an order to end them at once
+  told=1
+  if [ -n "$child" ]; then scancel --signal=TERM "$SLURM_JOB_ID"; fi
+}
+trap tell TERM
+trap 'restarts=0; tell' USR1
+
+processes() {  # runs the command in every process; the code is one that no restart mends, or what srun gives
+  # Since Slurm 22.05 srun does not take over the cores of a process from the job.
+  srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=1 bash -c "$task" lmx "$@" &
+  child=$!
+  wait "$child"
+  code=$?
+  while kill -0 "$child" 2>/dev/null; do  # the wait was ended by the signal
+    wait "$child"
+    code=$?
+  done
+  child=
+  if [ -s "$LMX_ENDED" ]; then read -r code < "$LMX_ENDED"; rm -f "$LMX_ENDED"; fi
+}
+
+code=0
+if [ ${#check[@]} -gt 0 ]; then processes "${check[@]}"; fi
+if [ "$code" -eq 0 ] && [ -n "$told" ]; then code=75; fi  # before the training began
+if [ "$code" -eq 0 ]; then processes "${command[@]}"; fi
+if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
+  state="$(scontrol show job --oneliner "$SLURM_JOB_ID" | grep -o 'JobState=[A-Z]*')"
+  if [ "$state" = JobState=RUNNING ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$restarts" ]; then
+    echo "launch.slurm: ended with $code; back into the queue (restart $((${SLURM_RESTART_COUNT:-0} + 1)) of $restarts)"
+    scontrol requeue "$SLURM_JOB_ID" && again=1
+    sleep 60  # until Slurm ends this run of the job
+  fi
+fi
+""".strip()
+
+KEEP = r"""
+if [ -z "$again" ]; then echo "$code" > "$kept.part" && mv "$kept.part" "$kept"; fi
+""".strip()
+
+
+def script(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -> str:
+  """Return the job script.
+
+  Args:
+    job: resources and options.
+    run: the run; its words are used unless there are `commands`.
+    commands: lmx commands, one for each element of a job array.
+  """
+  array = [tuple(words) for words in commands]
+  lines = ['#!/bin/bash', '# Made by python -m launch.slurm; sbatch takes it.']
+  lines += [f'#SBATCH {line}' for line in directives(job, run, len(array))]
+  lines += ['', 'set -u', 'export SLURM_EXPORT_ENV=ALL  # to srun, what this shell has', *command.export_lines(run.env)]
+  lines += [f'cd {shlex.quote(job.directory)} || exit 2', 'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"']
+  lines += [*job.setup, '']
+  if array:
+    lines += ['case "$SLURM_ARRAY_TASK_ID" in']
+    for number, words in enumerate(array):
+      lines += [f'{number})', *_shell_arrays(job, dataclasses.replace(run, words=words)), ';;']
+    lines += ['esac']
+  else:
+    lines += _shell_arrays(job, run)
+  lines += [f'restarts={run.restarts}', f'logs={shlex.quote(job.logs)}', f'task={shlex.quote(TASK)}', '']
+  if job.waited:
+    lines += [f'kept="$logs/{KEPT.format("$SLURM_JOB_ID")}"', 'rm -f "$kept"']
+  processes = job.nodes * job.tasks
+  if job.per_gpu:
+    lines += ['export LMX_COORDINATOR=auto  # JAX knows Slurm, and gives each process of a node its own device']
+  elif processes > 1:
+    lines += [
+      'LMX_HOSTS="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd, -)"',
+      'LMX_COORDINATOR="${LMX_HOSTS%%,*}:$((20000 + SLURM_JOB_ID % 10000))"',
+      f'export LMX_HOSTS LMX_COORDINATOR LMX_NUM_PROCESSES={processes}',
+    ]
+  return '\n'.join([*lines, RUN, *([KEEP] if job.waited else []), 'exit "$code"', ''])
+
+
+def _shell_arrays(job: Job, run: command.Run) -> list[str]:
+  """Return the command and its preflight as arrays of the shell."""
+  check = preflight_words(job, run)
+  return [
+    f'command=({command.lmx_command(run.words, job.python)})',
+    f'check=({command.lmx_command(check, job.python) if check else ""})',
+  ]
+
+
+def preflight_words(job: Job, run: command.Run) -> tuple[str, ...]:
+  """Return the arguments of lmx that check the hosts first, () for none."""
+  if not run.preflight:
+    return ()
+  devices = 1 if job.per_gpu else job.gpus
+  return preflight.words(run.words, processes=job.nodes * job.tasks, devices=devices)
+
+
+def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -> str:
+  """Submit the script; return the number of the job, '' in a dry run, which prints the script.
+
+  Raises:
+    InputError: a secret is not set, or there is no Slurm here.
+    command.Failed: Slurm refuses the job.
+  """
+  text = script(job, run, commands)
+  if run.dry_run:
+    print(text, end='')
+    return ''
+  run.secret_values()
+  (pathlib.Path(job.directory) / job.logs).mkdir(parents=True, exist_ok=True)
+  argv = ['sbatch', '--parsable', f'--chdir={job.directory}']
+  return command.Runner().read(argv, text).strip().partition(';')[0]

@@ -1,0 +1,1 @@
+"""Launcher of Cloud TPU VMs: `python -m launch.tpu_vm`."""

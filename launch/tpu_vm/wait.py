@@ -1,0 +1,32 @@
+"""`launch.tpu_vm --wait=FILE`: a run from its start to its end, recorded in FILE. Imports no JAX."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+
+from launch import command
+from launch.tpu_vm.job import LOST, Launch, find_commit
+from launch.tpu_vm.machine import Machine
+from launch.wait import SignalCounter, hold
+
+
+def wait(machine: Machine, run: command.Run, args: argparse.Namespace) -> int:
+  """Start the run, or resume the recorded one, and wait for its end; return the exit code of lmx."""
+  with hold(pathlib.Path(args.wait)) as record:
+    known = record.known
+    machine = dataclasses.replace(machine, name=known.get('name', machine.name))
+    launch = Launch(machine, run, known.get('commit') or find_commit(command.Runner(), args.commit), args.poll)
+    launch.resumed, launch.runner.detached = bool(known), True
+    with SignalCounter(lambda count: launch.pass_on()) as launch.signals:
+      if 'code' not in known:
+        record.write(name=machine.name, commit=launch.commit)
+        code = launch.run_to_end()
+        again = code == LOST or launch.signals.count and command.is_restartable(code)
+        record.write(code=command.PREEMPTED if again else code)
+    if args.delete and launch.describe():
+      launch.runner.read(machine.delete())
+    code = record.known['code']
+    record.remove()
+    return code

@@ -1,0 +1,64 @@
+"""`python -m launch.slurm`: its options, secrets and messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from launch.slurm.__main__ import main
+
+
+def test_secrets_go_by_name_and_are_asked_for(monkeypatch, capsys):
+  monkeypatch.setenv('WANDB_API_KEY', 'hidden-value')
+  assert main(['--secret=WANDB_API_KEY', '--dry_run', '--', 'list']) == 0
+  text = capsys.readouterr().out
+  assert 'hidden-value' not in text and ',WANDB_API_KEY\n' in text
+  monkeypatch.delenv('WANDB_API_KEY')
+  assert main(['--secret=WANDB_API_KEY', '--', 'list']) == 2
+  assert 'export it first' in capsys.readouterr().err
+  assert main(['--secret=WANDB_API_KEY=hidden-value', '--', 'list']) == 2
+  assert 'hidden-value' not in capsys.readouterr().err
+  assert main(['--env=WANDB_API_KEY=hidden-value', '--', 'list']) == 2
+  error = capsys.readouterr().err
+  assert '--secret=WANDB_API_KEY' in error and 'hidden-value' not in error
+  for url in (
+    'postgresql://me:hidden-value@host/db',
+    'redis://:hidden-value@host',
+    'x=http://a:hidden-value@b:1/c d',
+    'https://me@b.org:hidden-value@host/',
+    'https://hidden-value@host/',
+    'mysql://me:hidden-/value@host',
+    'postgresql://host/db?user=me&password=hidden-value',
+    'https://host/?access_token=hidden-value',
+  ):
+    assert main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 2
+    error = capsys.readouterr().err
+    assert '--env=STORAGE: got a URL with a password' in error and '--secret=STORAGE' in error
+    assert 'hidden-value' not in error
+  for url in ('postgresql://me@host:5432/db', 'gs://bucket/a:b@c', 'http://host:80/a@b?keys=c'):
+    assert main([f'--env=STORAGE={url}', '--dry_run', '--', 'list']) == 0
+
+
+@pytest.mark.parametrize(
+  'argv, message',
+  [
+    ([], 'give either one lmx command'),
+    (['--per_gpu', '--', 'list'], '--per_gpu needs --gpus'),
+    (['--env=A', '--', 'list'], 'has no value'),
+    (['--env=A B=c', '--', 'list'], 'no name of a variable'),
+    (['--commands=no/such/file'], '--commands'),
+    (['--commands=commands', '--wait=file'], '--wait is for one lmx command'),
+    (['--', 'list'], 'there is no `sbatch` here: run this on a login node'),
+  ],
+)
+def test_bad_input_is_said(argv, message, capsys, monkeypatch):
+  monkeypatch.setenv('PATH', '/nowhere')
+  assert main(argv) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_starts_without_jax(root):
+  code = 'import sys, launch.slurm.__main__, launch.submitted; sys.exit("jax" in sys.modules or "numpy" in sys.modules)'
+  assert subprocess.run([sys.executable, '-c', code], cwd=root, check=False).returncode == 0

@@ -1,0 +1,134 @@
+"""A run from the creation of its machine to its end, on a simulated cloud."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from launch import command
+from launch.tpu_vm.job import Launch
+from lmx.errors import InputError
+from tests.launch.tpu_vm.cloud import machine_of
+
+GOLDEN = pathlib.Path(__file__).parents[1] / 'golden'
+NASTY = ("it's", '"', '$(touch broken)', '`touch broken`', 'a\nb', ';', '&& touch broken', '{x}', '%s', ' --', '#', '')
+
+
+def words_of(file):
+  return file.read_text().split('\0')[:-1]
+
+
+def test_a_run_on_a_new_machine(cloud, capfd):
+  launch = cloud.launch('exit', '0', *NASTY, NOTE="a $(b) '")
+  assert launch.run_to_end() == 0
+  assert cloud.calls() == ['tpu-vm describe', 'tpu-vm create', 'tpu-vm describe', 'tpu-vm scp'] + ['tpu-vm ssh'] * 5
+  assert [words_of(cloud.folder / f'started-{i}-0') for i in range(2)] == [['exit', '0', *NASTY]] * 2
+  assert not list(cloud.folder.rglob('broken'))
+  out = capfd.readouterr().out.splitlines()
+  wanted = "start 0 secret given coordinator auto note a $(b) '"
+  assert sorted(out) == sorted([f'worker 0 {wanted}', f'[1] worker 1 {wanted}'])
+  assert (cloud.folder / 'worker-1' / launch.folder / 'constraints.txt').exists()
+  installed = (cloud.folder / 'pip').read_text().splitlines()
+  assert len(installed) == 2 and all(line.endswith('-c constraints.txt -e .[tpu,gcs]') for line in installed)
+  written = [path.read_text(errors='replace') for path in cloud.folder.rglob('*') if path.is_file()]
+  assert not any('hidden-value' in text for text in written)  # neither in an argument, nor in a file of a host
+
+
+def test_a_second_run_takes_up_the_machine_and_what_is_installed(cloud):
+  assert cloud.launch('exit', '0').run_to_end() == 0
+  before = len(cloud.calls())
+  assert cloud.launch('exit', '3').run_to_end() == 3  # and what no restart mends is not begun again
+  assert 'tpu-vm create' not in cloud.calls()[before:]
+  assert len((cloud.folder / 'pip').read_text().splitlines()) == 2
+  assert not (cloud.folder / 'started-0-2').exists()
+
+
+def test_code_75_begins_again_on_the_same_machine(cloud, capfd):
+  assert cloud.launch('again').run_to_end() == 0
+  assert cloud.calls().count('tpu-vm create') == 1
+  assert {path.name for path in cloud.folder.glob('started-*')} == {f'started-{i}-{j}' for i in (0, 1) for j in (0, 1)}
+  assert 'lmx ended with 75; starting again (3 left)' in capfd.readouterr().err
+  assert cloud.launch('exit', '75', restarts=1).run_to_end() == 75
+  assert len(list(cloud.folder.glob('started-0-*'))) == 4
+
+
+def test_a_failure_of_one_host_stops_the_others_and_is_the_code(cloud, capfd):
+  assert cloud.launch('fail').run_to_end() == 2
+  assert 'stopped' in capfd.readouterr().out.splitlines()
+  assert len(list(cloud.folder.glob('started-0-*'))) == 1
+
+
+def test_a_preempted_machine_is_replaced(cloud, capfd):
+  assert cloud.launch('preempted').run_to_end() == 0
+  calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
+  assert calls == ['tpu-vm create', 'tpu-vm delete', 'tpu-vm create']
+  assert 'the machine is gone; starting again (3 left)' in capfd.readouterr().err
+
+
+def test_a_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, capfd):
+  (cloud.folder / 'hosts').write_text('1')
+  (cloud.folder / 'break-0').write_text('1')
+  assert cloud.launch('count').run_to_end() == 0
+  lines = capfd.readouterr().out.splitlines()[1:]
+  assert lines == [f'line {i}' for i in range(1, 21)]
+  assert not (cloud.folder / 'break-0').exists() and len(list(cloud.folder.glob('started-*'))) == 1
+
+
+def test_a_launcher_that_was_ended_takes_up_the_run(cloud, capfd):
+  (cloud.folder / 'hosts').write_text('1')
+  first = cloud.launch('count')
+  first.ready()
+  first.install()
+  first.start(1)
+  second = cloud.launch('count')
+  assert second.run_to_end() == 0
+  assert [path.name for path in cloud.folder.glob('started-*')] == ['started-0-0']
+  assert 'line 20' in capfd.readouterr().out
+
+
+def test_a_queued_resource_is_waited_for_and_one_that_was_suspended_asked_for_again(cloud):
+  (cloud.folder / 'queued').write_text('SUSPENDED')
+  assert cloud.launch('exit', '0', machine=machine_of(queued=True, spot=True)).run_to_end() == 0
+  calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
+  assert calls[:4] == [
+    'queued-resources describe',
+    'queued-resources delete',
+    'queued-resources create',
+    'queued-resources describe',
+  ]
+  assert 'tpu-vm create' not in calls
+
+
+def test_a_queued_resource_that_failed_is_an_error(cloud):
+  (cloud.folder / 'queued').write_text('FAILED')
+  with pytest.raises(InputError, match='Google gives no v5litepod-16 in us-central1-a'):
+    cloud.launch('exit', '0', machine=machine_of(queued=True)).run_to_end()
+
+
+def test_another_machine_of_the_name_is_not_taken(cloud):
+  (cloud.folder / 'vm').write_text('READY')
+  with pytest.raises(InputError, match='is there, a v5litepod-16; give another --name'):
+    cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()
+
+
+def test_a_cache_on_a_bucket_is_that_of_the_hosts_too(capsys, monkeypatch):
+  monkeypatch.setenv('PATH', '/nowhere')
+  for value, passed in (('gs://bucket/jax', True), ('/cache/jax', False), ('redis://:word@host', False)):
+    monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', value)
+    dry_run(False)
+    assert (f'export JAX_COMPILATION_CACHE_DIR={value}' in capsys.readouterr().out) == passed
+
+
+def dry_run(queued, **more):
+  run = command.Run(('train', '--config=a.py', "--workdir=gs://b/it's"), {'NOTE': 'a b'}, dry_run=True, **more)
+  machine = machine_of(queued=queued, spot=True, project='lab')
+  assert Launch(machine, run, '0123456789abcdef').run_to_end() == 0
+
+
+@pytest.mark.parametrize('name, more', [('tpu_vm.txt', {}), ('tpu_vm_queued.txt', {'secrets': ('WANDB_API_KEY',)})])
+def test_dry_run(name, more, capsys, monkeypatch):
+  monkeypatch.setenv('PATH', '/nowhere')
+  monkeypatch.setenv('WANDB_API_KEY', 'hidden-value')
+  dry_run('queued' in name, **more)
+  assert capsys.readouterr().out == (GOLDEN / name).read_text()
