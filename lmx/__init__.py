@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __version__ = '0.1.0'
 
 
-def load(workdir, which: str | int = 'best'):
+def load(workdir: Any, which: str | int = 'best') -> Any:
   """Loads a run from its work directory; see `lmx.runs.restore.load`."""
   from lmx.runs import restore
 

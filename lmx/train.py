@@ -38,7 +38,7 @@ from lmx.runs.progress import Progress
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
 
 
-def train(config, workdir, command: Sequence[str] = ()) -> int:
+def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
   """Train, or resume, the run of `config` in `workdir`; return 0, or the exit code of a run asked to stop.
 
   Args:
@@ -67,7 +67,7 @@ def train(config, workdir, command: Sequence[str] = ()) -> int:
     return PREEMPTED
 
 
-def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
+def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, again: str) -> int:
   config, rules = work_directory.continued(config, workdir)
   run = config_lib.to_run(config)
   engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
@@ -112,7 +112,7 @@ def _train(config, workdir: epath.Path, command: Sequence[str], stop: Stop, agai
   return 0
 
 
-def load_corpus(run: schema.Run):
+def load_corpus(run: schema.Run) -> Any:
   """Return the tokenised data of a run. Where there are several processes, the first one prepares it."""
   if jax.process_index() == 0:
     corpus = pipeline.load(run.data)
@@ -120,7 +120,7 @@ def load_corpus(run: schema.Run):
   return corpus if jax.process_index() == 0 else pipeline.load(run.data)
 
 
-def _create(run: schema.Run, tx, key: jax.Array) -> state.TrainState:
+def _create(run: schema.Run, tx: Any, key: jax.Array) -> state.TrainState:
   params = init_params(run, key)
   return state.create(params, tx, build.average(run.optim, params))
 
@@ -128,7 +128,7 @@ def _create(run: schema.Run, tx, key: jax.Array) -> state.TrainState:
 class Session:
   """One process's share of a run: the compiled steps, the state, and the position in the data."""
 
-  def __init__(self, run: schema.Run, corpus, engine: sharding.Engine, workdir, config_hash: str):
+  def __init__(self, run: schema.Run, corpus: Any, engine: sharding.Engine, workdir: Any, config_hash: str):
     self.run, self.corpus, self.engine = run, corpus, engine
     self.workdir, self.config_hash = workdir, config_hash
     self.model = registry.get(run.model_name)
@@ -223,7 +223,7 @@ class Session:
     }
     checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block, planned)
 
-  def evaluation_params(self):
+  def evaluation_params(self) -> Any:
     """Return the parameters that are evaluated: the running average where there is one."""
     return averaging.value(self.state.ema, self.state.params)
 

@@ -7,8 +7,8 @@ their axes in their name (`x_BTD`), and einsums use the same capitals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -76,3 +76,61 @@ class Output(NamedTuple):
   state: State
   statistics: Params | None = None
   features: Features | None = None
+
+
+class Model(Protocol):
+  """Contract of a file of lmx/models, which is a module; CONTRIBUTING.md has the meaning of each name.
+
+  `cfg` is the module's own `Config`.
+  """
+
+  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `penalties`; ask `hasattr` first
+  @property
+  def __name__(self) -> str: ...
+
+  @property
+  def Config(self) -> type[Any]: ...  # noqa: N802
+  @property
+  def VARIANTS(self) -> Mapping[str, Any]: ...  # noqa: N802
+  @property
+  def CAUSAL(self) -> bool: ...  # noqa: N802
+  @property
+  def OBJECTIVE(self) -> str: ...  # noqa: N802
+  @property
+  def HEADS(self) -> tuple[str, ...]: ...  # noqa: N802
+
+  def init(self, cfg: Any, key: Array) -> Params: ...
+  def init_state(self, cfg: Any, batch_size: int, length: int = 0) -> State: ...
+  def apply(
+    self, cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
+  ) -> tuple[Features, State]: ...
+  def logits(self, cfg: Any, params: Params, features: Features) -> Array: ...
+  def nll(self, cfg: Any, params: Params, features: Features, targets: Array, /) -> Array: ...
+  def depth(self, cfg: Any, path: tuple[str, ...]) -> int: ...
+
+
+class Objective(Protocol):
+  """Contract of a file of lmx/objectives, which is a module; the package's docstring has the meaning of each name.
+
+  `cfg` is the module's own `Config`.
+  """
+
+  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `settle`; ask `hasattr` first
+
+  @property
+  def Config(self) -> type[Any]: ...  # noqa: N802
+  @property
+  def SAMPLES(self) -> str: ...  # noqa: N802
+
+  def init(self, cfg: Any, model: Model, model_cfg: Any, key: Array) -> Params: ...
+  def terms(self, cfg: Any) -> tuple[str, ...]: ...
+  def weights(self, cfg: Any, batch: Batch) -> dict[str, Array]: ...
+  @property
+  def loss(self) -> Callable[..., Output]: ...
+  def predict(
+    self, cfg: Any, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State
+  ) -> tuple[Any, State]: ...
+  def report(self, cfg: Any, totals: Any, counts: Any) -> dict[str, float]: ...
+  def headline(self, cfg: Any) -> str: ...
+  def protocol(self, cfg: Any, data: Any, batches: Any) -> list[str]: ...
+  def shapes(self, cfg: Any, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]: ...

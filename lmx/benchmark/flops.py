@@ -20,7 +20,6 @@ import math
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -28,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from lmx.types import Params
+from lmx.types import Model, Objective, Params
 
 # Dense peak of one device in FLOP/s, by what `device_kind` says in lower case: bfloat16, float32.
 # NVIDIA data sheets (without sparsity; SXM where there are several; float32 as TF32) and Google
@@ -126,9 +125,9 @@ class Task:
     objective_cfg: its Config.
   """
 
-  model: ModuleType
+  model: Model
   cfg: Any
-  objective: ModuleType
+  objective: Objective
   objective_cfg: Any
 
   def init(self, key: jax.Array) -> Params:
@@ -140,7 +139,7 @@ class Task:
     """The same as shapes, which takes no memory."""
     return _shapes(self)
 
-  def loss(self, params: Params, batch: Mapping[str, Any], state: Any, key: Any = None) -> jax.Array:
+  def loss(self, params: Params, batch: Mapping[str, Any], state: Any, key: Any = None) -> Any:
     """Sum of the terms of the loss, not divided."""
     out = self.objective.loss(self.objective_cfg, self.model, self.cfg, params, batch, state, key)
     return sum(out.sums.values())

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import typing
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Any
 
 from lmx.errors import InputError, nearest
+from lmx.types import Model
 
 _LENGTH = 35  # tokens of a row of a model without a window (arXiv 1409.2329, section 4.1)
 # Placeholder labels, for heads whose size the data decides.
 _LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
 
 
-def model_of(text: str, changes: Iterable[str] = ()) -> tuple[ModuleType, Any, str]:
+def model_of(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str]:
   """Return (module, config, `registry.label`) of `model[:variant]` with `field=value` changes.
 
   Raises:
@@ -53,7 +53,7 @@ def _value(field: str, hint: Any, text: str) -> Any:
   return value
 
 
-def task_of(text: str, changes: Iterable[str] = ()):
+def task_of(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   """Return (flops.Task with the model's own objective, label of the model); errors as `model_of`."""
   module, cfg, name = model_of(text, changes)
 

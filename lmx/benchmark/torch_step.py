@@ -46,12 +46,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
 DEFAULTS = {'dropout': 0.0, 'threads': 2, 'optimizer': 'adamw', 'clip': 1.0, 'tied': False}
 KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian', 'rnnsearch', 'transformer_xl', 'xlnet')
 
 
-def _recurrent(spec, torch):
+def _recurrent(spec: Any, torch: Any) -> Any:
   """Builds (modules, loss function) of a recurrent language model."""
   nn = torch.nn
   E, D, drop = spec.get('E', spec['D']), spec['D'], spec['dropout']
@@ -66,7 +67,7 @@ def _recurrent(spec, torch):
     nn.init.uniform_(p, -0.05, 0.05)
   state = None
 
-  def loss():
+  def loss() -> Any:
     nonlocal state
     tokens_TB = torch.randint(spec['V'], (spec['length'] + 1, spec['batch']))
     x = nn.functional.dropout(modules['embed'](tokens_TB[:-1]), drop)
@@ -78,7 +79,7 @@ def _recurrent(spec, torch):
   return modules, loss
 
 
-def _awd_lstm(spec, torch):
+def _awd_lstm(spec: Any, torch: Any) -> Any:
   """Builds (modules, loss function) of AWD-LSTM, tied."""
   nn = torch.nn
   V, E, N, rate = spec['V'], spec['E'], spec['N'], spec['dropout']
@@ -89,10 +90,10 @@ def _awd_lstm(spec, torch):
   nn.init.uniform_(modules['embed'].weight, -0.1, 0.1)
   state = [torch.zeros(2, 1, spec['batch'], width) for width in widths[1:]]
 
-  def locked(x, name):
+  def locked(x: Any, name: str) -> Any:
     return x * nn.functional.dropout(torch.ones(1, *x.shape[1:]), rate[name])
 
-  def loss():
+  def loss() -> Any:
     tokens_TB = torch.randint(V, (spec['length'] + 1, spec['batch']))
     table = modules['embed'].weight
     x = nn.functional.embedding(tokens_TB[:-1], table * nn.functional.dropout(torch.ones(V, 1), rate['embedding']))
@@ -115,7 +116,7 @@ def _awd_lstm(spec, torch):
   return modules, loss
 
 
-def _gpt2(spec, torch):
+def _gpt2(spec: Any, torch: Any) -> Any:
   """Builds (model, loss function) of GPT-2."""
   import transformers
 
@@ -138,7 +139,7 @@ def _gpt2(spec, torch):
     )
   )
 
-  def loss():
+  def loss() -> Any:
     tokens_BT = torch.randint(spec['V'], (spec['batch'], spec['length'] + 1))
     scores = model(input_ids=tokens_BT[:, :-1]).logits
     return torch.nn.functional.cross_entropy(scores.view(-1, spec['V']), tokens_BT[:, 1:].reshape(-1))
@@ -146,7 +147,7 @@ def _gpt2(spec, torch):
   return model, loss
 
 
-def _bert(spec, torch):
+def _bert(spec: Any, torch: Any) -> Any:
   """Builds (model, loss function) of BERT: masked words and next sentence."""
   import transformers
 
@@ -169,7 +170,7 @@ def _bert(spec, torch):
   types_BT = (torch.arange(T) >= T // 2).long().expand(B, T)
   mask_BT = torch.ones(B, T, dtype=torch.long)
 
-  def loss():
+  def loss() -> Any:
     tokens_BT = torch.randint(spec['V'], (B, T))
     labels_BT = torch.full((B, T), -100).scatter(1, torch.rand(B, T).topk(P).indices, 1)
     labels_BT = torch.where(labels_BT > 0, tokens_BT, labels_BT)
@@ -184,7 +185,7 @@ def _bert(spec, torch):
   return model, loss
 
 
-def _marian(spec, torch):
+def _marian(spec: Any, torch: Any) -> Any:
   """Builds (model, loss function) of a Transformer for translation."""
   import transformers
 
@@ -215,7 +216,7 @@ def _marian(spec, torch):
   )
   mask_BT = torch.ones(spec['batch'], spec['length'], dtype=torch.long)
 
-  def loss():
+  def loss() -> Any:
     source_BS = torch.randint(V, mask_BT.shape)
     tokens_BT = torch.randint(V, (spec['batch'], spec['length'] + 1))
     scores = model(input_ids=source_BS, attention_mask=mask_BT, decoder_input_ids=tokens_BT[:, :-1]).logits
@@ -224,7 +225,7 @@ def _marian(spec, torch):
   return model, loss
 
 
-def _rnnsearch(spec, torch):
+def _rnnsearch(spec: Any, torch: Any) -> Any:
   """Builds (modules, loss function) of the encoder-decoder with additive attention."""
   nn = torch.nn
   V, E, D, A, W = (spec[name] for name in ('V', 'E', 'D', 'A', 'maxout'))
@@ -243,7 +244,7 @@ def _rnnsearch(spec, torch):
     }
   )
 
-  def loss():
+  def loss() -> Any:
     shape = (spec['batch'], spec['length'])
     tokens_BT = torch.randint(V, (shape[0], shape[1] + 1))
     h_BSH, last = modules['encoder'](modules['source'](torch.randint(V, shape)))
@@ -263,7 +264,7 @@ def _rnnsearch(spec, torch):
   return modules, loss
 
 
-def _transformer_xl(spec, torch):
+def _transformer_xl(spec: Any, torch: Any) -> Any:
   """Builds (model, loss function) of Transformer-XL."""
   from transformers.models.deprecated import transfo_xl
 
@@ -291,7 +292,7 @@ def _transformer_xl(spec, torch):
   )
   mems = None
 
-  def loss():
+  def loss() -> Any:
     nonlocal mems
     tokens_BT = torch.randint(spec['V'], (spec['batch'], spec['length'] + 1))
     hidden, mems = model.transformer(tokens_BT[:, :-1], mems=mems)[:2]
@@ -301,7 +302,7 @@ def _transformer_xl(spec, torch):
   return model, loss
 
 
-def _xlnet(spec, torch):
+def _xlnet(spec: Any, torch: Any) -> Any:
   """Builds (model, loss function) of XLNet: both streams, a sixth of the tokens predicted."""
   import transformers
 
@@ -324,7 +325,7 @@ def _xlnet(spec, torch):
   types_BT = (torch.arange(T) >= T // 2).long().expand(B, T)
   mems = None
 
-  def loss():
+  def loss() -> Any:
     nonlocal mems
     tokens_BT, places_BP = torch.randint(spec['V'], (B, T)), torch.rand(B, T).topk(P).indices
     order_BT = torch.zeros(B, T).scatter(1, places_BP, torch.arange(1.0, P + 1).expand(B, P))
@@ -342,7 +343,7 @@ def _xlnet(spec, torch):
   return model, loss
 
 
-def build(spec):
+def build(spec: Any) -> Any:
   """Returns (parameters, function that runs one training step and returns its loss, answer to the request)."""
   import torch
 
@@ -365,7 +366,7 @@ def build(spec):
   make = {'adamw': torch.optim.AdamW, 'adam': torch.optim.Adam, 'sgd': torch.optim.SGD}[spec['optimizer']]
   optimizer = make(weights, lr=1e-4, fused=True)
 
-  def step():
+  def step() -> Any:
     optimizer.zero_grad(set_to_none=True)
     loss = loss_of()
     loss.backward()
@@ -378,7 +379,7 @@ def build(spec):
   return step, {'parameters': count, 'torch': torch.__version__, 'threads': spec['threads'], 'tokens': tokens}
 
 
-def answer(request, step):
+def answer(request: Any, step: Any) -> Any:
   """Returns (answer to one request, step function to go on with)."""
   if 'kind' in request:
     step, reply = build(request)

@@ -70,14 +70,14 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _run(workdir: str):
+def _run(workdir: str) -> Any:
   """The run of a work directory, of which nothing but its settings is read."""
   from lmx.config import resolve, run_files
 
   return resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
 
 
-def _task_of_run(run):
+def _task_of_run(run: Any) -> Any:
   """Return (flops.Task, label of the model) of a run."""
   from lmx import objectives
   from lmx.benchmark import flops
@@ -87,7 +87,7 @@ def _task_of_run(run):
   return task, registry.label(run.model_name, run.variant, run.model)
 
 
-def _training(run, task, workdir: str) -> dict[str, Any]:
+def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
   """What the training of a run costs, updates being those that it made or, before its end, those that it names; {}
   where it names none, as with `train.epochs`."""
   import json

@@ -73,7 +73,7 @@ def _prompt(args: argparse.Namespace) -> str:
   return sys.stdin.read().rstrip('\n')
 
 
-def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int):
+def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any:
   """Returns the decode.Sampler of the options."""
   from lmx.decoding import generate
 

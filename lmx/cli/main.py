@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lmx import host
 from lmx.config import experiment
@@ -93,7 +93,7 @@ def _plain_warnings() -> Iterator[None]:
   """Of an InputWarning the message alone is shown: where it arose says nothing to a user."""
   usual = warnings.formatwarning
 
-  def plain(message, category, filename, lineno, line=None) -> str:
+  def plain(message: Any, category: Any, filename: Any, lineno: Any, line: Any = None) -> str:
     if issubclass(category, InputWarning):
       return f'lmx: warning: {message}\n'
     return usual(message, category, filename, lineno, line)

@@ -151,7 +151,9 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
     yield (f'{number}\t{one.score:.4f}\t{one.log_p:.4f}\t' if scored else '') + one.text + '\n'
 
 
-def _about(args, loaded, translator, lines, sources, best, references, gold) -> None:
+def _about(
+  args: Any, loaded: Any, translator: Any, lines: Any, sources: Any, best: Any, references: Any, gold: Any
+) -> None:
   """What is wanted beside the translations: scores, pictures, the alignment error rate."""
   from lmx.evaluation import translation
 

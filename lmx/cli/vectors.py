@@ -75,7 +75,7 @@ def _three(text: str) -> list[str]:
   return words
 
 
-def _vectors(args: argparse.Namespace):
+def _vectors(args: argparse.Namespace) -> Any:
   if args.vectors:
     from lmx.interop import word2vec
     from lmx.metrics.embeddings import Vectors
@@ -87,7 +87,7 @@ def _vectors(args: argparse.Namespace):
   return word_vectors.of_run(restore.load(args.workdir, args.which, args.overrides))
 
 
-def _analogies(vectors, path: str, restrict: int) -> dict[str, Any]:
+def _analogies(vectors: Any, path: str, restrict: int) -> dict[str, Any]:
   from lmx.metrics import embeddings
 
   result = vectors.analogies(embeddings.read_questions(path), restrict)
@@ -97,7 +97,7 @@ def _analogies(vectors, path: str, restrict: int) -> dict[str, Any]:
   return figures | {'restrict': restrict, 'skipped': result.skipped, 'sections': sections}
 
 
-def _similarity(vectors, paths: list[str]) -> dict[str, Any]:
+def _similarity(vectors: Any, paths: list[str]) -> dict[str, Any]:
   from lmx.metrics import embeddings
 
   return {path: vectors.similarity(embeddings.read_judgements(path))._asdict() for path in paths}
@@ -123,7 +123,7 @@ def _percent(right: int, asked: int) -> str:
   return f'{right / asked:6.1%}' if asked else '     -'
 
 
-def draw(vectors, words: list[str], path: str, *, pairs: bool = False) -> None:
+def draw(vectors: Any, words: list[str], path: str, *, pairs: bool = False) -> None:
   """Draws words at their first two principal components, as figure 2 of arXiv 1310.4546.
 
   Args:

@@ -32,7 +32,7 @@ def parse(text: str) -> Any:
     return text
 
 
-def cast(key: str, hint, value: Any, *, bound: int = 2**31) -> Any:
+def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
   """Return `value` as the type of its field.
 
   Whole floats become ints, ints become floats, lists tuples, and one text or number a tuple of one.

@@ -335,7 +335,7 @@ def digest(config: Mapping[str, Any]) -> str:
   return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir) -> None:
+def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any) -> None:
   """InputError with the keys that differ, if `workdir` belongs to a run that computes something else."""
   old, new = flatten(saved), flatten(config)
   lines = [
@@ -379,7 +379,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
   return copy.deepcopy(dict(config))
 
 
-def _names(cls) -> list[str]:
+def _names(cls: Any) -> list[str]:
   return [f.name for f in dataclasses.fields(cls)]
 
 
@@ -406,7 +406,7 @@ def _batching(given: Any) -> Any:
   return cls(**fields_lib.typed('data.batching', cls, fields))
 
 
-def _objective(model, given: Mapping[str, Any]) -> dict[str, Any]:
+def _objective(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
   name = given.get('name', model.OBJECTIVE)
   cls = objectives.get(name).Config
   fields = {k: v for k, v in given.items() if k != 'name'}

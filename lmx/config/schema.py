@@ -45,7 +45,7 @@ class Train:
   like_init: bool = False
   patience: int = 0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.on_nan not in ('stop', 'skip'):
       raise InputError(f'train.on_nan is "{self.on_nan}"; it must be "stop" or "skip"')
     if self.steps <= 0 and self.epochs <= 0:
@@ -113,7 +113,7 @@ class Evaluation:
   cache: tuple[float, ...] = ()
   model: dict = dataclasses.field(default_factory=dict, hash=False)
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     continuous_cache.config(self.cache)
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
@@ -160,7 +160,7 @@ class Samples:
   top_k: int = 0
   top_p: float = 0.95
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001)):
       check_range(f'samples.{name}', getattr(self, name), low, high)
     sampling.check_temperature('samples.temperature', self.temperature)

@@ -9,7 +9,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from lmx.errors import InputError
 
@@ -71,7 +72,7 @@ def discard(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def disk_errors(directory: str):
+def disk_errors(directory: str) -> Iterator[Any]:
   """Turns a full or read-only disk into an InputError that names `directory`."""
   try:
     yield

@@ -162,7 +162,7 @@ class Spec:
   hold_out_test: bool = True
   detokenize: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.detokenize and self.tokenizer == 'words':
       raise InputError('data.detokenize would undo the words that data.tokenizer "words" reads; set it to False')
     if self.tokenizer not in tokenizers.KINDS:
@@ -313,7 +313,7 @@ def _encoded(
   yield from _encode_held(held, tokenizer)
 
 
-def _encode_held(held, tokenizer) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+def _encode_held(held: Any, tokenizer: Any) -> Iterator[tuple[str, str, list[np.ndarray]]]:
   encoded = iter(tokenizer.encode_batch([piece for _, _, pieces in held for piece in pieces]))
   for text, label, pieces in held:
     yield text, label, [next(encoded) for _ in pieces]

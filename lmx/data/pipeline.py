@@ -121,7 +121,7 @@ class Config:
   prefetch: int = 8
   workers: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     object.__setattr__(self, 'batching', batching.config(self.batching))
     check_least(
       'data',

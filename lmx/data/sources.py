@@ -57,7 +57,7 @@ class Source:
   scores: bool = False
   hold_out_test: bool = True
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.name not in RULES:
       raise InputError(f'unknown data set "{self.name}"{nearest(self.name, RULES)}')
     changed = [f.name for f in dataclasses.fields(self) if f.name in OWN_TABLE and getattr(self, f.name) != f.default]
@@ -415,7 +415,7 @@ def _tfds_directory(source: Source, root: str) -> str:
 
 
 @contextlib.contextmanager
-def _quiet():
+def _quiet() -> Iterator[Any]:
   """Keeps TFDS's log lines, and its progress bars where there is no terminal, off the screen."""
   import tensorflow_datasets as tfds
   from absl import logging

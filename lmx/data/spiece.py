@@ -74,7 +74,7 @@ def model_proto() -> Any:
   return message_factory.GetMessageClass(pool.FindMessageTypeByName('lmx.spiece.Model'))
 
 
-def read(path) -> Spiece:
+def read(path: Any) -> Spiece:
   """Reads a file; InputError where it is missing, damaged, or no Unigram model."""
   found = model_proto()()
   try:
@@ -95,7 +95,7 @@ def read(path) -> Spiece:
   return Spiece(pieces, trainer.unk_id, found.normalizer_spec.precompiled_charsmap)
 
 
-def has_capitals(path) -> bool:
+def has_capitals(path: Any) -> bool:
   """Whether a vocabulary is of text with capitals: some ordinary piece of it has one."""
   ordinary = (piece for piece, _, kind in read(path).pieces if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
   return any(character.isupper() for piece in ordinary for character in piece)

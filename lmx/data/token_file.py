@@ -30,7 +30,7 @@ class Damaged(InputError):
 class Sums:
   """Checksums of bytes that come in parts of any size."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     self._digest = hashlib.sha256()
     self._blocks: list[int] = []
     self._filled, self._crc = 0, 0  # of the last block

@@ -233,7 +233,7 @@ def _ranked(counts: collections.Counter[str]) -> list[str]:
   return [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
-def _train_characters(texts, vocab_size, min_count, document_eos, others) -> Characters:
+def _train_characters(texts: Any, vocab_size: int, min_count: int, document_eos: bool, others: Any) -> Characters:
   counts: collections.Counter[str] = collections.Counter()
   for text in texts:
     counts.update(text)
@@ -252,7 +252,7 @@ def _has_others(texts: Iterable[str], known: set[str]) -> bool:
   return any(not known.issuperset(text) for text in texts)
 
 
-def _train_words(texts, vocab_size, min_count, lower_case, rule, document_eos) -> Words:
+def _train_words(texts: Any, vocab_size: int, min_count: int, lower_case: bool, rule: Any, document_eos: bool) -> Words:
   counts: collections.Counter[str] = collections.Counter()
   documents = 0
   for text in texts:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +36,7 @@ import numpy as np
 
 from lmx.decoding import generate
 from lmx.errors import InputError, check_choice, check_range
-from lmx.types import Array, Batch, Params, State
+from lmx.types import Array, Batch, Model, Params, State
 
 PENALTIES = ('gnmt', 'power')
 STOPS = ('bound', 'current', 'full')
@@ -64,7 +63,7 @@ class Beam:
   stop: str = 'bound'
   forbidden: tuple[int, ...] = ()
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_range('beam size', self.size, 1)
     check_range('beam alpha', self.alpha, 0, float('inf'))
     check_choice('beam penalty', self.penalty, PENALTIES)
@@ -118,7 +117,7 @@ class _Carry(NamedTuple):
 class _Setting:
   """What is fixed at compile time."""
 
-  model: ModuleType
+  model: Model
   cfg: Any
   beam: Beam
   eos_id: int
@@ -206,7 +205,7 @@ def _search(
   spread = lambda x_BV: jnp.broadcast_to(x_BV[:, None], (B, K, x_BV.shape[1]))
   carry, _ = _choose(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
 
-  def advance(loop):
+  def advance(loop: Any) -> Any:
     t, carry = loop
     last_BK1 = jax.lax.dynamic_slice_in_dim(carry.live_BKT, t - 1, 1, axis=2)
     features, state = model.apply(cfg, params, {'tokens_BT': last_BK1.reshape(B * K, 1)}, carry.state)
@@ -227,7 +226,7 @@ def check_penalty(beam: Beam, tokens: int) -> None:
 
 
 def search(
-  model: ModuleType,
+  model: Model,
   cfg: Any,
   params: Params,
   prompt_BT: np.ndarray | None = None,

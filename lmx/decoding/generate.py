@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +24,7 @@ import numpy as np
 
 from lmx.decoding.sampling import Sampler, sample
 from lmx.errors import InputError, InputWarning
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Model, Params, State
 
 # Prompts are padded to a multiple of this, so that a new length seldom means a new compilation.
 _BUCKET = 32
@@ -61,7 +60,7 @@ class _Carry(NamedTuple):
 class _Setting:
   """What is fixed at compile time."""
 
-  model: ModuleType
+  model: Model
   cfg: Any
   sampler: Sampler
   eos_id: int | None
@@ -71,7 +70,7 @@ class _Setting:
 
 
 def read(
-  model: ModuleType, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
+  model: Model, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
 ) -> tuple[State, Array]:
   """Runs right-padded prompts from an empty state, or from the one that a source begins.
 
@@ -161,11 +160,11 @@ _step = jax.jit(_advance, static_argnames=('setting',), donate_argnames=('carry'
 def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps: int) -> tuple[Array, Array]:
   """Advances until every row has ended or has `steps` tokens."""
 
-  def unfinished(loop):
+  def unfinished(loop: Any) -> Any:
     t, carry, _ = loop
     return (t < steps) & ~jnp.all(carry.done_B)
 
-  def body(loop):
+  def body(loop: Any) -> Any:
     t, carry, tokens_BT = loop
     carry, token_B = _advance(setting, params, carry, keys_B)
     return t + 1, carry, jax.lax.dynamic_update_slice(tokens_BT, token_B[:, None], (0, t))
@@ -191,7 +190,7 @@ def check_positions(where: str, rows: int, tokens: int) -> None:
 
 
 def check(
-  model: ModuleType,
+  model: Model,
   cfg: Any,
   prompt_BT: np.ndarray,
   lengths_B: np.ndarray,
@@ -255,7 +254,20 @@ def _prompt(
   return padded_BT, np.array([len(row) for row in rows], np.int32)
 
 
-def _prepare(model, cfg, params, prompt_BT, lengths_B, *, steps, key, sampler, eos_id, context, source):
+def _prepare(
+  model: Model,
+  cfg: Any,
+  params: Params,
+  prompt_BT: np.ndarray,
+  lengths_B: np.ndarray | None,
+  *,
+  steps: int,
+  key: Array,
+  sampler: Sampler,
+  eos_id: int | None,
+  context: int | None,
+  source: Batch | None,
+) -> Any:
   """Checks the input and reads the prompt. Returns (setting, carry, keys_B)."""
   prompt_BT = np.asarray(prompt_BT)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
@@ -289,7 +301,7 @@ def _prepare(model, cfg, params, prompt_BT, lengths_B, *, steps, key, sampler, e
 
 
 def generate(
-  model: ModuleType,
+  model: Model,
   cfg: Any,
   params: Params,
   prompt_BT: np.ndarray,
@@ -323,14 +335,14 @@ def generate(
   Raises:
     InputError: model that is not causal, ids outside the vocabulary, empty prompt.
   """
-  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
+  options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
   tokens_BT, counts_B = _loop(setting, params, carry, keys_B, steps)
   return Generated(np.asarray(tokens_BT), np.asarray(counts_B))
 
 
 def stream(
-  model: ModuleType,
+  model: Model,
   cfg: Any,
   params: Params,
   prompt_BT: np.ndarray,
@@ -347,7 +359,7 @@ def stream(
 
   Arguments are checked, and the prompt is read, before the iterator is returned.
   """
-  options = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
+  options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
 
   def tokens(carry: Any) -> Iterator[np.ndarray]:

@@ -46,7 +46,7 @@ class Sampler:
   greedy: bool = False
   forbidden: tuple[int, ...] = ()
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_temperature('temperature', self.temperature)
     if self.top_k < 0:
       raise InputError(f'top_k must be 0 (all tokens) or more, got {self.top_k}')

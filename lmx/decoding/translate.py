@@ -11,7 +11,6 @@ import functools
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ from lmx.decoding import beam_search as beam_lib
 from lmx.decoding import generate
 from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
-from lmx.types import Batch, Params
+from lmx.types import Batch, Model, Params
 
 _STEP = 8  # sources are padded to a multiple of this, or of an eighth of their length
 
@@ -61,7 +60,7 @@ class Options:
   temperature: float = 1.0
   seed: int = 0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_range('max_extra', self.max_extra, 0)
     beam_lib.check_ratios('', self.min_ratio, self.max_ratio)
     check_range('the number of tokens of a batch', self.tokens, 1)
@@ -101,7 +100,7 @@ class Translator:
     tokenizer: of both languages.
   """
 
-  model: ModuleType
+  model: Model
   cfg: Any
   params: Params
   tokenizer: Any
@@ -162,7 +161,7 @@ def longest(cfg: Any) -> int | None:
   return getattr(cfg, 'longest', None) or generate.window(cfg)
 
 
-def of(run, params: Params, tokenizer: Any) -> Translator:
+def of(run: Any, params: Params, tokenizer: Any) -> Translator:
   """The translator of a run.
 
   Args:
@@ -334,7 +333,7 @@ def _forced(translator: Translator, source: Batch, targets: Sequence[np.ndarray]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _nll(model: ModuleType, cfg: Any, params: Params, batch: Batch):
+def _nll(model: Model, cfg: Any, params: Params, batch: Batch) -> Any:
   features, _ = model.apply(cfg, params, batch, model.init_state(cfg, len(batch['tokens_BT'])))
   return model.nll(cfg, params, features, batch['targets_BT'])
 

@@ -76,7 +76,7 @@ class Config:
   rules: tuple[Rule, ...] = ()
   min_size: int = 1024
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.mode not in ('jit', 'pmap'):
       raise InputError(f'parallel.mode is "{self.mode}"; it must be "jit" or "pmap"')
     for axis in ('fsdp', 'tensor'):
@@ -166,7 +166,7 @@ class Engine:
       return {key: jax.device_put(self._fold(np.asarray(x)), self._pmap_rows) for key, x in rows.items()}
     return {key: self._global_rows(np.asarray(x)) for key, x in rows.items()}
 
-  def _fold(self, x):
+  def _fold(self, x: Any) -> Any:
     """(rows of this process, ...) -> (devices of this process, rows of one device, ...)."""
     n = len(self._local)
     return x.reshape((n, x.shape[0] // n) + x.shape[1:])
@@ -208,7 +208,7 @@ class Engine:
       return jax.tree.map(jnp.asarray, tree)
     return jax.tree.map(self._replicate_leaf, tree)
 
-  def _replicate_leaf(self, x):
+  def _replicate_leaf(self, x: Any) -> Any:
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
       data = self._replicate_leaf(jax.random.key_data(x))
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
@@ -304,7 +304,7 @@ class Engine:
       )
     return jax.jit(step, out_shardings=(self._whole, self._rows))
 
-  def _pmap_devices(self):
+  def _pmap_devices(self) -> Any:
     return None if jax.process_count() > 1 else self._local
 
 

@@ -12,7 +12,6 @@ the fact: it and the ones after it in the step are left out, the ones before it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -24,12 +23,12 @@ from lmx.engine.state import TrainState
 from lmx.engine.step import explained, sum_over, training_loss
 from lmx.errors import InputError
 from lmx.optim import build
-from lmx.types import Array, Batch, Params, Rows, State
+from lmx.types import Array, Batch, Model, Objective, Params, Rows, State
 
 _WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_decay', 'ema', 'asgd', 'accumulate')
 
 
-def suits(model: ModuleType, cfg: build.Config) -> bool:
+def suits(model: Model, cfg: build.Config) -> bool:
   """Whether the step of this model is the sparse one.
 
   Raises:
@@ -50,17 +49,17 @@ def suits(model: ModuleType, cfg: build.Config) -> bool:
 class _Parts(NamedTuple):
   """What a step is made of."""
 
-  model: ModuleType
+  model: Model
   model_cfg: Any
-  objective: ModuleType
+  objective: Objective
   objective_cfg: Any
   everywhere: Callable[[Array], Array]
 
 
 def make(
-  model: ModuleType,
+  model: Model,
   model_cfg: Any,
-  objective: ModuleType,
+  objective: Objective,
   objective_cfg: Any,
   rate: Callable[[Array], Array],
   *,
@@ -84,7 +83,7 @@ def make(
   """
   parts = _Parts(model, model_cfg, objective, objective_cfg, everywhere)
 
-  def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None):
+  def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
@@ -95,7 +94,7 @@ def make(
     flat = flatten_dict(dict(state.params['model']), sep='/')
     others = {'model': {k: v for k, v in flat.items() if k not in names}, 'objective': state.params['objective']}
 
-    def body(carry, xs):
+    def body(carry: Any, xs: Any) -> Any:
       (tables, going), (index, part) = carry, xs
       seen = fixed | part, model_state, jax.random.fold_in(key, index)
       tables, changes, metrics, going = _update(parts, tables, others, seen, lr, going, axis)
@@ -115,13 +114,15 @@ def make(
   return explained(train_step)
 
 
-def _update(parts: _Parts, tables: dict[str, Array], others: Params, seen, lr: Array, going: Array, axis: str | None):
+def _update(
+  parts: _Parts, tables: dict[str, Array], others: Params, seen: Any, lr: Array, going: Array, axis: str | None
+) -> Any:
   """One update: (tables, -rate times the gradient of the rows, metrics, whether all was finite so far)."""
   batch, model_state, key = seen
   ids = parts.model.rows(parts.model_cfg, batch)
   read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
 
-  def local(read):
+  def local(read: Any) -> Any:
     params = {'model': unflatten_dict({**others['model'], **read}, sep='/'), 'objective': others['objective']}
     out = training_loss(
       parts.model, parts.model_cfg, parts.objective, parts.objective_cfg, params, batch, model_state, key

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ import optax
 from lmx.engine.state import TrainState
 from lmx.errors import InputError
 from lmx.optim import averaging
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Objective, Output, Params, State
 
 Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
@@ -49,9 +48,9 @@ def explained(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_train_step(
-  model: ModuleType,
+  model: Model,
   model_cfg: Any,
-  objective: ModuleType,
+  objective: Objective,
   objective_cfg: Any,
   tx: optax.GradientTransformationExtraArgs,
   rate: Callable[[Array], Array],
@@ -87,8 +86,10 @@ def make_train_step(
     objective's (sum, weight) pairs.
   """
 
-  def gradient(more: Mapping[str, Any], params: Params, weights: dict, batch: Batch, model_state: State, key: Array):
-    def local(params):
+  def gradient(
+    more: Mapping[str, Any], params: Params, weights: dict, batch: Batch, model_state: State, key: Array
+  ) -> Any:
+    def local(params: Params) -> Any:
       out = training_loss(model, model_cfg, objective, objective_cfg, params, batch, model_state, key, **more)
       loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
       return loss, (out.metrics, out.state, out.statistics)
@@ -120,7 +121,7 @@ def make_train_step(
   return explained(train_step)
 
 
-def _more(objective: ModuleType, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:
+def _more(objective: Objective, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:
   """What the `loss` of an objective takes besides, if it asks for it."""
   more: dict[str, Any] = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
   if not getattr(objective, 'PROGRESS', False):
@@ -130,7 +131,7 @@ def _more(objective: ModuleType, axis: str | None, made: Array, total_steps: int
   return more | {'progress': (made, total_steps)}
 
 
-def make_eval_step(model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any) -> EvalStep:
+def make_eval_step(model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any) -> EvalStep:
   """Returns `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
 
   `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's: (sum, weight) pairs,
@@ -147,9 +148,9 @@ def make_eval_step(model: ModuleType, model_cfg: Any, objective: ModuleType, obj
 
 
 def training_loss(
-  model: ModuleType,
+  model: Model,
   model_cfg: Any,
-  objective: ModuleType,
+  objective: Objective,
   objective_cfg: Any,
   params: Params,
   batch: Batch,
@@ -179,36 +180,38 @@ def training_loss(
 
 
 def training_weights(
-  model: ModuleType, model_cfg: Any, objective: ModuleType, objective_cfg: Any, batch: Batch
+  model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any, batch: Batch
 ) -> dict[str, Array]:
   """Return the weight that each term of `training_loss` is divided by, summed over these rows."""
   weights: dict[str, Array] = objective.weights(objective_cfg, batch)
   return weights | _penalty_weights(model, model_cfg, _model_batch(objective, objective_cfg, batch))
 
 
-def _model_batch(objective: ModuleType, objective_cfg: Any, batch: Batch) -> Batch:
+def _model_batch(objective: Objective, objective_cfg: Any, batch: Batch) -> Batch:
   """Return the batch with a row for each row of the objective's features."""
   return objective.model_batch(objective_cfg, batch) if hasattr(objective, 'model_batch') else batch
 
 
-def _penalty_weights(model: ModuleType, model_cfg: Any, batch: Batch) -> dict[str, Array]:
+def _penalty_weights(model: Model, model_cfg: Any, batch: Batch) -> dict[str, Array]:
   return model.penalty_weights(model_cfg, batch) if hasattr(model, 'penalty_weights') else {}
 
 
-def _accumulated(gradient, k: int, params, weights, batch, model_state, key):
+def _accumulated(
+  gradient: Any, k: int, params: Params, weights: Any, batch: Batch, model_state: State, key: Array
+) -> Any:
   """`gradient` of the whole batch from k microbatches in a row, at the memory of one."""
   if k == 1:
     return gradient(params, weights, batch, model_state, key)
 
-  def split(x):
+  def split(x: Any) -> Any:
     if x.shape[0] % k:
       raise ValueError(f'{x.shape[0]} rows cannot be divided among {k} microbatches')
     return jnp.swapaxes(x.reshape((x.shape[0] // k, k) + x.shape[1:]), 0, 1)
 
-  def join(x):
+  def join(x: Any) -> Any:
     return jnp.swapaxes(x, 0, 1).reshape((-1,) + x.shape[2:])
 
-  def body(total, micro):
+  def body(total: Any, micro: Any) -> Any:
     index, rows, rows_state = micro
     grads, loss, metrics, rows_state, statistics = gradient(
       params, weights, rows, rows_state, jax.random.fold_in(key, index)
@@ -260,7 +263,16 @@ def _steps(batch: Batch, lengths: Sequence[int]) -> tuple[int, ...]:
   return (*sorted(length for length in lengths if length < T), T)
 
 
-def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, batch: Batch, model_state, key):
+def _cut(
+  gradient: Any,
+  lengths: Sequence[int],
+  axis: str | None,
+  params: Params,
+  weights: Any,
+  batch: Batch,
+  model_state: State,
+  key: Array,
+) -> Any:
   """`gradient` of the batch without the places that none of its rows needs, as far as `lengths` go."""
   # Which axis, by the letters of the name: T, or S for the source of a translation.
   places = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
@@ -268,7 +280,7 @@ def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, ba
   if axis is not None:  # all devices take the same branch: there may be sums over them in it
     longest = jax.lax.pmax(longest, axis)
 
-  def of(length: int):
+  def of(length: int) -> Any:
     def cut(name: str, x: Array) -> Array:
       axis = places[name]
       return x if axis < 0 else jax.lax.slice_in_dim(x, 0, min(length, x.shape[axis]), axis=axis)
@@ -279,7 +291,7 @@ def _cut(gradient, lengths: Sequence[int], axis: str | None, params, weights, ba
 
 
 def _updated(
-  state: TrainState, grads: Params, statistics: Params | None, tx, ema: float, rate_B: Array | None, lag: bool
+  state: TrainState, grads: Params, statistics: Params | None, tx: Any, ema: float, rate_B: Array | None, lag: bool
 ) -> TrainState:
   now = jnp.ones(()) if rate_B is None else jnp.mean(rate_B)  # equal in all rows
   scale = state.lr_scale * averaging.factor(state.ema, now, lag)
@@ -295,15 +307,15 @@ def _replaced(params: Params, leaves: Params) -> Params:
   return {name: inner(name, x) if name in leaves else x for name, x in params.items()}
 
 
-def _where(condition: Array, new, old):
+def _where(condition: Array, new: Any, old: Any) -> Any:
   return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
-def sum_over(axis: str | None, tree):
+def sum_over(axis: str | None, tree: Any) -> Any:
   """The sum over the devices that `axis` names; the tree itself under `jit`, where it is global already."""
   return tree if axis is None else jax.lax.psum(tree, axis)
 
 
-def rows_over(axis: str | None, tree):
+def rows_over(axis: str | None, tree: Any) -> Any:
   """The rows of all devices that `axis` names; the tree itself under `jit`, where it is global already."""
   return tree if axis is None else jax.lax.all_gather(tree, axis, tiled=True)

@@ -29,10 +29,10 @@ from lmx.errors import InputError, check_range
 from lmx.metrics import context_length, language
 from lmx.models import registry
 from lmx.runs import restore
-from lmx.types import Array, Params
+from lmx.types import Array, Model, Params
 
 
-def last_nll(model, cfg, params: Params, tokens_BT: Array, targets_BS: Array) -> Array:
+def last_nll(model: Any, cfg: Any, params: Params, tokens_BT: Array, targets_BS: Array) -> Array:
   """Negative log-likelihood of what follows each of the last S tokens of rows that nothing is before, (B, S) nats."""
   state = model.init_state(cfg, tokens_BT.shape[0])
   features, _ = model.apply(cfg, params['model'], {'tokens_BT': tokens_BT}, state)
@@ -40,7 +40,7 @@ def last_nll(model, cfg, params: Params, tokens_BT: Array, targets_BS: Array) ->
   return model.nll(cfg, params['model'], last, targets_BS)
 
 
-def alone(model, cfg) -> Any:
+def alone(model: Model, cfg: Any) -> Any:
   """The Config under which a window is all that a model sees; its own where there is nothing to forget."""
   return model.alone(cfg) if hasattr(model, 'alone') else cfg
 
@@ -67,8 +67,8 @@ def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
 
 
 def token_nll(
-  model,
-  cfg,
+  model: Any,
+  cfg: Any,
   params: Params,
   tokens: np.ndarray,
   first_I: np.ndarray,
@@ -237,7 +237,7 @@ def _names(workdirs: Sequence[Any]) -> list[str]:
   return names
 
 
-def _check(loaded, own, first, corpus) -> None:
+def _check(loaded: Any, own: Any, first: Any, corpus: Any) -> None:
   """InputError unless a run predicts each token from those before it, and the same tokens as the first run does."""
   reads = getattr(loaded.model, 'READS', 'tokens')
   if not hasattr(loaded.objective, 'scored') or not loaded.model.CAUSAL or reads != 'tokens':

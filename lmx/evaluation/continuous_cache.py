@@ -17,14 +17,14 @@ from lmx.metrics import continuous_cache
 from lmx.models import registry
 
 
-def make_step(run: Run, cfg: continuous_cache.Config):
+def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
   """Returns an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
 
   A row that begins anew (`reset_B`) forgets what it has kept.
   """
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
 
-  def step(params, state, batch, *, axis=None):
+  def step(params: Any, state: Any, batch: Any, *, axis: Any = None) -> Any:
     rows, kept = state
     if 'reset_B' in batch:
       kept = kept._replace(used_B=jnp.where(batch['reset_B'], 0, kept.used_B))
@@ -43,7 +43,7 @@ def check(run: Run, batches: Any) -> None:
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 
 
-def measure(run: Run, corpus, params, split: str, engine: sharding.Engine) -> dict[str, Any]:
+def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Engine) -> dict[str, Any]:
   """Measures a split with the cache of `evaluation.cache`.
 
   Args:
@@ -68,7 +68,7 @@ def measure(run: Run, corpus, params, split: str, engine: sharding.Engine) -> di
   # A row has no more outputs than positions: a larger window keeps the same ones and only takes memory.
   kept = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
 
-  def begin(count: int):
+  def begin(count: int) -> Any:
     rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}
     shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
     return rows, continuous_cache.init(kept, count, shape[-1])

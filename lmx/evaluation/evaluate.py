@@ -25,7 +25,13 @@ _SMALL = 1024  # rows of a batch that any split may be measured with
 
 
 def measure(
-  eval_step, params, begin: Callable[[int], State], batches, engine: sharding.Engine, *, title: str = ''
+  eval_step: Any,
+  params: Params,
+  begin: Callable[[int], State],
+  batches: Any,
+  engine: sharding.Engine,
+  *,
+  title: str = '',
 ) -> Totals:
   """Runs `eval_step` over all of `batches`.
 
@@ -69,7 +75,7 @@ def compiled_step(
   return engine.compile_eval(step.make_eval_step(*parts))
 
 
-def totals(run: Run, params: Params, batches, engine: sharding.Engine, *, title: str = '') -> Totals:
+def totals(run: Run, params: Params, batches: Any, engine: sharding.Engine, *, title: str = '') -> Totals:
   """Return the sums of the metrics of a run over all of `batches`; see `measure`."""
   eval_step = compiled_step(run.model_name, run.measured, run.objective_name, run.objective, engine)
   begin = lambda rows: registry.get(run.model_name).init_state(run.measured, rows)
@@ -164,7 +170,7 @@ def final_data(run: Run) -> pipeline.Config:
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
-def results(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
+def results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]:
   """Return the metrics of a split, what they were counted over, and how."""
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
@@ -187,7 +193,7 @@ def results(run: Run, corpus, split: str, totals: Totals) -> dict[str, Any]:
   }
 
 
-def baselines(corpus, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
+def baselines(corpus: Any, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
   """Returns the metrics of unigram and interpolated Kneser-Ney models on each split, by its name."""
   texts = {split: (np.asarray(corpus.splits[split].tokens), corpus.splits[split].counts) for split in splits}
   return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
@@ -209,7 +215,7 @@ def check_scored(run: Run) -> None:
 
 
 @precision.of_run
-def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
+def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
 
   Batches of the places of the tokens, made as those of the tokens are, say where each figure belongs, whatever the
@@ -245,7 +251,7 @@ def token_nll(run: Run, corpus, params, split: str) -> np.ndarray:
   return found
 
 
-def protocol(run: Run, batches) -> str:
+def protocol(run: Run, batches: Any) -> str:
   """How a figure was measured, in words: what has to be equal for two figures to be compared."""
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
   changed = run.evaluation.model

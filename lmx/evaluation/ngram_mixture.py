@@ -22,7 +22,7 @@ from lmx.metrics import class_ngram, interpolated_trigram, language, ngram
 _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
 
 
-def ngrams(corpus, splits: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+def ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
   """Measures n-gram models: a record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} for each."""
   found: list[dict[str, Any]] = []
   memory: dict[int, Any] = {}
@@ -47,7 +47,7 @@ def _name(run: Run) -> str:
   return f'ikn{options.order}' if options.mixture == 'kneser_ney' else options.mixture
 
 
-def measure(run: Run, corpus, params, split: str) -> dict[str, Any]:
+def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
   """Measures the mixture that `run.evaluation` names, on every token that the run predicts.
 
   p = weight p_run + (1 - weight) p_ngram, the mean of the two for the weight 0.5.
@@ -100,7 +100,7 @@ def _parsed(name: str) -> re.Match[str]:
   return parsed
 
 
-def _scorer(corpus, name: str, memory: dict[int, Any]):
+def _scorer(corpus: Any, name: str, memory: dict[int, Any]) -> Any:
   """Counts the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
 
   `memory` keeps the classes of words that were found, by their number.

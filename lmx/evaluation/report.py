@@ -157,7 +157,7 @@ def write(
   logger.results(metrics)
 
 
-def check(run: schema.Run, corpus, batches) -> list[str]:
+def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
   """Returns notes on the samples that a run leaves at its end.
 
   Args:

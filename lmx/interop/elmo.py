@@ -30,7 +30,7 @@ _LARGEST, _LAYERS = 2**31 - 1, 1000  # sizes
 Path = tuple[str, ...]
 
 
-def find(directory) -> tuple[pathlib.Path, pathlib.Path]:
+def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
   """The two files in a directory; InputError unless there is exactly one of each."""
   found = [sorted(pathlib.Path(directory).glob(pattern)) for pattern in _FILES]
   if any(len(paths) != 1 for paths in found):
@@ -38,7 +38,7 @@ def find(directory) -> tuple[pathlib.Path, pathlib.Path]:
   return found[0][0], found[1][0]
 
 
-def from_release(options, weights) -> tuple[dict[str, Any], Params]:
+def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
   """Reads a released model.
 
   Args:
@@ -73,7 +73,7 @@ def from_release(options, weights) -> tuple[dict[str, Any], Params]:
   return fields, tree
 
 
-def to_release(fields: Mapping[str, Any], params: Params, directory) -> None:
+def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> None:
   """Writes options.json and weights.hdf5.
 
   Args:
@@ -91,7 +91,7 @@ def to_release(fields: Mapping[str, Any], params: Params, directory) -> None:
       file.create_dataset(name, data=np.asarray(value, np.float32).reshape((1, *shape) if '/W_cnn_' in name else shape))
 
 
-def h5py_or_advice():
+def h5py_or_advice() -> Any:
   """The module h5py; InputError with what to install where it is missing."""
   try:
     import h5py
@@ -100,7 +100,7 @@ def h5py_or_advice():
   return h5py
 
 
-def _fields(options) -> dict[str, Any]:
+def _fields(options: Any) -> dict[str, Any]:
   """Fields of the Config from options.json."""
   try:
     given = documents.read_json(options)

@@ -25,12 +25,12 @@ HEAD_WIDTH = 64  # 768 / 12; the files do not say
 _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
 
 
-def there(directory) -> bool:
+def there(directory: Any) -> bool:
   """Whether a folder holds the release."""
   return (pathlib.Path(directory) / SHAPES).exists()
 
 
-def read(directory) -> Folder:
+def read(directory: Any) -> Folder:
   """Reads the release.
 
   Raises:

@@ -79,14 +79,14 @@ _HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the others have 
 _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  # the released code has none
 
 
-def there(directory) -> bool:
+def there(directory: Any) -> bool:
   """Whether a folder holds such a checkpoint, and no weights that are read without TensorFlow."""
   directory = pathlib.Path(directory)
   named = any((directory / name).exists() for name in _READERS)
   return named and not any((directory / name).exists() for name in (WEIGHTS, INDEX))
 
 
-def read(directory) -> Folder:
+def read(directory: Any) -> Folder:
   """Reads a release.
 
   Raises:

@@ -16,6 +16,7 @@ first word.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +123,7 @@ def _count(context: np.ndarray, w: np.ndarray, V: int) -> _Table:
   return _Table(contexts, counts, grams, found / counts[grams // (V + 1)])
 
 
-def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: np.ndarray):
+def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: np.ndarray) -> Any:
   """Returns (relative frequency of each word, or `below` where its context is new; count of its context)."""
   place = np.minimum(np.searchsorted(table.contexts, context), len(table.contexts) - 1)
   known = table.contexts[place] == context

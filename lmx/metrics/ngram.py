@@ -113,7 +113,7 @@ def _discounts(counts: np.ndarray, modified: bool) -> tuple[float, float, float]
   return found if all(0 < D <= i for i, D in enumerate(found, 1)) else _FALLBACK
 
 
-def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool, minimum: int = 1):
+def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool, minimum: int = 1) -> Any:
   """Returns (share of each n-gram, rest of each context, discounts)."""
   discounts = _discounts(counts, modified)
   # No more can be taken than there is: the fallback for a count of 1 is below it, and so are the

@@ -13,6 +13,7 @@ import collections
 import re
 import string
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 _ARTICLES = re.compile(r'\b(a|an|the)\b', re.UNICODE)
 _PUNCTUATION = str.maketrans('', '', string.punctuation)
@@ -37,7 +38,7 @@ def f1(said: str, truth: str) -> float:
   return 2 * same / (len(words) + len(wanted)) if same else 0.0
 
 
-def _best(said: str, truths: Sequence[str], measure) -> float:
+def _best(said: str, truths: Sequence[str], measure: Any) -> float:
   real = [truth for truth in truths if normal(truth)] or ['']
   return max(measure(said, truth) for truth in real)
 
@@ -65,7 +66,7 @@ def figures(said: Mapping[str, str], truths: Mapping[str, Sequence[str]]) -> dic
   return found
 
 
-def _scores(said: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure) -> dict[str, float]:
+def _scores(said: Mapping[str, str], truths: Mapping[str, Sequence[str]], measure: Any) -> dict[str, float]:
   return {q: _best(said[q], truths[q], measure) for q in truths}
 
 

@@ -78,7 +78,7 @@ class Config:
   backend: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('model.cell', self.cell, ('lstm', 'qrnn'))
     check_choice('model.backend', self.backend, recurrent.BACKENDS)
     for field in dataclasses.fields(self):
@@ -183,7 +183,7 @@ def apply(
   x_TBD = word_dropout(x_TBD, tokens_TB, cfg.V, cfg.dropout_embedding, word_key)
   x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key)
 
-  def block(i, params, x_TBD, carry, weight_key):
+  def block(i: int, params: Params, x_TBD: Array, carry: Any, weight_key: Any) -> Any:
     if cfg.cell == 'qrnn':
       params = {**params, 'input': dropout(params['input'], cfg.dropout_weight, weight_key)}
       return qrnn.layer(params, x_TBD, carry, valid_TB, window=_window(i), dtype=cfg.dtype)

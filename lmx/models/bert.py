@@ -76,7 +76,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('bert', self.D, self.H)
     check_least('model', self, T=1, E=1, N=1, F=0, init_std=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))

@@ -93,7 +93,7 @@ class Config:
   dtype: str = 'float32'
   backend: str = 'auto'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('model.elmo', self.elmo, PLACES)
     check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
     check_least('model', self, E=1, D=1, N=1, char_characters=1, char_projection=0, mix_l2=0)

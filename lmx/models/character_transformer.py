@@ -88,7 +88,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('character_transformer', self.D, self.H, even=True)
     check_least('model', self, T=1, F=1, N=1)
     check_choice('model.norm', self.norm, ('post', 'pre'))

@@ -68,7 +68,7 @@ class Config:
   backend: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     sizes(self)  # checks them
 
 

@@ -78,7 +78,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('gpt', self.D, self.H)
     check_least('model', self, T=1, N=1, init_std=0)
     check_choice('model.fidelity', self.fidelity, FIDELITY)

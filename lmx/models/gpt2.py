@@ -77,7 +77,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('gpt2', self.D, self.H)
     check_least('model', self, T=1, N=1, F=0)
     check_choice('model.init', self.init, INITS)

@@ -78,7 +78,7 @@ class Config:
   attention: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('memory_compressed', self.D, self.H, even=True)
     if not self.pattern or set(self.pattern) - set('FLM'):
       raise InputError(f'model.pattern is "{self.pattern}"; it must be letters F, L and M, one for each layer')

@@ -60,7 +60,7 @@ class Config:
   embed_scale: float = 0.1
   dtype: str = 'float32'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_least('model', self, n=2, m=1, h=0)
     if not self.h and not self.direct:
       raise InputError('model: without hidden units (h = 0) the output needs direct connections (direct=true)')

@@ -83,7 +83,7 @@ class Config:
   dtype: str = 'float32'
   remat: bool = True
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('model.controller', self.controller, CONTROLLERS)
     check_choice('model.memory', self.memory, MEMORIES)
     check_least('model', self, I=1, O=1, D=1, N=1, H=0, rows=1, width=1, shifts=0)
@@ -278,7 +278,7 @@ def _with_memory(
   layers = [params[f'layer_{i:02d}'] for i in range(cfg.N)]
   x_BTNG = jnp.stack([_dot(cfg, inputs_BTI, p['input'][: cfg.I]) + p['bias'] for p in layers], 2)
 
-  def step(state, inputs):
+  def step(state: State, inputs: Any) -> Any:
     x_BNG, valid_B = inputs
     new = _controller(cfg, params, state, x_BNG)
     outputs_BD = new.pop('outputs_BD')

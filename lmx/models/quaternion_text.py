@@ -40,7 +40,7 @@ class Config(quaternion.Config):
   N: int = 6
   causal: bool = True
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_range('model.N', self.N, 1)
 

@@ -47,7 +47,7 @@ class Config(quaternion.Config):
   encoder_layers: int = 6
   decoder_layers: int = 6
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     for field in ('encoder_layers', 'decoder_layers'):
       check_range(f'model.{field}', getattr(self, field), 1)

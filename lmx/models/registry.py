@@ -15,7 +15,7 @@ _LAYERS = 10_000
 DTYPES = ('float32', 'bfloat16', 'float16')  # compute types
 
 
-def config(name: str, variant: str, **changes):
+def config(name: str, variant: str, **changes: Any) -> Any:
   """Returns `Config` of `name` at the size `variant`, with `changes` on top.
 
   Raises:

@@ -70,7 +70,7 @@ class Config:
   backend: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     recurrent.get(self.cell)
     check_choice('model.bias', self.bias, ('single', 'double'))
     check_choice('model.backend', self.backend, recurrent.BACKENDS)
@@ -132,7 +132,7 @@ def apply(
   valid_TB = None if valid_BT is None else valid_BT.T
   x_TBD = embedding.lookup(params['embed']['table'], batch['tokens_BT'].T, cfg.dtype)
 
-  def block(params, x_TBD, carry, key):
+  def block(params: Params, x_TBD: Array, carry: Any, key: Array | None) -> tuple[Array, Any]:
     x_TBD = dropout(x_TBD, cfg.dropout, key)
     return recurrent.layer(cfg.cell, params, x_TBD, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
 

@@ -121,7 +121,7 @@ class Config:
   backend: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     rnn_cell.gates(self.cell)
     rnn_attention.get(self.score)
     for field, choices in (
@@ -301,7 +301,7 @@ def _table(params: Params, side: str) -> Array:
   return params['embed'].get('table', params['embed'].get(side))
 
 
-def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None):
+def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Any:
   """(annotations (B, S, H) after dropout, valid_BS, last carries of each layer by direction)."""
   source_BS = batch['source_BS']
   valid_BS = batch.get('source_valid_BS', jnp.ones(source_BS.shape, bool))
@@ -323,7 +323,7 @@ def _encode(cfg: Config, params: Params, batch: Batch, key: Array | None):
   return values_BSH, valid_BS, ends
 
 
-def _start(cfg: Config, params: Params, ends) -> tuple[list[recurrent.Carry], Array | None]:
+def _start(cfg: Config, params: Params, ends: Any) -> tuple[list[recurrent.Carry], Array | None]:
   """(carry of each of the decoder's layers, fixed context (B, D) of the design cho)."""
   if cfg.design in ('sutskever', 'luong'):
     return [end['forward'] for end in ends], None
@@ -359,7 +359,7 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
   return _read(cfg, params, batch, None)
 
 
-def _stack(cfg: Config, layers, state, x_TBE: Array, valid_TB, keys):
+def _stack(cfg: Config, layers: Any, state: State, x_TBE: Array, valid_TB: Array | None, keys: Any) -> Any:
   """Runs a decoder without attention: (the state after it, outputs of all layers, time leading)."""
   if cfg.design == 'cho':
     context_TBD = jnp.broadcast_to(state['context_BD'].astype(cfg.dtype)[None], (*x_TBE.shape[:2], cfg.D))
@@ -373,7 +373,7 @@ def _stack(cfg: Config, layers, state, x_TBE: Array, valid_TB, keys):
   return {'layers': carries}, {'layers': tuple(outputs), 'state': outputs[-1]}
 
 
-def _deep(cfg: Config, params: Params, state, x_TBE: Array, y: dict[str, Array]) -> Array:
+def _deep(cfg: Config, params: Params, state: State, x_TBE: Array, y: dict[str, Array]) -> Array:
   """The deep output's maxout layer, (T, B, W)."""
   output, parts = params['output'], {'embed': x_TBE}
   parts['context'] = y['context'] if 'context' in y else state['context_BD'][None]
@@ -387,7 +387,9 @@ def _deep(cfg: Config, params: Params, state, x_TBE: Array, y: dict[str, Array])
   return jnp.max(t_TBW.reshape(*t_TBW.shape[:2], cfg.W, 2), axis=-1)
 
 
-def _write(cfg: Config, params: Params, state, batch: Batch, key: Array | None, *, all_layers: bool, alignment: bool):
+def _write(
+  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool, alignment: bool
+) -> Any:
   """Teacher forcing from a state: (Features, state)."""
   tokens_TB, valid_BT = batch['tokens_BT'].T, batch.get('valid_BT')
   (T, B), valid_TB = tokens_TB.shape, None if valid_BT is None else valid_BT.T

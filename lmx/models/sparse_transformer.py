@@ -94,7 +94,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('sparse_transformer', self.D, self.H)
     check_least('model', self, T=1, N=1, stride=1)
     check_choice('model.pattern', self.pattern, PATTERNS)

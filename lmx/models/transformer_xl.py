@@ -105,7 +105,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('transformer_xl', self.D, self.H, even=True)
     check_least('model', self, F=1, N=1, M=0, E=0, clamp=0, eps=0)
     check_choice('model.positions', self.positions, relative_block.POSITIONS)

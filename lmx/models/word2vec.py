@@ -58,7 +58,7 @@ class Config:
 
   N = 0  # no layer between the two tables
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('model.architecture', self.architecture, ('skipgram', 'cbow'))
     check_choice('model.cbow_gradient', self.cbow_gradient, ('c', 'mean'))
     check_least('model', self, D=1)

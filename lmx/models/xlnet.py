@@ -83,7 +83,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_heads('xlnet', self.D, self.H, even=True)
     check_least('model', self, F=1, N=1, M=0, reuse=0, clamp=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))

@@ -33,7 +33,6 @@ are divided, and one mechanism for objectives with one denominator (causal LM) a
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -41,7 +40,7 @@ import jax.numpy as jnp
 
 from lmx.layers import softmax
 from lmx.registry import Parts
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Model, Params, State
 
 _parts = Parts(__name__, 'objective', apart=('rows', 'continuation', 'next_sentence'))
 names, get = _parts.names, _parts.get
@@ -52,7 +51,7 @@ def mean(pair: tuple[float, float]) -> float:
   return pair[0] / pair[1] if pair[1] else math.nan
 
 
-def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state: State) -> State:
+def begin(stateful: bool, model: Model, model_cfg: Any, batch: Batch, state: State) -> State:
   """The state that a batch starts from: the one carried, without a gradient, or a fresh one where a row begins anew or
   none is carried ('()')."""
   if stateful and 'reset_B' not in batch:
@@ -61,7 +60,7 @@ def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state
   if not stateful or not jax.tree.leaves(state):
     return fresh
 
-  def pick(new, old):
+  def pick(new: Array, old: Array) -> Array:
     reset = batch['reset_B'].reshape((-1,) + (1,) * (old.ndim - 1))
     return jnp.where(reset, new, jax.lax.stop_gradient(old))
 
@@ -69,7 +68,7 @@ def begin(stateful: bool, model: ModuleType, model_cfg: Any, batch: Batch, state
 
 
 def summed_nll(
-  model: ModuleType, model_cfg: Any, params: Params, features: Features, targets_BT: Array, weights_BT: Array
+  model: Model, model_cfg: Any, params: Params, features: Features, targets_BT: Array, weights_BT: Array
 ) -> Array:
   """Weighted sum of the targets' negative log-likelihoods in nats, float32; the weights have no gradient.
 
@@ -87,7 +86,7 @@ def summed_nll(
 
 
 def predicted(
-  model: ModuleType, model_cfg: Any, params: Params, features: Features, batch: Batch, *, measure: bool
+  model: Model, model_cfg: Any, params: Params, features: Features, batch: Batch, *, measure: bool
 ) -> tuple[Array, Array | None]:
   """(summed negative log-likelihood of the tokens at P places in nats; with `measure` how many are right, else None).
 

@@ -22,7 +22,7 @@ from lmx import objectives
 from lmx.errors import check_range
 from lmx.layers import char_cnn
 from lmx.metrics import language
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
 _WAYS = ('forward', 'backward')
@@ -43,11 +43,11 @@ class Config:
   correct_target: bool = True
   stateful: bool = True
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_range('objective.samples', self.samples, 0)
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """No head of its own: the output layer belongs to the model."""
   del cfg, model, model_cfg, key
   return {}
@@ -66,7 +66,9 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return dict.fromkeys(_WAYS, count)
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-likelihoods in nats.
 
   Args:
@@ -100,7 +102,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output(sums, metrics, end if cfg.stateful else state, features=features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Scores of the next word in the forward direction, ({'logits_BTV': (B, T, V) float32}, state)."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)

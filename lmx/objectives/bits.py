@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from lmx.errors import check_range
 from lmx.objectives import mean
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'memory'
 UNIT = 'sequences'
@@ -32,12 +32,12 @@ class Config:
 
   lengths: tuple[int, ...] = ()
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for length in self.lengths:
       check_range('objective.lengths: one', length, 1)
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """{}: the output layer is the model's."""
   del cfg, model, model_cfg, key
   return {}
@@ -55,7 +55,9 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Cross-entropy of the bits in nats.
 
   Args:
@@ -89,7 +91,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output({'nll': metrics['nll'][0]}, metrics, state, features=features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'bits_BTO': the likelier bits, int32, 'probability_BTO': of a 1}, state)."""
   del cfg
   begin = model.init_state(model_cfg, batch['inputs_BTI'].shape[0])

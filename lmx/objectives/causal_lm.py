@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx import objectives
 from lmx.metrics import language
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'text'
 
@@ -30,7 +31,7 @@ class Config:
   stateful: bool = True
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """No head of its own: the output layer belongs to the model."""
   del cfg, model, model_cfg, key
   return {}
@@ -48,7 +49,9 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-likelihood in nats.
 
   Args:
@@ -67,7 +70,9 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output({'nll': total}, metrics, end if cfg.stateful else state, features=features)
 
 
-def scored(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State) -> tuple[Array, Features, State]:
+def scored(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State
+) -> tuple[Array, Features, State]:
   """As in evaluation: negative log-likelihood of each target in nats, (B, T) float32, features, state after it."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
@@ -75,7 +80,7 @@ def scored(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: S
   return nll_BT, features, end if cfg.stateful else state
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Scores of every next token: ({'logits_BTV': (B, T, V) float32}, state)."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
@@ -94,7 +99,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return language.report(*totals['nll'], counts)
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """Whether the state is carried over, and how far windows overlap."""
   words = []
   if batches.stateful and cfg.stateful:

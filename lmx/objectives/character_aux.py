@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
 from lmx.objectives import causal_lm
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'text'
 PROGRESS = True
@@ -53,7 +54,7 @@ class Config:
 
   stateful = False  # no field: every window begins anew
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_range('objective.second_weight', self.second_weight, 0)
 
 
@@ -96,8 +97,8 @@ def last_updates(layers: int, total_steps: int) -> list[int]:
 
 def loss(
   cfg: Config,
-  model,
-  model_cfg,
+  model: Model,
+  model_cfg: Any,
   params: Params,
   batch: Batch,
   state: State,
@@ -143,20 +144,24 @@ def loss(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # so that layers alike are traced once
-def _said(model, model_cfg, readout, targets) -> dict[str, Array]:
+def _said(model: Model, model_cfg: Any, readout: Any, targets: Any) -> dict[str, Array]:
   """{target: summed negative log-likelihood by the classifier of one layer}."""
   nll_BT = {target: model.readout_nll(model_cfg, readout, ids_BT, target) for target, (ids_BT, _) in targets.items()}
   return {target: jnp.sum(nll_BT[target] * targets[target][1], dtype=jnp.float32) for target in targets}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _said_before(model, model_cfg, readout, targets, made: Array, stop: Array) -> dict[str, Array]:
+def _said_before(
+  model: Model, model_cfg: Any, readout: Any, targets: Any, made: Array, stop: Array
+) -> dict[str, Array]:
   """The same if fewer than `stop` updates are made, else 0. The scores are formed again in the backward pass."""
   said = jax.checkpoint(functools.partial(_said, model, model_cfg))
   return jax.lax.cond(made < stop, said, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets)
 
 
-def _below(model, model_cfg, readouts, targets, progress: tuple[Array, int] | None) -> dict[str, Array]:
+def _below(
+  model: Model, model_cfg: Any, readouts: Any, targets: Any, progress: tuple[Array, int] | None
+) -> dict[str, Array]:
   """{target: sum over the layers below the last that still contribute}."""
   made, stops = (0, [1] * len(readouts)) if progress is None else (progress[0], last_updates(model_cfg.N, progress[1]))
   total = {target: jnp.zeros(()) for target in targets}

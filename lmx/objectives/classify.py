@@ -19,7 +19,7 @@ import numpy as np
 
 from lmx.errors import InputError, InputWarning, check_choice, check_least, nearest
 from lmx.objectives import rows
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'documents'  # what the weight of the loss counts
@@ -45,7 +45,7 @@ class Config(rows.Config):
   positive: str = ''
   positive_index: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_least('objective', self, classes=0, positive_index=0)
     check_choice('objective.metric', self.metric, METRICS)
@@ -88,7 +88,7 @@ def _are_scores(names: Sequence[str]) -> bool:
   return len(numbers) > 20 or any(number % 1 for number in numbers)
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """The head, see `rows.init`."""
   if cfg.classes < 2:
     raise InputError(f'objective.classes is {cfg.classes}; a classifier needs at least 2')
@@ -112,8 +112,8 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 def loss(
   cfg: Config,
-  model,
-  model_cfg,
+  model: Model,
+  model_cfg: Any,
   params: Params,
   batch: Batch,
   state: State,
@@ -150,7 +150,7 @@ def loss(
   return Output({'nll': total, **extra}, metrics, state, found.statistics, found.features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'logits_BC': scores of the classes, float32}, state)."""
   return {'logits_BC': rows.read(cfg, model, model_cfg, params, batch, None).scores_BGC[:, 0]}, state
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.objectives import continuation, mean, rows
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'questions'  # what the weight of the loss counts
@@ -26,7 +27,7 @@ class Config:
   """No options."""
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """No head of its own."""
   del cfg, model, model_cfg, key
   return {}
@@ -44,13 +45,15 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
-def _scores(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
+def _scores(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
   """Return the log-probability of each end in nats, (B, G), and the features of every sequence."""
   found, whole, flat, G = continuation.features(model, model_cfg, params['model'], batch, key)
   return -continuation.nll(model, model_cfg, params['model'], found, flat).reshape(-1, G), whole
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-probability of the right ends among all of a row in nats.
 
   Args:
@@ -68,7 +71,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output({'nll': total}, metrics, state, features=features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'logits_BC': log-probabilities of the ends, float32}, state)."""
   del cfg
   return {'logits_BC': _scores(model, model_cfg, params, batch, None)[0]}, state
@@ -87,7 +90,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return {'loss': means.pop('nll'), **means}
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """How an end is chosen."""
   del cfg, batches
   return ['the end with the highest probability', *(['detokenised'] if data.detokenize else [])]

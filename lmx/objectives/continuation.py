@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError
 from lmx.objectives import rows
-from lmx.types import Array, Batch, Features, Params
+from lmx.types import Array, Batch, Features, Model, Params
 
 
 def features(
-  model, model_cfg, params: Params, batch: Batch, key: Array | None
+  model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
 ) -> tuple[Features, Features, Batch, int]:
   """(features at the positions to be predicted, (B * G, P, D), and at all; the batch with a sequence a row; G).
 
@@ -43,7 +43,7 @@ def model_batch(cfg: Any, batch: Batch) -> Batch:
   return rows.sequences(batch)[0]
 
 
-def nll(model, model_cfg, params: Params, found: Features, flat: Batch) -> Array:
+def nll(model: Model, model_cfg: Any, params: Params, found: Features, flat: Batch) -> Array:
   """Negative log-likelihood of each sequence's end in nats, (B * G,) float32."""
   nll_BP = model.nll(model_cfg, params, found, flat['targets_BP'])
   return jnp.sum(nll_BP * flat['weights_BP'], axis=1, dtype=jnp.float32)

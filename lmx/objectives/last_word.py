@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 from lmx.layers import softmax
 from lmx.metrics import language
 from lmx.objectives import continuation, mean
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'words'  # what the weight of the loss counts
@@ -29,7 +30,7 @@ class Config:
   """No options."""
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """No head of its own."""
   del cfg, model, model_cfg, key
   return {}
@@ -47,7 +48,9 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-likelihood of the last words in nats.
 
   Args:
@@ -85,7 +88,7 @@ def _without(logits_BPV: Array, stops_BW: Array) -> Array:
   return logits_BPV.at[:, 0].set(first_BV)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'logits_BPV': scores of the pieces of the last words}, state)."""
   del cfg
   found, *_ = continuation.features(model, model_cfg, params['model'], batch, None)
@@ -105,7 +108,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return {'loss': means.pop('nll'), 'perplexity_of_last_word': language.perplexity(*totals['nll']), **means}
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """What counts as predicted."""
   del cfg, batches
   words = ['the last word of a text, right if all of its pieces are']

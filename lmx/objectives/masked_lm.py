@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
 from lmx.objectives import next_sentence
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'gaps'
 
@@ -34,7 +35,7 @@ class Config:
   init_std: float = 0.02  # the released configuration's initializer_range
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """The next-sentence head: {'nsp': {'kernel' (D, 2), 'bias' (2,)}}, or {}."""
   del model
   if not cfg.next_sentence:
@@ -67,7 +68,9 @@ def _next_logits(params: Params, features: Features) -> Array:
   return next_sentence.logits(params['objective']['nsp'], features.pooled_BD)
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Masked LM and next sentence losses in nats.
 
   Args:
@@ -92,7 +95,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output(sums, metrics, state, features=features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'logits_BPV': scores of the masked tokens, 'next_logits_B2'}, state)."""
   features, state = model.apply(model_cfg, params['model'], batch, state)
   found = {'logits_BPV': model.logits(model_cfg, params['model'], _at_masks(features, batch))}
@@ -116,7 +119,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return {'loss': loss, 'masked_perplexity': language.perplexity(*totals['mlm']), **named}
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """How much is masked."""
   del cfg, batches
   return [f'{data.batching.mask_prob:.0%} of the tokens masked, one mask an example']

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_least
 from lmx.objectives import rows
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'rows'  # what the weight of the loss counts
@@ -37,7 +37,7 @@ class Config(rows.Config):
   choices: int = 0
   one_mask: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_least('objective', self, choices=0)
 
@@ -55,7 +55,7 @@ def settle(cfg: Config, manifest: Any) -> Config:
   return dataclasses.replace(cfg, choices=found)
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """The head, see `rows.init`."""
   return rows.init(cfg, 1, model, model_cfg, key)
 
@@ -72,8 +72,8 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 def loss(
   cfg: Config,
-  model,
-  model_cfg,
+  model: Model,
+  model_cfg: Any,
   params: Params,
   batch: Batch,
   state: State,
@@ -100,7 +100,7 @@ def loss(
   return Output({'nll': total, **extra}, metrics, state, found.statistics, found.features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'logits_BC': scores of the choices, float32}, state)."""
   found = rows.read(cfg, model, model_cfg, params, batch, None, together=False)
   return {'logits_BC': found.scores_BGC[..., 0]}, state

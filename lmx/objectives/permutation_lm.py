@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from lmx import objectives
 from lmx.errors import InputError
 from lmx.metrics import language
 from lmx.objectives import next_sentence
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'gaps'
 
@@ -37,7 +38,7 @@ class Config:
   next_sentence: bool = False
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """{}: the output layer belongs to the model. With `next_sentence` 'summary' {'kernel' (D, D), 'bias'} and 'nsp'."""
   del model
   if not cfg.next_sentence:
@@ -59,7 +60,9 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return found | ({'nsp': next_sentence.weight(batch)} if cfg.next_sentence else {})
 
 
-def _features(cfg: Config, model, model_cfg, params, batch, state, key=None) -> tuple[Features, Features, State]:
+def _features(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> tuple[Features, Features, State]:
   """Return the features of the predicted positions alone, those of all positions, and the state to carry on."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
@@ -75,7 +78,9 @@ def _next_logits(params: Params, features: Features) -> Array:
   )
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-likelihood of the predicted tokens in nats.
 
   Args:
@@ -101,7 +106,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output(sums, metrics, end, features=whole)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'logits_BPV': scores of the predicted tokens, 'next_logits_B2'}, state)."""
   features, whole, end = _features(cfg, model, model_cfg, params, batch, state)
   found = {'logits_BPV': model.logits(model_cfg, params['model'], features)}
@@ -124,7 +129,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return found | ({'plm_loss': mean['plm'], 'nsp_loss': mean['nsp']} if cfg.next_sentence else {})
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """What is predicted, and whether the memory goes on."""
   del data
   words = [f'{batches.predictions} tokens of a row predicted in a random order']

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice
 from lmx.metrics import correlation
 from lmx.objectives import mean, rows
-from lmx.types import Array, Batch, Output, Params, State, Totals
+from lmx.types import Array, Batch, Model, Output, Params, State, Totals
 
 SAMPLES = 'none'
 UNIT = 'rows'  # what the weight of the loss counts
@@ -35,7 +35,7 @@ class Config(rows.Config):
 
   metric: str = 'pearson'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_choice('objective.metric', self.metric, METRICS)
 
@@ -50,7 +50,7 @@ def settle(cfg: Config, manifest: Any) -> Config:
   return cfg
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """The head, see `rows.init`."""
   return rows.init(cfg, 1, model, model_cfg, key)
 
@@ -67,8 +67,8 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 def loss(
   cfg: Config,
-  model,
-  model_cfg,
+  model: Model,
+  model_cfg: Any,
   params: Params,
   batch: Batch,
   state: State,
@@ -100,7 +100,7 @@ def loss(
   return Output({'squared_error': total, **extra}, metrics, state, found.statistics, found.features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'scores_B': float32}, state)."""
   return {'scores_B': rows.read(cfg, model, model_cfg, params, batch, None).scores_BGC[:, 0, 0]}, state
 

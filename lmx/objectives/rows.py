@@ -36,7 +36,7 @@ from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import batch_norm, init_batch_norm
 from lmx.layers.pooling import POOLINGS, pool
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Model, Params, State
 
 ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
 
@@ -74,7 +74,7 @@ class Config:
   remat: bool = False
   lm_weight: float = 0.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('objective.pooling', self.pooling, (*POOLINGS, 'pooled'))
     for name in ('dropout_pooled', 'dropout_head'):
       check_range(f'objective.{name}', getattr(self, name), 0, 1)
@@ -102,10 +102,10 @@ class Read(NamedTuple):
   features: Features | None = None
 
 
-def _width(cfg: Config, model, model_cfg) -> int:
+def _width(cfg: Config, model: Model, model_cfg: Any) -> int:
   """Width of the pooled features, found by tracing one token."""
 
-  def one_token(key):
+  def one_token(key: Array) -> Array:
     token = jnp.zeros((1, 1), jnp.int32)
     batch = {'tokens_BT': token, 'valid_BT': jnp.ones((1, 1), bool), 'characters_BTC': jnp.zeros((1, 1, 50), jnp.int32)}
     return pooled(cfg, model, model_cfg, model.init(model_cfg, key), batch, None)[0]
@@ -113,7 +113,7 @@ def _width(cfg: Config, model, model_cfg) -> int:
   return jax.eval_shape(one_token, jax.random.key(0)).shape[-1]
 
 
-def init(cfg: Config, outputs: int, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, outputs: int, model: Model, model_cfg: Any, key: Array) -> Params:
   """The head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(width in) as PyTorch draws it, or
   normal where `init_std` is given."""
   D = _width(cfg, model, model_cfg)
@@ -161,7 +161,7 @@ def _over_time(key: str) -> bool:
   return key.rpartition('_')[2].startswith('BT')
 
 
-def encode(cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None):
+def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> Any:
   """Runs the model over rows from a fresh state, window by window.
 
   Args:
@@ -180,7 +180,7 @@ def encode(cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Arr
     raise InputError('objective.bptt divides the rows, but the model carries no state; set objective.bptt=0')
   whole = lambda x: x.last_BTD if x.raw_BTD is None else x.raw_BTD
 
-  def window(rows: Batch, state: State, key: Array | None):
+  def window(rows: Batch, state: State, key: Array | None) -> Any:
     features, state = model.apply(model_cfg, params, rows, jax.lax.stop_gradient(state), key)
     return whole(features), state
 
@@ -192,7 +192,7 @@ def encode(cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Arr
   keys = None if key is None else jax.random.split(key, count)
   read = jax.checkpoint(window) if cfg.remat else window
 
-  def body(state, at):
+  def body(state: State, at: Any) -> Any:
     return read(at[0], state, at[1])[::-1]
 
   _, x_NBTD = jax.lax.scan(body, state, (rows, keys))
@@ -201,7 +201,7 @@ def encode(cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Arr
 
 
 def pooled(
-  cfg: Config, model, model_cfg, params: Params, batch: Batch, key: Array | None
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
 ) -> tuple[Array, Features, Features | None]:
   """(a vector of each row, (B, D) or (B, 3D) float32; what is pooled; Features where it was read in one)."""
   x_BTD, pooled_BD, valid_BT, features = encode(cfg, model, model_cfg, params, batch, key)
@@ -231,7 +231,9 @@ def model_batch(cfg: Config, batch: Batch) -> Batch:
   return {**flat, 'valid_BT': _kept(cfg, flat['valid_BT'])}
 
 
-def _head(cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int):
+def _head(
+  cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int
+) -> Any:
   """(scores, running statistics of each block, or None); `share` neighbours have one dropout mask."""
   found: dict[str, Any] = {}
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
@@ -256,8 +258,8 @@ def _shared_dropout(x_BD: Array, rate: float, key: Array | None, share: int) -> 
 
 def read(
   cfg: Config,
-  model,
-  model_cfg,
+  model: Model,
+  model_cfg: Any,
   params: Params,
   batch: Batch,
   key: Array | None,
@@ -300,7 +302,7 @@ def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
   return -jnp.sum(log_p_B * weights_B), (jnp.argmax(scores_BC, -1) == labels_B) * weights_B
 
 
-def _lm(model, model_cfg, params: Params, features: Features | None, batch: Batch) -> Array:
+def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None, batch: Batch) -> Array:
   """Mean over each sequence of its tokens' negative log-likelihood given those before them, (B,) float32 nats."""
   if features is None or not model.CAUSAL:
     raise InputError('objective.lm_weight needs a model that predicts each token from those before it')

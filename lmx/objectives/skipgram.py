@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.objectives import mean
-from lmx.types import Array, Batch, Output, Params, State
+from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'neighbours'
 Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors of `rows`
@@ -35,7 +36,7 @@ class Config:
   """No options: what is asked of a pair is in the batch."""
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """No head of its own: both tables belong to the model."""
   del cfg, model, model_cfg, key
   return {}
@@ -53,7 +54,9 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return {'nll': jnp.sum(batch['window_BJT'] > 0, dtype=jnp.float32)}
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-likelihood in nats.
 
   Args:
@@ -78,7 +81,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output({'nll': total}, {'nll': (total, jnp.sum(uses, dtype=jnp.float32))}, state, features=features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Scores of every output row: ({'scores': (B, J, S or T, V) float32}, state)."""
   del cfg
   features, state = model.apply(model_cfg, params['model'], batch, state)
@@ -97,7 +100,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return {'loss': mean(totals['nll'])}
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """What the loss is made of: it depends on all of it."""
   del cfg, batches
   made = data.batching
@@ -115,7 +118,7 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
   return found | {'weights_BJM': jax.ShapeDtypeStruct((*lead, 32), jnp.float32)}
 
 
-def _score(h, y, form: str) -> Array:
+def _score(h: Any, y: Any, form: str) -> Array:
   return jnp.einsum(form, h, y, preferred_element_type=jnp.float32)
 
 
@@ -125,7 +128,7 @@ def _loss(score: Array, weight: Array, yes: Array) -> Array:
   return _loss_forward(score, weight, yes)[0]
 
 
-def _loss_forward(score, weight, yes):
+def _loss_forward(score: Any, weight: Any, yes: Any) -> Any:
   # log(1 + e^x) from the logistic function that the derivative needs anyway: a third of jax.nn.softplus's time.
   other = jax.nn.sigmoid(-score)
   softplus = jnp.maximum(score, -jnp.log(jnp.maximum(other, jnp.finfo(score.dtype).tiny)))
@@ -133,7 +136,7 @@ def _loss_forward(score, weight, yes):
   return total, weight * (1.0 - other) - yes
 
 
-def _loss_backward(slope, cotangent):
+def _loss_backward(slope: Any, cotangent: Any) -> Any:
   # A step that leaves an update out asks for no gradient, and shall get none where the scores are not finite.
   return jax.lax.optimization_barrier(jnp.where(cotangent == 0, 0.0, cotangent * slope)), None, None
 
@@ -141,7 +144,7 @@ def _loss_backward(slope, cotangent):
 _loss.defvjp(_loss_forward, _loss_backward)
 
 
-def _skipgram_negative(model, model_cfg, batch: Batch, vectors: Vectors, pairs_BJST: Array) -> Array:
+def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, pairs_BJST: Array) -> Array:
   x_BJSD, y_BJTD, noise = vectors
   centre_BJT = model.centres(batch, batch['tokens_BJS'])
   total = _loss(_score(x_BJSD, y_BJTD, '...SD,...TD->...ST'), pairs_BJST, pairs_BJST)
@@ -162,7 +165,7 @@ def _others(window: int) -> Array:
   return place_W + (place_W >= window)
 
 
-def _cbow_negative(model, model_cfg, batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
+def _cbow_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors, live_BJT: Array) -> Array:
   h_BJTD, y_BJTD, noise = vectors
   centre_BJT = model.centres(batch, batch['tokens_BJS'])
   total = _loss(_score(h_BJTD, y_BJTD, '...TD,...TD->...T'), live_BJT, live_BJT)
@@ -174,7 +177,7 @@ def _cbow_negative(model, model_cfg, batch: Batch, vectors: Vectors, live_BJT: A
   return total + _loss(_score(h_BJTD, noise, '...TD,...MD->...TM'), weight_BJTM, jnp.float32(0))
 
 
-def _pair_noise(ids_BJTWK, h_BJTWD, y_BJTWKD, uses_BJTW, centre_BJT) -> Array:
+def _pair_noise(ids_BJTWK: Array, h_BJTWD: Array, y_BJTWKD: Array, uses_BJTW: Array, centre_BJT: Array) -> Array:
   """Each pair with draws of its own."""
   score_BJTWK = _score(h_BJTWD, y_BJTWKD, '...TWD,...TWKD->...TWK')
   weight_BJTWK = uses_BJTW[..., None] * (ids_BJTWK != centre_BJT[..., None, None])

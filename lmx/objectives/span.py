@@ -25,7 +25,7 @@ from lmx.layers import span_head
 from lmx.layers.dropout import split
 from lmx.layers.span_head import NEVER
 from lmx.objectives import mean
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
 UNIT = 'windows'  # what the weight of the loss counts
@@ -52,7 +52,7 @@ class Config:
   null_weight: float = 0.5  # run_squad.py
   dropout: float = 0.1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('objective.head', self.head, HEADS)
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
@@ -67,17 +67,17 @@ def settle(cfg: Config, manifest: Any) -> Config:
   return cfg
 
 
-def _width(model, model_cfg) -> int:
+def _width(model: Model, model_cfg: Any) -> int:
   """Width of the features, found by tracing one token."""
 
-  def one_token(key):
+  def one_token(key: Array) -> Array:
     batch = {'tokens_BT': jnp.zeros((1, 1), jnp.int32)}
     return model.apply(model_cfg, model.init(model_cfg, key), batch, model.init_state(model_cfg, 1))[0].last_BTD
 
   return jax.eval_shape(one_token, jax.random.key(0)).shape[-1]
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """The head: {'kernel' (D, 2), 'bias' (2,)}, begin and end, or that of `lmx.layers.span_head.init`."""
   if cfg.head == 'xlnet':
     return span_head.init(_width(model, model_cfg), cfg.init_std, key)
@@ -95,7 +95,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   return dict.fromkeys(terms(cfg), jnp.sum(batch['row_weights_B'], dtype=jnp.float32))
 
 
-def _read(model, model_cfg, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
+def _read(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
   """Return a vector for every position, (B, T, D) float32, and the features that it is from."""
   begin = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
@@ -118,7 +118,9 @@ def _among(batch: Batch) -> Array:
   return batch['valid_BT'] & (batch['passage_BT'] | (places_T == batch['null_B'][:, None]))
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Mean of the negative log-likelihoods of begin and end in nats.
 
   Args:
@@ -147,7 +149,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output({'nll': total, **extra}, metrics, state, features=features)
 
 
-def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None):
+def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None) -> Any:
   """(scores of begin, and of end given the right one (B, T, 2); what XLNet's head adds to the sums and the metrics)."""
   among_BT, weights_B = _among(batch), batch['row_weights_B']
   begins_BT = span_head.begins(head, x_BTD, among_BT)
@@ -161,7 +163,7 @@ def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Arr
   return x_BT2, {'null': total}, measured
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """What an answer is chosen from.
 
   Returns:

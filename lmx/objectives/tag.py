@@ -22,7 +22,7 @@ from lmx.errors import InputError, check_range
 from lmx.layers import char_cnn, crf, dropout
 from lmx.metrics import spans
 from lmx.objectives import mean
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
 
@@ -45,7 +45,7 @@ class Config:
   init_std: float = 0.05
   dropout: float = 0.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
     if self.labels and len(self.labels) < 2:
@@ -64,17 +64,17 @@ def settle(cfg: Config, manifest: Any) -> Config:
   return dataclasses.replace(cfg, labels=names)
 
 
-def _width(model, model_cfg) -> int:
+def _width(model: Model, model_cfg: Any) -> int:
   """Width of the features, found by tracing one word."""
 
-  def one_word(key):
+  def one_word(key: Array) -> Array:
     batch = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes(Config(), 1, 1).items()}
     return model.apply(model_cfg, model.init(model_cfg, key), batch, model.init_state(model_cfg, 1))[0].last_BTD
 
   return jax.eval_shape(one_word, jax.random.key(0)).shape[-1]
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """The head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `crf.init`}."""
   if len(cfg.labels) < 2:
     raise InputError('objective.labels is empty; a tagger needs at least 2 labels')
@@ -131,7 +131,9 @@ def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Arra
   return crf.decode(nothing, x_BTL, valid_BT, allowed)
 
 
-def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State, key: Array | None = None) -> Output:
+def loss(
+  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+) -> Output:
   """Negative log-likelihood of the labels in nats.
 
   Args:
@@ -168,7 +170,7 @@ def loss(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: Sta
   return Output({'nll': total}, metrics, state, features=features)
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """({'labels_BT': best labels, int32, 'scores_BTL', 'words_BT': which of them there are}, state): of words alone,
   which are first in their rows; without weights_BT every valid position is one."""
   begin = model.init_state(model_cfg, batch['valid_BT'].shape[0])

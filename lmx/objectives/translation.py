@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from lmx import objectives
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import rnn_attention, softmax
 from lmx.metrics import language
-from lmx.types import Array, Batch, Features, Output, Params, State
+from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'translations'
 ACROSS_ROWS = True  # the baseline of hard attention: `loss` takes `axis`
@@ -54,7 +55,7 @@ class Config:
   entropy: float = 0.0
   baseline_decay: float = 0.9  # arXiv 1502.03044, section 4.1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if not 0 <= self.smoothing < 1:
       raise InputError(f'objective.smoothing is {self.smoothing}; it must be at least 0 and below 1')
     check_choice('objective.smoothing_form', self.smoothing_form, FORMS)
@@ -70,7 +71,7 @@ class Config:
     return self.reinforce > 0 or self.entropy > 0
 
 
-def init(cfg: Config, model, model_cfg, key: Array) -> Params:
+def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   """No head of its own; the baseline of hard attention. InputError if the model does not read a source."""
   del key
   if getattr(model, 'READS', '') != 'source':
@@ -92,8 +93,8 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 def loss(
   cfg: Config,
-  model,
-  model_cfg,
+  model: Model,
+  model_cfg: Any,
   params: Params,
   batch: Batch,
   state: State,
@@ -152,7 +153,7 @@ def _drawn(
 
 
 def _scores(
-  cfg: Config, model, model_cfg, params: Params, features: Features, batch: Batch, train: bool
+  cfg: Config, model: Model, model_cfg: Any, params: Params, features: Features, batch: Batch, train: bool
 ) -> tuple[Array, Array, Array]:
   """(sum of the costs; negative log-likelihood, whether the target is the most probable, both (B, T) float32)."""
   smoothing = cfg.smoothing if train or cfg.validation == 'smoothed' else 0.0
@@ -166,7 +167,7 @@ def _scores(
   return cost, nll_BT, right_BT
 
 
-def predict(cfg: Config, model, model_cfg, params: Params, batch: Batch, state: State):
+def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
   """Scores of every next token, given those before it: ({'logits_BTV': (B, T, V) float32}, state)."""
   begin = model.init_state(model_cfg, len(batch['tokens_BT']))
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
@@ -187,7 +188,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   return language.report(*totals['nll'], {}) | {'token_accuracy': objectives.mean(totals['accuracy'])} | smoothed
 
 
-def protocol(cfg: Config, data, batches) -> list[str]:
+def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """That each token was predicted from the reference before it."""
   del cfg, data, batches
   return ['each token of the reference predicted from those before it, the end of the sentence among them']

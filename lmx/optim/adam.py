@@ -11,6 +11,8 @@ by up to (1 - b1) / sqrt(1 - b2), which is 3.2 for (0.9, 0.999).
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -34,11 +36,11 @@ def scale_by_raw_adam(b1: float, b2: float, eps: float, *, corrected: bool) -> o
     corrected: True for TensorFlow's form, False for BERT's.
   """
 
-  def init(params):
+  def init(params: Any) -> Any:
     zeros = lambda: jax.tree.map(jnp.zeros_like, params)
     return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros(), zeros())
 
-  def update(updates, state, params=None):
+  def update(updates: Any, state: Any, params: Any = None) -> Any:
     del params
     count = optax.safe_increment(state.count)
     mu = jax.tree.map(lambda g, m: b1 * m + (1.0 - b1) * g, updates, state.mu)

@@ -142,7 +142,7 @@ class Config:
   asgd_lag: bool = False
   accumulate: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('optim.optimizer', self.optimizer, OPTIMIZERS)
     check_choice('optim.schedule', self.schedule, SCHEDULES)
     check_choice('optim.asgd', self.asgd, ASGD)
@@ -347,7 +347,7 @@ def _trained(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
 def _add_decay(cfg: Config, decays: Params) -> optax.GradientTransformationExtraArgs:
   corrected = cfg.optimizer == 'adamw' and cfg.decay_form == 'bias_corrected'
 
-  def update(updates, state, params=None, *, step: Array, **extra):
+  def update(updates: Any, state: Any, params: Params | None = None, *, step: Array, **extra: Any) -> Any:
     del extra
     factor = cfg.weight_decay * (bias_correction(cfg.b1, cfg.b2, step + 1) if corrected else 1.0)
     return jax.tree.map(lambda u, p, d: u + factor * d * p if d else u, updates, params, decays), state
@@ -356,7 +356,9 @@ def _add_decay(cfg: Config, decays: Params) -> optax.GradientTransformationExtra
 
 
 def _scale_by_rate(schedule: schedules.Schedule, rates: Params) -> optax.GradientTransformationExtraArgs:
-  def update(updates, state, params=None, *, step: Array, lr_scale: Any = 1.0, **extra):
+  def update(
+    updates: Any, state: Any, params: Params | None = None, *, step: Array, lr_scale: Any = 1.0, **extra: Any
+  ) -> Any:
     del params, extra
     now = -schedule(step) * lr_scale
     return jax.tree.map(lambda u, r: u * (now * r), updates, rates), state

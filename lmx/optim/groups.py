@@ -87,7 +87,7 @@ def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
 
   highest = top(form, params, depth, n_layers)
 
-  def power(path, _):
+  def power(path: Any, _: Any) -> Any:
     level = level_of(path, depth, n_layers)
     if form.startswith('by_depth'):
       return max(highest - level, 0)

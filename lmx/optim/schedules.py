@@ -38,7 +38,7 @@ def decayed(decay: optax.Schedule, warmup_steps: int, origin: str, total_steps: 
     total_steps: updates after which progress is 1.
   """
 
-  def factor(step):
+  def factor(step: int | Array) -> Array:
     step = jnp.asarray(step, jnp.float32)
     warm = jnp.minimum(step / warmup_steps, 1.0) if warmup_steps else jnp.float32(1)
     start = warmup_steps if origin == 'after_warmup' else 0
@@ -69,7 +69,7 @@ def inverse_sqrt(warmup_steps: int, width: int = 0) -> Schedule:
       depends on the warm-up; without (0), the factor is 1 at the peak.
   """
 
-  def factor(step):
+  def factor(step: int | Array) -> Array:
     t = jnp.asarray(step, jnp.float32) + 1.0
     shape = jnp.minimum(t**-0.5, t * warmup_steps**-1.5)
     return shape * (width**-0.5 if width else warmup_steps**0.5)
@@ -88,7 +88,7 @@ def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float, min_
   """
   cut = max(math.floor(total_steps * cut_fraction), min_cut)
 
-  def factor(step):
+  def factor(step: int | Array) -> Array:
     t = jnp.asarray(step, jnp.float32)
     down = 1.0 - (t - cut) / max(cut * (1.0 / cut_fraction - 1.0), 1.0)
     p = jnp.where(t < cut, t / max(cut, 1), jnp.maximum(down, 0.0))
@@ -105,7 +105,7 @@ def inverse_time(decrease: float) -> Schedule:
 def step_decay(steps_per_epoch: int, after_epochs: int, divisor: float) -> Schedule:
   """1 for `after_epochs` epochs, then divided by `divisor` at the start of every further epoch."""
 
-  def factor(step):
+  def factor(step: int | Array) -> Array:
     epoch = jnp.floor(jnp.asarray(step, jnp.float32) / steps_per_epoch)
     return float(divisor) ** -jnp.maximum(epoch + 1.0 - after_epochs, 0.0)
 
@@ -116,7 +116,7 @@ def milestones(steps_per_epoch: int, epochs: Sequence[float], divisor: float) ->
   """1, divided by `divisor` after each of the numbers of `epochs`."""
   bounds = [round(e * steps_per_epoch) for e in epochs]
 
-  def factor(step):
+  def factor(step: int | Array) -> Array:
     passed = sum((jnp.asarray(step) >= b).astype(jnp.float32) for b in bounds)
     return float(divisor) ** -jnp.asarray(passed, jnp.float32)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
   `top` is the depth of group 0, see `optim.groups.top`.
   """
 
-  def group(path, _):
+  def group(path: Any, _: Any) -> Any:
     return max(top - level_of(path, depth, n_layers), 0)
 
   return jax.tree_util.tree_map_with_path(group, params)
@@ -73,7 +74,7 @@ def rate_by_stage(
     for (_, _, factor, cut), start, steps in zip(stages, begin, lengths(begin, total_steps), strict=True)
   ]
 
-  def factor_at(step):
+  def factor_at(step: Any) -> Any:
     found = jnp.float32(0)
     for start, factor, triangle in parts:
       found = jnp.where(jnp.asarray(step) >= start, factor * triangle(jnp.asarray(step) - start), found)
@@ -85,7 +86,7 @@ def rate_by_stage(
 def without_frozen(group: Params, trained: Trained) -> optax.GradientTransformationExtraArgs:
   """Sets the gradient of frozen groups to zero."""
 
-  def update(updates, state, params=None, *, step: Array, **extra):
+  def update(updates: Any, state: Any, params: Params | None = None, *, step: Array, **extra: Any) -> Any:
     del params, extra
     return _kept(updates, group, trained(step)), state
 
@@ -100,7 +101,7 @@ def by_group(
   masks = [jax.tree.map(lambda g, n=n: g == n, group) for n in numbers]
   inner = [optax.masked(tx, mask) for mask in masks]
 
-  def update(updates, state, params=None, *, step: Array, **extra):
+  def update(updates: Any, state: Any, params: Params | None = None, *, step: Array, **extra: Any) -> Any:
     del extra
     count, states = trained(step), []
     for n, one, old in zip(numbers, inner, state, strict=True):

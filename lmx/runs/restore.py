@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -25,7 +24,7 @@ from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.runs import init
-from lmx.types import Params
+from lmx.types import Model, Objective, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Restored:
     averaged: steps of the checkpoints whose mean `params` are; () where they are those of one.
   """
 
-  model: ModuleType
+  model: Model
   cfg: Any
   params: Params
   tokenizer: Any
@@ -62,7 +61,7 @@ class Restored:
     return corpus
 
   @property
-  def objective(self) -> ModuleType:
+  def objective(self) -> Objective:
     return objectives.get(self.run.objective_name)
 
   @property
@@ -76,7 +75,7 @@ class Restored:
 
 
 def load(
-  workdir, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
+  workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
 ) -> Restored:
   """Loads a run for evaluation, generation or anything else, with a warning of parameters that are not finite.
 
@@ -117,7 +116,7 @@ def load(
   return Restored(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
 
 
-def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> dict[str, Any]:
+def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir: Any) -> dict[str, Any]:
   """The config of a run as another config wants it measured."""
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
@@ -127,7 +126,7 @@ def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir) -> di
 
 
 def average(
-  directory, wanted: Params, count: int, warn: manager.Warn = manager.stderr_warn
+  directory: Any, wanted: Params, count: int, warn: manager.Warn = manager.stderr_warn
 ) -> tuple[Params, tuple[int, ...]]:
   """The mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
 

@@ -14,7 +14,7 @@ from lmx.types import Params
 
 
 def take(
-  workdir, wanted: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
+  workdir: Any, wanted: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
 ) -> tuple[Params, str]:
   """Parameters of a finished run as the start of another.
 
@@ -77,7 +77,7 @@ def take(
   return unflatten_dict(taken), note
 
 
-def _sources(workdir, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
+def _sources(workdir: Any, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
   """Name here -> name there of the leaves to take."""
   source: dict[str, str] = {}
   for part in parts or ('',):

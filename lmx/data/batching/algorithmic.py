@@ -64,7 +64,7 @@ class Config:
   test_lengths: tuple[int, ...] = ()
   test_repeats: int = 0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('data.batching.task', self.task, BITS)
     check_least(
       'data.batching',

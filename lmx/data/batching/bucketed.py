@@ -42,7 +42,7 @@ class Config:
   pool: int = POOL
   groups: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_least('data.batching', self, pool=0, groups=1)
     check_buckets(self.buckets)
 

@@ -22,7 +22,7 @@ class Config:
   name: str = 'packed'
   packing: str = 'best_fit'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('data.batching.packing', self.packing, ('best_fit', 'split'))
 
 

@@ -45,7 +45,7 @@ class Config:
   short_seq_prob: float = 0.1
   random_next_prob: float = 0.5
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('data.batching.masking', self.masking, ('static', 'dynamic'))
     check_least('data.batching', self, max_predictions=1, dupe_factor=1)
     for name in ('mask_prob', 'short_seq_prob', 'random_next_prob'):

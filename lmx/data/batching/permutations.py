@@ -60,7 +60,7 @@ class Config:
   random_next_prob: float = 0.5
   unbroken: str = 'random'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('data.batching.spans', self.spans, SPANS)
     check_least('data.batching', self, reuse=0, chunk=0, predictions=0, context=1)
     check_share('data.batching.random_next_prob', self.random_next_prob)

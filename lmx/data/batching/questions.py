@@ -40,7 +40,7 @@ class Config(bucketed.Config):
   stride: int = 128  # run_squad.py
   question_length: int = 64  # run_squad.py
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_least('data.batching', self, stride=1, question_length=1)
     check_choice('data.batching.form', self.form, ('bert', 'xlnet'))

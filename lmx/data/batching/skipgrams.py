@@ -65,7 +65,7 @@ class Config:
   path_slots: int = 9
   words_only: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_least(
       'data.batching', self, window=1, chunk=1, sample=0, negative=0, shared_negatives=0, top_nodes=1, path_slots=1
     )

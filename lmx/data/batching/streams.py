@@ -43,7 +43,7 @@ class Config:
   length_multiple: int = 0
   counted: float = 1.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_share('data.batching.counted', self.counted)
     check_range('data.batching.length_multiple', self.length_multiple, 0)
     if self.random_length and self.counted < 1:

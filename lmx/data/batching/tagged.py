@@ -30,7 +30,7 @@ class Config(bucketed.Config):
   name: str = 'tagged'
   form: str = 'plain'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_choice('data.batching.form', self.form, ('plain', 'bert'))
 

@@ -60,7 +60,7 @@ class Config(bucketed.Config):
   second_length: int = 0
   empty_second: str = 'dropped'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_choice('data.batching.form', self.form, FORMS)
     check_choice('data.batching.empty_second', self.empty_second, ('dropped', 'marked'))

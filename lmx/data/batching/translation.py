@@ -57,7 +57,7 @@ class Config:
   buckets: tuple[int, ...] = ()
   groups: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_least('data.batching', self, tokens=0, rows_multiple=1, groups=1)
     bucketed.check_buckets(self.buckets)
 

@@ -30,7 +30,7 @@ class Config:
   ends: bool = True
   second: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_range('data.batching.stride', self.stride, 0)
 
 

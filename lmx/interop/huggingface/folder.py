@@ -74,7 +74,7 @@ class Folder(NamedTuple):
   labels: tuple[str, ...] = ()
 
 
-def read(directory) -> Folder:
+def read(directory: Any) -> Folder:
   """Reads a folder.
 
   Raises:
@@ -162,7 +162,7 @@ def _is_inside(directory: pathlib.Path, path: pathlib.Path) -> bool:
 
 
 def write(
-  directory,
+  directory: Any,
   name: str,
   cfg: Any,
   params: Mapping[str, Any],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow_datasets.public_api as tfds
 
@@ -26,7 +27,7 @@ class Builder(base.TextBuilder):
       yield f'{question.id}.0', question.context, question.span
       yield f'{question.id}.1', question.question, question.label
 
-  def sizes(self, text) -> dict[str, int]:
+  def sizes(self, text: Any) -> dict[str, int]:
     return {}
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from lmx import documents
 from lmx.data.builders import base, labelled
@@ -27,7 +28,7 @@ class Builder(labelled.LabelledBuilder):
     'unsupervised': {'documents': 50_000},
   }
 
-  def _split_generators(self, dl_manager) -> dict:
+  def _split_generators(self, dl_manager: Any) -> dict:
     paths = self._paths(dl_manager)
     if os.path.isdir(os.path.join(os.path.dirname(paths['train']), 'unsup')):
       paths['unsupervised'] = paths['train']
