@@ -1,25 +1,25 @@
 """Transformer-XL: Dai, Yang, Yang, Carbonell, Le & Salakhutdinov 2019 (arXiv 1901.02860).
 
-A language model that reads a text in segments and remembers, of every layer, what it made of the M positions before
-(section 3.2), with positions counted from the query (section 3.3; lmx/layers/relative_block.py), post-norm layers, and
-adaptive embeddings with an adaptive softmax (adaptive_softmax.py). A segment and its memory: h_n = norm(x + MLP(x)),
-x = norm(h_{n-1} + attention of h_{n-1} to [memory; h_{n-1}]). Embeddings are multiplied by sqrt(D).
+Segment-level recurrence (section 3.2): each layer attends to the cached hidden states of the previous segment; no
+gradient flows into them. Relative positional encodings (section 3.3): lmx/layers/relative_attention.py. Layers are
+post-norm (relative_block.py). Embeddings and softmax are adaptive (adaptive_softmax.py); embeddings are multiplied by
+sqrt(D).
 
-Parameters: 151,107,538 (wt103_base, 267,735 entries), 41,055,436 (enwik8_12l, 204 entries), with u and v shared.
+Parameters: 151,107,538 (wt103_base, 267,735 tokens), 41,055,436 (enwik8_12l, 204 tokens), with u and v shared.
 
-Where the two released programs differ, `fidelity` says which is followed:
-- 'tf' (the paper's results): the memory begins as M zero vectors that are attended to; with `same_length` a query looks
-  at M keys and itself; epsilon of layer normalisation is 1e-12 (tf.contrib.layers.layer_norm); the kernel of the
-  clusters' entries in the head begins at 0.
-- 'pytorch': the memory begins empty and grows; with `same_length` M keys, itself among them; epsilon is 1e-5; gains of
-  layer normalisation are drawn around 1, the clusters' kernel as the tables.
-And TensorFlow's runs have u and v for each layer (`untie`), PyTorch's share them.
+The two released programs differ; `fidelity` names the one that is followed:
+- 'tf' (the paper's results): the memory begins as M zero vectors, which are attended to. With `same_length` a query
+  attends to M keys and itself. Epsilon of layer normalisation is 1e-12 (tf.contrib.layers.layer_norm). The kernel of
+  the clusters in the head begins at 0.
+- 'pytorch': the memory begins empty and grows. With `same_length` a query attends to M keys, itself among them. Epsilon
+  is 1e-5. Gains of layer normalisation are normal around 1, and the clusters' kernel is initialised like the tables.
+TensorFlow's runs have u and v for each layer (`untie`), PyTorch's share them.
 
-For the ablations (tables 6 and 7): M = 0 has no recurrence; `recurrent` layers of N remember, the lowest ones;
-`positions` 'shaw' has a learned vector for each distance up to `clamp` (Shaw et al. 2018, as in the released PyTorch
-code), 'absolute' adds the sinusoids of Vaswani et al. to the embeddings.
+Ablations (tables 6 and 7): M = 0 has no recurrence. Only the lowest `recurrent` layers have a memory. `positions`
+'shaw' has a learned vector and bias for each distance up to `clamp` and each head (Shaw et al. 2018, arXiv 1803.02155,
+as in the released PyTorch code). 'absolute' adds the sinusoids of Vaswani et al. 2017 to the embeddings.
 
-Deviations: sequences of packed documents are refused; the mask of dropout comes from a hash (lmx/layers/dropout.py).
+Deviations: packed documents are refused; dropout's mask is a hash (lmx/layers/dropout.py).
 
 Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_softmax.py.
 """
@@ -28,20 +28,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, transformer
+from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block
+from lmx.layers.relative_attention import content_scores, position_scores
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are as wide
+POSITIONS = ('sinusoids', 'shaw', 'absolute')
 FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation
 
 
@@ -56,26 +59,26 @@ class Config:
     F: width of the feed-forward networks.
     H: heads.
     N: layers.
-    M: positions remembered; 0 has no memory.
-    recurrent: layers that remember, from the lowest; -1 is all.
-    clamp: distances beyond this are taken for this; 0 is none.
-    same_length: a query looks back as far as every other, though its place in the segment lets it look farther.
-    cutoffs: where the clusters of the vocabulary begin, after the first; ids must be sorted by frequency then.
-    div_val: how many times narrower each cluster's table is than the one before.
+    M: memory length in positions; 0 is no memory.
+    recurrent: number of layers with a memory, from the lowest; -1 is all.
+    clamp: greatest distance, which stands for all greater ones; 0 is none.
+    same_length: every query attends to equally many keys, wherever it is in the segment.
+    cutoffs: first tokens of the clusters after the first; ids must be sorted by frequency.
+    div_val: factor by which each cluster's table is narrower than the one before.
     tie_projections: projections that input and output share, one of lmx.layers.adaptive_softmax.TIES.
     project_same: a cluster's table that is as wide as the model has a projection too, where div_val > 1.
     untie: u and v are each layer's own.
-    positions: one of lmx.layers.relative_block.POSITIONS.
+    positions: one of POSITIONS.
     fidelity: 'tf' or 'pytorch', see the module's docstring.
     eps: epsilon of layer normalisation; 0 is that of `fidelity`.
-    dropout: of embeddings, encodings of distances, what is added to the residual path, and the output.
+    dropout: of embeddings, sinusoids, what is added to the residual path, inside the MLP, and of the output.
     dropout_attention: of attention probabilities.
     init_std: deviation of kernels and tables.
     projection_std: deviation of the projections of adaptive embeddings.
     dtype: compute type.
     attention: backend, one of lmx.layers.relative_attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 267_735
@@ -108,18 +111,20 @@ class Config:
   def __post_init__(self) -> None:
     check_heads('transformer_xl', self.D, self.H, even=True)
     check_least('model', self, F=1, N=1, M=0, E=0, clamp=0, eps=0)
-    check_choice('model.positions', self.positions, relative_block.POSITIONS)
+    check_choice('model.positions', self.positions, POSITIONS)
     check_choice('model.attention', self.attention, relative_attention.BACKENDS)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
     check_range('model.recurrent', self.recurrent, -1, self.N + 1)
     for field in ('dropout', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
     if self.positions == 'shaw' and not self.clamp:
-      raise InputError('model.positions="shaw" has a vector for each distance up to model.clamp: set model.clamp')
+      raise InputError(
+        'model.clamp: got 0 with model.positions="shaw"; expected its greatest distance; set model.clamp'
+      )
     if self.positions == 'absolute' and self.M:
-      raise InputError('model.positions="absolute" tells a memory from the segment no more: set model.M=0')
+      raise InputError(f'model.M: got {self.M} with model.positions="absolute"; expected no memory; set model.M=0')
     if self.same_length and not self.M:
-      raise InputError('model.same_length looks back as far as the memory reaches: set model.M')
+      raise InputError('model.M: got 0 with model.same_length; expected a memory of that length; set model.M')
     _tables(self)
 
 
@@ -161,7 +166,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def alone(cfg: Config) -> Config:
-  """The Config of the same parameters that reads a segment as if nothing were before it, not even a memory of zeros."""
+  """Return the Config of the same parameters without a memory, not even one of zeros."""
   return dataclasses.replace(cfg, M=0, same_length=False)
 
 
@@ -171,79 +176,156 @@ def _tables(cfg: Config) -> adaptive_softmax.Sizes:
   )
 
 
-@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
-def _block(cfg: Config) -> transformer.Block:
+class RelativePositions(NamedTuple):
+  """Inputs of attention that all layers share.
+
+  Attributes:
+    encoding_SD: sinusoids R of the distances S - 1 to 0, of which a layer takes the last it needs; None without.
+    filled_B: the last positions of the memory that hold something, so many; None: all.
+    count_B: real tokens of each row of the segment; None: all.
+    u_HK: bias of the queries in content scores; None where each layer has its own.
+    v_HK: bias of the queries in position scores, likewise.
+  """
+
+  encoding_SD: Array | None = None
+  filled_B: Array | None = None
+  count_B: Array | None = None
+  u_HK: Array | None = None
+  v_HK: Array | None = None
+
+
+class RelativeAttention(nn.Module):
+  """Multi-head attention to [memory; x]: kernels qkv (D, 3, H, K), r (D, H, K) and out (H, K, D).
+
+  A memory is the layer's inputs (B, M, D). In decoding, where parameters stay as they are, it is the keys and values
+  computed from them.
+
+  Attributes:
+    cfg: the model's.
+    farthest: greatest distance of a key; None: any.
+  """
+
+  cfg: Config
+  farthest: int | None = None
+
+  @nn.compact
+  def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
+    cfg, T = self.cfg, x_BTD.shape[1]
+    qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H).astype(cfg.dtype)
+    project = lambda x_BSD, c: jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c])
+    q_BTHK = project(x_BTD, 0)
+    k_BSHK, value_BSHK = new = project(x_BTD, 1), project(x_BTD, 2)
+    if memory is not None:
+      decoding = isinstance(memory, tuple)
+      # The memory is projected by itself, because no gradient flows into it.
+      old = memory if decoding else tuple(project(memory.astype(cfg.dtype), c) for c in (1, 2))
+      k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(old, new, strict=True))
+      update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
+      memory = tuple(map(update, memory, new)) if decoding else update(memory, x_BTD)
+    S = k_BSHK.shape[1]
+    filled_B = inputs.filled_B if S > T else None
+    o_BTHK = self._attend(q_BTHK, k_BSHK, value_BSHK, inputs, filled_B, key)
+    return relative_block.Dense((cfg.D,), cfg.init_std, axes=2, name='out')(o_BTHK), memory
+
+  def _param(self, name: str, *shape: int) -> Array:
+    return self.param(name, nn.initializers.normal(self.cfg.init_std), shape)
+
+  def _attend(
+    self,
+    q_BTHK: Array,
+    k_BSHK: Array,
+    value_BSHK: Array,
+    inputs: RelativePositions,
+    filled_B: Array | None,
+    key: Array | None,
+  ) -> Array:
+    cfg, (T, H, K), S = self.cfg, q_BTHK.shape[1:], k_BSHK.shape[1]
+    if cfg.positions != 'sinusoids':
+      scores_BHTS = self._shaw(q_BTHK, k_BSHK) if cfg.positions == 'shaw' else content_scores(q_BTHK, None, k_BSHK)
+      mask_BTS = relative_attention.causal_mask((0, T), S, S - T, filled_B, self.farthest)
+      return relative_attention.weighted_values(scores_BHTS, mask_BTS, value_BSHK, cfg.dropout_attention, key)
+    u_HK, v_HK, encoding_SD = inputs.u_HK, inputs.v_HK, inputs.encoding_SD
+    if cfg.untie:
+      u_HK, v_HK = self._param('u', H, K), self._param('v', H, K)
+    assert encoding_SD is not None and u_HK is not None and v_HK is not None
+    r_SHK = relative_block.Dense((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
+    given = q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, filled_B
+    return relative_attention.attend(
+      *given, backend=cfg.attention, farthest=self.farthest, rate=cfg.dropout_attention, key=key
+    )
+
+  def _shaw(self, q_BTHK: Array, k_BSHK: Array) -> Array:
+    """((q + u) · k + q · r_d + b_d) / sqrt(K) with learned r and b of each distance and head, (B, H, T, S) float32."""
+    (H, K), S, longest = q_BTHK.shape[2:], k_BSHK.shape[1], self.cfg.clamp
+    distance_S = jnp.minimum(jnp.arange(S - 1, -1, -1), longest)
+    r_SHK = self._param('distances', longest + 1, H, K)[distance_S].astype(q_BTHK.dtype)
+    content_BHTS = content_scores(q_BTHK, self._param('u', H, K), k_BSHK)
+    bias_HS = self._param('distance_bias', longest + 1, H)[distance_S].T
+    return content_BHTS + position_scores(q_BTHK, None, r_SHK, S, bias_HS)
+
+
+@functools.cache  # a partial is equal to itself alone, and equal layers shall be traced once
+def _block(cfg: Config) -> relative_block.Block:
   farthest = None if not cfg.same_length else cfg.M - (cfg.fidelity == 'pytorch')
-  attention = functools.partial(
-    relative_block.RelativeAttention, untied=cfg.untie, positions=cfg.positions, clamp=cfg.clamp, farthest=farthest
-  )
-  return transformer.Block(
-    heads=cfg.H,
+  return relative_block.Block(
+    attention=functools.partial(RelativeAttention, cfg, farthest),
     hidden=cfg.F,
-    causal=True,
-    norm='post',
+    activation=jax.nn.relu,
     eps=cfg.eps or FIDELITIES[cfg.fidelity],
-    activation='relu',
     std=cfg.init_std,
-    residual_std=cfg.init_std,
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout,
-    hidden_rate=cfg.dropout,
-    dtype=cfg.dtype,
-    bias=False,
-    attention=attention,
+    rate=cfg.dropout,
   )
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed, layer_00 .., output, and bias (u_HK, v_HK) where the layers share them."""
+  """Return new parameters: embed, layer_00 .., output, and bias (u_HK, v_HK) where the layers share them."""
   table_key, bias_key, norm_key, *keys = jax.random.split(key, cfg.N + 3)
   normal = lambda key, shape: cfg.init_std * jax.random.normal(key, shape, jnp.float32)
   cluster_std = 0.0 if cfg.fidelity == 'tf' else None
-  given, output = adaptive_softmax.init(
+  embed, output = adaptive_softmax.init(
     _tables(cfg), table_key, cfg.init_std, cfg.projection_std, cluster_std=cluster_std
   )
-  params: dict[str, Any] = {'embed': given, 'output': output}
-  reach = relative_block.Reach()
+  params: dict[str, Any] = {'embed': embed, 'output': output}
+  inputs = RelativePositions()
   if cfg.positions == 'sinusoids':
     u_HK, v_HK = (normal(k, (cfg.H, cfg.D // cfg.H)) for k in jax.random.split(bias_key))
-    reach = relative_block.Reach(jnp.zeros((1, cfg.D), cfg.dtype), u_HK=u_HK, v_HK=v_HK)
+    inputs = RelativePositions(jnp.zeros((1, cfg.D), cfg.dtype), u_HK=u_HK, v_HK=v_HK)
     if not cfg.untie:
       params['bias'] = {'u_HK': u_HK, 'v_HK': v_HK}
+  x_BTD = jnp.zeros((1, 1, cfg.D), cfg.dtype)
   for i, k in enumerate(keys):
-    layer = transformer.init_block(_block(cfg), cfg.D, k, reach)
+    layer = relative_block.init(_block(cfg), x_BTD, inputs, k)
     if cfg.fidelity == 'pytorch':
       for name, norm in zip(('norm_1', 'norm_2'), jax.random.split(jax.random.fold_in(norm_key, i)), strict=True):
         layer[name]['scale'] += normal(norm, (cfg.D,))
-    params[transformer.name(i)] = layer
+    params[relative_block.name(i)] = layer
   return params
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """The memory before the first token, () if there is none.
+  """Return the memory before the first token, () if there is none.
 
   With a `length`, for decoding, it holds keys and values, M of them, or `length` where the model has no memory.
 
   Returns:
-    {'filled_B': places that hold something, the last ones, 'layers': for each layer (B, M, D), or keys and values,
-    each (B, M, H, K)}; M is 0 in a layer that does not remember.
+    {'filled_B': number of the last positions that hold something, 'layers': for each layer (B, M, D), or keys and
+    values, each (B, M, H, K)}; M is 0 in a layer without a memory.
   """
   M = cfg.M or length
   if not M:
     return ()
   if length:
-    place = lambda: jnp.zeros((batch_size, M, cfg.H, cfg.D // cfg.H), cfg.dtype)
-    layers: tuple[Any, ...] = tuple((place(), place()) for _ in range(cfg.N))
+    empty = lambda: jnp.zeros((batch_size, M, cfg.H, cfg.D // cfg.H), cfg.dtype)
+    layers: tuple[Any, ...] = tuple((empty(), empty()) for _ in range(cfg.N))
   else:
-    places = [M if i < _parts(cfg)[0][1] and cfg.recurrent else 0 for i in range(cfg.N)]
-    layers = tuple(jnp.zeros((batch_size, m, cfg.D), cfg.dtype) for m in places)
+    lengths = [M if i < _parts(cfg)[0][1] and cfg.recurrent else 0 for i in range(cfg.N)]
+    layers = tuple(jnp.zeros((batch_size, m, cfg.D), cfg.dtype) for m in lengths)
   filled = cfg.M if cfg.fidelity == 'tf' else 0
   return {'filled_B': jnp.full(batch_size, filled, jnp.int32), 'layers': layers}
 
 
 def _encoding(cfg: Config, S: int, key: Array | None) -> Array | None:
-  """R of the distances S - 1 to 0, with dropout."""
+  """Return the sinusoids R of the distances S - 1 to 0, with dropout."""
   if cfg.positions != 'sinusoids':
     return None
   distance_S = np.minimum(np.arange(S)[::-1], cfg.clamp or S)
@@ -252,7 +334,7 @@ def _encoding(cfg: Config, S: int, key: Array | None) -> Array | None:
 
 
 def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Array:
-  """sqrt(D) times the embeddings, (B, T, D); with absolute positions, each token's sinusoids besides."""
+  """Return sqrt(D) times the embeddings, (B, T, D), plus the sinusoids of absolute positions."""
   x_BTD = cfg.D**0.5 * adaptive_softmax.lookup(_tables(cfg), params['embed'], tokens_BT, cfg.dtype)
   if cfg.positions != 'absolute':
     return x_BTD
@@ -268,20 +350,20 @@ def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Ar
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over a segment and its memory.
+  """Run the layers over a segment and its memory.
 
   Args:
-    batch: tokens_BT; valid_BT (optional, padding on the right), which is not remembered.
-    state: of `init_state` or of the call before; () has no memory and leaves none.
+    batch: tokens_BT; optional valid_BT (padding on the right, which does not go into the memory).
+    state: of `init_state` or of the call before; () is no memory, before and after.
     key: randomness of dropout, None at evaluation.
     all_layers: also return the embeddings and the output of each layer.
 
   Raises:
-    InputError: packed documents, which would be remembered as one.
+    InputError: the batch has packed documents, which share one memory.
   """
   if 'documents_BT' in batch:
     raise InputError(
-      'transformer_xl: a memory does not tell packed documents (documents_BT) apart; take another data.batching'
+      'transformer_xl: got packed documents (documents_BT); expected one text a row; take another data.batching'
     )
   B, T = batch['tokens_BT'].shape
   embed_key, encoding_key, last_key, *keys = dropout.split(key, 3 + 2)
@@ -290,46 +372,41 @@ def apply(
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
   caches = jax.lax.stop_gradient(state['layers']) if state else None
   M = jax.tree.leaves(caches[0])[0].shape[1] if caches else 0
-  look = relative_block.Reach(
+  inputs = RelativePositions(
     _encoding(cfg, M + T, encoding_key), state['filled_B'] if state else None, count_B, **params.get('bias', {})
   )
-  seen, remembered = [x_BTD], list[Any]()
+  outputs, memories = [x_BTD], list[Any]()
   for (first, end), part_key in zip(_parts(cfg), keys, strict=False):
-    x_BTD, new, outputs = transformer.stack(
-      _block(cfg),
-      [params[transformer.name(i)] for i in range(first, end)],
-      x_BTD,
-      look,
-      caches=None if caches is None else caches[first:end],
-      key=part_key,
-      scan=cfg.scan,
-      remat=cfg.remat,
+    layers = [params[relative_block.name(i)] for i in range(first, end)]
+    before = None if caches is None else caches[first:end]
+    x_BTD, after, each = relative_block.stack(
+      _block(cfg), layers, x_BTD, inputs, before, part_key, scan=cfg.scan, remat=cfg.remat
     )
-    seen += outputs[1:]
-    remembered += new or ()
-  features = Features(dropout.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(seen) if all_layers else None)
+    outputs += each
+    memories += after or ()
+  features = Features(dropout.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(outputs) if all_layers else None)
   if not state:
     return features, ()
   filled_B = state['filled_B'] + (T if count_B is None else count_B)
-  return features, {'filled_B': jnp.minimum(filled_B, M), 'layers': tuple(remembered)}
+  return features, {'filled_B': jnp.minimum(filled_B, M), 'layers': tuple(memories)}
 
 
 def _parts(cfg: Config) -> list[tuple[int, int]]:
-  """(first, end) of the layers that remember alike, at most two."""
+  """Return (first, end) of the layers with a memory, and of those without."""
   edge = cfg.N if cfg.recurrent == -1 else cfg.recurrent
   return [(a, b) for a, b in ((0, edge), (edge, cfg.N)) if a < b]
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32: with several clusters log-probabilities."""
+  """Return the logits of the next token, (B, T, V) float32; with several clusters they are log-probabilities."""
   return adaptive_softmax.log_probabilities(_tables(cfg), params['embed'], params['output'], features.last_BTD)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   return adaptive_softmax.nll(_tables(cfg), params['embed'], params['output'], features.last_BTD, targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: tables and the biases that all layers share 0, layer i is i + 1, the output N + 1."""
-  return 0 if path[0] == 'bias' else transformer.depth(path, cfg.N)
+  """Return a parameter's layer number: tables and shared biases 0, layer i is i + 1, the output N + 1."""
+  return relative_block.depth(path, cfg.N)

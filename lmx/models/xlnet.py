@@ -1,36 +1,42 @@
 """XLNet: Yang, Dai, Yang, Carbonell, Salakhutdinov & Le 2019 (arXiv 1906.08237).
 
-Transformer-XL's layers, trained to predict tokens in orders drawn at random, each from those before it in the order
-(equation 3), with a content and a query stream (section 2.3, equations in appendix A.2; lmx/layers/two_stream.py), a
-memory of earlier segments (section 2.4) and relative segment encodings (section 2.5). With `order_BT` in the batch
-there is a query stream at `positions_BP`, whose outputs are `Features.query_BPD`; without, as in fine-tuning, every
-token sees every other, and `Features.last_BTD` is the content stream.
+Permutation language modelling (equation 3): predict tokens in orders drawn at random, each from those before it in its
+order. Two-stream self-attention (section 2.3, equations in appendix A.2): position t of the content stream h sees the
+tokens that are not after its own in the order. The query stream g, which has rows only at predicted positions, sees
+those strictly before, and not its own token. Both use the same weights, and keys and values are made of [memory; h]
+alone. So both go through a layer as one array [h; g], and only attention distinguishes them.
 
-Parameters: 116,718,336 (base) and 360,268,800 (large) at 32,000 pieces, output biases counted apart.
+Segment-level recurrence and relative positions as in Transformer-XL (section 2.4; relative_attention.py), here with
+distances of both signs. Relative segment encodings: section 2.5. With `order_BT` in the batch there is a query stream
+at `positions_BP`, whose outputs are `Features.query_BPD`. Without, as in fine-tuning, every token sees every other, and
+`Features.last_BTD` is the content stream. `order_BT` is 0 at tokens that all may see, and 1, 2, ... at those predicted.
+
+Parameters: 116,718,336 (base) and 360,268,800 (large) at 32,000 subwords, output biases counted apart.
 
 Where paper and released code differ, `fidelity`: 'released' begins with a memory of zero vectors that are attended to,
 as its training does; 'paper' with an empty one. The release has the tanh form of GELU, Hugging Face's port the exact.
 
-Deviations: a query that may see no token at all takes nothing from attention (the release's takes the mean of all
-values, its own token's among them); padding is on the right, the classification token before it (the release pads on
-the left; positions are relative, so real tokens see the same); packed documents are refused; no causal attention
+Deviations: a query without any visible token takes nothing from attention (the release's takes the mean of all values,
+its own token's among them). Padding is on the right, the classification token before it (the release pads on the left;
+positions are relative, so real tokens see the same). Packed documents are refused. There is no causal attention
 ('uni').
 
-Axes: X = T + P rows of both streams, S = M + T keys.
+Axes: X = T + P rows of both streams, S = M + T keys, R = S + T - 1 distances, from S - 1 to 1 - T.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import dropout, embedding, softmax, transformer, two_stream
+from lmx.layers import dropout, embedding, relative_attention, relative_block, softmax
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -51,18 +57,18 @@ class Config:
     F: width of the feed-forward networks.
     H: heads.
     N: layers.
-    M: positions remembered; 0 has no memory.
-    reuse: of a row the first so many positions are remembered (reuse_len of the release); 0: all.
-    clamp: distances beyond this, either way, are taken for this; 0 is none.
+    M: memory length in positions; 0 is no memory.
+    reuse: number of a row's first positions that go into the memory (reuse_len of the release); 0 is all.
+    clamp: greatest distance of either sign, which stands for all greater ones; 0 is none.
     untie: u, v and s are each layer's own.
     gelu: 'tanh' or 'erf'.
     fidelity: 'released' or 'paper', see the module's docstring.
-    dropout: of embeddings, encodings of distances, what is added to the residual path, and the output.
+    dropout: of embeddings, sinusoids, what is added to the residual path, inside the MLP, and of the output.
     dropout_attention: of attention probabilities.
     init_std: deviation of kernels and tables.
     dtype: compute type.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 32_000
@@ -99,29 +105,137 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
-def _block(cfg: Config) -> transformer.Block:
-  return transformer.Block(
-    heads=cfg.H,
+class TwoStreamInputs(NamedTuple):
+  """Inputs of attention that all layers share.
+
+  Attributes:
+    encoding_RD: sinusoids R of the distances S - 1 to 1 - T.
+    positions_BP: positions of the query stream; None without one.
+    mask_BXS: attention mask of [h; g] (`permutation_mask`); None hides nothing.
+    other_BXS: True where a key is in another segment than the row (`other_segment`); None without segments.
+    count_B: real tokens of each row; None: all.
+    backward_B: True for rows that are read from their end, or None.
+    biases: {'u', 'v', 's'} (H, K) of all layers, None where each has its own.
+  """
+
+  encoding_RD: Array
+  positions_BP: Array | None = None
+  mask_BXS: Array | None = None
+  other_BXS: Array | None = None
+  count_B: Array | None = None
+  backward_B: Array | None = None
+  biases: Any = None
+
+
+def permutation_mask(batch: Batch, M: int, filled_B: Array | None) -> Array | None:  # noqa: N803
+  """Return the attention mask of [h; g], (B, X, S); None where nothing is hidden.
+
+  Args:
+    batch: tokens_BT; order_BT with positions_BP, and valid_BT, each optional.
+    M: positions of the memory.
+    filled_B: number of its last positions that hold something; None: all.
+  """
+  order_BT, valid_BT = batch.get('order_BT'), batch.get('valid_BT')
+  if order_BT is None and valid_BT is None and (filled_B is None or not M):
+    return None
+  B, T = batch['tokens_BT'].shape
+  row_BT = jnp.zeros((B, T), jnp.int32) if order_BT is None else order_BT
+  mask_BXT = row_BT[:, None] <= row_BT[:, :, None]
+  if order_BT is not None:
+    query_BP = jnp.take_along_axis(order_BT, batch['positions_BP'], axis=1)
+    mask_BXT = jnp.concatenate([mask_BXT, order_BT[:, None] < query_BP[:, :, None]], axis=1)
+  if valid_BT is not None:
+    mask_BXT &= valid_BT[:, None]
+  if not M:
+    return mask_BXT
+  filled_B = jnp.full(B, M, jnp.int32) if filled_B is None else filled_B
+  memory_BM = jnp.arange(M)[None] >= M - filled_B[:, None]
+  memory_BXM = jnp.broadcast_to(memory_BM[:, None], (*mask_BXT.shape[:2], M))
+  return jnp.concatenate([memory_BXM, mask_BXT], axis=2)
+
+
+def other_segment(batch: Batch, M: int) -> Array | None:  # noqa: N803
+  """Return where a key is in another segment than the row of [h; g], (B, X, S); None without `types_BT`.
+
+  A memory of M positions is in segment 0.
+  """
+  types_BT = batch.get('types_BT')
+  if types_BT is None:
+    return None
+  row_BX = types_BT
+  if 'order_BT' in batch:
+    row_BX = jnp.concatenate([row_BX, jnp.take_along_axis(types_BT, batch['positions_BP'], axis=1)], axis=1)
+  return row_BX[:, :, None] != jnp.pad(types_BT, ((0, 0), (M, 0)))[:, None]
+
+
+def query_position_scores(q_BPHK: Array, v_HK: Array, r_RHK: Array, S: int, positions_BP: Array) -> Array:  # noqa: N803
+  """(q + v) · r_d / sqrt(K) of the query stream's rows at their positions, (B, H, P, S) float32."""
+  r, T = 'RHK' if r_RHK.ndim == 3 else 'BRHK', r_RHK.shape[-3] + 1 - S
+  scores_BPHR = relative_attention.product(f'BPHK,{r}->BPHR', relative_attention.scaled(q_BPHK, v_HK), r_RHK)
+  window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, S, axis=1)
+  return jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP).swapaxes(1, 2)
+
+
+class TwoStreamAttention(nn.Module):
+  """Multi-head attention of [h; g] to [memory; h]: kernels qkv (D, 3, H, K), r (D, H, K), out (H, K, D)."""
+
+  cfg: Config
+
+  @nn.compact
+  def __call__(self, x_BXD: Array, inputs: TwoStreamInputs, memory: Any, key: Array | None) -> tuple[Array, Any]:
+    cfg, positions_BP, mask_BXS = self.cfg, inputs.positions_BP, inputs.mask_BXS
+    H, K, D, dtype = cfg.H, cfg.D // cfg.H, cfg.D, x_BXD.dtype
+    T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
+    param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape).astype(dtype)
+    qkv_DCHK = param('qkv', D, 3, H, K)
+    project = lambda x_BSD, c: jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c])
+    h_BTD = x_BXD[:, :T]
+    q_BXHK, k_BSHK, value_BSHK = project(x_BXD, 0), project(h_BTD, 1), project(h_BTD, 2)
+    if memory is not None:  # projected by itself, because no gradient flows into it
+      memory_BMD = memory.astype(dtype)
+      k_BSHK = jnp.concatenate([project(memory_BMD, 1), k_BSHK], axis=1)
+      value_BSHK = jnp.concatenate([project(memory_BMD, 2), value_BSHK], axis=1)
+      kept = cfg.reuse or T
+      count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, kept)
+      memory = relative_attention.update_memory(memory, h_BTD[:, :kept], count_B)
+    S = k_BSHK.shape[1]
+    biases = {name: param(name, H, K) for name in ('u', 'v', 's')} if cfg.untie else inputs.biases
+    to_r = relative_block.Dense((H, K), cfg.init_std, name='r')
+    r_RHK = to_r(inputs.encoding_RD)
+    if inputs.backward_B is not None:  # of distance -d: the sines change sign
+      sign_D = jnp.where(jnp.arange(D) < D // 2, -1, 1).astype(dtype)
+      r_RHK = jnp.where(inputs.backward_B[:, None, None, None], to_r(inputs.encoding_RD * sign_D)[None], r_RHK[None])
+    position_BHXS = relative_attention.position_scores(q_BXHK[:, :T], biases['v'], r_RHK, S)
+    if positions_BP is not None:
+      query_BHPS = query_position_scores(q_BXHK[:, T:], biases['v'], r_RHK, S, positions_BP)
+      position_BHXS = jnp.concatenate([position_BHXS, query_BHPS], axis=2)
+    scores_BHXS = relative_attention.content_scores(q_BXHK, biases['u'], k_BSHK) + position_BHXS
+    types_2HK = param('types', 2, H, K)
+    if inputs.other_BXS is not None:
+      scores_BHXS += relative_attention.segment_scores(q_BXHK, biases['s'], types_2HK, inputs.other_BXS)
+    o_BXHK = relative_attention.weighted_values(scores_BHXS, mask_BXS, value_BSHK, cfg.dropout_attention, key)
+    if mask_BXS is not None:  # the first tokens of the order may see no key at all
+      o_BXHK = jnp.where(jnp.any(mask_BXS, axis=-1)[..., None, None], o_BXHK, 0)
+    return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(o_BXHK), memory
+
+
+@functools.cache  # a partial is equal to itself alone, and equal layers shall be traced once
+def _block(cfg: Config) -> relative_block.Block:
+  return relative_block.Block(
+    attention=functools.partial(TwoStreamAttention, cfg),
     hidden=cfg.F,
-    causal=False,
-    norm='post',
+    activation=functools.partial(jax.nn.gelu, approximate=cfg.gelu == 'tanh'),
     eps=EPS,
-    activation=f'gelu_{cfg.gelu}',
     std=cfg.init_std,
-    residual_std=cfg.init_std,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout,
-    hidden_rate=cfg.dropout,
-    dtype=cfg.dtype,
-    bias=False,
-    attention=functools.partial(two_stream.TwoStreamAttention, untied=cfg.untie, keep=cfg.reuse),
+    rate=cfg.dropout,
   )
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, mask: what the query stream begins with), layer_00 .., output (bias), and bias (u, v, s)
-  where the layers share them."""
+  """Return new parameters: embed (tokens, and mask: the first input of the query stream), layer_00 .., output (bias).
+
+  Where the layers share them, also bias (u, v, s).
+  """
   tokens_key, mask_key, bias_key, *keys = jax.random.split(key, cfg.N + 3)
   params: dict[str, Any] = {
     'embed': {
@@ -130,21 +244,21 @@ def init(cfg: Config, key: Array) -> Params:
     },
     'output': {'bias': jnp.zeros(cfg.V, jnp.float32)},
   }
-  drawn = cfg.init_std * jax.random.normal(bias_key, (3, cfg.H, cfg.D // cfg.H), jnp.float32)
-  biases = dict(zip('uvs', drawn, strict=True))
+  biases_3HK = cfg.init_std * jax.random.normal(bias_key, (3, cfg.H, cfg.D // cfg.H), jnp.float32)
+  biases = dict(zip('uvs', biases_3HK, strict=True))
   if not cfg.untie:
     params['bias'] = biases
-  look = two_stream.Streams(jnp.zeros((1, cfg.D), cfg.dtype), biases=biases)
+  inputs = TwoStreamInputs(jnp.zeros((1, cfg.D), cfg.dtype), biases=biases)
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k, look)
+    params[relative_block.name(i)] = relative_block.init(_block(cfg), jnp.zeros((1, 1, cfg.D), cfg.dtype), inputs, k)
   return params
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """The memory before the first token, () if there is none; `length` is not needed, for nothing is decoded.
+  """Return the memory before the first token, () if there is none; `length` is unused, because nothing is decoded.
 
   Returns:
-    {'filled_B': places that hold something, the last ones, 'layers': for each layer (B, M, D)}.
+    {'filled_B': number of the last positions that hold something, 'layers': for each layer (B, M, D)}.
   """
   del length
   if not cfg.M:
@@ -155,7 +269,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 
 def _encoding(cfg: Config, T: int, S: int, key: Array | None) -> Array:
-  """Sinusoids of the distances S - 1 to 1 - T, with dropout; of a distance below 0 the sines change sign."""
+  """Return the sinusoids of the distances S - 1 to 1 - T, with dropout; below 0 the sines change sign."""
   distance_R = np.arange(S - 1, -T, -1)
   distance_R = np.clip(distance_R, -cfg.clamp, cfg.clamp) if cfg.clamp else distance_R
   table = embedding.sinusoids(int(np.abs(distance_R).max()) + 1, cfg.D, 'halves')
@@ -166,20 +280,20 @@ def _encoding(cfg: Config, T: int, S: int, key: Array | None) -> Array:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over a row and its memory.
+  """Run the layers over a row and its memory.
 
   Args:
     batch: tokens_BT; optional: types_BT (segments), valid_BT (padding on the right), order_BT with positions_BP (two
       streams), backward_B (rows read from their end).
-    state: of `init_state` or of the call before; () has no memory and leaves none.
+    state: of `init_state` or of the call before; () is no memory, before and after.
     key: randomness of dropout, None at evaluation.
     all_layers: also return the embeddings and the content stream after each layer.
 
   Raises:
-    InputError: packed documents, which would be remembered as one.
+    InputError: the batch has packed documents, which share one memory.
   """
   if 'documents_BT' in batch:
-    raise InputError('xlnet: attention does not tell packed documents (documents_BT) apart; take another data.batching')
+    raise InputError('xlnet: got packed documents (documents_BT); expected one row a text; take another data.batching')
   tokens_BT = batch['tokens_BT']
   T = tokens_BT.shape[1]
   embed_key, encoding_key, last_key, layers_key = dropout.split(key, 4)
@@ -191,46 +305,42 @@ def apply(
   x_BXD = dropout.dropout(x_BXD, cfg.dropout, embed_key)
   M = cfg.M if state else 0
   count_B = jnp.sum(batch['valid_BT'], axis=1, dtype=jnp.int32) if 'valid_BT' in batch else None
-  look = two_stream.Streams(
+  inputs = TwoStreamInputs(
     _encoding(cfg, T, T + M, encoding_key),
     positions_BP,
-    two_stream.visible(batch, M, state['filled_B'] if state else None),
-    two_stream.other_segment(batch, M),
+    permutation_mask(batch, M, state['filled_B'] if state else None),
+    other_segment(batch, M),
     count_B,
     batch.get('backward_B'),
     params.get('bias'),
   )
-  x_BXD, remembered, seen = transformer.stack(
-    _block(cfg),
-    [params[transformer.name(i)] for i in range(cfg.N)],
-    x_BXD,
-    look,
-    caches=jax.lax.stop_gradient(state['layers']) if state else None,
-    key=layers_key,
-    scan=cfg.scan,
-    remat=cfg.remat,
+  layers = [params[relative_block.name(i)] for i in range(cfg.N)]
+  memories = jax.lax.stop_gradient(state['layers']) if state else None
+  outputs = [x_BXD]
+  x_BXD, memories, each = relative_block.stack(
+    _block(cfg), layers, x_BXD, inputs, memories, layers_key, scan=cfg.scan, remat=cfg.remat
   )
   x_BXD = dropout.dropout(x_BXD, cfg.dropout, last_key)
-  layers = tuple(x[:, :T] for x in seen) if all_layers else None
-  features = Features(x_BXD[:, :T], layers=layers, query_BPD=None if positions_BP is None else x_BXD[:, T:])
+  hidden = tuple(x[:, :T] for x in outputs + each) if all_layers else None
+  features = Features(x_BXD[:, :T], layers=hidden, query_BPD=None if positions_BP is None else x_BXD[:, T:])
   if not state:
     return features, ()
   kept_B = jnp.minimum(T if count_B is None else count_B, cfg.reuse or T)
-  return features, {'filled_B': jnp.minimum(state['filled_B'] + kept_B, cfg.M), 'layers': remembered}
+  return features, {'filled_B': jnp.minimum(state['filled_B'] + kept_B, cfg.M), 'layers': memories}
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every token at each position, (B, T, V) float32, tied to the embedding."""
+  """Return the logits of each position, (B, T, V) float32, by the embedding table and a bias."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], params['output']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, params['output']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embedding and biases that all layers share 0, layer i is i + 1, the output N + 1."""
-  return 0 if path[0] == 'bias' else transformer.depth(path, cfg.N)
+  """Return a parameter's layer number: embedding and shared biases 0, layer i is i + 1, the output N + 1."""
+  return relative_block.depth(path, cfg.N)

@@ -6,7 +6,7 @@ no sentence ends within reach of A, B always begins elsewhere, as released (data
 next step begins `reuse` tokens later, and its memory is of the first `reuse` tokens of this one. Both parts have spans
 that are predicted, in an order of their own; the first does not see the second (released data_utils.py).
 
-`order_BT` says what a token may be seen by (lmx/layers/two_stream.py): 0 in the first part if all there may see it,
+`order_BT` says what a token may be seen by (lmx/models/xlnet.py): 0 in the first part if all there may see it,
 else its place in the order from 1 on; the same in the second from T + 1 on. SEP and CLS have places in the order too,
 and are not predicted, as released. With `bidirectional` the second half of the rows read the text of the first from its
 end, and say so with `backward_B`.

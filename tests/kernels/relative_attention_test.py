@@ -1,0 +1,76 @@
+"""The relative shift, the fast path of relative attention against the equation, and the choice of one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lmx import host
+from lmx.kernels import relative_attention as kernels
+from lmx.layers import relative_attention
+
+B, H, K = 2, 3, 8
+
+
+@pytest.mark.parametrize('T, R', [(1, 1), (1, 6), (5, 5), (4, 9)])
+def test_shift_brings_each_distance_to_its_key(T, R):  # noqa: N803
+  x_BHTR = np.random.default_rng(0).standard_normal((2, 3, T, R)).astype(np.float32)
+  shifted = np.asarray(kernels.shift(jnp.asarray(x_BHTR)))
+  for t in range(T):
+    for s in range(R - T + t + 1):  # keys not after the query
+      distance = R - T + t - s
+      np.testing.assert_array_equal(shifted[:, :, t, s], x_BHTR[:, :, t, R - 1 - distance])
+
+
+def test_shift_is_no_gather():
+  """Neither is its gradient."""
+  loss = lambda x: jnp.sum(jnp.square(kernels.shift(x)))
+  compiled = jax.jit(jax.grad(loss)).lower(jnp.zeros((2, 3, 4, 9))).compile().as_text()
+  assert ' gather(' not in compiled and ' scatter(' not in compiled
+  taken = jax.jit(lambda x: jnp.take(x, jnp.array([2, 0]), axis=1)).lower(jnp.zeros((2, 3))).compile().as_text()
+  assert ' gather(' in taken  # the name of a gather in compiled text
+
+
+@pytest.mark.parametrize(
+  'T, M, filled, farthest, rate',
+  [
+    (5, 0, None, None, 0.0),
+    (70, 9, (9, 4), None, 0.0),
+    (150, 40, None, 30, 0.0),
+    (130, 20, (0, 20), 25, 0.3),
+    (1, 7, (7, 2), None, 0.0),
+    (64, 64, None, None, 0.5),
+  ],
+)
+def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N803
+  """Outputs and the gradients of all inputs, with the same dropout masks."""
+  rng = np.random.default_rng(0)
+  shapes = (B, T, H, K), (B, M + T, H, K), (B, M + T, H, K), (M + T, H, K), (H, K), (H, K)
+  arrays = [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
+  filled_B, key = None if filled is None else jnp.array(filled), jax.random.key(3) if rate else None
+  weights = rng.standard_normal((B, T, H, K)).astype(np.float32)
+
+  def run(backend):
+    def total(*arrays):
+      out = relative_attention.attend(*arrays, filled_B, backend=backend, farthest=farthest, rate=rate, key=key)
+      return jnp.sum(out * weights), out
+
+    return jax.jit(jax.value_and_grad(total, argnums=range(6), has_aux=True))(*arrays)
+
+  ((_, plain), expected), ((_, blocked), gradients) = run('xla'), run('blocked')
+  np.testing.assert_allclose(blocked, plain, rtol=1e-5, atol=1e-5)
+  for name, a, b in zip(('q', 'k', 'value', 'r', 'u', 'v'), gradients, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5, err_msg=name)
+
+
+def test_auto_is_blocked_on_one_cpu_device_for_long_rows(monkeypatch):
+  """With several cores for longer rows."""
+  assert kernels.choose('auto', 2**10, 2**10) == 'xla'  # there are eight devices here
+  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+  for cores, least in ((1, kernels.BLOCKED_FROM), (2, kernels.BLOCKED_FROM_CORES)):
+    monkeypatch.setattr(host, 'cores', lambda cores=cores: cores)
+    assert kernels.choose('auto', 2, least // 2) == 'blocked'
+    assert kernels.choose('auto', 2, least // 2 - 1) == 'xla'
+  assert kernels.choose('xla', 2**10, 2**10) == 'xla' and kernels.choose('blocked', 1, 1) == 'blocked'
