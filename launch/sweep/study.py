@@ -1,9 +1,9 @@
-"""The memory of a sweep, kept by Optuna: which trials there are, what each is of, and who works on it.
+"""Optuna study of a sweep: its trials, their parameters, and the worker of each.
 
-All N trials are put down at the beginning, so that there are never more, and each is taken from there by one worker
-alone. A trial whose worker is gone is taken over under its own number: it keeps its parameters and work directory.
-A worker is gone if it was on this machine and in this work directory, which only one sweep holds; one elsewhere, if
-its pulse has not changed for a while by our own clock, since the clocks of machines may differ.
+All N trials are enqueued at the start, so that there are never more, and one worker claims each. A trial whose worker
+is gone is claimed again under its own number: it keeps its parameters and work directory. A worker of this machine and
+work directory, which only one sweep holds, is gone if it is not of this session. One elsewhere is gone if its pulse has
+not changed for a while by our own clock, because the clocks of machines may differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Axes = dict[str, spaces.Range | tuple[str, ...]]  # key -> range, or texts of va
 
 
 def load() -> Any:
-  """Optuna, without its log and its notes on what is new in it."""
+  """Import Optuna, without its log and its warnings about experimental features."""
   try:
     import optuna
   except ImportError:
@@ -39,47 +39,47 @@ def load() -> Any:
   return optuna
 
 
-def text(value: Any) -> str:
-  """A value as `--config.key=...` takes it: a text that would be read as something else stands in quotes."""
+def format_value(value: Any) -> str:
+  """Format a value for `--config.key=...`: a string that would be parsed as another type is quoted."""
   return value if isinstance(value, str) and cast.parse(value) == value else repr(value)
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-  """Where a sweep looks.
+  """Search space of a sweep.
 
   Attributes:
-    axes: what each key may be.
-    points: the points of a grid, in its order; () if there are ranges.
+    axes: range or values of each key.
+    points: points of a grid in order; () if there are ranges.
   """
 
   axes: Axes
   points: tuple[dict[str, str], ...] = ()
 
   @classmethod
-  def of(cls, found: spaces.Space | Iterable[dict[str, Any]], fixed: Sequence[str] = ()) -> Search:
-    """From what `sweep()` gave, without the keys that are `fixed` otherwise."""
+  def create(cls, found: spaces.Space | Iterable[dict[str, Any]], fixed: Sequence[str] = ()) -> Search:
+    """Create it from the result of `sweep()`, without the keys in `fixed`."""
     if isinstance(found, spaces.Space) and any(isinstance(axis, spaces.Range) for axis in found.values()):
       axes: Axes = {
-        key: axis if isinstance(axis, spaces.Range) else tuple(dict.fromkeys(map(text, axis)))
+        key: axis if isinstance(axis, spaces.Range) else tuple(dict.fromkeys(map(format_value, axis)))
         for key, axis in found.items()
         if key not in fixed
       }
-      return cls._checked(cls(axes))
-    points = [{k: text(v) for k, v in point.items() if k not in fixed} for point in spaces.points(found)]
+      return cls._check_axes(cls(axes))
+    points = [{k: format_value(v) for k, v in point.items() if k not in fixed} for point in spaces.points(found)]
     points = [dict(pairs) for pairs in dict.fromkeys(tuple(point.items()) for point in points)]
     keys = dict.fromkeys(key for point in points for key in point)
     axes = {key: tuple(dict.fromkeys(point[key] for point in points if key in point)) for key in keys}
-    return cls._checked(cls(axes, tuple(points)))
+    return cls._check_axes(cls(axes, tuple(points)))
 
   @staticmethod
-  def _checked(search: Search) -> Search:
+  def _check_axes(search: Search) -> Search:
     if not search.axes:
       raise InputError('nothing is left to search: every key of the sweep() is given by --config.* or by --seeds')
     return search
 
   def check(self, sampler: str, trials: int) -> None:
-    """Raises InputError if the sampler cannot walk this space so many times."""
+    """Raise InputError if the sampler cannot draw `trials` points of this space."""
     ranges = [key for key, axis in self.axes.items() if isinstance(axis, spaces.Range)]
     if sampler == 'grid' and ranges:
       raise InputError(f'--sampler=grid: {", ".join(ranges)} may be anything in a range; use random or tpe')
@@ -91,24 +91,24 @@ class Search:
 
 @dataclasses.dataclass(frozen=True)
 class Here:
-  """This process, as other sweeps see it: `place` is its machine and work directory, `session` itself."""
+  """Identity of this process: `place` is its machine and work directory, `session` is unique."""
 
   place: str
   session: str
 
   @classmethod
-  def of(cls, workdir: pathlib.Path) -> Here:
+  def create(cls, workdir: pathlib.Path) -> Here:
     return cls(f'{socket.gethostname()}-{uuid.getnode():x}:{workdir.absolute()}', uuid.uuid4().hex)
 
 
 class Store:
-  """A study in its storage."""
+  """An Optuna study in its storage."""
 
   def __init__(self, url: str, name: str, direction: str, sampler: str, seed: int, here: Here, stale: float):
-    """Opens it, or makes it.
+    """Open the study, or create it.
 
     Args:
-      url: 'journal:FILE', or what SQLAlchemy takes; '' keeps it in memory.
+      url: 'journal:FILE' or a URL of SQLAlchemy; '' keeps it in memory.
       name: of the study.
       direction: 'minimize' or 'maximize'.
       sampler: one of SAMPLERS.
@@ -144,11 +144,11 @@ class Store:
       if attempts > 1 and type(error).__name__ in ('IntegrityError', 'ProgrammingError'):
         time.sleep(2)  # another machine has made the tables in this moment
         return self._storage(attempts - 1)
-      said = hidden(f'{type(error).__name__}: {error}', self.url).strip()
-      raise InputError(f'--storage={hidden(self.url, self.url)} cannot be used ({said})') from None
+      said = redact(f'{type(error).__name__}: {error}', self.url).strip()
+      raise InputError(f'--storage={redact(self.url, self.url)} cannot be used ({said})') from None
 
   def settle(self, settings: Mapping[str, Any]) -> None:
-    """Keeps the settings with the study. Raises InputError if it was made with others."""
+    """Store the settings in the study. Raises InputError if it was created with others."""
     kept = self.study.user_attrs.get('settings')
     if kept is None:
       self.study.set_user_attr('settings', dict(settings))
@@ -161,7 +161,7 @@ class Store:
       )
 
   def fill(self, trials: int, search: Search) -> None:
-    """Puts trials down until there are `trials`."""
+    """Enqueue trials until there are `trials`."""
     count = len(self.trials())
     if self.shared and not self.made:  # another machine may be doing so
       before = -1
@@ -172,16 +172,16 @@ class Store:
       self.study.enqueue_trial(search.points[number] if self.sampler == 'grid' else {})
 
   def trials(self, *states: str) -> list[Any]:
-    """The trials as Optuna has them ('WAITING', 'RUNNING', 'COMPLETE', 'PRUNED', 'FAIL'), by number."""
+    """Return the trials of Optuna by state ('WAITING', 'RUNNING', 'COMPLETE', 'PRUNED', 'FAIL'), by number."""
     wanted = tuple(self.optuna.trial.TrialState[state] for state in states) or None
     return sorted(self.study.get_trials(deepcopy=False, states=wanted), key=lambda trial: trial.number)
 
   def claim(self, trials: int, mine: set[int]) -> Any:
-    """A trial that waits, or whose worker is gone, as Optuna's Trial; None if there is none now.
+    """Claim a trial that waits or whose worker is gone; return Optuna's Trial, None without one.
 
     Args:
-      trials: numbers from here on are left alone.
-      mine: numbers that this process works on.
+      trials: numbers from here on are skipped.
+      mine: numbers of this process.
     """
     state = self.optuna.trial.TrialState
     for frozen in self.trials('WAITING', 'RUNNING'):
@@ -205,37 +205,37 @@ class Store:
     return None
 
   def _alone(self, number: int) -> bool:
-    """Whether no other machine has taken over the same trial in the same moment: the last to say so has it."""
+    """Return whether no other machine has claimed the same trial at the same time: the last to write has it."""
     time.sleep(2)
     return self.storage.get_trial(number).user_attrs['worker']['session'] == self.here.session
 
   def _gone(self, frozen: Any) -> bool:
-    """Whether nobody works on a running trial."""
+    """Return whether a running trial has no worker."""
     worker = frozen.user_attrs.get('worker', {})
     if worker.get('session') == self.here.session:
-      return False  # `_alone` has given it to another, who has not said so yet
+      return False  # `_alone` has left it to another, which has not written yet
     if worker.get('place') == self.here.place or not self.shared and not worker:
       return True
     pulse, now = (worker.get('session'), frozen.user_attrs.get('pulse')), time.monotonic()
     if self._pulses.get(frozen.number, (None, 0.0))[0] != pulse:
       self._pulses[frozen.number] = (pulse, now)
-    # One that was taken and whose worker has not said so within seconds was left in that moment.
+    # A claimed trial without a worker after some seconds was left at that moment.
     return now - self._pulses[frozen.number][1] > (self.stale if worker else min(10.0, self.stale))
 
   def _sampler(self, number: int) -> Any:
-    """The sampler of trial `number`: its draws depend on the seed, the number and what is known, not on kills."""
+    """Return the sampler of trial `number`: draws depend on seed, number and earlier results, not on kills."""
     seed = (1_000_003 * self.seed + number) % 2**32
     if self.sampler == 'tpe':
       return self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     return self.optuna.samplers.RandomSampler(seed=seed)
 
   def parameters(self, trial: Any, search: Search) -> dict[str, str]:
-    """The parameters of a trial as texts for the command line; they are drawn once."""
+    """Return the parameters of a trial as strings for the command line; they are drawn once."""
     keys = search.points[trial.number] if self.sampler == 'grid' else search.axes
     return {key: _suggest(trial, key, search.axes[key]) for key in keys}
 
   def pruner(self, kind: str, first: int, last: int, reduction: int) -> Any:
-    """The pruner `kind` of PRUNERS for figures that come from step `first` on, to step `last` (0: not known)."""
+    """Return the pruner `kind` of PRUNERS for metrics from step `first` to step `last` (0: unknown)."""
     pruners = self.optuna.pruners
     if kind == 'asha':
       return pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=reduction)
@@ -246,11 +246,11 @@ class Store:
     return pruners.NopPruner()
 
   def tell(self, number: int, state: str, value: float | None = None) -> None:
-    """Ends a trial as 'COMPLETE' with its value, as 'PRUNED' or as 'FAIL'."""
+    """End a trial as 'COMPLETE' with its value, as 'PRUNED' or as 'FAIL'."""
     self.study.tell(number, value, state=self.optuna.trial.TrialState[state])
 
   def importances(self) -> tuple[str, dict[str, float]]:
-    """How much each key matters to the value: by fANOVA where scikit-learn is installed, else by PED-ANOVA."""
+    """Return the importance of each key: by fANOVA where scikit-learn is installed, else by PED-ANOVA."""
     done = [trial for trial in self.trials('COMPLETE') if math.isfinite(trial.value)]
     if len(done) < 4 or len({trial.value for trial in done}) < 2:
       return '', {}
@@ -271,8 +271,8 @@ def _suggest(trial: Any, key: str, axis: spaces.Range | tuple[str, ...]) -> str:
   return repr(suggest(key, axis.low, axis.high, log=axis.log))
 
 
-def hidden(words: str, url: str) -> str:
-  """The words with the password of the URL as ***."""
+def redact(words: str, url: str) -> str:
+  """Replace the password of the URL in `words` by ***."""
   try:
     password = urllib.parse.urlsplit(url).password
   except ValueError:

@@ -1,4 +1,4 @@
-"""One trial of a sweep: its runs one after another, each an ordinary work directory that is followed and resumed."""
+"""One trial of a sweep: its runs one after another, each an ordinary work directory to follow and resume."""
 
 from __future__ import annotations
 
@@ -9,32 +9,42 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from launch import jobs, study, wait
+from launch import jobs, wait
 from launch.command import PREEMPTED
-from launch.figures import Metric, data_hash, figure, finished, records, setting, tail, version
+from launch.sweep import study
+from launch.sweep.metrics import (
+  Metric,
+  file_version,
+  has_ended,
+  log_tail,
+  measure,
+  read_data_hash,
+  read_records,
+  read_setting,
+)
 from lmx.errors import InputError
 
-RECORD = '.launched'  # in a run's directory on this machine: what was submitted
-PATIENCE = 5  # a run that is preempted so often without a new figure has failed
+RECORD = '.launched'  # record of the submitted job, in a run's directory on this machine
+PATIENCE = 5  # preemptions without a new record after which a run has failed
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What is the same for all trials.
+  """Settings that all trials share.
 
   Attributes:
-    program: what `train ...` is given to where the runs are on this machine.
-    where: 'local', or the launcher of `launch.wait` that each run is given to.
+    program: command before `train ...` for runs on this machine.
+    where: 'local', or the launcher of each run.
     launch: its options; {job} stands for the number of the worker.
-    places: where the runs' work directories are, '' for `folder`.
+    places: parent of the runs' work directories, '' for `folder`.
     config: experiment file, with :variant.
     overrides: 'section.key=value' of all trials.
-    folder: where the trials' directories are, with what their runs print.
+    folder: parent of the trials' directories, with the logs of their runs.
     seeds: runs of a trial; with 1 the seed is the config's.
-    metric: what is sought.
+    metric: metric to optimise.
     pruner: one of study.PRUNERS.
-    reduction: one of so many trials goes on at each rung.
-    least: steps before which nothing is pruned; 0 is the first look at the validation split.
+    reduction: one of so many trials continues at each rung.
+    least: steps before any pruning; 0 until the first validation.
     environment: variables of a run; {job} stands for the number of its worker.
     grace: seconds from SIGTERM to SIGKILL.
   """
@@ -55,11 +65,11 @@ class Plan:
   grace: float
 
   def runs(self, number: int) -> list[pathlib.Path]:
-    """The directories of a trial's runs on this machine."""
+    """Return the directories of a trial's runs on this machine."""
     return [self.folder / name for name in self._names(number)]
 
   def workdirs(self, number: int) -> list[Any]:
-    """Their work directories, which may be on a bucket."""
+    """Return their work directories, which may be on a bucket."""
     if not self.places:
       return self.runs(number)
     from etils import epath
@@ -70,7 +80,7 @@ class Plan:
     return [f'{number:04d}'] if self.seeds == 1 else [f'{number:04d}/seed_{seed}' for seed in range(self.seeds)]
 
   def command(self, number: int, seed: int, parameters: Mapping[str, str], slot: int, *more: str) -> list[str]:
-    """What trains one run for worker `slot`; `more` are options for the launcher."""
+    """Return the command that trains one run for worker `slot`; `more` are options of the launcher."""
     settings = [*self.overrides, *(f'{key}={value}' for key, value in parameters.items())]
     settings += [f'seed={seed}'] if self.seeds > 1 else []
     words = [
@@ -83,19 +93,19 @@ class Plan:
       return [*self.program, *words]
     env = [f'--env={name}={value}' for name, value in self.settings(slot).items()]
     record = self.runs(number)[seed] / RECORD
-    return wait.launcher_command(self.where, _numbered(self.launch, slot), words, [*env, f'--wait={record}', *more])
+    return wait.launcher_command(self.where, _fill_slot(self.launch, slot), words, [*env, f'--wait={record}', *more])
 
   def settings(self, slot: int) -> dict[str, str]:
-    """The variables of a run of worker `slot`."""
-    return {name: _numbered(value, slot) for name, value in self.environment.items()}
+    """Return the variables of a run of worker `slot`."""
+    return {name: _fill_slot(value, slot) for name, value in self.environment.items()}
 
 
-def _numbered(text: str, slot: int) -> str:
+def _fill_slot(text: str, slot: int) -> str:
   return text.replace('{job}', str(slot))
 
 
 class Worker:
-  """A trial that this process works on; `advance` is called again and again until it gives the trial's state."""
+  """Worker of a trial; `advance` is called repeatedly until it returns the state of the trial."""
 
   def __init__(self, plan: Plan, store: study.Store, trial: Any, search: study.Search, launcher: Any, slot: int):
     self.plan, self.store, self.trial, self.launcher, self.slot = plan, store, trial, launcher, slot
@@ -106,12 +116,15 @@ class Worker:
     self.seed, self.error, self.ending = 0, '', False
     self.job: jobs.Job | None = None
     self._seen: Any = None
-    self._asked = 0.0  # when it was asked to end
+    self._asked = 0.0  # time of the request to stop
     self._idle, self._count = 0, 0  # preemptions without a new record, and records then
 
   def advance(self) -> str:
-    """Starts, follows and ends runs; returns '' while the trial goes on, else 'COMPLETE', 'PRUNED', 'FAIL', or 'LEFT'
-    if it was asked to end."""
+    """Start, follow and end runs.
+
+    Returns:
+      '' while the trial runs, else 'COMPLETE', 'PRUNED', 'FAIL', or 'LEFT' after `end`.
+    """
     if self.job is None:
       return self._next()
     code = self.job.poll()
@@ -124,11 +137,11 @@ class Worker:
     return self._ended(code)
 
   def end(self) -> None:
-    """Asks the run to save and end; the trial is then left for later."""
+    """Ask the run to save and exit; the trial is resumed later."""
     self.ending = True
 
   def _next(self) -> str:
-    """Takes up the next run that is not finished."""
+    """Start or find the next run that has not ended."""
     while not self.pruned and self.seed < len(self.runs) and self._settled():
       if self.seed == 0:
         self._follow(prune=False)
@@ -149,16 +162,16 @@ class Worker:
     return ''
 
   def _settled(self) -> bool:
-    """Whether the run has ended, and was seen to: the launcher of one that was killed is started again."""
-    return finished(self.workdirs[self.seed]) and not (self.runs[self.seed] / RECORD).exists()
+    """Return whether the run has ended and its launcher too; a killed launcher is started again."""
+    return has_ended(self.workdirs[self.seed]) and not (self.runs[self.seed] / RECORD).exists()
 
   def _follow(self, *, prune: bool = True) -> None:
-    """Reports the figures of the first run as they come, and lets the pruner judge them."""
-    metric, seen = self.plan.metric, version(self.workdirs[0] / 'metrics.jsonl')
+    """Report new metrics of the first run to the pruner."""
+    metric, seen = self.plan.metric, file_version(self.workdirs[0] / 'metrics.jsonl')
     if metric.final or seen == self._seen or self.pruned:
       return
     self._seen = seen
-    for record in records(self.workdirs[0], 'valid'):
+    for record in read_records(self.workdirs[0], 'valid'):
       step = int(record['step'])
       if step in self.reported or not isinstance(record.get(metric.name), (int, float, str)):
         continue
@@ -170,16 +183,16 @@ class Worker:
         return
 
   def _should_prune(self, step: int) -> bool:
-    """Asks the pruner, whose first rung is the first step that any trial had a figure of."""
+    """Return the pruner's decision; its first rung is the first step of a metric of any trial."""
     rungs = self.store.study.user_attrs.get('rungs')
     if rungs is None:
-      rungs = [self.plan.least or step, setting(self.workdirs[0], 'train', 'steps') or 0]
+      rungs = [self.plan.least or step, read_setting(self.workdirs[0], 'train', 'steps') or 0]
       self.store.study.set_user_attr('rungs', rungs)
     self.store.study.pruner = self.store.pruner(self.plan.pruner, rungs[0], rungs[1], self.plan.reduction)
     return self.trial.should_prune()
 
   def _press(self) -> None:
-    """Asks a run to end that is pruned or to be left, and ends it if it does not."""
+    """Ask a run to exit that is pruned or left, and kill it after the grace time."""
     if not (self.pruned or self.ending) or self.job is None:
       return
     if not self._asked:
@@ -193,26 +206,26 @@ class Worker:
     self._asked = 0.0
     if self.pruned:
       return self._next()
-    if finished(folder) and code in (0, PREEMPTED):
+    if has_ended(folder) and code in (0, PREEMPTED):
       return self._next()
     if self.ending and asked:
       return 'LEFT'
     if code == PREEMPTED:
-      count = len(records(folder))
+      count = len(read_records(folder))
       self._idle, self._count = (self._idle + 1, count) if count <= self._count else (0, count)
       if self._idle < PATIENCE:
         self.trial.set_user_attr('restarts', self.trial.user_attrs.get('restarts', 0) + 1)
         return self._next()
     why = {0: ', without results.json', PREEMPTED: f', {PATIENCE} times without getting on'}.get(code, '')
-    return self._fail(f'exit code {code}{why}\n{tail(self.runs[self.seed])}', code)
+    return self._fail(f'exit code {code}{why}\n{log_tail(self.runs[self.seed])}', code)
 
   def _complete(self) -> str:
-    """All runs have ended: the mean of their figures is the trial's value."""
+    """End the trial with the mean of its runs' metrics."""
     try:
-      found = [figure(folder, self.plan.metric) for folder in self.workdirs]
+      found = [measure(folder, self.plan.metric) for folder in self.workdirs]
     except InputError as error:
       return self._fail(str(error), 0)
-    hashes = {data_hash(folder) for folder in self.workdirs} - {''}
+    hashes = {read_data_hash(folder) for folder in self.workdirs} - {''}
     if len(hashes) > 1:
       return self._fail(f'seeds of one trial: got other data ({", ".join(sorted(hashes))}); expected one data set', 0)
     values = [one.value for one in found]
@@ -229,7 +242,7 @@ class Worker:
     return self._conclude('FAIL')
 
   def _conclude(self, state: str, value: float | None = None) -> str:
-    every = [records(folder) for folder in self.workdirs]
+    every = [read_records(folder) for folder in self.workdirs]
     self.trial.set_user_attr('steps', max((r['step'] for r in every[0]), default=0))
     seconds = sum(max((float(r.get('seconds', 0)) for r in run), default=0.0) for run in every)
     self.trial.set_user_attr('seconds', seconds)

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: table.md, trials.csv, best.json, parallel.png and importance.png."""
+"""Report of a sweep: table.md, trials.csv, best.json, parallel.png and importance.png."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import spaces
-from launch import study, trials
+from launch.sweep import study, trial
 
 STATES = {'COMPLETE': 'done', 'PRUNED': 'pruned', 'FAIL': 'failed', 'RUNNING': 'running', 'WAITING': 'waiting'}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One trial. `rank` is that among those that are done, 0 for others; `value` of a pruned one is its last."""
+  """One trial: `rank` among those that are done, 0 for others; `value` of a pruned one is its last."""
 
   rank: int
   number: int
@@ -32,27 +32,27 @@ class Row:
   error: str
 
 
-def rows(store: study.Store, plan: trials.Plan, count: int) -> list[Row]:
-  """The trials: those that are done by rank, then the others by number."""
+def rows(store: study.Store, plan: trial.Plan, count: int) -> list[Row]:
+  """Return the trials: those that are done by rank, then the others by number."""
   sign = 1 if plan.metric.direction == 'minimize' else -1
-  found = [trial for trial in store.trials() if trial.number < count]
+  found = [one for one in store.trials() if one.number < count]
   done = sorted((t for t in found if t.state.name == 'COMPLETE'), key=lambda t: (sign * t.value, t.number))
-  ranks = {trial.number: rank for rank, trial in enumerate(done, start=1)}
-  return [_row(trial, ranks.get(trial.number, 0)) for trial in [*done, *(t for t in found if t not in done)]]
+  ranks = {one.number: rank for rank, one in enumerate(done, start=1)}
+  return [_row(one, ranks.get(one.number, 0)) for one in [*done, *(t for t in found if t not in done)]]
 
 
-def _row(trial: Any, rank: int) -> Row:
-  attrs, last = trial.user_attrs, trial.intermediate_values.get(trial.last_step)
-  state = trial.state.name
+def _row(one: Any, rank: int) -> Row:
+  attrs, last = one.user_attrs, one.intermediate_values.get(one.last_step)
+  state = one.state.name
   return Row(
     rank=rank,
-    number=trial.number,
+    number=one.number,
     state=state,
-    value=trial.value if rank else last,
+    value=one.value if rank else last,
     spread=attrs.get('spread'),
-    step=attrs.get('step', trial.last_step or 0),
+    step=attrs.get('step', one.last_step or 0),
     seconds=attrs.get('seconds', 0.0),
-    parameters={key: str(value) for key, value in trial.params.items()},
+    parameters={key: str(value) for key, value in one.params.items()},
     error=' '.join(attrs.get('error', '').split()),
   )
 
@@ -71,13 +71,13 @@ def _cells(row: Row, keys: Sequence[str], number: str = '.6g') -> list[str]:
 
 
 def _short(text: str) -> str:
-  """A number in six digits, what is none as it is."""
+  """Round a number to six digits; return other text unchanged."""
   number = _number(text)
   return text if number is None or len(text) <= 8 else f'{number:.6g}'
 
 
-def write(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, command: str) -> None:
-  """Writes table.md, trials.csv and, once a trial is done whose work directory is on this machine, best.json."""
+def write(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, command: str) -> None:
+  """Write table.md, trials.csv and, once a trial is done whose work directory is on this machine, best.json."""
   keys = sorted({key for row in found for key in row.parameters})
   names = ['rank', 'trial', *keys, plan.metric.name, 'spread', 'step', 'state', 'seconds']
   file = io.StringIO()
@@ -109,8 +109,8 @@ def write(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, command
     _replace(folder / 'best.json', (best / 'config.json').read_text())
 
 
-def _best(found: Sequence[Row], plan: trials.Plan) -> Any:
-  """The work directory of the best trial, if it can be read from here, else None."""
+def _best(found: Sequence[Row], plan: trial.Plan) -> Any:
+  """Return the work directory of the best trial if it can be read from here, else None."""
   runs = [plan.workdirs(row.number)[0] for row in found if row.rank == 1]
   return runs[0] if runs and (runs[0] / 'config.json').exists() else None
 
@@ -125,8 +125,8 @@ def _replace(path: pathlib.Path, text: str) -> None:
   os.replace(part, path)
 
 
-def summary(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan) -> str:
-  """The best three, and where everything is."""
+def summary(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan) -> str:
+  """Return the best three trials, and the paths of the report."""
   lines = [
     f'  {row.value:12.6g}  trial {row.number:04d}  ' + ' '.join(f'{k}={_short(v)}' for k, v in row.parameters.items())
     for row in found
@@ -141,9 +141,9 @@ def summary(folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan) -> st
 
 
 def draw(
-  folder: pathlib.Path, found: Sequence[Row], plan: trials.Plan, search: study.Search, store: study.Store
+  folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, search: study.Search, store: study.Store
 ) -> None:
-  """Draws parallel.png, and importance.png once there are four trials that differ."""
+  """Draw parallel.png, and importance.png once there are four trials that differ."""
   shown = [row for row in found if row.value is not None and math.isfinite(row.value)]
   if not any(row.rank for row in shown):
     return
@@ -161,8 +161,8 @@ def draw(
     picture.savefig(folder / 'importance.png', dpi=120)
 
 
-def _parallel(picture: Any, shown: Sequence[Row], plan: trials.Plan, axes: study.Axes) -> None:
-  """A vertical scale for each key and one for the metric; a line for each trial, grey where it was pruned."""
+def _parallel(picture: Any, shown: Sequence[Row], plan: trial.Plan, axes: study.Axes) -> None:
+  """Draw a vertical scale for each key and the metric, and a line for each trial, grey where it was pruned."""
   from matplotlib import colormaps
 
   panel = picture.subplots()
@@ -187,7 +187,7 @@ def _parallel(picture: Any, shown: Sequence[Row], plan: trials.Plan, axes: study
 
 
 class _Scale:
-  """Where a value stands between 0 and 1: a number by its size or its logarithm, anything else by turn."""
+  """Map of values to [0, 1]: numbers linearly or by logarithm, others in order."""
 
   def __init__(self, name: str, texts: Sequence[str], axis: spaces.Range | tuple[str, ...] | None):
     self.name, self.log = name, isinstance(axis, spaces.Range) and axis.log

@@ -1,4 +1,4 @@
-"""The figures of a run, as its work directory says them, on a disk or a bucket."""
+"""Metrics of a run, read from its work directory on a disk or a bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from launch import jobs
 from lmx.errors import InputError
 
-FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # what begins so is better lower
+FALLING = ('loss', 'nll', 'perplexity', 'bits', 'error', 'cost')  # prefixes of metrics that are better lower
 RISING = (
   'accuracy',
   'f1',
@@ -32,12 +32,12 @@ RISING = (
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-  """What a sweep is after.
+  """Metric that a sweep optimises.
 
   Attributes:
-    name: of the figure.
+    name: key of the record.
     direction: 'minimize' or 'maximize'.
-    final: from results.json, once a run has ended; else of the validation split, during the run.
+    final: from results.json, at the end of a run; else of the validation split, during the run.
   """
 
   name: str
@@ -45,19 +45,19 @@ class Metric:
   final: bool = False
 
   @classmethod
-  def of(cls, text: str) -> Metric:
-    """From 'loss', 'accuracy', 'reward:max', 'results.bleu'. Raises InputError."""
+  def parse(cls, text: str) -> Metric:
+    """Parse 'loss', 'accuracy', 'reward:max', 'results.bleu'. Raises InputError."""
     name, _, order = text.partition(':')
     final, name = name.startswith('results.'), name.removeprefix('results.')
     known = {'min': 'minimize', 'max': 'maximize'}
     guess = 'max' if name in RISING else 'min' if name.startswith(FALLING) else ''
     if (order or guess) not in known or not name:
-      raise InputError(f'--metric={text}: say whether less or more of it is better: {name or "NAME"}:min or :max')
+      raise InputError(f'--metric={text}: say whether lower or higher is better: {name or "NAME"}:min or :max')
     return cls(name, known[order or guess], final)
 
 
-class Reached(NamedTuple):
-  """A figure of a run, the step it is of, and how far and how long the run went."""
+class Measurement(NamedTuple):
+  """A metric of a run and its step, with the last step and the seconds of the run."""
 
   value: float
   step: int
@@ -65,8 +65,8 @@ class Reached(NamedTuple):
   seconds: float
 
 
-def records(folder: Any, split: str = '') -> list[dict[str, Any]]:
-  """The records of metrics.jsonl, of one split or of all, the last of each step; a half-written line is left out."""
+def read_records(folder: Any, split: str = '') -> list[dict[str, Any]]:
+  """Return the records of metrics.jsonl, of one split or all, the last of each step; skip a half-written line."""
   path, found = folder / 'metrics.jsonl', {}
   for line in path.read_bytes().decode(errors='replace').split('\n') if path.exists() else []:
     try:
@@ -78,8 +78,8 @@ def records(folder: Any, split: str = '') -> list[dict[str, Any]]:
   return [found[key] for key in sorted(found)]
 
 
-def version(path: Any) -> Any:
-  """What changes when a file, on a disk or a bucket, does; None without it."""
+def file_version(path: Any) -> Any:
+  """Return a value that changes with the file, on a disk or a bucket; None without a file."""
   if not path.exists():
     return None
   state = path.stat()
@@ -88,20 +88,20 @@ def version(path: Any) -> Any:
   return state.mtime, state.length
 
 
-def finished(folder: Any) -> bool:
-  """Whether a run has ended."""
+def has_ended(folder: Any) -> bool:
+  """Return whether a run has ended."""
   return (folder / 'results.json').exists()
 
 
-def setting(folder: Any, section: str, key: str) -> Any:
-  """A setting of a run's own config.json; None without it."""
+def read_setting(folder: Any, section: str, key: str) -> Any:
+  """Return a setting of a run's config.json; None without it."""
   try:
     return json.loads((folder / 'config.json').read_text())[section][key]
   except (OSError, ValueError, KeyError, TypeError):
     return None
 
 
-def data_hash(folder: Any) -> str:
+def read_data_hash(folder: Any) -> str:
   """Return the hash of a finished run's data; '' where none is recorded."""
   try:
     return str(json.loads((folder / 'results.json').read_text())['data_hash'])
@@ -109,14 +109,15 @@ def data_hash(folder: Any) -> str:
     return ''
 
 
-def figure(folder: Any, metric: Metric) -> Reached:
-  """What a finished run has reached: on the validation split, of the parameters that the run measures, which are the
-  best by loss unless its `evaluation.which` says otherwise.
+def measure(folder: Any, metric: Metric) -> Measurement:
+  """Return the metric of a finished run on the validation split, for the parameters that the run measures.
+
+  Those are the best by loss, unless `evaluation.which` is another.
 
   Raises:
-    InputError: there is no such figure, or it is not finite.
+    InputError: there is no such metric, or it is not finite.
   """
-  every = records(folder)
+  every = read_records(folder)
   steps = max((record['step'] for record in every), default=0)
   seconds = max((float(record.get('seconds', 0)) for record in every), default=0.0)
   if metric.final:
@@ -126,20 +127,20 @@ def figure(folder: Any, metric: Metric) -> Reached:
   having = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
   if not having:
     known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
-    raise InputError(f'the run left no figure "{metric.name}"; it has: {", ".join(known) or "none"}')
-  last = metric.final or setting(folder, 'evaluation', 'which') in ('last', 'average')
+    raise InputError(f'the run left no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
+  last = metric.final or read_setting(folder, 'evaluation', 'which') in ('last', 'average')
   chosen = having[-1] if last else min(having, key=lambda record: _number(record.get('loss', 0.0)))
   value = float(chosen[metric.name])
   if not math.isfinite(value):
-    raise InputError(f'the figure "{metric.name}" of the run is {value}')
-  return Reached(value, int(chosen['step']), steps, seconds)
+    raise InputError(f'the metric "{metric.name}" of the run is {value}')
+  return Measurement(value, int(chosen['step']), steps, seconds)
 
 
 def _number(value: Any) -> float:
   return math.inf if math.isnan(float(value)) else float(value)
 
 
-def tail(folder: pathlib.Path, lines: int = 20, most: int = 2000) -> str:
-  """The end of what a run has printed."""
+def log_tail(folder: pathlib.Path, lines: int = 20, most: int = 2000) -> str:
+  """Return the end of a run's log."""
   path = folder / jobs.LOG
   return '\n'.join(path.read_text(errors='replace').splitlines()[-lines:])[-most:] if path.exists() else ''

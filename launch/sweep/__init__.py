@@ -1,0 +1,1 @@
+"""Hyperparameter search over an experiment: `python -m launch.sweep`."""

@@ -1,0 +1,124 @@
+"""Loop of a sweep, which gives trials to workers until every trial has ended."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from typing import Any
+
+from launch import jobs
+from launch.command import PREEMPTED
+from launch.sweep import report, study, trial
+
+
+class Scheduler:
+  """Loop over the workers of a sweep.
+
+  Attributes:
+    workers: by slot.
+    signals: number of SIGINT and SIGTERM so far.
+    number: the first of them.
+  """
+
+  def __init__(self, args: argparse.Namespace, plan: trial.Plan, store: study.Store, search: study.Search):
+    self.args, self.plan, self.store, self.search = args, plan, store, search
+    self.launcher = jobs.Local(passes=args.where != 'local')
+    self.workers: dict[int, trial.Worker] = {}
+    self.signals = self.number = 0
+    self._asked = self._beaten = -1e9
+
+  def run(self) -> int:
+    """Run until every trial has ended; return 0, or 75 after SIGTERM, 130 after Ctrl-C."""
+    old = {number: signal.signal(number, self._tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+      while not self._done():
+        self._fill()
+        self._advance()
+        self._beat()
+        time.sleep(self.args.poll)
+    finally:
+      for worker in self.workers.values():
+        if worker.job is not None:
+          worker.job.stop()  # only after an error, such as a lost database
+      for number, handler in old.items():
+        signal.signal(number, handler)
+    if self.signals:
+      self._say(f'stopped; `{self.args.command}` continues')
+    return {0: 0, signal.SIGTERM: PREEMPTED, signal.SIGINT: 130}[self.number]
+
+  def _tell(self, number: int, frame: Any) -> None:
+    del frame
+    self.signals, self.number = self.signals + 1, self.number or number
+    for worker in self.workers.values():
+      worker.end()
+      if self.signals > 1 and worker.job is not None:
+        worker.job.kill()
+
+  def _done(self) -> bool:
+    if self.workers:
+      return False
+    if self.signals:
+      return True
+    left = [t for t in self.store.trials('WAITING', 'RUNNING') if t.number < self.args.trials]
+    if left and not self._may_ask():
+      time.sleep(min(1.0, self.args.stale / 10))  # for those of other machines
+    return not left
+
+  def _may_ask(self) -> bool:
+    return time.monotonic() - self._asked > min(5.0, self.args.stale / 10)
+
+  def _fill(self) -> None:
+    """Give a trial to every free slot."""
+    free = [slot for slot in range(self.args.jobs) if slot not in self.workers]
+    if not free or self.signals or not self._may_ask():
+      return
+    while free:
+      claimed = self.store.claim(self.args.trials, {worker.number for worker in self.workers.values()})
+      if claimed is None:
+        self._asked = time.monotonic()  # ask again later: another machine may stop
+        return
+      kept = claimed.user_attrs.get('slot')  # of its first start: its machine may be that worker's
+      slot = kept if kept in free else free[0]
+      free.remove(slot)
+      claimed.set_user_attr('slot', slot)
+      worker = trial.Worker(self.plan, self.store, claimed, self.search, self.launcher, slot)
+      self.workers[slot] = worker
+      self._say(f'trial {claimed.number:04d}: ' + ' '.join(f'{k}={v}' for k, v in worker.parameters.items()))
+
+  def _advance(self) -> None:
+    for slot, worker in list(self.workers.items()):
+      state = worker.advance()
+      if not state:
+        continue
+      del self.workers[slot]
+      self._asked = -1e9
+      if state != 'LEFT':
+        self._report(worker, state)
+
+  def _report(self, worker: trial.Worker, state: str) -> None:
+    """Print the end of a trial and the state of the sweep, and rewrite the table."""
+    rows = report.rows(self.store, self.plan, self.args.trials)
+    row = next(row for row in rows if row.number == worker.number)
+    how = {'COMPLETE': 'done', 'PRUNED': f'pruned at step {row.step}', 'FAIL': 'failed'}[state]
+    value = f', {self.plan.metric.name} {row.value:.6g}' if row.value is not None and state != 'FAIL' else ''
+    said = f'trial {worker.number:04d}: {how}{value}'
+    if state == 'FAIL':
+      lines = worker.error.splitlines()
+      said += f' ({": ".join(dict.fromkeys([lines[0], lines[-1]]))})'
+    self._say(said)
+    ended = sum(row.state in ('COMPLETE', 'PRUNED', 'FAIL') for row in rows)
+    best = next((f'; best {row.value:.6g}, trial {row.number:04d}' for row in rows if row.rank == 1), '')
+    self._say(f'{ended}/{self.args.trials} trials{best}')
+    report.write(self.plan.folder.parent, rows, self.plan, self.args.command)
+
+  def _beat(self) -> None:
+    """Renew the pulse that other machines watch."""
+    now = time.monotonic()
+    if now - self._beaten > self.args.stale / 6:
+      for worker in self.workers.values():
+        worker.trial.set_user_attr('pulse', round(now, 3))
+      self._beaten = now
+
+  def _say(self, words: str) -> None:
+    print(f'[{time.strftime("%H:%M:%S")}] {words}', flush=True)

@@ -1,0 +1,101 @@
+"""`python -m launch.sweep`: its options and messages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from launch import jobs
+from launch.sweep import __main__ as sweep
+from tests.launch.sweep.place import GRID, HEAD, SPACE
+
+pytest.importorskip('optuna', reason='needs the extra `sweep`')
+
+
+BAD = [
+  (['--sampler=grid'], 'optim.lr, model.dropout may be anything'),
+  ([], 'say how many --trials=N'),
+  (['--trials=2', '--metric=reward'], 'reward:min or :max'),
+  (['--trials=2', '--metric=results.loss', '--pruner=asha'], 'cannot be pruned by'),
+  (['--trials=2', '--storage=somewhere'], 'it must be journal, sqlite or a URL'),
+  (['--trials=2', '--config.optim.lr=1', '--config.model.dropout=0'], 'nothing is left to search'),
+]
+
+
+@pytest.mark.parametrize(('more', 'message'), BAD)
+def test_bad_input_is_said_before_anything_runs(place, capsys, monkeypatch, more, message):
+  monkeypatch.setattr(shutil, 'which', lambda name: None)
+  assert place.run(SPACE, *more) == 2
+  assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()
+
+
+@pytest.mark.parametrize('more', [['--jobs=0'], ['--pruner=best'], ['--env=GPU'], ['--workdir=gs://bucket/x']])
+def test_bad_arguments_exit_with_2(place, capsys, more):
+  with pytest.raises(SystemExit) as error:
+    place.run(SPACE, '--trials=1', *more)
+  assert error.value.code == 2 and 'usage' in capsys.readouterr().err
+
+
+def test_no_such_file_no_sweep_and_too_many_points(place, capsys):
+  assert sweep.main([f'--config={place.folder}/no.py', f'--workdir={place.dir}']) == 2
+  assert 'there is no config file' in capsys.readouterr().err
+  assert place.run(HEAD.partition('\n\n\ndef sweep')[0] + '\n') == 2
+  assert 'no function sweep()' in capsys.readouterr().err
+  assert place.run(GRID, '--trials=10') == 2
+  assert 'has 9 points' in capsys.readouterr().err
+
+
+def test_what_lmx_would_refuse_is_refused_at_once(place, capsys):
+  argv = ['--config=experiments/rnn_lm/quickstart.py:tiny', f'--workdir={place.dir}', '--trials=3']
+  assert sweep.main([*argv, '--config.optim.lrr=1']) == 2
+  assert 'unknown config key "optim.lrr"; did you mean "lr"' in capsys.readouterr().err and not place.dir.exists()
+
+
+def test_another_sweep_in_the_same_directory_is_refused(place, capsys):
+  place.child(steps=2, seconds=0)
+  assert place.run(GRID, '--trials=1') == 0
+  held = jobs.lock(next(place.dir.glob('.sweep-*')))
+  assert place.run(GRID, '--trials=2') == 2
+  os.close(held)
+  assert 'another sweep works in' in capsys.readouterr().err
+  assert place.run(GRID, '--trials=2', '--config.train.steps=3') == 2
+  assert "overrides: [] there, ['train.steps=3'] now" in capsys.readouterr().err
+
+
+def test_without_optuna_the_extra_is_named(place, capsys, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'optuna', None)
+  assert place.run(GRID) == 2
+  assert 'install the extra, pip install "lmx[sweep]"' in capsys.readouterr().err
+
+
+def test_starts_without_jax_and_optuna(root):
+  code = (
+    'import sys, launch.sweep.__main__, launch.sweep.report\n'
+    'sys.exit(bool({"jax", "optuna", "numpy", "matplotlib"} & set(sys.modules)))'
+  )
+  assert subprocess.run([sys.executable, '-c', code], cwd=root, check=False).returncode == 0
+
+
+def test_dry_run_prints_commands_and_makes_nothing(place, capsys):
+  assert place.run(GRID, '--dry_run', '--config.train.steps=5', '--seeds=2') == 0
+  lines = capsys.readouterr().out.splitlines()
+  end = (
+    f'train --config={place.folder}/bar.py --workdir={place.dir}/trials/0001/seed_1 --config.train.steps=5 '
+    f"--config.optim.lr=0.1 '--config.model.kind='\"'\"'3'\"'\"'' --config.seed=1"
+  )
+  assert len(lines) == 6 and lines[3].endswith(end) and not place.dir.exists()
+
+
+def test_a_password_is_hidden_in_errors_and_kept_from_runs(place, capsys, monkeypatch):
+  url = 'postgresql://me:s3cret%2Fword@127.0.0.1:1/db'
+  assert place.run(GRID, f'--storage={url}') == 2
+  said = capsys.readouterr().err
+  assert 'postgresql://me:***@127.0.0.1:1/db cannot be used' in said and 's3cret' not in said
+  monkeypatch.setenv('PGPASSWORD', 's3cret')
+  place.child(steps=2, seconds=0)
+  assert place.run(GRID, '--trials=1') == 0
+  assert place.begun(0)[0].split()[-1] == 'False'
