@@ -81,14 +81,6 @@ def test_the_loss_and_its_gradients_are_those_of_all_probabilities(name, togethe
       np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=words + jax.tree_util.keystr(path))
 
 
-def test_only_the_blocks_that_are_needed_are_worked_off():
-  """Of 21 positions in blocks of 4: none for a tail without words, one for 3 words, all six for 21."""
-  for count, blocks in ((0, 0), (3, 1), (4, 1), (5, 2), (21, 6)):
-    inside = np.zeros((1, 21), bool)
-    inside[0, np.random.default_rng(0).permutation(21)[:count]] = True
-    assert int(adaptive_softmax._queue(jnp.asarray(inside), 4)[2]) == blocks
-
-
 @every_size
 def test_embeddings_are_the_rows_of_the_words(name):
   sizes = SIZES[name]

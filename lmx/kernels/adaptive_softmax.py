@@ -1,0 +1,121 @@
+"""Fast path of the adaptive softmax's tails: a loss formed at selected positions only, block by block.
+
+The selected positions are sorted to the front and processed in blocks of fixed size, as many as are needed, in a loop
+that both passes run. Shapes are static, no position is dropped, and the cost follows the number of selected positions.
+
+Axes: L positions of a group (all of a batch on one device; those of a row where rows may be sharded), G groups, M
+positions of a block.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lmx.types import Array
+
+CPU_LOGITS, LOGITS = 2**24, 2**28  # logits of a block, at most, on a CPU and elsewhere
+LEAST = 128  # positions of a block, at least where it may have them: fewer would wait for the table's rows
+
+Loss = Callable[
+  [Any, Array, Array, Array], Array
+]  # of (table, x_GMD, target_GM, selected_GM): (G, M), 0 if not selected
+
+
+def block_size(positions: int, classes: int, groups: int, block: int = 0) -> int:
+  """Return the positions in a block of a group.
+
+  `block` are those of all groups; 0: a 16th of all, or `LEAST` if that is more, within `CPU_LOGITS` or `LOGITS`.
+  """
+  most = (CPU_LOGITS if jax.default_backend() == 'cpu' else LOGITS) // classes
+  return min(max(1, (block or min(most, max(LEAST, positions // 16))) // groups), positions // groups)
+
+
+def selected(
+  loss: Loss,
+  table: Any,
+  x_BTD: Array,
+  targets_BT: Array,
+  selected_BT: Array,
+  *,
+  classes: int,
+  block: int = 0,
+  together: bool | None = None,
+) -> Array:
+  """Return `loss(table, x, targets, selected)`, (B, T), formed at the selected positions only.
+
+  Args:
+    loss: a function that is 0 where nothing is selected; it must not close over arrays.
+    table: a tree of its parameters.
+    x_BTD: last hidden layer.
+    targets_BT: classes, of any value where not selected.
+    selected_BT: the positions.
+    classes: number of them.
+    block: as in `block_size`.
+    together: form blocks over all rows at once, which takes fewer; None: on a single device.
+  """
+  B, T = targets_BT.shape
+  together = jax.device_count() == 1 if together is None else together
+  groups = 1 if together else B
+  flat = lambda x: x.reshape(groups, -1, *x.shape[2:])
+  size = block_size(B * T, classes, groups, block)
+  return _selected(loss, size, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
+
+
+def _queue(selected_GL: Array, size: int) -> tuple[Array, Array, Array]:
+  """Return (positions of a group, selected first, padded to whole blocks; number of selected; blocks needed)."""
+  order_GL = jnp.argsort(~selected_GL, axis=1, stable=True)
+  count_G = jnp.sum(selected_GL, axis=1)
+  padded_GL = jnp.pad(order_GL, ((0, 0), (0, -order_GL.shape[1] % size)))
+  return padded_GL, count_G, -(-jnp.max(count_G) // size)
+
+
+def _block(size: int, p: Array, order_GL: Array, count_G: Array, x_GLD: Array, target_GL: Array):
+  """Return (positions, x, targets, live) of block p; the position of what is not live is out of range."""
+  position_GM = jax.lax.dynamic_slice_in_dim(order_GL, p * size, size, axis=1)
+  live_GM = p * size + jnp.arange(size)[None] < count_G[:, None]
+  x_GMD = jnp.take_along_axis(x_GLD, position_GM[..., None], axis=1)
+  target_GM = jnp.where(live_GM, jnp.take_along_axis(target_GL, position_GM, axis=1), 0)
+  return jnp.where(live_GM, position_GM, x_GLD.shape[1]), x_GMD, target_GM, live_GM
+
+
+def _put(array: Array, position_GM: Array, values: Array) -> Array:
+  return array.at[jnp.arange(len(array))[:, None], position_GM].set(values, mode='drop')
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _selected(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array) -> Array:
+  order_GL, count_G, blocks = _queue(selected_GL, size)
+
+  def body(p, loss_GL):
+    position_GM, *given = _block(size, p, order_GL, count_G, x_GLD, target_GL)
+    return _put(loss_GL, position_GM, loss(table, *given))
+
+  return jax.lax.fori_loop(0, blocks, body, jnp.zeros(target_GL.shape, jnp.float32))
+
+
+def _selected_forward(loss, size, table, x_GLD, target_GL, selected_GL):
+  return _selected(loss, size, table, x_GLD, target_GL, selected_GL), (table, x_GLD, target_GL, selected_GL)
+
+
+def _selected_backward(loss, size, residuals, g_GL):
+  table, x_GLD, target_GL, selected_GL = residuals
+  order_GL, count_G, blocks = _queue(selected_GL, size)
+
+  def body(p, carry):
+    d_table, dx_GLD = carry
+    position_GM, x_GMD, target_GM, live_GM = _block(size, p, order_GL, count_G, x_GLD, target_GL)
+    _, back = jax.vjp(lambda table, x_GMD: loss(table, x_GMD, target_GM, live_GM), table, x_GMD)
+    more, dx_GMD = back(jnp.take_along_axis(g_GL, jnp.minimum(position_GM, g_GL.shape[1] - 1), axis=1))
+    return jax.tree.map(jnp.add, d_table, more), _put(dx_GLD, position_GM, dx_GMD)
+
+  start = jax.tree.map(jnp.zeros_like, (table, x_GLD))
+  d_table, dx_GLD = jax.lax.fori_loop(0, blocks, body, start)
+  return d_table, dx_GLD, None, None
+
+
+_selected.defvjp(_selected_forward, _selected_backward)
