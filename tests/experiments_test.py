@@ -28,8 +28,10 @@ from launch.tables import plan as plans
 from lmx import objectives
 from lmx.cli import main
 from lmx.config import resolve, schema, semantics
-from lmx.data import batching, pipeline, subword_tokenizers, tokenizers
+from lmx.data import batching, pipeline
 from lmx.data import corpus as corpora
+from lmx.data.tokenizers import build as tokenizers
+from lmx.data.tokenizers import subword
 from lmx.engine import state, step
 from lmx.errors import InputError
 from lmx.evaluation import evaluate, report
@@ -68,12 +70,12 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   kind = 'words' if spelled else 'wordpiece' if pieces else kinds.get(batching, 'bytes')
   tokenizer = tokenizers.train(kind, documents, vocab_size=200)
   if spelled:
-    tokenizer = tokenizers.with_all_words(tokenizer, ['omega'])
+    tokenizer = words.with_all_words(tokenizer, ['omega'])
   texts = {'train': documents, 'valid': documents[:2], 'test': documents[2:4]}
   if batching == 'translation':
     texts = {name: [line[: 1 + i % 30] for i, line in enumerate(lines[:120])] for name in texts}
   if batching == 'texts':
-    tokenizer = subword_tokenizers.with_special(tokenizer, gpt.SPECIAL_TOKENS)
+    tokenizer = subword.with_special(tokenizer, gpt.SPECIAL_TOKENS)
   if batching in ('documents', 'tagged', 'texts', 'questions', 'continuations'):
     count = {'continuations': 48, 'texts': 60}.get(batching, 42)  # rows of twelve documents, of two, five or six
     texts = {name: [line[: 1 + 3 * i] for i, line in enumerate(lines[:count])] for name in texts}

@@ -27,9 +27,10 @@ import safetensors.numpy
 
 from lmx.cli import main, vectors
 from lmx.config import cast, resolve, run_files
-from lmx.data import corpus, tokenizers
+from lmx.data import corpus
 from lmx.data.builders import cells, cloze, parallel, questions, tables, tagged
 from lmx.data.builders.text_files import text_files_dataset_builder as text_files
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import elmo, huggingface, openai, word2vec
 from lmx.metrics import embeddings
@@ -168,7 +169,7 @@ RUN: Any = types.SimpleNamespace(
   objective=types.SimpleNamespace(),
   data=types.SimpleNamespace(dataset='table_files', texts=('text',), label='label'),
 )
-LOADED: Any = types.SimpleNamespace(run=RUN, labels=['a', 'b'], tokenizer=tokenizers.train('bytes', ()))
+LOADED: Any = types.SimpleNamespace(run=RUN, labels=['a', 'b'], tokenizer=build.train('bytes', ()))
 
 
 def table(name: str, **options: Any) -> Callable[[pathlib.Path], Any]:
@@ -317,7 +318,7 @@ def work_directories(folder: pathlib.Path) -> dict[str, Target]:
   found = {}
   for number, given in enumerate(CONFIGS):
     full = resolve.resolve(given)
-    made = corpus.Corpus.from_texts({'train': ['a b c']}, tokenizers.train('words' if number else 'bytes', ['a b c']))
+    made = corpus.Corpus.from_texts({'train': ['a b c']}, build.train('words' if number else 'bytes', ['a b c']))
     run_files.write(folder / f'run{number}', full.to_dict(), {'hash': made.hash, **made.manifest}, made.tokenizer)
     earlier = written(folder / f'run{number}', lambda name: name != 'checksums.json')
     found[f'run {number}'] = Target(resolved, earlier, 4)
@@ -332,11 +333,9 @@ def work_directories(folder: pathlib.Path) -> dict[str, Target]:
     opened, {**written(pathlib.Path(made.dir)), 'manifest.json': json.dumps(earlier).encode()}, 3
   )
   for kind in ('words', 'characters', 'bpe', 'wordpiece', 'unigram', 'gpt_bpe'):
-    tokenizer = tokenizers.train(kind, ['a b c the cat sat on a mat'] * 9, vocab_size=400)
+    tokenizer = build.train(kind, ['a b c the cat sat on a mat'] * 9, vocab_size=400)
     tokenizer.save(str(folder / kind))
-    found[f'tokenizer {kind}'] = Target(
-      lambda place: tokenizers.load(str(place)).encode('a b the'), written(folder / kind)
-    )
+    found[f'tokenizer {kind}'] = Target(lambda place: build.load(str(place)).encode('a b the'), written(folder / kind))
   return found
 
 
@@ -401,7 +400,7 @@ def zeros(name: str, **sizes: int) -> tuple[Any, Any]:
 
 def importers() -> dict[str, Target]:
   found = {}
-  tokenizer = tokenizers.train('bpe', ['a b c the cat sat'] * 9, vocab_size=270)
+  tokenizer = build.train('bpe', ['a b c the cat sat'] * 9, vocab_size=270)
   for name, architecture in (('gpt2', ''), ('bert', ''), ('gpt', ''), ('gpt2', 'GPT2ForSequenceClassification')):
     cfg, params = zeros(name, V=tokenizer.vocab_size, T=8, D=8, H=2, N=1)
     of = huggingface.family(name)

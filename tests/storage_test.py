@@ -8,7 +8,7 @@ import pathlib
 from etils import epath
 
 from lmx import storage
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build
 from lmx.reporting import run_log
 
 
@@ -68,9 +68,9 @@ def test_only_what_has_changed_is_sent(bucket, monkeypatch):
 
 
 def test_a_tokenizer_comes_back_from_a_bucket(bucket):
-  tokenizer = tokenizers.train('words', ['the cat saw the dog'])
+  tokenizer = build.train('words', ['the cat saw the dog'])
   storage.written(bucket / 'tokenizer', tokenizer.save)
-  again = tokenizers.load(storage.here(bucket / 'tokenizer'))
+  again = build.load(storage.here(bucket / 'tokenizer'))
   assert again.hash == tokenizer.hash
 
 

@@ -15,7 +15,8 @@ import lmx
 from lmx import objectives
 from lmx.cli import main
 from lmx.data import corpus as corpora
-from lmx.data import detokenize, stop_words, tokenizers
+from lmx.data import detokenize, stop_words
+from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.models import registry
@@ -36,7 +37,7 @@ def run(tmp_path_factory):
   """A tiny random GPT-2 as an imported run; its figures are no figures of chance alone, as its weights are large."""
   folder = tmp_path_factory.mktemp('gpt2')
   rng = np.random.default_rng(0)
-  tokenizer = tokenizers.train('bpe', [sentence(rng, 30) for _ in range(50)], vocab_size=330)
+  tokenizer = build.train('bpe', [sentence(rng, 30) for _ in range(50)], vocab_size=330)
   model = registry.get('gpt2')
   cfg = model.Config(V=tokenizer.vocab_size, T=T, D=8, H=2, N=2)
   leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: model.init(cfg, jax.random.key(1))))

@@ -15,9 +15,9 @@ from typing import Any
 from etils import epath
 
 from lmx import documents, storage
-from lmx.data import tokenizers
 from lmx.data.corpus import manifest_hash
-from lmx.data.tokenizer import FILE, Tokenizer, digest
+from lmx.data.tokenizers import build
+from lmx.data.tokenizers.base import FILE, Tokenizer, digest
 from lmx.errors import InputError, InputWarning
 
 _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FILE}', 'checksums.json'
@@ -96,7 +96,7 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
   workdir = epath.Path(workdir)
   path, data = workdir / _TOKENIZER, read_data(workdir)
   content = _read(workdir, _TOKENIZER)
-  tokenizer = tokenizers.load(storage.here(workdir / 'tokenizer'))
+  tokenizer = build.load(storage.here(workdir / 'tokenizer'))
   if not data['hash']:
     if not (workdir / _SUMS).exists():
       warnings.warn(

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lmx.data import rules
+from lmx.data import datasets
 
 Config = Mapping[str, Any]  # a resolved config as a nested dict
 
@@ -47,9 +47,9 @@ def _drops_penalties(model: str) -> Callable[[Config], bool]:
 
 def _other_than_english_german(config: Config) -> bool:
   data = config['data']
-  if not config['evaluation']['beam'] or data['dataset'] not in rules.RULES:
+  if not config['evaluation']['beam'] or data['dataset'] not in datasets.RULES:
     return False
-  return rules.RULES[data['dataset']].languages(data['source'], data['target']) != ('en', 'de')
+  return datasets.RULES[data['dataset']].languages(data['source'], data['target']) != ('en', 'de')
 
 
 def _pairs_with_marks(config: Config) -> bool:

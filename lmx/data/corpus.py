@@ -24,10 +24,13 @@ import numpy as np
 import tqdm
 
 from lmx import documents
-from lmx.data import cache, sources, subword_tokenizers, token_file, tokenizers, written
+from lmx.data import cache, document_reader, sources, token_file
 from lmx.data import labels as label_rules
 from lmx.data import sentences as sentence_rules
 from lmx.data.splits import Split, Writer
+from lmx.data.tokenizers import build, subword
+from lmx.data.tokenizers.base import Tokenizer
+from lmx.data.tokenizers.words import with_all_words
 from lmx.errors import InputError, InputWarning, nearest
 
 FORMAT = 1  # of the cache; raise it when the same request gives other tokens
@@ -41,14 +44,14 @@ class Corpus:
   """A tokenised data set.
 
   Attributes:
-    tokenizer: see `lmx.data.tokenizers.Tokenizer`.
+    tokenizer: see `lmx.data.tokenizers.base.Tokenizer`.
     splits: name -> Split.
     manifest: JSON-able record: data set, version, checksums, counts, tokenizer, rules.
     hash: digest of the manifest, so of every token; two corpora with one hash are equal.
     dir: the cache directory, '' for a corpus in memory.
   """
 
-  tokenizer: tokenizers.Tokenizer
+  tokenizer: Tokenizer
   splits: Mapping[str, Split]
   manifest: Mapping[str, Any]
   hash: str
@@ -58,7 +61,7 @@ class Corpus:
   def from_texts(
     cls,
     splits: Mapping[str, Sequence[str]],
-    tokenizer: tokenizers.Tokenizer,
+    tokenizer: Tokenizer,
     *,
     labels: Mapping[str, Sequence[int]] | None = None,
     sentences: str = '',
@@ -114,7 +117,7 @@ class Spec:
 
   Attributes:
     dataset: a name of `lmx.data.sources.RULES`.
-    tokenizer: a kind of `lmx.data.tokenizers.KINDS`.
+    tokenizer: a kind of `lmx.data.tokenizers.build.KINDS`.
     manual_dir: directory with the data set's files; for text_files also a file, a glob, or several
       with commas between; '': the data set is downloaded (or embedded).
     vocab_size: most entries of a trained vocabulary, special tokens included; 0: no limit (words,
@@ -128,7 +131,7 @@ class Spec:
     documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
     split_fraction: share of the user's training files held out, see `lmx.data.builders.files.held_out`.
     prefix_space: a bpe that is trained gives a text's first word the pieces that it has within a text.
-    marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.MARKS`.
+    marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.build.MARKS`.
     special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
     all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
     source: language of the source of a data set of translations; '': the first that the data set has.
@@ -165,9 +168,9 @@ class Spec:
   def __post_init__(self) -> None:
     if self.detokenize and self.tokenizer == 'words':
       raise InputError('data.detokenize would undo the words that data.tokenizer "words" reads; set it to False')
-    if self.tokenizer not in tokenizers.KINDS:
-      tokenizers.train(self.tokenizer, ())  # raises, with the nearest kind
-    tokenizers.check_options(self.tokenizer, self.marks, self.prefix_space)
+    if self.tokenizer not in build.KINDS:
+      build.train(self.tokenizer, ())  # raises, with the nearest kind
+    build.check_options(self.tokenizer, self.marks, self.prefix_space)
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
 
@@ -186,7 +189,7 @@ class Spec:
       self.scores,
       self.hold_out_test,
     )
-    written.of(source, self.detokenize)
+    document_reader.of(source, self.detokenize)
     return source
 
 
@@ -223,7 +226,7 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
   source, given = spec.data_set(), None
   request: dict[str, Any] = {'format': FORMAT, 'dataset': source.identity(), 'kind': spec.tokenizer}
   if spec.tokenizer_path:
-    given = tokenizers.read(spec.tokenizer, spec.tokenizer_path, lower_case=spec.lower_case)
+    given = build.read(spec.tokenizer, spec.tokenizer_path, lower_case=spec.lower_case)
     request['tokenizer'] = given.hash
   else:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
@@ -245,12 +248,12 @@ def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
   name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
   directory = os.path.join(cache.root(cache_dir), 'tokens', name)
   if make:
-    build = lambda temporary: _build(temporary, spec, source, given, cache_dir)
+    tokenize = lambda temporary: _build(temporary, spec, source, given, cache_dir)
     try:
-      cache.build(directory, build)
+      cache.build(directory, tokenize)
     except sources.Damaged as error:
       warnings.warn(f'{error}, which begins now', InputWarning, stacklevel=2)
-      cache.build(directory, build)
+      cache.build(directory, tokenize)
   return directory
 
 
@@ -280,7 +283,7 @@ def _open(directory: str) -> Corpus:
   tokens = {f'{name}.tokens' for name in manifest['splits']}
   for name in entries.keys() - tokens:
     token_file.check(os.path.join(directory, name), entries[name])
-  tokenizer = tokenizers.load(directory)
+  tokenizer = build.load(directory)
   splits = {}
   for name, record in manifest['splits'].items():
     stem, ids = os.path.join(directory, name), f'{name}.tokens'
@@ -299,7 +302,7 @@ def manifest_hash(manifest: Any) -> str:
 
 
 def _encoded(
-  rows: Iterable[written.Read], tokenizer: tokenizers.Tokenizer, mode: str
+  rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str
 ) -> Iterator[tuple[str, str, list[np.ndarray]]]:
   """Yields (text, label, ids of each sentence) of rows (text, as it is read, label), in batches inside."""
   held: list[tuple[str, str, list[str]]] = []
@@ -319,18 +322,18 @@ def _encode_held(held: Any, tokenizer: Any) -> Iterator[tuple[str, str, list[np.
     yield text, label, [next(encoded) for _ in pieces]
 
 
-def encoded_words(texts: Iterable[Sequence[str]], tokenizer: tokenizers.Tokenizer) -> Iterator[list[np.ndarray]]:
+def encoded_words(texts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
   """Ids of each word of texts that are given by their words, as text is encoded whose words have labels."""
   for _, _, pieces in _encoded((('', ' '.join(words), '') for words in texts), tokenizer, _WORDS):
     yield _some(pieces, tokenizer)
 
 
-def _some(pieces: Sequence[np.ndarray], tokenizer: tokenizers.Tokenizer) -> list[np.ndarray]:
+def _some(pieces: Sequence[np.ndarray], tokenizer: Tokenizer) -> list[np.ndarray]:
   """The ids of words, `unk_id` for a word that nothing is left of."""
   return [ids if ids.size else np.asarray([tokenizer.unk_id], np.int32) for ids in pieces]
 
 
-def _sentences(text: str, mode: str, tokenizer: tokenizers.Tokenizer) -> list[str]:
+def _sentences(text: str, mode: str, tokenizer: Tokenizer) -> list[str]:
   if not mode:
     return [text]
   if mode == _WORDS:  # pieces of byte-level BPE begin with their space
@@ -342,16 +345,14 @@ def _sentences(text: str, mode: str, tokenizer: tokenizers.Tokenizer) -> list[st
   return sentence_rules.split(text, mode, space_leads=tokenizer.kind == 'bpe')
 
 
-def _build(
-  directory: str, spec: Spec, source: sources.Source, tokenizer: tokenizers.Tokenizer | None, cache_dir: str
-) -> None:
+def _build(directory: str, spec: Spec, source: sources.Source, tokenizer: Tokenizer | None, cache_dir: str) -> None:
   """Tokenises into `directory`, the manifest last."""
-  splits, reading = sources.open_splits(source, cache_dir), written.of(source, spec.detokenize)
+  splits, reading = sources.open_splits(source, cache_dir), document_reader.of(source, spec.detokenize)
   tokenizer = tokenizer or _train(spec, source.rules, splits, reading)
   if spec.special_tokens:
-    tokenizer = subword_tokenizers.with_special(tokenizer, spec.special_tokens)
+    tokenizer = subword.with_special(tokenizer, spec.special_tokens)
   if spec.all_words:
-    tokenizer = tokenizers.with_all_words(tokenizer, _texts(splits, splits, 'spelling', reading))
+    tokenizer = with_all_words(tokenizer, _texts(splits, splits, 'spelling', reading))
   made = list(tokenizer.save(directory))
   mode = source.rules.sentences
   if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
@@ -427,7 +428,7 @@ def _form(source: sources.Source, spec: Spec) -> dict[str, Any]:
 
 
 def _write_split(
-  writer: Writer, rows: Iterable[written.Read], tokenizer: tokenizers.Tokenizer, mode: str, stream: bool
+  writer: Writer, rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str, stream: bool
 ) -> None:
   for text, label, pieces in _encoded(rows, tokenizer, mode):
     writer.add(text, _some(pieces, tokenizer) if mode == _WORDS else pieces)
@@ -438,9 +439,9 @@ def _write_split(
 
 
 def _train(
-  spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples], reading: written.Reading
-) -> tokenizers.Tokenizer:
-  return tokenizers.train(
+  spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples], reading: document_reader.Reading
+) -> Tokenizer:
+  return build.train(
     spec.tokenizer,
     _texts(splits, spec.vocabulary_splits, 'learning the vocabulary from', reading),
     vocab_size=spec.vocab_size,
@@ -455,7 +456,7 @@ def _train(
 
 
 def _texts(
-  splits: Mapping[str, sources.Examples], names: Iterable[str], what: str, reading: written.Reading
+  splits: Mapping[str, sources.Examples], names: Iterable[str], what: str, reading: document_reader.Reading
 ) -> Iterator[str]:
   for name in names:
     if name in splits:
@@ -467,7 +468,7 @@ def _progress(examples: sources.Examples | label_rules.AtTokens, what: str) -> I
   return tqdm.tqdm(examples, what, len(examples), unit='doc', leave=False, disable=not sys.stderr.isatty(), delay=1)
 
 
-def _tokenizer_record(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
+def _tokenizer_record(tokenizer: Tokenizer) -> dict[str, Any]:
   return {
     'kind': tokenizer.kind,
     'vocab_size': tokenizer.vocab_size,
@@ -475,7 +476,7 @@ def _tokenizer_record(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
   }
 
 
-def _word_rule(tokenizer: tokenizers.Tokenizer, lines: bool) -> str:
+def _word_rule(tokenizer: Tokenizer, lines: bool) -> str:
   """How words are counted, for perplexity per word."""
   if tokenizer.kind == 'words':
     return 'tokens'

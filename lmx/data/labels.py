@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmx.data.tokenizer import Tokenizer
+from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError
 
 

@@ -20,10 +20,11 @@ from typing import Any
 import grain
 import numpy as np
 
-from lmx.data import batching, sources, spelling, views
+from lmx.data import batching, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
+from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, check_least, check_range, nearest
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, for runs of any seed, so that they can be compared
@@ -70,7 +71,7 @@ class Config:
       sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's orders of prediction) or
       'algorithmic' (generated tasks).
     characters: most characters of a word, the marks of its ends included (ELMo's release: 50); 0 spells no words.
-      Words then have ids of their own numbering (lmx/data/spelling.py).
+      Words then have ids of their own numbering (lmx/data/tokenizers/word_characters.py).
     reverse: read each document from its end to its beginning, for backward language models.
     train_splits: splits whose documents are trained on; a language model may also learn from the text of 'test'.
     train_documents: most documents (rows, pairs) to train on, the same ones in every run; 0 is no limit. What is
@@ -175,7 +176,7 @@ def load(cfg: Config) -> Corpus:
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cache_dir=cfg.cache_dir, **cfg.spec())
-  return views.view(
+  return transforms.view(
     corpus,
     reverse=cfg.reverse,
     train_splits=cfg.train_splits,
@@ -196,7 +197,7 @@ def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
 
 def kept(cfg: Config, split: str, count: int) -> np.ndarray:
   """Places of the documents (pairs) of a split of so many that `load` keeps, in order."""
-  return np.flatnonzero(views.kept(count, cfg.fraction, cfg.train_documents if split == 'train' else 0))
+  return np.flatnonzero(transforms.kept(count, cfg.fraction, cfg.train_documents if split == 'train' else 0))
 
 
 def directory(cfg: Config) -> str:
@@ -214,7 +215,7 @@ def examples(cfg: Config, split: str) -> sources.Examples:
 
 def vocabulary(cfg: Config, tokenizer: Any) -> int:
   """Ids of words in a batch are below this: the size of the model's vocabulary."""
-  return spelling.of(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
+  return word_characters.of(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
 
 
 def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) -> Batches:
@@ -237,7 +238,7 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
   made: Batches = module.of(cfg, corpus, split, seed, train=train)
   if not cfg.characters or module.CHARACTERS == 'must':
     return made
-  spelled: Any = spelling.Spelled(made, spelling.of(corpus.tokenizer, cfg.characters))
+  spelled: Any = word_characters.Spelled(made, word_characters.of(corpus.tokenizer, cfg.characters))
   return spelled
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from lmx import documents
 from lmx.data import cache
 from lmx.data.builders import files, parallel, questions, tables
-from lmx.data.rules import RULES, TFDS, Rules
+from lmx.data.datasets import RULES, TFDS, Rules
 from lmx.errors import InputError, InputWarning, nearest
 
 SPLITS = ('train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised')

@@ -9,7 +9,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from lmx.data import token_file, tokenizers
+from lmx.data import token_file
+from lmx.data.tokenizers import base
 from lmx.errors import InputError
 
 
@@ -62,7 +63,7 @@ class Writer:
     self,
     name: str,
     file: BinaryIO,
-    tokenizer: tokenizers.Tokenizer,
+    tokenizer: base.Tokenizer,
     sentences: bool,
     *,
     line_words: bool,

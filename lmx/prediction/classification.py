@@ -11,7 +11,7 @@ import numpy as np
 from lmx import documents
 from lmx.config import run_files, schema
 from lmx.data import corpus as corpora
-from lmx.data import labels, pipeline, sources, views
+from lmx.data import labels, pipeline, sources, transforms
 from lmx.data.builders import cells, tables
 from lmx.engine import state
 from lmx.errors import InputError, nearest
@@ -203,7 +203,7 @@ def of_file(loaded: Restored, path: str) -> Asked:
   made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
   made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0].texts), 'choices': choices})
-  return Asked(views.view(made, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
+  return Asked(transforms.view(made, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
 
 
 def of_split(loaded: Restored, split: str) -> Asked:

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers
+from lmx.data import pipeline
 from lmx.data.builders import tagged
 from lmx.data.builders.tagged import Sentence
 from lmx.data.splits import Split
+from lmx.data.tokenizers.words import with_all_words
 from lmx.errors import InputError, nearest
 from lmx.metrics import spans
 from lmx.prediction import batched
@@ -55,7 +56,7 @@ def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
         raise InputError(f'{where}, line {line}: the tagger has no label "{tag}"{nearest(tag, names)}')
   words = [[tagged.plain(word) for word in one.words] for one in found]
   if data.characters:
-    tokenizer = tokenizers.with_all_words(tokenizer, map(' '.join, words))
+    tokenizer = with_all_words(tokenizer, map(' '.join, words))
   room = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
   parts, long, cut = [], [], 0
   for pieces in corpora.encoded_words(words, tokenizer):

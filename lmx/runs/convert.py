@@ -20,8 +20,9 @@ from lmx import objectives
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
-from lmx.data import spiece, tokenizer_settings, tokenizers
-from lmx.data.rules import RULES
+from lmx.data.datasets import RULES
+from lmx.data.tokenizers import base, build, sentencepiece
+from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError
 from lmx.interop import huggingface, openai, tensorflow
@@ -67,15 +68,15 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   release = next((one for one in _RELEASES if one.there(directory)), folders)
   folder = release.read(directory)
   state.warn_nonfinite(source, folder.tensors)
-  settings = tokenizer_settings.read(directory, folder.tokenizer if with_tokenizer else '')
+  settings = settings_lib.read(directory, folder.tokenizer if with_tokenizer else '')
   lower_case = folder.lower_case if settings.lower_case is None else settings.lower_case
   if lower_case is None and with_tokenizer:
-    lower_case = not spiece.has_capitals(os.path.join(directory, spiece.FILE))
-  tokenizer: Any = tokenizers.Absent(int(folder.fields['V']))
+    lower_case = not sentencepiece.has_capitals(os.path.join(directory, sentencepiece.FILE))
+  tokenizer: Any = base.Absent(int(folder.fields['V']))
   if with_tokenizer:
     try:
-      tokenizer = tokenizers.read(folder.tokenizer, str(directory), lower_case=lower_case)
-    except tokenizers.Missing as error:
+      tokenizer = build.read(folder.tokenizer, str(directory), lower_case=lower_case)
+    except build.Missing as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
   marks = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
@@ -142,7 +143,7 @@ def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[
     return data
   if folder.tokenizer == 'wordpiece':
     return data | {'batching': {'name': 'texts', 'form': 'bert'}}
-  if isinstance(tokenizer, tokenizers.Absent) or any(tokenizer.token_id(mark) is None for mark in marks):
+  if isinstance(tokenizer, base.Absent) or any(tokenizer.token_id(mark) is None for mark in marks):
     return data | {'batching': {'name': 'texts', 'form': 'plain'}}
   return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(marks)}
 

@@ -35,7 +35,7 @@ class Restored:
     model: the model's module; `run.model.apply(run.cfg, run.params['model'], batch, state)`.
     cfg: its Config.
     params: {'model': ..., 'objective': ...}: the running average where the run kept one.
-    tokenizer: see `lmx.data.tokenizers`.
+    tokenizer: see `lmx.data.tokenizers.build`.
     config: the resolved config.
     run: the same as frozen dataclasses.
     step: updates made.

@@ -12,7 +12,7 @@ import pytest
 
 from lmx.cli import generate as command
 from lmx.cli.main import main, parse
-from lmx.data import tokenizers
+from lmx.data.tokenizers import characters
 from lmx.decoding import generate
 from lmx.errors import InputError
 from lmx.models import registry
@@ -26,7 +26,7 @@ def loaded(request, monkeypatch):
   cfg = registry.config(request.param, 'tiny', V=260)
   params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
   params = {'model': jax.tree.map(lambda x: 2 * x, params), 'objective': {}}
-  run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=tokenizers.Bytes(eos=True))
+  run = types.SimpleNamespace(model=model, cfg=cfg, params=params, tokenizer=characters.Bytes(eos=True))
   run.run, run.asked = types.SimpleNamespace(matmul_precision='float32'), []
   monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: run.asked.append(overrides) or run)
   return run
@@ -70,7 +70,7 @@ def test_empty_prompt_begins_after_the_end_of_a_text(loaded, capsys):
   assert generate.prompt_ids(loaded.tokenizer, '').tolist() == [256]
   assert _write(capsys, '--prompt=')
   with pytest.raises(InputError, match='no end-of-text mark'):
-    generate.prompt_ids(tokenizers.Bytes(), '')
+    generate.prompt_ids(characters.Bytes(), '')
 
 
 def test_what_cannot_write_text_is_refused_before_the_prompt_is_shown(loaded, capsys):
@@ -112,7 +112,7 @@ def test_padding_and_unknown_words_are_not_drawn():
 
 
 def test_unfinished_characters_are_held_back():
-  tokenizer = tokenizers.Bytes(eos=True)
+  tokenizer = characters.Bytes(eos=True)
   prompt_T = np.frombuffer(b'a', np.uint8)
   drawn = list('é→b'.encode())
   assert list(command.pieces(tokenizer, prompt_T, drawn)) == ['a', 'é', '→', 'b']

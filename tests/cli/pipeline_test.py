@@ -17,7 +17,7 @@ from lmx.cli import main, pipeline, predict
 from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
-from lmx.data import tokenizers
+from lmx.data.tokenizers import characters
 from lmx.errors import InputError, NonFiniteLoss
 from lmx.prediction import classification
 from lmx.runs import restore
@@ -199,7 +199,7 @@ def test_a_file_is_named_by_its_path_and_not_as_a_split(tmp_path, reverse):
   path.write_text('{"text": "one two three four five six"}\n')
   about = types.SimpleNamespace(dataset='table_files', texts=('text',), label='label', reverse=reverse)
   run = types.SimpleNamespace(objective_name='regress', objective=None, data=about)
-  loaded = types.SimpleNamespace(run=run, tokenizer=tokenizers.Bytes(eos=True))
+  loaded = types.SimpleNamespace(run=run, tokenizer=characters.Bytes(eos=True))
   asked = classification.of_file(loaded, str(path))
   split = asked.corpus.splits[asked.split]
   other = corpora.Corpus.from_texts({'train': ['a']}, loaded.tokenizer)

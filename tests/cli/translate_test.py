@@ -16,7 +16,7 @@ from lmx import train
 from lmx.cli import translate as cli
 from lmx.cli.main import main
 from lmx.config import resolve
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build
 from lmx.decoding import translate
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
@@ -160,7 +160,7 @@ def test_pictures_of_a_model_without_attention_are_refused_before_translating(wo
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'words', 'characters'])
 def test_links_are_between_words(kind):
   lines = ('ab bcd', 'efg hij ab')
-  tokenizer = tokenizers.train(kind, ['ab bcd efg hij ab'] * 9, vocab_size=500, rule='prose')
+  tokenizer = build.train(kind, ['ab bcd efg hij ab'] * 9, vocab_size=500, rule='prose')
   source, text = (np.append(tokenizer.encode(line), 0) for line in lines)
   starts = [translate.word_starts(tokenizer, line, ids[:-1]) for line, ids in zip(lines, (source, text), strict=True)]
   assert [int(start.sum()) for start in starts] == [2, 3] and all(start[0] for start in starts)
@@ -187,7 +187,7 @@ def test_links_are_between_words(kind):
 @pytest.mark.parametrize('line', [' ab  bcd', 'ab   bcd', 'ab bcd '])
 def test_words_are_found_whatever_stands_between_them(kind, line):
   kind, _, first = kind.partition(' ')
-  tokenizer = tokenizers.train(kind, ['ab bcd'] * 9, vocab_size=500, rule='prose', prefix_space=bool(first))
+  tokenizer = build.train(kind, ['ab bcd'] * 9, vocab_size=500, rule='prose', prefix_space=bool(first))
   ids = tokenizer.encode(line.strip())
   starts = translate.word_starts(tokenizer, line, ids)
   assert starts[0] and starts.sum() == 2
@@ -195,13 +195,13 @@ def test_words_are_found_whatever_stands_between_them(kind, line):
 
 
 def test_words_that_share_a_piece_cannot_be_aligned():
-  tokenizer = tokenizers.train('words', ['a b'], rule='prose')
+  tokenizer = build.train('words', ['a b'], rule='prose')
   with pytest.raises(InputError, match='words cannot be aligned'):
     translate.word_starts(tokenizer, 'a b', tokenizer.encode('a b b'))
 
 
 def test_labels_show_where_words_go_on():
-  tokenizer = tokenizers.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
+  tokenizer = build.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
   ids = np.append(tokenizer.encode('ab cd'), tokenizer.eos_id)
   assert cli._words(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
 

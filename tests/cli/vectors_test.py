@@ -10,7 +10,8 @@ import pytest
 
 from lmx.cli import main
 from lmx.config import resolve
-from lmx.data import corpus, tokenizers
+from lmx.data import corpus
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import word2vec
 from lmx.prediction import word_vectors
@@ -93,7 +94,7 @@ def test_mistakes_are_named(workdir, tmp_path, capsys):
 
 
 def loaded(embed, kind='words', **data):
-  made = corpus.Corpus.from_texts({'train': ['b a a , a b c']}, tokenizers.train(kind, ['b a a , a b c']))
+  made = corpus.Corpus.from_texts({'train': ['b a a , a b c']}, build.train(kind, ['b a a , a b c']))
   full = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}, 'data': {'batching': 'streams'} | data}
   run = resolve.to_run(resolve.resolve(full))
   return types.SimpleNamespace(

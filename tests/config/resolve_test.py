@@ -7,7 +7,7 @@ import pytest
 
 from lmx.config import resolve
 from lmx.data import corpus as corpora
-from lmx.data import tokenizers
+from lmx.data.tokenizers import characters
 from lmx.errors import InputError, InputWarning
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
@@ -169,7 +169,7 @@ def test_a_model_cannot_be_measured_with_other_parameters(override, message):
 def labelled(texts=1, **splits):
   """A corpus of splits with these labels."""
   made = corpora.Corpus.from_texts(
-    {name: ['a b'] * len(labels) for name, labels in splits.items()}, tokenizers.Bytes(eos=True), labels=splits
+    {name: ['a b'] * len(labels) for name, labels in splits.items()}, characters.Bytes(eos=True), labels=splits
   )
   return dataclasses.replace(made, manifest={**made.manifest, 'texts': texts, 'label_names': ['x', 'y']})
 

@@ -9,7 +9,8 @@ import pytest
 from lmx import train
 from lmx.cli import describe
 from lmx.config import resolve, run_files
-from lmx.data import corpus, tokenizers
+from lmx.data import corpus
+from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 from lmx.runs import restore, work_directory
 
@@ -18,7 +19,7 @@ SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 1}}
 
 @pytest.fixture
 def run(tmp_path):
-  data = corpus.Corpus.from_texts({'train': ['a b c the']}, tokenizers.train('words', ['a b c the']))
+  data = corpus.Corpus.from_texts({'train': ['a b c the']}, build.train('words', ['a b c the']))
   full = resolve.resolve(SMALL)
   run_files.write(tmp_path, full.to_dict(), {'hash': data.hash, **data.manifest}, data.tokenizer)
   return tmp_path
@@ -84,7 +85,7 @@ def test_what_nothing_verifies_is_said_of_an_earlier_imported_run(run, recwarn):
 
 
 def test_a_resumed_run_of_before_gets_checksums(run):
-  made = corpus.Corpus.from_texts({'train': ['a b c the']}, tokenizers.train('words', ['a b c the']))
+  made = corpus.Corpus.from_texts({'train': ['a b c the']}, build.train('words', ['a b c the']))
   before = (run / 'checksums.json').read_text()
   (run / 'checksums.json').unlink()
   full = resolve.resolve(SMALL)

@@ -14,7 +14,8 @@ import sys
 import numpy as np
 import pytest
 
-from lmx.data import corpus, sources, token_file, tokenizers
+from lmx.data import corpus, sources, token_file
+from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 
 KINDS = ('bytes', 'characters', 'words', 'bpe', 'wordpiece')
@@ -197,7 +198,7 @@ def test_a_cache_directory_that_cannot_be_one(there, folder):
 
 
 def test_an_id_beyond_the_vocabulary_is_an_error():
-  tokenizer = tokenizers.train('words', ['a b'])
+  tokenizer = build.train('words', ['a b'])
   tokenizer.vocab_size = 2
   with pytest.raises(InputError, match='token id 2 in the data, but the vocabulary has 2 entries'):
     corpus.Corpus.from_texts({'train': ['a b']}, tokenizer)
@@ -224,7 +225,7 @@ def test_from_texts_equals_the_cache(folder):
 
 def test_bpe_by_sentences_is_bpe_of_the_whole():
   text = 'One "two". Three?\n\nFour...  Five! It\'s\n\n\nSix. '
-  tokenizer = tokenizers.train('bpe', [text * 9], vocab_size=300)
+  tokenizer = build.train('bpe', [text * 9], vocab_size=300)
   made = corpus.Corpus.from_texts({'train': [text]}, tokenizer, sentences='prose').splits['train']
   np.testing.assert_array_equal(made.tokens[:-1], tokenizer.encode(text))
   assert len(made.sentences) == 7
@@ -232,7 +233,7 @@ def test_bpe_by_sentences_is_bpe_of_the_whole():
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram'])
 def test_words_with_labels_have_the_pieces_of_the_text_where_a_space_comes_first(kind):
-  tokenizer = tokenizers.train(kind, DOCUMENTS, vocab_size=400, prefix_space=kind == 'bpe')
+  tokenizer = build.train(kind, DOCUMENTS, vocab_size=400, prefix_space=kind == 'bpe')
   text = DOCUMENTS[0].split()
   (words,) = corpus.encoded_words([text], tokenizer)
   np.testing.assert_array_equal(np.concatenate(words), tokenizer.encode(' '.join(text)))

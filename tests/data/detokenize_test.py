@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import detokenize, written
+from lmx.data import detokenize, document_reader
 from lmx.data.detokenize import RULES
 from lmx.data.sources import Source
 from lmx.errors import InputError
@@ -95,9 +95,9 @@ def test_what_cannot_be_detokenised_is_refused(tmp_path):
 
 def test_texts_of_a_row_go_on_where_the_first_ends():
   rows = [('0', '`` I went', ''), ('1', "home , '' she said .", ''), ('2', "'s , I", '')]
-  raw = written.Reading(None, 3)
+  raw = document_reader.Reading(None, 3)
   assert [read for _, read, _ in raw(rows)] == ['`` I went', " home , '' she said .", " 's , I"]
-  nice = written.Reading(RULES['penn'], 3)
+  nice = document_reader.Reading(RULES['penn'], 3)
   assert [read for _, read, _ in nice(rows)] == ['"I went', ' home," she said.', "'s, I"]
   assert [text for text, _, _ in nice(rows)] == [text for _, text, _ in rows]
-  assert written.of(Source('lambada'), True).together == 2
+  assert document_reader.of(Source('lambada'), True).together == 2

@@ -8,7 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import labels, tokenizers
+from lmx.data import labels
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 
 
@@ -48,7 +49,7 @@ def test_names_of_labels():
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'wordpiece'])
 def test_an_answer_is_trained_on_as_its_characters_and_not_as_the_sentence(kind):
-  tokenizer = tokenizers.train(kind, ['the cat sat in'] * 9, vocab_size=600)
+  tokenizer = build.train(kind, ['the cat sat in'] * 9, vocab_size=600)
   passage = 'the cat 今天在大阪 sat'
   ((_, _, label), _) = labels.AtTokens([('a', passage, '11:13'), ('b', 'the', '')], tokenizer)
   first, last = map(int, label.split(':'))

@@ -10,9 +10,10 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data import batching, pipeline, tokenizers
+from lmx.data import batching, pipeline
 from lmx.data import corpus as corpora
 from lmx.data.corpus import Corpus, Split
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 
 TOKENIZER = types.SimpleNamespace(
@@ -41,7 +42,7 @@ def pairs(n=500):
   draw = np.random.default_rng(1)
   texts = [' '.join(map(str, draw.integers(0, 99, size))) for size in draw.integers(1, 15, 2 * n)]
   splits = {'train': texts, 'valid': texts[: n // 2]}
-  return Corpus.from_texts(splits, tokenizers.train('words', texts), sides=('a', 'b'))
+  return Corpus.from_texts(splits, build.train('words', texts), sides=('a', 'b'))
 
 
 def continued():

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from lmx.data import tokenizers
 from lmx.data.batching import translation as batching
+from lmx.data.tokenizers import words
 from lmx.decoding import generate, translate
 from lmx.decoding.translate import Options
 from lmx.errors import InputError, InputWarning
@@ -19,7 +19,7 @@ from lmx.models import registry
 from tests import tiny_translator as tiny
 
 WORDS = [f'w{i}' for i in range(40)]
-TOKENIZER = tokenizers.Words(['<eos>', '<unk>', *WORDS], 'prose')
+TOKENIZER = words.Words(['<eos>', '<unk>', *WORDS], 'prose')
 RNG = np.random.default_rng(0)
 LINES = [' '.join(RNG.choice(WORDS, n)) for n in (5, 1, 7, 3)]
 MODELS = {

@@ -15,7 +15,7 @@ from lmx import train
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import corpus as corpora
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.evaluation import context_length
 from lmx.metrics import language
@@ -212,7 +212,7 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, monkeypatch, capsys):
     corpus = original(self)
     if str(self.workdir) == both[0]:
       return corpus
-    return corpora.Corpus.from_texts({'test': ['a b\n']}, tokenizers.train('words', ['a b\n']))
+    return corpora.Corpus.from_texts({'test': ['a b\n']}, build.train('words', ['a b\n']))
 
   monkeypatch.setattr(restore.Restored, 'corpus', other_words)
   with pytest.raises(InputError, match='near has another tokenizer than .*far'):

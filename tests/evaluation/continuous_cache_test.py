@@ -8,7 +8,8 @@ import pytest
 
 from lmx.config import resolve
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers
+from lmx.data import pipeline
+from lmx.data.tokenizers import build
 from lmx.engine import sharding
 from lmx.errors import InputError
 from lmx.evaluation import continuous_cache, evaluate
@@ -20,7 +21,7 @@ TEXT = ''.join(np.random.default_rng(0).choice(['to be ', 'or not ', 'that is ',
 
 @pytest.fixture(scope='module')
 def corpus():
-  tokenizer = tokenizers.train('characters', [TEXT])
+  tokenizer = build.train('characters', [TEXT])
   return corpora.Corpus.from_texts({name: [TEXT] for name in ('train', 'valid', 'test')}, tokenizer)
 
 

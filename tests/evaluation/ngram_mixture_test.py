@@ -12,7 +12,8 @@ from lmx import objectives
 from lmx.cli import main as cli
 from lmx.config import resolve
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers
+from lmx.data import pipeline
+from lmx.data.tokenizers import build
 from lmx.engine import sharding, step
 from lmx.errors import InputError
 from lmx.evaluation import evaluate, ngram_mixture
@@ -29,7 +30,7 @@ def corpus():
   rng = np.random.default_rng(0)
   words = 'alpha beta gamma delta epsilon zeta eta theta iota kappa'.split()
   texts = [' '.join(rng.choice(words, 12)) + '\n' for _ in range(40)]
-  tokenizer = tokenizers.train('words', texts, rule='lines')
+  tokenizer = build.train('words', texts, rule='lines')
   return corpora.Corpus.from_texts({'train': texts, 'valid': texts[:9], 'test': texts[9:14]}, tokenizer)
 
 

@@ -17,8 +17,8 @@ import lmx
 from lmx import objectives
 from lmx.cli import main
 from lmx.config import resolve as config_lib
-from lmx.data import tokenizer_settings, tokenizers
-from lmx.data.subword_tokenizers import with_special
+from lmx.data.tokenizers import build, settings
+from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures, folder
@@ -61,7 +61,7 @@ def random_like(name, cfg):
 @pytest.fixture(scope='module')
 def vocabularies():
   size = {'unigram': {'vocab_size': 400, 'marks': 'xlnet'}}
-  return {name: tokenizers.train(kind, TEXTS, **size.get(kind, {'vocab_size': 300})) for name, kind in KINDS.items()}
+  return {name: build.train(kind, TEXTS, **size.get(kind, {'vocab_size': 300})) for name, kind in KINDS.items()}
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(name, marks, objectiv
   again = folder.read(tmp_path / 'out')
   assert again.architecture == name and again.objective['name'] == objective
   if marks:
-    assert tokenizer_settings.read(tmp_path / 'out', again.tokenizer).extra == marks
+    assert settings.read(tmp_path / 'out', again.tokenizer).extra == marks
     assert written['pad_token_id'] == run.tokenizer.token_id('_start_')
 
 

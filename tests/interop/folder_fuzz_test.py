@@ -10,7 +10,7 @@ import jax
 import pytest
 import safetensors.numpy
 
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
@@ -82,7 +82,7 @@ def contents():
   """Model -> (name of a file -> its bytes) of a folder that is right."""
   found = {}
   for name, kind in KINDS.items():
-    model, tokenizer, of = registry.get(name), tokenizers.train(kind, TEXTS, vocab_size=300), huggingface.family(name)
+    model, tokenizer, of = registry.get(name), build.train(kind, TEXTS, vocab_size=300), huggingface.family(name)
     cfg = model.Config(V=tokenizer.vocab_size, T=16, D=8, H=2, N=1)
     shapes = jax.eval_shape(lambda model=model, cfg=cfg: model.init(cfg, jax.random.key(0)))
     params = {'model': jax.tree.map(lambda x: jax.numpy.full(x.shape, 0.5), shapes), 'objective': {}}

@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 import lmx
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import huggingface, tensorflow
 from lmx.models import registry
@@ -71,7 +71,7 @@ def make(tmp_path):
     folder, release = tmp_path / 'folder', tmp_path / 'release'
     for path in (folder, release):
       path.mkdir()
-    tokenizer = tokenizers.train(KINDS[name], TEXTS, vocab_size=300, lower_case=name == 'bert' and not cased)
+    tokenizer = build.train(KINDS[name], TEXTS, vocab_size=300, lower_case=name == 'bert' and not cased)
     of, cfg = huggingface.family(name), registry.get(name).Config(V=tokenizer.vocab_size, **SIZES)
     leaf, rng = lambda x: rng.normal(size=x.shape).astype(np.float32), np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: registry.get(name).init(cfg, jax.random.key(0)))

@@ -14,7 +14,7 @@ import pytest
 import lmx
 from experiments.bert import recipe as bert
 from lmx.cli import main
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build as tokenizers
 from lmx.decoding import generate
 from lmx.engine import state as lmx_state
 from lmx.engine import step

@@ -16,8 +16,8 @@ import safetensors.numpy
 import lmx
 from lmx import objectives
 from lmx.cli import main
-from lmx.data import tokenizers
-from lmx.data.subword_tokenizers import with_special
+from lmx.data.tokenizers import build
+from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
 from lmx.interop import huggingface, tensorflow
 from lmx.interop.huggingface import architectures
@@ -154,7 +154,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsy
 
 @pytest.mark.parametrize('marks', ['xlnet', ''])
 def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
-  made = tokenizers.train('unigram', spiece_test.PROSE, vocab_size=400, marks=marks)
+  made = build.train('unigram', spiece_test.PROSE, vocab_size=400, marks=marks)
   made = with_special(made, ('<cls>', '<sep>'))
   cfg = XLNET.Config(V=made.vocab_size, **SIZES)
   task = architectures.Task('permutation_lm', objectives.get('permutation_lm').Config())
@@ -366,4 +366,4 @@ def test_a_fine_tuned_checkpoint_that_tensorflow_wrote(kind, last, outputs, obje
 
 def test_a_spiece_file_alone_may_be_named_as_tokenizer(make, tmp_path):
   folder, *_ = make()
-  assert tokenizers.read('unigram', str(folder / 'spiece.model')).kind == 'unigram'
+  assert build.read('unigram', str(folder / 'spiece.model')).kind == 'unigram'

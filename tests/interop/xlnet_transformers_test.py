@@ -11,7 +11,7 @@ import pytest
 import tokenizers as hf
 
 import lmx
-from lmx.data.subwords import XLNET_SPECIALS
+from lmx.data.tokenizers.subword_models import XLNET_SPECIALS
 from lmx.runs import convert
 from lmx.types import Features
 

@@ -11,7 +11,8 @@ import optax
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers
+from lmx.data import pipeline
+from lmx.data.tokenizers import build as tokenizers
 from lmx.engine import sharding, sparse_step
 from lmx.engine import state as state_lib
 from lmx.errors import InputError

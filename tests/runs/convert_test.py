@@ -14,7 +14,7 @@ import safetensors.numpy
 
 import lmx
 from lmx.cli import main
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import folder as folders
@@ -31,7 +31,7 @@ def made(tmp_path_factory):
   """name -> (folder as others leave it, Config, parameters, tokenizer)."""
   found = {}
   for name, kind in KINDS.items():
-    model, tokenizer = registry.get(name), tokenizers.train(kind, TEXTS, vocab_size=300)
+    model, tokenizer = registry.get(name), build.train(kind, TEXTS, vocab_size=300)
     cfg = model.Config(V=tokenizer.vocab_size, **SIZES)
     params = {'model': jax.device_get(model.init(cfg, jax.random.key(0))), 'objective': {}}
     if name == 'bert':
@@ -68,7 +68,7 @@ def test_imported_it_is_a_run_and_exported_the_same_tensors(name, made, tmp_path
   assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == cfg and run.step == 0
-  assert run.tokenizer.hash == tokenizers.read(KINDS[name], str(folder)).hash
+  assert run.tokenizer.hash == build.read(KINDS[name], str(folder)).hash
   np.testing.assert_array_equal(run.tokenizer.encode(TEXTS[0]), tokenizer.encode(TEXTS[0]))
   jax.tree.map(np.testing.assert_array_equal, dict(run.params), params)
   assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0

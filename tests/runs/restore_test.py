@@ -13,7 +13,7 @@ import pytest
 from lmx import train
 from lmx.checkpoint import manager
 from lmx.config import resolve
-from lmx.data import tokenizers
+from lmx.data.tokenizers import build, words
 from lmx.errors import InputError
 from lmx.models import gpt, registry
 from lmx.runs import init, restore, transfer
@@ -50,7 +50,7 @@ def test_words_keep_their_rows_and_new_ones_get_the_mean_row(first, tmp_path, ca
   found = begun(tmp_path / 'run', f'train.init_from={first}', 'data.vocab_size=500')['model']
   source = restore.load(first)
   theirs = jax.tree.map(np.asarray, source.params['model'])
-  ours = tokenizers.load(str(tmp_path / 'run' / 'tokenizer'))
+  ours = build.load(str(tmp_path / 'run' / 'tokenizer'))
   known = {source.tokenizer.id_to_token(i): i for i in range(source.tokenizer.vocab_size)}
   both = 0
   for leaf, table in (('table', 'embed'), ('bias', 'output')):
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_named(first):
   less = {'model': {k: v for k, v in wanted['model'].items() if k != 'layer_01'}}
   with pytest.raises(InputError, match='has model/layer_01/.* besides.*train.init_parts'):
     transfer.take(first, less, (), loaded.tokenizer)
-  strange = tokenizers.Words(['<unk0>', *(f'zz{i}' for i in range(298)), '<unk>'], 'prose')
+  strange = words.Words(['<unk0>', *(f'zz{i}' for i in range(298)), '<unk>'], 'prose')
   strange._ids.pop('<unk>')
   strange.tokens[-1] = 'zz298'
   with pytest.raises(InputError, match='no entry in common'):

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx.data import noise, tokenizers
+from lmx.data import noise
 from lmx.data.batching.base import Batches, sizes
 from lmx.data.corpus import Corpus, manifest_hash
+from lmx.data.tokenizers import build
 from lmx.errors import InputError, check_choice, check_least
 
 BITS = {'copy': 8, 'repeat_copy': 6, 'recall': 6, 'ngrams': 1, 'sort': 8}
@@ -181,7 +182,7 @@ def _ngrams(cfg: Config, rng: np.random.Generator, n: int) -> Episode:
 
 def corpus() -> Corpus:
   """Stands where other batchings have a text: three splits whose names are all they hold."""
-  made = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, tokenizers.train('bytes', ()))
+  made = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, build.train('bytes', ()))
   manifest = {**made.manifest, 'dataset': {'name': 'generated', 'version': VERSION}}
   return dataclasses.replace(made, manifest=manifest, hash=manifest_hash(manifest))
 

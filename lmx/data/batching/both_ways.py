@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lmx.data import spelling as spelling_lib
 from lmx.data.batching.base import Batches, sizes
-from lmx.data.spelling import Spelling
+from lmx.data.tokenizers import word_characters as spelling_lib
+from lmx.data.tokenizers.word_characters import Spelling
 from lmx.errors import InputError
 
 CHARACTERS = 'must'

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from lmx.data import pipeline, stop_words, tokenizers
+from lmx.data import pipeline, stop_words
 from lmx.data.corpus import Corpus
+from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 
 TEXTS = ['The old man', ' went', 'A', ' thereupon', 'All of the people in it', ' the']
@@ -16,7 +17,7 @@ ROWS = ['He had', '', ' one.', ' two words.', 'She', ' was', ' not', ' it']
 
 
 def corpus(texts, choices=0, labels=None):
-  tokenizer = tokenizers.train('bpe', TEXTS + ROWS, vocab_size=300)
+  tokenizer = build.train('bpe', TEXTS + ROWS, vocab_size=300)
   made = Corpus.from_texts({'test': texts}, tokenizer, labels=labels and {'test': labels})
   names = ['1', '3'] if choices else []  # as where not every choice is a right one
   manifest = {**made.manifest, 'texts': 2 + choices, 'choices': choices, 'label_names': names}
@@ -103,7 +104,7 @@ def test_stop_words_are_pieces_that_are_one_by_themselves():
 
 
 def test_ends_of_documents_are_read_and_not_predicted():
-  tokenizer = tokenizers.train('bpe', TEXTS, vocab_size=300)
+  tokenizer = build.train('bpe', TEXTS, vocab_size=300)
   made = Corpus.from_texts({'test': ['The old man', 'went', 'A']}, tokenizer)
   data = pipeline.Config(batching={'name': 'windows', 'ends': False}, batch_size=2, length=4)
   found = pipeline.batches(data, made, 'test', 0, train=False)

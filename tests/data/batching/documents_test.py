@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers, views
+from lmx.data import pipeline, transforms
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 
 DOCUMENTS = [' '.join(f'w{(i * 7 + j) % 13}' for j in range(1 + (i * 5) % 23)) for i in range(37)]
 
 
 def corpus(documents=DOCUMENTS, labels=None) -> corpora.Corpus:
-  tokenizer = tokenizers.train('words', DOCUMENTS)
+  tokenizer = build.train('words', DOCUMENTS)
   labels = [i % 3 for i in range(len(documents))] if labels is None else labels
   splits = dict.fromkeys(('train', 'valid', 'test'), documents)
   return corpora.Corpus.from_texts(splits, tokenizer, labels=dict.fromkeys(splits, labels))
@@ -23,7 +24,7 @@ def batches(train=True, split='train', seed=0, made=None, buckets=(8, 16), **cha
   batching = {'name': 'documents', 'buckets': buckets}
   cfg = pipeline.Config(**({'batch_size': 4, 'length': 24} | changes), batching=batching)
   made = made or corpus()
-  made = views.view(made, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
+  made = transforms.view(made, reverse=cfg.reverse, train_splits=cfg.train_splits, fraction=cfg.fraction)
   return pipeline.batches(cfg, made, split, seed, train=train), made
 
 
@@ -105,7 +106,7 @@ def test_backwards():
 
 
 def test_a_tokenizer_without_an_end_of_text_gives_the_document_alone():
-  tokenizer = tokenizers.train('wordpiece', DOCUMENTS, vocab_size=60)
+  tokenizer = build.train('wordpiece', DOCUMENTS, vocab_size=60)
   labels = {'train': [0] * 37}
   made = corpora.Corpus.from_texts({'train': DOCUMENTS}, tokenizer, labels=labels)
   batch = batches(made=made, train=False, length=64, buckets=())[0](0)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import huffman, pipeline, tokenizers
+from lmx.data import huffman, pipeline
 from lmx.data.batching import skipgrams
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from tests.reference import word2vec as reference
 
@@ -22,7 +23,7 @@ def corpus(lines: int = 300, rare: bool = True):
   p = 1.0 / np.arange(1, len(WORDS) + 1) ** 1.2
   text = ''.join(' '.join(rng.choice(WORDS, rng.integers(1, 12), p=p / p.sum())) + '\n' for _ in range(lines))
   vocabulary = 20 if rare else 0
-  tokenizer = tokenizers.train('words', [text], vocab_size=vocabulary)
+  tokenizer = build.train('words', [text], vocab_size=vocabulary)
   return corpora.Corpus.from_texts({'train': [text], 'valid': [text[:400]]}, tokenizer, sentences='lines')
 
 
@@ -172,7 +173,7 @@ def test_ways_of_a_batch_are_the_trees():
 
 def test_words_only_leaves_punctuation_out():
   text = 'a b , c . a b c\n' * 20
-  data = corpora.Corpus.from_texts({'train': [text]}, tokenizers.train('words', [text]))
+  data = corpora.Corpus.from_texts({'train': [text]}, build.train('words', [text]))
   counts = skipgrams.words_counted(data, True)
   kept = {data.tokenizer.tokens[i] for i in np.flatnonzero(counts)}
   assert kept == {'a', 'b', 'c'}
@@ -184,11 +185,11 @@ def test_bad_settings_are_the_users_to_mend():
     made(length=20)
   with pytest.raises(InputError, match='needs words'):
     text = ['some text of letters\n' * 30]
-    data = corpora.Corpus.from_texts({'train': text}, tokenizers.train('bytes', text))
+    data = corpora.Corpus.from_texts({'train': text}, build.train('bytes', text))
     pipeline.batches(section(), data, 'train', 0, train=True)
   with pytest.raises(InputError, match='fewer than two words'):
     text = ['. . .\n' * 30]
-    data = corpora.Corpus.from_texts({'train': text}, tokenizers.train('words', text))
+    data = corpora.Corpus.from_texts({'train': text}, build.train('words', text))
     skipgrams.words_counted(data, True)
   with pytest.raises(InputError, match='data.batching.window'):
     section(window=0)

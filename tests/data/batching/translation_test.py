@@ -11,7 +11,8 @@ import pytest
 
 from lmx.config import resolve
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers, views
+from lmx.data import pipeline, transforms
+from lmx.data.tokenizers import build
 from lmx.engine import sharding
 from lmx.errors import InputError, InputWarning
 
@@ -27,7 +28,7 @@ PAIRS = [(sentence('s', s, i), sentence('t', t, i)) for i, (s, t) in enumerate(S
 
 def corpus(pairs=PAIRS, kind='words', **held_out) -> corpora.Corpus:
   documents = lambda pairs: [text for pair in pairs for text in pair]
-  tokenizer = tokenizers.train(kind, documents(PAIRS))
+  tokenizer = build.train(kind, documents(PAIRS))
   splits = {'train': pairs, 'valid': pairs[:40], 'test': pairs[:40], **held_out}
   texts = {name: documents(part) for name, part in splits.items()}
   return corpora.Corpus.from_texts(texts, tokenizer, sides=('en', 'de'))
@@ -40,7 +41,7 @@ def section(batching=None, **changes) -> pipeline.Config:
 
 def batches(train=True, split='train', seed=0, made=None, **changes):
   cfg, made = section(**changes), made or corpus()
-  made = views.view(made, train_splits=cfg.train_splits, fraction=cfg.fraction)
+  made = transforms.view(made, train_splits=cfg.train_splits, fraction=cfg.fraction)
   return pipeline.batches(cfg, made, split, seed, train=train), made
 
 
@@ -264,7 +265,7 @@ def test_what_is_refused():
   with pytest.raises(InputError, match='needs a tokenizer with an end-of-text'):
     batches(
       made=corpora.Corpus.from_texts(
-        {'train': ['a', 'b']}, tokenizers.train('bytes', [], document_eos=False), sides=('en', 'de')
+        {'train': ['a', 'b']}, build.train('bytes', [], document_eos=False), sides=('en', 'de')
       )
     )
   with pytest.raises(InputError, match='3 documents; those of pairs are an even number'):

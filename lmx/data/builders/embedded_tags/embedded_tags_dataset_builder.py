@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import tensorflow_datasets.public_api as tfds
 
-from lmx.data import sentences, words
+from lmx.data import sentences
 from lmx.data.builders import base
 from lmx.data.builders.embedded import prose
+from lmx.data.tokenizers import words
 
 _NAME = re.compile(r'\w+_\w*|_\w+|\w+\.\w[\w.]*|[a-z]+[A-Z]\w*|(?:[A-Z]+[a-z]+){2,}')
 LONGEST = 64  # words; longer sentences are left out

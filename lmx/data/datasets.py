@@ -19,7 +19,7 @@ class Rules:
   """How a data set is to be tokenised.
 
   Attributes:
-    words: rule of the `words` tokenizer, see `lmx.data.tokenizers.Words`.
+    words: rule of the `words` tokenizer, see `lmx.data.tokenizers.words.Words`.
     stream: a split is one document, in several examples.
     sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
     version: version of the builder.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lmx.data import detokenize
-from lmx.data.rules import RULES
+from lmx.data.datasets import RULES
 from lmx.errors import InputError
 
 Row = tuple[str, str, str]  # id, text, label

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lmx.data import tokenizers, words
+from lmx.data.tokenizers import build, words
 from lmx.errors import InputError, InputWarning
 
 PROSE = [
@@ -16,9 +16,9 @@ PROSE = [
 ] * 3
 
 
-@pytest.fixture(scope='module', params=tokenizers.KINDS)
+@pytest.fixture(scope='module', params=build.KINDS)
 def trained(request):
-  return tokenizers.train(request.param, PROSE, vocab_size=320 if request.param == 'bpe' else 0)
+  return build.train(request.param, PROSE, vocab_size=320 if request.param == 'bpe' else 0)
 
 
 def test_round_trip(trained):
@@ -43,16 +43,16 @@ def test_batch_is_the_same_as_one_by_one(trained):
 
 def test_training_is_deterministic_and_files_keep_it(trained, tmp_path):
   size = 320 if trained.kind == 'bpe' else 0
-  again = tokenizers.train(trained.kind, iter(PROSE), vocab_size=size)
+  again = build.train(trained.kind, iter(PROSE), vocab_size=size)
   assert again.hash == trained.hash
-  changed = tokenizers.train(
+  changed = build.train(
     trained.kind, PROSE, lower_case=True, document_eos=False, vocab_size=100 if trained.kind.endswith('_bpe') else 360
   )
   assert changed.hash != trained.hash
   trained.save(str(tmp_path))
-  loaded = tokenizers.load(str(tmp_path))
+  loaded = build.load(str(tmp_path))
   assert loaded.hash == trained.hash and loaded.kind == trained.kind
-  assert tokenizers.read(trained.kind, str(tmp_path)).hash == trained.hash
+  assert build.read(trained.kind, str(tmp_path)).hash == trained.hash
   np.testing.assert_array_equal(loaded.encode(PROSE[1]), trained.encode(PROSE[1]))
   assert (loaded.eos_id, loaded.unk_id, loaded.mask_id) == (trained.eos_id, trained.unk_id, trained.mask_id)
 
@@ -75,25 +75,25 @@ def test_starts_word_groups_pieces_to_words(trained):
 
 @pytest.mark.parametrize('kind', ['bytes', 'characters', 'bpe'])
 def test_a_line_end_is_followed_by_a_word(kind):
-  made = tokenizers.train(kind, ['ab\ncd'], vocab_size=300 if kind == 'bpe' else 0)
+  made = build.train(kind, ['ab\ncd'], vocab_size=300 if kind == 'bpe' else 0)
   np.testing.assert_array_equal(made.starts_word(made.encode('ab\ncd')), [True, False, True, True, False])
 
 
 def test_bpe_of_words_marks_their_ends(tmp_path):
-  made = tokenizers.train('gpt_bpe', ['low lower lowest low low'] * 3, vocab_size=0)
+  made = build.train('gpt_bpe', ['low lower lowest low low'] * 3, vocab_size=0)
   assert made.pieces(made.encode('Low lowest')) == ['low</w>', 'lowest</w>']
   assert made.decode(made.encode('Low')) == 'low'
   assert made.pieces(made.encode('lowlow')) == ['lo', 'w', 'low</w>']  # 'low' was seen at the end of words
   assert made.pieces(made.encode('löw 7')) == ['low</w>', '<unk>']  # accents go, as in BERT's rule
   made._model.model.save(str(tmp_path))  # vocab.json and merges.txt, as the release has them
-  np.testing.assert_array_equal(tokenizers.read('gpt_bpe', str(tmp_path)).encode('lowest'), made.encode('lowest'))
+  np.testing.assert_array_equal(build.read('gpt_bpe', str(tmp_path)).encode('lowest'), made.encode('lowest'))
   with pytest.raises(InputError, match='the 6 characters of the text need 13 entries'):
-    tokenizers.train('gpt_bpe', ['lowest'], vocab_size=12)
+    build.train('gpt_bpe', ['lowest'], vocab_size=12)
 
 
 def test_the_end_of_a_compound_is_the_piece_of_the_word():
   text = ['der hut, die hütte, die fischerhütte <unk>.\n"ein rot-weißes z.b. t-shirt"'] * 3
-  made = tokenizers.train('word_bpe', text, vocab_size=100, lower_case=True)
+  made = build.train('word_bpe', text, vocab_size=100, lower_case=True)
   assert made.pieces([made.eos_id, made.unk_id]) == ['<|endoftext|>', '<unk>']
   pieces = made.pieces(made.encode('Hütte, Rothütte.'))
   assert pieces[:2] == ['hütte</w>', ',</w>'] and pieces[-2:] == ['hütte</w>', '.</w>']
@@ -103,21 +103,21 @@ def test_the_end_of_a_compound_is_the_piece_of_the_word():
   assert starts[len(hut)] and starts[len(hut) + 1]  # the end of a text is a word
   assert made.unk_id in made.encode('q') and made.unk_id not in made.encode('<unk> <unk>')
   with pytest.raises(InputError, match='need 52 entries'):
-    tokenizers.train('word_bpe', text, vocab_size=40)
+    build.train('word_bpe', text, vocab_size=40)
   with pytest.raises(InputError, match='prefix_space goes with data.tokenizer "bpe", not "word_bpe"'):
-    tokenizers.train('word_bpe', text, prefix_space=True)
+    build.train('word_bpe', text, prefix_space=True)
 
 
 @pytest.mark.parametrize('kind', ['words', 'word_bpe'])
 def test_marks_and_joiners_are_in_words(kind):
   text = 'हिन्दी भाषा, ที่นี่ e\u0301te\u0301 می\u200cخواهم क्\u200dष.'
-  made = tokenizers.train(kind, [text] * 3)
+  made = build.train(kind, [text] * 3)
   assert made.decode(made.encode(text)) == text and len(made.encode(text)) == 8
 
 
 def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
   text = 'Obst- und Gemüse, Innen-, (-außen) 3- bis 4-mal „neu“ -alt - x--y -- ein T-Shirt.'
-  made = tokenizers.train('word_bpe', [text] * 3)
+  made = build.train('word_bpe', [text] * 3)
   assert made.decode(made.encode(text)) == text.replace('x--y', 'x -- y')
   found = {piece.removesuffix('</w>') for piece in made.pieces(made.encode(text))}
   assert {'Obst-', 'Innen-', '-außen', '3-', '4-mal', '-alt', '-', 'x', '--', 'y', 'T-Shirt'} <= found
@@ -127,7 +127,7 @@ def test_a_hyphen_that_hangs_on_a_word_is_a_part_of_it_in_bpe_of_words():
 def test_pieces_say_where_in_the_text_they_come_from():
   text = 'Naïve  cats'
   for kind in ('bpe', 'word_bpe', 'gpt_bpe', 'wordpiece'):
-    made = tokenizers.train(kind, PROSE, vocab_size=0 if kind != 'bpe' else 300, lower_case=kind == 'wordpiece')
+    made = build.train(kind, PROSE, vocab_size=0 if kind != 'bpe' else 300, lower_case=kind == 'wordpiece')
     ids, spans = made.encode_spans(text)
     np.testing.assert_array_equal(ids, made.encode(text))
     assert spans.shape == (len(ids), 2) and ''.join(text[a:b] for a, b in spans[spans[:, 1] > 7]).strip() == 'cats'
@@ -136,7 +136,7 @@ def test_pieces_say_where_in_the_text_they_come_from():
 @pytest.mark.parametrize('kind', ['bpe', 'unigram'])
 @pytest.mark.parametrize('lower_case', [False, True])
 def test_bytes_come_from_their_own_character(kind, lower_case):
-  made = tokenizers.train(kind, PROSE, vocab_size=600, lower_case=lower_case)
+  made = build.train(kind, PROSE, vocab_size=600, lower_case=lower_case)
   for text in ('the 今天是İ cat 大阪', '今今', 'x😀y👩\u200d👧 ÉÉ'):
     ids, spans = made.encode_spans(text)
     np.testing.assert_array_equal(ids, made.encode(text))
@@ -148,9 +148,9 @@ def test_bytes_come_from_their_own_character(kind, lower_case):
 
 
 def test_special_tokens_written_in_text_are_text():
-  bpe = tokenizers.train('bpe', PROSE, vocab_size=300)
+  bpe = build.train('bpe', PROSE, vocab_size=300)
   assert bpe.eos_id not in bpe.encode('a <|endoftext|> b')
-  piece = tokenizers.train('wordpiece', PROSE)
+  piece = build.train('wordpiece', PROSE)
   assert piece.mask_id not in piece.encode('a [MASK] b')
 
 
@@ -163,40 +163,40 @@ def test_special_tokens_written_in_text_are_text():
   ],
 )
 def test_rules_of_words(rule, text, pieces):
-  made = tokenizers.train('words', [text], rule=rule)
+  made = build.train('words', [text], rule=rule)
   assert made.pieces(made.encode(text)) == pieces
   assert made.eos_id is None if rule == 'space' else made.id_to_token(made.eos_id) == '<eos>'
 
 
 def test_vocabulary_is_by_falling_frequency_and_the_rest_is_unk():
   texts = ['b b b a a c d <unk>\n']
-  full = tokenizers.train('words', texts, rule='lines')
+  full = build.train('words', texts, rule='lines')
   assert full.tokens == ['b', 'a', '<eos>', '<unk>', 'c', 'd']
-  assert tokenizers.train('words', texts, rule='lines', min_count=2).tokens == ['<unk>', 'b', 'a', '<eos>']
-  assert tokenizers.train('words', texts, rule='lines', vocab_size=4).tokens == ['<unk>', 'b', 'a', '<eos>']
-  few = tokenizers.train('words', texts, rule='lines', vocab_size=3)
+  assert build.train('words', texts, rule='lines', min_count=2).tokens == ['<unk>', 'b', 'a', '<eos>']
+  assert build.train('words', texts, rule='lines', vocab_size=4).tokens == ['<unk>', 'b', 'a', '<eos>']
+  few = build.train('words', texts, rule='lines', vocab_size=3)
   assert few.pieces(few.encode('a b zebra\n')) == ['<unk>', 'b', '<unk>', '<eos>']
 
 
 def test_characters_have_unk_only_where_it_is_needed():
-  assert tokenizers.train('characters', ['aab'], others=['ba'], document_eos=False).tokens == ['a', 'b']
-  made = tokenizers.train('characters', ['aab'], others=['bc'])
+  assert build.train('characters', ['aab'], others=['ba'], document_eos=False).tokens == ['a', 'b']
+  made = build.train('characters', ['aab'], others=['bc'])
   assert made.tokens == ['<eos>', '<unk>', 'a', 'b']
   np.testing.assert_array_equal(made.encode('cab'), [1, 2, 3])
   with pytest.raises(InputError, match="character 'c' is not in the vocabulary"):
-    tokenizers.train('characters', ['ab']).encode('abc')
+    build.train('characters', ['ab']).encode('abc')
 
 
 def test_bytes_carry_a_cut_character_through():
   raw = 'é'.encode()
   halves = [raw[:1].decode('utf-8', 'surrogateescape'), raw[1:].decode('utf-8', 'surrogateescape')]
-  ids = np.concatenate(tokenizers.train('bytes', []).encode_batch(halves))
+  ids = np.concatenate(build.train('bytes', []).encode_batch(halves))
   np.testing.assert_array_equal(ids, list(raw))
 
 
 def test_bpe_carries_the_bytes_of_a_cut_character_through():
   escaped = lambda raw: raw.decode('utf-8', 'surrogateescape')
-  made = tokenizers.train('bpe', ['abc', escaped(b'ab\xc3')], vocab_size=300)
+  made = build.train('bpe', ['abc', escaped(b'ab\xc3')], vocab_size=300)
   for text in ('é', '€', '😀', *map(chr, range(0x80, 0x800, 7))):
     raw = text.encode()
     lone = [escaped(raw[i : i + 1]) for i in range(len(raw))]
@@ -207,7 +207,7 @@ def test_bpe_carries_the_bytes_of_a_cut_character_through():
 
 @pytest.mark.parametrize('kind', ['word_bpe', 'gpt_bpe', 'unigram', 'wordpiece', 'bpe'])
 def test_half_of_a_surrogate_pair_is_a_character_that_is_not_known(kind):
-  made = tokenizers.train(kind, ['ab cd ab'] * 3, vocab_size=400)
+  made = build.train(kind, ['ab cd ab'] * 3, vocab_size=400)
   for text in ('ab \ud83d cd', 'ab \udcff cd'):  # of JSON that was cut, and a byte that is no UTF-8
     if kind == 'bpe' and '\udcff' in text:
       continue  # a token of its own
@@ -232,11 +232,11 @@ def test_prose_reads_well():
 def test_wordpiece_cuts_words_and_lowers(tmp_path):
   vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'un', '##aff', '##able', 'naive', '!']
   (tmp_path / 'vocab.txt').write_text('\n'.join(vocabulary) + '\n')
-  made = tokenizers.read('wordpiece', str(tmp_path), lower_case=True)
+  made = build.read('wordpiece', str(tmp_path), lower_case=True)
   assert made.pieces(made.encode('UNaffable naïve! xyz')) == ['un', '##aff', '##able', 'naive', '!', '[UNK]']
   assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
   np.testing.assert_array_equal(made.starts_word([5, 6, 7, 8]), [True, False, False, True])
-  cased = tokenizers.read('wordpiece', str(tmp_path / 'vocab.txt'))
+  cased = build.read('wordpiece', str(tmp_path / 'vocab.txt'))
   assert cased.pieces(cased.encode('UNaffable')) == ['[UNK]']
 
 
@@ -245,7 +245,7 @@ def test_bpe_reads_gpt2_files(tmp_path):
   pieces = [*alphabet, 'ab', 'Ġc', '<|endoftext|>']
   (tmp_path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
   (tmp_path / 'merges.txt').write_text('#version: 0.2\na b\nĠ c\n')
-  made = tokenizers.read('bpe', str(tmp_path))
+  made = build.read('bpe', str(tmp_path))
   assert made.pieces(made.encode('ab cab.')) == ['ab', 'Ġc', 'ab', '.']
   assert made.eos_id == pieces.index('<|endoftext|>') and made.vocab_size == len(pieces)
   np.testing.assert_array_equal(made.starts_word(made.encode('ab cab')), [True, True, False])
@@ -253,19 +253,19 @@ def test_bpe_reads_gpt2_files(tmp_path):
 
 def test_bad_requests_name_the_fault(tmp_path):
   with pytest.raises(InputError, match='did you mean "words"'):
-    tokenizers.train('word', [])
+    build.train('word', [])
   with pytest.raises(InputError, match='no room'):
-    tokenizers.train('words', ['a'], vocab_size=2)
+    build.train('words', ['a'], vocab_size=2)
   with pytest.raises(InputError, match='256 bytes'):
-    tokenizers.train('bpe', ['a'], vocab_size=100)
+    build.train('bpe', ['a'], vocab_size=100)
   with pytest.raises(InputError, match='no tokenizer of kind bpe'):
-    tokenizers.read('bpe', str(tmp_path))
+    build.read('bpe', str(tmp_path))
   (tmp_path / 'vocab.txt').write_text('a\nb\n')
   with pytest.raises(InputError, match=r'no \[PAD\]'):
-    tokenizers.read('wordpiece', str(tmp_path))
+    build.read('wordpiece', str(tmp_path))
   (tmp_path / 'tokenizer.json').write_text('{')
   with pytest.raises(InputError, match=r'tokenizer.json: not a bpe tokenizer'):
-    tokenizers.read('bpe', str(tmp_path))
+    build.read('bpe', str(tmp_path))
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram'])
@@ -274,7 +274,7 @@ def test_bad_requests_name_the_fault(tmp_path):
   [' leading and  double spaces ', 'tab\tand\nend\r\n', '日本語 ☃ — naïve', '<|endoftext|> <unk> <0x41> </s>', '', ' '],
 )
 def test_subwords_give_any_text_back(kind, text):
-  made = tokenizers.train(kind, PROSE, vocab_size=380)
+  made = build.train(kind, PROSE, vocab_size=380)
   ids = made.encode(text)
   assert made.decode(ids) == text and not {made.eos_id, made.unk_id} & set(ids.tolist())
 
@@ -282,22 +282,22 @@ def test_subwords_give_any_text_back(kind, text):
 def test_unigram_pieces_are_the_likeliest_and_the_rest_is_bytes():
   endings = ['', 's', 'ing', 'ed'] * 40  # pieces are parts that several words share
   texts = [f'number{end} count{end} add{end} the{end}' for end in endings]
-  made = tokenizers.train('unigram', texts, vocab_size=500)
+  made = build.train('unigram', texts, vocab_size=500)
   assert made.pieces(made.encode('number counts')) == ['▁number', '▁count', 's'] and made.vocab_size <= 500
   assert made.pieces(made.encode('add☃')) == ['▁add', '<0xE2>', '<0x98>', '<0x83>']
   assert (made.eos_id, made.bos_id, made.unk_id, made.pad_id) == (0, 0, 1, None)
   assert made.decode([*made.encode('add cats'), made.eos_id]) == 'add cats<|endoftext|>'
   with pytest.raises(InputError, match='vocab_size 300: a unigram vocabulary needs 2 special tokens, 256 bytes'):
-    tokenizers.train('unigram', texts, vocab_size=300)
+    build.train('unigram', texts, vocab_size=300)
   many = ['多' * 9 + ' ' + chr(0x4E00 + i) + ' ' + chr(0x4E01 + i) for i in range(300)]  # more than there is room for
-  few = tokenizers.train('unigram', many, vocab_size=372)
+  few = build.train('unigram', many, vocab_size=372)
   assert few.vocab_size <= 372 and few.decode(few.encode(many[0])) == many[0]
   assert '多' in ''.join(few.pieces(few.encode(many[0])))
 
 
 @pytest.mark.parametrize('text', ['İİ北', '北İ京', 'aİ北京', 'ẞ北京ΣΑ', '北京'])
 def test_bytes_of_a_lowered_text_have_the_offsets_of_their_character(text):
-  made = tokenizers.train('unigram', ['the quick brown fox is at a lazy dog'] * 9, vocab_size=400, lower_case=True)
+  made = build.train('unigram', ['the quick brown fox is at a lazy dog'] * 9, vocab_size=400, lower_case=True)
   ids, spans = made.encode_spans(text)
   for at, character in enumerate(text):
     own = [piece for piece, span in zip(made.pieces(ids), spans.tolist(), strict=True) if span == [at, at + 1]]
@@ -307,18 +307,18 @@ def test_bytes_of_a_lowered_text_have_the_offsets_of_their_character(text):
 
 
 def test_bytes_without_offsets_of_their_own_are_reported(tmp_path):
-  made = tokenizers.train('unigram', ['the quick brown fox'] * 9, vocab_size=400)
+  made = build.train('unigram', ['the quick brown fox'] * 9, vocab_size=400)
   content = made.content()
   content['model']['normalizer'] = {'type': 'NFC'}  # composes e and an accent, which are two characters of the text
   (tmp_path / 'tokenizer.json').write_text(json.dumps(content['model']))
-  composing = tokenizers.read('unigram', str(tmp_path))
+  composing = build.read('unigram', str(tmp_path))
   with pytest.warns(InputWarning, match='normalises characters in context'):
     composing.encode_spans('北e\u0301京')
 
 
 @pytest.mark.parametrize('kind', ['words', 'bpe', 'wordpiece', 'unigram'])
 def test_lower_case(kind):
-  made = tokenizers.train(kind, PROSE, vocab_size=380, lower_case=True)
+  made = build.train(kind, PROSE, vocab_size=380, lower_case=True)
   np.testing.assert_array_equal(made.encode('The CAT Ä'), made.encode('the cat ä'))
   assert made.decode(made.encode('The CAT')).replace(' ', '') == 'thecat'
 
@@ -326,13 +326,13 @@ def test_lower_case(kind):
 @pytest.mark.parametrize('lower_case', [False, True])
 def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp_path):
   texts = ['the cat saw the cat', 'cat and cat. the end'] * 4
-  plain = tokenizers.train('bpe', texts, vocab_size=300, lower_case=lower_case)
-  made = tokenizers.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)
+  plain = build.train('bpe', texts, vocab_size=300, lower_case=lower_case)
+  made = build.train('bpe', texts, vocab_size=300, lower_case=lower_case, prefix_space=True)
   word = lambda tokenizer, text: tokenizer.pieces(tokenizer.encode(text))
   assert word(plain, 'cat') != word(plain, 'a cat')[-len(word(plain, 'cat')) :] and not plain.space_first
   assert word(made, 'cat') == word(made, 'a cat')[-1:] == ['Ġcat'] and made.space_first
   made.save(str(tmp_path))
-  again = tokenizers.load(str(tmp_path))
+  again = build.load(str(tmp_path))
   assert again.hash == made.hash and again.space_first
   for text in ['cat', ' cat', '', '  the  cat ', '\n the cat', 'höhe']:
     np.testing.assert_array_equal(again.encode(text), made.encode(text))
@@ -340,4 +340,4 @@ def test_prefix_space_gives_a_first_word_the_pieces_of_any_other(lower_case, tmp
   _, spans = made.encode_spans('the cat.')
   assert ['the cat.'[a:b] for a, b in spans] == ['the', ' cat', '.']
   with pytest.raises(InputError, match='prefix_space goes with data.tokenizer "bpe", not "unigram"'):
-    tokenizers.train('unigram', texts, prefix_space=True)
+    build.train('unigram', texts, prefix_space=True)

@@ -1,4 +1,4 @@
-"""Tokenizers of pieces of words, around models of the `tokenizers` library (lmx/data/subwords.py)."""
+"""Tokenizers of pieces of words, around models of the `tokenizers` library (lmx/data/tokenizers/subword_models.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tokenizers as hf
 
-from lmx.data import subwords, words
-from lmx.data.tokenizer import Tokenizer
+from lmx.data.tokenizers import subword_models, words
+from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError, InputWarning
 
 _BYTE = re.compile('<0x([0-9A-F]{2})>')
@@ -35,7 +35,7 @@ class _Subwords(Tokenizer):
     self._model.no_truncation()
     self.vocab_size = model.get_vocab_size(with_added_tokens=True)
     cleaned = model.normalizer.normalize_str('x') if model.normalizer else 'x'
-    self.space_first = cleaned[:1] in (' ', subwords.SPACE)
+    self.space_first = cleaned[:1] in (' ', subword_models.SPACE)
 
   def encode(self, text: str) -> np.ndarray:
     return np.asarray(self._model.encode(_whole(text), add_special_tokens=False).ids, np.int32)
@@ -65,7 +65,7 @@ class _Subwords(Tokenizer):
 
 def _whole(text: str) -> str:
   """The text as characters that UTF-8 has."""
-  return subwords.SURROGATE.sub('\ufffd', text)
+  return subword_models.SURROGATE.sub('\ufffd', text)
 
 
 def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
@@ -90,7 +90,7 @@ def _special(model: hf.Tokenizer) -> set[str]:
   return {token.content for token in model.get_added_tokens_decoder().values() if token.special}
 
 
-def _end_of_text(model: hf.Tokenizer, name: str = subwords.END_OF_TEXT) -> int:
+def _end_of_text(model: hf.Tokenizer, name: str = subword_models.END_OF_TEXT) -> int:
   """Return the id of the end-of-text of a BPE."""
   found = model.token_to_id(name)
   if found is None:
@@ -111,7 +111,7 @@ class Bpe(_Subwords):
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     super().__init__(model, special)
     self.eos_id, self.bos_id = (
-      _end_of_text(model, self.special.get(role, subwords.END_OF_TEXT)) for role in ('eos', 'bos')
+      _end_of_text(model, self.special.get(role, subword_models.END_OF_TEXT)) for role in ('eos', 'bos')
     )
     if model.pre_tokenizer and not self.space_first:
       self.space_first = model.pre_tokenizer.pre_tokenize_str('x')[0][0] == 'Ġx'
@@ -120,13 +120,13 @@ class Bpe(_Subwords):
     return self.encode_batch([text])[0]
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    parts = [subwords.LONE_BYTE.split(text) for text in texts]
+    parts = [subword_models.LONE_BYTE.split(text) for text in texts]
     whole = iter(super().encode_batch([part for text in parts for part in text[::2]]))
     found = [[next(whole) if n % 2 == 0 else self._byte(part) for n, part in enumerate(text)] for text in parts]
     return [ids[0] if len(ids) == 1 else np.concatenate(ids) for ids in found]
 
   def _byte(self, lone: str) -> np.ndarray:
-    return np.asarray([self._model.token_to_id(subwords.printable(ord(lone) - 0xDC00))], np.int32)
+    return np.asarray([self._model.token_to_id(subword_models.printable(ord(lone) - 0xDC00))], np.int32)
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +156,7 @@ class GptBpe(_Subwords):
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     alone = np.asarray([i == self.eos_id for i in range(self.vocab_size)])
-    return alone, alone | np.asarray([text.endswith(subwords.WORD_END) for text in texts])
+    return alone, alone | np.asarray([text.endswith(subword_models.WORD_END) for text in texts])
 
 
 class WordBpe(GptBpe):
@@ -192,10 +192,12 @@ class Unigram(_Subwords):
     self._marks = _special(model)
     mark = lambda name: model.token_to_id(name) if name in self._marks else None
     self.unk_id = model.token_to_id('<unk>')
-    ends = (mark(name) for name in (subwords.END_OF_TEXT, '<eod>'))
+    ends = (mark(name) for name in (subword_models.END_OF_TEXT, '<eod>'))
     self.eos_id = self.bos_id = next((i for i in ends if i is not None), None)
     if self.eos_id is None or self.unk_id is None:
-      raise InputError(f'the Unigram vocabulary has no special token {subwords.END_OF_TEXT} or <eod>, or no <unk>')
+      raise InputError(
+        f'the Unigram vocabulary has no special token {subword_models.END_OF_TEXT} or <eod>, or no <unk>'
+      )
     self.cls_id, self.sep_id, self.pad_id, self.mask_id, self.eop_id = map(
       mark, ('<cls>', '<sep>', '<pad>', '<mask>', '<eop>')
     )
@@ -249,7 +251,7 @@ class Unigram(_Subwords):
     alone = {*self._marks, '<0x0A>', '<0x09>', '<0x0D>'}  # line feed, tab, carriage return
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     ends = np.asarray([text in alone for text in texts])
-    return ends | [text[:1] == subwords.SPACE for text in texts], ends
+    return ends | [text[:1] == subword_models.SPACE for text in texts], ends
 
 
 class WordPiece(_Subwords):
@@ -259,7 +261,7 @@ class WordPiece(_Subwords):
 
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     super().__init__(model, special)
-    names = [self.special.get(name[1:-1].lower(), name) for name in subwords.BERT_SPECIALS]
+    names = [self.special.get(name[1:-1].lower(), name) for name in subword_models.BERT_SPECIALS]
     ids = [model.token_to_id(name) for name in names]
     missing = [name for name, i in zip(names, ids, strict=True) if i is None]
     if missing:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tokenizers as hf
 
-from lmx.data import corpus, spiece, subwords, tokenizers
+from lmx.data import corpus
+from lmx.data.tokenizers import build, sentencepiece, subword_models
 from lmx.errors import InputError
 
 PROSE = ['The method returns 1,000 items; it is the name (of a list).', 'Names are strings, and "so" are lists.'] * 30
@@ -22,7 +23,7 @@ TYPES = {'<unk>': UNKNOWN, '<eop>': USER_DEFINED, '.': USER_DEFINED} | dict.from
 
 def write(path, pieces, *, unk_id=0, kind=1, characters=b''):
   """A spiece.model of pieces and their scores."""
-  found = spiece.model_proto()()
+  found = sentencepiece.model_proto()()
   for piece, score in pieces:
     found.pieces.add(piece=piece, score=score, type=TYPES.get(piece, 1))
   found.trainer_spec.unk_id, found.trainer_spec.model_type = unk_id, kind
@@ -41,7 +42,7 @@ def learned(texts=PROSE, size=120, more=()):
   model.train_from_iterator(list(texts), trainer)
   found = model.get_vocab(with_added_tokens=False)
   scores = {piece: -3.0 - 0.01 * i for piece, i in found.items() if piece not in ('<unk>', '.')}
-  marks = dict.fromkeys(subwords.XLNET_SPECIALS, 0.0)
+  marks = dict.fromkeys(subword_models.XLNET_SPECIALS, 0.0)
   return list((marks | {'.': 0.0} | dict(more) | scores).items())
 
 
@@ -51,7 +52,7 @@ def file(tmp_path_factory):
 
 
 def test_ids_of_the_marks_are_those_of_the_release(file):
-  made = tokenizers.read('unigram', str(file))
+  made = build.read('unigram', str(file))
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
   assert ids == (0, 3, 4, 5, 6, 7, 8)
   assert made.token_id('<s>') == 1 and made.token_id('</s>') == 2 and made.bos_id == made.eos_id
@@ -59,10 +60,10 @@ def test_ids_of_the_marks_are_those_of_the_release(file):
 
 
 def test_text_is_cleaned_as_the_release_does(file, tmp_path):
-  made, cased = (tokenizers.read('unigram', str(file), lower_case=lower) for lower in (True, False))
+  made, cased = (build.read('unigram', str(file), lower_case=lower) for lower in (True, False))
   (tmp_path / 'spiece.model').write_bytes(file.read_bytes())
   (tmp_path / 'tokenizer_config.json').write_text('{"keep_accents": true}')
-  accents = tokenizers.read('unigram', str(tmp_path))
+  accents = build.read('unigram', str(tmp_path))
   same = lambda a, b, by=cased: np.testing.assert_array_equal(by.encode(a), by.encode(b))
   same("``the'' name", '"the" name')
   same('  the\t\nname \r\n', 'the name')
@@ -75,15 +76,15 @@ def test_text_is_cleaned_as_the_release_does(file, tmp_path):
 
 
 def test_marks_written_out_are_ordinary_text_but_the_end_of_a_paragraph(file):
-  made = tokenizers.read('unigram', str(file))
-  for mark in subwords.XLNET_SPECIALS:
+  made = build.read('unigram', str(file))
+  for mark in subword_models.XLNET_SPECIALS:
     found = made.encode(f'name {mark}').tolist()
     assert (made.token_id(mark) in found) == (mark in ('<eop>', '<unk>')), mark  # < is no piece, so it is unknown
     assert made.token_id(mark) == 8 or len(found) > len(made.encode('name')) + 2
 
 
 def test_places_are_those_in_the_text_as_it_was_written(file):
-  made = tokenizers.read('unigram', str(file))
+  made = build.read('unigram', str(file))
   text = "the ``méthod''  returns"
   ids, spans = made.encode_spans(text)
   np.testing.assert_array_equal(ids, made.encode(text))
@@ -93,7 +94,7 @@ def test_places_are_those_in_the_text_as_it_was_written(file):
 def test_what_is_no_map_of_characters_is_refused(tmp_path):
   """A map is a trie that SentencePiece compiles; the test by SentencePiece below has one."""
   with pytest.raises(InputError, match='not a unigram tokenizer'):
-    tokenizers.read('unigram', str(write(tmp_path / 'spiece.model', learned(), characters=b'\x01')))
+    build.read('unigram', str(write(tmp_path / 'spiece.model', learned(), characters=b'\x01')))
 
 
 @pytest.mark.parametrize(
@@ -108,39 +109,39 @@ def test_bad_files_say_what_is_wrong(content, words, tmp_path):
   if content is not None:
     (tmp_path / 'spiece.model').write_bytes(content)
   with pytest.raises(InputError, match=words):
-    tokenizers.read('unigram', str(tmp_path))
+    build.read('unigram', str(tmp_path))
 
 
 def test_other_models_of_sentencepiece_are_refused(file, tmp_path):
   with pytest.raises(InputError, match='of type 2; only Unigram, 1, is read'):
-    spiece.read(write(tmp_path / 'a', learned(), kind=2))
+    sentencepiece.read(write(tmp_path / 'a', learned(), kind=2))
   with pytest.raises(InputError, match='of which number 9999 stands for unknown'):
-    spiece.read(write(tmp_path / 'b', learned(), unk_id=9999))
+    sentencepiece.read(write(tmp_path / 'b', learned(), unk_id=9999))
   cut = tmp_path / 'c'
   cut.write_bytes(file.read_bytes()[:-7])
   with pytest.raises(InputError, match='damaged or cut short'):
-    spiece.read(cut)
+    sentencepiece.read(cut)
   with pytest.raises(InputError, match='no special token .* or <eod>'):
-    tokenizers.read('unigram', str(write(tmp_path / 'spiece.model', [('<unk>', 0.0), ('▁a', -1.0)])))
+    build.read('unigram', str(write(tmp_path / 'spiece.model', [('<unk>', 0.0), ('▁a', -1.0)])))
 
 
 def test_capitals_are_looked_for_in_ordinary_pieces(tmp_path):
-  assert spiece.has_capitals(write(tmp_path / 'a', learned()))
-  assert not spiece.has_capitals(write(tmp_path / 'b', [(p, s) for p, s in learned() if p == p.lower()]))
+  assert sentencepiece.has_capitals(write(tmp_path / 'a', learned()))
+  assert not sentencepiece.has_capitals(write(tmp_path / 'b', [(p, s) for p, s in learned() if p == p.lower()]))
 
 
 def test_a_vocabulary_of_ones_own_has_the_marks_first():
-  made = tokenizers.train('unigram', PROSE, vocab_size=400, marks='xlnet')
-  assert made.pieces(range(9)) == list(subwords.XLNET_SPECIALS) and made.vocab_size <= 400
+  made = build.train('unigram', PROSE, vocab_size=400, marks='xlnet')
+  assert made.pieces(range(9)) == list(subword_models.XLNET_SPECIALS) and made.vocab_size <= 400
   ids = (made.unk_id, made.cls_id, made.sep_id, made.pad_id, made.mask_id, made.eos_id, made.eop_id)
   assert ids == (0, 3, 4, 5, 6, 7, 8)
   text = 'any text\n <cls> <eod> ☃ comes  back'
   assert made.decode(made.encode(text)) == text and not set(range(9)) & set(made.encode(text).tolist())
   assert made.decode([*made.encode('a'), 7]) == 'a<eod>'
-  plain = tokenizers.train('unigram', PROSE, vocab_size=400)
+  plain = build.train('unigram', PROSE, vocab_size=400)
   assert (plain.unk_id, plain.eos_id, plain.cls_id, plain.eop_id) == (1, 0, None, None)
   with pytest.raises(InputError, match='data.marks "xlnet" goes with data.tokenizer "unigram", not "bpe"'):
-    tokenizers.train('bpe', PROSE, marks='xlnet')
+    build.train('bpe', PROSE, marks='xlnet')
   with pytest.raises(InputError, match='data.marks: unknown "xlnt"; did you mean "xlnet"'):
     corpus.Spec('embedded', 'unigram', marks='xlnt')
 
@@ -153,7 +154,7 @@ def test_marks_are_kept_by_a_saved_vocabulary_and_say_which_cache_it_is(tmp_path
   marked = corpus.load('text_files', 'unigram', marks='xlnet', **options)
   assert marked.hash != plain.hash and marked.tokenizer.sep_id == 4
   assert marked.splits['train'].tokens[-1] == 7 and plain.splits['train'].tokens[-1] == 0  # what ends a document
-  assert tokenizers.load(marked.dir).hash == marked.tokenizer.hash
+  assert build.load(marked.dir).hash == marked.tokenizer.hash
 
 
 @pytest.mark.peer
@@ -173,8 +174,8 @@ def test_ids_are_those_of_the_release_by_sentencepiece(root, tmp_path):
   )
   theirs = library.SentencePieceProcessor(model_file=str(tmp_path / 'spiece.model'))
   for lower in (False, True):
-    ours = tokenizers.read('unigram', str(tmp_path), lower_case=lower)
-    assert ours.pieces(range(9)) == list(subwords.XLNET_SPECIALS)
+    ours = build.read('unigram', str(tmp_path), lower_case=lower)
+    assert ours.pieces(range(9)) == list(subword_models.XLNET_SPECIALS)
     compared = 0
     for text in _strings(1200, lines):
       expected, cut = _released(theirs, text, lower)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import pipeline, tokenizers, views
+from lmx.data import pipeline, transforms
+from lmx.data.tokenizers import build
 from lmx.errors import InputError
 
 TEXTS = {
@@ -21,7 +22,7 @@ LABELS = {name: [i % 2 for i in range(len(texts))] for name, texts in TEXTS.item
 
 
 def corpus() -> corpora.Corpus:
-  tokenizer = tokenizers.train('words', [text for texts in TEXTS.values() for text in texts])
+  tokenizer = build.train('words', [text for texts in TEXTS.values() for text in texts])
   return corpora.Corpus.from_texts(TEXTS, tokenizer, labels=LABELS)
 
 
@@ -31,34 +32,34 @@ def words(made, split) -> list[str]:
 
 def test_nothing_asked_is_the_same_corpus():
   made = corpus()
-  assert views.view(made) is made
+  assert transforms.view(made) is made
 
 
 def test_backwards_each_document_keeps_its_end_of_text():
   made = corpus()
-  back = views.view(made, reverse=True)
+  back = transforms.view(made, reverse=True)
   assert words(back, 'test') == ['z', 'y', 'x', '<eos>', 'x', '<eos>']
   np.testing.assert_array_equal(back.splits['test'].offsets, made.splits['test'].offsets)
   assert back.hash != made.hash and dict(back.splits['test'].counts) == dict(made.splits['test'].counts)
-  again = views.view(back, reverse=True)
+  again = transforms.view(back, reverse=True)
   for name in TEXTS:
     np.testing.assert_array_equal(again.splits[name].tokens, made.splits[name].tokens)
   assert words(made, 'test')[0] == 'x'  # the first corpus is as it was
 
 
 def test_other_splits_to_train_on():
-  made = views.view(corpus(), train_splits=('train', 'test'))
+  made = transforms.view(corpus(), train_splits=('train', 'test'))
   train = made.splits['train']
   assert words(made, 'train')[-6:] == ['x', 'y', 'z', '<eos>', 'x', '<eos>'] and len(train.offsets) == 53
   np.testing.assert_array_equal(train.labels, LABELS['train'] + LABELS['test'])
   assert train.counts['tokens'] == len(train.tokens) == train.offsets[-1] and train.counts['documents'] == 52
   with pytest.raises(InputError, match='no split "tset"; did you mean "test"'):
-    views.view(corpus(), train_splits=('train', 'tset'))
+    transforms.view(corpus(), train_splits=('train', 'tset'))
 
 
 def test_a_part_is_the_same_part_always():
   made = corpus()
-  half, fifth = views.view(made, fraction=0.5), views.view(made, fraction=0.2)
+  half, fifth = transforms.view(made, fraction=0.5), transforms.view(made, fraction=0.2)
   texts = lambda made: {
     ' '.join(words(made, 'train')[b:e])
     for b, e in zip(made.splits['train'].offsets[:-1], made.splits['train'].offsets[1:], strict=True)
@@ -76,7 +77,7 @@ def test_a_part_is_the_same_part_always():
 def test_few_documents_to_train_on_leave_the_rest_whole():
   made = corpus()
   texts = lambda made: [tuple(words(made, 'train')[b:e]) for b, e in itertools.pairwise(made.splits['train'].offsets)]
-  seven, twenty = (views.view(made, train_documents=n) for n in (7, 20))
+  seven, twenty = (transforms.view(made, train_documents=n) for n in (7, 20))
   assert [len(texts(made)) for made in (seven, twenty)] == [7, 20]
   assert set(texts(seven)) < set(texts(twenty)) < set(texts(made))
   places = [texts(made).index(text) for text in texts(seven)]
@@ -84,9 +85,9 @@ def test_few_documents_to_train_on_leave_the_rest_whole():
   np.testing.assert_array_equal(seven.splits['train'].labels, np.asarray(LABELS['train'])[places])
   for split in ('valid', 'test'):
     np.testing.assert_array_equal(seven.splits[split].tokens, made.splits[split].tokens)
-  assert texts(views.view(made, train_documents=10**6)) == texts(made)
-  both = views.view(made, train_documents=20, fraction=0.2)
-  assert texts(both) == [text for text in texts(views.view(made, fraction=0.2)) if text in texts(twenty)]
+  assert texts(transforms.view(made, train_documents=10**6)) == texts(made)
+  both = transforms.view(made, train_documents=20, fraction=0.2)
+  assert texts(both) == [text for text in texts(transforms.view(made, fraction=0.2)) if text in texts(twenty)]
   cfg = pipeline.Config(train_documents=7)
   assert pipeline.kept(cfg, 'train', len(texts(made))).tolist() == places
   assert pipeline.kept(cfg, 'test', 9).tolist() == list(range(9)) and not len(pipeline.kept(cfg, 'train', 0))
@@ -101,7 +102,7 @@ def test_documents_of_a_row_stay_together(pairs):
   made = dataclasses.replace(corpus(), manifest={**corpus().manifest, **pairs})
   texts = lambda made: [tuple(words(made, 'train')[b:e]) for b, e in itertools.pairwise(made.splits['train'].offsets)]
   for fields in ({'train_documents': 7}, {'fraction': 0.3}):
-    places = [texts(made).index(text) for text in texts(views.view(made, **fields))]
+    places = [texts(made).index(text) for text in texts(transforms.view(made, **fields))]
     assert places[::2] == [place - 1 for place in places[1::2]] and not any(place % 2 for place in places[::2])
     assert 0 < len(places) < 50
 
@@ -110,7 +111,7 @@ def test_the_section_reaches_the_view(monkeypatch):
   monkeypatch.setattr(corpora, 'load', lambda **_: corpus())
   view = {'reverse': True, 'train_splits': ('test',), 'train_documents': 9, 'fraction': 0.5}
   cfg = pipeline.Config(**view)
-  assert pipeline.load(cfg).hash == views.view(corpus(), **view).hash
-  assert pipeline.load(cfg).hash != views.view(corpus(), **view | {'train_documents': 8}).hash
+  assert pipeline.load(cfg).hash == transforms.view(corpus(), **view).hash
+  assert pipeline.load(cfg).hash != transforms.view(corpus(), **view | {'train_documents': 8}).hash
   with pytest.raises(InputError, match='"pairs" needs sentences'):
     pipeline.Config(batching='pairs', reverse=True, length=32)

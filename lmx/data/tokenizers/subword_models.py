@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tokenizers as hf
 
-from lmx.data import words
+from lmx.data.tokenizers import words
 from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'

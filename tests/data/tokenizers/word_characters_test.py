@@ -7,8 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from lmx.data import corpus, pipeline, spelling, tokenizers
+from lmx.data import corpus, pipeline
 from lmx.data.batching import both_ways, tagged
+from lmx.data.tokenizers import build, word_characters
+from lmx.data.tokenizers.words import Words, with_all_words
 from lmx.errors import InputError
 from lmx.layers import char_cnn
 
@@ -16,9 +18,9 @@ TEXTS = {'train': ['the cat saw the dog\nthe dog ran\na', 'the end\n'], 'valid':
 
 
 def made(characters: int = 8, vocab_size: int = 5):
-  train = tokenizers.train('words', TEXTS['train'], vocab_size=vocab_size, rule='lines')
-  whole = tokenizers.with_all_words(train, [text for texts in TEXTS.values() for text in texts])
-  return corpus.Corpus.from_texts(TEXTS, whole, sentences='lines'), spelling.of(whole, characters)
+  train = build.train('words', TEXTS['train'], vocab_size=vocab_size, rule='lines')
+  whole = with_all_words(train, [text for texts in TEXTS.values() for text in texts])
+  return corpus.Corpus.from_texts(TEXTS, whole, sentences='lines'), word_characters.of(whole, characters)
 
 
 def word_of(row) -> str:
@@ -32,11 +34,11 @@ def word_of(row) -> str:
 
 def test_marks_are_those_of_the_model():
   names = ('BEGIN_SENTENCE', 'END_SENTENCE', 'BEGIN_WORD', 'END_WORD', 'PAD')
-  assert [getattr(spelling, n) for n in names] == [getattr(char_cnn, n) for n in names]
+  assert [getattr(word_characters, n) for n in names] == [getattr(char_cnn, n) for n in names]
 
 
 def test_words_are_spelled_as_released():
-  found = spelling.spell([b'cat', 'é'.encode(), b'abcdefgh', b''], 6)
+  found = word_characters.spell([b'cat', 'é'.encode(), b'abcdefgh', b''], 6)
   assert found[0].tolist() == [259, 100, 98, 117, 260, 261]
   assert found[1].tolist() == [259, 0xC3 + 1, 0xA9 + 1, 260, 261, 261]
   assert found[2].tolist() == [259, 98, 99, 100, 101, 260]  # cut to C - 2 bytes
@@ -50,15 +52,20 @@ def test_a_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_tar
   assert data.tokenizer.known == 5 < data.tokenizer.vocab_size
   kept = [t for t in data.tokenizer.tokens[:5] if t not in ('<unk>', '<eos>')]
   assert spelled.vocab_size == 3 + len(kept)
-  assert spelled.ids(tokens).tolist() == [3 + kept.index('the'), spelling.UNKNOWN, spelling.UNKNOWN, spelling.END]
-  again = tokenizers.Words(data.tokenizer.tokens, 'lines', known=5)
-  assert again.hash == data.tokenizer.hash != tokenizers.Words(data.tokenizer.tokens, 'lines').hash
+  assert spelled.ids(tokens).tolist() == [
+    3 + kept.index('the'),
+    word_characters.UNKNOWN,
+    word_characters.UNKNOWN,
+    word_characters.END,
+  ]
+  again = Words(data.tokenizer.tokens, 'lines', known=5)
+  assert again.hash == data.tokenizer.hash != Words(data.tokenizer.tokens, 'lines').hash
 
 
 def test_the_vocabulary_is_kept_by_saving(tmp_path):
   data, _ = made()
   data.tokenizer.save(str(tmp_path))
-  assert tokenizers.load(str(tmp_path)).known == 5
+  assert build.load(str(tmp_path)).known == 5
 
 
 def batches(batch_size=2, length=3, train=False):
@@ -103,8 +110,8 @@ def test_both_streams_hold_every_sentence_whole_and_in_order(shape):
   number = lambda w: int(spelled.ids(np.array([data.tokenizer.tokens.index(w)]))[0])
   forward, backward = [], []
   for words in sentences:
-    forward += zip(['<S>', *words], [*map(number, words), spelling.END], strict=True)
-    backward += zip(['</S>', *words[::-1]], [*map(number, words[::-1]), spelling.BEGIN], strict=True)
+    forward += zip(['<S>', *words], [*map(number, words), word_characters.END], strict=True)
+    backward += zip(['</S>', *words[::-1]], [*map(number, words[::-1]), word_characters.BEGIN], strict=True)
   assert read('', *shape) == forward
   assert read('backward_', *shape) == backward
 
@@ -119,7 +126,7 @@ def test_a_row_goes_on_where_it_ended_in_training_too():
 
 
 def labelled():
-  tokenizer = tokenizers.with_all_words(tokenizers.train('words', ['a b'], rule='space'), ['c d e'])
+  tokenizer = with_all_words(build.train('words', ['a b'], rule='space'), ['c d e'])
   data = corpus.Corpus.from_texts({'train': ['a b c', 'd', 'e a']}, tokenizer)
   labels = np.array([0, 1, 2, 1, 2, 0], np.int32)
   return dataclasses.replace(data, splits={'train': dataclasses.replace(data.splits['train'], token_labels=labels)})
@@ -162,7 +169,7 @@ def test_labels_must_be_as_many_as_words(tmp_path):
 
   from lmx.data.splits import Writer
 
-  tokenizer = tokenizers.Words(['<unk>', 'a'], 'space')
+  tokenizer = Words(['<unk>', 'a'], 'space')
   writer = Writer('train', io.BytesIO(), tokenizer, False, line_words=False, token_labels=True)
   writer.add('a a', [tokenizer.encode('a a')])
   with pytest.raises(InputError, match='1 labels for 2 words'):

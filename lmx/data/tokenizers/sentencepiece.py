@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import tokenizers as hf
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from lmx.data.subwords import SPACE, XLNET_SPECIALS
+from lmx.data.tokenizers.subword_models import SPACE, XLNET_SPECIALS
 from lmx.errors import InputError
 
 FILE = 'spiece.model'

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from lmx.data import tokenizer_settings, tokenizers
-from lmx.data.subword_tokenizers import with_special
+from lmx.data.tokenizers import build, settings
+from lmx.data.tokenizers.subword import with_special
 from lmx.errors import InputError
 
 SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def tokens(path, text, **options):
-  tokenizer = tokenizers.read('wordpiece', path, **options)
+  tokenizer = build.read('wordpiece', path, **options)
   return tokenizer.pieces(tokenizer.encode(text))
 
 
@@ -48,7 +48,7 @@ def test_options_of_berts_cleaning_decide_the_tokens(folder):
 def test_another_case_than_the_settings_is_an_error(folder):
   path = folder(tokenizer_config={'do_lower_case': True})
   with pytest.raises(InputError, match='data.lower_case: got False; expected True.*set data.lower_case=True'):
-    tokenizers.read('wordpiece', path)
+    build.read('wordpiece', path)
 
 
 def test_added_tokens_are_read_whole(folder):
@@ -62,9 +62,9 @@ def test_added_tokens_are_read_whole(folder):
   path = folder(added_tokens={}, tokenizer_config={'added_tokens_decoder': decoder})
   assert tokens(path, 'the <num>') == ['the', '<num>']
   assert '<hide>' not in tokens(path, 'the <hide>')  # special tokens in a text are ordinary text
-  assert tokenizers.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
+  assert build.read('wordpiece', path).token_id('<hide>') == len(PIECES) + 6
   with pytest.raises(InputError, match='added token "<num>": got id 99; expected 13'):
-    tokenizers.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
+    build.read('wordpiece', folder(tokenizer_config={}, added_tokens={'<num>': 99}))
 
 
 def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
@@ -77,17 +77,17 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
   }
   special = ('<pad>', '<unk>', '<s>', '</s>', '<mask>')
   path = folder(special=special, special_tokens_map=names)
-  made = tokenizers.read('wordpiece', path)
+  made = build.read('wordpiece', path)
   assert (made.pad_id, made.unk_id, made.cls_id, made.sep_id, made.mask_id) == (0, 1, 2, 3, 4)
   assert made.pieces(made.encode('the zebra')) == ['the', '<unk>']
   made.save(str(tmp_path / 'saved'))
-  again = tokenizers.load(str(tmp_path / 'saved'))
+  again = build.load(str(tmp_path / 'saved'))
   assert again.hash == made.hash and again.mask_id == 4
   assert with_special(made, ['<x>']).mask_id == 4
   with pytest.raises(InputError, match=r'has no \[PAD\]'):
-    tokenizers.read('wordpiece', folder(special=special, special_tokens_map={}))
+    build.read('wordpiece', folder(special=special, special_tokens_map={}))
   with pytest.raises(InputError, match='pad_token: got <pad> and <padding> in tokenizer_config.json and special_tok'):
-    tokenizers.read('wordpiece', folder(special_tokens_map=names, tokenizer_config={'pad_token': '<padding>'}))
+    build.read('wordpiece', folder(special_tokens_map=names, tokenizer_config={'pad_token': '<padding>'}))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_special_tokens_of_other_names_survive_saving(folder, tmp_path):
 )
 def test_what_changes_tokens_otherwise_is_an_error(given, words, folder):
   with pytest.raises(InputError, match=words):
-    tokenizers.read('wordpiece', folder(tokenizer_config=given))
+    build.read('wordpiece', folder(tokenizer_config=given))
 
 
 def test_keys_that_change_no_token_are_not_read(folder):
@@ -127,7 +127,7 @@ def test_keys_that_change_no_token_are_not_read(folder):
 
 
 def test_beside_a_tokenizer_json_what_transformers_replaces_is_replaced(folder, tmp_path):
-  plain = tokenizers.read('wordpiece', folder(), lower_case=True)
+  plain = build.read('wordpiece', folder(), lower_case=True)
   (tmp_path / 'vocab.txt').unlink()
   plain._model.save(str(tmp_path / 'tokenizer.json'))
   assert tokens(str(tmp_path), 'The café') == ['the', 'cafe']
@@ -136,12 +136,12 @@ def test_beside_a_tokenizer_json_what_transformers_replaces_is_replaced(folder, 
 
 
 def test_options_and_special_tokens_of_gpt2(tmp_path):
-  made = tokenizers.train('bpe', ['a name is a name'] * 9, vocab_size=270)
+  made = build.train('bpe', ['a name is a name'] * 9, vocab_size=270)
   made._model.model.save(str(tmp_path))
   vocabulary = json.loads((tmp_path / 'vocab.json').read_text())
   (tmp_path / 'vocab.json').write_text(json.dumps({**vocabulary, '</s>': len(vocabulary)}))
   write = lambda **given: (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
-  read = lambda: tokenizers.read('bpe', str(tmp_path))
+  read = lambda: build.read('bpe', str(tmp_path))
   assert not read().space_first
   write(add_prefix_space=True, eos_token='</s>', bos_token='</s>')
   found = read()
@@ -160,7 +160,7 @@ def test_options_of_xlnet(tmp_path):
   ):
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given))
     with pytest.raises(InputError, match=words):
-      tokenizer_settings.read(tmp_path, 'unigram')
+      settings.read(tmp_path, 'unigram')
 
 
 @pytest.mark.peer
@@ -180,7 +180,7 @@ def test_tokens_are_those_of_transformers(folder):
     decoder = {str(size): {'content': '<num>', **options}, str(size + 1): {'content': 'foo bar', 'normalized': True}}
     given |= rng.choice(({}, {'added_tokens_decoder': decoder}))
     path = folder(pieces, special, tokenizer_config=given, added_tokens=rng.choice(({}, {'<num>': size})))
-    ours = tokenizers.read('wordpiece', path, lower_case=given.get('do_lower_case', True))
+    ours = build.read('wordpiece', path, lower_case=given.get('do_lower_case', True))
     theirs = transformers.BertTokenizer.from_pretrained(path)
     for text in texts:
       assert ours.encode(text).tolist() == theirs(text, add_special_tokens=False)['input_ids'], (given, text)

@@ -1,8 +1,9 @@
-"""What every tokenizer is: text to ids and back."""
+"""The interface of every tokenizer: text to ids and back."""
 
 from __future__ import annotations
 
 import abc
+import collections
 import functools
 import hashlib
 import json
@@ -113,3 +114,35 @@ class Tokenizer(abc.ABC):
       if not 0 <= i < self.vocab_size:
         raise InputError(f'token id {i} is outside the vocabulary of {self.vocab_size} {self.kind}')
     return ids
+
+
+class Absent(Tokenizer):
+  """Stand-in for the tokenizer of a model that was imported without one: it has a size alone."""
+
+  kind = 'none'
+
+  def __init__(self, vocab_size: int):
+    self.vocab_size = vocab_size
+
+  def encode(self, text: str) -> np.ndarray:
+    raise self._error()
+
+  def decode(self, ids: Iterable[int]) -> str:
+    raise self._error()
+
+  def id_to_token(self, index: int) -> str:
+    raise self._error()
+
+  def content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'vocab_size': self.vocab_size}
+
+  def _error(self) -> InputError:
+    return InputError(
+      'this model was imported with --tokenizer=none, so it reads and writes no text; import it from a '
+      'folder with the files of its tokenizer'
+    )
+
+
+def by_frequency(counts: collections.Counter[str]) -> list[str]:
+  """Return the tokens by falling frequency, those of one frequency in the order of their code points."""
+  return [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

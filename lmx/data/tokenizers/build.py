@@ -1,0 +1,181 @@
+"""Trains, reads and loads tokenizers: bytes, characters, words, BPE, BPE of words, GPT's BPE, WordPiece and Unigram.
+
+Words follow the rules of the data set: Penn Treebank, WikiText, Brown and 1B words are split at white space and each
+line ends with a counted `<eos>` (Mikolov's rule); text8 is split at white space; plain prose is split into words,
+punctuation and line ends. Vocabularies are sorted by falling frequency, as adaptive and hierarchical softmaxes need.
+Byte-level BPE (GPT-2's, Radford et al. 2019, section 2.2), WordPiece (BERT's, Devlin et al. 2018) and Unigram (Kudo
+2018) are the `tokenizers` library's. BPE of words (Sennrich et al. 2016) and GPT's BPE (Radford et al. 2018) are of
+characters in words. Special tokens written out in a text are ordinary text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+
+import tokenizers as hf
+
+from lmx.data.tokenizers import characters, sentencepiece, subword_models, words
+from lmx.data.tokenizers import settings as settings_lib
+from lmx.data.tokenizers.base import FILE, Absent, Tokenizer
+from lmx.data.tokenizers.characters import Bytes, Characters
+from lmx.data.tokenizers.subword import Bpe, GptBpe, Unigram, WordBpe, WordPiece
+from lmx.data.tokenizers.words import Words
+from lmx.errors import InputError, check_choice, nearest
+
+MARKS = {'': (subword_models.END_OF_TEXT, '<unk>'), 'xlnet': subword_models.XLNET_SPECIALS}
+KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')
+
+
+class Missing(InputError):
+  """A folder without the files of a tokenizer."""
+
+
+def train(
+  kind: str,
+  texts: Iterable[str],
+  *,
+  vocab_size: int = 0,
+  min_count: int = 1,
+  lower_case: bool = False,
+  rule: str = 'prose',
+  document_eos: bool = True,
+  others: Iterable[str] = (),
+  marks: str = '',
+  prefix_space: bool = False,
+) -> Tokenizer:
+  """Train a tokenizer; the result depends on the arguments alone.
+
+  Args:
+    kind: one of KINDS.
+    texts: documents to learn from.
+    vocab_size: the most entries, special tokens included; 0: no limit (words, characters), 8192 (subwords).
+    min_count: rarer words or characters become `<unk>`; for bpe and wordpiece the least count of a merged pair.
+    lower_case: words and subwords.
+    rule: see `Words`.
+    document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
+    others: characters only: texts not learned from that must be encodable; `<unk>` is added if they need it.
+    marks: unigram only: the special tokens that the first ids are of, one of MARKS.
+    prefix_space: bpe only: a word has the same pieces at the beginning of a text as within it.
+  """
+  check_options(kind, marks, prefix_space)
+  if kind == 'bytes':
+    return Bytes(eos=document_eos)
+  if kind == 'characters':
+    return characters.train(texts, vocab_size, min_count, document_eos, others)
+  if kind == 'words':
+    return words.train(texts, vocab_size, min_count, lower_case, rule, document_eos)
+  if kind == 'bpe':
+    return Bpe(subword_models.train_bpe(texts, vocab_size or 8192, min_count, lower_case, prefix_space))
+  if kind == 'word_bpe':
+    return WordBpe(subword_models.train_word_bpe(texts, vocab_size or 8192, min_count, lower_case))
+  if kind == 'gpt_bpe':
+    return GptBpe(subword_models.train_gpt_bpe(texts, vocab_size or 8192, min_count))
+  if kind == 'unigram':
+    return Unigram(subword_models.train_unigram(texts, vocab_size or 8192, lower_case, MARKS[marks]))
+  if kind == 'wordpiece':
+    return WordPiece(subword_models.train_wordpiece(texts, vocab_size or 8192, min_count, lower_case))
+  raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+
+
+def check_options(kind: str, marks: str, prefix_space: bool) -> None:
+  """InputError unless a trained tokenizer of this kind can have these marks and this prefix."""
+  check_choice('data.marks', marks, tuple(MARKS))
+  if marks and kind != 'unigram':
+    raise InputError(f'data.marks "{marks}" goes with data.tokenizer "unigram", not "{kind}"')
+  if prefix_space and kind != 'bpe':
+    raise InputError(f'data.prefix_space goes with data.tokenizer "bpe", not "{kind}"; set it to False')
+
+
+# Files of a vocabulary -> of its merges: as Hugging Face has them, GPT-2's and GPT's as released.
+_MERGES = {'vocab.json': 'merges.txt', 'encoder.json': 'vocab.bpe', 'encoder_bpe_40000.json': 'vocab_40000.bpe'}
+# Kinds whose files others write, and how these are called where they are not vocabularies with merges.
+_READ = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}
+_FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.json', sentencepiece.FILE)}
+
+
+def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
+  """Read a tokenizer of another library.
+
+  Args:
+    kind: 'bpe', 'word_bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or
+      the same under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with
+      either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
+    path: file or directory; of a directory the settings of transformers are read too (settings.py).
+    lower_case: for a vocab.txt or spiece.model.
+
+  Raises:
+    InputError: no such tokenizer, a damaged file, or settings that lmx does not compute with or that name the other
+      case.
+  """
+  if kind not in KINDS:
+    raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
+  directory, settings = path, settings_lib.Settings()
+  if os.path.isdir(path):
+    if os.path.exists(os.path.join(path, FILE)):
+      tokenizer = load(path)
+      if tokenizer.kind != kind:
+        raise InputError(f'{path} holds a tokenizer of kind {tokenizer.kind}, not {kind}')
+      return tokenizer
+    names = _FILES[kind] if kind in _FILES else ('tokenizer.json', *_MERGES)
+    path = next((p for p in (os.path.join(path, name) for name in names) if os.path.exists(p)), path)
+    settings = settings_lib.read(directory, kind)
+  if kind not in _READ or not os.path.isfile(path):
+    raise Missing(f'{path}: no tokenizer of kind {kind} there')
+  if os.path.basename(path) in ('vocab.txt', sentencepiece.FILE) and settings.lower_case not in (None, lower_case):
+    raise InputError(
+      f'data.lower_case: got {lower_case}; expected {settings.lower_case}, because {directory} has '
+      f'do_lower_case {str(settings.lower_case).lower()} in {settings_lib.FILE}; set '
+      f'data.lower_case={settings.lower_case}'
+    )
+  try:
+    model = settings_lib.apply(_model(kind, path, lower_case, settings), settings, directory)
+    return _READ[kind](model, settings.special)
+  except InputError:
+    raise
+  except Exception as error:  # the library raises bare Exception for a bad file
+    raise InputError(f'{path}: not a {kind} tokenizer: {error}') from error
+
+
+def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settings) -> hf.Tokenizer:
+  """Return the model in a file."""
+  if os.path.basename(path) == 'tokenizer.json':
+    model = hf.Tokenizer.from_file(path)
+    return subword_models.marks_apart(model) if kind == 'unigram' else model
+  if kind == 'wordpiece':
+    unknown = settings.special.get('unk', '[UNK]')
+    return subword_models.wordpiece(hf.models.WordPiece.from_file(path, unk_token=unknown), lower_case)
+  if kind == 'unigram':
+    found = sentencepiece.tokenizer(sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents)
+    return subword_models.marks_apart(found)
+  merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
+  around = {'bpe': subword_models.bpe, 'word_bpe': subword_models.word_bpe, 'gpt_bpe': subword_models.gpt_bpe}[kind]
+  model = around(subword_models.read_bpe(path, merges, kind))
+  if kind in ('bpe', 'word_bpe'):
+    model.add_special_tokens([settings.special.get('eos', subword_models.END_OF_TEXT)])
+  return model
+
+
+def load(directory: str) -> Tokenizer:
+  """Read what `save` wrote."""
+  path = os.path.join(directory, FILE)
+  try:
+    with open(path, encoding='utf-8') as file:
+      content = json.load(file)
+    kind = content['kind']
+    if kind == 'bytes':
+      return Bytes(eos=content['eos'])
+    if kind == 'characters':
+      return Characters(content['tokens'])
+    if kind == 'words':
+      known = int(content['known']) if 'known' in content else 0
+      return Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
+    if kind == Absent.kind:
+      return Absent(content['vocab_size'])
+    model = hf.Tokenizer.from_str(json.dumps(content['model']))
+    return _READ[kind](model, content.get('special'))
+  except InputError:
+    raise
+  except Exception as error:  # the library raises bare Exception for a bad file
+    raise InputError(f'{path}: not a tokenizer of lmx: {error}') from error

@@ -1,0 +1,90 @@
+"""Tokenizers of UTF-8 bytes and of Unicode code points."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.data.tokenizers.base import Tokenizer, by_frequency
+from lmx.errors import InputError
+
+
+class Bytes(Tokenizer):
+  """UTF-8 bytes: ids 0-255, and 256 ends a document where the data set has documents."""
+
+  kind = 'bytes'
+
+  def __init__(self, *, eos: bool = False):
+    self.vocab_size = 256 + eos
+    self.eos_id = 256 if eos else None
+
+  def encode(self, text: str) -> np.ndarray:
+    # surrogateescape: a split of a byte stream may cut a character; its bytes come through unchanged.
+    return np.frombuffer(text.encode('utf-8', 'surrogateescape'), np.uint8).astype(np.int32)
+
+  def decode(self, ids: Iterable[int]) -> str:
+    runs = bytes(10 if i == self.eos_id else i for i in self._checked(ids))
+    return runs.decode('utf-8', 'replace')
+
+  def id_to_token(self, index: int) -> str:
+    return '<eos>' if index == self.eos_id else chr(index) if index < 128 else f'<0x{index:02x}>'
+
+  def content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'eos': self.eos_id is not None}
+
+
+class Characters(Tokenizer):
+  """Unicode code points seen in training; `<unk>` exists only where some text of the data set needs it."""
+
+  kind = 'characters'
+
+  def __init__(self, tokens: Sequence[str]):
+    self.tokens = list(tokens)
+    self.vocab_size = len(self.tokens)
+    self._ids = {token: i for i, token in enumerate(self.tokens)}
+    self.unk_id, self.eos_id = self._ids.get('<unk>'), self._ids.get('<eos>')
+
+  def encode(self, text: str) -> np.ndarray:
+    ids = self._ids
+    if self.unk_id is None:
+      try:
+        return np.fromiter((ids[c] for c in text), np.int32, len(text))
+      except KeyError as error:
+        raise InputError(
+          f'character {error.args[0]!r} is not in the vocabulary of {self.vocab_size} characters'
+        ) from None
+    return np.fromiter((ids.get(c, self.unk_id) for c in text), np.int32, len(text))
+
+  def decode(self, ids: Iterable[int]) -> str:
+    return ''.join('\n' if i == self.eos_id else self.tokens[i] for i in self._checked(ids))
+
+  def id_to_token(self, index: int) -> str:
+    return self.tokens[index]
+
+  def content(self) -> dict[str, Any]:
+    return {'kind': self.kind, 'tokens': self.tokens}
+
+
+def train(
+  texts: Iterable[str], vocab_size: int, min_count: int, document_eos: bool, others: Iterable[str]
+) -> Characters:
+  """Train a tokenizer of characters; see `lmx.data.tokenizers.build.train`."""
+  counts: collections.Counter[str] = collections.Counter()
+  for text in texts:
+    counts.update(text)
+  kept = [c for c in by_frequency(counts) if counts[c] >= min_count]
+  limit = vocab_size - document_eos if vocab_size else len(kept)
+  unknown = len(kept) < len(counts) or limit < len(kept) or _has_others(others, set(kept))
+  if unknown and vocab_size:
+    limit -= 1
+  special = ['<eos>'] * document_eos + ['<unk>'] * unknown
+  if limit < 1:
+    raise InputError(f'vocab_size {vocab_size} leaves no room for characters')
+  return Characters(special + kept[:limit])
+
+
+def _has_others(texts: Iterable[str], known: set[str]) -> bool:
+  return any(not known.issuperset(text) for text in texts)

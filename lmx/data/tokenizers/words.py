@@ -1,0 +1,146 @@
+"""Tokenizer of words: text is split into words and punctuation, and joined to read as prose."""
+
+from __future__ import annotations
+
+import collections
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmx.data.tokenizers.base import Tokenizer, by_frequency
+from lmx.errors import InputError
+
+_JOINERS = '\u200c\u200d'
+# Vowel signs of Hindi, accents that stand apart; beyond the basic plane they would make `re` slow.
+_MARKS = ''.join(c for c in map(chr, range(0x300, 0x10000)) if unicodedata.category(c)[0] == 'M')
+
+
+def _rule(inside: str, hanging: bool = False) -> str:
+  """Pattern of a word or a sign; `inside` are signs within words that are no letters."""
+  letters = rf'\w+(?:[{inside}]+\w*)*'
+  word = rf"{letters}(?:[-.'’]{letters})*"
+  if hanging:
+    word = rf'(?:(?<![\w-])-)?{word}(?:-(?![\w-]))?'
+  return rf'\n|<unk>|(?:[A-Za-z]\.){{2,}}|{word}|\.{{3}}|--+|[^\w\s]'
+
+
+_PROSE = re.compile(_rule(_MARKS + _JOINERS))
+# A hyphen that hangs on a word is a part of it, as for Moses' tokenizer: German `Obst- und Gemüse`. For Oniguruma, to
+# which marks are letters.
+HANGING = _rule(_JOINERS, hanging=True)
+_CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
+_OPENING = frozenset('( [ { $ # @ \\'.split())
+_QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # what closes a quote: German, English, Swedish
+
+
+def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
+  """Words of `text` under a rule of `Words`."""
+  if lower_case:
+    text = text.lower()
+  if rule == 'prose':
+    return _PROSE.findall(text)
+  return (text.replace('\n', ' <eos> ') if rule == 'lines' else text).split()
+
+
+def join(words: Sequence[str]) -> str:
+  """Writes words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
+  out: list[str] = []
+  opened: list[str] = []
+  glue = True  # no space before the next word
+  for word in words:
+    if word in ('\n', '<eos>'):
+      out.append('\n' if word == '\n' else '\n\n')
+      glue, opened = True, []
+      continue
+    begun = next((quote for quote in opened[::-1] if word in _QUOTES[quote]), '')
+    out.append(word if glue or begun or word in _CLOSING else ' ' + word)
+    glue = word in _OPENING or word in _QUOTES and not begun
+    if begun:
+      opened.remove(begun)
+    elif word in _QUOTES:
+      opened.append(word)
+  return ''.join(out)
+
+
+class Words(Tokenizer):
+  """Words with `<unk>`.
+
+  Args:
+    tokens: the vocabulary, by falling frequency.
+    rule: 'lines': white space splits, a line end is `<eos>`; 'space': white space splits; 'prose': words,
+      punctuation and line ends, and `<eos>` ends a document.
+    lower_case: lower the text first.
+    known: how many of the tokens are the vocabulary proper, the others being there to be spelled; 0: all.
+  """
+
+  kind = 'words'
+
+  def __init__(self, tokens: Sequence[str], rule: str, *, lower_case: bool = False, known: int = 0):
+    self.tokens, self.rule, self.lower_case = list(tokens), rule, lower_case
+    self.vocab_size = len(self.tokens)
+    self.known = known or self.vocab_size
+    self._ids = {token: i for i, token in enumerate(self.tokens)}
+    if '<unk>' not in self._ids:
+      raise InputError('a vocabulary of words must hold <unk>')
+    self.unk_id, self.eos_id = self._ids['<unk>'], self._ids.get('<eos>')
+
+  def encode(self, text: str) -> np.ndarray:
+    words = split(text, self.rule, self.lower_case)
+    get, unk = self._ids.get, self.unk_id
+    return np.fromiter((get(word, unk) for word in words), np.int32, len(words))
+
+  def decode(self, ids: Iterable[int]) -> str:
+    words = [self.tokens[i] for i in self._checked(ids)]
+    if self.rule == 'prose':
+      return join(words)
+    return re.sub(r' ?\n ?', '\n', ' '.join('\n' if word == '<eos>' else word for word in words))
+
+  def id_to_token(self, index: int) -> str:
+    return self.tokens[index]
+
+  def starts_word(self, ids: np.ndarray) -> np.ndarray:
+    return np.ones(len(self._checked(ids)), bool)
+
+  def content(self) -> dict[str, Any]:
+    content = {'kind': self.kind, 'rule': self.rule, 'lower_case': self.lower_case, 'tokens': self.tokens}
+    return content if self.known == self.vocab_size else content | {'known': self.known}
+
+
+def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
+  """The tokenizer with the other words of `texts` behind its own, by falling frequency; InputError if not of words."""
+  if not isinstance(tokenizer, Words):
+    raise InputError(f'data.characters needs data.tokenizer "words"; it is "{tokenizer.kind}"')
+  counts: collections.Counter[str] = collections.Counter()
+  for text in texts:
+    counts.update(split(text, tokenizer.rule, tokenizer.lower_case))
+  known = set(tokenizer.tokens)
+  others = [word for word in by_frequency(counts) if word not in known]
+  return Words(tokenizer.tokens + others, tokenizer.rule, lower_case=tokenizer.lower_case, known=tokenizer.known)
+
+
+def train(
+  texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool, rule: str, document_eos: bool
+) -> Words:
+  """Train a tokenizer of words; see `lmx.data.tokenizers.build.train`."""
+  counts: collections.Counter[str] = collections.Counter()
+  documents = 0
+  for text in texts:
+    counts.update(split(text, rule, lower_case))
+    documents += 1
+  special = {'<unk>'}
+  if rule == 'lines' or rule == 'prose' and document_eos:
+    special.add('<eos>')
+  if rule == 'prose' and document_eos:
+    counts['<eos>'] += documents
+  words = [word for word in by_frequency(counts) if word not in special and counts[word] >= min_count]
+  if vocab_size:
+    if vocab_size <= len(special):
+      raise InputError(f'vocab_size {vocab_size} leaves no room for words')
+    words = words[: vocab_size - len(special)]
+  kept = set(words)
+  counts['<unk>'] += sum(n for word, n in counts.items() if word not in kept and word not in special)
+  tokens = by_frequency(collections.Counter({word: counts[word] for word in (*words, *special)}))
+  return Words(tokens, rule, lower_case=lower_case)
