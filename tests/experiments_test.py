@@ -23,8 +23,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from experiments import common, config, spaces, tables
 from experiments.gpt import recipe as gpt
-from launch.tables import collected, rendered
+from launch.tables import collection
 from launch.tables import plan as plans
+from launch.tables import report as table_report
 from lmx import objectives
 from lmx.cli import main
 from lmx.config import resolve, schema, semantics
@@ -321,7 +322,7 @@ def test_table_rows_have_their_printed_figures_and_runs(name):
     commands = [command for name in row.runs for command in runs[name].then]
     assert any(text in command for text in written for command in commands) or row.file == 'results'
     assert row.id.startswith(UNPRINTED) or printed[row.id].metric in tables.METRICS[row.metric].printed, row.id
-    assert math.isfinite(rendered.band(row, printed.get(row.id))) or row.id.startswith(UNPRINTED)
+    assert math.isfinite(table_report.band(row, printed.get(row.id))) or row.id.startswith(UNPRINTED)
   used = {run.name for run in plans.ordered(plans.read_from(table.rows), runs)}
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
 
@@ -356,7 +357,7 @@ def test_table_runs_are_known_again(name):
     if not run.config:
       continue
     loaded = resolve.load(run.config, [*overrides_of(run), 'seed=3'])
-    assert not collected._unlike(resolve.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
+    assert not collection._compare_settings(resolve.flatten(loaded), plans.configs(run, 3, plan)[''], 3)
 
 
 @pytest.mark.slow

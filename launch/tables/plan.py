@@ -1,4 +1,4 @@
-"""What is to be run for a table: its runs, their work directories and the commands, from experiments/tables/."""
+"""Runs of a table, with their work directories and commands, from experiments/tables/."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmx.errors import InputError, nearest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / 'experiments' / 'tables'
 _BRACES = re.compile(r'\{(data\.)?([\w./-]+)\}')
-# Where data and weights lie, how fast and with what noise around it: not what is computed.
+# Settings that do not change what is computed: paths of data and weights, speed, logging.
 _FREE = (
   'parallel.',
   'checkpoint.',
@@ -59,24 +59,24 @@ class Printed(NamedTuple):
 
 
 class Command(NamedTuple):
-  """Arguments of lmx, and the file that is there when it has been done."""
+  """Arguments of lmx, and the file that proves that the command is done."""
 
   words: tuple[str, ...]
   proof: pathlib.Path
 
 
 class Missing(InputError):
-  """A data set that the user must give has not been given."""
+  """The user has not given a data set that the run needs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What the command line says about how runs are made.
+  """Options of the command line for all runs.
 
   Attributes:
     runs: directories of runs; new ones go into the first.
     data: name in DATA -> directory or file.
-    seeds: how many of every run that is repeated; 0 is what the table asks for.
+    seeds: number for every run that is repeated; 0 for the table's.
     options: added to the argument of every experiment, such as 'epochs=6'.
     settings: 'section.key=value' for every training.
     known: (name of a run, seed) -> its work directory, where that is not the usual one.
@@ -91,18 +91,18 @@ class Plan:
 
   @property
   def changed(self) -> str:
-    """The part of the command line that makes another protocol than the table's; '' if none does."""
+    """Return the part of the command line that changes the table's protocol; '' without one."""
     told = [f'--config.{text}' for text in self.settings if not is_free(text)]
     return ' '.join([*told, *([f'--options={self.options}'] if self.options else [])])
 
 
 def names() -> list[str]:
-  """The tables, found by listing their folder."""
+  """Return the names of the tables, by listing their folder."""
   return sorted(path.stem for path in FOLDER.glob('*.py') if path.name != '__init__.py')
 
 
 def table(name: str) -> Table:
-  """The table `name`; InputError with the nearest name if there is none."""
+  """Return the table `name`; InputError with the nearest name if there is none."""
   if name not in names():
     raise InputError(f'unknown table "{name}"{nearest(name, names())}')
   return importlib.import_module(f'experiments.tables.{name}').TABLE
@@ -110,7 +110,7 @@ def table(name: str) -> Table:
 
 @functools.cache
 def published() -> dict[str, Printed]:
-  """id -> what the paper printed."""
+  """Return the printed metric of the paper by id."""
   found = {}
   with (FOLDER / 'published.csv').open(newline='', encoding='utf-8') as file:
     for line in csv.DictReader(file):
@@ -123,27 +123,27 @@ def published() -> dict[str, Printed]:
 
 
 def seeds(run: Run, plan: Plan) -> list[int | None]:
-  """The seeds of a run; [None] where it is not repeated."""
+  """Return the seeds of a run; [None] where it is not repeated."""
   return list(range(plan.seeds or run.seeds)) if run.seeds else [None]
 
 
-def usual(run: Run, seed: int | None, root: pathlib.Path) -> pathlib.Path:
-  """The work directory that a run has below `root`."""
+def default_directory(run: Run, seed: int | None, root: pathlib.Path) -> pathlib.Path:
+  """Return the default work directory of a run below `root`."""
   return root / run.name / f'seed{seed}' if seed is not None else root / run.name
 
 
 def directory(run: Run, seed: int | None, plan: Plan) -> pathlib.Path:
-  """Where a run is, or will be."""
-  return plan.known.get((run.name, seed)) or usual(run, seed, plan.runs[0])
+  """Return the work directory of a run."""
+  return plan.known.get((run.name, seed)) or default_directory(run, seed, plan.runs[0])
 
 
 def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
-  """The runs that `run` begins from, reads a file of, or measures."""
+  """Return the runs that `run` starts from, reads a file of, or measures."""
   return _named(' '.join((*run.settings, *run.then)), runs)
 
 
 def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> list[pathlib.Path] | None:
-  """Where the parameters lie that `run` takes first; [] where the user gives them, None where it takes none."""
+  """Return the paths of the initial parameters of `run`; [] where the user gives them, None for none."""
   texts = [text for text in run.settings if text.startswith('train.init_from=')]
   if not texts:
     return None
@@ -156,12 +156,12 @@ def _named(text: str, runs: Mapping[str, Run]) -> list[Run]:
 
 
 def read_from(rows: Iterable[Row]) -> list[str]:
-  """The names of the runs that rows are read from, each once."""
+  """Return the names of the runs that rows are read from, each once."""
   return list(dict.fromkeys(name for row in rows for name in row.runs))
 
 
 def ordered(wanted: list[str], runs: Mapping[str, Run]) -> list[Run]:
-  """The runs named in `wanted` with those that they need, which come first."""
+  """Return the runs named in `wanted`, each after those that it needs."""
   found: dict[str, Run] = {}
 
   def add(run: Run) -> None:
@@ -175,7 +175,7 @@ def ordered(wanted: list[str], runs: Mapping[str, Run]) -> list[Run]:
 
 
 def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *, shown: bool = False) -> list[Command]:
-  """What makes a run, one command after another.
+  """Return the commands of a run in order.
 
   Args:
     shown: only to be read: DATA/NAME stands for what the user has not given.
@@ -220,7 +220,7 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
 
 
 def argument(run: Run, plan: Plan) -> str:
-  """The experiment file of a run with its argument."""
+  """Return the experiment file of a run with its argument."""
   return _with_options(run.config, plan)
 
 
@@ -236,10 +236,9 @@ def _proof(words: list[str]) -> pathlib.Path:
 
 
 def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]:
-  """What the config.json of a run must say: {folder below its directory: {'section.key': value}}.
+  """Return the settings that the config.json of a run must have: {folder below its directory: {'section.key': value}}.
 
-  Only what the experiment and the table name is there, as all else are lmx's defaults; and nothing that says where data
-  lie or how fast a run is.
+  They are those of the experiment and the table, without defaults of lmx and without the keys of `is_free`.
   """
   path, _, arg = argument(run, plan).partition(':')
   module = _experiment(path)
@@ -282,5 +281,5 @@ def computing(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_free(key: str) -> bool:
-  """Whether 'section.key' is of no account for what is computed."""
+  """Return whether 'section.key' does not change what is computed."""
   return key.startswith(_FREE)

@@ -1,7 +1,7 @@
-"""Runs what a table is missing: here, several runs at once, or handed to another launcher.
+"""Missing runs of a table: on this machine, several at once, or passed to another launcher.
 
-Each command is one of lmx that resumes by itself; one that ends with the code "start me again" is started again. What
-the commands print goes to a file beside the work directory, seedK.log.
+Each command of lmx resumes by itself; one that exits with PREEMPTED is started again. The output of the commands goes
+to a file next to the work directory, seedK.log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiments.tables import Run
 from launch import local
 from launch.command import PREEMPTED
 from launch.tables import plan as plans
-from launch.tables import rendered
+from launch.tables import report
 from launch.wait import launcher_command
 
 Key = tuple[str, int | None]
@@ -30,7 +30,7 @@ Key = tuple[str, int | None]
 
 @dataclasses.dataclass
 class Task:
-  """A run at one seed: its commands that are still to be done, the tasks before it, and its log."""
+  """A run at one seed: its remaining commands, the tasks before it, and its log."""
 
   key: Key
   commands: list[plans.Command]
@@ -40,12 +40,12 @@ class Task:
 
   @property
   def title(self) -> str:
-    """The run with its seed, for messages."""
+    """Return the run with its seed, for messages."""
     return self.key[0] + ('' if self.key[1] is None else f' seed {self.key[1]}')
 
 
-def tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, shown: bool = False) -> list[Task]:
-  """What is to be done for `wanted`, in an order in which it can be; finished runs are left out."""
+def plan_tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, shown: bool = False) -> list[Task]:
+  """Return the tasks of `wanted` in an order that respects their dependencies; finished runs are skipped."""
   found: dict[Key, Task] = {}
   for run in plans.ordered([run.name for run in wanted], runs):
     for seed in plans.seeds(run, plan):
@@ -53,7 +53,7 @@ def tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, s
       try:
         made = plans.commands(run, seed, runs, plan, shown=shown)
       except plans.Missing as error:
-        # What is finished needs no data any more.
+        # Finished runs need no data.
         made, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
       left = [command for command in made if not command.proof.exists()]
       after = [(other.name, seed if other.seeds else None) for other in plans.needed(run, runs)]
@@ -64,12 +64,12 @@ def tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, s
 
 
 class Runner:
-  """Runs tasks in processes on this machine.
+  """Runner of tasks in processes on this machine.
 
   Args:
-    jobs: how many at once; each has its share of the cores.
-    say: where progress goes.
-    program: what the commands are given to; lmx, unless named.
+    jobs: processes at once; each has its share of the cores.
+    say: printer of progress.
+    program: program before the commands; lmx by default.
   """
 
   def __init__(self, jobs: int = 1, say: Callable[[str], None] = print, program: Sequence[str] = ()):
@@ -79,7 +79,7 @@ class Runner:
     self._lock, self._free, self._stopping = threading.Lock(), list(range(jobs)), False
 
   def run(self, todo: Sequence[Task]) -> int:
-    """Runs all that can be; returns 0, 1 if something failed, or 75 after SIGTERM or Ctrl-C."""
+    """Run all tasks; return 0, 1 after a failure, or 75 after SIGTERM or Ctrl-C."""
     old = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
       with ThreadPoolExecutor(self._jobs) as pool:
@@ -107,7 +107,7 @@ class Runner:
         del running[future]
 
   def _one(self, task: Task) -> None:
-    """Runs the commands of a task; the first that fails ends it."""
+    """Run the commands of a task until the first failure."""
     with self._lock:
       place = self._free.pop()
     start = time.monotonic()
@@ -119,9 +119,9 @@ class Runner:
         if self._stopping:
           return
         if code or not command.proof.exists():
-          self._fail(task, _told(task, command, code))
+          self._fail(task, _describe_failure(task, command, code))
           return
-      self._say(f'{task.title}: done in {rendered.duration(time.monotonic() - start)}')
+      self._say(f'{task.title}: done in {report.duration(time.monotonic() - start)}')
     finally:
       with self._lock:
         self._free.append(place)
@@ -165,7 +165,7 @@ class Runner:
 
 
 def _pin(pid: int, place: int, jobs: int) -> None:
-  """Gives a process its share of the cores, so that jobs do not wait for one another's threads."""
+  """Pin a process to its share of the cores, so that jobs do not wait for one another's threads."""
   cores = sorted(os.sched_getaffinity(0))
   mine = cores[place::jobs] or cores
   try:
@@ -174,18 +174,17 @@ def _pin(pid: int, place: int, jobs: int) -> None:
     pass  # it has ended already
 
 
-def _told(task: Task, command: plans.Command, code: int) -> str:
-  """What went wrong: the end of what the command printed, and where the rest is."""
+def _describe_failure(task: Task, command: plans.Command, code: int) -> str:
+  """Return the last line of a failed command, and the path of its log."""
   lines = [line for line in task.log.read_text(errors='replace').splitlines() if line.strip()]
   ending = f'exit code {code}' if code else f'left no {command.proof.name}'
   return f'failed ({ending}): {lines[-1].split(chr(13))[-1][:200]}; see {task.log}'
 
 
 def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], None], *, again: bool) -> int:
-  """Hands what can begin now to `python -m launch.WHERE`; the rest follows when this is called after those have ended.
+  """Pass the commands that can start now to `python -m launch.WHERE`; a later call passes those that depend on them.
 
-  A command that was handed over before is not handed over twice, unless `again`: beside the log, seedK.submitted says
-  which those were and when.
+  A command is passed once, unless `again`; seedK.submitted, next to the log, records the time.
   """
   open_keys, failed = {task.key for task in todo}, 0
   for task in todo:
@@ -195,11 +194,11 @@ def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], 
       say(f'{task.title}: {task.missing or "waits for " + task.after[0][0]}')
       failed |= bool(task.missing)
       continue
-    trains = task.commands[0].proof.name == 'results.json'  # what measures it comes after
+    trains = task.commands[0].proof.name == 'results.json'  # its measurements come after it
     for command in task.commands[:1] if trains else task.commands:
       if command.proof.name in before and not again:
         say(
-          f'{task.title}: {command.proof.name} was handed to {before[command.proof.name]["where"]} at '
+          f'{task.title}: {command.proof.name} was passed to {before[command.proof.name]["where"]} at '
           f'{before[command.proof.name]["time"]}; --again does it once more'
         )
         continue

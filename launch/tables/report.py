@@ -1,4 +1,4 @@
-"""A table as Markdown, HTML and a picture: what is published beside what was measured here."""
+"""A table as Markdown, HTML and a picture: published metrics against ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric, Run, Table
-from launch.tables import collected
+from launch.tables import collection
 from launch.tables import plan as plans
 
 HEADER = (
@@ -30,16 +30,16 @@ _NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 
 
 
 class Line(NamedTuple):
-  """The cells of a row, in the order of HEADER, and what the picture needs: the difference in bands, and its spread."""
+  """Cells of a row in the order of HEADER, with the difference in bands and its spread for the picture."""
 
   cells: tuple[str, ...]
-  found: collected.Found
+  found: collection.RowResult
   share: float
   spread: float
 
 
 def band(row, printed: plans.Printed | None) -> float:
-  """How far from the published figure counts as reached: the row's, twice the published spread, or the metric's."""
+  """Return the tolerance around the published metric: the row's, twice the published spread, or the metric's."""
   if printed is None:
     return math.nan
   metric = METRICS[row.metric]
@@ -48,16 +48,16 @@ def band(row, printed: plans.Printed | None) -> float:
 
 
 def _rounding(text: str) -> float:
-  """Half of the last digit printed: 0.05 for '24.0'."""
+  """Return half of the last printed digit: 0.05 for '24.0'."""
   return 0.5 * 10.0 ** -len(text.partition('.')[2])
 
 
-def lines(found: Sequence[collected.Found]) -> list[Line]:
-  """The table's cells."""
+def lines(found: Sequence[collection.RowResult]) -> list[Line]:
+  """Return the cells of the table."""
   return [_line(one) for one in found]
 
 
-def _line(one: collected.Found) -> Line:
+def _line(one: collection.RowResult) -> Line:
   row, printed = one.row, plans.published().get(one.row.id)
   metric = METRICS[row.metric]
   places = len(printed.text.partition('.')[2]) if printed else 2
@@ -66,11 +66,11 @@ def _line(one: collected.Found) -> Line:
   difference = mean - printed.value if compared and printed else math.nan
   share = difference / reach if reach else math.nan
   spreads = difference / printed.spread if printed and printed.spread else math.nan
-  known = sorted({figure.device for figure in one.figures if figure.device})
-  seconds = [figure.seconds for figure in one.figures if not math.isnan(figure.seconds)]
+  known = sorted({result.device for result in one.seeds if result.device})
+  seconds = [result.seconds for result in one.seeds if not math.isnan(result.seconds)]
   cells = (
     printed.row if printed else row.id,
-    f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.figures else '',
+    f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.seeds else '',
     metric.title,
     _published(row, printed),
     _ours(one, places),
@@ -100,40 +100,40 @@ def _published(row, printed: plans.Printed | None) -> str:
   return text + spread + ('' if printed.verified else ' (not checked)') + (' *' if row.differs else '')
 
 
-def _ours(one: collected.Found, places: int) -> str:
-  if not one.figures:
+def _ours(one: collection.RowResult, places: int) -> str:
+  if not one.seeds:
     return one.state
   text = _number(one.mean, METRICS[one.row.metric], places)
   text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(places, 1) + 1}f}'
-  count = len(one.figures)
-  seeds = '' if one.figures[0].seed is None else f' ({count} seed{"s" * (count > 1)})'
-  return text + seeds + ('' if one.state == collected.DONE else f', {count} of {one.wanted}; {one.state}')
+  count = len(one.seeds)
+  seeds = '' if one.seeds[0].seed is None else f' ({count} seed{"s" * (count > 1)})'
+  return text + seeds + ('' if one.state == collection.DONE else f', {count} of {one.wanted}; {one.state}')
 
 
 def duration(seconds: float) -> str:
-  """Seconds as a reader wants them: 48 s, 12 min, 3.5 h."""
+  """Format seconds: 48 s, 12 min, 3.5 h."""
   if seconds < 90:
     return f'{seconds:.0f} s'
   return f'{seconds / 60:.0f} min' if seconds < 5400 else f'{seconds / 3600:.1f} h'
 
 
-def columns(found: Sequence[collected.Found]) -> list[int]:
-  """The columns of HEADER that a table has: where nothing is published, none that compare."""
+def columns(found: Sequence[collection.RowResult]) -> list[int]:
+  """Return the columns of HEADER that a table has: none that compare where nothing is published."""
   printed = _printed(found)
   return [i for i, name in enumerate(HEADER) if printed or name not in _COMPARED]
 
 
-def _printed(found: Sequence[collected.Found]) -> bool:
+def _printed(found: Sequence[collection.RowResult]) -> bool:
   return any(one.row.id in plans.published() for one in found)
 
 
-def pictured(table: Table, found: Sequence[collected.Found]) -> bool:
-  """Whether there is something to draw: curves, or figures to compare with."""
+def has_picture(table: Table, found: Sequence[collection.RowResult]) -> bool:
+  """Return whether there is something to draw: curves, or published metrics."""
   return bool(table.curves) or _printed(found)
 
 
-def markdown(name: str, table: Table, found: Sequence[collected.Found], plan: plans.Plan) -> str:
-  """The table with its protocol in Markdown."""
+def markdown(name: str, table: Table, found: Sequence[collection.RowResult], plan: plans.Plan) -> str:
+  """Return the table with its protocol in Markdown."""
   text = [f'# {table.title}', '', f'{table.source}.{" " + table.note if table.note else ""}', '']
   shown = columns(found)
   text += ['| ' + ' | '.join(HEADER[i] for i in shown) + ' |']
@@ -148,8 +148,8 @@ def markdown(name: str, table: Table, found: Sequence[collected.Found], plan: pl
   return '\n'.join(text) + '\n'
 
 
-def notes(found: Sequence[collected.Found]) -> list[str]:
-  """What the cells have no room for: what is not compared and why, remarks, sources, and problems."""
+def notes(found: Sequence[collection.RowResult]) -> list[str]:
+  """Return the notes below the table: rows without a comparison and the reason, remarks, sources, and problems."""
   reasons = dict.fromkeys(one.row.differs for one in found if one.row.differs)
   texts = [f'* Not compared: {reason}.' for reason in reasons]
   texts += [f'{one.row.id}: {one.row.note}.' for one in found if one.row.note]
@@ -169,26 +169,26 @@ def notes(found: Sequence[collected.Found]) -> list[str]:
   return texts + [f'Not counted: {problem}' for problem in dict.fromkeys(p for one in found for p in one.problems)]
 
 
-def runs_of(table: Table, found: Sequence[collected.Found]) -> list[Run]:
-  """The runs that the rows shown are read from, and those that they begin from."""
+def runs_of(table: Table, found: Sequence[collection.RowResult]) -> list[Run]:
+  """Return the runs of the rows, and those that they start from."""
   runs = {run.name: run for run in table.runs}
   return plans.ordered(plans.read_from(one.row for one in found), runs)
 
 
-def data_of(table: Table, found: Sequence[collected.Found]) -> list[str]:
-  """The names of the data sets and weights that those runs read."""
+def data_of(table: Table, found: Sequence[collection.RowResult]) -> list[str]:
+  """Return the names of the data sets and weights that the runs read."""
   text = ' '.join(' '.join((*run.settings, *run.then)) for run in runs_of(table, found))
   return [name for name in DATA if f'{{data.{name}}}' in text]
 
 
 def about(run: Run, plan: plans.Plan) -> str:
-  """Seeds and hardware of a run."""
+  """Return the seeds and hardware of a run."""
   count = len(plans.seeds(run, plan))
   return (f'{count} seed{"s" * (count > 1)}; ' if run.seeds else '') + f'needs {run.needs}'
 
 
 def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
-  """The commands of a run, of its first seed."""
+  """Return the commands of a run at its first seed."""
   runs = {one.name: one for one in table.runs}
   clean = plans.Plan(runs=(pathlib.Path('DIR'),), seeds=plan.seeds, options=plan.options, settings=plan.settings)
   made = plans.commands(run, plans.seeds(run, plan)[0], runs, clean, shown=True)
@@ -201,15 +201,15 @@ text-align:left}td.n,th.n{text-align:right}tr.absent td{color:#888}td.no{color:#
 pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
 
 
-def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.Plan) -> str:
-  """The same as a page of HTML, with the picture of it."""
+def html_page(name: str, table: Table, found: Sequence[collection.RowResult], plan: plans.Plan) -> str:
+  """Return the table as a page of HTML, with its picture."""
   e = html.escape
   shown = columns(found)
   head = ''.join(f'<th{" class=n" if HEADER[i] in _NUMBERS else ""}>{e(HEADER[i])}</th>' for i in shown)
   rows = []
   for line in lines(found):
     cells = ''.join(f'<td class="{_class(HEADER[i], line.cells[i])}">{e(line.cells[i])}</td>' for i in shown)
-    rows.append(f'<tr class="{"" if line.found.figures else "absent"}" title="{e(line.found.row.id)}">{cells}</tr>')
+    rows.append(f'<tr class="{"" if line.found.seeds else "absent"}" title="{e(line.found.row.id)}">{cells}</tr>')
   runs = ''.join(
     f'<details><summary><b>{e(run.name)}</b> ({e(about(run, plan))})</summary><pre>'
     f'{e(chr(10).join(protocol(run, table, plan)))}</pre></details>'
@@ -222,7 +222,7 @@ def page(name: str, table: Table, found: Sequence[collected.Found], plan: plans.
   remarks = ''.join(f'<li>{e(text)}</li>' for text in notes(found))
   remarks = remarks and f'<ul>{remarks}</ul>\n'
   about_it = 'Scores by what they cost' if table.curves else 'Difference from the published figures'
-  image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if pictured(table, found) else ''
+  image = f'<p><img src="{e(name)}.png" alt="{about_it}"></p>\n' if has_picture(table, found) else ''
   return (
     f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{e(table.title)}</title><style>{_STYLE}</style>\n'
     f'<h1>{e(table.title)}</h1><p>{e(table.source)}. {e(table.note)}</p>\n<table><thead><tr>{head}</tr></thead>\n'
@@ -236,15 +236,14 @@ def _class(column: str, text: str) -> str:
   return ' '.join(filter(None, ['n' if column in _NUMBERS else '', verdict]))
 
 
-def draw(file: pathlib.Path, table: Table, found: Sequence[collected.Found]) -> None:
-  """A picture: each row's difference from the published figure in units of its band, and the figures beside it; or the
-  table's curves."""
+def draw(file: pathlib.Path, table: Table, found: Sequence[collection.RowResult]) -> None:
+  """Draw each row's difference from the published metric in units of its band, or the table's curves."""
   figure = _curves(table, found) if table.curves else _differences(table, found)
   figure.savefig(file, dpi=130, metadata={'Software': None})
 
 
-def _differences(table: Table, found: Sequence[collected.Found]):
-  """The figure of a table without curves."""
+def _differences(table: Table, found: Sequence[collection.RowResult]):
+  """Return the picture of a table without curves."""
   from matplotlib.figure import Figure
 
   shown = lines(found)
@@ -255,7 +254,7 @@ def _differences(table: Table, found: Sequence[collected.Found]):
   for y, line in enumerate(shown):
     if not math.isnan(line.share):
       inside = abs(line.share) <= 1
-      x = min(max(line.share, -3.9), 3.9)  # what lies farther is drawn at the edge
+      x = min(max(line.share, -3.9), 3.9)  # larger differences are drawn at the edge
       error = None if math.isnan(line.spread) else line.spread
       axes.errorbar(
         x,
@@ -268,7 +267,7 @@ def _differences(table: Table, found: Sequence[collected.Found]):
         zorder=3,
       )
     text = f'{line.cells[3]}  |  {line.cells[4]}'
-    color = 'black' if line.found.figures else '0.55'
+    color = 'black' if line.found.seeds else '0.55'
     axes.annotate(text, (1.01, y), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=color)
   axes.set_yticks(range(len(shown)), [_label(line) for line in shown], fontsize=8)
   axes.set(xlim=(-4, 4), ylim=(len(shown) - 0.4, -0.6), xlabel='ours less published, in bands (grey: within)')
@@ -278,17 +277,17 @@ def _differences(table: Table, found: Sequence[collected.Found]):
   return figure
 
 
-def _curves(table: Table, found: Sequence[collected.Found]):
-  """The figure of a table with curves: a panel beside another, a line for each name, deviations as bars."""
+def _curves(table: Table, found: Sequence[collection.RowResult]):
+  """Return the picture of a table with curves: panels, a line for each name, deviations as bars."""
   from matplotlib.figure import Figure
 
-  by_id = {one.row.id: one for one in found if one.figures}
+  by_id = {one.row.id: one for one in found if one.seeds}
   panels = list(dict.fromkeys(point.panel for point in table.curves if point.y in by_id)) or ['']
   names = list(dict.fromkeys(point.line for point in table.curves))
   figure = Figure(figsize=(1 + 4 * len(panels), 4.2), layout='constrained')
   all_axes = figure.subplots(1, len(panels), squeeze=False)
   known = [by_id[point.x].mean for point in table.curves if point.x in by_id and point.y in by_id]
-  left = min(known, default=1.0) / 4  # where a figure without an x is drawn
+  left = min(known, default=1.0) / 4  # x of a metric without one
   drawn_by = {}
   for panel, axes in zip(panels, all_axes[0], strict=True):
     for number, name in enumerate(names):

@@ -1,8 +1,8 @@
-"""The figures of a table out of work directories, wherever those were made.
+"""Metrics of a table, from work directories of any machine.
 
-A run is looked for where this program puts it, DIR/NAME/seedK, and if it is not there in every work directory below
-DIR: by what its config.json says, so that directories keep the names that they had on another machine. What is of
-another config than the table's, or cannot be read, is not counted and is told.
+A run is at DIR/NAME/seedK, or else in any work directory below DIR whose config.json fits, so that directories keep the
+names that they had on another machine. A run of another config than the table's, or one that cannot be read, is
+reported and not counted.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
-  """One seed's figure in the unit of the paper, with the validation loss of its run, the device, the work directory and
-  the hash of the data ('' where none is recorded)."""
+class SeedResult:
+  """Metric of one seed in the unit of the paper, with the validation loss, device, work directory and data hash of its
+  run ('' where none is recorded)."""
 
   value: float
   seed: int | None
@@ -43,15 +43,15 @@ class Figure:
 
 
 @dataclasses.dataclass
-class Found:
-  """What there is for a row: figures of seeds, how many there should be, what went wrong, and the run that they are of.
+class RowResult:
+  """Metrics of a row by seed, the wanted number of seeds, problems, and the run of the metrics.
 
-  With several tries `figures` are those of the chosen one; until all are done, none is chosen.
+  With several tries `seeds` are those of the chosen one; until all are done, none is chosen.
   """
 
   row: Row
   wanted: int
-  figures: list[Figure]
+  seeds: list[SeedResult]
   problems: list[str]
   begun: bool = False
   run: str = ''
@@ -59,57 +59,57 @@ class Found:
   @property
   def state(self) -> str:
     """One of DONE, PART, ABSENT, WRONG."""
-    if len(self.figures) >= self.wanted:
+    if len(self.seeds) >= self.wanted:
       return DONE
-    return WRONG if self.problems else PART if self.begun or self.figures else ABSENT
+    return WRONG if self.problems else PART if self.begun or self.seeds else ABSENT
 
   @property
   def mean(self) -> float:
-    """NaN without a figure."""
-    return statistics.fmean(one.value for one in self.figures) if self.figures else math.nan
+    """Return the mean over seeds; NaN without one."""
+    return statistics.fmean(one.value for one in self.seeds) if self.seeds else math.nan
 
   @property
   def deviation(self) -> float:
-    """Standard deviation (n - 1); NaN for fewer than two seeds."""
-    return statistics.stdev(one.value for one in self.figures) if len(self.figures) > 1 else math.nan
+    """Return the standard deviation over seeds (n - 1); NaN for fewer than two."""
+    return statistics.stdev(one.value for one in self.seeds) if len(self.seeds) > 1 else math.nan
 
 
-def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[Found]:
-  """What there is for each row; also fills in `plan.known` for runs that lie elsewhere."""
+def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
+  """Return the result of each row; fill in `plan.known` for runs in other directories."""
   runs = {run.name: run for run in table.runs}
   problems: dict[tuple[str, int | None], list[str]] = {}
   begun, elsewhere = set(), functools.cache(lambda: _elsewhere(plan.runs))
   for run in plans.ordered(plans.read_from(rows), runs):
     for seed in plans.seeds(run, plan):
-      problems[run.name, seed] = _place(run, seed, runs, plan, elsewhere)
+      problems[run.name, seed] = _locate(run, seed, runs, plan, elsewhere)
       where = plans.directory(run, seed, plan)
       if (where / 'config.json').exists() or any(where.glob('*.json')) or any(where.glob('*/config.json')):
         begun.add((run.name, seed))
 
-  def of_run(row: Row, run: Run) -> Found:
-    one = Found(row, len(plans.seeds(run, plan)), [], [], run=run.name)
+  def of_run(row: Row, run: Run) -> RowResult:
+    one = RowResult(row, len(plans.seeds(run, plan)), [], [], run=run.name)
     for seed in plans.seeds(run, plan):
       key = (run.name, seed)
       one.begun |= key in begun
       one.problems += problems[key]
       if not problems[key]:
         _read(row, seed, plans.directory(run, seed, plan), one)
-    if unlike := _unlike_seeds(one.figures):
+    if unlike := _compare_seeds(one.seeds):
       one.problems.append(unlike)
-      one.figures.clear()
+      one.seeds.clear()
     return one
 
-  return [_chosen([of_run(row, runs[name]) for name in row.runs]) for row in rows]
+  return [_choose_try([of_run(row, runs[name]) for name in row.runs]) for row in rows]
 
 
-def _unlike_seeds(figures: list[Figure]) -> str:
+def _compare_seeds(results: list[SeedResult]) -> str:
   """Name two seeds of other data or other settings, which have no common mean; '' if there are none.
 
   Settings that a table leaves at lmx's defaults may differ where those have changed between two trainings. A setting
   that the older config.json does not have is none that differs, but for a rule of `semantics`.
   """
-  for other in figures[1:]:
-    first = figures[0]
+  for other in results[1:]:
+    first = results[0]
     if first.data_hash and other.data_hash and first.data_hash != other.data_hash:
       what = [f'data_hash {first.data_hash[:8]} and {other.data_hash[:8]}']
     else:
@@ -129,42 +129,42 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
-    for key, value in plans.computing(dict(experiment.flatten(read(file)))).items()
+    for key, value in plans.computing(dict(experiment.flatten(read_json(file)))).items()
   }
 
 
-def _chosen(tries: list[Found]) -> Found:
-  """The try of the lowest validation loss in the mean over seeds, if all are done."""
+def _choose_try(tries: list[RowResult]) -> RowResult:
+  """Return the try of the lowest mean validation loss over seeds, if all are done."""
   if len(tries) == 1:
     return tries[0]
   if all(one.state == DONE for one in tries):
-    return min(tries, key=lambda one: statistics.fmean(figure.loss for figure in one.figures))
+    return min(tries, key=lambda one: statistics.fmean(result.loss for result in one.seeds))
   problems = [problem for one in tries for problem in one.problems]
-  begun = any(one.begun or one.figures for one in tries)
-  return Found(tries[0].row, tries[0].wanted, [], problems, begun, tries[0].run)
+  begun = any(one.begun or one.seeds for one in tries)
+  return RowResult(tries[0].row, tries[0].wanted, [], problems, begun, tries[0].run)
 
 
-def _place(
+def _locate(
   run: Run, seed: int | None, runs: Mapping[str, Run], plan: plans.Plan, elsewhere: Callable[[], list[_Place]]
 ) -> list[str]:
-  """Finds the work directory of a run; returns what is wrong with it."""
+  """Find the work directory of a run; return its problems."""
   if not run.config:
     for root in plan.runs:
-      if plans.usual(run, seed, root).is_dir():
-        plan.known[run.name, seed] = plans.usual(run, seed, root)
+      if plans.default_directory(run, seed, root).is_dir():
+        plan.known[run.name, seed] = plans.default_directory(run, seed, root)
         break
     return []
   wanted = plans.configs(run, seed, plan)
   for root in plan.runs:
-    where = plans.usual(run, seed, root)
+    where = plans.default_directory(run, seed, root)
     if any((where / part / 'config.json').exists() for part in wanted):
       plan.known[run.name, seed] = where
       return [text for part, flat in wanted.items() for text in _differences(where / part, flat, seed)]
   if run.kind == 'train':
     starts = plans.starts(run, seed, runs, plan)
     for where, settings in elsewhere():
-      fits = not _unlike(settings, wanted[''], seed) and _same_start(settings, starts) and not _odd(where, wanted[''])
-      if fits and where not in plan.known.values():
+      fits = not _compare_settings(settings, wanted[''], seed) and not _has_added_settings(where, wanted[''])
+      if fits and _same_start(settings, starts) and where not in plan.known.values():
         plan.known[run.name, seed] = where
         return []
   return []
@@ -175,33 +175,33 @@ def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None)
   if not file.exists():
     return []
   try:
-    unlike = _unlike(dict(experiment.flatten(read(file))), flat, seed) or _added(where, flat)
+    unlike = _compare_settings(dict(experiment.flatten(read_json(file))), flat, seed) or _added_settings(where, flat)
   except ValueError as error:
     return [str(error)]
   return [f'{where} holds a run of another config: {"; ".join(unlike)}'] if unlike else []
 
 
-def _unlike(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
-  """Settings of a config.json that are not those of the table, with both values."""
+def _compare_settings(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
+  """Return settings of a config.json that differ from the table's, with both values."""
   wanted = {**flat, **({} if seed is None else {'seed': seed})}
   return [
     f'{key} {settings.get(key)!r} there, {value!r} here' for key, value in wanted.items() if settings.get(key) != value
   ]
 
 
-def _odd(where: pathlib.Path, flat: Mapping[str, Any]) -> bool:
+def _has_added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> bool:
   try:
-    return bool(_added(where, flat))
+    return bool(_added_settings(where, flat))
   except ValueError:
-    return False  # what cannot be read is told where its figures are wanted
+    return False  # a file that cannot be read is reported where its metrics are needed
 
 
-def _added(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
-  """Settings of the command that trained a run, of which the table says nothing."""
+def _added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
+  """Return settings of the command that trained a run that are not in the table."""
   file = where / 'results.json'
   words: list[str] = []
   if file.exists():
-    record = read(file)
+    record = read_json(file)
     words = record.get('command', []) if isinstance(record, dict) else []
   given = [str(word).removeprefix('--config.') for word in words if str(word).startswith('--config.')]
   keys = [text.partition('=')[0] for text in given]
@@ -213,7 +213,7 @@ def _added(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
 
 
 def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) -> bool:
-  """Whether a run began from a directory with the end of the name that a run has here; with None, from nothing."""
+  """Return whether a run started from a directory with the same end of its name; with None, newly initialised."""
   said = pathlib.PurePath(settings.get('train.init_from') or '').parts
   if starts is None:
     return not said
@@ -221,53 +221,53 @@ def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) 
 
 
 def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:
-  """Every work directory below `roots` with its settings; those that cannot be read are nobody's."""
+  """Return every work directory below `roots` with its settings, skipping those that cannot be read."""
   found = []
   for root in roots:
     for name, folders, files in os.walk(root):
       if 'config.json' in files:
         folders[:] = [folder for folder in folders if folder not in _WITHIN]
         try:
-          found.append((pathlib.Path(name), dict(experiment.flatten(read(pathlib.Path(name, 'config.json'))))))
+          found.append((pathlib.Path(name), dict(experiment.flatten(read_json(pathlib.Path(name, 'config.json'))))))
         except ValueError:
           continue
   return sorted(found, key=lambda one: one[0])
 
 
-def read(file: pathlib.Path) -> Any:
-  """The contents of a JSON file. Raises ValueError that names it."""
+def read_json(file: pathlib.Path) -> Any:
+  """Return the content of a JSON file. Raises ValueError with its name."""
   try:
     found = json.loads(file.read_text())
   except (OSError, ValueError) as error:
     raise ValueError(f'{file} cannot be read ({error}); was it cut off? Copy it again, or delete it') from None
   if not isinstance(found, (dict, list)):
-    raise ValueError(f'{file} holds no figures')
+    raise ValueError(f'{file} holds no metrics')
   return found
 
 
-def _read(row: Row, seed: int | None, where: pathlib.Path, into: Found) -> None:
-  """Adds the figure of a seed, or what is wrong with it."""
+def _read(row: Row, seed: int | None, where: pathlib.Path, into: RowResult) -> None:
+  """Add the metric of a seed, or its problem."""
   file = where / f'{row.file}.json'
   if not file.exists():
     return
   try:
-    record = _picked(read(file), row, file)
-    value = _figure(record, row, file)
+    record = _pick_record(read_json(file), row, file)
+    value = _measure(record, row, file)
   except ValueError as error:
     into.problems.append(str(error))
     return
   beside = where / 'results.json'
-  about = read(beside) if beside.exists() and beside != file else record
+  about = read_json(beside) if beside.exists() and beside != file else record
   about = about if isinstance(about, dict) else {}
   loss = _number(about.get('validation_loss'))
   if row.tries and math.isnan(loss):
     into.problems.append(f'{beside} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))
-  into.figures.append(Figure(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
+  into.seeds.append(SeedResult(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
 
 
-def _picked(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
+def _pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
   if not isinstance(record, list):
     return record
   wanted = dict(part.partition('=')[::2] for part in row.pick.split(','))
@@ -277,7 +277,7 @@ def _picked(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:
   raise ValueError(f'{file} has no record of {row.pick.replace(",", ", ")}')
 
 
-def _figure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:
+def _measure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:
   printed = plans.published().get(row.id)
   split = _SPLITS.get(printed.split, printed.split) if printed else ''
   measured = record.get('split', '')
@@ -288,7 +288,7 @@ def _figure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:
     found = found.get(key) if isinstance(found, Mapping) else None  # type: ignore[assignment]
   value = _number(found)
   if math.isnan(value):
-    raise ValueError(f'{file} has no figure "{metric.key}"')
+    raise ValueError(f'{file} has no metric "{metric.key}"')
   return metric.scale * value
 
 

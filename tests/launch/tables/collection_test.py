@@ -1,0 +1,125 @@
+"""Metrics of a table, collected from work directories."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from launch.tables import collection, report, runner
+from launch.tables.__main__ import main
+from tests.launch.tables.runs import SMALL, make_tries, put, rows_of, run
+
+
+def test_work_directories_are_known_by_what_they_are(tmp_path, program):
+  """Copied from elsewhere under other names, each is found for its row and seed, and nothing is run."""
+  assert run(tmp_path / 'runs', '--seeds=2', '--rows=small/*,large/*') == 0
+  copy = tmp_path / 'copied/from a cluster'
+  for i, folder in enumerate(sorted((tmp_path / 'runs').glob('rnn_lm/*/seed?'))):
+    shutil.copytree(folder, copy / f'job{i}')
+  before = program()
+  assert run(tmp_path / 'copied', '--seeds=2', '--rows=small/*,large/*') == 0 and program() == before
+  assert rows_of(tmp_path / 'copied') == rows_of(tmp_path / 'runs')
+
+
+def test_what_began_from_another_run_is_not_taken_for_what_began_from_nothing(tmp_path):
+  """Their configs differ in nothing else, and both read the pieces of one run."""
+  for rate, loss in (('low', 0.7), ('high', 0.6)):
+    put(tmp_path, f'lineage/gpt_0_trec_{rate}', 'results', accuracy=0.8, validation_loss=loss, split='test')
+    moved = (tmp_path / f'lineage/gpt_0_trec_{rate}').rename(tmp_path / f'lineage/gpt_1_trec_{rate}')
+    file = moved / 'seed0/config.json'
+    config = json.loads(file.read_text())
+    config['train']['init_from'] = str(tmp_path / 'lineage/gpt_1')
+    file.write_text(json.dumps(config))
+  words = ['lineage', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=gpt/?/trec']
+  assert main(words) == 0
+  assert [line.split(' | ')[3] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']
+
+
+def test_results_of_another_config_are_not_counted(tmp_path, program, capsys):
+  runs = tmp_path / 'runs'
+  assert run(runs, SMALL) == 0
+  file = runs / 'rnn_lm/ptb_small/seed0/config.json'
+  config = json.loads(file.read_text())
+  config['optim']['lr'] = 0.25
+  file.write_text(json.dumps(config))
+  before = program()
+  assert run(runs, SMALL) == 2 and program() == before
+  assert 'ptb_small/seed0 holds a run of another config: optim.lr 0.25 there, 20.0 here' in capsys.readouterr().err
+  assert all('| not counted |' in line for line in rows_of(runs))
+  capsys.readouterr()
+  assert run(runs, SMALL, '--config.optim.lr=0.25', '--config.data.workers=2', '--collect') == 0
+  assert '| 114.5 * | 115.6 (1 seed) |  |  |  |' in rows_of(runs)[1]
+  assert '* Not compared: ours is of runs with --config.optim.lr=0.25.' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  'key, message', [('data_hash', 'data_hash aaaa and bbbb'), ('default', 'model.dropout 0.1 and 0.2'), ('', '')]
+)
+def test_seeds_of_other_data_or_settings_are_not_averaged(tmp_path, program, capsys, key, message):
+  runs = tmp_path / 'runs'
+  assert run(runs, SMALL, '--seeds=2') == 0
+  for seed in range(2):
+    where = runs / f'rnn_lm/ptb_small/seed{seed}'
+    result, config = (json.loads((where / f'{name}.json').read_text()) for name in ('results', 'config'))
+    result['data_hash'] = 'ab'[seed * (key == 'data_hash')] * 4
+    config['model']['dropout'] = (0.1, 0.2)[seed * (key == 'default')]  # a default of lmx, none of the table
+    config['model'] |= {'a_later_field': 1} if seed else {}
+    (where / 'results.json').write_text(json.dumps(result))
+    (where / 'config.json').write_text(json.dumps(config))
+  assert run(runs, SMALL, '--seeds=2', '--collect') == (2 if message else 0)
+  assert message in capsys.readouterr().err
+  assert ('not counted' if message else '116.1') in rows_of(runs)[1]
+
+
+def test_a_file_that_was_cut_off_is_told(tmp_path, program, capsys):
+  runs = tmp_path / 'runs'
+  assert run(runs, SMALL) == 0
+  (runs / 'rnn_lm/ptb_small/seed0/valid.json').write_text('{"perplexity_per_tok')
+  assert run(runs, SMALL, '--collect') == 2
+  assert 'seed0/valid.json cannot be read' in capsys.readouterr().err
+  assert '| not counted |' in rows_of(runs)[0] and '115.6 (1 seed)' in rows_of(runs)[1]
+
+
+def test_a_figure_of_another_split_is_not_taken(tmp_path, capsys):
+  put(tmp_path, 'bert/large_squad', 'results', f1=91.0, exact_match=84.0, split='test')
+  assert main(['bert_squad', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/*']) == 2
+  assert 'is of the split test; bert/nvidia_seeds/squad_large/em is of valid' in capsys.readouterr().err
+
+
+def test_records_are_picked_from_a_list(tmp_path):
+  where = tmp_path / 'nplm/brown_ngrams'
+  where.mkdir(parents=True)
+  records = [
+    {'model': m, 'split': s, 'perplexity_per_token': v}
+    for m, s, v in (('trigram', 'test', 338.0), ('kn3', 'valid', 1.0), ('kn3', 'test', 325.0))
+  ]
+  (where / 'ngrams.json').write_text(json.dumps(records))
+  words = ['nplm_brown', f'--runs={tmp_path}', '--collect', '--rows=nplm/brown/del_int/test,nplm/brown/kn3/test']
+  assert main(words) == 0
+  cells = [line.split(' | ')[3:6] for line in rows_of(tmp_path, 'nplm_brown')]
+  assert cells == [['336', '338', '+2.0'], ['323', '325', '+2.0']]
+
+
+def test_of_several_tries_the_one_of_the_lowest_validation_loss_counts(tmp_path):
+  """In the mean over seeds, and not the one of the best figure."""
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  found = collection.collect(table, list(table.rows[:1]), plan)[0]
+  assert (found.run, found.state, found.mean) == ('high', collection.DONE, pytest.approx(65.0))
+  assert report.lines([found])[0].cells[1] == 'high'
+
+
+def test_until_all_tries_are_done_none_is_chosen(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7),))
+  found = collection.collect(table, list(table.rows[:1]), plan)[0]
+  assert found.state == collection.PART and not found.seeds
+  todo = runner.plan_tasks(list(table.runs), {run.name: run for run in table.runs}, plan)
+  assert [task.key for task in todo] == [('high', 1)]
+
+
+def test_a_try_without_a_validation_loss_is_told(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.5}')
+  found = collection.collect(table, list(table.rows[:1]), plan)[0]
+  assert found.state == collection.WRONG and 'has no validation loss' in found.problems[0]

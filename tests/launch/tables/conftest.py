@@ -1,0 +1,18 @@
+"""A program in place of lmx for the tests of launch/tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from launch import local
+from tests.launch.tables.runs import STAND_IN
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch, root):
+  """Puts the stand-in in lmx's place; returns what says which commands it was given."""
+  calls = tmp_path / 'calls'
+  monkeypatch.setattr(local, 'PROGRAM', STAND_IN)
+  monkeypatch.setenv('CALLS', str(calls))
+  monkeypatch.setenv('PYTHONPATH', str(root))
+  return lambda: calls.read_text().splitlines() if calls.exists() else []

@@ -1,0 +1,66 @@
+"""`python -m launch.tables`: its options and messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from launch.tables import plan as plans
+from launch.tables.__main__ import main
+
+
+@pytest.mark.parametrize(
+  'words,message',
+  [
+    (['bert_gleu'], 'unknown table "bert_gleu"; did you mean "bert_glue"?'),
+    (['bert_glue', '--rows=bert/glue_test/base/colla'], 'did you mean "bert/glue_test/base/cola"?'),
+    (['bert_glue', '--data=glu=DIR'], 'unknown data set "glu"; did you mean "glue"?'),
+    (['bert_glue', '--config.optim.lr'], 'option "--config.optim.lr" has no value'),
+    (['rnn_lm_ptb', '--where=slrum'], 'there is no launcher "slrum"'),
+    (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
+  ],
+)
+def test_what_is_wrong_says_what_to_do(tmp_path, capsys, words, message):
+  assert main([f'--runs={tmp_path}', *words]) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_data_that_must_be_given_is_asked_for(tmp_path, program, capsys):
+  words = ['bert_squad', f'--runs={tmp_path}', '--rows=squad1.1/base/dev_f1', '--seeds=1']
+  assert main(words) == 1 and not program()
+  said = capsys.readouterr().err
+  assert 'imported/bert_base needs weights of BERT base' in said and '--data=bert_base=DIR' in said
+
+
+def test_dry_run_prints_the_commands_in_order(tmp_path, program, capsys):
+  words = ['awd_lstm_ptb', '--runs=R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=a b']
+  assert main(words) == 0 and not program()
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[0] == (
+    'lmx train --config=experiments/awd_lstm/ptb.py:paper --workdir=R/awd_lstm/ptb_paper/seed0 '
+    "'--config.data.manual_dir=a b' --config.seed=0"
+  )
+  assert lines[2].startswith('lmx train --config=experiments/awd_lstm/ptb.py:finetune,of=paper')
+  assert '--config.train.init_from=R/awd_lstm/ptb_paper/seed0' in lines[2]
+
+
+def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):
+  assert main(['--list', f'--runs={tmp_path}']) == 0
+  assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == plans.names()
+  assert main(['--list', 'bert_squad', f'--runs={tmp_path}']) == 0
+  said = capsys.readouterr().out
+  assert '0 of 12 rows' in said and '--data=squad=DIR: train-v1.1.json, dev-v1.1.json; CC BY-SA' in said
+
+
+def test_a_reader_that_has_gone_is_no_error(root):
+  words = [sys.executable, '-m', 'launch.tables', '--list']
+  with subprocess.Popen(words, cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
+    shown.stdout.close()
+    assert not shown.stderr.read() and shown.wait() == 0
+
+
+def test_starts_without_jax(root):
+  code = 'import sys; from launch.tables.__main__ import main; main(["--list"]); assert "jax" not in sys.modules'
+  subprocess.run([sys.executable, '-c', code], cwd=root, check=True, stdout=subprocess.DEVNULL)

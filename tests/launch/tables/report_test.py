@@ -1,0 +1,90 @@
+"""A table as Markdown, HTML and a picture."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from launch.tables import collection, report
+from launch.tables import plan as plans
+from launch.tables.__main__ import main
+from tests.launch.tables.runs import make_tries, put, rows_of, run
+
+
+def test_a_table_says_what_was_not_run_and_how_each_row_is_measured(tmp_path, program):
+  assert run(tmp_path, '--collect') == 0 and not program()
+  assert all('| not run |' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 6
+  text = (tmp_path / 'tables/rnn_lm_ptb.md').read_text()
+  assert 'lmx train --config=experiments/rnn_lm/ptb.py:large --workdir=DIR/rnn_lm/ptb_large/seed0' in text
+  assert '--split=valid --which=last --no-baselines --output=DIR/rnn_lm/ptb_large/seed0/valid.json' in text
+  assert "| ptb | ptb.train.txt, ptb.valid.txt, ptb.test.txt | LDC's licence" in text
+  assert 'Published: Zaremba et al. 2014, table 1 (checked' in text
+
+
+def test_a_table_of_which_nothing_is_published_compares_nothing(tmp_path):
+  assert main(['quickstart', f'--runs={tmp_path}', '--rows=*gpt2*', '--collect']) == 0
+  text, page = ((tmp_path / f'tables/quickstart.{end}').read_text() for end in ('md', 'html'))
+  for word in ('Published', 'Difference', 'In spreads', 'band'):
+    assert word not in text and word not in page
+  assert '<ul>' not in page and '.png' not in page and not (tmp_path / 'tables/quickstart.png').exists()
+  assert '| Row | Data | Figure | Ours | Measured on | Time |\n|---|---|---|---:|---|---:|' in text
+  assert len(rows_of(tmp_path, 'quickstart')[0].split(' | ')) == 6
+
+
+def test_differences_are_in_units_of_the_published_spread(tmp_path):
+  put(tmp_path, 'bert/large_squad', 'results', f1=91.0, exact_match=84.0, split='valid')
+  words = ['bert_squad', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=bert/nvidia_seeds/*']
+  assert main(words) == 0
+  em, f1 = (line.split(' | ') for line in rows_of(tmp_path, 'bert_squad'))
+  assert em[3:8] == ['83.96 ± 0.266', '84.00 (1 seed)', '+0.04', '+0.2', 'yes (±0.53)']
+  assert f1[3:8] == ['90.68 ± 0.16', '91.00 (1 seed)', '+0.32', '+2.0', 'yes (±0.32)']
+
+
+def test_what_was_measured_otherwise_is_shown_and_not_compared(tmp_path, capsys):
+  put(tmp_path, 'bert/base_cola', 'results', matthews=0.583, split='valid')
+  assert main(['bert_glue', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=glue_test/base/cola']) == 0
+  cells = rows_of(tmp_path, 'bert_glue')[0].split(' | ')
+  assert cells[3:8] == ['52.1 *', '58.3 (1 seed)', '', '', '']
+  assert "* Not compared: printed: GLUE's test server; ours: the validation split." in capsys.readouterr().out
+
+
+def test_a_table_with_curves_draws_them(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  found = collection.collect(table, list(table.rows), plan)
+  axes, *others = report._curves(table, found).axes
+  assert not others, 'a panel without a figure'
+  assert [text.get_text() for text in axes.get_legend().get_texts()] == ['one']
+  line, bars = axes.containers[0].lines[0], axes.containers[0].lines[2][0]
+  assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([pytest.approx(85.0)], [pytest.approx(65.0)])
+  low, high = bars.get_segments()[0][:, 1]
+  assert high - low == pytest.approx(2 * found[0].deviation) and axes.get_xscale() == 'log'
+  report.draw(tmp_path / 'curves.png', table, found)
+  assert (tmp_path / 'curves.png').read_bytes()[:4] == b'\x89PNG'
+  nothing = collection.collect(table, list(table.rows), plans.Plan((tmp_path / 'no',)))
+  report.draw(tmp_path / 'empty.png', table, nothing)
+  assert (tmp_path / 'empty.png').exists()
+
+
+def test_numbers_of_parameters_are_whole_and_what_reads_no_data_says_so(tmp_path):
+  rows = {'copy': ('lstm_controller', 65_817), 'repeat_copy': ('lstm_baseline', 5_312_007)}
+  for task, (network, count) in rows.items():
+    folder = tmp_path / f'ntm/described_{task}_{network.partition("_")[2].replace("controller", "lstm")}'
+    folder.mkdir(parents=True)
+    (folder / 'described.json').write_text(json.dumps({'parameters': count}))
+  wanted = ','.join(f'params_{network}/{task}' for task, (network, _) in rows.items())
+  assert main(['ntm', f'--runs={tmp_path}', f'--rows={wanted}', '--collect']) == 0
+  text = (tmp_path / 'tables/ntm.md').read_text()
+  assert '| parameters | 67,561 | 65,817 | -1,744 |  | no |' in text
+  assert '| parameters | 5,312,007 | 5,312,007 | +0 |  | yes |' in text
+  assert '## How each is measured' in text and '## Data' not in text
+  assert '<h2>Data</h2>' not in (tmp_path / 'tables/ntm.html').read_text()
+
+
+def test_bands_are_of_the_row_of_the_spread_or_of_the_metric():
+  printed = plans.published()
+  row = next(row for row in plans.table('bert_squad').rows if row.id == 'bert/nvidia_seeds/squad_large/f1')
+  assert report.band(row, printed[row.id]) == pytest.approx(0.32)
+  assert report.band(row._replace(band=1.5), printed[row.id]) == 1.5
+  ppl = plans.table('rnn_lm_ptb').rows[1]
+  assert report.band(ppl, printed[ppl.id]) == pytest.approx(0.02 * 114.5)
