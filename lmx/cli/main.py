@@ -40,7 +40,7 @@ COMMANDS = {
   'prepare': 'download or read the data of a config and tokenise it',
   'vectors': "measure, show and write a run's vectors of words",
   'phrases': 'join words that keep company into phrases, for word2vec',
-  'preflight': 'look at the hosts before a training begins',
+  'preflight': 'check the hosts before a training',
   'bench': 'time the training step, also against PyTorch',
 }
 

@@ -1,10 +1,9 @@
-"""Looks at the hosts of a training before it begins, and says what is wrong with which.
+"""Checks the hosts before a training: processes, versions, config, work directory, data, devices, an all-reduce.
 
-In this order, so that what would hang comes after what would make it hang: all processes are there; versions of Python,
-JAX, jaxlib, libtpu, lmx and its source, and the config, are the same on all; the work directory is read and written by
-all; the data is there and the same; each process has its devices; the devices add up. The first four need no device:
-processes speak through `lmx.cluster.rendezvous`. A libtpu that differs between hosts hangs at the first device
-(jax-ml/jax#10218).
+The first five need no device: the processes meet over sockets (`lmx.cluster.rendezvous`), so that a missing process
+and a version that differs are named. A libtpu that differs between hosts hangs at the first device
+(jax-ml/jax#10218). Where JAX alone knows the processes (LMX_COORDINATOR=auto: TPU pods, Slurm with a GPU a task),
+they join JAX and find their devices first, and meet over these; what hangs ends after `timeout` with a hint.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import collections
 import dataclasses
 import hashlib
 import importlib.metadata
+import json
 import os
 import pathlib
 import platform
@@ -25,11 +25,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from etils import epath
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import lmx
-from lmx.cluster.rendezvous import Record, Rendezvous
+from lmx.cluster.rendezvous import Meeting, Record, Rendezvous
 from lmx.config import resolve as config_lib
 from lmx.config import schema
 from lmx.data import pipeline
@@ -49,13 +51,13 @@ FIXES = {
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-  """What a training is to find.
+  """Expectations of a training.
 
   Attributes:
     config: experiment file with its variant.
     overrides: `section.key=value` texts.
     workdir: the work directory.
-    processes: how many there are to be, 0 for as many as LMX_NUM_PROCESSES or JAX's cluster says.
+    processes: expected number, 0 for that of LMX_NUM_PROCESSES or of JAX's cluster.
     devices: accelerators of each process, 0 for any number.
     timeout: seconds to wait for a process.
     prepare: make the data set where it is missing.
@@ -71,20 +73,27 @@ class Wanted:
 
 
 def check(wanted: Wanted, say: Callable[[str], None]) -> None:
-  """Makes all checks, in every process; `say` takes a line for each that holds, in process 0 alone.
+  """Make all checks, in every process; `say` takes a line for each that holds, in process 0 alone.
 
   Raises:
     InputError: something is wrong; names the hosts and what to do.
   """
   started = time.monotonic()
-  address, processes, process = distributed.place()
+  host, names, given = socket.gethostname(), _names(), distributed.given()
+  if given is None:
+    _local_devices(wanted, f'host {host}')
+    given = '', jax.process_count(), jax.process_index()
+  address, processes, process = given
   if wanted.processes and processes != wanted.processes:
     raise InputError(
-      f'host {socket.gethostname()} knows of {processes} processes, and {wanted.processes} were asked for; start lmx '
+      f'host {host} knows of {processes} processes, and {wanted.processes} were asked for; start lmx '
       'by a launcher, or set LMX_COORDINATOR, LMX_NUM_PROCESSES and LMX_PROCESS_ID on every host'
     )
-  host, names = socket.gethostname(), _names()
-  meeting = Rendezvous(address, processes, process, host, wanted.timeout, names)
+  meeting: Meeting
+  if address or processes == 1:
+    meeting = Rendezvous(address, processes, process, host, wanted.timeout, names)
+  else:
+    meeting = DeviceMeeting(host, wanted.timeout)
   tell = say if process == 0 else lambda text: None
   try:
     count = len(set(meeting.hosts.values()))
@@ -94,17 +103,38 @@ def check(wanted: Wanted, say: Callable[[str], None]) -> None:
     _data(meeting, wanted, run, tell)
   finally:
     meeting.close()
-  _devices(meeting, wanted, processes, tell)
+  _devices(meeting, wanted, tell)
+
+
+class DeviceMeeting(Meeting):
+  """Records exchanged over the devices of processes that have joined JAX."""
+
+  def __init__(self, host: str, timeout: float):
+    self.process = jax.process_index()
+    self.hosts = {self.process: host}
+    self.hosts = {i: record['host'] for i, record in enumerate(self.all({'host': host}, timeout))}
+
+  def all(self, record: Record, timeout: float) -> list[Record]:
+    content = np.frombuffer(json.dumps(record).encode(), np.uint8)
+    with _limit(timeout, f'{self.name(self.process)}: the processes did not exchange their records'):
+      sizes = multihost_utils.process_allgather(np.int32(content.size))
+      padded = np.zeros(sizes.max(), np.uint8)
+      padded[: content.size] = content
+      rows = multihost_utils.process_allgather(padded)
+    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+  def close(self) -> None:
+    """Leave the connections to the training."""
 
 
 def _names() -> list[str]:
-  """Hosts of the processes by number, where a launcher or the TPU's environment says them."""
+  """Return the hosts of the processes by number, where a launcher or the TPU's environment names them."""
   text = os.environ.get('LMX_HOSTS') or os.environ.get('TPU_WORKER_HOSTNAMES') or ''
   return [name for name in text.split(',') if name]
 
 
-def _agree(meeting: Rendezvous, answer: Callable[[], Record], timeout: float) -> list[Record]:
-  """What each process answers; an InputError of one is one of all, with the name of its host."""
+def _agree(meeting: Meeting, answer: Callable[[], Record], timeout: float) -> list[Record]:
+  """Return the answer of each process; an InputError of one is one of all, with the name of its host."""
   try:
     record = answer()
   except InputError as error:
@@ -114,7 +144,7 @@ def _agree(meeting: Rendezvous, answer: Callable[[], Record], timeout: float) ->
   return records
 
 
-def _stop(meeting: Rendezvous, problems: Sequence[str]) -> None:
+def _stop(meeting: Meeting, problems: Sequence[str]) -> None:
   """InputError if there are problems, which all processes know and the first one tells."""
   if problems and meeting.process:
     raise InputError(f'the hosts are not ready; {meeting.name(0)} says why')
@@ -141,7 +171,7 @@ def _source() -> str:
   return digest.hexdigest()[:12]
 
 
-def _same(meeting: Rendezvous, wanted: Wanted, tell: Callable[[str], None]) -> schema.Run:
+def _same(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> schema.Run:
   config: Any = None
 
   def answer() -> Record:
@@ -166,7 +196,7 @@ def _same(meeting: Rendezvous, wanted: Wanted, tell: Callable[[str], None]) -> s
   return config_lib.to_run(config)
 
 
-def _workdir(meeting: Rendezvous, wanted: Wanted, tell: Callable[[str], None]) -> None:
+def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> None:
   """Each process writes a file that the others must find."""
   folder = epath.Path(wanted.workdir) / '.preflight'
   token = os.urandom(8).hex()
@@ -207,7 +237,7 @@ def _workdir(meeting: Rendezvous, wanted: Wanted, tell: Callable[[str], None]) -
   tell(f'work directory {wanted.workdir} is read and written by all')
 
 
-def _data(meeting: Rendezvous, wanted: Wanted, run: schema.Run, tell: Callable[[str], None]) -> None:
+def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str], None]) -> None:
   """The first process makes the data set, if that is wanted, and then those that do not share its cache."""
 
   def answer() -> Record:
@@ -234,17 +264,22 @@ def _data(meeting: Rendezvous, wanted: Wanted, run: schema.Run, tell: Callable[[
   tell(f'data {run.data.dataset}, hash {first["hash"][:12]}, is there')
 
 
-def _devices(meeting: Rendezvous, wanted: Wanted, processes: int, tell: Callable[[str], None]) -> None:
-  """Each process finds its devices, and all devices add up numbers."""
-  here = meeting.name(meeting.process)
-  with _limit(wanted.timeout, f'{here}: got no devices'):
+def _local_devices(wanted: Wanted, here: str) -> list[jax.Device]:
+  """Join JAX and return the devices of this process; end the process where they are not those expected."""
+  advice = ', and whether libtpu is the same on all hosts' if distributed.given() is None else ''
+  with _limit(wanted.timeout, f'{here}: got no devices', advice):
     distributed.initialize(timeout=int(max(1, wanted.timeout)))
     local = jax.local_devices()
-  found = len(local)
-  if wanted.devices and found != wanted.devices:
-    kind = f'{found} x {local[0].device_kind} ({local[0].platform})'
-    problem = f'{here}: {wanted.devices} devices were asked for, and JAX finds {kind}: {_device_advice(local)}'
-    _ended(problem)
+  if wanted.devices and len(local) != wanted.devices:
+    kind = f'{len(local)} x {local[0].device_kind} ({local[0].platform})'
+    _ended(f'{here}: {wanted.devices} devices were asked for, and JAX finds {kind}: {_device_advice(local)}')
+  return local
+
+
+def _devices(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> None:
+  """Find the devices of each process, and sum over all of them."""
+  here = meeting.name(meeting.process)
+  local = _local_devices(wanted, here)
   mesh = Mesh(jax.devices(), ('data',), axis_types=(AxisType.Auto,))
   rows = NamedSharding(mesh, PartitionSpec('data'))
   total = len(jax.devices())
@@ -260,7 +295,7 @@ def _devices(meeting: Rendezvous, wanted: Wanted, processes: int, tell: Callable
     seconds = time.monotonic() - started
   if float(y.addressable_data(0)[-1]) != total * (total - 1) / 2:
     _ended(f'{here}: the all-reduce gave a wrong sum; a device or a link of it is broken')
-  tell(f'{total} devices ({local[0].device_kind}), {found} in each process')
+  tell(f'{total} devices ({local[0].device_kind}), {len(local)} in each process')
   tell(f'all-reduce of {ELEMENTS * 4 >> 20} MiB a device in {1000 * seconds:.1f} ms')
 
 
@@ -280,8 +315,8 @@ def _ended(problem: str) -> None:
 class _limit:  # noqa: N801
   """Ends the process with a message where what is inside takes longer: a hang in a library cannot be interrupted."""
 
-  def __init__(self, seconds: float, what: str):
-    advice = 'see whether another process holds the device, whether all hosts are up, and what the others say'
+  def __init__(self, seconds: float, what: str, more: str = ''):
+    advice = f'see whether another process holds the device, whether all hosts are up, and what the others say{more}'
     self._timer = threading.Timer(seconds, lambda: _ended(f'{what} within {seconds:g} s: {advice}'))
     self._timer.daemon = True
 

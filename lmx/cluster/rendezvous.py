@@ -1,12 +1,12 @@
-"""Processes of a run tell each other who and how they are, over one connection each, before JAX connects them.
+"""Exchange of records between the processes of a run over sockets, before JAX connects them.
 
-Where JAX waits in vain it says nothing of who is missing, and ends the process (jax-ml/jax#22436). So process 0 listens
-for a moment where JAX's coordinator is going to, the others come with their number and the name of their host, and what
-one says all get to know.
+JAX does not name the processes that are missing, and ends the process (jax-ml/jax#22436). So process 0 listens at the
+address of JAX's coordinator first, and the others connect with their number and the name of their host.
 """
 
 from __future__ import annotations
 
+import abc
 import json
 import socket
 import time
@@ -19,7 +19,7 @@ _LONGEST = 1 << 20  # bytes of one record
 Record = dict[str, Any]
 
 
-class Rendezvous:
+class Meeting(abc.ABC):
   """All processes of a run, which must make the same calls in the same order.
 
   Attributes:
@@ -27,8 +27,28 @@ class Rendezvous:
     hosts: name of each process's host.
   """
 
+  process: int
+  hosts: dict[int, str]
+
+  def name(self, process: int) -> str:
+    """Return a process in words."""
+    host = self.hosts.get(process)
+    return f'host {host} (process {process})' if host else f'process {process}'
+
+  @abc.abstractmethod
+  def all(self, record: Record, timeout: float) -> list[Record]:
+    """Send `record` to all processes and return the records of all, by number."""
+
+  @abc.abstractmethod
+  def close(self) -> None:
+    """End all connections."""
+
+
+class Rendezvous(Meeting):
+  """A meeting over sockets."""
+
   def __init__(self, address: str, processes: int, process: int, host: str, timeout: float, names: Sequence[str] = ()):
-    """Waits for all.
+    """Wait for all.
 
     Args:
       address: host:port of process 0; not used where there is one process.
@@ -59,15 +79,14 @@ class Rendezvous:
     self.hosts = {record['process']: record['host'] for record in records}
 
   def name(self, process: int) -> str:
-    """A process in words."""
-    host = self.hosts.get(process) or (self._names[process] if process < len(self._names) else '')
-    return f'host {host} (process {process})' if host else f'process {process}'
+    named = process not in self.hosts and process < len(self._names) and self._names[process]
+    return f'host {named} (process {process})' if named else super().name(process)
 
   def all(self, record: Record, timeout: float) -> list[Record]:
-    """Says `record` and returns what all said, by number.
+    """Send `record` to all processes and return the records of all, by number.
 
     Raises:
-      InputError: a process said nothing in time, or ended.
+      InputError: a process sent nothing in time, or ended.
     """
     if self._processes == 1:
       return [json.loads(json.dumps(record))]
@@ -89,7 +108,7 @@ class Rendezvous:
     return [said[process] for process in range(self._processes)]
 
   def close(self) -> None:
-    """Leaves the port to JAX."""
+    """End all connections, which leaves the port to JAX."""
     for file in self._lines.values():
       file.close()
     for each in self._sockets:

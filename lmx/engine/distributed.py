@@ -1,4 +1,4 @@
-"""The processes of a run: they join, say where they are, and wait for one another."""
+"""Processes of a run: their settings, joining, and barriers, over `jax.distributed`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def initialize(
   *,
   timeout: int = 300,
 ) -> bool:
-  """Joins the other processes of a run; call it before anything else touches a device.
+  """Join the other processes of a run; call it before anything else uses a device. A second call does nothing.
 
   Arguments left out come from LMX_COORDINATOR ('host:port', or 'auto' where JAX knows the cluster: TPU pods, Slurm),
   LMX_NUM_PROCESSES and LMX_PROCESS_ID. Without a coordinator nothing happens.
@@ -37,6 +37,8 @@ def initialize(
   coordinator = coordinator or os.environ.get('LMX_COORDINATOR')
   if not coordinator:
     return False
+  if jax.distributed.is_initialized():
+    return jax.process_count() > 1
   # XLA's own CPU client has no collectives between processes.
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   try:
@@ -57,31 +59,24 @@ def initialize(
   return jax.process_count() > 1
 
 
-def place(timeout: int = 60) -> tuple[str, int, int]:
-  """(address of process 0, number of processes, number of this one) for `initialize`; ('', 1, 0) for one alone.
+def given() -> tuple[str, int, int] | None:
+  """Return (address of process 0, number of processes, number of this one), ('', 1, 0) for one process alone.
 
-  Connects to nobody. Raises InputError for incomplete settings, or where JAX knows no cluster.
+  None where LMX_COORDINATOR is 'auto', because JAX finds the processes then. Connects to no other process.
+
+  Raises:
+    InputError: incomplete settings.
   """
   coordinator = os.environ.get('LMX_COORDINATOR')
+  if coordinator == 'auto':
+    return None
   if not coordinator:
     return '', 1, 0
-  if coordinator != 'auto':
-    return coordinator, _setting('LMX_NUM_PROCESSES', None), _setting('LMX_PROCESS_ID', None)
-  from jax._src import clusters  # what jax.distributed.initialize asks; there is no public way to ask
-
-  try:
-    address, processes, process, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-      None, None, None, None, None, timeout
-    )
-  except (RuntimeError, ValueError, OSError) as error:
-    raise InputError(f'LMX_COORDINATOR is "auto", but the cluster could not be asked: {error}') from error
-  if address is None or processes is None or process is None:
-    raise InputError('LMX_COORDINATOR is "auto", but JAX knows no cluster here: give the address of process 0')
-  return address, processes, process
+  return coordinator, _setting('LMX_NUM_PROCESSES', None), _setting('LMX_PROCESS_ID', None)
 
 
 def barrier(name: str) -> None:
-  """Waits until every process has come here."""
+  """Wait until every process has called this."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from launch import local
@@ -143,23 +146,52 @@ def test_wrong_number_of_processes(monkeypatch):
     preflight.check(preflight.Wanted(CONFIG, (), 'x', processes=2), print)
 
 
-def test_place_reads_what_launchers_set(monkeypatch):
+def test_settings_of_launchers(monkeypatch):
   monkeypatch.setenv('LMX_COORDINATOR', 'h:1')
   monkeypatch.setenv('LMX_NUM_PROCESSES', '4')
   monkeypatch.setenv('LMX_PROCESS_ID', '3')
-  assert distributed.place() == ('h:1', 4, 3)
+  assert distributed.given() == ('h:1', 4, 3)
   monkeypatch.setenv('LMX_COORDINATOR', 'auto')
-  for name, value in {
-    'SLURM_JOB_ID': '4100',
-    'SLURM_STEP_NODELIST': 'n[07-09]',
-    'SLURM_NTASKS': '6',
-    'SLURM_PROCID': '5',
-    'SLURM_LOCALID': '1',
-    'SLURM_STEP_NUM_NODES': '3',
-  }.items():
-    monkeypatch.setenv(name, value)
-  address, processes, process = distributed.place()
-  assert (address.partition(':')[0], processes, process) == ('n07', 6, 5)
+  assert distributed.given() is None
+  monkeypatch.delenv('LMX_COORDINATOR')
+  assert distributed.given() == ('', 1, 0)
+
+
+def test_records_over_devices(monkeypatch):
+  """Two processes whose devices give back what both put there."""
+  others = [{'host': 'b'}, {'text': 'ä' * 100}]
+
+  def gather(array):
+    other = np.frombuffer(json.dumps(others[0]).encode(), np.uint8)
+    if array.ndim == 0:
+      return np.array([array, other.size])
+    return np.stack([array, np.pad(other, (0, array.size - other.size))])
+
+  monkeypatch.setattr(preflight.multihost_utils, 'process_allgather', gather)
+  meeting = preflight.DeviceMeeting('a', 5.0)
+  assert (meeting.process, meeting.hosts) == (0, {0: 'a', 1: 'b'})
+  others.pop(0)
+  assert meeting.all({'n': 1}, 5.0) == [{'n': 1}, {'text': 'ä' * 100}]
+  assert meeting.name(1) == 'host b (process 1)'
+
+
+@pytest.mark.slow
+def test_two_processes_that_jax_finds(tmp_path):
+  """Slurm's variables are those that JAX reads."""
+  command = [sys.executable, '-m', 'lmx.cli.main', 'preflight', f'--config={CONFIG}', f'--workdir={tmp_path}/run']
+  slurm = {'SLURM_JOB_ID': str(local.free_port()), 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_NTASKS': '2'}
+  slurm |= {'SLURM_STEP_NUM_NODES': '1', 'LMX_COORDINATOR': 'auto', 'NPROC': '16'}
+  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    started = [
+      pool.submit(run, *command, '--prepare', '--processes=2', '--devices=1', '--timeout=200', **slurm, **own)
+      for own in ({'SLURM_PROCID': str(i), 'SLURM_LOCALID': str(i)} for i in range(2))
+    ]
+  first, second = (each.result() for each in started)
+  assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+  lines, none = ([line for line in said.stdout.splitlines() if '[Gloo]' not in line] for said in (first, second))
+  assert '2 process(es) on 1 host(s)' in lines[0] and 'the same everywhere' in lines[1]
+  assert '2 devices (cpu), 1 in each process' in lines[-2] and not none
+  assert list((tmp_path / 'run').iterdir()) == []
 
 
 def run(*argv, **environment):
