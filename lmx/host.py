@@ -1,8 +1,9 @@
-"""The machine of this process: its cores, and how memory is kept on a CPU.
+"""Cores of this process, and its heap on a CPU.
 
-XLA asks the C library for the arrays of a step anew each time. By default glibc returns large ones to the system as
-soon as they are free, and the next step meets each of their pages for the first time: a fifth of the time of a small
-step. With one heap that is never trimmed nothing is returned; the process then holds about a third more.
+XLA asks the C library for the arrays of each step. By default glibc returns large ones to the system as soon as they
+are free, and the page faults of the next step take a fifth of the time of a small step. With one heap that is never
+trimmed nothing is returned, and the process holds about a third more. The `lmx` command does this to its own process
+alone (`keep_heap`); README.md names the variables that turn it off.
 """
 
 from __future__ import annotations

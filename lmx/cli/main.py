@@ -48,13 +48,19 @@ WITHOUT_CONFIG = ('results', 'export', 'describe', 'list', 'phrases')  # command
 
 
 def main(argv: list[str] | None = None) -> int:
-  """Runs one command and returns its exit code."""
+  """Run one command and return its exit code.
+
+  Args:
+    argv: arguments; None for those of this process, which is lmx's own then, so that its memory may be tuned.
+  """
+  own_process = argv is None
   argv = sys.argv[1:] if argv is None else argv
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   try:
     args = parse(argv)
     _check_config(args)
-    host.keep_heap()
+    if own_process:
+      host.keep_heap()
     with _plain_warnings():
       return _module(args.command).run(args)
   except InputError as error:

@@ -59,6 +59,14 @@ def test_warnings_of_its_own_are_shown_as_messages(capsys, monkeypatch):
   assert warnings.formatwarning is usual
 
 
+def test_memory_is_tuned_in_its_own_process_alone(capsys, monkeypatch):
+  calls = []
+  monkeypatch.setattr(cli.host, 'keep_heap', lambda: calls.append(1))
+  assert cli.main(['list', 'experiments']) == 0 and not calls
+  monkeypatch.setattr(cli.sys, 'argv', ['lmx', 'list', 'experiments'])
+  assert cli.main() == 0 and calls == [1]
+
+
 def test_an_unknown_config_key_gets_the_nearest(capsys, tmp_path):
   message = refused(capsys, *train(tmp_path, '--config.optim.weight_decy=0.1'))
   assert 'optim.weight_decy' in message and 'did you mean "weight_decay"' in message
