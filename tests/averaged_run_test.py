@@ -78,6 +78,7 @@ def test_without_a_trigger_the_mean_is_the_parameters(tmp_path):
   assert json.loads((tmp_path / 'results.json').read_text())['trigger_step'] is None
 
 
+@pytest.mark.slow
 def test_a_run_stopped_before_and_after_the_trigger_goes_on_bit_equal(tmp_path, monkeypatch):
   assert run(tmp_path / 'whole') == 0
   trigger = saved(tmp_path / 'whole', 'ema')[1]['trigger']
@@ -93,6 +94,7 @@ def test_a_run_stopped_before_and_after_the_trigger_goes_on_bit_equal(tmp_path, 
     assert {**progress, 'seconds': 0} == {**same, 'seconds': 0}
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_from_the_mean_and_ends_at_the_trigger(tmp_path):
   assert run(tmp_path / 'first', 'train.steps=6') == 0
   start = load(tmp_path / 'first').params

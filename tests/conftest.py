@@ -59,6 +59,17 @@ def few_programs():
     sys.modules['jax'].clear_caches()
 
 
+@pytest.fixture(scope='module', autouse=True)
+def no_loss_curves(request):
+  """Leaves loss.png empty, which takes a third of a tiny training to draw, except in files that set `DRAWS`."""
+  from lmx.reporting import loss_curve
+
+  with pytest.MonkeyPatch.context() as patch:
+    if not getattr(request.module, 'DRAWS', False):
+      patch.setattr(loss_curve, 'draw', lambda records, path, *more: path.write_bytes(b''))
+    yield
+
+
 @pytest.fixture(scope='session')
 def root() -> pathlib.Path:
   """The repository."""

@@ -215,6 +215,7 @@ def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(tmp_path):
   np.testing.assert_allclose(np.array(rates) / 1e-30, [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25], rtol=1e-5)
 
 
+@pytest.mark.slow  # tests/engine/sharding_test.py holds it of the updates
 def test_eight_devices_train_to_the_parameters_of_one(tmp_path):
   more = ('data.batch_size=16', 'data.eval_batch_size=8')
   assert run(tmp_path / 'one', *more) == 0
@@ -323,7 +324,16 @@ def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumu
 def test_a_memory_of_another_length_is_measured(tmp_path, capsys):
   """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
   base = 'experiments/transformer_xl/quickstart.py:tiny'
-  given = [*QUICK, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
+  small = (
+    'model.D=16',
+    'model.F=16',
+    'model.H=2',
+    'model.N=1',
+    'model.cutoffs=()',
+    'optim.lr=0.1',
+    'optim.warmup_steps=0',
+  )
+  given = [*QUICK, *small, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
   assert train.train(resolve.load(base, given), tmp_path) == 0
   results = json.loads((tmp_path / 'results.json').read_text())
   assert 'measured with M 24, clamp 16' in results['protocol']

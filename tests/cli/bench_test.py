@@ -35,6 +35,8 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
     '--config.data.batching.buckets=(10,)',
     '--config.data.batching.tokens=400',
     '--config.parallel.data=1',
+    '--config.model.encoder_layers=1',
+    '--config.model.decoder_layers=1',
     '--warmup=0',
     '--steps=4',
   ]
@@ -50,6 +52,7 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
 def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
   file, path = tmp_path / 'out.json', 'experiments/transformer/quickstart.py:tiny'
   changes = ['data.batching.buckets=(10,)', 'data.batching.groups=2', 'parallel.data=1']
+  changes += ['model.encoder_layers=1', 'model.decoder_layers=1']
   words = [f'--config={path}', *(f'--config.{change}' for change in changes), '--warmup=0', '--steps=1']
   assert main(['bench', *words, f'--json={file}']) == 0
   (found,) = json.loads(file.read_text())

@@ -23,8 +23,11 @@ from lmx.models import registry
 
 QUICK = (
   'parallel.data=1',
-  'train.steps=60',
-  'train.eval_every=60',
+  'train.steps=40',
+  'train.eval_every=40',
+  'data.batching.buckets=()',
+  'model.encoder_layers=1',
+  'model.decoder_layers=1',
   'samples.count=0',
   'data.batch_size=64',
   'optim.schedule=constant',

@@ -266,6 +266,7 @@ def test_evaluation_has_no_dropout_and_changes_no_parameter():
   assert float(jnp.abs(rows['h_BD']).max()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'change'),
   [
@@ -279,6 +280,7 @@ def test_rematerialisation_and_scan_change_nothing(name, change):
   assert engine_cases.deviation(engine_cases.one_device(name), engine_cases.flat(found)) < 1e-5
 
 
+@pytest.mark.slow
 def test_bfloat16_is_finite_and_close():
   name = 'gpt2'
   found = engine_cases.train(name, sharding.Config(data=1), devices=1, model={'dtype': 'bfloat16'})
@@ -292,10 +294,10 @@ def test_bfloat16_is_finite_and_close():
   ('name', 'mode', 'devices', 'groups'),
   [
     ('bilstm', 'jit', 1, 4),
-    pytest.param('gpt', 'jit', 2, 4, marks=pytest.mark.slow),
-    ('gpt', 'pmap', 2, 4),
-    ('ulmfit', 'pmap', 2, 1),
-    ('transformer', 'jit', 1, 4),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in (('gpt', 'jit', 2, 4), ('gpt', 'pmap', 2, 4), ('ulmfit', 'pmap', 2, 1), ('transformer', 'jit', 1, 4))
+    ),
   ],
 )
 def test_groups_of_like_length_change_nothing(name, mode, devices, groups):

@@ -36,6 +36,9 @@ QUICK = (
   'evaluation.beam=2',
   'evaluation.max_extra=4',
   'data.fraction=0.1',
+  'data.batching.buckets=()',
+  'model.encoder_layers=1',
+  'model.decoder_layers=1',
   'samples.count=2',
 )
 

@@ -15,6 +15,8 @@ from lmx.objectives import bidirectional_lm as objective
 from lmx.objectives import tag
 from lmx.reporting import loss_curve
 
+DRAWS = True  # of tests/conftest.py
+
 B, T, C, V = 3, 5, 7, 61
 RNG = np.random.default_rng(0)
 CFG = registry.config('elmo', 'tiny', dropout=0.0)

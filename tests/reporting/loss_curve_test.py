@@ -10,6 +10,8 @@ from matplotlib import image
 
 from lmx.reporting import loss_curve
 
+DRAWS = True  # of tests/conftest.py
+
 RECORDS = [{'step': step, 'split': 'train', 'loss': 10 / step} for step in range(1, 41)]
 RECORDS += [{'step': step, 'split': 'valid', 'loss': 5 / step} for step in range(10, 41, 10)]
 

@@ -20,6 +20,8 @@ import lmx
 from lmx.errors import InputError
 from lmx.reporting import run_log
 
+DRAWS = True  # of tests/conftest.py
+
 
 def metrics_of(step: int) -> dict:
   """What a train step gives: scalars, a flag, and a (sum, weight) pair."""
