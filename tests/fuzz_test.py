@@ -325,7 +325,9 @@ def work_directories(folder: pathlib.Path) -> dict[str, Target]:
     found[f'config {number}'] = Target(loaded, {'config.json': json.dumps(given).encode()}, 4)
   found['run with checksums'] = Target(resolved, written(folder / 'run1'))
   (folder / 'train.txt').write_text('a b c\n\nd e f\n' * 30)
-  made = corpus.load('text_files', manual_dir=str(folder / 'train.txt'), cache_dir=str(folder / 'cache'))
+  made = corpus.load(
+    corpus.Config(dataset='text_files', manual_dir=str(folder / 'train.txt'), cache_dir=str(folder / 'cache'))
+  )
   found['token cache'] = Target(opened, written(pathlib.Path(made.dir)), 3)
   manifest = json.loads(pathlib.Path(made.dir, 'manifest.json').read_text())
   earlier = {name: x for name, x in manifest.items() if name not in ('blocks', 'sha256')}

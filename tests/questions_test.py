@@ -331,11 +331,19 @@ def test_bad_files_are_named(content, message, tmp_path):
 def test_what_does_not_suit(tmp_path):
   put(tmp_path)
   with pytest.raises(InputError, match='does not say where its pieces come from'):
-    corpora.load('squad_files', 'words', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'))
+    corpora.load(
+      corpora.Config(
+        dataset='squad_files', tokenizer='words', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
+      )
+    )
   with pytest.raises(InputError, match='"bert" needs .CLS. and .SEP.'):
     load(tmp_path, tokenizer='bpe')
   with pytest.raises(InputError, match='does not hold train-v2.0.json'):
     questions.find('squad2', str(tmp_path))
   (tmp_path / 'train-v1.1.json').write_text((put(tmp_path, lines=False) / 'train.json').read_text())
   with pytest.raises(InputError, match=r'data set squad, split train: expected 87,599 questions, found 16'):
-    corpora.load('squad', 'wordpiece', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'))
+    corpora.load(
+      corpora.Config(
+        dataset='squad', tokenizer='wordpiece', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
+      )
+    )

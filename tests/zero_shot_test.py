@@ -115,13 +115,15 @@ def test_answers_of_the_childrens_book_test_are_those_of_the_restatement(run, sc
   with pytest.warns(InputWarning, match='12 of 12 rows of split valid are longer than 24 tokens'):
     found = measured(run, 'cbt_v', tmp_path)
   corpus = corpora.load(
-    'cbt/v',
-    'bpe',
-    tokenizer_path=str(run.workdir / 'tokenizer'),
-    manual_dir=str(tmp_path),
-    check_sizes=False,
-    cache_dir=str(tmp_path / 'cache'),
-    detokenize=True,
+    corpora.Config(
+      dataset='cbt/v',
+      tokenizer='bpe',
+      tokenizer_path=str(run.workdir / 'tokenizer'),
+      manual_dir=str(tmp_path),
+      check_sizes=False,
+      cache_dir=str(tmp_path / 'cache'),
+      detokenize=True,
+    )
   )
   split, best, right, loss = corpus.splits['valid'], [], [], []
   parts = [[int(i) for i in split.tokens[a : b - 1]] for a, b in itertools.pairwise(split.offsets)]

@@ -112,58 +112,38 @@ class Corpus:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
-  """What to tokenise, and how.
+class Config(sources.Config):
+  """How a data set is tokenised: the second part of the `data` section of a config.
 
   Attributes:
-    dataset: a name of `lmx.data.sources.RULES`.
-    tokenizer: a kind of `lmx.data.tokenizers.build.KINDS`.
-    manual_dir: directory with the data set's files; for text_files also a file, a glob, or several
-      with commas between; '': the data set is downloaded (or embedded).
-    vocab_size: most entries of a trained vocabulary, special tokens included; 0: no limit (words,
-      characters) or 8192 (pieces of words).
-    min_count: rarer words and characters become `<unk>`.
-    tokenizer_path: file or directory of a tokenizer to read; '': one is trained.
-    lower_case: words and pieces of words lower the text; those of gpt_bpe always do.
-    vocabulary_splits: the splits a vocabulary is learned from: ('train',), or all three as Mikolov's
-      tools count Penn Treebank.
-    check_sizes: compare the splits with the published sizes.
-    documents: what a document of a .txt file is: 'blank_line' (or 'auto'), 'file', 'line'.
-    split_fraction: share of the user's training files held out, see `lmx.data.builders.files.held_out`.
-    prefix_space: a bpe that is trained gives a text's first word the pieces that it has within a text.
-    marks: special tokens that a trained unigram vocabulary begins with, see `lmx.data.tokenizers.build.MARKS`.
-    special_tokens: entries added behind those of a tokenizer of pieces of words, for marks that no text has.
-    all_words: words: those that are not in the vocabulary get ids too, behind it, so that they can be spelled.
-    source: language of the source of a data set of translations; '': the first that the data set has.
-    target: language of the target; '': the second one.
-    texts, label, scores: columns of table_files, see `lmx.data.sources.Source`.
-    hold_out_test: cut a test split too where files are named for validation and none for testing.
-    detokenize: read the text as people write it (`lmx.data.detokenize`); words, characters and bytes are counted as the
-      data set holds it all the same.
+    detokenize: read data sets that were cut into words as people write them (lmx/data/detokenize.py), which nothing is
+      lost by; perplexity per word is that of the original's words all the same.
+    tokenizer: kind of tokenizer: bytes, characters, words, bpe, word_bpe, gpt_bpe, wordpiece or unigram.
+    tokenizer_path: file or directory of a trained tokenizer; '' trains one.
+    vocab_size: most tokens of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
+    min_count: rarer words and characters are unknown ones.
+    lower_case: whether words and subwords are lowered (those of gpt_bpe always are).
+    prefix_space: whether a space is put before a text of a trained bpe, so that its first word has the subwords that it
+      has within a text (fairseq's and subword-nmt's BPE do not tell the two apart, GPT-2's does).
+    marks: special tokens that the first ids of a trained unigram vocabulary are of: '' are <|endoftext|> and <unk>,
+      'xlnet' the nine of its release, in that order.
+    special_tokens: tokens added to a vocabulary of subwords that no text has (GPT's start, delimiter and classify).
+    vocabulary_splits: splits that a vocabulary is learned from; the papers on Penn Treebank count all three.
+    characters: most characters of a word, the marks of its ends included (ELMo's release: 50); 0 spells no words.
+      Words then have ids of their own numbering (lmx/data/tokenizers/word_characters.py).
   """
 
-  dataset: str = 'embedded'
+  detokenize: bool = False
   tokenizer: str = 'words'
-  manual_dir: str = ''
+  tokenizer_path: str = ''
   vocab_size: int = 0
   min_count: int = 1
-  tokenizer_path: str = ''
   lower_case: bool = False
-  vocabulary_splits: tuple[str, ...] = ('train',)
-  check_sizes: bool = True
-  documents: str = 'auto'
-  split_fraction: float = 0.05
   prefix_space: bool = False
   marks: str = ''
   special_tokens: tuple[str, ...] = ()
-  all_words: bool = False
-  source: str = ''
-  target: str = ''
-  texts: tuple[str, ...] = ('text',)
-  label: str = 'label'
-  scores: bool = False
-  hold_out_test: bool = True
-  detokenize: bool = False
+  vocabulary_splits: tuple[str, ...] = ('train',)
+  characters: int = 0
 
   def __post_init__(self) -> None:
     if self.detokenize and self.tokenizer == 'words':
@@ -173,82 +153,58 @@ class Spec:
     build.check_options(self.tokenizer, self.marks, self.prefix_space)
     if unknown := set(self.vocabulary_splits) - set(sources.SPLITS):
       raise InputError(f'vocabulary_splits: no split {", ".join(sorted(unknown))}')
+    super().__post_init__()
+    document_reader.create(self, self.detokenize)
 
-  def data_set(self) -> sources.Source:
-    """The data set with its options; InputError where they do not suit it."""
-    source = sources.Source(
-      self.dataset,
-      self.manual_dir,
-      self.check_sizes,
-      self.documents,
-      self.split_fraction,
-      self.source,
-      self.target,
-      self.texts,
-      self.label,
-      self.scores,
-      self.hold_out_test,
-    )
-    document_reader.of(source, self.detokenize)
-    return source
+  @property
+  def all_words(self) -> bool:
+    """Return whether words outside the vocabulary have ids too, behind it, so that they can be spelled."""
+    return self.characters > 0
 
 
-def load(
-  dataset: str = 'embedded',
-  tokenizer: str = 'words',
-  *,
-  cache_dir: str = '',
-  **options: Any,
-) -> Corpus:
-  """Reads a tokenised data set, making it first if it is not in the cache, or is damaged there.
-
-  Args:
-    dataset: name of the data set.
-    tokenizer: kind of tokenizer.
-    cache_dir: '': environment variable LMX_CACHE, else ~/.cache/lmx.
-    **options: the other fields of `Spec`.
+def load(cfg: Config) -> Corpus:
+  """Read a tokenised data set, made first if it is not in the cache, or is damaged there.
 
   Raises:
     InputError: bad input files, or sizes that differ from the published ones.
   """
-  spec = Spec(dataset, tokenizer, **options)
-  directory = prepare(spec, cache_dir)
+  directory = prepare(cfg)
   try:
     return read(directory)
   except token_file.Damaged as error:
     warnings.warn(f'{error}; the token cache is rebuilt', InputWarning, stacklevel=2)
   cache.discard(directory)
-  return read(prepare(spec, cache_dir))
+  return read(prepare(cfg))
 
 
-def prepare(spec: Spec, cache_dir: str = '', *, make: bool = True) -> str:
-  """Tokenises a data set unless that was done (or not `make`); returns its cache directory."""
-  source, given = spec.data_set(), None
-  request: dict[str, Any] = {'format': FORMAT, 'dataset': source.identity(), 'kind': spec.tokenizer}
-  if spec.tokenizer_path:
-    given = build.read(spec.tokenizer, spec.tokenizer_path, lower_case=spec.lower_case)
+def prepare(cfg: Config, *, make: bool = True) -> str:
+  """Tokenise a data set unless that was done (or not `make`); return its cache directory."""
+  given = None
+  request: dict[str, Any] = {'format': FORMAT, 'dataset': cfg.identity(), 'kind': cfg.tokenizer}
+  if cfg.tokenizer_path:
+    given = build.read(cfg.tokenizer, cfg.tokenizer_path, lower_case=cfg.lower_case)
     request['tokenizer'] = given.hash
   else:
     names = ('vocab_size', 'min_count', 'lower_case', 'vocabulary_splits')
-    request |= {name: getattr(spec, name) for name in names}
-    request |= {name: getattr(spec, name) for name in ('marks', 'prefix_space') if getattr(spec, name)}
+    request |= {name: getattr(cfg, name) for name in names}
+    request |= {name: getattr(cfg, name) for name in ('marks', 'prefix_space') if getattr(cfg, name)}
   more = {
-    'special_tokens': list(spec.special_tokens),
-    'all_words': spec.all_words,
-    'detokenize': spec.detokenize,
-    'lowered': spec.tokenizer == 'bpe' and spec.lower_case,  # caches of before bpe did so are other ones
-    'inner_marks': spec.tokenizer == 'words' and source.rules.words == 'prose',  # those of before are cut at them
-    'hanging': spec.tokenizer == 'word_bpe' and not given,  # those of before have no word with a hyphen at its end
-    'reading': source.rules.reading,
-    'byte_offsets': 2 * (spec.tokenizer == 'unigram' and source.rules.spans),  # those of before: a run's for a byte
-    'spaced_once': spec.tokenizer == 'unigram' and source.rules.token_labels,  # those of before: two before a word
+    'special_tokens': list(cfg.special_tokens),
+    'all_words': cfg.all_words,
+    'detokenize': cfg.detokenize,
+    'lowered': cfg.tokenizer == 'bpe' and cfg.lower_case,  # caches of before bpe did so are other ones
+    'inner_marks': cfg.tokenizer == 'words' and cfg.rules.words == 'prose',  # those of before are cut at them
+    'hanging': cfg.tokenizer == 'word_bpe' and not given,  # those of before have no word with a hyphen at its end
+    'reading': cfg.rules.reading,
+    'byte_offsets': 2 * (cfg.tokenizer == 'unigram' and cfg.rules.spans),  # those of before: a run's for a byte
+    'spaced_once': cfg.tokenizer == 'unigram' and cfg.rules.token_labels,  # those of before: two before a word
   }
   request |= {name: value for name, value in more.items() if value}
   key = manifest_hash(request)[:16]
-  name = f'{spec.dataset.replace("/", "_")}-{spec.tokenizer}-{key}'
-  directory = os.path.join(cache.root(cache_dir), 'tokens', name)
+  name = f'{cfg.dataset.replace("/", "_")}-{cfg.tokenizer}-{key}'
+  directory = os.path.join(cache.root(cfg.cache_dir), 'tokens', name)
   if make:
-    tokenize = lambda temporary: _build(temporary, spec, source, given, cache_dir)
+    tokenize = lambda temporary: _build(temporary, cfg, given)
     try:
       cache.build(directory, tokenize)
     except sources.Damaged as error:
@@ -345,42 +301,42 @@ def _sentences(text: str, mode: str, tokenizer: Tokenizer) -> list[str]:
   return sentence_rules.split(text, mode, space_leads=tokenizer.kind == 'bpe')
 
 
-def _build(directory: str, spec: Spec, source: sources.Source, tokenizer: Tokenizer | None, cache_dir: str) -> None:
+def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
   """Tokenises into `directory`, the manifest last."""
-  splits, reading = sources.open_splits(source, cache_dir), document_reader.of(source, spec.detokenize)
-  tokenizer = tokenizer or _train(spec, source.rules, splits, reading)
-  if spec.special_tokens:
-    tokenizer = subword.with_special(tokenizer, spec.special_tokens)
-  if spec.all_words:
-    tokenizer = with_all_words(tokenizer, _texts(splits, splits, 'spelling', reading))
+  splits, reader = sources.open_splits(cfg), document_reader.create(cfg, cfg.detokenize)
+  tokenizer = tokenizer or _train(cfg, splits, reader)
+  if cfg.special_tokens:
+    tokenizer = subword.with_special(tokenizer, cfg.special_tokens)
+  if cfg.all_words:
+    tokenizer = with_all_words(tokenizer, _texts(splits, splits, 'spelling', reader))
   made = list(tokenizer.save(directory))
-  mode = source.rules.sentences
-  if mode == 'auto' and spec.documents in ('auto', 'blank_line'):
+  mode = cfg.rules.sentences
+  if mode == 'auto' and cfg.documents in ('auto', 'blank_line'):
     mode = 'auto_lines'  # one sentence a line is the usual form of such files
   if tokenizer.kind == 'unigram' or tokenizer.space_first:
     mode = ''  # every text begins with a space there, so a document cannot be encoded by the sentence
-  if source.rules.token_labels and tokenizer.kind != 'words':
+  if cfg.rules.token_labels and tokenizer.kind != 'words':
     mode = _WORDS
   writers = {}
   for name, examples in splits.items():
     with open(os.path.join(directory, f'{name}.tokens'), 'wb') as file:
-      lines = source.rules.words == 'lines'
-      labelled, sentences = source.rules.token_labels, mode not in ('', _WORDS)
+      lines = cfg.rules.words == 'lines'
+      labelled, sentences = cfg.rules.token_labels, mode not in ('', _WORDS)
       writer = Writer(name, file, tokenizer, sentences, line_words=lines, token_labels=labelled)
-      rows = label_rules.AtTokens(examples, tokenizer) if source.rules.spans else examples
-      read = reading(_progress(rows, f'tokenising {name}'))
-      _write_split(writer, read, tokenizer, mode, source.rules.stream)
+      rows = label_rules.AtTokens(examples, tokenizer) if cfg.rules.spans else examples
+      read = reader(_progress(rows, f'tokenising {name}'))
+      _write_split(writer, read, tokenizer, mode, cfg.rules.stream)
     writers[name] = writer
   given = {name: writer.labels for name, writer in writers.items()}
-  scores = source.rules.scores or source.scores
-  label_names, labels = label_rules.arrays(given, spans=source.rules.spans, scores=scores)
+  scores = cfg.rules.scores or cfg.scores
+  label_names, labels = label_rules.arrays(given, spans=cfg.rules.spans, scores=scores)
   of_words = {name: writer.token_labels or [] for name, writer in writers.items()}
   token_names, token_labels = label_rules.numbered(of_words)
   records = {}
   for name, writer in writers.items():
     split = writer.split(np.zeros(0), labels.get(name), token_labels.get(name))
     if not split.counts['tokens']:
-      raise InputError(f'data set {spec.dataset}: split {name} holds no tokens')
+      raise InputError(f'data set {cfg.dataset}: split {name} holds no tokens')
     records[name] = {'counts': dict(split.counts)}
     made.append(f'{name}.tokens')
     for part in _PARTS:
@@ -391,12 +347,12 @@ def _build(directory: str, spec: Spec, source: sources.Source, tokenizer: Tokeni
   sums = {f'{name}.tokens': writer.sums for name, writer in writers.items()}
   manifest = {
     'format': FORMAT,
-    'dataset': source.identity(),
+    'dataset': cfg.identity(),
     'tokenizer': _tokenizer_record(tokenizer),
-    'word_rule': _word_rule(tokenizer, source.rules.words == 'lines'),
+    'word_rule': _word_rule(tokenizer, cfg.rules.words == 'lines'),
     'label_names': label_names,
     **({'token_label_names': token_names} if token_names else {}),
-    **_form(source, spec),
+    **_form(cfg),
     'dtype': writer.dtype.str,
     'splits': records,
     'files': {
@@ -404,25 +360,25 @@ def _build(directory: str, spec: Spec, source: sources.Source, tokenizer: Tokeni
       for name, path in paths.items()
     },
   }
-  manifest |= {'unanswered': label_rules.unanswered(labels['train'])} if source.rules.spans else {}
+  manifest |= {'unanswered': label_rules.unanswered(labels['train'])} if cfg.rules.spans else {}
   blocks = {name: one.blocks for name, one in sums.items()}
   manifest = json.loads(json.dumps(manifest))  # as it is read back
   with open(os.path.join(directory, 'manifest.json'), 'w', encoding='utf-8') as file:
     json.dump({**manifest, 'blocks': blocks, 'sha256': manifest_hash([manifest, blocks])}, file, indent=1)
 
 
-def _form(source: sources.Source, spec: Spec) -> dict[str, Any]:
+def _form(cfg: Config) -> dict[str, Any]:
   """What the manifest says of how examples are made of documents, where they are not one each as it stands."""
-  rules = source.rules
+  rules = cfg.rules
   found: dict[str, Any] = {}
-  if source.sides:
-    found['sides'] = list(source.sides)
+  if cfg.sides:
+    found['sides'] = list(cfg.sides)
   if rules.table:
-    scores = rules.scores or source.scores
-    found |= {'texts': source.documents_together, 'scores': scores, 'choices': rules.choices}
+    scores = rules.scores or cfg.scores
+    found |= {'texts': cfg.documents_together, 'scores': scores, 'choices': rules.choices}
   if rules.spans:
     found['spans'] = True
-  if spec.detokenize:
+  if cfg.detokenize:
     found['detokenized'] = True
   return found
 
@@ -438,29 +394,27 @@ def _write_split(
     writer.end_document('')
 
 
-def _train(
-  spec: Spec, rules: sources.Rules, splits: Mapping[str, sources.Examples], reading: document_reader.Reading
-) -> Tokenizer:
+def _train(cfg: Config, splits: Mapping[str, sources.Examples], reader: document_reader.DocumentReader) -> Tokenizer:
   return build.train(
-    spec.tokenizer,
-    _texts(splits, spec.vocabulary_splits, 'learning the vocabulary from', reading),
-    vocab_size=spec.vocab_size,
-    min_count=spec.min_count,
-    lower_case=spec.lower_case,
-    rule=rules.words,
-    document_eos=rules.document_eos,
-    others=_texts(splits, splits, 'checking the characters of', reading),
-    marks=spec.marks,
-    prefix_space=spec.prefix_space,
+    cfg.tokenizer,
+    _texts(splits, cfg.vocabulary_splits, 'learning the vocabulary from', reader),
+    vocab_size=cfg.vocab_size,
+    min_count=cfg.min_count,
+    lower_case=cfg.lower_case,
+    rule=cfg.rules.words,
+    document_eos=cfg.rules.document_eos,
+    others=_texts(splits, splits, 'checking the characters of', reader),
+    marks=cfg.marks,
+    prefix_space=cfg.prefix_space,
   )
 
 
 def _texts(
-  splits: Mapping[str, sources.Examples], names: Iterable[str], what: str, reading: document_reader.Reading
+  splits: Mapping[str, sources.Examples], names: Iterable[str], what: str, reader: document_reader.DocumentReader
 ) -> Iterator[str]:
   for name in names:
     if name in splits:
-      for _, read, _ in reading(_progress(splits[name], f'{what} {name}')):
+      for _, read, _ in reader(_progress(splits[name], f'{what} {name}')):
         yield read
 
 

@@ -1,4 +1,4 @@
-"""What a tokenizer reads of a data set's documents: what they hold, or that as people write it (`data.detokenize`).
+"""Documents of a data set as a tokenizer reads them: as they are, or detokenized (`data.detokenize`).
 
 Documents of a row that go on where its first one ends (`Rules.continues`: LAMBADA, the Children's Book Test) keep the
 blank before them, or touch it where the rules say so, so that first and other together are one text.
@@ -18,8 +18,8 @@ Row = tuple[str, str, str]  # id, text, label
 Read = tuple[str, str, str]  # text as the data set holds it, text as it is read, label
 
 
-class Reading(NamedTuple):
-  """How documents are read.
+class DocumentReader(NamedTuple):
+  """Reader of documents, as they are or detokenized.
 
   Attributes:
     rules: how tokens are put together; None leaves the text as it is.
@@ -52,14 +52,14 @@ class Reading(NamedTuple):
     return ''.join(detokenize.pieces(self.rules, begun + tokens)[-count:]) if count else ''
 
 
-def of(source: Any, detokenized: bool) -> Reading:
-  """How the documents of a data set are read; InputError where there is no way to write its tokens together."""
+def create(source: Any, detokenized: bool) -> DocumentReader:
+  """Return the reader of a data set. Raises InputError where no rules join its tokens to text."""
   rules = source.rules
   if detokenized and not rules.detokenizer:
     known = [name for name, other in RULES.items() if other.detokenizer]
     raise InputError(
-      f'data.detokenize: nothing is known of how {source.name} was cut into tokens; set it to False, or take one of '
+      f'data.detokenize: nothing is known of how {source.dataset} was cut into tokens; set it to False, or take one of '
       + ', '.join(known)
     )
   together = source.documents_together if rules.continues else 1
-  return Reading(detokenize.RULES[rules.detokenizer] if detokenized else None, together)
+  return DocumentReader(detokenize.RULES[rules.detokenizer] if detokenized else None, together)

@@ -32,46 +32,16 @@ _LARGEST = 2**24  # rows, and positions of a row
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Data set, tokenizer and batches.
+class Config(corpora.Config):
+  """The `data` section of a config: the data set, its tokenizer, and batches.
 
   Attributes:
-    dataset: name of the data set; 'generated' where the batching makes its rows from nothing ('algorithmic').
-    manual_dir: directory with the data set's files, where it is not downloaded or embedded.
-    cache_dir: where tokenised data is kept; '' is what LMX_CACHE says, or the user's cache directory.
-    check_sizes: refuse files whose checksum, or splits whose size, is not the published one.
-    documents: what a document is in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
-    split_fraction: share of the user's training data held out for validation where no file is named for it, and the
-      same for testing.
-    hold_out_test: hold out test data where files are named for validation and none for testing; else the validation
-      split is the one to measure (evaluation.split=valid).
-    source: language to translate from, in data sets of translations; '' is the data set's own choice.
-    target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
-    texts: columns of the text, or of the two texts, of data set table_files.
-    label: its column of the label.
-    scores: whether that column has numbers on a scale.
-    detokenize: read data sets that were cut into words as people write them (lmx/data/detokenize.py), which nothing is
-      lost by; perplexity per word is that of the original's words all the same.
-    tokenizer: kind of tokenizer: bytes, characters, words, bpe, word_bpe, gpt_bpe, wordpiece or unigram.
-    tokenizer_path: file or directory of a trained tokenizer; '' trains one.
-    vocab_size: most entries of a trained vocabulary, specials included; 0 is no limit (words, characters) or 8192.
-    min_count: rarer words and characters are unknown ones.
-    lower_case: whether words and subwords are lowered (those of gpt_bpe always are).
-    prefix_space: whether a space is put before a text of a trained bpe, so that its first word has the pieces that it
-      has within a text (fairseq's and subword-nmt's BPE do not tell the two apart, GPT-2's does).
-    marks: special tokens that the first ids of a trained unigram vocabulary are of: '' are <|endoftext|> and <unk>,
-      'xlnet' the nine of its release, in that order.
-    special_tokens: entries added to a vocabulary of pieces of words, for marks that no text has (GPT's start, delimiter
-      and classify).
-    vocabulary_splits: splits that a vocabulary is learned from; the papers on Penn Treebank count all three.
     batching: how rows are made of the text: a section with the `name` and the fields of lmx/data/batching/<name>.py, or
       the name alone. 'streams' (contiguous, for recurrent models), 'windows', 'packed' (documents), 'pairs' (of
       sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a label a word), 'both_ways'
       (two streams of sentences, forward and backward), 'skipgrams' (words with their windows), 'translation' (a
       sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's orders of prediction) or
       'algorithmic' (generated tasks).
-    characters: most characters of a word, the marks of its ends included (ELMo's release: 50); 0 spells no words.
-      Words then have ids of their own numbering (lmx/data/tokenizers/word_characters.py).
     reverse: read each document from its end to its beginning, for backward language models.
     train_splits: splits whose documents are trained on; a language model may also learn from the text of 'test'.
     train_documents: most documents (rows, pairs) to train on, the same ones in every run; 0 is no limit. What is
@@ -86,30 +56,7 @@ class Config:
     workers: threads that make them.
   """
 
-  dataset: str = 'embedded'
-  manual_dir: str = ''
-  cache_dir: str = ''
-  check_sizes: bool = True
-  documents: str = 'auto'
-  split_fraction: float = 0.05
-  hold_out_test: bool = True
-  source: str = ''
-  target: str = ''
-  texts: tuple[str, ...] = ('text',)
-  label: str = 'label'
-  scores: bool = False
-  detokenize: bool = False
-  tokenizer: str = 'words'
-  tokenizer_path: str = ''
-  vocab_size: int = 0
-  min_count: int = 1
-  lower_case: bool = False
-  prefix_space: bool = False
-  marks: str = ''
-  special_tokens: tuple[str, ...] = ()
-  vocabulary_splits: tuple[str, ...] = ('train',)
   batching: Any = 'streams'
-  characters: int = 0
   reverse: bool = False
   train_splits: tuple[str, ...] = ('train',)
   train_documents: int = 0
@@ -146,7 +93,7 @@ class Config:
         'batching that makes its own rows ("algorithmic"), and with no other'
       )
     if not generated:
-      corpora.Spec(**self.spec()).data_set()  # checks the rest
+      super().__post_init__()
     if not 0 < self.fraction <= 1:
       raise InputError(f'data.fraction is {self.fraction}; it must be above 0 and at most 1')
     if self.characters and self.characters < 4 or self.characters < 0:
@@ -165,17 +112,12 @@ class Config:
     if hasattr(module, 'check'):
       module.check(self)
 
-  def spec(self) -> dict[str, Any]:
-    """The fields that say what is tokenised, and how."""
-    names = {field.name for field in dataclasses.fields(corpora.Spec)} - {'all_words'}
-    return {name: getattr(self, name) for name in sorted(names)} | {'all_words': self.characters > 0}
-
 
 def load(cfg: Config) -> Corpus:
   """Reads the tokenised data set, making it first if it is not in the cache. Raises InputError."""
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
-  corpus = corpora.load(cache_dir=cfg.cache_dir, **cfg.spec())
+  corpus = corpora.load(cfg)
   return transforms.view(
     corpus,
     reverse=cfg.reverse,
@@ -189,9 +131,8 @@ def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
   """A line for a run to show where splits were cut from the user's training files, else none."""
   if cfg.dataset not in sources.OWN:
     return ()
-  source = corpora.Spec(**cfg.spec()).data_set()
-  rows = lambda split: corpus.split(split).counts['documents'] // source.documents_together
-  parts = [f'{rows(split):,} for "{split}"' for split in source.held_out()]
+  rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_together
+  parts = [f'{rows(split):,} for "{split}"' for split in cfg.held_out()]
   return (f'held out of the training data (data.split_fraction), documents: {", ".join(parts)}',) if parts else ()
 
 
@@ -202,12 +143,12 @@ def kept(cfg: Config, split: str, count: int) -> np.ndarray:
 
 def directory(cfg: Config) -> str:
   """Where `load` finds the tokenised data set or puts it; '' for data that is made up on the way. Raises InputError."""
-  return '' if cfg.dataset == 'generated' else corpora.prepare(corpora.Spec(**cfg.spec()), cfg.cache_dir, make=False)
+  return '' if cfg.dataset == 'generated' else corpora.prepare(cfg, make=False)
 
 
 def examples(cfg: Config, split: str) -> sources.Examples:
   """The texts of a split, in order and before they are tokenised. Raises InputError."""
-  splits = sources.open_splits(corpora.Spec(**cfg.spec()).data_set(), cfg.cache_dir)
+  splits = sources.open_splits(cfg)
   if split not in splits:
     raise InputError(f'the data set has no split "{split}"{nearest(split, splits)}')
   return splits[split]

@@ -42,27 +42,46 @@ class Damaged(InputError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-  """A data set and its options; see `lmx.data.corpus.load` for the fields."""
+class Config:
+  """A data set and what is read of it: the first part of the `data` section of a config.
 
-  name: str
+  Attributes:
+    dataset: name of the data set; 'generated' where the batching makes its rows from nothing ('algorithmic').
+    manual_dir: directory with the data set's files, where it is not downloaded or embedded; for text_files also a file,
+      a glob, or several with commas between.
+    cache_dir: where prepared and tokenised data is kept; '' is what LMX_CACHE says, or the user's cache directory.
+    check_sizes: refuse files whose checksum, or splits whose size, is not the published one.
+    documents: what a document is in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
+    split_fraction: share of the user's training data held out for validation where no file is named for it, and the
+      same for testing.
+    hold_out_test: hold out test data where files are named for validation and none for testing; else the validation
+      split is the one to measure (evaluation.split=valid).
+    source: language to translate from, in data sets of translations; '' is the data set's own choice.
+    target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
+    texts: columns of the text, or of the two texts, of data set table_files.
+    label: its column of the label.
+    scores: whether that column has numbers on a scale.
+  """
+
+  dataset: str = 'embedded'
   manual_dir: str = ''
+  cache_dir: str = ''
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  hold_out_test: bool = True
   source: str = ''
   target: str = ''
   texts: tuple[str, ...] = ('text',)
   label: str = 'label'
   scores: bool = False
-  hold_out_test: bool = True
 
   def __post_init__(self) -> None:
-    if self.name not in RULES:
-      raise InputError(f'unknown data set "{self.name}"{nearest(self.name, RULES)}')
+    if self.dataset not in RULES:
+      raise InputError(f'unknown data set "{self.dataset}"{nearest(self.dataset, RULES)}')
     changed = [f.name for f in dataclasses.fields(self) if f.name in OWN_TABLE and getattr(self, f.name) != f.default]
-    if changed and self.name != 'table_files':
-      raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.name} has its own')
+    if changed and self.dataset != 'table_files':
+      raise InputError(f'data.{changed[0]} describes the tables of data set table_files; {self.dataset} has its own')
     if not 1 <= len(self.texts) <= 2:
       raise InputError(f'data.texts names {len(self.texts)} columns; it must be one or two')
     if self.documents not in DOCUMENTS:
@@ -74,13 +93,13 @@ class Source:
   @property
   def rules(self) -> Rules:
     """The data set's rules."""
-    return RULES[self.name]
+    return RULES[self.dataset]
 
   @property
   def documents_together(self) -> int:
     """Documents of an example: the two sides of a translation, a passage and a question, texts of a row, else one."""
     if self.rules.table:
-      return len(tables.TABLES[self.name].texts if self.name in tables.TABLES else self.texts)
+      return len(tables.TABLES[self.dataset].texts if self.dataset in tables.TABLES else self.texts)
     return 2 if self.rules.pair or self.rules.spans else 1
 
   @property
@@ -93,42 +112,42 @@ class Source:
       language = getattr(self, field)
       if language and not self.rules.pair:
         pairs = [name for name, rules in RULES.items() if rules.pair]
-        raise InputError(f'data.{field} is for data sets of translations ({", ".join(pairs)}), not for {self.name}')
+        raise InputError(f'data.{field} is for data sets of translations ({", ".join(pairs)}), not for {self.dataset}')
       if language and self.rules.sides and language not in self.rules.sides:
-        raise InputError(f'data.{field}: {self.name} has no "{language}"{nearest(language, self.rules.sides)}')
+        raise InputError(f'data.{field}: {self.dataset} has no "{language}"{nearest(language, self.rules.sides)}')
     if self.sides and self.sides[0] == self.sides[1]:
       raise InputError(f'data.source and data.target are both "{self.source}"')
 
   def identity(self) -> dict[str, Any]:
     """What the content depends on, JSON-able: name, version, digests of the files, options."""
-    identity: dict[str, Any] = {'name': self.name, 'version': self.rules.version}
+    identity: dict[str, Any] = {'name': self.dataset, 'version': self.rules.version}
     if self.sides:
       return identity | self._pair_identity()
-    if self.name.startswith('embedded'):
+    if self.dataset.startswith('embedded'):
       prose = importlib.import_module('lmx.data.builders.embedded.prose')
       return identity | prose.fingerprint()
-    if self.name == 'text_files':
+    if self.dataset == 'text_files':
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
       return identity | {'documents': self._documents, 'held_out': self._held_out_shares(), 'files': digests}
-    if (self.rules.table or self.rules.spans) and not self.name.startswith('embedded'):
+    if (self.rules.table or self.rules.spans) and not self.dataset.startswith('embedded'):
       return identity | self._own_identity()
-    if self.name == 'lm1b':
+    if self.dataset == 'lm1b':
       return identity
     identity['check_sizes'] = self.check_sizes
     if not self.manual_dir:
-      return identity | {'downloads': _checksums(self.name)}
-    found_parts = files.find(self.name, self.manual_dir)
+      return identity | {'downloads': _checksums(self.dataset)}
+    found_parts = files.find(self.dataset, self.manual_dir)
     inputs = {part: [_digest(path)] for part, path in sorted(found_parts.items())}
-    if 'all' in inputs and self.name.startswith('brown'):  # the texts lie beside the list of categories
+    if 'all' in inputs and self.dataset.startswith('brown'):  # the texts lie beside the list of categories
       folder = os.path.dirname(found_parts['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
-    if self.name == 'imdb' and not found_parts['train'].removesuffix('.gz').endswith('.tsv'):
+    if self.dataset == 'imdb' and not found_parts['train'].removesuffix('.gz').endswith('.tsv'):
       inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(found_parts.items())]
     return identity | {'files': inputs}
 
   def held_out(self) -> list[str]:
     """Return the splits that are cut from the user's training files, having none of their own."""
-    missing = files.held_out(self._own_files(), self.split_fraction) if self.name in OWN else []
+    missing = files.held_out(self._own_files(), self.split_fraction) if self.dataset in OWN else []
     return [] if missing == ['test'] and not self.hold_out_test else missing
 
   def _held_out_shares(self) -> dict[str, float]:
@@ -136,47 +155,49 @@ class Source:
 
   def _own_files(self) -> Mapping[str, Any]:
     """Split -> the user's files, of the data sets that are nothing else."""
-    if self.name == 'parallel_files':
+    if self.dataset == 'parallel_files':
       return parallel.find_own(self.manual_dir, self.sides or ('', ''))
-    return (tables.find_own if self.name == 'table_files' else files.find_texts)(self.manual_dir)
+    return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir)
 
   def by_tfds(self) -> bool:
     """Is it a data set of pairs that TFDS prepares, rather than read from the user's text files?"""
-    return self.name in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
+    return self.dataset in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
 
   def _own_identity(self) -> dict[str, Any]:
     """Of a table or of questions, which are read from the user's files alone."""
     if self.rules.spans:
-      found = questions.find(self.name, self._directory())
+      found = questions.find(self.dataset, self._directory())
       files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(found.items())}
       return {'check_sizes': self.check_sizes, 'files': files_of}
-    if self.name == 'table_files':
+    if self.dataset == 'table_files':
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
       identity: dict[str, Any] = {name: getattr(self, name) for name in OWN_TABLE}
       return identity | {'held_out': self._held_out_shares(), 'files': digests}
-    paths = tables.find(self.name, self._directory())
+    paths = tables.find(self.dataset, self._directory())
     digest = lambda path: _listing(path) if os.path.isdir(path) else _digest(path)
     return {'check_sizes': self.check_sizes, 'files': {split: digest(path) for split, path in sorted(paths.items())}}
 
   def _directory(self) -> str:
     if not self.manual_dir:
-      raise InputError(f'data set {self.name} is not downloaded: name the directory of its files with data.manual_dir')
+      raise InputError(
+        f'data set {self.dataset} is not downloaded: name the directory of its files with data.manual_dir'
+      )
     return self.manual_dir
 
   def _pair_identity(self) -> dict[str, Any]:
     sides = self.sides or ('', '')
     identity: dict[str, Any] = {'sides': list(sides)}
     if self.by_tfds():
-      return identity | {'tfds': TFDS[self.name]}
-    if self.name.startswith('embedded'):
+      return identity | {'tfds': TFDS[self.dataset]}
+    if self.dataset.startswith('embedded'):
       return identity
-    if self.name == 'parallel_files':
+    if self.dataset == 'parallel_files':
       found, identity['held_out'] = self._own_files(), self._held_out_shares()
     else:
       identity['check_sizes'] = self.check_sizes
       if not self.manual_dir:
-        return identity | {'downloads': _checksums(self.name)}
-      found = parallel.find(self.name, self.manual_dir, sides, all_files=self.check_sizes)
+        return identity | {'downloads': _checksums(self.dataset)}
+      found = parallel.find(self.dataset, self.manual_dir, sides, all_files=self.check_sizes)
     digests = {split: [[_digest(path) for path in group] for group in paths] for split, paths in sorted(found.items())}
     return identity | {'files': digests}
 
@@ -185,17 +206,17 @@ class Source:
     return 'blank_line' if self.documents == 'auto' else self.documents
 
 
-def open_splits(source: Source, cache_dir: str = '') -> dict[str, Examples]:
+def open_splits(source: Config) -> dict[str, Examples]:
   """Prepares the data set unless that was done, and opens its splits. Raises InputError."""
   with _quiet():
-    root = cache.root(cache_dir)
-    if source.name == 'lm1b':
+    root = cache.root(source.cache_dir)
+    if source.dataset == 'lm1b':
       return _open_lm1b(source, root)
     if source.by_tfds():
       return _open_pairs(source, root)
     identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    directory = os.path.join(root, 'datasets', f'{source.name.replace("/", "_")}-{key}')
+    directory = os.path.join(root, 'datasets', f'{source.dataset.replace("/", "_")}-{key}')
     prepare = lambda: cache.build(directory, lambda temporary: _prepare(source, temporary, root))
     prepare()
     try:
@@ -207,7 +228,7 @@ def open_splits(source: Source, cache_dir: str = '') -> dict[str, Examples]:
     return _open_prepared(source, directory)
 
 
-def _open_prepared(source: Source, directory: str) -> dict[str, Examples]:
+def _open_prepared(source: Config, directory: str) -> dict[str, Examples]:
   """Verify the files of a prepared directory and open its splits. Raises Damaged naming the file."""
   _check_files(directory)
   try:
@@ -287,20 +308,20 @@ class Pairs(Examples):
       warnings.warn(note, InputWarning, stacklevel=2)
 
 
-def _builder(source: Source, directory: str) -> Any:
-  package = source.name.partition('/')[0]
+def _builder(source: Config, directory: str) -> Any:
+  package = source.dataset.partition('/')[0]
   module = importlib.import_module(f'lmx.data.builders.{package}.{package}_dataset_builder')
   fraction = source.split_fraction if source.held_out() else 0.0
   if source.rules.table:
     config = module.table_builder.TableConfig(
       name='rows',
-      table=source.name if source.name in tables.TABLES else '',
+      table=source.dataset if source.dataset in tables.TABLES else '',
       pattern=source.manual_dir,
       check_sizes=source.check_sizes,
       split_fraction=fraction,
       **{name: getattr(source, name) for name in OWN_TABLE},
     )
-  elif source.rules.spans and not source.name.startswith('embedded'):
+  elif source.rules.spans and not source.dataset.startswith('embedded'):
     config = module.question_builder.QuestionConfig(
       name='questions', pattern=source.manual_dir, check_sizes=source.check_sizes
     )
@@ -313,20 +334,20 @@ def _builder(source: Source, directory: str) -> Any:
       check_sizes=source.check_sizes,
       split_fraction=fraction,
     )
-  elif source.name == 'text_files':
+  elif source.dataset == 'text_files':
     config = module.TextFilesConfig(
       name='files', pattern=source.manual_dir, documents=source._documents, split_fraction=fraction
     )
   else:
-    config = 'default' if source.check_sizes or source.name.startswith('embedded') else 'unchecked'
+    config = 'default' if source.check_sizes or source.dataset.startswith('embedded') else 'unchecked'
   return module.Builder(data_dir=directory, config=config)
 
 
-def _prepare(source: Source, directory: str, root: str) -> None:
+def _prepare(source: Config, directory: str, root: str) -> None:
   import tensorflow_datasets as tfds  # seconds to import, and needless when the data is ready
 
   config = tfds.download.DownloadConfig()
-  if source.manual_dir and source.name not in OWN:
+  if source.manual_dir and source.dataset not in OWN:
     config.manual_dir = os.path.abspath(source.manual_dir)
   try:
     with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints what it is going to do
@@ -372,31 +393,31 @@ def _check_files(directory: str) -> None:
       raise Damaged(f'{path}: the prepared data is damaged, the content differs from its SHA-256')
 
 
-def _open_lm1b(source: Source, root: str) -> dict[str, Examples]:
+def _open_lm1b(source: Config, root: str) -> dict[str, Examples]:
   builder = _tfds_builder(source, root)
   cut = round(builder.info.splits['test'].num_examples * _LM1B_VALID)
   parts = {'train': 'train', 'valid': f'test[:{cut}]', 'test': f'test[{cut}:]'}
   return {split: Examples(builder.as_data_source(part)) for split, part in parts.items()}
 
 
-def _open_pairs(source: Source, root: str) -> dict[str, Examples]:
+def _open_pairs(source: Config, root: str) -> dict[str, Examples]:
   builder = _tfds_builder(source, root)
   parts = {'train': 'train', 'valid': 'validation', 'test': 'test'}
   sides = source.sides or ('', '')
   return {split: Pairs(builder.as_data_source(part), sides, split) for split, part in parts.items()}
 
 
-def _tfds_builder(source: Source, root: str) -> Any:
+def _tfds_builder(source: Config, root: str) -> Any:
   """The builder of TFDS's own for the data set, prepared; InputError where that cannot be done."""
   import tensorflow_datasets as tfds
 
   if directory := _tfds_directory(source, root):
     return tfds.builder_from_directory(directory)
-  name, base = TFDS[source.name][0], source.manual_dir or os.path.join(root, 'datasets')
+  name, base = TFDS[source.dataset][0], source.manual_dir or os.path.join(root, 'datasets')
   if importlib.util.find_spec('tensorflow') is None:
     own = '; the directory of its text files can be named there too' if source.sides else ''
     raise InputError(
-      f'data set {source.name}: no prepared copy in {base}. TFDS prepares it with TensorFlow, once: install lmx[tf] '
+      f'data set {source.dataset}: no prepared copy in {base}. TFDS prepares it with TensorFlow, once: install lmx[tf] '
       f'and run this again, or prepare it elsewhere with tfds.builder("{name}").download_and_prepare(file_format='
       f'"array_record") and name its data_dir with data.manual_dir{own}'
     )
@@ -405,9 +426,9 @@ def _tfds_builder(source: Source, root: str) -> Any:
   return builder
 
 
-def _tfds_directory(source: Source, root: str) -> str:
+def _tfds_directory(source: Config, root: str) -> str:
   """Where a copy prepared by TFDS lies, below the user's directory or the cache; '' if there is none."""
-  name, version = TFDS[source.name]
+  name, version = TFDS[source.dataset]
   base = source.manual_dir or os.path.join(root, 'datasets')
   tails = [os.path.join(name, version), os.path.join(name.rpartition('/')[2], version), version, '']
   paths = (os.path.join(base, tail) for tail in tails)

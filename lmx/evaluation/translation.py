@@ -55,7 +55,7 @@ def texts(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str
   """
   _check_pairs(run, corpus)
   corpus.split(split)
-  examples = sources.open_splits(corpora.Spec(**run.data.spec()).data_set(), run.data.cache_dir)
+  examples = sources.open_splits(run.data)
   names = run.data.train_splits if split == 'train' else (split,)
   documents = [text for name in names for _, text, _ in examples[name]]
   pairs = list(zip(documents[::2], documents[1::2], strict=True))

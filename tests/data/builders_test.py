@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib
 import json
@@ -109,7 +110,9 @@ def test_a_builder_leaves_nothing_in_the_temporary_directory(tmp_path, monkeypat
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'tmp'))
   (tmp_path / 'tmp').mkdir()
   put_files('ptb', tmp_path / 'in')
-  splits = sources.open_splits(sources.Source('ptb', str(tmp_path / 'in'), check_sizes=False), str(tmp_path / 'cache'))
+  splits = sources.open_splits(
+    sources.Config(dataset='ptb', manual_dir=str(tmp_path / 'in'), check_sizes=False, cache_dir=str(tmp_path / 'cache'))
+  )
   assert len(splits['train']) == 1 and not list((tmp_path / 'tmp').iterdir())
 
 
@@ -141,8 +144,8 @@ def test_streams_are_cut_between_words(monkeypatch, tmp_path):
 def test_a_cut_character_is_not_lost(tmp_path):
   text = ('é' * 101).encode()
   write(tmp_path / 'enwik8', text)
-  source = sources.Source('enwik8', str(tmp_path), check_sizes=False)
-  splits = sources.open_splits(source, str(tmp_path / 'cache'))
+  source = sources.Config(dataset='enwik8', manual_dir=str(tmp_path), check_sizes=False)
+  splits = sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))
   got = b''.join(t.encode('utf-8', 'surrogateescape') for s in splits.values() for _, t, _ in s)
   assert got == text and [*splits] == ['train', 'valid', 'test']
 
@@ -153,13 +156,17 @@ def test_a_cut_character_is_not_lost(tmp_path):
 def test_wrong_sizes_say_what_was_expected_and_found(name, tmp_path):
   put_files(name, tmp_path / 'in')
   with pytest.raises(InputError, match=rf'data set {name}.*expected [\d,]+ \w+, found [\d,]+ in .*check_sizes'):
-    sources.open_splits(sources.Source(name, str(tmp_path / 'in')), str(tmp_path / 'cache'))
+    sources.open_splits(
+      sources.Config(dataset=name, manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+    )
   left = list((tmp_path / 'cache').rglob('dataset_info.json'))
   assert not left, 'a refused data set was taken as prepared'
 
 
 def stream_of(folder, cache, split=None):
-  splits = sources.open_splits(sources.Source('brown_stream', str(folder), check_sizes=False), str(cache))
+  splits = sources.open_splits(
+    sources.Config(dataset='brown_stream', manual_dir=str(folder), check_sizes=False, cache_dir=str(cache))
+  )
   return ' '.join(text for name in ([split] if split else splits) for _, text, _ in splits[name]).split()
 
 
@@ -202,8 +209,8 @@ def test_brown_from_tagged_files(tmp_path):
   write(tmp_path / 'cats.txt', ''.join(f'{name} news\n' for name in names))
   for name in names:
     write(tmp_path / name, f"\n\t``/`` {name}/np and/or/cc ''/'' ./.\n\n\n\tTwo/cd ./.\n")
-  source = sources.Source('brown', str(tmp_path), check_sizes=False)
-  splits = sources.open_splits(source, str(tmp_path / 'cache'))
+  source = sources.Config(dataset='brown', manual_dir=str(tmp_path), check_sizes=False)
+  splits = sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))
   ids = {split: [name for name, _, _ in examples] for split, examples in splits.items()}
   assert ids['valid'] == ['ca05'] and ids['test'] == ['ca10'] and len(ids['train']) == 9
   assert next(iter(splits['test'])) == ('ca10', '" ca10 and/or " .\nTwo .\n', 'news')
@@ -279,13 +286,15 @@ def test_embedded_reads_source_and_imports_nothing():
 def test_bad_text_files_name_file_and_line(name, content, message, tmp_path):
   (tmp_path / name).write_bytes(content)
   with pytest.raises(InputError) as error:
-    sources.open_splits(sources.Source('text_files', str(tmp_path)), str(tmp_path / 'cache'))
+    sources.open_splits(
+      sources.Config(dataset='text_files', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'))
+    )
   assert message in str(error.value)
 
 
 def texts_of(tmp_path, **options):
-  source = sources.Source('text_files', str(tmp_path / 'in'), **options)
-  splits = sources.open_splits(source, str(tmp_path / 'cache'))
+  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'), **options)
+  splits = sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))
   return {split: [text for _, text, _ in examples] for split, examples in splits.items()}
 
 
@@ -304,8 +313,8 @@ def test_lone_carriage_returns_end_lines_and_null_is_no_label(tmp_path):
   lines = [{'text': 'four', 'label': None}, {'text': 'five', 'label': 2.0}, {'text': 'six', 'label': ' 2'}]
   write(tmp_path / 'in' / 'test.jsonl', '\n'.join(map(json.dumps, lines)))
   assert texts_of(tmp_path, split_fraction=0)['train'] == ['one\ntwo', 'three']
-  source = sources.Source('text_files', str(tmp_path / 'in'), split_fraction=0)
-  found = sources.open_splits(source, str(tmp_path / 'cache'))
+  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'), split_fraction=0)
+  found = sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))
   assert [label for _, _, label in found['test']] == ['', '2', '2']
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -22,8 +23,8 @@ def question(answer='cat', asked="`` The XXXXX 's gone , '' said she .", candida
 
 
 def rows(name, folder, split, **changes):
-  source = sources.Source(name, str(folder), **{'check_sizes': False} | changes)
-  found = list(sources.open_splits(source, str(folder / 'cache'))[split])
+  source = sources.Config(dataset=name, manual_dir=str(folder), **{'check_sizes': False} | changes)
+  found = list(sources.open_splits(dataclasses.replace(source, cache_dir=str(folder / 'cache')))[split])
   together = source.documents_together
   return [found[i : i + together] for i in range(0, len(found), together)]
 
@@ -52,7 +53,9 @@ def test_a_question_of_the_childrens_book_test(tmp_path):
 def test_a_corpus_of_questions_reads_them_as_written(tmp_path):
   (tmp_path / 'cbtest_CN_valid_2000ex.txt').write_text(question())
   options = {'manual_dir': str(tmp_path), 'check_sizes': False, 'cache_dir': str(tmp_path / 'cache')}
-  found = corpora.load('cbt/cn', 'bytes', detokenize=True, vocabulary_splits=('valid',), **options)
+  found = corpora.load(
+    corpora.Config(dataset='cbt/cn', tokenizer='bytes', detokenize=True, vocabulary_splits=('valid',), **options)
+  )
   split = found.splits['valid']
   texts = [found.tokenizer.decode(split.tokens[a:b]) for a, b in itertools.pairwise(split.offsets)]
   assert texts[0].startswith('It was day 1. It was day 2.') and '20. "The' in texts[0]
@@ -100,4 +103,4 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(InputError, match=f'data set {name}: .* does not hold {wanted}'):
       rows(name, tmp_path, 'valid')
     with pytest.raises(InputError, match=f'data set {name} is not downloaded: name the directory'):
-      sources.Source(name).identity()
+      sources.Config(dataset=name).identity()

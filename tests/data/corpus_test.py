@@ -32,13 +32,23 @@ def folder(tmp_path):
 
 
 def load(folder, tokenizer='words', **options):
-  return corpus.load('text_files', tokenizer, manual_dir=str(folder / 'in'), cache_dir=str(folder / 'cache'), **options)
+  return corpus.load(
+    corpus.Config(
+      dataset='text_files',
+      tokenizer=tokenizer,
+      manual_dir=str(folder / 'in'),
+      cache_dir=str(folder / 'cache'),
+      **options,
+    )
+  )
 
 
 def ptb(folder, **options):
   for part in ('train', 'valid', 'test'):
     (folder / f'{part}.txt').write_text(' a b <unk> \n c \n' * 3)
-  return corpus.load('ptb', manual_dir=str(folder), cache_dir=str(folder / 'cache'), check_sizes=False, **options)
+  return corpus.load(
+    corpus.Config(dataset='ptb', manual_dir=str(folder), cache_dir=str(folder / 'cache'), check_sizes=False, **options)
+  )
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -98,7 +108,9 @@ def test_made_once_and_the_same_again(folder, monkeypatch):
   assert load(folder).hash == first.hash
   assert os.stat(os.path.join(first.dir, 'manifest.json')).st_mtime_ns == stamp
   monkeypatch.undo()
-  other = corpus.load('text_files', manual_dir=str(folder / 'in'), cache_dir=str(folder / 'other'))
+  other = corpus.load(
+    corpus.Config(dataset='text_files', manual_dir=str(folder / 'in'), cache_dir=str(folder / 'other'))
+  )
   assert other.hash == first.hash and str(folder) not in json.dumps(dict(other.manifest))
   assert load(folder, min_count=2).hash != first.hash
   (folder / 'in' / 'test.txt').write_text('Other text.\n')
@@ -194,7 +206,7 @@ def test_a_cache_directory_that_cannot_be_one(there, folder):
   (folder / 'cache').mkdir()
   (folder / 'cache' / 'tokens').write_text('')
   with pytest.raises(InputError, match='data.cache_dir: .*cannot be a directory'):
-    corpus.load('embedded', cache_dir=str(folder / there))
+    corpus.load(corpus.Config(dataset='embedded', cache_dir=str(folder / there)))
 
 
 def test_an_id_beyond_the_vocabulary_is_an_error():
@@ -270,7 +282,7 @@ def test_sigkill_while_building_leaves_nothing_that_is_taken(folder):
     '  print("saving", flush=True)\n'
     '  time.sleep(60)\n'
     'np.save = stop\n'
-    'corpus.load("text_files", manual_dir=sys.argv[1], cache_dir=sys.argv[2])\n'
+    'corpus.load(corpus.Config(dataset="text_files", manual_dir=sys.argv[1], cache_dir=sys.argv[2]))\n'
   )
   root = pathlib.Path(__file__).resolve().parents[2]
   process = subprocess.Popen(
@@ -290,7 +302,7 @@ def test_sigkill_while_building_leaves_nothing_that_is_taken(folder):
 
 
 def test_embedded_corpus(tmp_path):
-  made = corpus.load('embedded', cache_dir=str(tmp_path), min_count=2)
+  made = corpus.load(corpus.Config(dataset='embedded', cache_dir=str(tmp_path), min_count=2))
   counts = made.splits['train'].counts
   assert counts['tokens'] > 200_000 and made.splits['test'].counts['tokens'] > 8_000
   assert (made.splits['test'].tokens == made.tokenizer.unk_id).mean() < 0.08  # the text is that of this Python
@@ -300,14 +312,16 @@ def test_embedded_corpus(tmp_path):
 
 @pytest.mark.real_data
 def test_penn_treebank_has_the_published_size(data_dir, tmp_path):
-  made = corpus.load('ptb', manual_dir=str(data_dir / 'lm' / 'ptb'), cache_dir=str(tmp_path))
+  made = corpus.load(corpus.Config(dataset='ptb', manual_dir=str(data_dir / 'lm' / 'ptb'), cache_dir=str(tmp_path)))
   assert made.tokenizer.vocab_size == 10_000
   assert [s.counts['tokens'] for s in made.splits.values()] == [929_589, 73_760, 82_430]
 
 
 @pytest.mark.real_data
 def test_wikitext2_has_the_published_size(data_dir, tmp_path):
-  made = corpus.load('wikitext2', manual_dir=str(data_dir / 'lm' / 'wikitext2'), cache_dir=str(tmp_path))
+  made = corpus.load(
+    corpus.Config(dataset='wikitext2', manual_dir=str(data_dir / 'lm' / 'wikitext2'), cache_dir=str(tmp_path))
+  )
   assert made.tokenizer.vocab_size == 33_278
   assert [s.counts['tokens'] for s in made.splits.values()] == [2_088_628, 217_646, 245_569]
   assert [s.counts['documents'] for s in made.splits.values()] == [600, 60, 60]
@@ -315,7 +329,7 @@ def test_wikitext2_has_the_published_size(data_dir, tmp_path):
 
 @pytest.mark.real_data
 def test_brown_has_the_published_size(data_dir, tmp_path):
-  made = corpus.load('brown', manual_dir=str(data_dir / 'lm' / 'brown'), cache_dir=str(tmp_path))
+  made = corpus.load(corpus.Config(dataset='brown', manual_dir=str(data_dir / 'lm' / 'brown'), cache_dir=str(tmp_path)))
   counts = [s.counts for s in made.splits.values()]
   sentences = [len(s.sentences) - 1 for s in made.splits.values()]
   assert [c['tokens'] - n for c, n in zip(counts, sentences, strict=True)] == [945_561, 120_857, 94_774]
@@ -327,9 +341,12 @@ def test_brown_as_bengio_split_it(data_dir, tmp_path):
   """800,000 / 200,000 / rest; the paper has 1,181,041 words and 47,578 types, and 16,383 seen more than 3 times."""
   options = dict(manual_dir=str(data_dir / 'lm' / 'brown'), cache_dir=str(tmp_path))
   everywhere = ('train', 'valid', 'test')
-  made = corpus.load('brown_stream', min_count=4, vocabulary_splits=everywhere, **options)
+  made = corpus.load(corpus.Config(dataset='brown_stream', min_count=4, vocabulary_splits=everywhere, **options))
   assert [len(made.splits[name].tokens) for name in everywhere] == [800_000, 200_000, 161_692]
   assert made.tokenizer.vocab_size == 17_905  # with the one symbol for all others
-  assert corpus.load('brown_stream', vocabulary_splits=everywhere, **options).tokenizer.vocab_size == 56_057 + 1
+  assert (
+    corpus.load(corpus.Config(dataset='brown_stream', vocabulary_splits=everywhere, **options)).tokenizer.vocab_size
+    == 56_057 + 1
+  )
   text = made.tokenizer.decode(made.splits['train'].tokens[:5])
   assert text == 'The Fulton County Grand Jury'

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from lmx.data import corpus as corpora
-from lmx.data import detokenize, document_reader
+from lmx.data import detokenize, document_reader, sources
 from lmx.data.detokenize import RULES
-from lmx.data.sources import Source
 from lmx.errors import InputError
 
 LINES = {  # rules -> (tokens of a line, the line as it is written)
@@ -78,7 +77,9 @@ def test_a_corpus_reads_what_is_written_and_counts_the_original(tmp_path):
   for split in ('train', 'valid', 'test'):
     (tmp_path / f'ptb.{split}.txt').write_text(" it was n't mr. x 's \n no \n")
   options = {'manual_dir': str(tmp_path), 'check_sizes': False, 'cache_dir': str(tmp_path / 'cache')}
-  plain, read = (corpora.load('ptb', 'bytes', detokenize=on, **options) for on in (False, True))
+  plain, read = (
+    corpora.load(corpora.Config(dataset='ptb', tokenizer='bytes', detokenize=on, **options)) for on in (False, True)
+  )
   assert plain.hash != read.hash and read.manifest['detokenized']
   split = read.splits['test']
   assert read.tokenizer.decode(np.asarray(split.tokens)).startswith("it wasn't mr. x's\nno\n")
@@ -88,16 +89,16 @@ def test_a_corpus_reads_what_is_written_and_counts_the_original(tmp_path):
 
 def test_what_cannot_be_detokenised_is_refused(tmp_path):
   with pytest.raises(InputError, match='nothing is known of how brown was cut .* take one of ptb, wikitext2'):
-    corpora.Spec('brown', 'bpe', detokenize=True).data_set()
+    corpora.Config(dataset='brown', tokenizer='bpe', detokenize=True).data_set()
   with pytest.raises(InputError, match='"words" reads'):
-    corpora.Spec('ptb', 'words', detokenize=True)
+    corpora.Config(dataset='ptb', tokenizer='words', detokenize=True)
 
 
 def test_texts_of_a_row_go_on_where_the_first_ends():
   rows = [('0', '`` I went', ''), ('1', "home , '' she said .", ''), ('2', "'s , I", '')]
-  raw = document_reader.Reading(None, 3)
+  raw = document_reader.DocumentReader(None, 3)
   assert [read for _, read, _ in raw(rows)] == ['`` I went', " home , '' she said .", " 's , I"]
-  nice = document_reader.Reading(RULES['penn'], 3)
+  nice = document_reader.DocumentReader(RULES['penn'], 3)
   assert [read for _, read, _ in nice(rows)] == ['"I went', ' home," she said.', "'s, I"]
   assert [text for text, _, _ in nice(rows)] == [text for _, text, _ in rows]
-  assert document_reader.of(Source('lambada'), True).together == 2
+  assert document_reader.create(sources.Config(dataset='lambada'), True).together == 2

@@ -12,7 +12,7 @@ from lmx.errors import InputError
 
 def read(directory, name, **options):
   options = {'check_sizes': False, 'lower_case': True, 'cache_dir': str(directory / 'cache')} | options
-  return corpus.load(name, 'words', manual_dir=str(directory), **options)
+  return corpus.load(corpus.Config(dataset=name, tokenizer='words', manual_dir=str(directory), **options))
 
 
 def documents(made, split):
@@ -83,7 +83,9 @@ def test_imdb_in_folders_and_in_tables_is_the_same(tmp_path):
 
 
 def test_topics_of_the_embedded_prose_are_in_every_split(tmp_path):
-  made = corpus.load('embedded_topics', 'words', lower_case=True, cache_dir=str(tmp_path))
+  made = corpus.load(
+    corpus.Config(dataset='embedded_topics', tokenizer='words', lower_case=True, cache_dir=str(tmp_path))
+  )
   known = range(len(made.manifest['label_names']))
   assert len(known) > 5
   for name in ('train', 'valid', 'test'):

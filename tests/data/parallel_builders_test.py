@@ -49,7 +49,9 @@ def write(folder, split, count, *languages, compressed=False):
 def read(name, directory, tmp_path, **options):
   options = {'check_sizes': False, 'cache_dir': str(tmp_path / 'cache')} | options
   splits = options.pop('vocabulary_splits', ('train', 'valid', 'test'))
-  return corpus.load(name, 'words', manual_dir=str(directory), vocabulary_splits=splits, **options)
+  return corpus.load(
+    corpus.Config(dataset=name, tokenizer='words', manual_dir=str(directory), vocabulary_splits=splits, **options)
+  )
 
 
 def pairs(made, split):
@@ -112,7 +114,7 @@ def test_languages_are_picked_by_name(tmp_path):
     with pytest.raises(InputError, match=message):
       read('multi30k', tmp_path / 'in', tmp_path, **options)
   with pytest.raises(InputError, match=r'data.target is for data sets of translations \(.*multi30k.*\), not for ptb'):
-    sources.Source('ptb', target='de')
+    sources.Config(dataset='ptb', target='de')
 
 
 def test_missing_files_are_named(tmp_path):
@@ -314,11 +316,13 @@ def test_numbers_in_words_and_digits(tmp_path, monkeypatch):
   assert all(0 <= number < 10**6 for part in parts.values() for number in part)
   monkeypatch.setattr(numbers, 'SIZES', {'train': 200, 'valid': 20, 'test': 30})
   parts = {split: numbers.numbers(split) for split in numbers.SIZES}
-  made = corpus.load('embedded_numbers', 'words', cache_dir=str(tmp_path))
+  made = corpus.load(corpus.Config(dataset='embedded_numbers', tokenizer='words', cache_dir=str(tmp_path)))
   assert made.manifest['sides'] == ['words', 'digits']
   found = pairs(made, 'test')
   assert found == [(numbers.words(n), ' '.join(str(n))) for n in parts['test']]
-  back = corpus.load('embedded_numbers', 'words', source='digits', cache_dir=str(tmp_path))
+  back = corpus.load(
+    corpus.Config(dataset='embedded_numbers', tokenizer='words', source='digits', cache_dir=str(tmp_path))
+  )
   assert pairs(back, 'test') == [(target, source) for source, target in found]
   assert back.tokenizer.vocab_size == made.tokenizer.vocab_size < 50
 
@@ -334,13 +338,15 @@ def test_a_vocabulary_is_of_both_sides_and_every_side_ends(tmp_path, kind):
     (folder / f'{split}.en').write_text('the quick brown fox\n' * 50)
     (folder / f'{split}.xx').write_text('žluťoučký kůň úpěl\n' * 50)
   made = corpus.load(
-    'parallel_files',
-    kind,
-    manual_dir=str(folder),
-    source='en',
-    target='xx',
-    vocab_size=600 if kind != 'words' else 0,
-    cache_dir=str(tmp_path / 'cache'),
+    corpus.Config(
+      dataset='parallel_files',
+      tokenizer=kind,
+      manual_dir=str(folder),
+      source='en',
+      target='xx',
+      vocab_size=600 if kind != 'words' else 0,
+      cache_dir=str(tmp_path / 'cache'),
+    )
   )
   part = made.splits['test']
   assert len(part.offsets) == 101 and made.tokenizer.eos_id is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import importlib
 import json
@@ -36,27 +37,27 @@ class Lm1b(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 def test_names_and_options_are_checked(tmp_path):
   with pytest.raises(InputError, match='did you mean "wikitext2"'):
-    sources.Source('wikitxt2')
+    sources.Config(dataset='wikitxt2')
   with pytest.raises(InputError, match='did you mean "line"'):
-    sources.Source('text_files', documents='lines')
+    sources.Config(dataset='text_files', documents='lines')
   with pytest.raises(InputError, match='split_fraction is 0.5'):
-    sources.Source('text_files', split_fraction=0.5)
+    sources.Config(dataset='text_files', split_fraction=0.5)
   with pytest.raises(InputError, match=r'does not hold ptb.train.txt, ptb.valid.txt, ptb.test.txt'):
-    sources.Source('ptb', str(tmp_path)).identity()
+    sources.Config(dataset='ptb', manual_dir=str(tmp_path)).identity()
   with pytest.raises(InputError, match='is not a directory'):
-    sources.Source('ptb', str(tmp_path / 'none')).identity()
+    sources.Config(dataset='ptb', manual_dir=str(tmp_path / 'none')).identity()
 
 
 def test_identity_follows_the_content(tmp_path):
   path = tmp_path / 'a.txt'
   path.write_text('one\n')
-  source = sources.Source('text_files', str(tmp_path))
+  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path))
   first = source.identity()
   assert source.identity() == first and str(tmp_path) not in str(first)
   path.write_text('two\n')
   assert source.identity() != first
-  assert sources.Source('embedded').identity()['python']
-  assert sources.Source('wikitext2').identity()['downloads']
+  assert sources.Config(dataset='embedded').identity()['python']
+  assert sources.Config(dataset='wikitext2').identity()['downloads']
 
 
 def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
@@ -65,12 +66,12 @@ def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
 
   monkeypatch.setattr(tfds.download.DownloadManager, 'download_and_extract', fail)
   with pytest.raises(InputError, match=r'could not be downloaded from https://.*data.manual_dir'):
-    sources.open_splits(sources.Source('ptb'), str(tmp_path))
+    sources.open_splits(sources.Config(dataset='ptb', cache_dir=str(tmp_path)))
 
 
 def test_lm1b_without_a_prepared_copy_says_what_to_do(tmp_path):
   with pytest.raises(InputError, match=r'lmx\[tf\]'):
-    sources.open_splits(sources.Source('lm1b', str(tmp_path)), str(tmp_path))
+    sources.open_splits(sources.Config(dataset='lm1b', manual_dir=str(tmp_path), cache_dir=str(tmp_path)))
 
 
 def test_lm1b_prepared_by_tfds_is_read(tmp_path, monkeypatch):
@@ -82,7 +83,9 @@ def test_lm1b_prepared_by_tfds_is_read(tmp_path, monkeypatch):
   builder = importlib.import_module('tiny_lm1b.builder').Lm1b(data_dir=tmp_path / 'out')
   builder.download_and_prepare(file_format='array_record')
   for place in ('out', 'out/lm1b', 'out/lm1b/1.1.0'):
-    splits = sources.open_splits(sources.Source('lm1b', str(tmp_path / place)), str(tmp_path))
+    splits = sources.open_splits(
+      sources.Config(dataset='lm1b', manual_dir=str(tmp_path / place), cache_dir=str(tmp_path))
+    )
     assert {split: len(examples) for split, examples in splits.items()} == {'train': 3, 'valid': 2, 'test': 98}
     assert next(iter(splits['train']))[1:] == ('A sentence of train .\n', '')
 
@@ -90,7 +93,7 @@ def test_lm1b_prepared_by_tfds_is_read(tmp_path, monkeypatch):
 def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
   (tmp_path / 'in').mkdir()
   (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  source = sources.Source('text_files', str(tmp_path / 'in'))
+  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'))
   rename = os.rename
 
   def killed(old, new):
@@ -100,12 +103,12 @@ def test_a_killed_preparation_is_not_taken_as_complete(tmp_path, monkeypatch):
 
   monkeypatch.setattr(os, 'rename', killed)
   with pytest.raises(KeyboardInterrupt):
-    sources.open_splits(source, str(tmp_path / 'cache'))
+    sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))
   monkeypatch.undo()
   folder = tmp_path / 'cache' / 'datasets'
   assert [p for p in folder.iterdir() if not p.name.startswith('.tmp-')] == []
   (folder / f'.tmp-{os.uname().nodename}-999999999-x').mkdir()  # as SIGKILL would leave it
-  assert len(sources.open_splits(source, str(tmp_path / 'cache'))['train']) == 1
+  assert len(sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))['train']) == 1
   assert [p.name[:10] for p in folder.iterdir()] == ['text_files']
 
 
@@ -119,8 +122,8 @@ def _flip(path, at):
 def test_damaged_prepared_data_is_named_and_prepared_again(tmp_path, damage):
   (tmp_path / 'in').mkdir()
   (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  source = sources.Source('text_files', str(tmp_path / 'in'))
-  texts = lambda: list(sources.open_splits(source, str(tmp_path / 'cache'))['train'])
+  source = sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'))
+  texts = lambda: list(sources.open_splits(dataclasses.replace(source, cache_dir=str(tmp_path / 'cache')))['train'])
   made = texts()
   name = {'dataset_info': 'dataset_info.json', 'sizes': 'sizes.json'}.get(damage, '*train.array_record*')
   (path,) = (tmp_path / 'cache').rglob(name)
@@ -139,8 +142,8 @@ def test_damaged_prepared_data_is_named_and_prepared_again(tmp_path, damage):
 def test_damaged_data_of_before_the_checksums_are_prepared_again(tmp_path):
   (tmp_path / 'in').mkdir()
   (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  given = ('text_files', 'words')
-  load = lambda: corpus.load(*given, manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+  cfg = corpus.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'cache'))
+  load = lambda: corpus.load(cfg)
   made = load()
   (path,) = (tmp_path / 'cache').rglob('sizes.json')
   path.write_text(json.dumps({name: size for name, (size, _) in json.loads(path.read_text()).items()}))
@@ -154,7 +157,11 @@ def test_damaged_data_of_before_the_checksums_are_prepared_again(tmp_path):
 def test_nothing_is_printed(tmp_path, capfd):
   (tmp_path / 'in').mkdir()
   (tmp_path / 'in' / 'a.txt').write_text('a b c.\n' * 30)
-  list(sources.open_splits(sources.Source('text_files', str(tmp_path / 'in')), str(tmp_path / 'c'))['train'])
+  list(
+    sources.open_splits(
+      sources.Config(dataset='text_files', manual_dir=str(tmp_path / 'in'), cache_dir=str(tmp_path / 'c'))
+    )['train']
+  )
   out, err = capfd.readouterr()
   assert out == '' and err == ''
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib
 import json
@@ -89,8 +90,8 @@ def put(name, folder):
 
 
 def read(name, folder, **changes):
-  source = sources.Source(name, str(folder), **{'check_sizes': False} | changes)
-  found = sources.open_splits(source, str(folder / 'cache'))
+  source = sources.Config(dataset=name, manual_dir=str(folder), **{'check_sizes': False} | changes)
+  found = sources.open_splits(dataclasses.replace(source, cache_dir=str(folder / 'cache')))
   return {split: [(text, label) for _, text, label in examples] for split, examples in found.items()}
 
 
@@ -214,7 +215,10 @@ def test_parts_without_a_file_are_cut_by_a_hash_of_the_texts(tmp_path):
 def test_rows_are_cut_for_what_no_file_is_named_for(tmp_path, named, cut, options):
   for name in filter(None, ('train', named)):
     write(tmp_path / f'{name}.tsv', 'text\tlabel', *(f'{name} {i}\ta' for i in range(200)))
-  found, source = read('table_files', tmp_path, **options), sources.Source('table_files', str(tmp_path), **options)
+  found, source = (
+    read('table_files', tmp_path, **options),
+    sources.Config(dataset='table_files', manual_dir=str(tmp_path), **options),
+  )
   assert source.held_out() == cut and set(source.identity()['held_out']) == set(cut)
   assert set(found) == {'train', *filter(None, [named]), *cut}
   assert len(found['train']) + sum(len(found[split]) for split in cut) == 200 and all(found.values())
@@ -365,20 +369,24 @@ def test_bad_files_and_labels(tmp_path):
   with pytest.raises(InputError, match='train.jsonl, line 2: not JSON'):
     read('table_files', tmp_path / 'own')
   with pytest.raises(InputError, match='not downloaded: name the directory'):
-    sources.Source('glue/rte').identity()
+    sources.Config(dataset='glue/rte').identity()
   with pytest.raises(InputError, match='no table there'):
-    sources.Source('table_files', str(tmp_path / 'none')).identity()
+    sources.Config(dataset='table_files', manual_dir=str(tmp_path / 'none')).identity()
   with pytest.raises(InputError, match='unknown data set "glue/colo"; did you mean "glue/cola"'):
-    sources.Source('glue/colo')
+    sources.Config(dataset='glue/colo')
 
 
 @pytest.mark.real_data
 def test_the_published_rows_of_glue(data_dir, tmp_path):
   counts = {'cola': (8_551, 1_043), 'sst2': (67_349, 872), 'rte': (2_490, 277), 'stsb': (5_749, 1_500)}
   for name, (train, valid) in counts.items():
-    found = sources.open_splits(sources.Source(f'glue/{name}', str(data_dir)), str(tmp_path))
+    found = sources.open_splits(
+      sources.Config(dataset=f'glue/{name}', manual_dir=str(data_dir), cache_dir=str(tmp_path))
+    )
     texts = len(tables.TABLES[f'glue/{name}'].texts)
     assert (len(found['train']), len(found['valid'])) == (texts * train, texts * valid)
-  made = corpora.load('glue/stsb', 'words', manual_dir=str(data_dir), cache_dir=str(tmp_path))
+  made = corpora.load(
+    corpora.Config(dataset='glue/stsb', tokenizer='words', manual_dir=str(data_dir), cache_dir=str(tmp_path))
+  )
   scores = made.splits['valid'].labels[::2]
   assert len(scores) == 1_500 and scores.min() == 0 and scores.max() == 5 and abs(np.mean(scores) - 2.36) < 0.02

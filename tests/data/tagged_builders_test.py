@@ -18,7 +18,14 @@ def put(directory, names, texts):
 
 def read(directory, name, tokenizer='words', **options):
   return corpus.load(
-    name, tokenizer, manual_dir=str(directory), cache_dir=str(directory / 'cache'), check_sizes=False, **options
+    corpus.Config(
+      dataset=name,
+      tokenizer=tokenizer,
+      manual_dir=str(directory),
+      cache_dir=str(directory / 'cache'),
+      check_sizes=False,
+      **options,
+    )
   )
 
 
@@ -30,7 +37,7 @@ TABLES = ('train.conll', 'dev.conll', 'test.conll')
 @pytest.mark.parametrize('names', [PUBLISHED, [f'tagging/wnut17/{name}' for name in TABLES]])
 def test_words_and_labels_of_wnut(names, tmp_path):
   put(tmp_path, names, CONLL)
-  made = read(tmp_path, 'wnut17', all_words=True)
+  made = read(tmp_path, 'wnut17', characters=4)
   train, test = made.splits['train'], made.splits['test']
   assert made.manifest['token_label_names'] == ['B-x', 'B-y', 'I-x', 'O'] and made.manifest['label_names'] == []
   assert made.tokenizer.pieces(train.tokens) == ['A', 'b_c', 'D']  # white space inside a word would divide it
@@ -60,7 +67,7 @@ def test_sentences_and_classes_of_sst(name, file, tmp_path):
 
 def test_sst_is_not_downloaded(tmp_path):
   with pytest.raises(InputError, match='name a directory with its tables with data.manual_dir'):
-    corpus.load('sst2', 'words', cache_dir=str(tmp_path))
+    corpus.load(corpus.Config(dataset='sst2', tokenizer='words', cache_dir=str(tmp_path)))
 
 
 def test_names_of_programs_are_marked():
@@ -90,7 +97,7 @@ def test_conll_2003_has_bio_whatever_its_files_have(tmp_path):
   assert found == ['B-ORG', 'B-ORG', 'O', 'B-PER', 'I-PER', 'B-LOC', 'B-MISC', 'I-MISC']
   assert made.splits['train'].offsets.tolist() == [0, 6, 8]
   with pytest.raises(InputError, match='not downloaded'):
-    corpus.load('conll2003', 'words', cache_dir=str(tmp_path))
+    corpus.load(corpus.Config(dataset='conll2003', tokenizer='words', cache_dir=str(tmp_path)))
 
 
 def test_parts_of_speech_of_syntactic_words(tmp_path):

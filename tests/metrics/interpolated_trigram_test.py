@@ -79,12 +79,14 @@ def test_bad_input(tokens):
 def test_brown_is_near_the_papers_table(data_dir, tmp_path):
   """With as many words as in the paper: it prints 352 / 336, and 334 / 323 for back-off Kneser-Ney trigrams."""
   made = corpus.load(
-    'brown_stream',
-    manual_dir=str(data_dir / 'lm' / 'brown'),
-    cache_dir=str(tmp_path),
-    min_count=4,
-    vocab_size=16_384,
-    vocabulary_splits=('train', 'valid', 'test'),
+    corpus.Config(
+      dataset='brown_stream',
+      manual_dir=str(data_dir / 'lm' / 'brown'),
+      cache_dir=str(tmp_path),
+      min_count=4,
+      vocab_size=16_384,
+      vocabulary_splits=('train', 'valid', 'test'),
+    )
   )
   train, valid, test = (np.asarray(made.splits[name].tokens) for name in ('train', 'valid', 'test'))
   trigram = interpolated_trigram.fit(train, valid, 16_384)

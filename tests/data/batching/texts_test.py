@@ -358,7 +358,15 @@ def test_corpora_say_how_many_texts_a_row_has(folder):
   assert corpus.manifest['texts'] == 2
   assert (
     len(
-      corpora.load('table_files', 'words', manual_dir=str(folder), cache_dir=str(folder / 'cache'), texts=('one',))
+      corpora.load(
+        corpora.Config(
+          dataset='table_files',
+          tokenizer='words',
+          manual_dir=str(folder),
+          cache_dir=str(folder / 'cache'),
+          texts=('one',),
+        )
+      )
       .splits['train']
       .offsets
     )

@@ -143,15 +143,15 @@ def test_a_vocabulary_of_ones_own_has_the_marks_first():
   with pytest.raises(InputError, match='data.marks "xlnet" goes with data.tokenizer "unigram", not "bpe"'):
     build.train('bpe', PROSE, marks='xlnet')
   with pytest.raises(InputError, match='data.marks: unknown "xlnt"; did you mean "xlnet"'):
-    corpus.Spec('embedded', 'unigram', marks='xlnt')
+    corpus.Config(dataset='embedded', tokenizer='unigram', marks='xlnt')
 
 
 def test_marks_are_kept_by_a_saved_vocabulary_and_say_which_cache_it_is(tmp_path):
   texts = tmp_path / 'text.txt'
   texts.write_text('\n\n'.join(PROSE))
   options = dict(manual_dir=str(texts), cache_dir=str(tmp_path / 'cache'), vocab_size=420, split_fraction=0.2)
-  plain = corpus.load('text_files', 'unigram', **options)
-  marked = corpus.load('text_files', 'unigram', marks='xlnet', **options)
+  plain = corpus.load(corpus.Config(dataset='text_files', tokenizer='unigram', **options))
+  marked = corpus.load(corpus.Config(dataset='text_files', tokenizer='unigram', marks='xlnet', **options))
   assert marked.hash != plain.hash and marked.tokenizer.sep_id == 4
   assert marked.splits['train'].tokens[-1] == 7 and plain.splits['train'].tokens[-1] == 0  # what ends a document
   assert build.load(marked.dir).hash == marked.tokenizer.hash
