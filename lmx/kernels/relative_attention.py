@@ -1,4 +1,4 @@
-"""Fast path of relative attention, equal to `lmx.layers.relative_attention.attention`, and the relative shift.
+"""Fast path of relative attention, equal to the equation in lmx/layers/relative_attention.py, and the relative shift.
 
 - 'xla': the equation itself, over all rows and heads. It keeps the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': one head of one row at a time and a block of queries at a time, so that the scores fit a CPU's cache. The

@@ -7,7 +7,7 @@ distance d from a key, the score is the sum of three products, divided by sqrt(K
   position   (q + v) · r_d  terms (b) and (d), r_d = W_r R_d, where R are the sinusoids of Vaswani et al. 2017
   segment    (q + s) · e    XLNet alone; e is one of two vectors: the key is in the query's segment, or in another
 
-`attention` is the equation and the reference of the fast path in lmx/kernels/relative_attention.py.
+`attend` is the equation, and the reference of the fast path in lmx/kernels/relative_attention.py.
 
 Axes: S = M + T keys, R distances.
 """
@@ -30,13 +30,7 @@ def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
   return product('BTHK,BSHK->BHTS', scaled(q_BTHK, u_HK), k_BSHK)
 
 
-def position_scores(
-  q_BTHK: Array,
-  v_HK: Array | None,
-  r_RHK: Array,
-  S: int,  # noqa: N803
-  bias_HR: Array | None = None,
-) -> Array:
+def position_scores(q_BTHK: Array, v_HK: Array | None, r_RHK: Array, keys: int, bias_HR: Array | None = None) -> Array:
   """(q + v) · r_d / sqrt(K), (B, H, T, S) float32; v None is 0.
 
   r is of the distances S - 1 down, for all rows or (B, R, H, K). A bias of each distance is added to the products.
@@ -45,7 +39,7 @@ def position_scores(
   scores_BHTR = product(f'BTHK,{r}->BHTR', scaled(q_BTHK, v_HK), r_RHK)
   if bias_HR is not None:
     scores_BHTR += q_BTHK.shape[-1] ** -0.5 * bias_HR[None, :, None]
-  return shift(scores_BHTR, S)
+  return shift(scores_BHTR, keys)
 
 
 def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:
@@ -66,28 +60,24 @@ def product(axes: str, x: Array, y: Array) -> Array:
 
 
 def causal_mask(
-  queries: tuple[int, int],
-  S: int,  # noqa: N803
-  M: int,  # noqa: N803
-  filled_B: Array | None = None,
-  farthest: int | None = None,
+  queries: tuple[int, int], keys: int, memory: int, filled_B: Array | None = None, farthest: int | None = None
 ) -> Array:
   """Return the attention mask of a range of queries, (B or 1, T, S).
 
   Args:
     queries: first and one past the last query, counted from the beginning of the segment.
-    S: keys.
-    M: keys of the memory.
-    filled_B: the last positions of the memory that hold something, so many; None: all.
+    keys: their number, S.
+    memory: number of keys in the memory, M.
+    filled_B: number of the memory's last positions that hold something; None: all.
     farthest: greatest distance of a key; None: any.
   """
-  distance_TS = M + jnp.arange(*queries)[:, None] - jnp.arange(S)[None]
+  distance_TS = memory + jnp.arange(*queries)[:, None] - jnp.arange(keys)[None]
   mask_TS = distance_TS >= 0
   if farthest is not None:
     mask_TS &= distance_TS <= farthest
   if filled_B is None:
     return mask_TS[None]
-  return mask_TS[None] & (jnp.arange(S)[None] >= M - filled_B[:, None])[:, None]
+  return mask_TS[None] & (jnp.arange(keys)[None] >= memory - filled_B[:, None])[:, None]
 
 
 def weighted_values(
@@ -98,25 +88,6 @@ def weighted_values(
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, HIDDEN)
   p_BHTS = dropout.dropout(jax.nn.softmax(scores_BHTS, axis=-1), rate, key)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(value_BSHK.dtype), value_BSHK)
-
-
-def attention(
-  q_BTHK: Array,
-  k_BSHK: Array,
-  value_BSHK: Array,
-  r_SHK: Array,
-  u_HK: Array,
-  v_HK: Array,
-  filled_B: Array | None = None,
-  *,
-  farthest: int | None = None,
-  rate: float = 0.0,
-  key: Array | None = None,
-) -> Array:
-  """Return causal attention of T queries, the last positions, to S keys: (B, T, H, K)."""
-  T, S = q_BTHK.shape[1], k_BSHK.shape[1]
-  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK) + position_scores(q_BTHK, v_HK, r_SHK, S)
-  return weighted_values(scores_BHTS, causal_mask((0, T), S, S - T, filled_B, farthest), value_BSHK, rate, key)
 
 
 def attend(
@@ -133,7 +104,7 @@ def attend(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Compute `attention`, by the fast path where `backend` chooses it.
+  """Return causal attention of T queries, the last positions, to S keys: (B, T, H, K).
 
   Args:
     q_BTHK: queries.
@@ -148,19 +119,20 @@ def attend(
     rate: dropout of the probabilities.
     key: randomness of the dropout; None at evaluation.
   """
-  if kernels.choose(backend, q_BTHK.shape[1], k_BSHK.shape[1]) == 'xla':
-    given = q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, filled_B
-    return attention(*given, farthest=farthest, rate=rate, key=key)
-  queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
-  return kernels.blocked(
-    *queries, k_BSHK, value_BSHK, r_SHK, filled_B, mask=causal_mask, farthest=farthest, rate=rate, key=key
-  )
+  T, S = q_BTHK.shape[1], k_BSHK.shape[1]
+  if kernels.choose(backend, T, S) == 'blocked':
+    queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
+    return kernels.blocked(
+      *queries, k_BSHK, value_BSHK, r_SHK, filled_B, mask=causal_mask, farthest=farthest, rate=rate, key=key
+    )
+  scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK) + position_scores(q_BTHK, v_HK, r_SHK, S)
+  return weighted_values(scores_BHTS, causal_mask((0, T), S, S - T, filled_B, farthest), value_BSHK, rate, key)
 
 
 def update_memory(memory_BMX: Array, new_BTX: Array, count_B: Array | None) -> Array:
   """Return the last M positions of [memory; new], without a gradient (Dai et al., section 3.2).
 
-  Of the rows of `new_BTX`, `count_B` positions are real tokens; None: all.
+  `count_B` are the real tokens of each row of `new_BTX`; None: all.
   """
   M, T = memory_BMX.shape[1], new_BTX.shape[1]
   both = jax.lax.stop_gradient(jnp.concatenate([memory_BMX, new_BTX.astype(memory_BMX.dtype)], axis=1))

@@ -72,8 +72,7 @@ class Block(nn.Module):
   """Attention and feed-forward network, each followed by residual connection and layer normalisation.
 
   Attributes:
-    attention: constructor of the attention module, which is called with (x, inputs, memory, key) and returns its
-      output and the new memory.
+    attention: a module of (x, inputs, memory, key) that returns its output and the new memory.
     hidden: width of the feed-forward network.
     activation: f.
     eps: epsilon of layer normalisation.
@@ -81,7 +80,7 @@ class Block(nn.Module):
     rate: dropout of what is added to the residual path, and inside the feed-forward network.
   """
 
-  attention: Callable[..., Any]
+  attention: nn.Module
   hidden: int
   activation: Callable[[Array], Array]
   eps: float
@@ -92,7 +91,7 @@ class Block(nn.Module):
   def __call__(self, x_BTD: Array, inputs: Any, memory: Any, key: Array | None) -> tuple[Array, Any]:
     attention_key, *residual_keys = dropout.split(key, 3)
     *_, hidden_key = dropout.split(None if key is None else jax.random.fold_in(key, 1), 3)
-    y_BTD, memory = self.attention(name='attention')(x_BTD, inputs, memory, attention_key)
+    y_BTD, memory = self.attention(x_BTD, inputs, memory, attention_key)
     x_BTD = LayerNorm(self.eps, name='norm_1')(x_BTD + dropout.dropout(y_BTD, self.rate, residual_keys[0]))
     y_BTD = Mlp(self.hidden, self.activation, self.std, self.rate, name='mlp')(x_BTD, hidden_key)
     return LayerNorm(self.eps, name='norm_2')(x_BTD + dropout.dropout(y_BTD, self.rate, residual_keys[1])), memory

@@ -27,7 +27,6 @@ Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_softmax.py.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -181,7 +180,7 @@ class RelativePositions(NamedTuple):
 
   Attributes:
     encoding_SD: sinusoids R of the distances S - 1 to 0, of which a layer takes the last it needs; None without.
-    filled_B: the last positions of the memory that hold something, so many; None: all.
+    filled_B: number of the memory's last positions that hold something; None: all.
     count_B: real tokens of each row of the segment; None: all.
     u_HK: bias of the queries in content scores; None where each layer has its own.
     v_HK: bias of the queries in position scores, likewise.
@@ -199,14 +198,9 @@ class RelativeAttention(nn.Module):
 
   A memory is the layer's inputs (B, M, D). In decoding, where parameters stay as they are, it is the keys and values
   computed from them.
-
-  Attributes:
-    cfg: the model's.
-    farthest: greatest distance of a key; None: any.
   """
 
   cfg: Config
-  farthest: int | None = None
 
   @nn.compact
   def __call__(self, x_BTD: Array, inputs: RelativePositions, memory: Any, key: Array | None) -> tuple[Array, Any]:
@@ -222,36 +216,29 @@ class RelativeAttention(nn.Module):
       k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(old, new, strict=True))
       update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
       memory = tuple(map(update, memory, new)) if decoding else update(memory, x_BTD)
-    S = k_BSHK.shape[1]
-    filled_B = inputs.filled_B if S > T else None
-    o_BTHK = self._attend(q_BTHK, k_BSHK, value_BSHK, inputs, filled_B, key)
+    filled_B = inputs.filled_B if k_BSHK.shape[1] > T else None
+    o_BTHK = self._attend((q_BTHK, k_BSHK, value_BSHK), inputs, filled_B, key)
     return relative_block.Dense((cfg.D,), cfg.init_std, axes=2, name='out')(o_BTHK), memory
 
   def _param(self, name: str, *shape: int) -> Array:
     return self.param(name, nn.initializers.normal(self.cfg.init_std), shape)
 
-  def _attend(
-    self,
-    q_BTHK: Array,
-    k_BSHK: Array,
-    value_BSHK: Array,
-    inputs: RelativePositions,
-    filled_B: Array | None,
-    key: Array | None,
-  ) -> Array:
-    cfg, (T, H, K), S = self.cfg, q_BTHK.shape[1:], k_BSHK.shape[1]
+  def _attend(self, qkv: Any, inputs: RelativePositions, filled_B: Array | None, key: Array | None) -> Array:
+    cfg, (q_BTHK, k_BSHK, value_BSHK) = self.cfg, qkv
+    (T, H, K), S = q_BTHK.shape[1:], k_BSHK.shape[1]
+    farthest = cfg.M - (cfg.fidelity == 'pytorch') if cfg.same_length else None
     if cfg.positions != 'sinusoids':
       scores_BHTS = self._shaw(q_BTHK, k_BSHK) if cfg.positions == 'shaw' else content_scores(q_BTHK, None, k_BSHK)
-      mask_BTS = relative_attention.causal_mask((0, T), S, S - T, filled_B, self.farthest)
+      mask_BTS = relative_attention.causal_mask((0, T), S, S - T, filled_B, farthest)
       return relative_attention.weighted_values(scores_BHTS, mask_BTS, value_BSHK, cfg.dropout_attention, key)
     u_HK, v_HK, encoding_SD = inputs.u_HK, inputs.v_HK, inputs.encoding_SD
     if cfg.untie:
       u_HK, v_HK = self._param('u', H, K), self._param('v', H, K)
     assert encoding_SD is not None and u_HK is not None and v_HK is not None
     r_SHK = relative_block.Dense((H, K), cfg.init_std, name='r')(encoding_SD[-S:])
-    given = q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, filled_B
+    vectors = q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK
     return relative_attention.attend(
-      *given, backend=cfg.attention, farthest=self.farthest, rate=cfg.dropout_attention, key=key
+      *vectors, filled_B, backend=cfg.attention, farthest=farthest, rate=cfg.dropout_attention, key=key
     )
 
   def _shaw(self, q_BTHK: Array, k_BSHK: Array) -> Array:
@@ -264,17 +251,9 @@ class RelativeAttention(nn.Module):
     return content_BHTS + position_scores(q_BTHK, None, r_SHK, S, bias_HS)
 
 
-@functools.cache  # a partial is equal to itself alone, and equal layers shall be traced once
 def _block(cfg: Config) -> relative_block.Block:
-  farthest = None if not cfg.same_length else cfg.M - (cfg.fidelity == 'pytorch')
-  return relative_block.Block(
-    attention=functools.partial(RelativeAttention, cfg, farthest),
-    hidden=cfg.F,
-    activation=jax.nn.relu,
-    eps=cfg.eps or FIDELITIES[cfg.fidelity],
-    std=cfg.init_std,
-    rate=cfg.dropout,
-  )
+  eps = cfg.eps or FIDELITIES[cfg.fidelity]
+  return relative_block.Block(RelativeAttention(cfg), cfg.F, jax.nn.relu, eps, cfg.init_std, cfg.dropout)
 
 
 def init(cfg: Config, key: Array) -> Params:

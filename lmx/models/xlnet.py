@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -44,6 +45,10 @@ OBJECTIVE = 'permutation_lm'
 HEADS = ('output',)
 VOCABULARY = ('embed/tokens', 'output/bias')
 EPS = 1e-12  # of layer normalisation, released code
+GELU: dict[str, Callable[[Array], Array]] = {
+  'tanh': jax.nn.gelu,
+  'erf': functools.partial(jax.nn.gelu, approximate=False),
+}
 FIDELITIES = ('released', 'paper')
 
 
@@ -92,7 +97,7 @@ class Config:
   def __post_init__(self) -> None:
     check_heads('xlnet', self.D, self.H, even=True)
     check_least('model', self, F=1, N=1, M=0, reuse=0, clamp=0)
-    check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
+    check_choice('model.gelu', self.gelu, GELU)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
     for field in ('dropout', 'dropout_attention'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
@@ -219,16 +224,8 @@ class TwoStreamAttention(nn.Module):
     return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(o_BXHK), memory
 
 
-@functools.cache  # a partial is equal to itself alone, and equal layers shall be traced once
 def _block(cfg: Config) -> relative_block.Block:
-  return relative_block.Block(
-    attention=functools.partial(TwoStreamAttention, cfg),
-    hidden=cfg.F,
-    activation=functools.partial(jax.nn.gelu, approximate=cfg.gelu == 'tanh'),
-    eps=EPS,
-    std=cfg.init_std,
-    rate=cfg.dropout,
-  )
+  return relative_block.Block(TwoStreamAttention(cfg), cfg.F, GELU[cfg.gelu], EPS, cfg.init_std, cfg.dropout)
 
 
 def init(cfg: Config, key: Array) -> Params:
