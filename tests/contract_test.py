@@ -78,7 +78,7 @@ MODELS = registry.names()
 CAUSAL = [name for name in MODELS if registry.get(name).CAUSAL]
 every_model = pytest.mark.parametrize('name', MODELS)
 # A recurrent, a causal, a bidirectional and an encoder-decoder model; the others are slow.
-FEW = ('rnn_lm', 'gpt2', 'bert', 'seq2seq')
+FEW = ('rnn_lm', 'gpt2', 'bert', 'bahdanau')
 few_models = pytest.mark.parametrize(
   'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
 )

@@ -46,7 +46,7 @@ SIZES = {
   'elmo': {'V': 64, 'filters': ((1, 16), (2, 16)), 'cells': 16, 'projection': 32, 'N': 1, 'dropout': 0.0},
   'bilstm': {'V': 64, 'E': 32, 'D': 16, 'N': 1, 'dropout': 0.0, 'dropout_elmo': 0.0, 'dropout_bilm': 0.0},
   # Reads the mean, as layouts draw positions of their own; what hard attention adds to the loss is all the same there.
-  'seq2seq': {
+  'bahdanau': {
     'V': 64,
     'E': 32,
     'D': 32,
@@ -78,7 +78,7 @@ SIZES = {
 AVERAGED = {'ema': 0.0, 'asgd': 'start', 'asgd_lag': True}
 OPTIONS = {  # of a model's own objective
   'bilstm': {'labels': ('B-x', 'I-x', 'O')},
-  'seq2seq': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
+  'bahdanau': {'smoothing': 0.1, 'reinforce': 1.0, 'entropy': 0.1},
   'transformer': {'smoothing': 0.1},
   'quaternion_transformer': {'smoothing': 0.1},
 }
@@ -104,7 +104,7 @@ OPTIMIZERS = {
   'ntm': {'optimizer': 'rmsprop_graves', 'lr': 1e-3, 'momentum': 0.9, 'clip_value': 10.0},
   'elmo': {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0},
   'bilstm': {'optimizer': 'adam', 'lr': 1e-3, 'weight_decay': 0.01, 'groups': (('/bilm/', 0.5, 0.0), ('.*', 1.0, 1.0))},
-  'seq2seq': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
+  'bahdanau': {'optimizer': 'adadelta', 'lr': 1.0, 'clip_norm': 1.0},
   'bert': {'optimizer': 'bert_adam', 'lr': 1e-3, 'weight_decay': 0.01, 'clip_norm': 1.0},
   'transformer': {
     'optimizer': 'adam',
@@ -183,7 +183,7 @@ def batch(name: str, step: int) -> dict[str, np.ndarray]:
       'row_weights_B': real_B.astype(np.float32),
     }
   found |= {'targets_BT': tokens[:, 1:].astype(np.int32), 'weights_BT': valid_BT.astype(np.float32)}
-  if name in ('seq2seq', 'transformer', 'quaternion_transformer'):
+  if name in ('bahdanau', 'transformer', 'quaternion_transformer'):
     other = np.roll(np.arange(ROWS), 2)  # the row of another, so that some rows have no target or only a source's end
     source_valid_BS = np.arange(LENGTH + 1) < np.maximum(lengths_B[other], 1)[:, None]
     return found | {'source_BS': tokens[other].astype(np.int32), 'source_valid_BS': source_valid_BS}

@@ -401,12 +401,18 @@ def test_every_option_is_honoured():
     ),
     ('experiments/quaternion_transformer/quickstart.py', 'full', 'whole'),
     *(('experiments/quaternion_transformer/tasks.py', 'imdb', option) for option in ('quaternion=none', 'whole')),
-    *(('experiments/seq2seq/quickstart.py', 'luong', option) for option in ('reads=digits', 'reading=hard')),
-    *(('experiments/seq2seq/multi30k.py', variant, 'recipe=paper') for variant in ('rnnsearch', 'luong')),
-    ('experiments/seq2seq/wmt14.py', 'rnnsearch', 'length=30'),
+    *(('experiments/bahdanau/quickstart.py', 'rnnsearch', option) for option in ('reads=digits', 'reading=hard')),
+    *(('experiments/luong/quickstart.py', 'luong', option) for option in ('reads=digits', 'reading=hard')),
+    ('experiments/rnn_encdec/quickstart.py', 'rnnencdec', 'reads=digits'),
+    ('experiments/bahdanau/multi30k.py', 'rnnsearch', 'recipe=paper'),
+    ('experiments/luong/multi30k.py', 'luong', 'recipe=paper'),
+    ('experiments/rnn_encdec/multi30k.py', 'rnnencdec', 'recipe=paper'),
+    ('experiments/bahdanau/wmt14.py', 'rnnsearch', 'length=30'),
+    ('experiments/rnn_encdec/wmt14.py', 'rnnencdec', 'length=30'),
+    *(('experiments/rnn_encdec/wmt14.py', 'sutskever', option) for option in ('dropout=false', 'reverse=false')),
     *(
-      ('experiments/seq2seq/wmt14.py', 'luong', option)
-      for option in ('score=dot', 'window=local_m', 'feed=false', 'attention=false', 'dropout=false', 'reverse=false')
+      ('experiments/luong/wmt14.py', 'luong', option)
+      for option in ('score=dot', 'window=local_m', 'feed=false', 'dropout=false', 'reverse=false')
     ),
     ('experiments/memory_compressed/documents.py', 't_dmca', 'length=2000'),
     ('experiments/memory_compressed/documents.py', 't_dmca', 'fidelity=released'),
@@ -604,20 +610,29 @@ MODEL_CHANGES: dict = {
   ('gpt2', 'init'): ({}, 'released'),
   'attention': ({'attention': 'xla'}, 'blocked'),
   ('rnn_lm', 'cell'): ({}, 'gru'),
-  ('seq2seq', 'design'): ({}, 'cho'),
-  ('seq2seq', 'cell'): ({}, 'gru'),
-  ('seq2seq', 'reverse'): ({'bidirectional': False}, True),
-  ('seq2seq', 'score'): ({}, 'general'),
-  ('seq2seq', 'S'): ({'score': 'location', 'S': 50}, 60),
-  ('seq2seq', 'window'): ({}, 'local_m'),
-  ('seq2seq', 'reach'): ({'window': 'local_p'}, 4),
-  ('seq2seq', 'reading'): ({}, 'hard'),
-  ('seq2seq', 'expected'): ({'reading': 'hard'}, 0.25),
-  ('seq2seq', 'input_feeding'): ({'design': 'luong', 'bidirectional': False}, False),
-  ('seq2seq', 'readout'): ({}, 'current'),
-  ('seq2seq', 'tied'): ({'E': 8}, True),
-  ('seq2seq', 'init'): ({}, 'paper'),
-  ('seq2seq', 'backend'): ({'cell': 'gru', 'backend': 'scan'}, 'custom'),
+  ('rnn_encdec', 'design'): ({'cell': 'lstm'}, 'sutskever'),
+  ('rnn_encdec', 'bidirectional'): ({}, True),
+  **{
+    (name, field): change
+    for name in ('bahdanau', 'luong', 'rnn_encdec')
+    for field, change in (
+      ('cell', ({}, 'gru')),
+      ('score', ({}, 'concat')),
+      ('A', ({'score': 'additive'}, 20)),
+      ('S', ({'score': 'location', 'S': 50}, 60)),
+      ('window', ({}, 'local_m')),
+      ('reach', ({'window': 'local_p'}, 4)),
+      ('reading', ({}, 'hard')),
+      ('expected', ({'reading': 'hard'}, 0.25)),
+      ('readout', ({}, 'current')),
+      ('init', ({'init': 'uniform'}, 'paper')),
+      ('backend', ({'cell': 'gru', 'backend': 'scan'}, 'custom')),
+    )
+  },
+  ('bahdanau', 'reverse'): ({'bidirectional': False}, True),
+  ('bahdanau', 'tied'): ({'E': 8}, True),
+  ('luong', 'tied'): ({'E': 16}, True),
+  ('rnn_encdec', 'tied'): ({'E': 8}, True),
   ('rnn_lm', 'bias'): ({}, 'double'),
   ('rnn_lm', 'backend'): ({'backend': 'scan'}, 'custom'),
   ('awd_lstm', 'E'): ({}, 20),
@@ -743,7 +758,7 @@ OBJECTIVE_SETTINGS = {
   'tag': ('bilstm', 'tagged'),
   'span': ('bert', 'questions'),
   'bits': ('ntm', 'algorithmic'),
-  'translation': ('seq2seq', 'translation'),
+  'translation': ('bahdanau', 'translation'),
   'permutation_lm': ('xlnet', 'permutations'),
   'character_aux': ('character_transformer', 'windows'),
 }
@@ -1063,6 +1078,8 @@ def test_a_wrong_argument_is_the_users_to_mend():
     resolve.load('experiments/rnn_lm/ptb.py:medum')
 
 
-def test_hard_attention_is_refused_where_there_is_none():
-  with pytest.raises(InputError, match="the design 'cho' has no attention for reading"):
-    resolve.load('experiments/seq2seq/quickstart.py:rnnencdec,reading=hard')
+def test_an_experiment_of_seq2seq_names_those_of_its_models():
+  with pytest.raises(
+    InputError, match='expected experiments/bahdanau/quickstart.py or experiments/luong/quickstart.py'
+  ):
+    resolve.load('experiments/seq2seq/quickstart.py:rnnsearch')

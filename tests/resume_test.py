@@ -27,7 +27,7 @@ EXPERIMENTS = (
   'elmo',
   'word2vec',
   'ntm',
-  'seq2seq',
+  'bahdanau',
   'transformer',
   'memory_compressed',
   'transformer_xl',

@@ -6,6 +6,7 @@ _PLAIN = 'evaluation.baselines=false'  # the n-gram models beside a run are not 
 # Model -> experiment and argument, metric, settings: as the quickstarts, for fewer updates.
 _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   'awd_lstm': ('awd_lstm/quickstart.py', 'bpc', ('train.steps=300', 'train.eval_every=100', _PLAIN)),
+  'bahdanau': ('bahdanau/quickstart.py:rnnsearch', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
   'bert': ('bert/quickstart.py:fast', 'masked_ppl', ('train.steps=300', 'train.eval_every=150')),
   'bilstm': (
     'elmo/sst.py:tiny',
@@ -20,6 +21,7 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   'elmo': ('elmo/quickstart.py:fast', 'average_ppl', ('train.steps=150', 'train.eval_every=75')),
   'gpt': ('gpt/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
   'gpt2': ('gpt2/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
+  'luong': ('luong/quickstart.py:luong', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
   'memory_compressed': (
     'memory_compressed/quickstart.py:fast',
     'bpc',
@@ -37,8 +39,8 @@ _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     'sacrebleu',
     ('train.steps=1500', 'train.eval_every=500'),
   ),
+  'rnn_encdec': ('rnn_encdec/quickstart.py:rnnencdec', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
   'rnn_lm': ('rnn_lm/quickstart.py:fast', 'bpc', ('train.steps=200', 'train.eval_every=100', _PLAIN)),
-  'seq2seq': ('seq2seq/quickstart.py:rnnsearch', 'sacrebleu', ('train.steps=500', 'train.eval_every=250')),
   'sparse_transformer': (
     'sparse_transformer/quickstart.py:fast',
     'bpc',

@@ -21,9 +21,12 @@ def model_of(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str]:
   Raises:
     InputError: unknown model, variant or field, or a value of the wrong type.
   """
+  from lmx.config import renames
   from lmx.models import registry
 
   name, _, variant = text.partition(':')
+  section = renames.model({'name': name, 'variant': variant} if variant else {'name': name})
+  name, variant = section['name'], section.get('variant', '')
   module = registry.get(name)
   variant = variant or next(iter(module.VARIANTS))
   hints = typing.get_type_hints(module.Config)

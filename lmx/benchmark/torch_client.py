@@ -31,7 +31,7 @@ def spec(subject: Any) -> dict[str, Any]:
     return _awd_lstm_spec(subject)
   if name == 'transformer' and cfg.norm == 'post' and cfg.encoder_layers == cfg.decoder_layers:
     return _translator_spec(subject, 'marian', cfg.dropout) | {'N': cfg.encoder_layers, 'H': cfg.H, 'F': cfg.F}
-  if name == 'seq2seq' and (cfg.design, cfg.cell, cfg.score, cfg.N) == ('bahdanau', 'gru', 'additive', 2):
+  if name == 'bahdanau' and (cfg.cell, cfg.score, cfg.N) == ('gru', 'additive', 2):
     return _translator_spec(subject, 'rnnsearch', 0.0) | {field: getattr(cfg, field) for field in ('E', 'A', 'maxout')}
   if name == 'xlnet' or (name == 'transformer_xl' and not cfg.untie and cfg.positions == 'sinusoids'):
     return _with_memory_spec(subject, name)
@@ -39,7 +39,7 @@ def spec(subject: Any) -> dict[str, Any]:
     others = (
       'awd_lstm (LSTM, tied)',
       'transformer (post-norm)',
-      'seq2seq (rnnsearch with the cell gru)',
+      'bahdanau (cell gru)',
       'xlnet',
       'transformer_xl (sinusoids, untie=false)',
     )

@@ -42,7 +42,7 @@ PRESETS = {
   'transformer': Preset(
     'transformer:tiny', ('V=8000', 'D=256', 'F=1024', 'encoder_layers=3', 'decoder_layers=3'), 32, 32, 'adam'
   ),
-  'rnnsearch': Preset('seq2seq:rnnsearch_small', ('V=10000',), 64, 16, 'adam'),
+  'rnnsearch': Preset('bahdanau:rnnsearch_small', ('V=10000',), 64, 16, 'adam'),
   'transformer_xl': Preset(
     'transformer_xl:wt103_base',
     ('V=10000', 'cutoffs=(2000,5000)', 'D=256', 'H=8', 'F=1024', 'N=6', 'M=128'),

@@ -12,11 +12,19 @@ from typing import Any
 from lmx.config import cast
 from lmx.errors import InputError
 
+_FOLDERS = ('bahdanau', 'luong', 'rnn_encdec')  # were experiments/seq2seq
+_MOVED = {
+  f'experiments/seq2seq/{name}.py': ' or '.join(f'experiments/{folder}/{name}.py' for folder in _FOLDERS)
+  for name in ('quickstart', 'multi30k', 'wmt14')
+}
+
 
 def find(path: str) -> pathlib.Path:
   """Return an experiment file: a path, or a path below the repository when called from elsewhere."""
   here = pathlib.Path(path)
   file = here if here.is_file() else pathlib.Path(__file__).parents[2] / path
+  if (new := _MOVED.get(pathlib.Path(path).as_posix())) and not file.is_file():
+    raise InputError(f'--config: got {path}; expected {new}; the models of seq2seq have a file each')
   if not file.is_file():
     raise InputError(f'--config: there is no config file {path}{_nearest(path)}')
   return file

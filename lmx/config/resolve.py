@@ -34,7 +34,7 @@ from flax.traverse_util import flatten_dict
 from lmx import documents, objectives, ranges
 from lmx.checkpoint import manager
 from lmx.config import cast as fields_lib
-from lmx.config import experiment, run_files, schema, semantics
+from lmx.config import experiment, renames, run_files, schema, semantics
 from lmx.data import batching, pipeline
 from lmx.engine import precision, sharding
 from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
@@ -135,7 +135,7 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
   for name in ('model', 'objective', *_SECTIONS):
     if not isinstance(given.get(name, {}), Mapping):
       raise InputError(f'config key "{name}": got {documents.show(given[name])}; expected a section, {name}.key=value')
-  model = given.get('model', {})
+  given['model'] = model = renames.model(given.get('model', {}))
   if 'name' not in model:
     raise InputError('the config names no model: set model.name')
   _take_sizes(given)
@@ -198,7 +198,8 @@ def _take_sizes(given: dict[str, Any]) -> None:
   except InputError as error:
     raise InputError(f'train.init_from: {error}') from None
   where = f'train.init_from: {start}/config.json'
-  sizes, text = documents.field(other, 'model', dict, where), documents.field(other, 'data', dict, where)
+  sizes = renames.model(documents.field(other, 'model', dict, where))
+  text = documents.field(other, 'data', dict, where)
   if sizes.get('name') != model['name']:
     raise InputError(f'train.init_from: {start} is a run of {sizes.get("name")}, not of {model["name"]}')
   model |= {name: sizes[name] for name in ('variant', *wanted) if name in sizes}

@@ -20,14 +20,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lmx.errors import check_choice, check_least, check_share
 from lmx.kernels import recurrent as kernels
 from lmx.layers import rnn_attention, rnn_cell
 from lmx.layers.dropout import dropout
-from lmx.types import Array, Params
+from lmx.types import Array, Batch, Features, Params
 
 
 class Spec(NamedTuple):
-  """What is fixed at compile time.
+  """Static options of the decoder.
 
   Attributes:
     looks: 'before' or 'after' the step.
@@ -56,8 +57,63 @@ class Spec(NamedTuple):
   remat: bool = False
 
 
+def check(cfg: Any) -> None:
+  """InputError where a field of attention in the Config of a model is out of range."""
+  rnn_attention.get(cfg.score)
+  check_choice('model.window', cfg.window, rnn_attention.WINDOWS)
+  check_choice('model.reading', cfg.reading, rnn_attention.READINGS)
+  check_least('model', cfg, reach=1, A=1, S=1, doubly_stochastic=0)
+  check_share('model.expected', cfg.expected)
+  rnn_attention.shapes(cfg.score, cfg.window, sizes(cfg))
+
+
+def sizes(cfg: Any) -> rnn_attention.Sizes:
+  """Return the sizes of the score."""
+  return rnn_attention.Sizes(cfg.D, cfg.H, cfg.A, cfg.S)
+
+
+def spec(cfg: Any, looks: str, *, feeding: bool = False) -> Spec:
+  """Return the static options of the decoder from the Config of a model."""
+  return Spec(
+    looks,
+    cfg.cell,
+    cfg.score,
+    cfg.window,
+    cfg.reach,
+    cfg.reading,
+    cfg.expected,
+    feeding,
+    cfg.dropout_hidden,
+    cfg.dtype,
+    cfg.remat,
+  )
+
+
+def wanted(cfg: Any, *, alignment: bool, all_layers: bool) -> tuple[str, ...]:
+  """Return the outputs of `run` that the objective, a picture or `all_layers` need besides what the softmax reads."""
+  hard = cfg.reading == 'hard'
+  needed = {'alignment': alignment or hard or cfg.doubly_stochastic > 0, 'choice': hard, 'layers': all_layers}
+  return tuple(name for name, is_needed in needed.items() if is_needed)
+
+
+def evenness(weight: float, features: Features, batch: Batch) -> dict[str, Array]:
+  """Return the doubly stochastic penalty (Xu et al. 2015, arXiv 1502.03044, equation 14), summed over rows."""
+  if not weight:
+    return {}
+  valid_BS = batch.get('source_valid_BS', jnp.ones(batch['source_BS'].shape, bool))
+  counted_BT = batch['weights_BT'] > 0
+  assert features.alignment_BTS is not None
+  return {'evenness': weight * rnn_attention.unevenness(features.alignment_BTS, valid_BS, counted_BT)}
+
+
+def evenness_weights(weight: float, batch: Batch) -> dict[str, Array]:
+  """Return the number of rows with a target."""
+  rows = jnp.sum(jnp.max(batch['weights_BT'], axis=1) > 0, dtype=jnp.float32)
+  return {'evenness': rows} if weight else {}
+
+
 def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dict[str, Array]:
-  """What the loop reads of the source: annotations, their keys, and which of them there are."""
+  """Return what the loop reads of the source: annotations, their keys, and their mask."""
   keys_BSX = rnn_attention.get(spec.score).keys(score, values_BSH)
   return {'values_BSH': values_BSH, 'keys_BSX': keys_BSX, 'valid_BS': valid_BS}
 

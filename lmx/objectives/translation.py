@@ -137,7 +137,7 @@ def _drawn(
   if features.choice_BT is None or features.alignment_BTS is None:
     raise InputError(
       'objective.reinforce and objective.entropy are for hard attention, which this model lacks; set '
-      'model.reading=hard (seq2seq), or both to 0'
+      'model.reading=hard (bahdanau, luong), or both to 0'
     )
   count_B = jnp.sum(weights_BT, axis=1)
   reward_B = jax.lax.stop_gradient(-jnp.sum(nll_BT * weights_BT, axis=1) / jnp.maximum(count_B, 1.0))

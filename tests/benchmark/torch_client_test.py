@@ -26,7 +26,7 @@ def test_presets_exist(name):
     'rnn_lm': 'lstm',
     'awd_lstm': 'awd_lstm',
     'transformer': 'marian',
-    'seq2seq': 'rnnsearch',
+    'bahdanau': 'rnnsearch',
     'transformer_xl': 'transformer_xl',
     'xlnet': 'xlnet',
   }

@@ -152,12 +152,12 @@ def test_scores_pictures_and_alignments(workdir, text, capsys, tmp_path):
 
 
 def test_pictures_of_a_model_without_attention_are_refused_before_translating(workdir, text, capsys, monkeypatch):
-  model, cfg = registry.get('seq2seq'), registry.config('seq2seq', 'tiny', V=300, design='cho')
+  model, cfg = registry.get('rnn_encdec'), registry.config('rnn_encdec', 'tiny', V=300)
   params = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
   monkeypatch.setattr(translate, 'of', lambda run, _, tokenizer: translate.Translator(model, cfg, params, tokenizer))
   monkeypatch.setattr(translate, 'of_ids', None)
   assert main(['translate', f'--workdir={workdir}', f'--input={text}', '--plot=pictures']) == 2
-  assert "the design 'cho' has no attention" in capsys.readouterr().err
+  assert 'model "rnn_encdec" has no attention' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'words', 'characters'])

@@ -24,9 +24,9 @@ RNG = np.random.default_rng(0)
 LINES = [' '.join(RNG.choice(WORDS, n)) for n in (5, 1, 7, 3)]
 MODELS = {
   'transformer': ('transformer', {}),
-  'rnnsearch': ('seq2seq', {}),
-  'rnnencdec': ('seq2seq', {'design': 'cho', 'bidirectional': False}),
-  'luong': ('seq2seq', dict(design='luong', cell='lstm', bidirectional=False, reverse=True, input_feeding=True)),
+  'rnnsearch': ('bahdanau', {}),
+  'rnnencdec': ('rnn_encdec', {}),
+  'luong': ('luong', {}),
 }
 
 
@@ -117,9 +117,9 @@ def test_a_long_line_is_named_or_cut():
 
 
 def test_a_score_of_positions_bounds_the_source_alone():
-  cfg = registry.config('seq2seq', 'tiny', V=TOKENIZER.vocab_size, score='location', S=10)
-  params = jax.jit(registry.get('seq2seq').init, static_argnums=0)(cfg, jax.random.key(1))
-  translator = translate.Translator(registry.get('seq2seq'), cfg, params, TOKENIZER)
+  cfg = registry.config('bahdanau', 'tiny', V=TOKENIZER.vocab_size, score='location', S=10)
+  params = jax.jit(registry.get('bahdanau').init, static_argnums=0)(cfg, jax.random.key(1))
+  translator = translate.Translator(registry.get('bahdanau'), cfg, params, TOKENIZER)
   for n in (9, 3):  # with the end mark as many as the score knows, which their padding would go beyond
     (found,) = translate.translate(translator, [' '.join(WORDS[:n])], Options(beam=1, max_extra=6))[0]
     forced = translate.log_probabilities(translator, translator.sources([' '.join(WORDS[:n])]), [found.tokens])[0]

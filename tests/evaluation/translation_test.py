@@ -202,9 +202,17 @@ def test_only_an_encoder_decoder_translates():
     resolve.to_run(resolve.load('experiments/gpt2/quickstart.py:tiny', ['evaluation.beam=4']))
 
 
-@pytest.mark.parametrize(('variant', 'most'), [('rnnsearch', 3.0), ('rnnencdec', 3.0), ('luong', 1.5)])
-def test_recurrent_models_decode_as_their_papers_did(variant, most):
-  run = resolve.to_run(resolve.load(f'experiments/seq2seq/wmt14.py:{variant}'), 100)
+@pytest.mark.parametrize(
+  ('path', 'most'),
+  [
+    ('bahdanau/wmt14.py', 3.0),
+    ('rnn_encdec/wmt14.py', 3.0),
+    ('rnn_encdec/wmt14.py:sutskever', 1.5),
+    ('luong/wmt14.py', 1.5),
+  ],
+)
+def test_recurrent_models_decode_as_their_papers_did(path, most):
+  run = resolve.to_run(resolve.load(f'experiments/{path}'), 100)
   options = translation.options(run)
   assert (options.alpha, options.min_ratio, options.max_ratio, options.allow_unk) == (0, 0.5, most, True)
   assert translation.decoding(options) == (

@@ -11,7 +11,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import bilm, rnn_cell, rnn_encoder
-from tests.reference import seq2seq as reference
+from tests.reference import rnn_translation as reference
 
 T, B, D = 7, 3, 5
 LENGTHS = (7, 2, 5)

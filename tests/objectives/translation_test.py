@@ -13,7 +13,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.layers import softmax
-from lmx.models import registry, seq2seq
+from lmx.models import bahdanau, registry
 from lmx.objectives import translation
 from lmx.types import Features
 from tests import tiny_translator as tiny
@@ -122,16 +122,16 @@ def test_bad_input():
     translation.init(translation.Config(), types.SimpleNamespace(__name__='lmx.models.gpt2'), None, jax.random.key(0))
 
 
-HARD = registry.config('seq2seq', 'tiny', reading='hard', expected=0.0)
+HARD = registry.config('bahdanau', 'tiny', reading='hard', expected=0.0)
 
 
 def _hard(params, batch=BATCH, key=None, **options):
-  return translation.loss(translation.Config(**options), seq2seq, HARD, params, batch, (), key)
+  return translation.loss(translation.Config(**options), bahdanau, HARD, params, batch, (), key)
 
 
 def _hard_params(**options):
-  head = translation.init(translation.Config(**options), seq2seq, HARD, jax.random.key(1))
-  return {'model': seq2seq.init(HARD, jax.random.key(0)), 'objective': head}
+  head = translation.init(translation.Config(**options), bahdanau, HARD, jax.random.key(1))
+  return {'model': bahdanau.init(HARD, jax.random.key(0)), 'objective': head}
 
 
 def test_reinforce_is_the_advantage_times_the_log_probability_of_what_was_drawn():
@@ -139,8 +139,8 @@ def test_reinforce_is_the_advantage_times_the_log_probability_of_what_was_drawn(
   params = _hard_params(**options)
   before = float(params['objective']['baseline'])
   assert before == pytest.approx(-math.log(HARD.V))
-  features, _ = jax.jit(functools.partial(seq2seq.apply, HARD))(params['model'], BATCH, (), key)
-  nll_BT = np.asarray(seq2seq.nll(HARD, params['model'], features, BATCH['targets_BT'])) * BATCH['weights_BT']
+  features, _ = jax.jit(functools.partial(bahdanau.apply, HARD))(params['model'], BATCH, (), key)
+  nll_BT = np.asarray(bahdanau.nll(HARD, params['model'], features, BATCH['targets_BT'])) * BATCH['weights_BT']
   reward_B = -nll_BT.sum(1) / BATCH['weights_BT'].sum(1)
   a_BTS = np.asarray(features.alignment_BTS, np.float64)
   entropy_BT = -(a_BTS * np.log(a_BTS)).sum(-1)
@@ -165,14 +165,14 @@ def test_reinforce_estimates_the_gradient_of_the_expected_likelihood():
   estimate = jax.jit(jax.grad(loss))(params['model']['attention'])
 
   each = np.zeros(S)  # log p(y | s): what a row that drew s earns
-  features, _ = jax.jit(functools.partial(seq2seq.apply, HARD))(params['model'], many, (), jax.random.key(5))
-  nll = np.asarray(seq2seq.nll(HARD, params['model'], features, many['targets_BT']))[:, 0]
+  features, _ = jax.jit(functools.partial(bahdanau.apply, HARD))(params['model'], many, (), jax.random.key(5))
+  nll = np.asarray(bahdanau.nll(HARD, params['model'], features, many['targets_BT']))[:, 0]
   chosen = np.abs(np.exp(features.choice_BT[:, 0])[:, None] - features.alignment_BTS[:, 0]).argmin(1)
   for s in range(S):
     each[s] = -nll[chosen == s].mean()
 
   def expected_loss(p):
-    features, _ = seq2seq.apply(HARD, read(p)['model'], batch)
+    features, _ = bahdanau.apply(HARD, read(p)['model'], batch)
     return -jnp.sum(features.alignment_BTS[0, 0] * each)
 
   exact = jax.jit(jax.grad(expected_loss))(params['model']['attention'])

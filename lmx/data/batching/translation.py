@@ -67,7 +67,8 @@ def check(data: Any) -> None:
   cfg = data.batching
   if data.reverse:
     raise InputError(
-      'data.reverse turns both sides of a pair around; to read the source backwards set model.reverse (seq2seq)'
+      'data.reverse turns both sides of a pair around; to read the source backwards set model.reverse, which recurrent '
+      'encoder-decoders have'
     )
   if data.tokenizer == 'wordpiece':
     raise InputError(

@@ -275,7 +275,7 @@ def test_what_is_refused():
     batches(train=False)[0](1 + len(SIZES) // 8)
 
 
-@pytest.mark.parametrize('name,sizes', [('gpt2', {'T': 20}), ('seq2seq', {'S': 20, 'score': 'location'})])
+@pytest.mark.parametrize('name,sizes', [('gpt2', {'T': 20}), ('bahdanau', {'S': 20, 'score': 'location'})])
 def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
   made = corpus()
 

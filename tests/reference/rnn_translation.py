@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders of one sentence pair in NumPy float64, from the papers' equations (lmx/models/seq2seq.py).
+"""Recurrent encoder-decoders of one sentence pair in NumPy float64, from the papers' equations.
 
 One step, one gate and one source position at a time, with lmx's parameters: gates r z n of a GRU, i f g o of an LSTM.
 """
@@ -21,6 +21,11 @@ def step(cell, p, x, carry):
   )
   r, z = recurrent.sigmoid(part(0, h)), recurrent.sigmoid(part(1, h))
   return (z * h + (1 - z) * np.tanh(part(2, r * h)),)
+
+
+def design(cfg):
+  """'bahdanau', 'luong', 'cho' or 'sutskever'."""
+  return getattr(cfg, 'design', type(cfg).__module__.rsplit('.', 1)[-1])
 
 
 def zeros(cfg):
@@ -55,11 +60,11 @@ def encode(cfg, params, source):
 
 def start(cfg, params, ends):
   """(carry of each layer of the decoder, fixed context or None)."""
-  if cfg.design in ('sutskever', 'luong'):
+  if design(cfg) in ('sutskever', 'luong'):
     return [end for end, _ in ends], None
   p, context = params['start'], None
   (end, back_end) = ends[-1]
-  if cfg.design == 'cho':
+  if design(cfg) == 'cho':
     last = end[0] if back_end is None else np.concatenate([end[0], back_end[0]])
     context = np.tanh(last @ p['context'] + p['context_bias'])
     states = np.tanh(context @ p['state'] + p['state_bias'])
@@ -101,16 +106,17 @@ def decode(cfg, params, source, tokens):
   attentional, read, alignments = np.zeros(cfg.D), [], []
   for t, token in enumerate(tokens):
     e, before, a = table[token], carries[-1][0], np.zeros(len(source))
-    if cfg.design == 'bahdanau':
+    if design(cfg) == 'bahdanau':
       context, a = look(cfg, params, before, annotations, t)
-    extra = {'sutskever': [], 'luong': [attentional] if cfg.input_feeding else []}.get(cfg.design, [context])
+    fed = [attentional] if getattr(cfg, 'input_feeding', False) else []
+    extra = {'sutskever': [], 'luong': fed}.get(design(cfg), [context])
     carries = layers_step(cfg, params, np.concatenate([e, *extra]), carries)
     s = carries[-1][0]
-    if cfg.design == 'luong':
+    if design(cfg) == 'luong':
       c, a = look(cfg, params, s, annotations, t)
       attentional = np.tanh(np.concatenate([c, s]) @ params['attention']['combine'])
       read.append(attentional)
-    elif cfg.design == 'sutskever':
+    elif design(cfg) == 'sutskever':
       read.append(s)
     else:
       read.append(deep(params, before if cfg.readout == 'previous' else s, e, context))

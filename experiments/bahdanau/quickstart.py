@@ -1,0 +1,32 @@
+"""RNNsearch reads numbers: English number words to digits, or digits to words (Bahdanau et al. 2015, arXiv 1409.0473).
+
+  lmx train --config=experiments/bahdanau/quickstart.py:rnnsearch --workdir=runs/numbers   under 2 minutes
+  lmx train --config=experiments/bahdanau/quickstart.py:reads=digits --workdir=runs/back         the other direction
+  lmx train --config=experiments/bahdanau/quickstart.py:tiny --workdir=runs/tiny                 does it run at all
+  echo 'three hundred and twelve' | lmx translate --workdir=runs/numbers
+
+The numbers are generated, so no figure is published; no number of the test split is in the training split. Options:
+`reads=digits` is the other direction, `reading=hard` samples one position to attend to (Xu et al. 2015, arXiv
+1502.03044).
+"""
+
+from __future__ import annotations
+
+from experiments import config, rnn_translation, translation
+
+VARIANTS = ('rnnsearch', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(arg, VARIANTS, reads=('words', 'digits'), reading=('soft', 'hard'))
+  model = {'name': 'bahdanau', 'variant': 'rnnsearch_small', 'E': 32, 'D': 64, 'A': 64, 'maxout': 64, 'init_scale': 0.1}
+  tiny = translation.tiny(E=12, D=16, A=10, maxout=8, init_scale=0.3)
+  return config.merge(
+    rnn_translation.numbers(model, options.reads),
+    rnn_translation.hard() if options.reading == 'hard' else {},
+    tiny if variant == 'tiny' else {},
+  )
+
+
+def sweep():
+  yield from config.grid(optim__lr=[2e-3, 4e-3, 8e-3])

@@ -1,0 +1,37 @@
+"""Encoder-decoders without attention, as two papers compare theirs with: WMT 2014, English to French and to German.
+
+  lmx train --config=experiments/rnn_encdec/wmt14.py:rnnencdec --workdir=runs/rnnencdec --config.data.manual_dir=DIR
+
+  variant    data         published tokenised BLEU, newstest2014                              hardware and time
+  rnnencdec  En-Fr, 12M   RNNencdec-30 13.93, RNNencdec-50 17.82 (arXiv 1409.0473, table 1)   days on one GPU
+  sutskever  En-De, 4.5M  base 11.3, reverse 12.6, dropout 14.0 (arXiv 1508.04025, table 1)   days on one GPU
+
+Options: `length=30` or 50, the longest sentence in words of rnnencdec; `dropout` and `reverse` (true or false) of
+sutskever. Recipes are those of experiments/bahdanau/wmt14.py and experiments/luong/wmt14.py. Data, search and
+deviations are in experiments/rnn_translation.py.
+"""
+
+from __future__ import annotations
+
+from experiments import config, rnn_translation
+
+VARIANTS = ('rnnencdec', 'sutskever', 'tiny')
+
+
+def get_config(arg: str = ''):
+  variant, options = config.parse_arg(arg, VARIANTS, length=50, dropout=True, reverse=True)
+  if variant == 'sutskever':
+    return config.merge(
+      rnn_translation.wmt14('rnn_encdec', 'sutskever'),
+      rnn_translation.german(dropped=options.dropout),
+      {'model': {'reverse': options.reverse}},
+    )
+  return config.merge(
+    rnn_translation.wmt14('rnn_encdec', 'rnnencdec'),
+    rnn_translation.french(options.length),
+    rnn_translation.tiny(E=12, D=16, maxout=8) if variant == 'tiny' else {},
+  )
+
+
+def sweep():
+  yield from config.grid(seed=[0, 1, 2])

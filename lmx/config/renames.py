@@ -1,0 +1,53 @@
+"""Models of an earlier lmx under the names that they have now, so that its configs and work directories still load."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from lmx.errors import InputError, InputWarning
+
+_DESIGNS = {'bahdanau': 'bahdanau', 'luong': 'luong', 'cho': 'rnn_encdec', 'sutskever': 'rnn_encdec'}
+_VARIANTS = {  # of seq2seq: its design
+  'rnnsearch': 'bahdanau',
+  'rnnsearch_small': 'bahdanau',
+  'tiny': 'bahdanau',
+  'rnnencdec': 'cho',
+  'rnnencdec_small': 'cho',
+  'luong': 'luong',
+  'luong_small': 'luong',
+}
+_ATTENTION = ('score', 'A', 'S', 'window', 'reach', 'reading', 'expected', 'doubly_stochastic', 'remat')
+_UNUSED = {  # fields of seq2seq that its designs did not read
+  'bahdanau': ('design', 'input_feeding'),
+  'luong': ('design', 'bidirectional', 'encoder_layers', 'decoder_layers', 'readout', 'maxout'),
+  'cho': ('input_feeding', *_ATTENTION),
+  'sutskever': ('input_feeding', *_ATTENTION),
+}
+
+
+def model(section: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the model section of a config with the current name, variant and fields; parameters keep their paths.
+
+  Raises:
+    InputError: `seq2seq` with a design other than its variant's, in a config that does not give every field.
+  """
+  if section.get('name') != 'seq2seq':
+    return dict(section)
+  variant = str(section.get('variant', 'tiny'))
+  own = _VARIANTS.get(variant, 'bahdanau')
+  design = section.get('design', own)
+  name = _DESIGNS.get(design, 'bahdanau')
+  if design != own:
+    if 'decoder_layers' not in section:
+      raise InputError(
+        f'model.name: got "seq2seq" with design "{design}"; expected bahdanau, luong or rnn_encdec; set '
+        f'model.name={name}'
+      )
+    variant = 'tiny'  # every field is given
+  warnings.warn(f'model.name: got "seq2seq"; reads it as {name}:{variant}; set model.name={name}', InputWarning, 2)
+  fields = {key: value for key, value in section.items() if key not in _UNUSED[design]}
+  if name == 'luong' and 'encoder_layers' in section:
+    fields['layers'] = section['encoder_layers']
+  return {**fields, 'name': name, 'variant': variant}

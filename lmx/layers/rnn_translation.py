@@ -1,0 +1,194 @@
+"""Parts that the recurrent encoder-decoders share: parameters, the encoder, teacher forcing and the deep output.
+
+`cfg` is the Config of a model with the fields V, E, D, H, W, N, encoder_layers, decoder_layers, cell, bidirectional,
+reverse, shared, tied, the dropout rates, init, init_scale, dtype and backend.
+
+Deep output (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.2.2): t~ = U_o s + V_o e + C_o c, the larger of each two
+neighbours, then the softmax.
+
+Axes: S source positions, T target; E embedding, D hidden width, H annotation, G gates, W width that the softmax reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.kernels.recurrent import BACKENDS, Carry
+from lmx.layers import embedding, rnn_attention, rnn_cell, rnn_encoder
+from lmx.layers.dropout import dropout, split
+from lmx.types import Array, Batch, Features, Params
+
+INITS = ('uniform', 'paper')
+READOUTS = ('previous', 'current')
+VOCABULARY = ('embed/table', 'embed/source', 'embed/target', 'output/table', 'output/bias')
+
+
+def check(cfg: Any) -> None:
+  """InputError where a shared field of the Config is out of range."""
+  rnn_cell.gates(cfg.cell)
+  check_choice('model.init', cfg.init, INITS)
+  check_choice('model.backend', cfg.backend, BACKENDS)
+  check_least('model', cfg, E=1, D=1, encoder_layers=1, decoder_layers=1, init_scale=0)
+  for field in ('dropout_embedding', 'dropout_hidden', 'dropout_output'):
+    check_range(f'model.{field}', getattr(cfg, field), 0, 1)
+  if cfg.bidirectional and cfg.reverse:
+    raise InputError('model.reverse is for an encoder of one direction; set model.bidirectional or model.reverse')
+  if cfg.tied and cfg.W != cfg.E:
+    raise InputError(
+      f'model.tied: got E = {cfg.E}; expected E = {cfg.W}, the width that the softmax reads; set model.E={cfg.W}'
+    )
+
+
+def layer_name(i: int) -> str:
+  """Return the name of the parameters of layer i, those of the decoder after those of the encoder."""
+  return f'layer_{i:02d}'
+
+
+def decoder_layers(cfg: Any, params: Params) -> list[Params]:
+  """Return the parameters of the decoder's layers."""
+  return [params[layer_name(cfg.encoder_layers + i)] for i in range(cfg.decoder_layers)]
+
+
+def shapes(cfg: Any, context: int) -> dict[str, Any]:
+  """Return the shapes of embeddings, layers and output.
+
+  Args:
+    cfg: Config of the model.
+    context: width of what the decoder's first layer reads after the embedding.
+  """
+  V, E, D, G = cfg.V, cfg.E, cfg.D, cfg.D * rnn_cell.gates(cfg.cell)
+  layer = lambda width: {'input': (width, G), 'recurrent': (D, G), 'bias': (G,)}
+  tree: dict[str, Any] = {'embed': {'table': (V, E)} if cfg.shared else {'source': (V, E), 'target': (V, E)}}
+  for i in range(cfg.encoder_layers):
+    directions = ('forward', 'backward') if cfg.bidirectional else ('forward',)
+    tree[layer_name(i)] = {direction: layer(cfg.H if i else E) for direction in directions}
+  for i in range(cfg.decoder_layers):
+    tree[layer_name(cfg.encoder_layers + i)] = layer(D if i else E + context)
+  tree['output'] = {'bias': (V,)} if cfg.tied else {'table': (V, cfg.W), 'bias': (V,)}
+  return tree
+
+
+def deep_shapes(cfg: Any, context: int) -> dict[str, tuple[int, ...]]:
+  """Return the shapes of a deep output that reads a context of that width."""
+  W2 = 2 * cfg.W
+  return {
+    'readout_state': (cfg.D, W2),
+    'readout_embed': (cfg.E, W2),
+    'readout_context': (context, W2),
+    'readout_bias': (W2,),
+  }
+
+
+def _draw(cfg: Any, key: Array, path: tuple[str, ...], shape: tuple[int, ...]) -> Array:
+  """The initial value of a parameter.
+
+  'uniform' is +-init_scale for all (Luong et al. 2015, arXiv 1508.04025, section 4.1); 'paper' is Bahdanau's appendix
+  B.1: orthogonal recurrent matrices, deviation 0.001 in the alignment and 0.01 elsewhere, zero biases and v.
+  """
+  if cfg.init == 'uniform':
+    return jax.random.uniform(key, shape, jnp.float32, -cfg.init_scale, cfg.init_scale)
+  if path[-1].endswith('bias') or path[-1] == 'energy':
+    return jnp.zeros(shape, jnp.float32)
+  if path[-1] == 'recurrent':
+    orthogonal = jax.random.orthogonal(key, cfg.D, (shape[1] // cfg.D,))
+    return orthogonal.transpose(1, 0, 2).reshape(shape)
+  return (0.001 if path[0] == 'attention' else 0.01) * jax.random.normal(key, shape, jnp.float32)
+
+
+def init(cfg: Any, tree: dict[str, Any], key: Array) -> Params:
+  """Draw parameters of the shapes in `tree`."""
+  leaves, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, tuple))
+  keys = jax.random.split(key, len(leaves))
+  values = [_draw(cfg, k, tuple(p.key for p in path), shape) for k, (path, shape) in zip(keys, leaves, strict=True)]
+  return jax.tree_util.tree_unflatten(structure, values)
+
+
+def table(params: Params, side: str) -> Array:
+  """Return the embedding table of 'source' or 'target'."""
+  return params['embed'].get('table', params['embed'].get(side))
+
+
+def output(cfg: Any, params: Params) -> tuple[Array, Array]:
+  """Return (table_VD, bias_V) of the output layer."""
+  return table(params, 'target') if cfg.tied else params['output']['table'], params['output']['bias']
+
+
+def encode(cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Array, list[rnn_encoder.Ends]]:
+  """Return (annotations (B, S, H) after dropout, valid_BS, last carries of each layer by direction)."""
+  source_BS = batch['source_BS']
+  valid_BS = batch.get('source_valid_BS', jnp.ones(source_BS.shape, bool))
+  embed_key, *keys = split(key, cfg.encoder_layers + 1)
+  x_BSE = dropout(embedding.lookup(table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
+  layers = [params[layer_name(i)] for i in range(cfg.encoder_layers)]
+  values_BSH, ends = rnn_encoder.read(
+    cfg.cell,
+    layers,
+    x_BSE,
+    valid_BS,
+    keys,
+    width=cfg.D,
+    reverse=cfg.reverse,
+    rate=cfg.dropout_hidden,
+    dtype=cfg.dtype,
+    backend=cfg.backend,
+  )
+  return values_BSH, valid_BS, ends
+
+
+def start(cfg: Any, params: Params, read_BD: Array) -> list[Carry]:
+  """Return the carry of each of the decoder's layers: tanh(W_s x + b). The memory of an LSTM starts at 0."""
+  starts = jnp.tanh(rnn_attention.product(read_BD, params['state']) + params['state_bias'][None])
+  states = jnp.split(starts, cfg.decoder_layers, -1)
+  return [(h_BD, *rnn_cell.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states]
+
+
+class Target(NamedTuple):
+  """Inputs of the decoder for teacher forcing; an invalid step leaves the state as it is (None: all are valid)."""
+
+  x_TBE: Array
+  valid_TB: Array | None
+  position_TB: Array
+  steps_TB: Array
+
+
+def target(cfg: Any, params: Params, batch: Batch, position_B: Array, key: Array | None) -> Target:
+  """Return the inputs of the decoder from position `position_B` on."""
+  tokens_TB, valid_BT = batch['tokens_BT'].T, batch.get('valid_BT')
+  (T, B), valid_TB = tokens_TB.shape, None if valid_BT is None else valid_BT.T
+  x_TBE = dropout(embedding.lookup(table(params, 'target'), tokens_TB, cfg.dtype), cfg.dropout_embedding, key)
+  steps_TB = jnp.ones((T, B), jnp.int32) if valid_TB is None else valid_TB.astype(jnp.int32)
+  return Target(x_TBE, valid_TB, position_B + jnp.cumsum(steps_TB, axis=0) - steps_TB, steps_TB)
+
+
+def deep_output(cfg: Any, params: Params, x_TBE: Array, context: Array, state_TBD: Array) -> Array:
+  """Return the maxout layer of the deep output, (T, B, W)."""
+  weights = params['output']
+  t_TBW = weights['readout_bias'].astype(cfg.dtype)[None, None]
+  for name, x in (('embed', x_TBE), ('context', context), ('state', state_TBD)):
+    t_TBW = t_TBW + rnn_attention.product(x.astype(cfg.dtype), weights[f'readout_{name}'])
+  return jnp.max(t_TBW.reshape(*t_TBW.shape[:2], cfg.W, 2), axis=-1)
+
+
+def features(
+  cfg: Any, x_TBE: Array, last_TBW: Array, y: dict[str, Any], key: Array | None, *, all_layers: bool
+) -> Features:
+  """Return the Features of the decoder, rows first: `last_TBW` after dropout, and what `y` has of the loop."""
+  last_TBW = dropout(last_TBW.astype(cfg.dtype), cfg.dropout_output, key)
+  rows_first = lambda x: x.swapaxes(0, 1)
+  return Features(
+    rows_first(last_TBW),
+    layers=tuple(map(rows_first, (x_TBE, *y['layers'], last_TBW))) if all_layers else None,
+    alignment_BTS=rows_first(y['alignment']) if 'alignment' in y else None,
+    choice_BT=rows_first(y['choice']) if 'choice' in y else None,
+  )
+
+
+def depth(cfg: Any, path: tuple[str, ...]) -> int:
+  """Return the layer of a parameter: embeddings 0, layer i is i + 1, start below the decoder, attention at its top."""
+  if path[0].startswith('layer_'):
+    return int(path[0].removeprefix('layer_')) + 1
+  return {'embed': 0, 'start': cfg.encoder_layers + 1, 'attention': cfg.N, 'output': cfg.N + 1}[path[0]]

@@ -1,0 +1,257 @@
+"""RNNsearch, the encoder-decoder with attention: Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473).
+
+Appendix A, with e the embedding of the token before, s the decoder's state, h_j the source's annotations:
+
+- Encoder: gated units in both directions, side by side.
+- Start: s_0 = tanh(W_s h_1 of the backward direction).
+- Attention: the state before each step is the query; c = sum_j a_j h_j, a = softmax(v tanh(W s + U h_j)).
+- Decoder: e and c enter every gate.
+- Deep output (appendix A.2.2): t~ = U_o s + V_o e + C_o c, the larger of each two neighbours, then the softmax.
+  `readout='previous'` reads the state before the step, as the appendix and the released code have it; 'current' the
+  state after it, as equation 4 of section 3.1 has it.
+
+`reading='hard'` and `doubly_stochastic` are of Xu et al. 2015 (arXiv 1502.03044). Other scores and windows are those
+of lmx/layers/rnn_attention.py.
+
+Parameters: 80,443,000 at V = 30,000.
+
+Deviations: one vocabulary for both sides, hence its size counted twice; a bias wherever the text leaves it out "to
+increase readability"; in the cell 'gru_paper' z keeps the old state (the paper's z is 1 - z). An LSTM's memory starts
+at 0.
+
+Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width that the softmax reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from lmx.errors import check_choice, check_least
+from lmx.layers import rnn_attention, rnn_decoder, rnn_translation, softmax
+from lmx.layers.dropout import split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'translation'
+READS = 'source'
+HEADS: tuple[str, ...] = ()
+VOCABULARY = rnn_translation.VOCABULARY
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size, of both sides.
+    E: embedding width.
+    D: width of the hidden layers, of each direction.
+    encoder_layers: layers of the encoder.
+    decoder_layers: layers of the decoder.
+    cell: one of lmx.layers.rnn_cell.CELLS.
+    bidirectional: the encoder reads in both directions; a layer gives its outputs side by side.
+    reverse: the encoder of one direction reads the source from its end.
+    score: one of lmx.layers.rnn_attention.SCORES.
+    A: width of the alignment of the score 'additive'.
+    S: most source positions of the score 'location'.
+    window: source positions that attention reads, one of lmx.layers.rnn_attention.WINDOWS.
+    reach: positions on either side of the centre of a local window, the D of Luong's section 3.2.
+    reading: 'soft' or 'hard' attention.
+    expected: hard: share of the rows that in training read the mean instead of a sampled position (Xu, section 4.1).
+    doubly_stochastic: weight of the penalty for a source position whose attention does not sum to 1 (Xu, equation 14).
+    readout: state that the deep output reads, 'previous' or 'current'.
+    maxout: W, the width of the deep output.
+    shared: one embedding table for both sides.
+    tied: the embedding of the target is the output matrix; needs W = E.
+    dropout_embedding: rate on embeddings.
+    dropout_hidden: rate on the input of each layer but the first, and on the annotations.
+    dropout_output: rate on what the softmax reads.
+    init: 'uniform' draws all from +-init_scale, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
+    init_scale: of 'uniform'.
+    dtype: compute type.
+    backend: the loop of a layer without attention (lmx/layers/recurrent.py).
+    remat: compute the scores again in the backward pass instead of keeping them.
+  """
+
+  V: int = 30_000  # appendix A.2.3 and section 4.2, as what follows
+  E: int = 620
+  D: int = 1000
+  encoder_layers: int = 1
+  decoder_layers: int = 1
+  cell: str = 'gru_paper'
+  bidirectional: bool = True
+  reverse: bool = False
+  score: str = 'additive'
+  A: int = 1000
+  S: int = 50
+  window: str = 'global'
+  reach: int = 10
+  reading: str = 'soft'
+  expected: float = 0.5
+  doubly_stochastic: float = 0.0
+  readout: str = 'previous'
+  maxout: int = 500
+  shared: bool = False
+  tied: bool = False
+  dropout_embedding: float = 0.0
+  dropout_hidden: float = 0.0
+  dropout_output: float = 0.0
+  init: str = 'paper'
+  init_scale: float = 0.1
+  dtype: str = 'float32'
+  backend: str = 'auto'
+  remat: bool = False
+
+  def __post_init__(self) -> None:
+    check_choice('model.readout', self.readout, rnn_translation.READOUTS)
+    check_least('model', self, maxout=1)
+    rnn_translation.check(self)
+    rnn_decoder.check(self)
+
+  @property
+  def N(self) -> int:  # noqa: N802
+    """Layers of the encoder, then of the decoder."""
+    return self.encoder_layers + self.decoder_layers
+
+  @property
+  def H(self) -> int:  # noqa: N802
+    """Width of an annotation."""
+    return self.D * (2 if self.bidirectional else 1)
+
+  @property
+  def W(self) -> int:  # noqa: N802
+    """Width of what the softmax reads."""
+    return self.maxout
+
+  @property
+  def longest(self) -> int | None:
+    """Most tokens of a source, its end mark among them: the S of the score 'location'; None is any number."""
+    return self.S if self.score == 'location' else None
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+  'rnnsearch': {},  # appendix A.2.3 and section 4.2
+  # For data sets of a few ten thousand sentences on two cores.
+  'rnnsearch_small': dict(E=256, D=256, A=256, maxout=256, init='uniform', init_scale=0.08, cell='gru'),
+  'tiny': dict(V=61, E=12, D=16, A=10, S=16, maxout=8, init='uniform', init_scale=0.3, reach=2),
+}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Draw the parameters: embed, layer_00 .. of the encoder and then of the decoder, start, attention and output."""
+  starts = cfg.decoder_layers * cfg.D
+  tree = rnn_translation.shapes(cfg, context=cfg.H)
+  tree['start'] = {'state': (cfg.D, starts), 'state_bias': (starts,)}
+  tree['output'] |= rnn_translation.deep_shapes(cfg, cfg.H)
+  if attention := rnn_attention.shapes(cfg.score, cfg.window, rnn_decoder.sizes(cfg)):
+    tree['attention'] = attention
+  return rnn_translation.init(cfg, tree, key)
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Return (): between batches nothing is kept; decoding starts from `begin`."""
+  del cfg, batch_size, length
+  return ()
+
+
+def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
+  """Return the state after the source and before the target; the carry has one size for any `length`."""
+  del length
+  return _read(cfg, params, batch, None)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Read the source and predict the target, or continue a target.
+
+  Args:
+    batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
+    state: (), or of `begin` or the call before.
+    key: randomness of dropout and of hard attention, None at evaluation, when that reads the most probable position.
+    all_layers: also return the target's embedding, each layer of the decoder, and what the softmax reads.
+
+  Returns:
+    (Features, with alignment_BTS where a penalty or hard attention needs it; () or the state after the target).
+  """
+  source_key, target_key = split(key, 2)
+  begun = state if state else _read(cfg, params, batch, source_key)
+  features, end = _write(cfg, params, begun, batch, target_key, all_layers=all_layers, alignment=False)
+  return features, end if state else ()
+
+
+def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
+  """The encoder: what the decoder reads of the source, and its own state before the first token."""
+  values_BSH, valid_BS, ends = rnn_translation.encode(cfg, params, batch, split(key, 2)[0])
+  first_BD = ends[-1]['backward' if cfg.bidirectional else 'forward'][0]
+  state = {
+    'layers': rnn_translation.start(cfg, params['start'], first_BD),
+    'position_B': jnp.zeros(len(valid_BS), jnp.int32),
+  }
+  return state | rnn_decoder.source(rnn_decoder.spec(cfg, 'before'), params.get('attention', {}), values_BSH, valid_BS)
+
+
+def _write(
+  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool, alignment: bool
+) -> tuple[Features, State]:
+  """The decoder from a state, with the tokens given: (Features, state)."""
+  embed_key, output_key, loop_key = split(key, 3)
+  target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
+  read = 'before' if cfg.readout == 'previous' else 'state'
+  wanted = (read, 'context', *rnn_decoder.wanted(cfg, alignment=alignment, all_layers=all_layers))
+  end, y = rnn_decoder.run(
+    rnn_decoder.spec(cfg, 'before'),
+    rnn_translation.decoder_layers(cfg, params),
+    params.get('attention', {}),
+    state,
+    target.x_TBE,
+    target.valid_TB,
+    target.position_TB,
+    loop_key,
+    wanted,
+  )
+  last_TBW = rnn_translation.deep_output(cfg, params, target.x_TBE, y['context'], y[read])
+  features = rnn_translation.features(cfg, target.x_TBE, last_TBW, y, output_key, all_layers=all_layers)
+  return features, {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}
+
+
+def alignment(cfg: Config, params: Params, batch: Batch) -> Array:
+  """Return the attention of each target position, (B, T, S) float32: teacher forcing without dropout, rows of sum 1.
+
+  Source positions are those of the text, also with `reverse`. The Gaussian of local_p is normalised here.
+  """
+  features, _ = _write(cfg, params, _read(cfg, params, batch, None), batch, None, all_layers=False, alignment=True)
+  a_BTS = features.alignment_BTS
+  assert a_BTS is not None
+  total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
+  return a_BTS / jnp.where(total_BT1 > 0, total_BT1, 1.0)
+
+
+def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
+  """Return the doubly stochastic penalty, summed over rows; {} where its weight is 0."""
+  del params
+  return rnn_decoder.evenness(cfg.doubly_stochastic, features, batch)
+
+
+def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
+  """Return the number of rows with a target."""
+  return rnn_decoder.evenness_weights(cfg.doubly_stochastic, batch)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Return the logits of every next token, (B, T, V) float32."""
+  return softmax.tied_logits(features.last_BTD, *rnn_translation.output(cfg, params))
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
+  table_VD, bias_V = rnn_translation.output(cfg, params)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Return the layer of a parameter, see `rnn_translation.depth`."""
+  return rnn_translation.depth(cfg, path)

@@ -1,0 +1,247 @@
+"""Recurrent encoder-decoders without attention.
+
+Papers: Cho et al. 2014 (arXiv 1406.1078), Sutskever, Vinyals & Le 2014 (arXiv 1409.3215). With e the embedding of the
+token before, s the decoder's state, h_S the encoder's last state:
+
+- `design='cho'` (RNNencdec): c = tanh(V h_S), s_0 = tanh(V' c); e and c enter every gate, and s, e and c the deep
+  output: t~ = U_o s + V_o e + C_o c, the larger of each two neighbours, then the softmax. `readout='previous'` reads
+  the state before the step (Bahdanau et al. 2015, appendix A.2.2), 'current' the state after it.
+- `design='sutskever'`: the last states of the encoder's layers start the decoder's, and nothing else of the source is
+  read. `reverse` reads the source from its end (section 3.3).
+
+Parameters: rnnencdec 69,579,000 at V = 30,000.
+
+Deviations: one vocabulary for both sides, hence its size counted twice; the term of c is outside of the reset gate (as
+in appendix A.1.1 of Bahdanau et al. 2015, arXiv 1409.0473, of which this is the case of a fixed c). An LSTM's memory
+starts at 0 where a learned map gives the state.
+
+Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width that the softmax reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from lmx.errors import InputError, check_choice, check_least
+from lmx.kernels.recurrent import Carry
+from lmx.layers import rnn_attention, rnn_cell, rnn_translation, softmax
+from lmx.layers.dropout import dropout, split
+from lmx.types import Array, Batch, Features, Params, State
+
+CAUSAL = True
+OBJECTIVE = 'translation'
+READS = 'source'
+HEADS: tuple[str, ...] = ()
+VOCABULARY = rnn_translation.VOCABULARY
+DESIGNS = ('cho', 'sutskever')
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Sizes and switches.
+
+  Attributes:
+    V: vocabulary size, of both sides.
+    E: embedding width.
+    D: width of the hidden layers, of each direction.
+    encoder_layers: layers of the encoder.
+    decoder_layers: layers of the decoder.
+    design: one of DESIGNS.
+    cell: one of lmx.layers.rnn_cell.CELLS.
+    bidirectional: the encoder reads in both directions; a layer gives its outputs side by side.
+    reverse: the encoder of one direction reads the source from its end.
+    readout: cho: state that the deep output reads, 'previous' or 'current'.
+    maxout: cho: W, the width of the deep output.
+    shared: one embedding table for both sides.
+    tied: the embedding of the target is the output matrix; needs W = E.
+    dropout_embedding: rate on embeddings.
+    dropout_hidden: rate on the input of each layer but the first, on the encoder's output, and on c.
+    dropout_output: rate on what the softmax reads.
+    init: 'uniform' draws all from +-init_scale, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
+    init_scale: of 'uniform'.
+    dtype: compute type.
+    backend: the loop of a layer without attention (lmx/layers/recurrent.py).
+  """
+
+  V: int = 30_000
+  E: int = 620
+  D: int = 1000
+  encoder_layers: int = 1
+  decoder_layers: int = 1
+  design: str = 'cho'
+  cell: str = 'gru_paper'
+  bidirectional: bool = False
+  reverse: bool = False
+  readout: str = 'previous'
+  maxout: int = 500
+  shared: bool = False
+  tied: bool = False
+  dropout_embedding: float = 0.0
+  dropout_hidden: float = 0.0
+  dropout_output: float = 0.0
+  init: str = 'paper'
+  init_scale: float = 0.1
+  dtype: str = 'float32'
+  backend: str = 'auto'
+
+  def __post_init__(self) -> None:
+    check_choice('model.design', self.design, DESIGNS)
+    check_choice('model.readout', self.readout, rnn_translation.READOUTS)
+    check_least('model', self, maxout=1)
+    rnn_translation.check(self)
+    if self.design == 'sutskever' and (self.bidirectional or self.encoder_layers != self.decoder_layers):
+      raise InputError(
+        f"model.design: got 'sutskever' with bidirectional={self.bidirectional}, {self.encoder_layers} and "
+        f'{self.decoder_layers} layers; expected bidirectional=False and as many layers in both, because each layer of '
+        'the encoder starts one of the decoder; set model.bidirectional, model.encoder_layers or model.decoder_layers'
+      )
+
+  @property
+  def N(self) -> int:  # noqa: N802
+    """Layers of the encoder, then of the decoder."""
+    return self.encoder_layers + self.decoder_layers
+
+  @property
+  def H(self) -> int:  # noqa: N802
+    """Width of an annotation."""
+    return self.D * (2 if self.bidirectional else 1)
+
+  @property
+  def W(self) -> int:  # noqa: N802
+    """Width of what the softmax reads."""
+    return self.maxout if self.design == 'cho' else self.D
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+  'rnnencdec': {},  # Bahdanau et al. 2015, appendix A.2.3 and section 4.2
+  # Luong et al. 2015 (arXiv 1508.04025), table 1, "Base + reverse + dropout".
+  'sutskever': dict(
+    design='sutskever',
+    V=50_000,
+    E=1000,
+    D=1000,
+    encoder_layers=4,
+    decoder_layers=4,
+    cell='lstm',
+    reverse=True,
+    init='uniform',
+    dropout_embedding=0.2,
+    dropout_hidden=0.2,
+    dropout_output=0.2,
+  ),
+  # For data sets of a few ten thousand sentences on two cores.
+  'rnnencdec_small': dict(E=256, D=256, maxout=256, init='uniform', init_scale=0.08, cell='gru'),
+  'tiny': dict(V=61, E=12, D=16, maxout=8, init='uniform', init_scale=0.3),
+}
+
+
+def init(cfg: Config, key: Array) -> Params:
+  """Draw the parameters: embed, layer_00 .. of the encoder and then of the decoder, start of cho, and output."""
+  if cfg.design == 'sutskever':
+    return rnn_translation.init(cfg, rnn_translation.shapes(cfg, context=0), key)
+  H, D, starts = cfg.H, cfg.D, cfg.decoder_layers * cfg.D
+  tree = rnn_translation.shapes(cfg, context=D)
+  tree['start'] = {'context': (H, D), 'context_bias': (D,), 'state': (D, starts), 'state_bias': (starts,)}
+  tree['output'] |= rnn_translation.deep_shapes(cfg, D)
+  return rnn_translation.init(cfg, tree, key)
+
+
+def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
+  """Return (): between batches nothing is kept; decoding starts from `begin`."""
+  del cfg, batch_size, length
+  return ()
+
+
+def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
+  """Return the state after the source and before the target; the carry has one size for any `length`."""
+  del length
+  return _read(cfg, params, batch, None)
+
+
+def apply(
+  cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
+) -> tuple[Features, State]:
+  """Read the source and predict the target, or continue a target.
+
+  Args:
+    batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
+    state: (), or of `begin` or the call before.
+    key: randomness of dropout, None at evaluation.
+    all_layers: also return the target's embedding, each layer of the decoder, and what the softmax reads.
+
+  Returns:
+    (Features; () or the state after the target).
+  """
+  source_key, target_key = split(key, 2)
+  begun = state if state else _read(cfg, params, batch, source_key)
+  features, end = _write(cfg, params, begun, batch, target_key, all_layers=all_layers)
+  return features, end if state else ()
+
+
+def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
+  """The encoder: the decoder's state before the first token, and c of cho."""
+  source_key, context_key = split(key, 2)
+  _, valid_BS, ends = rnn_translation.encode(cfg, params, batch, source_key)
+  state: dict[str, Any] = {'position_B': jnp.zeros(len(valid_BS), jnp.int32)}
+  if cfg.design == 'sutskever':
+    return state | {'layers': [end['forward'] for end in ends]}
+  start = params['start']
+  last_BH = jnp.concatenate([end[0] for end in ends[-1].values()], axis=-1)
+  context_BD = jnp.tanh(rnn_attention.product(last_BH, start['context']) + start['context_bias'][None])
+  layers = rnn_translation.start(cfg, start, context_BD)
+  return state | {'layers': layers, 'context_BD': dropout(context_BD, cfg.dropout_hidden, context_key)}
+
+
+def _write(
+  cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool
+) -> tuple[Features, State]:
+  """The decoder from a state, with the tokens given: (Features, state)."""
+  embed_key, output_key, loop_key = split(key, 3)
+  target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
+  carries, outputs = _stack(cfg, params, state, target, split(loop_key, cfg.decoder_layers))
+  last_TBW = outputs[-1]
+  if cfg.design == 'cho':
+    if cfg.readout == 'previous':
+      last_TBW = jnp.concatenate([state['layers'][-1][0][None].astype(cfg.dtype), last_TBW[:-1]])
+    last_TBW = rnn_translation.deep_output(cfg, params, target.x_TBE, state['context_BD'][None], last_TBW)
+  y = {'layers': outputs}
+  features = rnn_translation.features(cfg, target.x_TBE, last_TBW, y, output_key, all_layers=all_layers)
+  position_B = state['position_B'] + jnp.sum(target.steps_TB, axis=0)
+  return features, {**state, 'layers': carries, 'position_B': position_B}
+
+
+def _stack(
+  cfg: Config, params: Params, state: State, target: rnn_translation.Target, keys: list[Array | None]
+) -> tuple[list[Carry], tuple[Array, ...]]:
+  """The decoder's layers: (carries after them, outputs of all layers, time leading)."""
+  x_TBE = target.x_TBE
+  if cfg.design == 'cho':
+    context_TBD = jnp.broadcast_to(state['context_BD'].astype(cfg.dtype)[None], (*x_TBE.shape[:2], cfg.D))
+    x_TBE = jnp.concatenate([x_TBE, context_TBD], axis=-1)
+  carries, outputs = [], []
+  layers = rnn_translation.decoder_layers(cfg, params)
+  for i, (layer, carry, key) in enumerate(zip(layers, state['layers'], keys, strict=True)):
+    x_TBE = dropout(x_TBE, cfg.dropout_hidden if i else 0.0, key)
+    x_TBE, carry = rnn_cell.layer(cfg.cell, layer, x_TBE, carry, target.valid_TB, dtype=cfg.dtype, backend=cfg.backend)
+    carries.append(carry)
+    outputs.append(x_TBE)
+  return carries, tuple(outputs)
+
+
+def logits(cfg: Config, params: Params, features: Features) -> Array:
+  """Return the logits of every next token, (B, T, V) float32."""
+  return softmax.tied_logits(features.last_BTD, *rnn_translation.output(cfg, params))
+
+
+def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
+  table_VD, bias_V = rnn_translation.output(cfg, params)
+  return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
+
+
+def depth(cfg: Config, path: tuple[str, ...]) -> int:
+  """Return the layer of a parameter, see `rnn_translation.depth`."""
+  return rnn_translation.depth(cfg, path)
