@@ -315,11 +315,6 @@ class Checkpoints:
     """Returns the steps with a finished checkpoint, in rising order."""
     return sorted({step for step, _ in orbax_format.entries(self.directory)})
 
-  def best_step(self) -> int | None:
-    """Returns the step with the lowest metric, None if no checkpoint has one."""
-    best = _best(orbax_format.documents(self.directory, self._trusted())[0])
-    return best[0][0] if best else None
-
   def save(
     self,
     step: int,

@@ -16,7 +16,6 @@ ABBREVIATIONS = frozenset(
 _END = re.compile(r'[.!?]["\'”’)\]]*(\s+)(?=["\'“‘(\[]*[A-Z0-9])')
 _WORD_BEFORE = re.compile(r'[\w.]+$')
 _FINAL = re.compile(r'[.!?:;]["\'”’)\]]*$')
-MODES = ('lines', 'prose', 'wrapped')
 
 
 def split(text: str, mode: str, *, space_leads: bool = False) -> list[str]:

@@ -92,7 +92,6 @@ def test_last_and_best_are_kept(tmp_path):
   save_steps(tmp_path, 1, 2, 3, 4, 5, step1=3.0, step2=1.0, step3=2.0, step4=float('nan'))
   with manager.Checkpoints(tmp_path) as checkpoints:
     assert checkpoints.steps() == [2, 4, 5]
-    assert checkpoints.best_step() == 2
     assert checkpoints.restore(state_of(0), 'best')[2] == 2
     assert checkpoints.restore(state_of(0), 4)[1] == {'step': 4}
     with pytest.raises(InputError, match=r'no checkpoint \(1\).*\[2, 4, 5\]'):
@@ -106,7 +105,6 @@ def test_a_metric_that_is_not_a_number_is_never_the_best(tmp_path):
     checkpoints.save(1, {'x': jnp.ones(3)}, {}, metric=float('nan'))
     checkpoints.save(2, {'x': jnp.ones(3)}, {}, metric=float('-inf'))
     checkpoints.wait()
-    assert checkpoints.best_step() is None
     assert checkpoints.restore({'x': jnp.ones(3)}, 'best')[2] == 2  # the last one where none was measured
 
 
@@ -307,7 +305,7 @@ def test_all_damaged_and_none_at_all_are_input_errors(tmp_path):
       checkpoints.restore(state_of(0))
   assert len(warnings) == 2
   with manager.Checkpoints(tmp_path / 'empty') as checkpoints:
-    assert checkpoints.steps() == [] and checkpoints.best_step() is None
+    assert checkpoints.steps() == []
     with pytest.raises(InputError, match='no checkpoint'):
       checkpoints.restore(state_of(0))
   with pytest.raises(InputError, match='no checkpoint'):

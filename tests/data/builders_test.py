@@ -343,4 +343,3 @@ def test_files_are_put_into_splits_by_name():
   for split, found in names.items():
     for name in found:
       assert files.split_of(f'in/{name}') == split, name
-      assert files.named_split(name) == (split != 'train' or name == 'train.txt')

@@ -151,8 +151,3 @@ def hashed_split(text: str, missing: list[str], fraction: float) -> str:
   """One of the `missing` splits for a share of `fraction` of all texts each, else 'train'."""
   share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'big') / 2**64
   return next((split for n, split in enumerate(missing, 1) if share < n * fraction), 'train')
-
-
-def named_split(path: str) -> bool:
-  """Does the file's name say its split?"""
-  return any(re.match(names, os.path.basename(path).lower()) for _, names in _SPLIT_NAMES)
