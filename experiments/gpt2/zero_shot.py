@@ -1,4 +1,4 @@
-"""What a language model scores on data that it was not trained on (Radford et al. 2019, section 3, table 3).
+"""Zero-shot evaluation of a language model (Radford et al. 2019, section 3, table 3).
 
   lmx evaluate --workdir=runs/gpt2 --config=experiments/gpt2/zero_shot.py:ptb --config.data.manual_dir=DIR
   lmx evaluate --workdir=runs/gpt2 --config=experiments/gpt2/zero_shot.py:lambada,size=355m --config.data.manual_dir=DIR

@@ -20,7 +20,7 @@ CORES, GPU, GPUS, POD = 'two cores', 'one GPU', 'several GPUs', 'a pod'
 
 
 class Data(NamedTuple):
-  """What a run reads.
+  """Data set or weights that a run reads.
 
   Attributes:
     what: what is to be given: which files.
@@ -111,7 +111,7 @@ class Table(NamedTuple):
 
 
 class Metric(NamedTuple):
-  """How a figure is read.
+  """Key, unit and tolerance of a metric.
 
   Attributes:
     key: where it stands in a record, such as 'cache.perplexity_per_token'.

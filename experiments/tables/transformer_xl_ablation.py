@@ -1,4 +1,4 @@
-"""What Transformer-XL owes to recurrence and to its positions."""
+"""Ablations of Transformer-XL: recurrence and relative positions."""
 
 from experiments.tables import GPUS, Row, Run, Table, at
 

@@ -1,4 +1,4 @@
-"""What XLNet owes to what: pre-trained on the same text, fine-tuned on four tasks."""
+"""Ablations of XLNet: pre-trained on the same text, fine-tuned on four tasks."""
 
 from experiments.tables import POD, Row, Run, Table, at, from_run, measured
 

@@ -1,4 +1,4 @@
-"""What XLNet owes to what (Yang et al. 2019, arXiv 1906.08237, table 6): pre-training of its arms on the same text.
+"""Ablations of XLNet (Yang et al. 2019, arXiv 1906.08237, table 6): pre-training of its arms on the same text.
 
   lmx train --config=experiments/xlnet/ablation.py:xlnet --workdir=runs/xlnet --config.data.manual_dir=DIR
   lmx train --config=experiments/xlnet/tasks.py:sst2 --workdir=runs/sst2 --config.train.init_from=runs/xlnet ...

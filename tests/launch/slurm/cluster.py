@@ -42,7 +42,7 @@ def run_of(*words, **more) -> command.Run:
 
 
 def wait(moment, seconds=60.0):
-  """What `moment()` gives once it is true."""
+  """Return the result of `moment()` once it is true."""
   end = time.monotonic() + seconds
   while not (found := moment()):
     assert time.monotonic() < end, 'waited in vain'
