@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import shlex
 import sys
 import time
@@ -31,7 +30,7 @@ from lmx.interrupts import PREEMPTED, Stop, Stopped
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.reporting import run_log
-from lmx.runs import init, restore, transfer, work_directory
+from lmx.runs import init, nonfinite, restore, transfer, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
 
@@ -296,22 +295,9 @@ class Session:
     (index, metrics), self._unchecked = self._unchecked, None
     if bool(metrics['finite']):
       return
-    rows = self.batches(index)  # of all hosts: a batch is a function of its step
-    record = {
-      'step': index + 1,
-      'loss': float(metrics['loss']),
-      'grad_norm': float(metrics['grad_norm']),
-      'learning_rate': float(metrics['lr']),
-      'batch_indices': rows['index_B'].tolist(),
-    }
-    if jax.process_index() == 0:
-      with (self.workdir / 'nonfinite.jsonl').open('a') as file:
-        file.write(json.dumps({k: v if np.all(np.isfinite(v)) else str(v) for k, v in record.items()}) + '\n')
+    batch = self.batches(index)  # of all hosts: a batch is a function of its step
+    where = nonfinite.record(self.workdir, index + 1, metrics, batch)
     self.progress.skipped += 1
-    where = (
-      f'update {index + 1}: loss {record["loss"]}, gradient norm {record["grad_norm"]}, '
-      f'learning rate {record["learning_rate"]:.3g}'
-    )
     if self.run.train.on_nan == 'stop':
       raise NonFiniteLoss(
         f'the loss is not finite in {where}; the indices of the batch are in nonfinite.jsonl. The parameters are as '

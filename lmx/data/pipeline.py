@@ -156,7 +156,7 @@ def examples(cfg: Config, split: str) -> sources.Examples:
 
 def vocabulary(cfg: Config, tokenizer: Any) -> int:
   """Ids of words in a batch are below this: the size of the model's vocabulary."""
-  return word_characters.of(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
+  return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
 
 
 def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) -> Batches:
@@ -179,7 +179,7 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
   made: Batches = module.of(cfg, corpus, split, seed, train=train)
   if not cfg.characters or module.CHARACTERS == 'must':
     return made
-  spelled: Any = word_characters.Spelled(made, word_characters.of(corpus.tokenizer, cfg.characters))
+  spelled: Any = word_characters.WithCharacters(made, word_characters.create(corpus.tokenizer, cfg.characters))
   return spelled
 
 

@@ -74,7 +74,7 @@ def of_run(loaded: restore.Restored) -> Reader:
     ids = tokenizer.encode(line)
     if getattr(loaded.model, 'READS', '') == 'characters':
       words, arrays = _spelled(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
-      arrays['tokens_BT'] = word_characters.of(tokenizer, loaded.run.data.characters).ids(ids[: len(words)])
+      arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
     else:
       words, arrays = tokenizer.pieces(ids), {'tokens_BT': ids}
     if limit and len(words) > limit:
@@ -86,7 +86,7 @@ def of_run(loaded: restore.Restored) -> Reader:
 
 def _spelled(line: str, rule: str, lower_case: bool, characters: int) -> Line:
   words = [word for word in word_rules.split(line, rule, lower_case) if word not in ('\n', '<eos>')]
-  letters = word_characters.spell([word.encode('utf-8', 'replace') for word in words], characters)
+  letters = word_characters.character_ids([word.encode('utf-8', 'replace') for word in words], characters)
   return words, {'characters_BTC': letters.reshape(len(words), characters)}
 
 

@@ -42,7 +42,7 @@ def test_every_line_has_its_words_and_all_layers(released, capsys):
     assert found['2_tokens'].tolist() == ['Naïve', 'zyzzyva']
     assert found['0'].shape == (3, 4, 14) and found['1'].shape == (3, 0, 14) and found['0'].dtype == np.float32
     words = ['Naïve'.encode(), b'zyzzyva']
-    batch = {'characters_BTC': word_characters.spell(words, 50)[None]}  # alone, without padding
+    batch = {'characters_BTC': word_characters.character_ids(words, 50)[None]}  # alone, without padding
     layers = elmo.apply(CFG, params, batch, elmo.init_state(CFG, 1), all_layers=True)[0].layers
     np.testing.assert_allclose(found['2'], np.stack(layers)[:, 0], rtol=1e-5, atol=1e-5)
 

@@ -72,7 +72,7 @@ def test_forward_equals_the_restatement_on_the_released_layout(tmp_path):
   T = max(map(len, SENTENCES))
   characters_BTC = np.zeros((len(SENTENCES), T, LENGTH), np.int32)
   for row, words in zip(characters_BTC, SENTENCES, strict=True):
-    row[: len(words)] = word_characters.spell(words, LENGTH)
+    row[: len(words)] = word_characters.character_ids(words, LENGTH)
   valid_BT = np.arange(T) < np.array([len(words) for words in SENTENCES])[:, None]
   batch = {'characters_BTC': characters_BTC, 'valid_BT': valid_BT}
   features, _ = elmo.apply(cfg, params, batch, elmo.init_state(cfg, len(SENTENCES)), all_layers=True)
@@ -96,8 +96,8 @@ def test_training_streams_read_the_backward_text_in_its_own_order(tmp_path):
   parts = []
   for t in (slice(0, 1), slice(1, 4)):
     batch = {
-      'characters_BTC': word_characters.spell(texts[0][t], LENGTH)[None],
-      'backward_characters_BTC': word_characters.spell(texts[1][t], LENGTH)[None],
+      'characters_BTC': word_characters.character_ids(texts[0][t], LENGTH)[None],
+      'backward_characters_BTC': word_characters.character_ids(texts[1][t], LENGTH)[None],
     }
     features, state = elmo.apply(cfg, params, batch, state, all_layers=True)
     parts.append(features.layers[1][0])

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from lmx.data.batching.base import Batches, sizes
-from lmx.data.tokenizers import word_characters as spelling_lib
-from lmx.data.tokenizers.word_characters import Spelling
+from lmx.data.tokenizers import word_characters
+from lmx.data.tokenizers.word_characters import WordCharacters
 from lmx.errors import InputError
 
 CHARACTERS = 'must'
@@ -42,7 +42,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWay
     vocab_size=tokenizer.vocab_size,
     seed=seed,
     train=train,
-    spelling=spelling_lib.of(tokenizer, data.characters),
+    words=word_characters.create(tokenizer, data.characters),
     skipped=tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in ('\n', '<eos>')),
   )
 
@@ -57,7 +57,7 @@ class BothWays(Batches):
     split: with starts of sentences.
     batch_size: rows of the global batch.
     length: T.
-    spelling: of the tokenizer.
+    words: of the tokenizer.
     vocab_size: of the tokenizer.
     skipped: ids of the tokenizer that are no words: end of line and end of text.
   """
@@ -70,7 +70,7 @@ class BothWays(Batches):
     batch_size: int,
     length: int,
     *,
-    spelling: Spelling,
+    words: WordCharacters,
     skipped: tuple[int, ...],
     vocab_size: int,
     seed: int,
@@ -79,7 +79,7 @@ class BothWays(Batches):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
       raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set that has')
-    self._spelling = spelling
+    self._words = words
     self._first_S, self._count_S = self._trimmed(np.asarray(split.sentences, np.int64), skipped)
     self._at_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and their number
     total = int(self._at_S[-1])
@@ -109,15 +109,15 @@ class BothWays(Batches):
     sentence_BT = np.searchsorted(self._at_S, position_BT, 'right') - 1
     nth_BT = position_BT - self._at_S[sentence_BT]  # 0 reads the mark
     first_BT, count_BT = self._first_S[sentence_BT], self._count_S[sentence_BT]
-    marks = self._spelling.marks
+    marks = self._words.marks
     batch = {}
     for prefix, read, target, begin, end in (
-      ('', first_BT + nth_BT - 1, first_BT + nth_BT, marks[0], spelling_lib.END),
-      ('backward_', first_BT + count_BT - nth_BT, first_BT + count_BT - 1 - nth_BT, marks[1], spelling_lib.BEGIN),
+      ('', first_BT + nth_BT - 1, first_BT + nth_BT, marks[0], word_characters.END),
+      ('backward_', first_BT + count_BT - nth_BT, first_BT + count_BT - 1 - nth_BT, marks[1], word_characters.BEGIN),
     ):
       read_BT = self._read(np.where(nth_BT > 0, read, first_BT))
-      characters_BTC = np.where((nth_BT > 0)[..., None], self._spelling.spelled(read_BT), begin)
-      target_BT = self._spelling.ids(self._read(np.where(nth_BT < count_BT, target, first_BT)))
+      characters_BTC = np.where((nth_BT > 0)[..., None], self._words.character_ids(read_BT), begin)
+      target_BT = self._words.word_ids(self._read(np.where(nth_BT < count_BT, target, first_BT)))
       batch[f'{prefix}characters_BTC'] = np.where(inside_BT[..., None], characters_BTC, 0).astype(np.int32)
       batch[f'{prefix}targets_BT'] = np.where(inside_BT & (nth_BT < count_BT), target_BT, end * inside_BT)
     return batch | dict(weights_BT=(inside_BT & live_B[:, None]).astype(np.float32), reset_B=step_B == 0)

@@ -1,8 +1,8 @@
 """Characters of words, for models that read them (ELMo's token-level rule, `UnicodeCharsVocabulary` of its release).
 
-A corpus that is to be spelled has a tokenizer of words in which every word of the text has an id: the vocabulary proper
-first, by falling frequency, and all other words behind it (`Words.extended`). So an input keeps its letters however
-rare it is, while as a target, or for a table of embeddings, it is `<unk>`.
+The tokenizer is one of words in which every word of the text has an id: the vocabulary proper first, by falling
+frequency, and all other words behind it (`words.with_all_words`). So an input keeps its letters however rare it is,
+while as a target, or for a table of embeddings, it is `<unk>`.
 
 Ids of words in a batch: 0 begins and 1 ends a sentence, 2 is `<unk>`, from 3 on the words of the vocabulary, as in the
 released vocabularies. Ids of characters: 0 no word, b + 1 byte b of the word's UTF-8, then the marks 257 begin and 258
@@ -27,8 +27,8 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 26
 SPECIALS = ('<unk>', '<eos>', '<S>', '</S>')
 
 
-def spell(words: Sequence[bytes], characters: int) -> np.ndarray:
-  """Ids of the characters of words given as UTF-8, int32 (words, C)."""
+def character_ids(words: Sequence[bytes], characters: int) -> np.ndarray:
+  """Return the ids of the characters of words given as UTF-8, int32 `(words, C)`."""
   return _gather(*_flat(words), np.arange(len(words)), characters)
 
 
@@ -49,7 +49,7 @@ def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, charact
   return np.where(column_C == length + 1, END_WORD, ids).astype(np.int32)
 
 
-class Spelling:
+class WordCharacters:
   """Ids of words and of their characters, from ids of a tokenizer.
 
   Attributes:
@@ -58,7 +58,7 @@ class Spelling:
   """
 
   def __init__(self, tokenizer: Any, characters: int):
-    """Args: `tokenizer`: `tokenizers.Words` with `known` words before the others; `characters`: C, at least 4."""
+    """Args: `tokenizer`: `words.Words` with `known` words before the others; `characters`: C, at least 4."""
     self.characters = characters
     specials = {tokenizer.tokens.index(name) for name in SPECIALS[:2] if name in tokenizer.tokens}
     self._letters, self._offsets = _flat([word.encode('utf-8', 'replace') for word in tokenizer.tokens])
@@ -69,52 +69,52 @@ class Spelling:
       ids[tokenizer.eos_id] = END
     self._ids, self.vocab_size = ids, FIRST + len(kept)
     self._end = tokenizer.eos_id
-    self.marks = spell([b'', b''], characters)
+    self.marks = character_ids([b'', b''], characters)
     self.marks[:, 1] = BEGIN_SENTENCE, END_SENTENCE
     self.marks[:, 2] = END_WORD
 
-  def ids(self, tokens: np.ndarray) -> np.ndarray:
-    """Ids of words, int32 in the shape of `tokens`."""
+  def word_ids(self, tokens: np.ndarray) -> np.ndarray:
+    """Return the ids of words, int32 in the shape of `tokens`."""
     return self._ids[tokens]
 
-  def spelled(self, tokens: np.ndarray) -> np.ndarray:
-    """Ids of characters, int32 tokens.shape + (C,); an end-of-text token is the mark of a sentence's end."""
+  def character_ids(self, tokens: np.ndarray) -> np.ndarray:
+    """Return the ids of characters, int32 tokens.shape + (C,); an end-of-text token ends a sentence."""
     found = _gather(self._letters, self._offsets, tokens, self.characters)
     return found if self._end is None else np.where((tokens == self._end)[..., None], self.marks[1], found)
 
 
 @functools.lru_cache(maxsize=4)
-def of(tokenizer: Any, characters: int) -> Spelling:
-  """The `Spelling` of a tokenizer, made once. Raises InputError if it is not one of words with all words in it."""
+def create(tokenizer: Any, characters: int) -> WordCharacters:
+  """Return the `WordCharacters` of a tokenizer of words, made once. Raises InputError for another tokenizer."""
   if getattr(tokenizer, 'known', None) is None:
     raise InputError('data.characters needs data.tokenizer "words"')
-  return Spelling(tokenizer, characters)
+  return WordCharacters(tokenizer, characters)
 
 
-class Spelled:
+class WithCharacters:
   """Batches of words with characters_BTC beside tokens_BT, ids of words as above.
 
-  Everything else is as in the batches given; places that are not valid have no characters.
+  Everything else is as in the batches given; positions that are not valid have no characters.
   """
 
-  def __init__(self, batches: Any, spelling: Spelling):
-    self._batches, self._spelling = batches, spelling
+  def __init__(self, batches: Any, words: WordCharacters):
+    self._batches, self._words = batches, words
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._batches, name)
 
-  def pad_rows(self, multiple: int) -> Spelled:
+  def pad_rows(self, multiple: int) -> WithCharacters:
     """See `Batches.pad_rows`."""
-    return Spelled(self._batches.pad_rows(multiple), self._spelling)
+    return WithCharacters(self._batches.pad_rows(multiple), self._words)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Returns the given rows of the batch of `step`."""
     batch = self._batches(step, rows)
     tokens_BT = batch['tokens_BT']
-    characters_BTC = self._spelling.spelled(tokens_BT)
+    characters_BTC = self._words.character_ids(tokens_BT)
     if 'valid_BT' in batch:
       characters_BTC *= batch['valid_BT'][..., None]
-    found = {'tokens_BT': self._spelling.ids(tokens_BT), 'characters_BTC': characters_BTC}
+    found = {'tokens_BT': self._words.word_ids(tokens_BT), 'characters_BTC': characters_BTC}
     if 'targets_BT' in batch:
-      found['targets_BT'] = self._spelling.ids(batch['targets_BT'])
+      found['targets_BT'] = self._words.word_ids(batch['targets_BT'])
     return batch | found

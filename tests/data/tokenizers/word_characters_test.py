@@ -20,7 +20,7 @@ TEXTS = {'train': ['the cat saw the dog\nthe dog ran\na', 'the end\n'], 'valid':
 def made(characters: int = 8, vocab_size: int = 5):
   train = build.train('words', TEXTS['train'], vocab_size=vocab_size, rule='lines')
   whole = with_all_words(train, [text for texts in TEXTS.values() for text in texts])
-  return corpus.Corpus.from_texts(TEXTS, whole, sentences='lines'), word_characters.of(whole, characters)
+  return corpus.Corpus.from_texts(TEXTS, whole, sentences='lines'), word_characters.create(whole, characters)
 
 
 def word_of(row) -> str:
@@ -38,7 +38,7 @@ def test_marks_are_those_of_the_model():
 
 
 def test_words_are_spelled_as_released():
-  found = word_characters.spell([b'cat', 'é'.encode(), b'abcdefgh', b''], 6)
+  found = word_characters.character_ids([b'cat', 'é'.encode(), b'abcdefgh', b''], 6)
   assert found[0].tolist() == [259, 100, 98, 117, 260, 261]
   assert found[1].tolist() == [259, 0xC3 + 1, 0xA9 + 1, 260, 261, 261]
   assert found[2].tolist() == [259, 98, 99, 100, 101, 260]  # cut to C - 2 bytes
@@ -48,11 +48,11 @@ def test_words_are_spelled_as_released():
 def test_a_word_outside_the_vocabulary_keeps_its_letters_and_is_unknown_as_a_target():
   data, spelled = made()
   tokens = np.asarray(data.splits['valid'].tokens)
-  assert [word_of(row) for row in spelled.spelled(tokens)] == ['the', 'zebra', 'ran', '</S>']
+  assert [word_of(row) for row in spelled.character_ids(tokens)] == ['the', 'zebra', 'ran', '</S>']
   assert data.tokenizer.known == 5 < data.tokenizer.vocab_size
   kept = [t for t in data.tokenizer.tokens[:5] if t not in ('<unk>', '<eos>')]
   assert spelled.vocab_size == 3 + len(kept)
-  assert spelled.ids(tokens).tolist() == [
+  assert spelled.word_ids(tokens).tolist() == [
     3 + kept.index('the'),
     word_characters.UNKNOWN,
     word_characters.UNKNOWN,
@@ -78,7 +78,7 @@ def batches(batch_size=2, length=3, train=False):
       data.splits['train'],
       batch_size,
       length,
-      spelling=spelled,
+      words=spelled,
       skipped=skipped,
       vocab_size=data.tokenizer.vocab_size,
       seed=0,
@@ -107,7 +107,7 @@ def read(prefix, batch_size, length):
 def test_both_streams_hold_every_sentence_whole_and_in_order(shape):
   spelled, data, _ = batches()
   sentences = [line.split() for text in TEXTS['train'] for line in text.splitlines()]
-  number = lambda w: int(spelled.ids(np.array([data.tokenizer.tokens.index(w)]))[0])
+  number = lambda w: int(spelled.word_ids(np.array([data.tokenizer.tokens.index(w)]))[0])
   forward, backward = [], []
   for words in sentences:
     forward += zip(['<S>', *words], [*map(number, words), word_characters.END], strict=True)

@@ -1,0 +1,29 @@
+"""nonfinite.jsonl: a line for each update whose loss is not finite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+
+def record(workdir: epath.Path, update: int, metrics: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> str:
+  """Write a line on an update to nonfinite.jsonl; return its loss, gradient norm and learning rate as text."""
+  values = {
+    'step': update,
+    'loss': float(metrics['loss']),
+    'grad_norm': float(metrics['grad_norm']),
+    'learning_rate': float(metrics['lr']),
+    'batch_indices': np.asarray(batch['index_B']).tolist(),
+  }
+  if jax.process_index() == 0:
+    with (workdir / 'nonfinite.jsonl').open('a') as file:
+      file.write(json.dumps({k: v if np.all(np.isfinite(v)) else str(v) for k, v in values.items()}) + '\n')
+  return (
+    f'update {update}: loss {values["loss"]}, gradient norm {values["grad_norm"]}, '
+    f'learning rate {values["learning_rate"]:.3g}'
+  )
