@@ -30,16 +30,37 @@ def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
   return product('BTHK,BSHK->BHTS', scaled(q_BTHK, u_HK), k_BSHK)
 
 
-def position_scores(q_BTHK: Array, v_HK: Array | None, r_RHK: Array, keys: int, bias_HR: Array | None = None) -> Array:
+def position_scores(
+  q_BTHK: Array,
+  v_HK: Array | None,
+  r_RHK: Array,
+  keys: int,
+  *,
+  bias_HR: Array | None = None,
+  positions_BP: Array | None = None,
+) -> Array:
   """(q + v) · r_d / sqrt(K), (B, H, T, S) float32; v None is 0.
 
-  r is of the distances S - 1 down, for all rows or (B, R, H, K). A bias of each distance is added to the products.
+  Args:
+    q_BTHK: queries, the last of which is at the last key.
+    v_HK: bias of the queries.
+    r_RHK: vectors of the distances S - 1 down, for all rows or (B, R, H, K).
+    keys: their number, S.
+    bias_HR: bias of each distance, added to the products.
+    positions_BP: positions of P further queries, which follow the others; R is S + T - 1 then.
   """
-  r = 'RHK' if r_RHK.ndim == 3 else 'BRHK'
-  scores_BHTR = product(f'BTHK,{r}->BHTR', scaled(q_BTHK, v_HK), r_RHK)
+  axes, q_BTHK = 'RHK' if r_RHK.ndim == 3 else 'BRHK', scaled(q_BTHK, v_HK)
+  T = q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
+  scores_BHTR = product(f'BTHK,{axes}->BHTR', q_BTHK[:, :T], r_RHK)
   if bias_HR is not None:
     scores_BHTR += q_BTHK.shape[-1] ** -0.5 * bias_HR[None, :, None]
-  return shift(scores_BHTR, keys)
+  scores_BHTS = shift(scores_BHTR, keys)
+  if positions_BP is None:
+    return scores_BHTS
+  scores_BPHR = product(f'BPHK,{axes}->BPHR', q_BTHK[:, T:], r_RHK)
+  window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, keys, axis=1)
+  scores_BPHS = jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP)
+  return jnp.concatenate([scores_BHTS, scores_BPHS.swapaxes(1, 2)], axis=2)
 
 
 def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:

@@ -248,7 +248,7 @@ class RelativeAttention(nn.Module):
     r_SHK = self._param('distances', longest + 1, H, K)[distance_S].astype(q_BTHK.dtype)
     content_BHTS = content_scores(q_BTHK, self._param('u', H, K), k_BSHK)
     bias_HS = self._param('distance_bias', longest + 1, H)[distance_S].T
-    return content_BHTS + position_scores(q_BTHK, None, r_SHK, S, bias_HS)
+    return content_BHTS + position_scores(q_BTHK, None, r_SHK, S, bias_HR=bias_HS)
 
 
 def _block(cfg: Config) -> relative_block.Block:

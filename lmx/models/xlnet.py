@@ -173,14 +173,6 @@ def other_segment(batch: Batch, M: int) -> Array | None:  # noqa: N803
   return row_BX[:, :, None] != jnp.pad(types_BT, ((0, 0), (M, 0)))[:, None]
 
 
-def query_position_scores(q_BPHK: Array, v_HK: Array, r_RHK: Array, S: int, positions_BP: Array) -> Array:  # noqa: N803
-  """(q + v) · r_d / sqrt(K) of the query stream's rows at their positions, (B, H, P, S) float32."""
-  r, T = 'RHK' if r_RHK.ndim == 3 else 'BRHK', r_RHK.shape[-3] + 1 - S
-  scores_BPHR = relative_attention.product(f'BPHK,{r}->BPHR', relative_attention.scaled(q_BPHK, v_HK), r_RHK)
-  window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, S, axis=1)
-  return jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP).swapaxes(1, 2)
-
-
 class TwoStreamAttention(nn.Module):
   """Multi-head attention of [h; g] to [memory; h]: kernels qkv (D, 3, H, K), r (D, H, K), out (H, K, D)."""
 
@@ -210,11 +202,8 @@ class TwoStreamAttention(nn.Module):
     if inputs.backward_B is not None:  # of distance -d: the sines change sign
       sign_D = jnp.where(jnp.arange(D) < D // 2, -1, 1).astype(dtype)
       r_RHK = jnp.where(inputs.backward_B[:, None, None, None], to_r(inputs.encoding_RD * sign_D)[None], r_RHK[None])
-    position_BHXS = relative_attention.position_scores(q_BXHK[:, :T], biases['v'], r_RHK, S)
-    if positions_BP is not None:
-      query_BHPS = query_position_scores(q_BXHK[:, T:], biases['v'], r_RHK, S, positions_BP)
-      position_BHXS = jnp.concatenate([position_BHXS, query_BHPS], axis=2)
-    scores_BHXS = relative_attention.content_scores(q_BXHK, biases['u'], k_BSHK) + position_BHXS
+    scores_BHXS = relative_attention.content_scores(q_BXHK, biases['u'], k_BSHK)
+    scores_BHXS += relative_attention.position_scores(q_BXHK, biases['v'], r_RHK, S, positions_BP=positions_BP)
     types_2HK = param('types', 2, H, K)
     if inputs.other_BXS is not None:
       scores_BHXS += relative_attention.segment_scores(q_BXHK, biases['s'], types_2HK, inputs.other_BXS)
