@@ -198,7 +198,7 @@ class Session:
 
   def initialize_from(self, workdir: str) -> str:
     """Initialize all or some parameters with those of a finished run; return a line that names them."""
-    names = labels.of(self.corpus.manifest)
+    names = labels.label_names(self.corpus.manifest)
     taken, note = transfer.take(workdir, self.shapes, self.run.train.init_parts, self.corpus.tokenizer, names)
     create = lambda key, taken: init.merge(init_params(self.run, key), taken)
     params = self.engine.build(create, self.init_key, taken)

@@ -84,7 +84,7 @@ def _vectors(args: argparse.Namespace) -> Any:
   from lmx.prediction import word_vectors
   from lmx.runs import restore
 
-  return word_vectors.of_run(restore.load(args.workdir, args.which, args.overrides))
+  return word_vectors.from_run(restore.load(args.workdir, args.which, args.overrides))
 
 
 def _analogies(vectors: Any, path: str, restrict: int) -> dict[str, Any]:

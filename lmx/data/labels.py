@@ -29,7 +29,7 @@ def numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, 
   return names, {split: number(found) for split, found in labels.items()} if names else {}
 
 
-def of(manifest: Mapping[str, Any]) -> list[str]:
+def label_names(manifest: Mapping[str, Any]) -> list[str]:
   """Names of the labels of a data set, of its words if these have some; [] where it has none."""
   return list(manifest['token_label_names'] if 'token_label_names' in manifest else manifest['label_names'])
 
@@ -40,7 +40,7 @@ def renumbered(corpus: Any, names: Sequence[str]) -> Any:
   Raises:
     InputError: the data set has labels that are not among the names.
   """
-  own = of(corpus.manifest)
+  own = label_names(corpus.manifest)
   if own == list(names):
     return corpus
   unknown = [name for name in own if name not in names]

@@ -28,7 +28,7 @@ def scope(precision: str) -> AbstractContextManager[Any]:
   return jax.default_matmul_precision(precision)
 
 
-def at(precision: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def wrap(precision: str, function: Callable[..., Any]) -> Callable[..., Any]:
   """Return `function`, traced at `precision` wherever it is called."""
 
   @functools.wraps(function)
@@ -39,11 +39,11 @@ def at(precision: str, function: Callable[..., Any]) -> Callable[..., Any]:
   return call
 
 
-def of_run(function: Callable[..., Any]) -> Callable[..., Any]:
+def run_scope(function: Callable[..., Any]) -> Callable[..., Any]:
   """Decorate a function whose first argument is a Run, or has one as `run`: it computes at the run's precision."""
 
   @functools.wraps(function)
   def call(first: Any, *args: Any, **named: Any) -> Any:
-    return at(getattr(first, 'run', first).matmul_precision, function)(first, *args, **named)
+    return wrap(getattr(first, 'run', first).matmul_precision, function)(first, *args, **named)
 
   return call

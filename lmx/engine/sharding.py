@@ -222,7 +222,7 @@ class Engine:
       create: pure function to a state, the same in every process.
       args: its arguments, host values or replicated arrays.
     """
-    args, create = self.replicate(args), precision.at(self.matmul_precision, create)
+    args, create = self.replicate(args), precision.wrap(self.matmul_precision, create)
     if self.cfg.mode == 'pmap':
       return jax.jit(create, out_shardings=self._pmap_whole)(*args)
     shapes = jax.eval_shape(create, *args)
@@ -278,7 +278,7 @@ class Engine:
     Returns:
       `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
     """
-    arguments, step = (0, 1) if donate else (), precision.at(self.matmul_precision, step)
+    arguments, step = (0, 1) if donate else (), precision.wrap(self.matmul_precision, step)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),
@@ -293,7 +293,7 @@ class Engine:
 
   def compile_eval(self, step: Callable[..., Any]) -> Any:
     """Compiles an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
-    step = precision.at(self.matmul_precision, step)
+    step = precision.wrap(self.matmul_precision, step)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),

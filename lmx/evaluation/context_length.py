@@ -170,7 +170,7 @@ def measure(
   first_I = blocks(len(data), max(lengths), tokens, stride)
   nll_GLT = np.stack(
     [
-      precision.at(loaded.run.matmul_precision, token_nll)(
+      precision.wrap(loaded.run.matmul_precision, token_nll)(
         loaded.model,
         loaded.run.measured,
         loaded.params,

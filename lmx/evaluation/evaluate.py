@@ -214,7 +214,7 @@ def check_scored(run: Run) -> None:
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
 
-@precision.of_run
+@precision.run_scope
 def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
 

@@ -49,7 +49,7 @@ class Evaluation(NamedTuple):
   answers: list[question_answering.Answer]
 
 
-@precision.of_run
+@precision.run_scope
 def evaluate_run(
   run: schema.Run,
   corpus: Corpus,

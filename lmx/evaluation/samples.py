@@ -58,7 +58,7 @@ def _check_word(run: schema.Run, corpus: Any, prompt: str) -> None:
     raise InputError(f'not a word of the training text{nearest(prompt, words[:20_000])}')
 
 
-@precision.of_run
+@precision.run_scope
 def draw(
   run: schema.Run, corpus: Corpus, params: Params, translations: Sequence[translation.Translated], workdir: epath.Path
 ) -> str:
@@ -133,7 +133,7 @@ def _gaps(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
 
 def _neighbours(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
   """Yield the nearest words of each prompt, or of some frequent words where there is no prompt."""
-  vectors = word_vectors.of_tables(corpus, run.data, params['model'])
+  vectors = word_vectors.from_tables(corpus, run.data, params['model'])
   frequent = vectors.words[50:] or vectors.words
   for word in prompts(run, corpus)[0] or frequent[: 50 * run.samples.count : 50]:
     yield f'{word}: ' + ', '.join(f'{near} {score:.2f}' for near, score in vectors.nearest(word))

@@ -69,7 +69,7 @@ def over(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple[Ar
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
   own = functools.partial(objective.predict, run.objective, model, run.measured)
-  predict = jax.jit(precision.at(run.matmul_precision, own))
+  predict = jax.jit(precision.wrap(run.matmul_precision, own))
   for step in range(batches.steps):
     batch = batches(step)
     made, _ = predict(params, {key: x for key, x in batch.items() if key not in _TRUTHS}, ())

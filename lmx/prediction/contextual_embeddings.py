@@ -63,10 +63,10 @@ def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides
     state.warn_nonfinite(workdir, body)
     model = registry.get('elmo')
     return Reader(model, model.Config(V=3, **fields), body, lambda line, _: _spelled(line, 'space', False, 50))
-  return of_run(restore.load(workdir, which, overrides))
+  return from_run(restore.load(workdir, which, overrides))
 
 
-def of_run(loaded: restore.Restored) -> Reader:
+def from_run(loaded: restore.Restored) -> Reader:
   """The reader of a run given back by `lmx.load`."""
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
 
@@ -96,7 +96,7 @@ def vectors(
   """Yields (tokens, layers, the embeddings first, each (tokens, width) float32) of each line of text in order.
 
   Args:
-    reader: of `of_run` or `open_reader`.
+    reader: of `from_run` or `open_reader`.
     lines: of text.
     size: lines of a batch.
     carry: one text: a line goes on from the state of the line before.
@@ -121,7 +121,7 @@ def embedded(
   """
   model, cfg, params = reader.model, reader.cfg, reader.params
   state = model.init_state(cfg, size)
-  apply = jax.jit(precision.at(reader.matmul_precision, functools.partial(model.apply, cfg, all_layers=True)))
+  apply = jax.jit(precision.wrap(reader.matmul_precision, functools.partial(model.apply, cfg, all_layers=True)))
   for start in range(0, len(lines), size):
     some = lines[start : start + size]
     longest = max(len(words) for words, _ in some)

@@ -28,7 +28,7 @@ def _ids(corpus: Any, data: pipeline.Config) -> np.ndarray:
   return np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
 
 
-def of_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
+def from_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
   """Return the rows of the embedding table that belong to words of the training split, the most frequent first.
 
   Args:
@@ -50,11 +50,11 @@ def _table(params: Params) -> np.ndarray:
   return np.asarray(tables[0])
 
 
-def of_run(loaded: Any) -> Vectors:
+def from_run(loaded: Any) -> Vectors:
   """Return the vectors of a run from `lmx.load`. Raises InputError where it has none."""
   data = loaded.run.data
   if loaded.tokenizer.kind != 'words' or data.characters:
     got = 'data.characters' if data.characters else f'the tokenizer "{loaded.tokenizer.kind}"'
     raise InputError(f'{loaded.workdir}: got a run with {got}; {_EXPECTED}')
   _table(loaded.params['model'])
-  return of_tables(loaded.corpus(), data, loaded.params['model'])
+  return from_tables(loaded.corpus(), data, loaded.params['model'])

@@ -105,7 +105,7 @@ def loaded(embed, kind='words', **data):
 @pytest.mark.parametrize('name', ['table', 'tokens'])
 def test_a_language_model_of_words_has_vectors(name):
   of = loaded({name: np.arange(20.0).reshape(10, 2)})
-  vectors = word_vectors.of_run(of)
+  vectors = word_vectors.from_run(of)
   assert vectors.words[:2] == ['a', 'b'] and sorted(vectors.words) == [',', 'a', 'b', 'c']
   np.testing.assert_array_equal(
     vectors.raw_VD, [of.params['model']['embed'][name][of.tokenizer.tokens.index(w)] for w in vectors.words]
@@ -121,4 +121,4 @@ def test_a_run_without_word_vectors_is_refused():
     (loaded(table, characters=8), 'got a run with data.characters'),
   ):
     with pytest.raises(InputError, match=f'{message}; expected a model with one table .*rnn_lm'):
-      word_vectors.of_run(of)
+      word_vectors.from_run(of)

@@ -30,7 +30,7 @@ def test_labels_get_the_numbers_of_a_run_and_none_stays_none():
   corpus = Corpus(manifest, {'train': Split(np.array([0, 1, 2, -1])), 'test': Split()})
   found = labels.renumbered(corpus, ['c', 'a', 'z', 'b'])
   assert found.splits['train'].labels.tolist() == [1, 3, 0, -1] and found.splits['test'].labels is None
-  assert labels.of(found.manifest) == ['c', 'a', 'z', 'b']
+  assert labels.label_names(found.manifest) == ['c', 'a', 'z', 'b']
   assert labels.renumbered(corpus, ['a', 'b', 'c']) is corpus
   with pytest.raises(InputError, match='data set x has labels that the run does not know: c; it knows a, b'):
     labels.renumbered(corpus, ['a', 'b'])
@@ -44,7 +44,7 @@ def test_labels_of_words_too():
 
 
 def test_names_of_labels():
-  assert labels.of(types.MappingProxyType({'label_names': ['a']})) == ['a']
+  assert labels.label_names(types.MappingProxyType({'label_names': ['a']})) == ['a']
 
 
 @pytest.mark.parametrize('kind', ['bpe', 'unigram', 'wordpiece'])

@@ -124,5 +124,5 @@ def test_every_entry_point_computes_at_the_precision_of_the_run(tmp_path, monkey
     assert set(seen) == {'tensorfloat32'}, command[0]
   loaded = restore.load(tmp_path / 'run')
   evaluate.token_nll(loaded.run, loaded.corpus(), loaded.params, 'valid')
-  list(contextual_embeddings.vectors(contextual_embeddings.of_run(loaded), ['a line']))
+  list(contextual_embeddings.vectors(contextual_embeddings.from_run(loaded), ['a line']))
   assert set(seen) == {'tensorfloat32'} and loaded.run.matmul_precision == 'tensorfloat32'

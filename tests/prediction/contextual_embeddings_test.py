@@ -25,7 +25,7 @@ def run(tmp_path_factory):
 
 
 def test_a_runs_layers_are_those_of_apply(run):
-  found = list(contextual_embeddings.vectors(contextual_embeddings.of_run(run), LINES, size=2))
+  found = list(contextual_embeddings.vectors(contextual_embeddings.from_run(run), LINES, size=2))
   assert [len(words) for words, _ in found] == [len(run.tokenizer.encode(line)) for line in LINES]
   for line, (words, layers) in zip(LINES, found, strict=True):
     ids = run.tokenizer.encode(line)
@@ -39,7 +39,7 @@ def test_a_runs_layers_are_those_of_apply(run):
 def test_a_reader_opened_by_its_directory_is_the_same(run):
   reader = contextual_embeddings.open_reader(run.workdir, 'last')
   (_, layers), (_, expected) = (
-    next(contextual_embeddings.vectors(r, LINES[:1])) for r in (reader, contextual_embeddings.of_run(run))
+    next(contextual_embeddings.vectors(r, LINES[:1])) for r in (reader, contextual_embeddings.from_run(run))
   )
   np.testing.assert_array_equal(layers, expected)
   assert contextual_embeddings.open_reader(run.workdir, 'last', ['model.dtype=bfloat16']).cfg.dtype == 'bfloat16'
@@ -47,7 +47,7 @@ def test_a_reader_opened_by_its_directory_is_the_same(run):
 
 def test_a_line_beyond_the_positions_is_refused(run):
   with pytest.raises(InputError, match=r'line 2 has \d+ tokens, but the model has only'):
-    list(contextual_embeddings.vectors(contextual_embeddings.of_run(run), ['list', 'list ' * 600]))
+    list(contextual_embeddings.vectors(contextual_embeddings.from_run(run), ['list', 'list ' * 600]))
 
 
 def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
