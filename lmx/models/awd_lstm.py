@@ -9,8 +9,8 @@ paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.
 lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/continuous_cache.py.
 
 Parameters, tied, 1150-1150-400: 24,221,600 at V = 10,000 (Penn Treebank), 33,556,078 at V = 33,278 (WikiText-2). Each
-LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code (lmx/layers/qrnn.py): window 2 in
-the first layer, 1 in the others, DropConnect on all of its weights.
+LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code: window 2 in the first
+layer, 1 in the others, DropConnect on all of its weights.
 Deviation: the released code draws a mask a GPU; under 'pmap' every device draws its own, under 'jit' all share one.
 
 Axes: E embedding width, D width of the hidden layers but the last, T time first inside the layers.
@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import embedding, qrnn, recurrent, softmax
+from lmx.layers import embedding, recurrent, softmax
 from lmx.layers.dropout import dropout, locked_dropout, split, word_dropout
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -143,7 +143,7 @@ def init(cfg: Config, key: Array) -> Params:
   params: dict[str, Any] = {'embed': {'table': table(embed_key, cfg.V, cfg.E)}}
   for i, ((width_in, width), k) in enumerate(zip(widths(cfg), keys, strict=True)):
     if cfg.cell == 'qrnn':
-      params[_name(i)] = qrnn.init(k, width_in, width, _window(i))
+      params[_name(i)] = init_qrnn(k, width_in, width, _window(i))
     else:
       params[_name(i)] = recurrent.init('lstm', k, width_in, width, scale=width**-0.5, bias='double')
   params['output'] = {'bias': jnp.zeros(cfg.V, jnp.float32)}
@@ -156,7 +156,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """A carry per layer, zeros with rows leading; `length` is not needed, the carry has one size for any length."""
   del length
   if cfg.cell == 'qrnn':
-    return tuple(qrnn.init_carry(batch_size, *both, _window(i)) for i, both in enumerate(widths(cfg)))
+    return tuple(init_qrnn_carry(batch_size, *both, _window(i)) for i, both in enumerate(widths(cfg)))
   return tuple(recurrent.init_carry('lstm', batch_size, width) for _, width in widths(cfg))
 
 
@@ -186,7 +186,7 @@ def apply(
   def block(i: int, params: Params, x_TBD: Array, carry: Any, weight_key: Any) -> Any:
     if cfg.cell == 'qrnn':
       params = {**params, 'input': dropout(params['input'], cfg.dropout_weight, weight_key)}
-      return qrnn.layer(params, x_TBD, carry, valid_TB, window=_window(i), dtype=cfg.dtype)
+      return qrnn(params, x_TBD, carry, valid_TB, window=_window(i), dtype=cfg.dtype)
     params = {**params, 'recurrent': dropout(params['recurrent'], cfg.dropout_weight, weight_key)}
     return recurrent.layer('lstm', params, x_TBD, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
 
@@ -262,3 +262,73 @@ def depth(cfg: Config, path: tuple[str, ...]) -> int:
   if path[0] == 'embed':
     return 0
   return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1
+
+
+def init_qrnn(key: Array, width_in: int, width: int, window: int) -> Params:
+  """Draw the parameters of a QRNN layer, uniform in +-1/sqrt(window E), PyTorch's rule for its linear layer.
+
+  Returns:
+    {'input': (window E, 3 D), rows of the newest input first, 'bias': (3 D,)}.
+  """
+  weight_key, bias_key = jax.random.split(key)
+  scale = (window * width_in) ** -0.5
+  uniform = lambda k, *shape: jax.random.uniform(k, shape, jnp.float32, -scale, scale)
+  return {'input': uniform(weight_key, window * width_in, 3 * width), 'bias': uniform(bias_key, 3 * width)}
+
+
+def init_qrnn_carry(batch_size: int, width_in: int, width: int, window: int) -> tuple[Array, ...]:
+  """Return the carry before the first step: zeros, (c_BD,), and with window 2 the last input x_BE; float32."""
+  c_BD = jnp.zeros((batch_size, width), jnp.float32)
+  return (c_BD,) if window == 1 else (c_BD, jnp.zeros((batch_size, width_in), jnp.float32))
+
+
+def forget_mult(f_TBD: Array, z_TBD: Array, c_BD: Array) -> Array:
+  """Return c_t = f_t z_t + (1 - f_t) c_t-1 for all t, (T, B, D), by a parallel scan in log2 T rounds."""
+
+  def join(first: Any, second: Any) -> Any:
+    return first[0] * second[0], second[0] * first[1] + second[1]
+
+  kept_TBD, new_TBD = jax.lax.associative_scan(join, (1.0 - f_TBD, f_TBD * z_TBD))
+  return new_TBD + kept_TBD * c_BD[None]
+
+
+def qrnn(
+  params: Params,
+  x_TBE: Array,
+  carry: tuple[Array, ...],
+  valid_TB: Array | None = None,
+  *,
+  window: int,
+  dtype: str = 'float32',
+) -> tuple[Array, tuple[Array, ...]]:
+  """Run a quasi-recurrent layer with fo-pooling over time (Bradbury et al. 2017, arXiv 1611.01576, section 2).
+
+  z, f, o = tanh, sigmoid, sigmoid of a convolution over the last `window` inputs; c_t = f_t (.) z_t + (1 - f_t) (.)
+  c_t-1; h_t = o_t (.) c_t. As in the layer released with it, f is the gate of what is new, where equation 3 has 1 - f.
+
+  Args:
+    params: of `init_qrnn`.
+    x_TBE: inputs, time first.
+    carry: of `init_qrnn_carry`, or what an earlier call returned.
+    valid_TB: bool, padding on the right; an invalid step leaves the carry as it is. None: all are valid.
+    window: 1 or 2 inputs that a step sees.
+    dtype: type of the products.
+
+  Returns:
+    (h_TBD in `dtype`, carry after the last step in float32).
+  """
+  x_TBE = x_TBE.astype(dtype)
+  source, last = x_TBE, carry[1:]
+  if window == 2:
+    before = jnp.concatenate([carry[1][None].astype(dtype), x_TBE])
+    source = jnp.concatenate([x_TBE, before[:-1]], axis=-1)
+    count_B = jnp.full(x_TBE.shape[1], len(x_TBE)) if valid_TB is None else jnp.sum(valid_TB, axis=0)
+    last = (jnp.take_along_axis(before, count_B[None, :, None], axis=0)[0].astype(jnp.float32),)
+  gates = jnp.matmul(source, params['input'].astype(dtype), preferred_element_type=jnp.float32) + params['bias']
+  z_TBD, f_TBD, o_TBD = jnp.split(gates, 3, axis=-1)
+  f_TBD = jax.nn.sigmoid(f_TBD)
+  if valid_TB is not None:
+    f_TBD = jnp.where(valid_TB[..., None], f_TBD, 0.0)
+  c_TBD = forget_mult(f_TBD, jnp.tanh(z_TBD), carry[0])
+  h_TBD = jax.nn.sigmoid(o_TBD) * c_TBD
+  return h_TBD.astype(dtype), (c_TBD[-1], *last)

@@ -20,12 +20,13 @@ Axes: C characters of a word, P projection of the biLM, E width of a word embedd
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import bilm, char_cnn, embedding, recurrent, scalar_mix
+from lmx.layers import bilm, char_cnn, embedding, recurrent
 from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -163,7 +164,7 @@ def init(cfg: Config, key: Array) -> Params:
   if _places(cfg):
     params['bilm'] = bilm.init(sizes(cfg), bilm_key)
   for place in _places(cfg):
-    params[f'mix_{place}'] = scalar_mix.init(cfg.bilm_layers + 1)
+    params[f'mix_{place}'] = init_mix(cfg.bilm_layers + 1)
   width += 2 * cfg.bilm_projection * ('input' in _places(cfg))
   for i in range(cfg.N):
     params[f'layer_{i:02d}'] = {
@@ -223,7 +224,7 @@ def apply(
   if _places(cfg):
     layers = _contextual(cfg, params, batch, valid_BT, bilm_key)
     for place, k in zip(_places(cfg), split(elmo_key, len(_places(cfg))), strict=True):
-      x_BTD = scalar_mix.apply(params[f'mix_{place}'], layers, valid_BT, normalise=cfg.mix_normalise)
+      x_BTD = mix(params[f'mix_{place}'], layers, valid_BT, normalise=cfg.mix_normalise)
       mixed[place] = dropout(x_BTD.astype(cfg.dtype), cfg.dropout_elmo, k)
   x_BTD = dropout(jnp.concatenate(parts, -1), cfg.dropout, input_key)
   if 'input' in mixed:
@@ -265,3 +266,38 @@ def depth(cfg: Config, path: tuple[str, ...]) -> int:
   if path[0].startswith('layer_'):
     return int(path[0].removeprefix('layer_')) + 1
   return cfg.N + 1 if path[0] == 'mix_output' else 0
+
+
+def init_mix(layers: int) -> Params:
+  """Return equal weights: {'weights': zeros (layers,), 'gamma': 1}."""
+  return {'weights': jnp.zeros(layers, jnp.float32), 'gamma': jnp.ones((), jnp.float32)}
+
+
+def mix(params: Params, layers: Sequence[Array], valid_BT: Array | None = None, *, normalise: bool = False) -> Array:
+  """Return the mix of layers of equation 1, gamma * sum_j s_j h_j with s = softmax(w), (B, T, D) float32.
+
+  "In some cases it also helped to apply layer normalization to each biLM layer before weighting". AllenNLP takes its
+  mean and variance over all valid positions and features of the batch. Deviation: ours are those of one row, so that a
+  row does not depend on its neighbours.
+
+  Args:
+    params: of `init_mix`.
+    layers: each (B, T, D).
+    valid_BT: bool, positions that the normalisation counts; None: all.
+    normalise: layer normalisation of each layer, without gain and bias.
+  """
+  share = jax.nn.softmax(params['weights'])
+  mask_BT1 = None if valid_BT is None else valid_BT[..., None].astype(jnp.float32)
+  total = 0.0
+  for s, x_BTD in zip(share, layers, strict=True):
+    x_BTD = x_BTD.astype(jnp.float32)
+    total = total + s * (_normalised(x_BTD, mask_BT1) if normalise else x_BTD)
+  return params['gamma'] * total
+
+
+def _normalised(x_BTD: Array, mask_BT1: Array | None) -> Array:
+  mask_BT1 = jnp.ones((*x_BTD.shape[:2], 1), jnp.float32) if mask_BT1 is None else mask_BT1
+  count = jnp.maximum(jnp.sum(mask_BT1, axis=(1, 2), keepdims=True), 1.0) * x_BTD.shape[-1]
+  mean = jnp.sum(x_BTD * mask_BT1, axis=(1, 2), keepdims=True) / count
+  variance = jnp.sum(((x_BTD - mean) * mask_BT1) ** 2, axis=(1, 2), keepdims=True) / count
+  return (x_BTD - mean) * jax.lax.rsqrt(variance + 1e-12)

@@ -35,7 +35,7 @@ class Config:
   Attributes:
     samples: words drawn for an update and direction, besides the targets; 0, or a vocabulary that is not larger, is the
       full softmax.
-    correct_target: correct the target's score by its expected count too, as TensorFlow does (sampled_softmax.py).
+    correct_target: correct the target's score by its expected count too, as TensorFlow does (`elmo.sampled_loss`).
     stateful: carry the model's state from batch to batch.
   """
 

@@ -35,9 +35,9 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers.dropout import dropout, split
 from lmx.layers.normalization import batch_norm, init_batch_norm
-from lmx.layers.pooling import POOLINGS, pool
 from lmx.types import Array, Batch, Features, Model, Params, State
 
+POOLINGS = ('concat', 'last', 'max', 'mean', 'first')
 ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
 
 
@@ -353,3 +353,30 @@ def shapes(batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
   """A batch of rows, without what is to be found."""
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   return {'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'row_weights_B': leaf(jnp.float32)}
+
+
+def pool(kind: str, x_BTD: Array, kept_BT: Array) -> Array:
+  """Pool over time.
+
+  Args:
+    kind: 'concat' is [last; max; mean] (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the others are its parts
+      and the vector of the first position.
+    x_BTD: vectors.
+    kept_BT: bool, the positions that count, in one run; those before and behind it are ignored. A row without any gives
+      zeros.
+
+  Returns:
+    float32 (B, D), for 'concat' (B, 3D).
+  """
+  if kind == 'concat':
+    return jnp.concatenate([pool(part, x_BTD, kept_BT) for part in ('last', 'max', 'mean')], axis=-1)
+  x_BTD = x_BTD.astype(jnp.float32)
+  some_B1 = kept_BT.any(axis=1)[:, None]
+  if kind == 'max':
+    return jnp.where(some_B1, jnp.max(jnp.where(kept_BT[..., None], x_BTD, -jnp.inf), axis=1), 0.0)
+  if kind == 'mean':
+    count_B1 = jnp.maximum(jnp.sum(kept_BT, axis=1, dtype=jnp.float32), 1.0)[:, None]
+    return jnp.sum(jnp.where(kept_BT[..., None], x_BTD, 0.0), axis=1) / count_B1
+  T = kept_BT.shape[1]
+  at_B = jnp.argmax(kept_BT, axis=1) if kind == 'first' else T - 1 - jnp.argmax(kept_BT[:, ::-1], axis=1)
+  return jnp.where(some_B1, jnp.take_along_axis(x_BTD, at_B[:, None, None], axis=1)[:, 0], 0.0)

@@ -1,7 +1,8 @@
 """A label for every word, on top of any model: a linear layer, and a CRF over its scores or a softmax at each word.
 
 As in the named-entity models of Peters et al. 2018 (arXiv 1802.05365, appendix A.6) and Lample et al. 2016 (arXiv
-1603.01360): linear-chain CRF in training, Viterbi in decoding. Where the labels mark spans (O, B-, I-), spans are
+1603.01360): linear-chain CRF (Lafferty et al. 2001; Huang et al. 2015, arXiv 1508.01991) in training, Viterbi in
+decoding. Where the labels mark spans (O, B-, I-), spans are
 counted as CoNLL's evaluation does, and decoding may be held to sequences in which an I follows its own type.
 
 The loss is per word: a row's negative log-likelihood is not divided by its length but all of them by all words. Where
@@ -19,12 +20,13 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
-from lmx.layers import char_cnn, crf, dropout
+from lmx.layers import char_cnn, dropout
 from lmx.metrics import spans
 from lmx.objectives import mean
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
+_NEVER = -1e9  # score of what is forbidden: finite, so that no difference of two is NaN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _width(model: Model, model_cfg: Any) -> int:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """The head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `crf.init`}."""
+  """The head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `init_crf`}."""
   if len(cfg.labels) < 2:
     raise InputError('objective.labels is empty; a tagger needs at least 2 labels')
   kernel_key, crf_key = jax.random.split(key)
@@ -84,7 +86,7 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
     'kernel': cfg.init_std * jax.random.normal(kernel_key, shape, jnp.float32),
     'bias': jnp.zeros(shape[1], jnp.float32),
   }
-  return head | ({'crf': crf.init(crf_key, shape[1])} if cfg.crf else {})
+  return head | ({'crf': init_crf(crf_key, shape[1])} if cfg.crf else {})
 
 
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
@@ -125,10 +127,10 @@ def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Arra
     moves, starts = spans.allowed(cfg.labels)
     allowed = jnp.asarray(moves), jnp.asarray(starts)
   if cfg.crf:
-    return crf.decode(params['objective']['crf'], x_BTL, valid_BT, allowed)
+    return viterbi(params['objective']['crf'], x_BTL, valid_BT, allowed)
   L = len(cfg.labels)
   nothing = {'transitions': jnp.zeros((L, L)), 'start': jnp.zeros(L), 'end': jnp.zeros(L)}
-  return crf.decode(nothing, x_BTL, valid_BT, allowed)
+  return viterbi(nothing, x_BTL, valid_BT, allowed)
 
 
 def loss(
@@ -154,7 +156,7 @@ def loss(
   )
   weights_BT = counted_BT.astype(jnp.float32)
   if cfg.crf:
-    total = jnp.sum(crf.nll(params['objective']['crf'], x_BTL, labels_BT, counted_BT))
+    total = jnp.sum(crf_nll(params['objective']['crf'], x_BTL, labels_BT, counted_BT))
   else:
     log_p_BT = jnp.take_along_axis(jax.nn.log_softmax(x_BTL), labels_BT[..., None], axis=-1)[..., 0]
     total = -jnp.sum(log_p_BT * weights_BT)
@@ -215,3 +217,80 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
     'labels_BT': leaf(jnp.int32),
     'weights_BT': leaf(jnp.float32),
   }
+
+
+def init_crf(key: Array, labels: int) -> Params:
+  """Draw {'transitions': (L, L), 'start': (L,), 'end': (L,)}, normal with deviation 0.1."""
+  shapes = {'transitions': (labels, labels), 'start': (labels,), 'end': (labels,)}
+  keys = jax.random.split(key, len(shapes))
+  return {n: 0.1 * jax.random.normal(k, s, jnp.float32) for k, (n, s) in zip(keys, shapes.items(), strict=True)}
+
+
+def _time_first(x_BTL: Array, valid_BT: Array) -> tuple[Array, Array]:
+  return x_BTL.swapaxes(0, 1).astype(jnp.float32), valid_BT.T
+
+
+def log_partition(params: Params, x_BTL: Array, valid_BT: Array) -> Array:
+  """Return the logarithm of the sum over all paths of exp(score), (B,): the forward algorithm."""
+  x_TBL, valid_TB = _time_first(x_BTL, valid_BT)
+
+  def step(total_BL: Array, inputs: Any) -> Any:
+    x_BL, valid_B = inputs
+    new_BL = jax.nn.logsumexp(total_BL[:, :, None] + params['transitions'], axis=1) + x_BL
+    return jnp.where(valid_B[:, None], new_BL, total_BL), None
+
+  total_BL, _ = jax.lax.scan(step, params['start'] + x_TBL[0], (x_TBL[1:], valid_TB[1:]))
+  return jax.nn.logsumexp(total_BL + params['end'], axis=-1)
+
+
+def path_score(params: Params, x_BTL: Array, labels_BT: Array, valid_BT: Array) -> Array:
+  """Return the score of one path y in each row, (B,).
+
+  start[y_1] + sum_t x_t[y_t] + sum_t transitions[y_(t-1), y_t] + end[y_n]; positions that are not valid come last in
+  their row and belong to no path.
+  """
+  x_BT = jnp.take_along_axis(x_BTL.astype(jnp.float32), labels_BT[..., None], axis=-1)[..., 0]
+  moves_BT = params['transitions'][labels_BT[:, :-1], labels_BT[:, 1:]]
+  last_B = jnp.maximum(jnp.sum(valid_BT, axis=1) - 1, 0)
+  ends_B = params['start'][labels_BT[:, 0]] + params['end'][jnp.take_along_axis(labels_BT, last_B[:, None], 1)[:, 0]]
+  inside = jnp.sum(jnp.where(valid_BT, x_BT, 0.0), axis=1)
+  return inside + jnp.sum(jnp.where(valid_BT[:, 1:], moves_BT, 0.0), axis=1) + ends_B
+
+
+def crf_nll(params: Params, x_BTL: Array, labels_BT: Array, valid_BT: Array) -> Array:
+  """Return the negative log-likelihood of a row's labels in nats, (B,) float32; 0 for a row without valid positions."""
+  found_B = log_partition(params, x_BTL, valid_BT) - path_score(params, x_BTL, labels_BT, valid_BT)
+  return jnp.where(jnp.any(valid_BT, axis=1), found_B, 0.0)
+
+
+def viterbi(params: Params, x_BTL: Array, valid_BT: Array, allowed: tuple[Array, Array] | None = None) -> Array:
+  """Return the best path of each row by Viterbi's algorithm, (B, T) int32; 0 where not valid.
+
+  Args:
+    params: of `init_crf`.
+    x_BTL: scores of the labels.
+    valid_BT: bool, valid positions first.
+    allowed: (moves (L, L), starts (L,)) bool: what a path may contain; None: everything.
+  """
+  x_TBL, valid_TB = _time_first(x_BTL, valid_BT)
+  moves, start = params['transitions'], params['start']
+  if allowed is not None:
+    moves, start = jnp.where(allowed[0], moves, _NEVER), jnp.where(allowed[1], start, _NEVER)
+
+  def forward(best_BL: Array, inputs: Any) -> Any:
+    x_BL, valid_B = inputs
+    through_BLL = best_BL[:, :, None] + moves
+    new_BL = jnp.max(through_BLL, axis=1) + x_BL
+    from_BL = jnp.where(valid_B[:, None], jnp.argmax(through_BLL, axis=1), jnp.arange(x_BL.shape[-1]))
+    return jnp.where(valid_B[:, None], new_BL, best_BL), from_BL
+
+  best_BL, from_TBL = jax.lax.scan(forward, start + x_TBL[0], (x_TBL[1:], valid_TB[1:]))
+  last_B = jnp.argmax(best_BL + params['end'], axis=-1)
+
+  def back(label_B: Array, from_BL: Array) -> Any:
+    before_B = jnp.take_along_axis(from_BL, label_B[:, None], axis=1)[:, 0]
+    return before_B, label_B
+
+  first_B, rest_TB = jax.lax.scan(back, last_B, from_TBL, reverse=True)
+  path_BT = jnp.concatenate([first_B[None], rest_TB]).T
+  return jnp.where(valid_BT, path_BT, 0).astype(jnp.int32)

@@ -14,7 +14,7 @@ import pytest
 from lmx import objectives
 from lmx.engine import state, step
 from lmx.errors import InputError
-from lmx.layers import bilm, char_cnn, scalar_mix
+from lmx.layers import bilm, char_cnn
 from lmx.models import bilstm, elmo, registry
 from lmx.objectives import tag
 from lmx.optim import build
@@ -93,7 +93,7 @@ def test_elmo_stands_where_it_is_asked_for(place, width_in, width):
     return
   layers = contextual(cfg)
   for name in names:
-    mixed = scalar_mix.apply(params_of(cfg)[name], layers, VALID)
+    mixed = bilstm.mix(params_of(cfg)[name], layers, VALID)
     where = found.layers[0] if name == 'mix_input' else found.last_BTD
     np.testing.assert_allclose(where[..., -14:][VALID], mixed[VALID], rtol=1e-5, atol=1e-6)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from lmx.layers import crf as crf_lib
 from lmx.objectives import tag
 from lmx.types import Features
 
@@ -92,7 +91,7 @@ def test_pieces_that_begin_no_word_and_marks_count_nothing(crf):
   }
   head = params(crf)
   if crf:
-    head['objective'] |= {'crf': crf_lib.init(jax.random.key(0), 3)}
+    head['objective'] |= {'crf': tag.init_crf(jax.random.key(0), 3)}
   found, expected = (tag.loss(cfg, MODEL, None, head, batch, ()) for batch in (pieces, words))
   for name, (total, weight) in expected.metrics.items():
     np.testing.assert_allclose(found.metrics[name], (total, weight), rtol=1e-5, err_msg=name)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.layers import crf
+from lmx.objectives import tag
 
 L, T = 3, 4
 LENGTHS = np.array([4, 2, 1, 0])
@@ -40,10 +40,10 @@ def enumerated(params, x, b):
 
 
 def test_likelihood_and_all_gradients_equal_the_enumeration():
-  total = lambda params, x: jnp.sum(crf.nll(params, x, LABELS, VALID))
+  total = lambda params, x: jnp.sum(tag.crf_nll(params, x, LABELS, VALID))
   every = lambda params, x: sum(enumerated(params, x, b) for b in range(3))
   expected = jax.jit(lambda x: jnp.stack([enumerated(PARAMS, x, b) for b in range(3)]))(X)
-  nll_B = crf.nll(PARAMS, X, LABELS, VALID)
+  nll_B = tag.crf_nll(PARAMS, X, LABELS, VALID)
   np.testing.assert_allclose(nll_B[:3], expected, rtol=1e-5, atol=1e-5)
   assert nll_B[3] == 0
   pairs = (jax.tree.leaves(jax.jit(jax.grad(f, (0, 1)))(PARAMS, X)) for f in (total, every))
@@ -55,15 +55,17 @@ def test_likelihood_and_all_gradients_equal_the_enumeration():
 def test_what_stands_after_the_end_changes_nothing():
   noise = np.where(VALID[..., None], X, 1e3 * RNG.normal(size=X.shape)).astype(np.float32)
   labels = np.where(VALID, LABELS, (LABELS + 1) % L)
-  np.testing.assert_allclose(crf.nll(PARAMS, noise, labels, VALID), crf.nll(PARAMS, X, LABELS, VALID), rtol=1e-6)
-  np.testing.assert_array_equal(crf.decode(PARAMS, noise, VALID), crf.decode(PARAMS, X, VALID))
+  np.testing.assert_allclose(
+    tag.crf_nll(PARAMS, noise, labels, VALID), tag.crf_nll(PARAMS, X, LABELS, VALID), rtol=1e-6
+  )
+  np.testing.assert_array_equal(tag.viterbi(PARAMS, noise, VALID), tag.viterbi(PARAMS, X, VALID))
 
 
 def test_the_best_path_is_the_best_of_all():
   moves, starts = RNG.random((L, L)) < 0.6, np.array([True, False, True])
   moves |= np.eye(L, dtype=bool)
   for allowed in (None, (moves, starts)):
-    found = np.asarray(crf.decode(PARAMS, X, VALID, allowed))
+    found = np.asarray(tag.viterbi(PARAMS, X, VALID, allowed))
     for b in range(3):
       paths = all_paths(b)
       if allowed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmx.layers import pooling
+from lmx.objectives import rows as rows_lib
 from tests.reference import ulmfit
 
 B, T, D = 4, 9, 5
@@ -28,21 +28,21 @@ def test_each_kind_is_its_plain_form():
     'mean': lambda h: h.mean(0),
     'first': lambda h: h[0],
   }
-  assert set(plain) == set(pooling.POOLINGS)
+  assert set(plain) == set(rows_lib.POOLINGS)
   for kind, function in plain.items():
-    np.testing.assert_allclose(pooling.pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)
+    np.testing.assert_allclose(rows_lib.pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)
 
 
-@pytest.mark.parametrize('kind', pooling.POOLINGS)
+@pytest.mark.parametrize('kind', rows_lib.POOLINGS)
 def test_what_stands_in_padding_changes_nothing(kind):
   x_BTD, kept_BT, _ = case()
-  found = pooling.pool(kind, x_BTD, kept_BT)
+  found = rows_lib.pool(kind, x_BTD, kept_BT)
   for filler in (0.0, 1e9, -1e9, np.nan):
     other_BTD = np.where(kept_BT[..., None], x_BTD, np.float32(filler))
-    np.testing.assert_array_equal(pooling.pool(kind, other_BTD, kept_BT), found)
+    np.testing.assert_array_equal(rows_lib.pool(kind, other_BTD, kept_BT), found)
 
 
-@pytest.mark.parametrize('kind', pooling.POOLINGS)
+@pytest.mark.parametrize('kind', rows_lib.POOLINGS)
 def test_a_row_without_tokens_is_zero(kind):
-  found = pooling.pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
+  found = rows_lib.pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
   np.testing.assert_array_equal(found, 0.0)

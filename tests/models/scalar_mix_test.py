@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.layers import scalar_mix
+from lmx.models import bilstm
 
 RNG = np.random.default_rng(0)
 LAYERS = RNG.normal(2.0, 3.0, (3, 2, 4, 5)).astype(np.float32)
@@ -20,11 +20,11 @@ def shares():
 
 def test_equation_1():
   expected = 1.7 * np.einsum('l,lbtd->btd', shares(), LAYERS)
-  np.testing.assert_allclose(scalar_mix.apply(PARAMS, list(LAYERS), VALID), expected, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(bilstm.mix(PARAMS, list(LAYERS), VALID), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_at_the_start_the_layers_count_alike():
-  np.testing.assert_allclose(scalar_mix.apply(scalar_mix.init(3), list(LAYERS)), LAYERS.mean(0), rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(bilstm.mix(bilstm.init_mix(3), list(LAYERS)), LAYERS.mean(0), rtol=1e-5, atol=1e-5)
 
 
 def test_normalisation_counts_valid_positions_of_the_row_only():
@@ -32,5 +32,5 @@ def test_normalisation_counts_valid_positions_of_the_row_only():
   for b, n in enumerate((4, 2)):
     for s, layer in zip(shares(), LAYERS[:, b].astype(np.float64), strict=True):
       expected[b] += 1.7 * s * (layer - layer[:n].mean()) / layer[:n].std()
-  found = scalar_mix.apply(PARAMS, list(LAYERS), VALID, normalise=True)
+  found = bilstm.mix(PARAMS, list(LAYERS), VALID, normalise=True)
   np.testing.assert_allclose(np.asarray(found)[VALID], expected[VALID], rtol=1e-5, atol=1e-5)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import sampled_softmax, softmax
+from lmx.layers import softmax
+from lmx.models import elmo
 
 V, S, D, DRAWS = 40, 12, 6, 4000
 KEYS = jax.random.split(jax.random.key(0), DRAWS)
@@ -22,7 +23,7 @@ def setting():
 
 
 def draws() -> np.ndarray:
-  return np.asarray(jax.vmap(lambda k: sampled_softmax.draw(k, V, S))(KEYS))
+  return np.asarray(jax.vmap(lambda k: elmo.draw(k, V, S))(KEYS))
 
 
 def within(values, expected, errors=5.0):
@@ -51,7 +52,7 @@ def test_classes_are_different_and_drawn_as_often_as_rejection_does():
 def test_expected_counts_are_the_frequencies():
   ours = np.zeros((DRAWS, V))
   np.put_along_axis(ours, draws(), 1, axis=1)
-  expected = np.exp(np.asarray(sampled_softmax.log_expected(jnp.arange(V), V, S), np.float64))
+  expected = np.exp(np.asarray(elmo.log_expected(jnp.arange(V), V, S), np.float64))
   assert abs(expected.sum() - S) < 1e-3
   np.testing.assert_allclose(ours.mean(0), expected, atol=0.025)  # 1 - (1 - p)^n is an approximation of its own
 
@@ -63,7 +64,7 @@ def test_without_the_targets_correction_the_losses_agree_in_expectation():
   gaps = []
   for samples, tolerance in ((S, 0.04), (3 * S, 0.02)):
     run = jax.jit(
-      functools.partial(sampled_softmax.nll, x, 0.3 * table, bias, targets, samples=samples, correct_target=False)
+      functools.partial(elmo.sampled_loss, x, 0.3 * table, bias, targets, samples=samples, correct_target=False)
     )
     found = np.exp(np.asarray(jax.vmap(lambda k, run=run: run(key=k))(KEYS), np.float64))
     np.testing.assert_allclose(found.mean(0), full, rtol=tolerance)
@@ -79,7 +80,7 @@ def test_at_the_true_distribution_the_expected_gradient_vanishes():
   def gradient(key, correct):
     target_key, draw_key = jax.random.split(key)
     target = jax.random.categorical(target_key, log_p_V)[None, None]
-    loss = lambda bias: sampled_softmax.nll(
+    loss = lambda bias: elmo.sampled_loss(
       jnp.zeros((1, 1, 1)), jnp.zeros((V, 1)), bias, target, draw_key, S, correct_target=correct
     )[0, 0]
     return jax.grad(loss)(log_p_V)
@@ -92,16 +93,16 @@ def test_at_the_true_distribution_the_expected_gradient_vanishes():
 
 def test_a_target_among_those_drawn_counts_once():
   x, table, bias, _ = setting()
-  ids = sampled_softmax.draw(jax.random.key(5), V, S)
+  ids = elmo.draw(jax.random.key(5), V, S)
   targets = jnp.broadcast_to(ids[0], (2, 5))
-  found = sampled_softmax.nll(x, table, bias, targets, jax.random.key(5), S)
-  scores = np.asarray(jnp.einsum('btd,sd->bts', x, table[ids]) + bias[ids] - sampled_softmax.log_expected(ids, V, S))
+  found = elmo.sampled_loss(x, table, bias, targets, jax.random.key(5), S)
+  scores = np.asarray(jnp.einsum('btd,sd->bts', x, table[ids]) + bias[ids] - elmo.log_expected(ids, V, S))
   expected = np.log(np.exp(scores).sum(-1)) - scores[..., 0]
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(('V', 'samples'), [(793_471, 8192), (20_000, 8192), (100, 99)])
 def test_tries_at_real_sizes(V, samples):
-  n = sampled_softmax.tries(V, samples)
+  n = elmo.tries(V, samples)
   p_V = np.log1p(1 / (np.arange(V) + 1)) / np.log(V + 1)
   assert n >= samples and abs(-np.expm1(n * np.log1p(-p_V)).sum() - samples) < 1e-3
