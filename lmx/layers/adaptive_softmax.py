@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels import adaptive_softmax as kernels
+from lmx.kernels import chunked_loss
 from lmx.layers import softmax
 from lmx.types import Array, Params
 
@@ -211,7 +212,7 @@ def nll(
   for i, cluster in enumerate(sizes.clusters[1:]):
     entry_BT = jnp.where(_within(cluster, targets_BT), sizes.clusters[0].end + i, entry_BT)
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
-  nll_BT = softmax.in_blocks(head_nll, x_BTD, entry_BT)
+  nll_BT = chunked_loss.each(head_nll, x_BTD, entry_BT)
   for tail, cluster in zip(tails, sizes.clusters[1:], strict=True):
     inside_BT, local_BT = _within(cluster, targets_BT), targets_BT - cluster.start
     nll_BT += kernels.selected(

@@ -1,6 +1,6 @@
 """Self-attention of a causal model over long texts (Liu et al. 2018, arXiv 1801.10198, section 4.2.3).
 
-Both are parts that a `transformer.Block` takes in the place of its own self-attention (`attention=...`), with the same
+Both are parts that a `block.Block` takes in the place of its own self-attention (`attention=...`), with the same
 arguments.
 
 - `LocalAttention`: the text is divided into blocks of `window` tokens, and a token looks at those before it in its own
@@ -23,8 +23,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.layers import attention
+from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
-from lmx.layers.transformer import Cache, Projection, SelfAttention, write
+from lmx.layers.transformer import SelfAttention
 from lmx.types import Array
 
 
@@ -35,24 +36,24 @@ class LocalAttention(SelfAttention):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, mask: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
     B, T, D = x_BTD.shape
     H, K, W = self.heads, D // self.heads, self.window
-    qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
+    qkv_BTCHK = self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD)
     attend = functools.partial(attention.attend, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     if cache is not None and position_BT is not None:
       cache = write(cache, qkv_BTCHK[:, :, 1], qkv_BTCHK[:, :, 2], position_BT)
       block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
-      look = AttentionMask(position_BT, position_BT // W, block_BS)
-      o_BTHK = attend(qkv_BTCHK[:, :, 0], *cache, look)
+      mask = AttentionMask(position_BT, position_BT // W, block_BS)
+      o_BTHK = attend(qkv_BTCHK[:, :, 0], *cache, mask)
     else:  # padding is on the right, where no real token looks
       blocks = -(-T // W)
       width = T if blocks == 1 else W
       padded = jnp.pad(qkv_BTCHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0), (0, 0)))
       q, k, v = (padded[:, :, c].reshape(B * blocks, width, H, K) for c in range(3))
       o_BTHK = attend(q, k, v, AttentionMask()).reshape(B, blocks * width, H, K)[:, :T]
-    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+    return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
 
 class CompressedAttention(SelfAttention):
@@ -69,13 +70,13 @@ class CompressedAttention(SelfAttention):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, mask: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
-    del look  # padding is on the right, where no real token looks
+    del mask  # padding is on the right, where no real token looks
     B, T, D = x_BTD.shape
     H, K, R = self.heads, D // self.heads, self.stride
-    q_BTHK = Projection((D,), (H, K), self.std, **self.drawn, name='q')(x_BTD)
-    to_kv = Projection((D,), (2, H, K), self.std, fused=2, **self.drawn, name='kv')
+    q_BTHK = self.project((D,), (H, K), name='q')(x_BTD)
+    to_kv = self.project((D,), (2, H, K), fused=2, name='kv')
     parts = 2 if self.of == 'keys' else 1
     kernel_CRDE = self.param('kernel', self._draw, (parts, R, D, D)).astype(x_BTD.dtype)
     bias_CE = self.param('bias', nn.initializers.zeros, (parts, D)).astype(x_BTD.dtype)
@@ -108,7 +109,7 @@ class CompressedAttention(SelfAttention):
     o_BTHK = attention.attend(
       q_BTHK, k_BSHK, v_BSHK, AttentionMask(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
     )
-    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+    return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
   def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
     """Glorot's uniform deviation over what a block sums up and what a token goes to."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import dropout, embedding, kv_cache, masks, transformer
+from lmx.layers import decoder_block, dropout, embedding, kv_cache, masks, sinusoids, transformer
+from lmx.layers.block import Block
+from lmx.layers.decoder_block import DecoderBlock, Source
 from lmx.types import Array, Batch, Features, Params, State
 
 
@@ -28,20 +30,26 @@ class Net(NamedTuple):
     decoder: what one of the decoder computes.
     layers: how many of each there are.
     width: D.
-    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
     dropout: of the sums of embeddings and positions.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
     remat: compute a layer's activations again in the backward pass.
   """
 
-  encoder: transformer.Block
-  decoder: transformer.Block
+  encoder: Block
+  decoder: DecoderBlock
   layers: tuple[int, int]
   width: int
   positions: str
   dropout: float
   scan: bool
   remat: bool
+
+  @property
+  def heads(self) -> int:
+    """Heads of the decoder's self-attention."""
+    attention: Any = self.decoder.attention
+    return attention.heads
 
   def params(self, params: Params, decoder: bool) -> list[Params]:
     """Those of each layer of the encoder or of the decoder."""
@@ -55,8 +63,10 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
   D = net.width
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}}
   for i, k in enumerate(keys):
-    block = net.decoder if i >= net.layers[0] else net.encoder
-    params[transformer.name(i)] = transformer.init_block(block, D, k)
+    if i < net.layers[0]:
+      params[transformer.name(i)] = transformer.init_block(net.encoder, D, k, dtype=net.encoder.dtype)
+    else:
+      params[transformer.name(i)] = decoder_block.init_block(net.decoder, D, k, dtype=net.decoder.dtype)
   if net.encoder.norm == 'pre':
     for name in ('norm_encoder', 'norm_decoder'):
       params[name] = {'scale': jnp.ones(D, jnp.float32), 'bias': jnp.zeros(D, jnp.float32)}
@@ -66,12 +76,12 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
 def embedded(
   net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
 ) -> Array:
-  """Sums of embeddings and positions after their dropout; `position_BT` and `length` as in `embed.with_sinusoids`."""
-  x_BTD = embedding.with_sinusoids(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
+  """Sums of embeddings and positions after their dropout; `position_BT` and `length` as in `sinusoids.embed`."""
+  x_BTD = sinusoids.embed(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
   return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
 
-def _finish(block: transformer.Block, params: Params, name: str, x_BTD: Array) -> Array:
+def _finish(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
   """The normalisation after the last layer, which only 'pre' has."""
   if block.norm == 'post':
     return x_BTD
@@ -90,7 +100,7 @@ def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple
     net.encoder,
     net.params(params, False),
     embedded(net, params, batch['source_BS'], embed_key),
-    _encoder_look(batch),
+    _encoder_mask(batch),
     key=layers_key,
     scan=net.scan,
     remat=net.remat,
@@ -98,7 +108,7 @@ def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple
   return _finish(net.encoder, params, 'norm_encoder', x_BSD), seen
 
 
-def _encoder_look(batch: Batch) -> masks.AttentionMask:
+def _encoder_mask(batch: Batch) -> masks.AttentionMask:
   return masks.from_batch({'valid_BT': batch['source_valid_BS']} if 'source_valid_BS' in batch else {})
 
 
@@ -119,13 +129,13 @@ def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
   B, S, D = source_BSD.shape
   block = net.decoder
   return {
-    **kv_cache.empty(B, length, net.layers[1], block.heads, D // block.heads, block.dtype),
-    'sources': tuple(transformer.source_keys(block, p, source_BSD) for p in net.params(params, True)),
+    **kv_cache.empty(B, length, net.layers[1], net.heads, D // net.heads, block.dtype),
+    'sources': tuple(decoder_block.source_keys(block, p, source_BSD) for p in net.params(params, True)),
     'source_valid_BS': batch.get('source_valid_BS', jnp.ones((B, S), bool)),
   }
 
 
-def _source_look(source_valid_BS: Array | None, T: int) -> masks.AttentionMask:
+def _source_mask(source_valid_BS: Array | None, T: int) -> masks.AttentionMask:
   if source_valid_BS is None:
     return masks.AttentionMask()
   B = source_valid_BS.shape[0]
@@ -154,24 +164,24 @@ def apply(
   tokens_BT = batch['tokens_BT']
   T = tokens_BT.shape[1]
   caches, position_BT, read_B, length = None, None, None, 0
-  sources: Sequence[Array | transformer.Cache]
+  states: Sequence[Array | kv_cache.Cache]
   if state:
-    caches, sources, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
-    position_BT, read_B = kv_cache.places(batch, state)
-    look, length = masks.AttentionMask(query_position_BT=position_BT), caches[0][0].shape[1]
+    caches, states, source_valid_BS = state['layers'], state['sources'], state['source_valid_BS']
+    position_BT, read_B = kv_cache.positions(batch, state)
+    mask, length = masks.AttentionMask(query_position_BT=position_BT), caches[0][0].shape[1]
   else:
-    sources = [encode(net, params, batch, encode_key)] * net.layers[1]
-    look, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')
+    states = [encode(net, params, batch, encode_key)] * net.layers[1]
+    mask, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')
+  source_mask = _source_mask(source_valid_BS, T)
   x_BTD, caches, seen = transformer.stack(
     net.decoder,
     net.params(params, True),
     embedded(net, params, tokens_BT, embed_key, position_BT, length),
-    look,
+    mask,
     caches=caches,
     position_BT=position_BT,
     key=layers_key,
-    sources=sources,
-    source_look=_source_look(source_valid_BS, T),
+    sources=[Source(x, source_mask) for x in states],
     scan=net.scan,
     remat=net.remat,
   )
@@ -194,10 +204,10 @@ def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
   """
   seen = apply(net, params, batch, (), None, True)[0].layers or ()
   layer = range(net.layers[1])[layer]
-  look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
-  run = functools.partial(transformer.attended, net.decoder, net.params(params, True)[layer])
-  found = run(seen[layer], masks.from_batch(batch), encode(net, params, batch), look)
-  return jnp.mean(found['cross'], axis=1)
+  mask = _source_mask(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
+  source = Source(encode(net, params, batch), mask)
+  run = functools.partial(decoder_block.attention_weights, net.decoder, net.params(params, True)[layer])
+  return jnp.mean(run(seen[layer], masks.from_batch(batch), source=source)['cross'], axis=1)
 
 
 def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
@@ -214,13 +224,14 @@ def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
   """
   source_BSD, read = _encoded(net, params, batch, None)
   encoder = [
-    transformer.attended(net.encoder, layer, x_BSD, _encoder_look(batch))['attention']
+    decoder_block.attention_weights(net.encoder, layer, x_BSD, _encoder_mask(batch))['attention']
     for layer, x_BSD in zip(net.params(params, False), read[:-1], strict=True)
   ]
   written = apply(net, params, batch, (), None, True)[0].layers or ()
-  look = _source_look(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
+  mask = _source_mask(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
+  source = Source(source_BSD, mask)
   decoder = [
-    transformer.attended(net.decoder, layer, x_BTD, masks.from_batch(batch), source_BSD, look)
+    decoder_block.attention_weights(net.decoder, layer, x_BTD, masks.from_batch(batch), source=source)
     for layer, x_BTD in zip(net.params(params, True), written[:-1], strict=True)
   ]
   return {

@@ -1,7 +1,7 @@
-"""Keys and values of a causal Transformer's layers, kept while a text is read on.
+"""The key/value cache of a causal Transformer.
 
-Each row is at its own position, so rows may differ in length and begin anew by themselves. Padding is on the right; its
-keys lie behind every real token's position, where the next tokens overwrite them.
+Each row is at its own position, so rows may differ in length and be reset one by one. Padding is on the right; its
+keys are after every real token's position, where the next tokens overwrite them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from lmx.errors import InputError
 from lmx.layers.masks import AttentionMask, from_batch
 from lmx.types import Array, Batch, State
 
+Cache = tuple[Array, Array]  # keys and values of one layer so far, each (B, S, H, K)
+
 
 def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dtype: str) -> State:
   """A cache for `length` positions, or () if `length` is 0.
@@ -24,14 +26,14 @@ def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dty
   """
   if not length:
     return ()
-  place = lambda: jnp.zeros((batch_size, length, heads, width), dtype)
-  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': tuple((place(), place()) for _ in range(layers))}
+  zeros = lambda: jnp.zeros((batch_size, length, heads, width), dtype)
+  return {'position_B': jnp.zeros(batch_size, jnp.int32), 'layers': tuple((zeros(), zeros()) for _ in range(layers))}
 
 
-def places(batch: Batch, state: State) -> tuple[Array, Array]:
-  """Where in the cache each token of a batch belongs, (B, T), and the tokens read after it, (B,).
+def positions(batch: Batch, state: State) -> tuple[Array, Array]:
+  """Return the position of each token in the cache, (B, T), and the tokens read after the batch, (B,).
 
-  Rows of `reset_B` begin at 0; of a row with padding (`valid_BT`) the real tokens count.
+  Rows of `reset_B` restart at 0; of a row with padding (`valid_BT`) the real tokens count.
   """
   T = batch['tokens_BT'].shape[1]
   start_B = state['position_B']
@@ -41,24 +43,31 @@ def places(batch: Batch, state: State) -> tuple[Array, Array]:
   return start_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None], start_B + new
 
 
+def write(cache: Cache, k_BTHK: Array, v_BTHK: Array, position_BT: Array) -> Cache:
+  """Write keys and values at each token's position; positions beyond the end of the cache are dropped."""
+  b_B1 = jnp.arange(k_BTHK.shape[0])[:, None]
+  put = lambda old, new: old.at[b_B1, position_BT].set(new.astype(old.dtype), mode='drop')
+  return put(cache[0], k_BTHK), put(cache[1], v_BTHK)
+
+
 class Start(NamedTuple):
-  """What the layers of a model begin with.
+  """Inputs of the layers of a model.
 
   Attributes:
-    look: which keys a query may look at.
+    mask: attention mask.
     layers: keys and values of each layer, None without a cache.
     position_BT: position of each token, None for 0 .. T-1.
     read_B: tokens read after these, None without a cache.
   """
 
-  look: AttentionMask
+  mask: AttentionMask
   layers: Any
   position_BT: Array | None
   read_B: Array | None
 
 
 def begin(name: str, batch: Batch, state: State) -> Start:
-  """Reads a batch by itself, or into a cache where there is one, every row at its own position.
+  """Return the inputs of a batch by itself, or of one read into a cache, every row at its own position.
 
   Args:
     name: of the model, for messages.
@@ -72,5 +81,5 @@ def begin(name: str, batch: Batch, state: State) -> Start:
     return Start(from_batch(batch), None, batch.get('position_BT'), None)
   if 'documents_BT' in batch or 'position_BT' in batch:
     raise InputError(f'{name}: packed documents (documents_BT, position_BT) cannot be read into a key/value cache')
-  position_BT, read_B = places(batch, state)
+  position_BT, read_B = positions(batch, state)
   return Start(AttentionMask(query_position_BT=position_BT), state['layers'], position_BT, read_B)

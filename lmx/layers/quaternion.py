@@ -48,7 +48,8 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import attention, embedding, transformer
+from lmx.layers import attention, decoder_block, sinusoids, transformer
+from lmx.layers.block import Block
 from lmx.types import Array
 
 KINDS = ('full', 'partial', 'none')
@@ -75,7 +76,7 @@ class Config:
     initial: how quaternion weights are drawn, one of INITIALS.
     bias: have biases in quaternion feed-forward networks; the released code has none.
     norm: 'pre' (tensor2tensor since version 2) or 'post' (Vaswani et al. 2017).
-    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
     dropout: of the sums of embeddings and positions, and of what is added to the residual path.
     dropout_attention: of attention probabilities.
     dropout_relu: inside the feed-forward networks.
@@ -110,7 +111,7 @@ class Config:
     check_choice('model.grouping', self.grouping, GROUPINGS)
     check_choice('model.initial', self.initial, INITIALS)
     check_choice('model.norm', self.norm, ('post', 'pre'))
-    check_choice('model.positions', self.positions, embedding.SINUSOIDS)
+    check_choice('model.positions', self.positions, sinusoids.LAYOUTS)
     check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
@@ -123,33 +124,87 @@ class Config:
       raise InputError(f'model.F is {self.F}; it must be divisible by 4')
 
 
-def block(cfg: Config, *, causal: bool, cross: bool = False) -> transformer.Block:
-  """A layer of section 3.2: of the Transformer, with quaternions where `cfg.quaternion` says."""
-  released = cfg.initial == 'released'
-  attention, hidden = (
-    Make(cfg.grouping, f'released_{part}' if released else cfg.initial) if cfg.quaternion in kinds else None
-    for part, kinds in (('attention', ('full', 'partial')), ('hidden', ('full',)))
-  )
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=cfg.F,
-    causal=causal,
-    norm=cfg.norm,
-    eps=EPS,
-    activation='relu',
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout,
-    hidden_rate=cfg.dropout_relu,
-    dtype=cfg.dtype,
-    bias=False,
-    glorot=True,
-    cross=cross,
-    linear=attention or transformer.Projection,
-    views=views if attention and cfg.scores == 'component' else transformer.as_they_are,
-    hidden_linear=hidden or transformer.Projection,
-    hidden_bias=cfg.bias or hidden is None,
-  )
+class _Projections:
+  """Projections of quaternions.
+
+  Attributes:
+    grouping: one of GROUPINGS.
+    initial: one of INITIALS, 'released' with '_attention' or '_hidden'.
+  """
+
+  kernel_init: transformer.Init
+  bias: bool
+  dtype: str
+  grouping: str
+  initial: str
+
+  def project(self, inputs: tuple[int, ...], outputs: tuple[int, ...], **fields: Any) -> Linear:
+    """Return a projection with this module's initialisation, biases and type."""
+    fields |= {'grouping': self.grouping, 'initial': self.initial}
+    return Linear(inputs, outputs, self.kernel_init, bias=self.bias, dtype=self.dtype, **fields)
+
+
+class _Components(_Projections):
+  """Attention of quaternions; `component` makes one softmax for each component of the scores."""
+
+  component: bool
+
+  def views(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
+    """Return the queries, keys and values of the softmaxes."""
+    return views(q_BTHK, k_BSHK, v_BSHK) if self.component else (q_BTHK, k_BSHK, v_BSHK)
+
+
+class SelfAttention(_Components, transformer.SelfAttention):
+  """Self-attention between quaternions."""
+
+  grouping: str = 'quaternion'
+  initial: str = 'glorot'
+  component: bool = True
+
+
+class CrossAttention(_Components, decoder_block.CrossAttention):
+  """Cross-attention between quaternions."""
+
+  grouping: str = 'quaternion'
+  initial: str = 'glorot'
+  component: bool = True
+
+
+class Mlp(_Projections, transformer.Mlp):
+  """Feed-forward network of matrices of quaternions."""
+
+  grouping: str = 'quaternion'
+  initial: str = 'glorot'
+
+
+def block(cfg: Config, *, causal: bool) -> Block:
+  """Return an encoder's layer of section 3.2: quaternions where `cfg.quaternion` is set, else the Transformer's."""
+  attention = _attention(cfg, transformer.SelfAttention, SelfAttention, causal=causal)
+  return Block(attention, _mlp(cfg), cfg.norm, EPS, cfg.dropout, cfg.dtype)
+
+
+def decoder(cfg: Config) -> decoder_block.DecoderBlock:
+  """Return a decoder's layer."""
+  attention = _attention(cfg, transformer.SelfAttention, SelfAttention, causal=True)
+  cross = _attention(cfg, decoder_block.CrossAttention, CrossAttention)
+  return decoder_block.DecoderBlock(attention, _mlp(cfg), cfg.norm, EPS, cfg.dropout, cfg.dtype, cross=cross)
+
+
+def _attention(cfg: Config, ordinary: Any, quaternions: Any, **fields: Any) -> Any:
+  fields |= dict(kernel_init=transformer.Init('glorot'), bias=False, dtype=cfg.dtype)
+  fields |= dict(heads=cfg.H, backend=cfg.attention, rate=cfg.dropout_attention)
+  if cfg.quaternion == 'none':
+    return ordinary(**fields)
+  initial = 'released_attention' if cfg.initial == 'released' else cfg.initial
+  return quaternions(grouping=cfg.grouping, initial=initial, component=cfg.scores == 'component', **fields)
+
+
+def _mlp(cfg: Config) -> transformer.Mlp:
+  fields: dict[str, Any] = dict(kernel_init=transformer.Init('glorot'), rate=cfg.dropout_relu, dtype=cfg.dtype)
+  if cfg.quaternion != 'full':
+    return transformer.Mlp(cfg.F, 'relu', **fields)
+  initial = 'released_hidden' if cfg.initial == 'released' else cfg.initial
+  return Mlp(cfg.F, 'relu', bias=cfg.bias, grouping=cfg.grouping, initial=initial, **fields)
 
 
 def real(w_CXY: Array) -> Array:
@@ -177,28 +232,10 @@ def views(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Ar
   return flat([q_BTHK] * 4), flat(keys), v_BSHK.reshape(*v_BSHK.shape[:2], -1, K // 4)
 
 
-@dataclasses.dataclass(frozen=True)
-class Make:
-  """Makes `Linear` where a block makes `transformer.Projection`; equal settings are equal, so that layers are traced
-  once.
-
-  Attributes:
-    grouping: one of GROUPINGS.
-    initial: one of INITIALS, 'released' with '_attention' or '_hidden'.
-  """
-
-  grouping: str = 'quaternion'
-  initial: str = 'glorot'
-
-  def __call__(self, *args: Any, **fields: Any) -> Linear:
-    """The projection, see `Linear`."""
-    return Linear(*args, **{**fields, 'grouping': self.grouping, 'initial': self.initial})
-
-
 class Linear(transformer.Projection):
   """The product of a matrix of quaternions with x, whose axes of inputs and outputs are (D,) or (heads, K).
 
-  `grouping` and `initial` are those of `Make`.
+  `grouping` and `initial` are those of `SelfAttention`.
   """
 
   grouping: str = 'quaternion'

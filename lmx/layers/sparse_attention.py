@@ -35,8 +35,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.layers import masks
+from lmx.layers.kv_cache import Cache, write
 from lmx.layers.masks import AttentionMask
-from lmx.layers.transformer import Cache, Projection, SelfAttention, write
+from lmx.layers.transformer import SelfAttention
 from lmx.types import Array
 
 PATTERNS = ('strided', 'fixed')
@@ -95,27 +96,27 @@ class SparseAttention(SelfAttention):
 
   @nn.compact
   def __call__(
-    self, x_BTD: Array, look: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
+    self, x_BTD: Array, mask: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
     del key  # no dropout of probabilities
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
-    qkv_BTCHK = Projection((D,), (3, H, K), self.std, idle=1, fused=3, **self.drawn, name='qkv')(x_BTD)
+    qkv_BTCHK = self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD)
     q_BTHK, k_BTHK, v_BTHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
       cache = write(cache, k_BTHK, v_BTHK, position_BT)
       o_BTHK = attend_cached(q_BTHK, *cache, position_BT, self.plan)
     else:
-      o_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, look, self.plan)
-    return Projection((H, K), (D,), self.residual_std, **self.drawn, name='out')(o_BTHK), cache
+      o_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, mask, self.plan)
+    return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
 
-def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, look: AttentionMask, plan: Plan) -> Array:
+def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan) -> Array:
   """Attention of every position to its set.
 
   Args:
     q_BTHK, k_BTHK, v_BTHK: queries, keys and values of positions 0 .. T-1.
-    look: groups of queries and keys; keys of other groups are left out of a set.
+    mask: groups of queries and keys; keys of other groups are left out of a set.
     plan: the sets.
 
   Returns:
@@ -130,7 +131,7 @@ def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, look: AttentionMask, pla
     return x.reshape(B, blocks, l, *x.shape[2:])
 
   q, k, v = (to_blocks(x) for x in (q_BTHK, k_BTHK, v_BTHK))
-  query_group, key_group = look.query_group_BT, look.key_group_BS
+  query_group, key_group = mask.query_group_BT, mask.key_group_BS
   groups = None
   if query_group is not None and key_group is not None:
     groups = to_blocks(query_group), to_blocks(key_group, masks.PADDING)

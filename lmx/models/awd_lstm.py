@@ -25,8 +25,9 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least, check_range
+from lmx.kernels.hash_dropout import drop, seed
 from lmx.layers import embedding, recurrent, softmax
-from lmx.layers.dropout import dropout, locked_dropout, split, word_dropout
+from lmx.layers.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -158,6 +159,31 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   if cfg.cell == 'qrnn':
     return tuple(init_qrnn_carry(batch_size, *both, _window(i)) for i, both in enumerate(widths(cfg)))
   return tuple(recurrent.init_carry('lstm', batch_size, width) for _, width in widths(cfg))
+
+
+def locked_dropout(x_TBD: Array, rate: float, key: Array | None) -> Array:
+  """Dropout with one mask (1, B, D) for all steps (section 4.2; Gal & Ghahramani 2016, arXiv 1512.05287)."""
+  if key is None or rate == 0.0:
+    return x_TBD
+  return x_TBD * drop(jnp.ones((1, *x_TBD.shape[1:]), x_TBD.dtype), rate, seed(key))
+
+
+def word_dropout(x_TBD: Array, tokens_TB: Array, V: int, rate: float, key: Array | None) -> Array:
+  """Zero the embedding of whole words, sampled once for the batch, and divide the others by 1 - rate (section 4.3).
+
+  The same as dropping rows of the embedding table, without the table being copied.
+
+  Args:
+    x_TBD: embeddings of `tokens_TB`, axes in any order as long as they are the same.
+    tokens_TB: their ids.
+    V: number of words.
+    rate: probability that a word is dropped.
+    key: None changes nothing.
+  """
+  if key is None or rate == 0.0:
+    return x_TBD
+  mask_V = drop(jnp.ones((1, V), x_TBD.dtype), rate, seed(key))[0]
+  return x_TBD * jnp.take(mask_V, tokens_TB, mode='clip')[..., None]
 
 
 def apply(

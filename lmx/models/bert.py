@@ -11,7 +11,7 @@ As released (google-research/bert): LayerNorm's epsilon 1e-12 (the default of Te
 (`gelu='erf'` for the exact one, as in the paper's reference and in Hugging Face's default), kernels and
 embeddings from a truncated normal with deviation 0.02, dropout 0.1 everywhere.
 
-Deviation: the dropout mask comes from a hash (lmx/layers/dropout.py).
+Deviation: the dropout mask comes from a hash (lmx/kernels/hash_dropout.py).
 
 Axes: C queries, keys and values of the fused kernel; E segment types.
 """
@@ -21,11 +21,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, masks, softmax, transformer
+from lmx.layers.masks import AttentionMask
+from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -95,22 +98,28 @@ VARIANTS = {
 }
 
 
-def _block(cfg: Config) -> transformer.Block:
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=cfg.F or 4 * cfg.D,
-    causal=False,
-    norm='post',
-    eps=EPS,
-    activation=f'gelu_{cfg.gelu}',
-    std=cfg.init_std,
-    residual_std=cfg.init_std,
-    truncated=True,
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout_hidden,
-    dtype=cfg.dtype,
-  )
+class Block(nn.Module):
+  """Layer of section 3: x = norm(x + attention(x)), then x = norm(x + mlp(x))."""
+
+  cfg: Config
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, mask: AttentionMask, cache: Any = None, position_BT: Any = None, key: Array | None = None
+  ) -> tuple[Array, Any]:
+    cfg, keys = self.cfg, transformer.layer_keys(key)
+    common: dict[str, Any] = dict(kernel_init=Init('truncated', cfg.init_std), dtype=cfg.dtype)
+    attention = SelfAttention(
+      cfg.H, causal=False, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
+    )
+    mlp = Mlp(cfg.F or 4 * cfg.D, f'gelu_{cfg.gelu}', **common, name='mlp')
+    norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
+    drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_hidden, key)
+
+    f_BTD, cache = attention(x_BTD, mask, cache, position_BT, keys.attention)
+    x_BTD = norm_1(x_BTD + drop(f_BTD, keys.residual_1))
+    x_BTD = norm_2(x_BTD + drop(mlp(x_BTD, keys.mlp), keys.residual_2))
+    return x_BTD, cache
 
 
 def _norm(D: int) -> Params:
@@ -134,7 +143,7 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['mlm']['table'] = embedding.table(jax.random.fold_in(key, 1), cfg.V, D, cfg.init_std, truncated=True)
   for i in range(cfg.N):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg), D, keys[i + 5])
+    params[transformer.name(i)] = transformer.init_block(Block(cfg), D, keys[i + 5], dtype=cfg.dtype)
   return params
 
 
@@ -183,7 +192,7 @@ def apply(
     raise InputError(f'bert: {T} tokens in a row, but the model has T = {cfg.T} positions')
   embed_key, layers_key = dropout.split(key, 2)
   last_BTD, _, seen = transformer.stack(
-    _block(cfg),
+    Block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     _embed(cfg, params, batch, embed_key),
     masks.from_batch(batch),

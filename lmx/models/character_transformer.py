@@ -33,12 +33,15 @@ Axes: see lmx/types.py.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, embedding, kv_cache, softmax, transformer
+from lmx.layers import attention, embedding, kv_cache, sinusoids, softmax, transformer
+from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -104,22 +107,28 @@ VARIANTS = {  # section 3
 }
 
 
-def _block(cfg: Config) -> transformer.Block:
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=cfg.F,
-    causal=True,
-    norm=cfg.norm,
-    eps=EPS,
-    activation='relu',
-    std=cfg.D**-0.5,
-    backend=cfg.attention,
-    attention_rate=cfg.dropout,
-    hidden_rate=cfg.dropout,
-    dtype=cfg.dtype,
-    bias=False,
-    glorot=True,
-    positions=cfg.T if cfg.positions == 'layers' else 0,
+class PositionedBlock(Block):
+  """A block whose input is x plus a learned vector of each position; `T` is the number of positions, 0 has none."""
+
+  T: int = 0
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, mask: Any, cache: Any = None, position_BT: Any = None, key: Array | None = None
+  ) -> tuple[Array, Any]:
+    if self.T:
+      D = x_BTD.shape[-1]
+      table_TD = self.param('positions', nn.initializers.normal(D**-0.5), (self.T, D))
+      x_BTD = x_BTD + embedding.positions(table_TD, position_BT, x_BTD.shape[1], self.dtype)
+    return super().__call__(x_BTD, mask, cache, position_BT, key)
+
+
+def _block(cfg: Config) -> PositionedBlock:
+  common: dict[str, Any] = dict(kernel_init=transformer.Init('glorot'), rate=cfg.dropout, dtype=cfg.dtype)
+  attention = transformer.SelfAttention(cfg.H, causal=True, backend=cfg.attention, bias=False, **common)
+  positions = cfg.T if cfg.positions == 'layers' else 0
+  return PositionedBlock(
+    attention, transformer.Mlp(cfg.F, 'relu', **common), cfg.norm, EPS, dtype=cfg.dtype, T=positions
   )
 
 
@@ -129,7 +138,7 @@ def init(cfg: Config, key: Array) -> Params:
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 1.0)}, 'output': {}}
   output: dict[str, Params] = {}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
+    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k, dtype=cfg.dtype)
     output[transformer.name(i)] = _init_classifiers(cfg, jax.random.fold_in(output_key, i))
   return params | {'output': output}
 
@@ -167,16 +176,16 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'character_transformer: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  look, caches, position_BT, read_B = kv_cache.begin('character_transformer', batch, state)
+  mask, caches, position_BT, read_B = kv_cache.begin('character_transformer', batch, state)
   x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   if cfg.positions == 'sinusoids':
-    table_TD = jnp.asarray(embedding.sinusoids(cfg.T, cfg.D, 'interleaved'))
+    table_TD = jnp.asarray(sinusoids.table(cfg.T, cfg.D, 'interleaved'))
     x_BTD = x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
   x_BTD, caches, seen = transformer.stack(
     _block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     x_BTD,
-    look,
+    mask,
     caches=caches,
     position_BT=position_BT,
     key=key,

@@ -15,7 +15,7 @@ The released code (openai/finetune-transformer-lm) keeps tokens and positions in
 Kernels and tables are drawn from N(0, 0.02) (section 4.1).
 
 Deviations: the width of the feed-forward network is always 4 D; the dropout mask comes from a hash
-(lmx/layers/dropout.py).
+(lmx/kernels/hash_dropout.py).
 
 Axes: C queries, keys and values of the fused kernel.
 """
@@ -23,12 +23,16 @@ Axes: C queries, keys and values of the fused kernel.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
+from lmx.layers.masks import AttentionMask
+from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -98,21 +102,28 @@ VARIANTS = {
 }
 
 
-def _block(cfg: Config) -> transformer.Block:
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=4 * cfg.D,
-    causal=True,
-    norm='post',
-    eps=EPS,
-    activation='gelu_tanh',
-    std=cfg.init_std,
-    residual_std=cfg.init_std,
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout_residual,
-    dtype=cfg.dtype,
-  )
+class Block(nn.Module):
+  """Layer of section 3.1: x = norm(x + attention(x)), then x = norm(x + mlp(x))."""
+
+  cfg: Config
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, mask: AttentionMask, cache: Any = None, position_BT: Any = None, key: Array | None = None
+  ) -> tuple[Array, Any]:
+    cfg, keys = self.cfg, transformer.layer_keys(key)
+    common: dict[str, Any] = dict(kernel_init=Init(std=cfg.init_std), dtype=cfg.dtype)
+    attention = SelfAttention(
+      cfg.H, causal=True, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
+    )
+    mlp = Mlp(4 * cfg.D, 'gelu_tanh', **common, name='mlp')
+    norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
+    drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_residual, key)
+
+    f_BTD, cache = attention(x_BTD, mask, cache, position_BT, keys.attention)
+    x_BTD = norm_1(x_BTD + drop(f_BTD, keys.residual_1))
+    x_BTD = norm_2(x_BTD + drop(mlp(x_BTD, keys.mlp), keys.residual_2))
+    return x_BTD, cache
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -127,7 +138,7 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, cfg.init_std)}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
+    params[transformer.name(i)] = transformer.init_block(Block(cfg), cfg.D, k, dtype=cfg.dtype)
   return params
 
 
@@ -177,13 +188,13 @@ def apply(
   if T > cfg.T:
     raise InputError(f'gpt: {T} tokens in a row, but the model has T = {cfg.T} positions')
   embed_key, layers_key = dropout.split(key, 2)
-  look, caches, position_BT, read_B = kv_cache.begin('gpt', batch, state)
+  mask, caches, position_BT, read_B = kv_cache.begin('gpt', batch, state)
   x_BTD, dropped = _embed(cfg, params, batch, position_BT, embed_key)
   last_BTD, caches, seen = transformer.stack(
-    _block(cfg),
+    Block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     x_BTD,
-    look,
+    mask,
     caches=caches,
     position_BT=position_BT,
     key=layers_key,

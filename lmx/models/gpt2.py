@@ -14,7 +14,7 @@ Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
   layer adds to the residual path twice.
 
 Deviations: dropout (0.1 in the GPT paper, unknown for GPT-2) is off by default; the dropout mask comes from a hash
-(lmx/layers/dropout.py).
+(lmx/kernels/hash_dropout.py).
 
 Axes: C queries, keys and values of the fused kernel.
 """
@@ -22,12 +22,16 @@ Axes: C queries, keys and values of the fused kernel.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, kv_cache, softmax, transformer
+from lmx.layers.masks import AttentionMask
+from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -95,22 +99,29 @@ VARIANTS = {  # table 2
 }
 
 
-def _block(cfg: Config) -> transformer.Block:
-  scale = {'paper': cfg.N, 'released': 1, 'nanogpt': 2 * cfg.N}[cfg.init] ** -0.5
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=cfg.F or 4 * cfg.D,
-    causal=True,
-    norm='pre',
-    eps=EPS,
-    activation='gelu_tanh',
-    std=0.02,
-    residual_std=0.02 * scale,
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout_residual,
-    dtype=cfg.dtype,
-  )
+class Block(nn.Module):
+  """Layer of section 2.3: x = x + attention(norm(x)), then x = x + mlp(norm(x))."""
+
+  cfg: Config
+
+  @nn.compact
+  def __call__(
+    self, x_BTD: Array, mask: AttentionMask, cache: Any = None, position_BT: Any = None, key: Array | None = None
+  ) -> tuple[Array, Any]:
+    cfg, keys = self.cfg, transformer.layer_keys(key)
+    residual_std = 0.02 * {'paper': cfg.N, 'released': 1, 'nanogpt': 2 * cfg.N}[cfg.init] ** -0.5
+    common: dict[str, Any] = dict(kernel_init=Init(std=0.02, residual_std=residual_std), dtype=cfg.dtype)
+    attention = SelfAttention(
+      cfg.H, causal=True, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
+    )
+    mlp = Mlp(cfg.F or 4 * cfg.D, 'gelu_tanh', **common, name='mlp')
+    norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
+    drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_residual, key)
+
+    f_BTD, cache = attention(norm_1(x_BTD), mask, cache, position_BT, keys.attention)
+    x_BTD = x_BTD + drop(f_BTD, keys.residual_1)
+    x_BTD = x_BTD + drop(mlp(norm_2(x_BTD), keys.mlp), keys.residual_2)
+    return x_BTD, cache
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -126,7 +137,7 @@ def init(cfg: Config, key: Array) -> Params:
   if not cfg.tied:
     params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg), cfg.D, k)
+    params[transformer.name(i)] = transformer.init_block(Block(cfg), cfg.D, k, dtype=cfg.dtype)
   return params
 
 
@@ -161,15 +172,15 @@ def apply(
   if T > cfg.T:
     raise InputError(f'gpt2: {T} tokens in a row, but the model has T = {cfg.T} positions')
   embed_key, layers_key = dropout.split(key, 2)
-  look, caches, position_BT, read_B = kv_cache.begin('gpt2', batch, state)
+  mask, caches, position_BT, read_B = kv_cache.begin('gpt2', batch, state)
   x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   x_BTD = x_BTD + embedding.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
   x_BTD = dropout.dropout(x_BTD, cfg.dropout_embedding, embed_key)
   x_BTD, caches, seen = transformer.stack(
-    _block(cfg),
+    Block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     x_BTD,
-    look,
+    mask,
     caches=caches,
     position_BT=position_BT,
     key=layers_key,

@@ -20,15 +20,14 @@ are refused.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import attention, compressed_attention, dropout, embedding, softmax, transformer
+from lmx.layers import attention, compressed_attention, dropout, embedding, kv_cache, sinusoids, softmax, transformer
+from lmx.layers.block import Block
 from lmx.layers.masks import AttentionMask
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -52,7 +51,7 @@ class Config:
     stride: tokens that memory-compressed attention makes one of.
     compress: 'keys' (and values, paper) or 'input' (tensor2tensor).
     norm: 'post' or 'pre', as in models/transformer.py.
-    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
     dropout: of the sums of embeddings and positions, and of what is added to the residual path.
     dropout_attention: of attention probabilities.
     dropout_relu: inside the feed-forward networks.
@@ -84,7 +83,7 @@ class Config:
       raise InputError(f'model.pattern is "{self.pattern}"; it must be letters F, L and M, one for each layer')
     check_choice('model.compress', self.compress, ('keys', 'input'))
     check_choice('model.norm', self.norm, ('post', 'pre'))
-    check_choice('model.positions', self.positions, embedding.SINUSOIDS)
+    check_choice('model.positions', self.positions, sinusoids.LAYOUTS)
     check_choice('model.attention', self.attention, attention.BACKENDS)
     check_least('model', self, F=1, window=1, stride=1)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
@@ -105,29 +104,18 @@ EPS = 1e-6  # of layer normalisation, released code
 _NOWHERE = 2**30  # position of padding, beyond every cache
 
 
-@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
-def _block(cfg: Config, i: int) -> transformer.Block:
-  kinds: dict[str, Callable[..., Any]] = {
-    'F': transformer.SelfAttention,
-    'L': functools.partial(compressed_attention.LocalAttention, window=cfg.window),
-    'M': functools.partial(compressed_attention.CompressedAttention, stride=cfg.stride, of=cfg.compress),
-  }
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=cfg.F,
-    causal=True,
-    norm=cfg.norm,
-    eps=EPS,
-    activation='relu',
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout,
-    hidden_rate=cfg.dropout_relu,
-    dtype=cfg.dtype,
-    bias=False,
-    glorot=True,
-    attention=kinds[cfg.pattern[i]],
+def _block(cfg: Config, i: int) -> Block:
+  common: dict[str, Any] = dict(kernel_init=transformer.Init('glorot'), dtype=cfg.dtype)
+  heads: dict[str, Any] = dict(
+    heads=cfg.H, causal=True, backend=cfg.attention, rate=cfg.dropout_attention, bias=False, **common
   )
+  attention = {
+    'F': transformer.SelfAttention(**heads),
+    'L': compressed_attention.LocalAttention(window=cfg.window, **heads),
+    'M': compressed_attention.CompressedAttention(stride=cfg.stride, of=cfg.compress, **heads),
+  }[cfg.pattern[i]]
+  mlp = transformer.Mlp(cfg.F, 'relu', rate=cfg.dropout_relu, **common)
+  return Block(attention, mlp, cfg.norm, EPS, cfg.dropout, cfg.dtype)
 
 
 def init(cfg: Config, key: Array) -> Params:
@@ -135,7 +123,7 @@ def init(cfg: Config, key: Array) -> Params:
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg, i), cfg.D, k)
+    params[transformer.name(i)] = transformer.init_block(_block(cfg, i), cfg.D, k, dtype=cfg.dtype)
   if cfg.norm == 'pre':
     params['norm'] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
   return params
@@ -193,9 +181,9 @@ def apply(
   position_BT, length = None, 0
   if state:
     state, position_BT, length = _cached(cfg, batch, state)
-  x_BTD = embedding.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
+  x_BTD = sinusoids.embed(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
   x_BTD = dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key)
-  seen, caches = [x_BTD], list[transformer.Cache]()
+  seen, caches = [x_BTD], list[kv_cache.Cache]()
   for i in range(cfg.N):
     x_BTD, cache, _ = transformer.stack(
       _block(cfg, i),

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_range
-from lmx.layers import dropout, embedding, kv_cache, quaternion, softmax, transformer
+from lmx.layers import dropout, embedding, kv_cache, quaternion, sinusoids, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True  # but for `causal=False`, which has neither a state nor a next token
@@ -63,7 +63,7 @@ def init(cfg: Config, key: Array) -> Params:
   block = quaternion.block(cfg, causal=cfg.causal)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(block, cfg.D, k)
+    params[transformer.name(i)] = transformer.init_block(block, cfg.D, k, dtype=cfg.dtype)
   if cfg.norm == 'pre':
     params['norm'] = {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)}
   return params
@@ -99,14 +99,14 @@ def apply(
     InputError: packed documents together with a cache.
   """
   embed_key, layers_key = dropout.split(key, 2)
-  look, caches, position_BT, read_B = kv_cache.begin('quaternion_text', batch, state)
+  mask, caches, position_BT, read_B = kv_cache.begin('quaternion_text', batch, state)
   length = caches[0][0].shape[1] if state else 0
-  x_BTD = embedding.with_sinusoids(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
+  x_BTD = sinusoids.embed(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
   x_BTD, caches, seen = transformer.stack(
     quaternion.block(cfg, causal=cfg.causal),
     [params[transformer.name(i)] for i in range(cfg.N)],
     dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key),
-    look,
+    mask,
     caches=caches,
     position_BT=position_BT,
     key=layers_key,

@@ -17,7 +17,7 @@ released code. Of the 44,103,680 matrices have 44,040,192, biases 30,720 and nor
 
 Deviations: no embedding of the target's language, which tensor2tensor adds to the source; the decoder's first input is
 eos_id's embedding, where tensor2tensor has a vector of zeros; the table and kernels that are not of quaternions are
-drawn as in models/transformer.py; the dropout mask comes from a hash (lmx/layers/dropout.py).
+drawn as in models/transformer.py; the dropout mask comes from a hash (lmx/kernels/hash_dropout.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ VARIANTS = {
 
 
 def _net(cfg: Config) -> encoder_decoder.Net:
-  encoder, decoder = quaternion.block(cfg, causal=False), quaternion.block(cfg, causal=True, cross=True)
+  encoder, decoder = quaternion.block(cfg, causal=False), quaternion.decoder(cfg)
   layers = (cfg.encoder_layers, cfg.decoder_layers)
   return encoder_decoder.Net(encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat)
 

@@ -22,7 +22,7 @@ section 4.3 too calls preferable. `init` is the reading of section 6's N(0, 0.12
 The output matrix begins at 0 and is not that of the embedding; biases begin at 0.
 
 Deviations: bfloat16 in the place of float16 with a scaled loss (section 5.6); plain products in the place of kernels
-(section 5.5); the mask of dropout comes from a hash (lmx/layers/dropout.py). In packed documents positions and
+(section 5.5); the mask of dropout comes from a hash (lmx/kernels/hash_dropout.py). In packed documents positions and
 patterns are those of the row. Epsilon of normalisation is the released code's, the paper prints none.
 
 Axes: see lmx/layers/sparse_attention.py.
@@ -31,7 +31,6 @@ Axes: see lmx/layers/sparse_attention.py.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
@@ -40,6 +39,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import attention, dropout, embedding, kv_cache, masks, softmax, sparse_attention, transformer
+from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -119,31 +119,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@functools.cache  # so that layers alike are traced once
-@functools.cache  # a partial is equal to itself alone, and layers alike shall be traced once
-def _block(cfg: Config, i: int) -> transformer.Block:
+def _block(cfg: Config, i: int) -> Block:
   """Layer i."""
   one = 0.125 if cfg.init == 'paper' else 0.125**0.5  # section 6
-  attention: Any = transformer.SelfAttention
+  common: dict[str, Any] = dict(kernel_init=transformer.Init('fan_in', one, one * (2 * cfg.N) ** -0.5), dtype=cfg.dtype)
+  attention = transformer.SelfAttention(cfg.H, causal=True, backend=cfg.attention, **common)
   if cfg.pattern != 'dense':
     sets = ('first', 'second')[i % 2] if cfg.merge == 'alternate' else cfg.merge
     plan = sparse_attention.Plan(cfg.pattern, sets, cfg.stride, cfg.summary, cfg.fidelity)
-    attention = functools.partial(sparse_attention.SparseAttention, plan=plan)
-  return transformer.Block(
-    heads=cfg.H,
-    hidden=4 * cfg.D,  # section 6
-    causal=True,
-    norm='pre',
-    eps=EPS,
-    activation='gelu_sigmoid',
-    std=one,
-    residual_std=one * (2 * cfg.N) ** -0.5,
-    fan_in=True,
-    backend=cfg.attention,
-    residual_rate=cfg.dropout,
-    dtype=cfg.dtype,
-    attention=attention,
-  )
+    attention = sparse_attention.SparseAttention(cfg.H, plan=plan, **common)
+  mlp = transformer.Mlp(4 * cfg.D, 'gelu_sigmoid', **common)  # width of section 6
+  return Block(attention, mlp, 'pre', EPS, cfg.dropout, cfg.dtype)
 
 
 def _period(cfg: Config) -> int:
@@ -166,7 +152,7 @@ def init(cfg: Config, key: Array) -> Params:
     'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)},
   }
   for i, k in enumerate(keys):
-    params[transformer.name(i)] = transformer.init_block(_block(cfg, i % _period(cfg)), cfg.D, k)
+    params[transformer.name(i)] = transformer.init_block(_block(cfg, i % _period(cfg)), cfg.D, k, dtype=cfg.dtype)
   return params
 
 
@@ -203,21 +189,21 @@ def apply(
   T = batch['tokens_BT'].shape[1]
   if T > cfg.T:
     raise InputError(f'sparse_transformer: {T} tokens in a row, but the model has T = {cfg.T} positions')
-  look, caches, position_BT, read_B = masks.from_batch(batch), None, None, None
+  mask, caches, position_BT, read_B = masks.from_batch(batch), None, None, None
   if state:
     if 'documents_BT' in batch:
       raise InputError('sparse_transformer: packed documents (documents_BT) cannot be read into a key/value cache')
-    position_BT, read_B = kv_cache.places(batch, state)
-    look, caches = masks.AttentionMask(query_position_BT=position_BT), state['layers']
+    position_BT, read_B = kv_cache.positions(batch, state)
+    mask, caches = masks.AttentionMask(query_position_BT=position_BT), state['layers']
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], position_BT)
-  keys, seen, new = dropout.split(key, cfg.N), [x_BTD], list[transformer.Cache]()
+  keys, seen, new = dropout.split(key, cfg.N), [x_BTD], list[kv_cache.Cache]()
   for kind, group in itertools.groupby(range(cfg.N), lambda i: i % _period(cfg)):
     at = list(group)
     x_BTD, found, outputs = transformer.stack(
       _block(cfg, kind),
       [params[transformer.name(i)] for i in at],
       x_BTD,
-      look,
+      mask,
       caches=None if caches is None else [caches[i] for i in at],
       position_BT=position_BT,
       key=keys[at[0]],

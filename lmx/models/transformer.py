@@ -8,7 +8,7 @@ label smoothing the objective's.
 Paper and released code (tensor2tensor) differ; what the experiments call fidelity sets these fields:
 - `norm`: 'post' (figure 1: after each residual connection; transformer_base_v1) or 'pre' (before each part, and once
   more after the encoder and the decoder; transformer_base since version 2).
-- `positions`: 'interleaved' sines and cosines as in the paper's equations, or 'tensor2tensor', see `embed.sinusoids`.
+- `positions`: 'interleaved' sines and cosines as in the paper's equations, or 'tensor2tensor', see `sinusoids.table`.
 - `dropout_attention`, `dropout_relu`: 0 in the paper, 0.1 in later versions of the released code.
 - Projections of attention have no bias in either; fairseq's have, and Marian's, whose output has one too (`biases`).
 Kernels are drawn uniformly with variance 2 / (inputs + outputs) and the table normally with deviation D^-0.5, both as
@@ -21,7 +21,7 @@ Table 3 rounds numbers of parameters to millions and says of the vocabulary "abo
 tokenizer's.
 
 Deviations: the decoder's first input is eos_id's embedding, where tensor2tensor has a vector of zeros; the dropout mask
-comes from a hash (lmx/layers/dropout.py).
+comes from a hash (lmx/kernels/hash_dropout.py).
 
 Axes: S tokens of the source.
 """
@@ -30,13 +30,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lmx.errors import check_choice, check_heads, check_least, check_range
 from lmx.layers import attention as attention_lib
-from lmx.layers import embedding, encoder_decoder, softmax, transformer
+from lmx.layers import decoder_block, encoder_decoder, sinusoids, softmax, transformer
+from lmx.layers.block import Block
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True
@@ -58,7 +60,7 @@ class Config:
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     norm: 'post' (paper) or 'pre' (tensor2tensor later).
-    positions: layout of the sinusoids, one of lmx.layers.embedding.SINUSOIDS.
+    positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
     biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
     gain_qkv: factor of the initial kernels of queries, keys and values.
     eps: of layer normalisation.
@@ -94,7 +96,7 @@ class Config:
     check_heads('transformer', self.D, self.H, even=True)
     check_choice('model.norm', self.norm, ('post', 'pre'))
     check_choice('model.biases', self.biases, ('none', 'attention', 'all'))
-    check_choice('model.positions', self.positions, embedding.SINUSOIDS)
+    check_choice('model.positions', self.positions, sinusoids.LAYOUTS)
     check_choice('model.attention', self.attention, attention_lib.BACKENDS)
     check_least('model', self, F=1, encoder_layers=1, decoder_layers=1, gain_qkv=0, eps=0)
     for field in ('dropout', 'dropout_attention', 'dropout_relu'):
@@ -127,23 +129,22 @@ VARIANTS = {
 
 
 def _net(cfg: Config) -> encoder_decoder.Net:
-  make = functools.partial(
-    transformer.Block,
-    heads=cfg.H,
-    hidden=cfg.F,
+  common: dict[str, Any] = dict(kernel_init=transformer.Init('glorot'), dtype=cfg.dtype)
+  heads: dict[str, Any] = dict(
+    heads=cfg.H, backend=cfg.attention, rate=cfg.dropout_attention, bias=cfg.biases != 'none', **common
+  )
+  block: dict[str, Any] = dict(
+    mlp=transformer.Mlp(cfg.F, 'relu', rate=cfg.dropout_relu, **common),
     norm=cfg.norm,
     eps=cfg.eps,
-    activation='relu',
-    backend=cfg.attention,
-    attention_rate=cfg.dropout_attention,
-    residual_rate=cfg.dropout,
-    hidden_rate=cfg.dropout_relu,
+    rate=cfg.dropout,
     dtype=cfg.dtype,
-    bias=cfg.biases != 'none',
-    glorot=True,
+  )
+  encoder = Block(transformer.SelfAttention(**heads), **block)
+  decoder = decoder_block.DecoderBlock(
+    transformer.SelfAttention(causal=True, **heads), cross=decoder_block.CrossAttention(**heads), **block
   )
   layers = (cfg.encoder_layers, cfg.decoder_layers)
-  encoder, decoder = make(causal=False), make(causal=True, cross=True)
   return encoder_decoder.Net(encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat)
 
 

@@ -19,7 +19,7 @@ Ablations (tables 6 and 7): M = 0 has no recurrence. Only the lowest `recurrent`
 'shaw' has a learned vector and bias for each distance up to `clamp` and each head (Shaw et al. 2018, arXiv 1803.02155,
 as in the released PyTorch code). 'absolute' adds the sinusoids of Vaswani et al. 2017 to the embeddings.
 
-Deviations: packed documents are refused; dropout's mask is a hash (lmx/layers/dropout.py).
+Deviations: packed documents are refused; dropout's mask is a hash (lmx/kernels/hash_dropout.py).
 
 Axes: S = M + T keys; E, I, J as in lmx/layers/adaptive_softmax.py.
 """
@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block
+from lmx.layers import adaptive_softmax, dropout, embedding, relative_attention, relative_block, sinusoids
 from lmx.layers.relative_attention import content_scores, position_scores
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -308,7 +308,7 @@ def _encoding(cfg: Config, S: int, key: Array | None) -> Array | None:
   if cfg.positions != 'sinusoids':
     return None
   distance_S = np.minimum(np.arange(S)[::-1], cfg.clamp or S)
-  table_SD = embedding.sinusoids(int(distance_S.max()) + 1, cfg.D, 'halves')[distance_S]
+  table_SD = sinusoids.table(int(distance_S.max()) + 1, cfg.D, 'halves')[distance_S]
   return dropout.dropout(jnp.asarray(table_SD, cfg.dtype), cfg.dropout, key)
 
 
@@ -322,7 +322,7 @@ def _embedded(cfg: Config, params: Params, tokens_BT: Array, state: State) -> Ar
   if state:
     position_BT = state['filled_B'][:, None] + jnp.arange(T, dtype=jnp.int32)
     last = T + state['layers'][0][0].shape[1]
-  table_TD = jnp.asarray(embedding.sinusoids(last, cfg.D, 'halves'))
+  table_TD = jnp.asarray(sinusoids.table(last, cfg.D, 'halves'))
   return x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
 
 

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
-from lmx.layers import dropout, embedding, relative_attention, relative_block, softmax
+from lmx.layers import dropout, embedding, relative_attention, relative_block, sinusoids, softmax
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -258,7 +258,7 @@ def _encoding(cfg: Config, T: int, S: int, key: Array | None) -> Array:
   """Return the sinusoids of the distances S - 1 to 1 - T, with dropout; below 0 the sines change sign."""
   distance_R = np.arange(S - 1, -T, -1)
   distance_R = np.clip(distance_R, -cfg.clamp, cfg.clamp) if cfg.clamp else distance_R
-  table = embedding.sinusoids(int(np.abs(distance_R).max()) + 1, cfg.D, 'halves')
+  table = sinusoids.table(int(np.abs(distance_R).max()) + 1, cfg.D, 'halves')
   sign_RD = np.where(np.arange(cfg.D) < cfg.D // 2, np.sign(distance_R)[:, None], 1)
   return dropout.dropout(jnp.asarray(table[np.abs(distance_R)] * sign_RD, cfg.dtype), cfg.dropout, key)
 

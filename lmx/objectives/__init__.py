@@ -38,6 +38,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels import chunked_loss
 from lmx.layers import softmax
 from lmx.registry import Parts
 from lmx.types import Array, Batch, Features, Model, Params, State
@@ -72,8 +73,8 @@ def summed_nll(
 ) -> Array:
   """Weighted sum of the targets' negative log-likelihoods in nats, float32; the weights have no gradient.
 
-  Its gradient is formed on the way forward, block by block (`heads.summed`), but for an adaptive softmax, which seeks a
-  cluster's words in the batch as a whole.
+  Its gradient is computed in the forward pass (`chunked_loss.total`), except for an adaptive softmax, which collects a
+  cluster's words from the batch as a whole.
   """
   if getattr(model_cfg, 'cutoffs', ()):
     nll_BT = model.nll(model_cfg, params, features, targets_BT)
@@ -82,7 +83,7 @@ def summed_nll(
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
     return model.nll(model_cfg, params, features._replace(last_BTD=x_BMD), targets_BM), ()
 
-  return softmax.summed(of_block, features.last_BTD, targets_BT, weights_BT)[0]
+  return chunked_loss.total(of_block, features.last_BTD, targets_BT, weights_BT)[0]
 
 
 def predicted(
@@ -98,6 +99,6 @@ def predicted(
   if measure:
     logits_BPV = model.logits(model_cfg, params, features)
     nll_BP = softmax.cross_entropy(logits_BPV, batch['targets_BP'])
-    right = jnp.sum(softmax.best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
+    right = jnp.sum(chunked_loss.is_best(logits_BPV, batch['targets_BP']) * batch['weights_BP'])
     return jnp.sum(nll_BP * batch['weights_BP'], dtype=jnp.float32), right
   return summed_nll(model, model_cfg, params, features, batch['targets_BP'], batch['weights_BP']), None

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import softmax
+from lmx.kernels import chunked_loss
 from lmx.metrics import language
 from lmx.objectives import continuation, mean
 from lmx.types import Array, Batch, Model, Output, Params, State
@@ -77,7 +77,7 @@ def loss(
 
 def _right(logits_BPV: Array, batch: Batch) -> Array:
   """Whether all pieces of each row's word are the most probable ones, (B,)."""
-  right_BP = softmax.best(logits_BPV, batch['targets_BP'])
+  right_BP = chunked_loss.is_best(logits_BPV, batch['targets_BP'])
   return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 
 

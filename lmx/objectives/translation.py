@@ -24,7 +24,8 @@ import jax.numpy as jnp
 
 from lmx import objectives
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import rnn_attention, softmax
+from lmx.kernels import chunked_loss
+from lmx.layers import rnn_attention
 from lmx.metrics import language
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
@@ -152,6 +153,30 @@ def _drawn(
   return -gain_BT - cfg.entropy * entropy_BT, entropy_BT, after
 
 
+def smoothed(logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper') -> tuple[Array, Array]:
+  """Cross-entropy with smoothed labels (Szegedy et al. 2016, arXiv 1512.00567, section 7), and without.
+
+  No log-probability is formed: with z the scores and L their log-sum-exp, the label costs L - z_label, and all tokens
+  together V L - sum(z).
+
+  Args:
+    logits_BTV: scores, float32.
+    targets_BT: labels.
+    eps: probability that is taken from the label.
+    form: 'paper' spreads it over all V tokens, the label among them; 'released' (tensor2tensor) over the other V - 1.
+
+  Returns:
+    (smoothed cross-entropy, negative log-likelihood), each (B, T) float32 in nats.
+  """
+  V = logits_BTV.shape[-1]
+  norm_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
+  nll_BT = norm_BT - jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+  every_BT = norm_BT - jnp.mean(logits_BTV, axis=-1)  # mean over the vocabulary
+  if form == 'released':
+    return (1 - eps) * nll_BT + eps / (V - 1) * (V * every_BT - nll_BT), nll_BT
+  return (1 - eps) * nll_BT + eps * every_BT, nll_BT
+
+
 def _scores(
   cfg: Config, model: Model, model_cfg: Any, params: Params, features: Features, batch: Batch, train: bool
 ) -> tuple[Array, Array, Array]:
@@ -160,10 +185,10 @@ def _scores(
 
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
     logits_BMV = model.logits(model_cfg, params, Features(x_BMD))
-    cost_BM, nll_BM = softmax.smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
-    return cost_BM, (nll_BM, softmax.best(logits_BMV, targets_BM))
+    cost_BM, nll_BM = smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
+    return cost_BM, (nll_BM, chunked_loss.is_best(logits_BMV, targets_BM))
 
-  cost, (nll_BT, right_BT) = softmax.summed(of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT'])
+  cost, (nll_BT, right_BT) = chunked_loss.total(of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT'])
   return cost, nll_BT, right_BT
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import attention, masks, quaternion, transformer
+from lmx.kernels import attention as kernels
+from lmx.layers import attention, decoder_block, masks, quaternion, transformer
+from lmx.layers.decoder_block import Source
 from tests.reference import quaternion as reference
 
 T, H, D = 5, 2, 16
@@ -56,19 +58,19 @@ def test_the_norm_of_a_product_is_the_product_of_the_norms():
   np.testing.assert_allclose(found, jnp.linalg.norm(w_C11) * jnp.linalg.norm(q_B4, axis=1), rtol=1e-5)
 
 
-def block(**changes) -> transformer.Block:
+def block(**changes) -> decoder_block.DecoderBlock:
   sizes = {'D': D, 'F': 24, 'H': H, 'attention': 'xla', 'bias': True}
-  return quaternion.block(quaternion.Config(**(sizes | changes)), causal=True, cross=True)
+  return quaternion.decoder(quaternion.Config(**(sizes | changes)))
 
 
-def drawn(made: transformer.Block, width: int = D):
-  params = transformer.init_block(made, width, jax.random.key(0))
+def drawn(made: decoder_block.DecoderBlock, width: int = D):
+  params = decoder_block.init_block(made, width, jax.random.key(0))
   return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape), params)
 
 
 @pytest.mark.parametrize('kind', quaternion.KINDS)
 def test_a_quarter_of_the_weights_to_the_last(kind):
-  shapes = lambda **changes: jax.eval_shape(lambda: transformer.init_block(block(**changes), D, jax.random.key(0)))
+  shapes = lambda **changes: jax.eval_shape(lambda: decoder_block.init_block(block(**changes), D, jax.random.key(0)))
   params = shapes(quaternion=kind)
   dense = {
     ('attention', 'qkv'): 3 * D * D,
@@ -119,14 +121,16 @@ def test_attention_of_a_block_is_the_restatement(scores, grouping):
   for h in h_TD:
     f = np.maximum(reference.linear(weights('mlp', 'in'), h) + np.asarray(network['in']['bias']), 0)
     rows.append(h + reference.linear(weights('mlp', 'out'), f) + np.asarray(network['out']['bias']))
-  found, _ = made.apply({'params': params}, x_TD[None], masks.AttentionMask(), source=jnp.asarray(source_SD)[None])
+  found, _ = made.apply(
+    {'params': params}, x_TD[None], masks.AttentionMask(), source=Source(jnp.asarray(source_SD)[None])
+  )
   np.testing.assert_allclose(found[0], norm(np.array(rows), 'norm_2'), rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize('backend', ['xla', 'blocked'])
 def test_views_give_each_component_its_own_softmax(backend, monkeypatch):
   """Padded rows, causal, more than one block; values a quarter as wide as keys, forward and back."""
-  monkeypatch.setattr(attention, '_QUERIES', 4)
+  monkeypatch.setattr(kernels, '_QUERIES', 4)
   q, k, v, weight = (jax.random.normal(key, (2, 9, H, 8)) for key in jax.random.split(jax.random.key(0), 4))
   valid_BT = np.arange(9) < np.array([[9], [6]])
   look = masks.from_batch({'valid_BT': jnp.asarray(valid_BT)})
@@ -154,7 +158,9 @@ def test_views_give_each_component_its_own_softmax(backend, monkeypatch):
 def test_components_differ_from_the_whole():
   params, x_BTD = drawn(block()), jax.random.normal(jax.random.key(3), (1, T, D))
   outputs = [
-    block(scores=scores, grouping=grouping).apply({'params': params}, x_BTD, masks.AttentionMask())[0]
+    block(scores=scores, grouping=grouping).apply(
+      {'params': params}, x_BTD, masks.AttentionMask(), source=Source(x_BTD)
+    )[0]
     for scores in quaternion.SCORES
     for grouping in quaternion.GROUPINGS
   ]
@@ -174,7 +180,7 @@ INITIAL = {  # name -> variance of a component by (inputs, outputs) in attention
 @pytest.mark.parametrize('initial', quaternion.INITIALS)
 def test_initial_variances(initial):
   D, F = 128, 512  # noqa: N806, axes
-  params = transformer.init_block(block(D=D, F=F, H=8, initial=initial), D, jax.random.key(0))
+  params = decoder_block.init_block(block(D=D, F=F, H=8, initial=initial), D, jax.random.key(0))
   attention, network = INITIAL[initial]
   for part, name, variance in (
     ('attention', 'qkv', attention(D, D)),
@@ -245,5 +251,5 @@ def test_errors_say_what_is_wrong(changes, words):
 
 
 def test_without_quaternions_widths_are_free():
-  assert block(quaternion='none', D=20, F=22).linear is transformer.Projection
-  assert block(quaternion='partial', F=22).hidden_linear is transformer.Projection
+  assert type(block(quaternion='none', D=20, F=22).attention) is transformer.SelfAttention
+  assert type(block(quaternion='partial', F=22).mlp) is transformer.Mlp

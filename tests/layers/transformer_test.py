@@ -7,16 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lmx.layers import masks, transformer
+from lmx.layers import kv_cache, transformer
+from lmx.layers.block import Block
 from lmx.layers.masks import AttentionMask
+from lmx.layers.transformer import Init
 from tests.reference import transformer as reference
 
 B, T, D, H = 2, 9, 16, 4
 
 
-def make(**changes) -> transformer.Block:
-  given = dict(heads=H, hidden=24, causal=True, norm='pre', eps=1e-5, activation='gelu_tanh', std=0.4, residual_std=0.3)
-  return transformer.Block(**(given | changes))
+def make(norm='pre', causal=True, kind='normal', std=0.4, residual_std=0.3, hidden=24, activation='gelu_tanh', **rates):
+  init = Init(kind, std, residual_std)
+  attention = transformer.SelfAttention(H, init, causal=causal, rate=rates.get('attention_rate', 0.0))
+  mlp = transformer.Mlp(hidden, activation, init, rate=rates.get('hidden_rate', 0.0))
+  return Block(attention, mlp, norm, 1e-5, rates.get('residual_rate', 0.0))
 
 
 def shaken(params, seed=5):
@@ -46,7 +50,7 @@ def test_gelu_equals_restatement(form):
 
 
 def test_deviations_by_fan_in():
-  block = make(hidden=1600, std=0.5, residual_std=0.25, fan_in=True)
+  block = make(hidden=1600, kind='fan_in', std=0.5, residual_std=0.25)
   params = transformer.init_block(block, 256, jax.random.key(0))
   wanted = {
     ('attention', 'qkv'): 0.5 / 16,
@@ -130,7 +134,7 @@ def test_cache_gives_what_one_pass_gives(scan):
 def test_write_puts_rows_at_their_positions_and_drops_what_is_beyond():
   cache = (jnp.zeros((2, 4, 1, 1)), jnp.zeros((2, 4, 1, 1)))
   new = jnp.arange(1.0, 5.0).reshape(2, 2, 1, 1)
-  k, v = transformer.write(cache, new, -new, jnp.array([[0, 1], [3, 4]]))
+  k, v = kv_cache.write(cache, new, -new, jnp.array([[0, 1], [3, 4]]))
   np.testing.assert_array_equal(k[..., 0, 0], [[1, 2, 0, 0], [0, 0, 0, 3]])
   np.testing.assert_array_equal(v, -k)
 
@@ -157,7 +161,7 @@ def test_deviations_of_the_kernels():
   assert abs(deviation('mlp', 'in', 'kernel') - 0.02) < 1e-3
   assert abs(deviation('attention', 'out', 'kernel') - 0.005) < 3e-4
   assert abs(deviation('mlp', 'out', 'kernel') - 0.005) < 3e-4
-  cut = transformer.init_block(make(std=0.02, truncated=True), 128, jax.random.key(0))
+  cut = transformer.init_block(make(kind='truncated', std=0.02, residual_std=None), 128, jax.random.key(0))
   assert np.abs(cut['mlp']['in']['kernel']).max() <= 0.04
   assert abs(np.std(cut['mlp']['in']['kernel']) - 0.02 * 0.8796) < 1e-3
 
@@ -165,92 +169,6 @@ def test_deviations_of_the_kernels():
 def test_depth_counts_from_the_embeddings():
   names = (('embed', 'tokens'), ('layer_00', 'mlp'), ('layer_11', 'norm_1'), ('norm', 'scale'))
   assert [transformer.depth(n, 12) for n in names] == [0, 1, 12, 13]
-
-
-def cross(**changes):
-  return make(**({'norm': 'post', 'activation': 'relu', 'cross': True, 'bias': False, 'glorot': True} | changes))
-
-
-S = 6
-SOURCE_VALID = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], bool)
-SOURCE_LOOK = AttentionMask(None, jnp.zeros((B, T), jnp.int32), jnp.where(SOURCE_VALID, 0, masks.PADDING))
-
-
-@pytest.mark.parametrize('norm', ['pre', 'post'])
-def test_block_with_a_source_equals_restatement_and_so_do_keys_made_before(norm):
-  block = make(norm=norm, activation='relu', cross=True)
-  (params,), x_BTD = draw(block, 1)
-  source_BSD = jax.random.normal(jax.random.key(2), (B, S, D))
-  given = {'params': params}
-  run = jax.jit(lambda source: block.apply(given, x_BTD, AttentionMask(), source=source, source_look=SOURCE_LOOK)[0])
-  found = run(source_BSD)
-  p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
-  for b in range(B):
-    x, source = np.asarray(x_BTD[b], np.float64), np.asarray(source_BSD[b], np.float64)
-    parts = (
-      (lambda x: reference.attention(x, p['attention'], True, np.ones(T, bool)), 'norm_1'),
-      (lambda x, given=(source, p['cross'], SOURCE_VALID[b]): reference.cross_attention(x, *given)[0], 'norm_cross'),
-      (lambda x: reference.mlp(x, p['mlp'], 'relu'), 'norm_2'),
-    )
-    for part, name in parts:
-      normalise = lambda x, name=name: reference.layer_norm(x, p[name], 1e-5)
-      x = x + part(normalise(x)) if norm == 'pre' else normalise(x + part(x))
-    np.testing.assert_allclose(found[b], x, rtol=1e-5, atol=1e-5)
-  np.testing.assert_allclose(run(transformer.source_keys(block, params, source_BSD)), found, rtol=1e-6, atol=1e-6)
-
-
-def test_biases_of_keys_of_a_source_get_no_gradient():
-  """They add the same to every score, so that what back-propagation would find is noise."""
-  block = make(cross=True)
-  (params,), x_BTD = draw(block, 1)
-  run = lambda params: jnp.sum(jnp.sin(block.apply({'params': params}, x_BTD, AttentionMask(), source=x_BTD[:, :S])[0]))
-  gradient = jax.jit(jax.grad(run))(params)['cross']['kv']['bias']
-  assert not np.any(gradient[0]) and np.abs(gradient[1]).max() > 1e-3
-
-
-def test_blocks_without_biases_and_glorots_deviation():
-  block = cross(hidden=64)
-  params = transformer.init_block(block, 32, jax.random.key(0))
-  kernels = {
-    'attention/qkv': (32, 32),
-    'attention/out': (32, 32),
-    'cross/q': (32, 32),
-    'cross/kv': (32, 32),
-    'cross/out': (32, 32),
-    'mlp/in': (32, 64),
-    'mlp/out': (64, 32),
-  }
-  for name, (inputs, outputs) in kernels.items():
-    part = _at(params, name.split('/'))
-    assert ('bias' in part) == name.startswith('mlp')
-    limit = (6 / (inputs + outputs)) ** 0.5
-    assert 0.97 * limit < np.abs(part['kernel']).max() <= limit
-    assert abs(np.std(part['kernel']) - limit / 3**0.5) < 0.04 * limit
-
-
-def test_scan_and_remat_of_layers_with_a_source():
-  block = cross(attention_rate=0.2, residual_rate=0.2, hidden_rate=0.2)
-  params, x_BTD = draw(block)
-  source_BSD = jax.random.normal(jax.random.key(2), (B, S, D))
-  weight_BTD = jax.random.normal(jax.random.key(3), x_BTD.shape) / B / T
-
-  def loss(params, source_BSD, options):
-    y, _, _ = transformer.stack(
-      block,
-      params,
-      x_BTD,
-      AttentionMask(),
-      key=jax.random.key(2),
-      sources=[source_BSD] * 3,
-      source_look=SOURCE_LOOK,
-      **dict(options),
-    )
-    return jnp.sum(weight_BTD * y)
-
-  run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)), static_argnums=2)
-  plain, other = run(params, source_BSD, ()), run(params, source_BSD, (('scan', True), ('remat', True)))
-  for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(other), strict=True):
-    np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 
 
 def _at(tree, path):

@@ -267,3 +267,30 @@ def test_depth():
 def test_what_cannot_be_is_refused(changes, message):
   with pytest.raises(InputError, match=message):
     registry.config('awd_lstm', 'tiny', **changes)
+
+
+def test_locked_dropout_has_one_mask_for_all_steps():
+  x_TBD = jax.random.normal(jax.random.key(1), (7, 5, 400))
+  y_TBD = np.asarray(jax.jit(awd_lstm.locked_dropout, static_argnums=1)(x_TBD, 0.4, jax.random.key(0)))
+  mask_TBD = y_TBD / np.asarray(x_TBD)
+  np.testing.assert_allclose(mask_TBD, np.broadcast_to(mask_TBD[:1], mask_TBD.shape), rtol=1e-5)
+  assert set(np.round(np.unique(mask_TBD), 4)) == {0.0, np.round(np.float32(1 / 0.6), 4)}
+  assert abs((mask_TBD[0] == 0).mean() - 0.4) < 0.05
+  assert len({tuple(row) for row in mask_TBD[0] == 0}) == 5  # every row its own
+  gradient = jax.grad(lambda x: jnp.sum(awd_lstm.locked_dropout(x, 0.4, jax.random.key(0))))(x_TBD)
+  np.testing.assert_allclose(gradient, mask_TBD, rtol=1e-5)
+  assert awd_lstm.locked_dropout(x_TBD, 0.4, None) is x_TBD
+  assert awd_lstm.locked_dropout(x_TBD.astype(jnp.bfloat16), 0.4, jax.random.key(0)).dtype == jnp.bfloat16
+
+
+def test_word_dropout_is_that_of_rows_of_the_table():
+  V, key = 50, jax.random.key(2)
+  tokens_BT = jax.random.randint(jax.random.key(1), (4, 30), 0, V)
+  table_VD = jax.random.normal(key, (V, 8))
+  whole_VD = awd_lstm.word_dropout(table_VD, jnp.arange(V), V, 0.3, key)  # every word once: the table itself
+  found = awd_lstm.word_dropout(table_VD[tokens_BT], tokens_BT, V, 0.3, key)
+  np.testing.assert_allclose(found, whole_VD[tokens_BT], rtol=1e-6)
+  kept_V = np.any(np.asarray(whole_VD) != 0, -1)
+  np.testing.assert_allclose(whole_VD[kept_V], table_VD[kept_V] / 0.7, rtol=1e-6)
+  assert 0.5 < kept_V.mean() < 0.9
+  assert awd_lstm.word_dropout(table_VD, jnp.arange(V), V, 0.3, None) is table_VD

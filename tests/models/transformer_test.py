@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import embedding
+from lmx.layers import sinusoids
 from lmx.models import registry, transformer
 from tests.reference import transformer as reference
 
@@ -96,10 +96,10 @@ def test_attention_is_that_of_every_head_of_the_restatement(norm, monkeypatch):
 
 def test_layouts_of_the_positions():
   paper = reference.positions(40, 16)
-  np.testing.assert_allclose(embedding.sinusoids(40, 16, 'interleaved'), paper, atol=1e-6)
+  np.testing.assert_allclose(sinusoids.table(40, 16, 'interleaved'), paper, atol=1e-6)
   halves = np.concatenate([paper[:, ::2], paper[:, 1::2]], 1)
-  np.testing.assert_allclose(embedding.sinusoids(40, 16, 'halves'), halves, atol=1e-6)
-  released = embedding.sinusoids(40, 16, 'tensor2tensor')
+  np.testing.assert_allclose(sinusoids.table(40, 16, 'halves'), halves, atol=1e-6)
+  released = sinusoids.table(40, 16, 'tensor2tensor')
   for i in range(8):  # timescales from 1 to 10,000, both included
     angle = np.arange(40) * math.exp(-i * math.log(10000) / 7)
     np.testing.assert_allclose(released[:, [i, 8 + i]], np.stack([np.sin(angle), np.cos(angle)], 1), atol=1e-6)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import softmax
+from lmx.kernels import chunked_loss
 from lmx.models import bahdanau, registry
 from lmx.objectives import translation
 from lmx.types import Features
@@ -96,8 +96,8 @@ def test_blocks_change_neither_loss_nor_gradient(form):
   features, _ = tiny.apply(CFG, PARAMS['model'], BATCH)
 
   def loss(x_BTD, block):
-    score = lambda x, y: softmax.smoothed(tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form)
-    smooth_BT, nll_BT = softmax.in_blocks(score, x_BTD, jnp.asarray(BATCH['targets_BT']), block)
+    score = lambda x, y: translation.smoothed(tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form)
+    smooth_BT, nll_BT = chunked_loss.each(score, x_BTD, jnp.asarray(BATCH['targets_BT']), block)
     return jnp.sum(smooth_BT * BATCH['weights_BT']), nll_BT
 
   run = jax.value_and_grad(loss, has_aux=True)

@@ -1,0 +1,93 @@
+"""The decoder's layer of the Transformer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), with cross-attention.
+
+Its source is the encoder's output, or the keys and values that the layer makes of that, computed once (`source_keys`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from lmx.layers import transformer
+from lmx.layers.block import Block
+from lmx.layers.kv_cache import Cache
+from lmx.layers.masks import AttentionMask
+from lmx.layers.transformer import Projection, SelfAttention, layer_keys
+from lmx.types import Array, Params
+
+
+class Source(NamedTuple):
+  """Source of a decoder's layer.
+
+  Attributes:
+    states: the encoder's output (B, S, D), or keys and values of `source_keys`.
+    mask: attention mask of the target's queries and the source's keys.
+  """
+
+  states: Array | Cache
+  mask: AttentionMask = AttentionMask()
+
+
+class CrossAttention(SelfAttention):
+  """Multi-head attention to a source: kernels q (D, H, K), kv (D, 2, H, K) of keys and values, and out (H, K, D)."""
+
+  @nn.compact
+  def __call__(self, x_BTD: Array, source: Source, key: Array | None) -> Array:  # type: ignore[override]
+    D, H = x_BTD.shape[-1], self.heads
+    q_BTHK = self.project((D,), (H, D // H), name='q')(x_BTD)
+    states = source.states
+    k_BSHK, v_BSHK = states if isinstance(states, tuple) else split(self.to_keys(D, name='kv')(states))
+    return self.attend(q_BTHK, k_BSHK, v_BSHK, source.mask, key)
+
+  def to_keys(self, D: int, **fields: Any) -> Projection:
+    """Return the projection of the source; as in self-attention, a bias of the keys gets no gradient."""
+    return self.project((D,), (2, self.heads, D // self.heads), fused=2, idle=0, **fields)
+
+
+def split(kv_BSCHK: Array) -> Cache:
+  """Return the keys and the values of a fused projection."""
+  return kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
+
+
+class DecoderBlock(Block):
+  """Self-attention, cross-attention (`cross`) and feed-forward network; else as `block.Block`."""
+
+  cross: nn.Module = CrossAttention(1)
+
+  @nn.compact
+  def __call__(
+    self,
+    x_BTD: Array,
+    mask: AttentionMask,
+    cache: Cache | None = None,
+    position_BT: Array | None = None,
+    key: Array | None = None,
+    source: Source | None = None,
+  ) -> tuple[Array, Cache | None]:
+    keys = layer_keys(key)
+    f_BTD, cache = self.attention(self.before('norm_1', x_BTD), mask, cache, position_BT, keys.attention)
+    x_BTD = self.add('norm_1', x_BTD, f_BTD, keys.residual_1)
+    f_BTD = self.cross(self.before('norm_cross', x_BTD), source, keys.cross)
+    x_BTD = self.add('norm_cross', x_BTD, f_BTD, keys.residual_cross)
+    f_BTD = self.mlp(self.before('norm_2', x_BTD), keys.mlp)
+    return self.add('norm_2', x_BTD, f_BTD, keys.residual_2), cache
+
+
+def init_block(block: DecoderBlock, width: int, key: Array, *, dtype: str = 'float32') -> Params:
+  """Initialise the parameters of one layer: attention, cross, mlp, norm_1, norm_cross, norm_2."""
+  return transformer.init_block(block, width, key, dtype=dtype, source=Source(jnp.zeros((1, 1, width), dtype)))
+
+
+def source_keys(block: DecoderBlock, params: Params, source_BSD: Array) -> Cache:
+  """Return the keys and values that a block makes of the encoder's output, each (B, S, H, K)."""
+  cross: Any = block.cross
+  to_keys = cross.to_keys(source_BSD.shape[-1], parent=None)
+  return split(to_keys.apply({'params': params['cross']['kv']}, source_BSD))
+
+
+def attention_weights(block: nn.Module, params: Params, *inputs: Any, **source: Any) -> dict[str, Array]:
+  """Return the probabilities of a block's heads, 'attention' and 'cross', each (B, H, T, S) float32."""
+  _, sown = block.apply({'params': params}, *inputs, **source, mutable=['alignment'])
+  return {part: weights['a_BHTS'][0] for part, weights in sown['alignment'].items()}
