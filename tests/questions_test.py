@@ -156,6 +156,7 @@ def run(tmp_path_factory):
     'data.batch_size': 8,
     'train.epochs': 150,
     'train.eval_every': 500,
+    'parallel.data': 1,
     'optim.lr': 3e-3,
     'model.dropout_hidden': 0,
     'model.dropout_attention': 0,

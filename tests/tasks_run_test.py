@@ -48,9 +48,10 @@ def train(folder, kind, variant, **changes):
     'data.vocab_size': 300,
     'data.batch_size': 8,
     'data.length': 24,
-    'data.batching.buckets': '(12,)',
+    'data.batching.buckets': '()',
     'train.epochs': 2,
     'train.eval_every': 8,
+    'parallel.data': 1,
     'optim.lr': 1e-3,
     **changes,
   }

@@ -31,6 +31,7 @@ BASE = {
 }
 
 
+@pytest.mark.slow
 def test_rows_that_differ_are_divided_among_devices(tmp_path):
   found, losses, figures = {}, {}, {}
   for name, overrides in (('one', ['parallel.data=1']), ('two', ['parallel.mode=pmap', 'parallel.data=2'])):

@@ -309,7 +309,7 @@ def test_a_reader_that_has_gone_is_no_error():
 
 
 def test_long_lines_are_named_or_cut_with_a_warning(workdir, capsys, monkeypatch):
-  monkeypatch.setattr(translate.decode, 'window', lambda cfg: 6)
+  monkeypatch.setattr(translate.generate, 'window', lambda cfg: 6)
   text = b'five\none two three four five six seven\n'
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
   assert main(['translate', f'--workdir={workdir}', '--beam=1', '--lines=0']) == 2

@@ -52,6 +52,7 @@ def test_the_image_is_of_a_python_and_extras_that_the_project_has(root):
   assert 'ENTRYPOINT' not in found and 'USER' not in found  # Kubernetes names the command, TPUs ask for root
 
 
+@pytest.mark.slow
 def test_what_is_copied_is_the_whole_project_and_nothing_else(root, tmp_path):
   names = context(root)
   assert all((root / name).exists() for name in names)

@@ -20,6 +20,7 @@ LINES = ['The list is sorted .', 'list', '', 'A new list of the sorted items is 
 def run(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('run') / 'bert'
   changes = ['train.steps=1', 'train.eval_every=0', 'evaluation.split=valid', 'data.batch_size=8', 'samples.count=0']
+  changes += ['parallel.data=1', 'model.N=2']
   train.train(resolve.load('experiments/bert/quickstart.py:tiny', changes), workdir)
   return lmx.load(workdir)
 
@@ -54,7 +55,7 @@ def test_layers_of_different_widths_have_names_of_their_own(tmp_path):
   model, cfg = registry.get('rnn_lm'), registry.config('rnn_lm', 'tiny')
   ids = np.array([1, 2, 3])
   lines = [(['a', 'b', 'c'], {'tokens_BT': ids}), (['d'], {'tokens_BT': ids[:1]})]
-  params = model.init(cfg, jax.random.key(0))
+  params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0))
   (words, layers), (_, short) = contextual_embeddings.embedded(
     contextual_embeddings.Reader(model, cfg, params, None), lines, 2
   )

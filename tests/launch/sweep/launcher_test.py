@@ -49,6 +49,7 @@ def created(cluster):
   return [argv for line in (cluster / 'calls').read_text().splitlines() if (argv := json.loads(line))[0] == 'create']
 
 
+@pytest.mark.slow
 def test_runs_as_jobsets_of_their_workers(place, cluster, monkeypatch):
   monkeypatch.setenv('PGPASSWORD', 's3cret')
   more = ('--pruner=asha', '--reduction=2', '--sampler=random')
@@ -64,6 +65,7 @@ def test_runs_as_jobsets_of_their_workers(place, cluster, monkeypatch):
   assert log.startswith('launch.gke: JobSet w0') and 's3cret' not in log
 
 
+@pytest.mark.slow
 def test_a_pruned_run_whose_launcher_was_killed_is_stopped_all_the_same(place, cluster):
   text = HEAD + '  yield from config.grid(optim__lr=[0.01, 1.0])\n'
   more = ('--pruner=asha', '--reduction=2')

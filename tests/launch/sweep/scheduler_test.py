@@ -127,6 +127,7 @@ def test_killed_three_times_it_ends_with_20_trials_none_run_twice(place):
   killed_three_times(place, '')
 
 
+@pytest.mark.slow
 def test_the_same_with_sqlite(place):
   place.child(steps=9, seconds=0.03)
   process = start(place, '--trials=6', '--jobs=2', '--storage=sqlite')

@@ -119,6 +119,7 @@ def test_another_launcher_is_handed_each_command_once(tmp_path, monkeypatch):
   assert runner.submit(todo, 'slurm', '', said.append, again=True) == 0 and len(handed) == 2
 
 
+@pytest.mark.slow
 def test_a_row_for_real(tmp_path, monkeypatch, root):
   """A model trained for two updates comes into the table, and not into that of another protocol."""
   monkeypatch.setenv('PYTHONPATH', str(root))
