@@ -51,6 +51,7 @@ def whole(tmp_path_factory):
   return directory
 
 
+@pytest.mark.slow
 def test_stopped_in_two_stages_it_is_bit_equal(whole, tmp_path, monkeypatch):
   run(tmp_path / 'run', (6, 13), monkeypatch)
   jax.tree.map(np.testing.assert_array_equal, at(tmp_path / 'run', 16), at(whole, 16))

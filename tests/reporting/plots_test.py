@@ -28,12 +28,12 @@ def test_one_episode_of_each_length_shortest_first():
   assert len(plots.episodes(made(), 1)) == 1
 
 
-@pytest.mark.parametrize('H', [0, 1, 2])
+@pytest.mark.parametrize('H', [0, 2])
 def test_a_picture_is_drawn(tmp_path, H):
   from matplotlib import image
 
   cfg = registry.config('ntm', 'tiny', H=H)
-  params = ntm.init(cfg, jax.random.key(0))
+  params = jax.jit(ntm.init, static_argnums=0)(cfg, jax.random.key(0))
   sizes = []
   for episode in plots.episodes(made(), 2):
     path = tmp_path / f'{int(episode["size_B"][0])}.png'
