@@ -32,7 +32,7 @@ from lmx.config import resolve, schema, semantics
 from lmx.data import batching, pipeline
 from lmx.data import corpus as corpora
 from lmx.data.tokenizers import build as tokenizers
-from lmx.data.tokenizers import subword
+from lmx.data.tokenizers import subword, words
 from lmx.engine import state, step
 from lmx.errors import InputError
 from lmx.evaluation import evaluate, report
@@ -64,8 +64,8 @@ def variants(folder: str = '*') -> list[tuple[str, str]]:
 def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   """Ten documents of made-up sentences; WordPiece for sentence pairs, words for windows, bytes for the rest."""
   rng = np.random.default_rng(0)
-  words = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
-  lines = [' '.join(rng.choice(words, 8)).capitalize() + '.' for _ in range(4000)]
+  vocabulary = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
+  lines = [' '.join(rng.choice(vocabulary, 8)).capitalize() + '.' for _ in range(4000)]
   documents = ['\n'.join(lines[i::10]) + '\n' for i in range(10)]
   kinds = {**dict.fromkeys(('pairs', 'texts', 'questions', 'permutations'), 'wordpiece'), 'skipgrams': 'words'}
   kind = 'words' if spelled else 'wordpiece' if pieces else kinds.get(batching, 'bytes')
