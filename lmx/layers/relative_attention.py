@@ -102,12 +102,24 @@ def causal_mask(
 
 
 def weighted_values(
-  scores_BHTS: Array, mask_BTS: Array | None, value_BSHK: Array, rate: float = 0.0, key: Array | None = None
+  scores_BHTS: Array,
+  mask_BTS: Array | None,
+  value_BSHK: Array,
+  rate: float = 0.0,
+  key: Array | None = None,
+  *,
+  empty_rows: bool = False,
 ) -> Array:
-  """softmax(scores) · values, (B, T, H, K), with dropout of the probabilities; mask None hides nothing."""
+  """softmax(scores) · values, (B, T, H, K), with dropout of the probabilities.
+
+  A mask of None hides nothing. With `empty_rows` the output of a query whose keys are all hidden is 0.
+  """
   if mask_BTS is not None:
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, HIDDEN)
-  p_BHTS = dropout.dropout(jax.nn.softmax(scores_BHTS, axis=-1), rate, key)
+  p_BHTS = jax.nn.softmax(scores_BHTS, axis=-1)
+  if mask_BTS is not None and empty_rows:
+    p_BHTS = jnp.where(mask_BTS[:, None], p_BHTS, 0.0)
+  p_BHTS = dropout.dropout(p_BHTS, rate, key)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(value_BSHK.dtype), value_BSHK)
 
 

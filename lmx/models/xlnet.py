@@ -207,9 +207,10 @@ class TwoStreamAttention(nn.Module):
     types_2HK = param('types', 2, H, K)
     if inputs.other_BXS is not None:
       scores_BHXS += relative_attention.segment_scores(q_BXHK, biases['s'], types_2HK, inputs.other_BXS)
-    o_BXHK = relative_attention.weighted_values(scores_BHXS, mask_BXS, value_BSHK, cfg.dropout_attention, key)
-    if mask_BXS is not None:  # the first tokens of the order may see no key at all
-      o_BXHK = jnp.where(jnp.any(mask_BXS, axis=-1)[..., None, None], o_BXHK, 0)
+    # The first tokens of the order may see no key at all.
+    o_BXHK = relative_attention.weighted_values(
+      scores_BHXS, mask_BXS, value_BSHK, cfg.dropout_attention, key, empty_rows=True
+    )
     return relative_block.Dense((D,), cfg.init_std, axes=2, name='out')(o_BXHK), memory
 
 
