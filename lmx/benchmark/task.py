@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import typing
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmx.errors import InputError, nearest
-from lmx.types import Model
+
+if TYPE_CHECKING:
+  from lmx.types import Model  # imports JAX, which the names of models do not need
 
 _LENGTH = 35  # tokens of a row of a model without a window (arXiv 1409.2329, section 4.1)
 # Placeholder labels, for heads whose size the data decides.
