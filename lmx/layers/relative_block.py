@@ -9,7 +9,6 @@ are normal with deviation `std`, biases 0. A block is a Linen module; `init` and
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lmx.kernels import layer_loop
 from lmx.layers import dropout
 from lmx.types import Array, Params
 
@@ -97,16 +97,9 @@ class Block(nn.Module):
     return LayerNorm(self.eps, name='norm_2')(x_BTD + dropout.dropout(y_BTD, self.rate, residual_keys[1])), memory
 
 
-@functools.partial(jax.jit, static_argnums=0)  # equal blocks are traced once
 def init(block: Block, x_BTD: Array, inputs: Any, key: Array) -> Params:
   """Return new parameters of one block (attention, mlp, norm_1, norm_2), from inputs of one token."""
-  return block.init(key, x_BTD, inputs, None, None)['params']
-
-
-@functools.partial(jax.jit, static_argnums=0)  # equal layers are traced once
-def _apply(block: Block, params: Params, *inputs: Any) -> tuple[Array, Any]:
-  output: Any = block.apply({'params': params}, *inputs)
-  return output
+  return layer_loop.init(block, key, x_BTD, inputs, None, None)
 
 
 def stack(
@@ -138,21 +131,11 @@ def stack(
 
   def layer(x_BTD: Array, of_layer: Any) -> tuple[Array, Any]:
     params, memory, key = of_layer
-    y_BTD, memory = _apply(block, params, x_BTD, inputs, memory, key)
+    y_BTD, memory = layer_loop.apply(block, params, x_BTD, inputs, memory, key)
     return y_BTD, (memory, y_BTD)
 
-  if remat:
-    layer = jax.checkpoint(layer, prevent_cse=not scan)
-  keys = dropout.split(key, len(layers))
-  each = list(zip(layers, memories or [None] * len(layers), keys, strict=True))
-  if scan:
-    x_BTD, outputs = jax.lax.scan(layer, x_BTD, jax.tree.map(lambda *leaves: jnp.stack(leaves), *each))
-    results = [jax.tree.map(lambda leaf, i=i: leaf[i], outputs) for i in range(len(layers))]
-  else:
-    results = []
-    for of_layer in each:
-      x_BTD, result = layer(x_BTD, of_layer)
-      results.append(result)
+  each = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
+  x_BTD, results = layer_loop.loop(layer, x_BTD, each, scan=scan, remat=remat)
   return x_BTD, None if memories is None else tuple(new for new, _ in results), [y_BTD for _, y_BTD in results]
 
 
