@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
-from lmx.data.tokenizers.build.build import Bytes
 
 from lmx import objectives
 from lmx.config import resolve
@@ -17,6 +16,7 @@ from lmx.data import pipeline
 from lmx.data.batching import streams as streams_lib
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
+from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, step
 from lmx.errors import InputWarning
 from lmx.evaluation import evaluate

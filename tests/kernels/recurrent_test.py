@@ -46,8 +46,11 @@ def loop_carries(jaxpr):
   """Shapes of everything that some loop of `jaxpr` carries."""
   for eqn in jaxpr.eqns:
     if eqn.primitive.name == 'scan':
-      skip = eqn.params['num_consts']
-      yield from (v.aval.shape for v in eqn.invars[skip : skip + eqn.params['num_carry']])
+      if 'ft_in' in eqn.params:  # from JAX 0.12 on: trees whose leaves are None
+        skip, count = (len(jax.tree.leaves(x, is_leaf=lambda leaf: leaf is None)) for x in eqn.params['ft_in'][:2])
+      else:
+        skip, count = eqn.params['num_consts'], eqn.params['num_carry']
+      yield from (v.aval.shape for v in eqn.invars[skip : skip + count])
     elif eqn.primitive.name == 'while':
       yield from (v.aval.shape for v in eqn.invars[eqn.params['cond_nconsts'] + eqn.params['body_nconsts'] :])
     for sub in core.jaxprs_in_params(eqn.params):

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lmx.data.tokenizers.build.build import Bytes
 
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.data.batching import windows
 from lmx.data.corpus import Corpus, Split
+from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, state, step
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
