@@ -24,7 +24,7 @@ from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from lmx.runs import convert
-from tests.data import spiece_test
+from tests.data.tokenizers import sentencepiece_test
 from tests.interop.tensorflow_test import Reader, save
 
 XLNET = registry.get('xlnet')
@@ -72,13 +72,13 @@ def make(tmp_path):
 
   def write(pieces=None, untie=True, **changes):
     folder, release = tmp_path / 'folder', tmp_path / 'release'
-    pieces = spiece_test.learned() if pieces is None else pieces
+    pieces = sentencepiece_test.learned() if pieces is None else pieces
     cfg = XLNET.Config(V=len(pieces), untie=untie, **SIZES)
     of = huggingface.family('xlnet')
     tensors = huggingface.to_hf('xlnet', cfg, random_params(cfg), CLASS)
     for path in (folder, release):
       path.mkdir()
-      spiece_test.write(path / 'spiece.model', pieces)
+      sentencepiece_test.write(path / 'spiece.model', pieces)
     settings = {'model_type': 'xlnet', 'architectures': [CLASS], **of.config(cfg)} | changes
     (folder / 'config.json').write_text(json.dumps(settings))
     safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
@@ -154,7 +154,7 @@ def test_imported_it_is_a_run_and_exported_the_same_folder(make, tmp_path, capsy
 
 @pytest.mark.parametrize('marks', ['xlnet', ''])
 def test_vocabularies_of_lmx_are_written_too(marks, tmp_path):
-  made = build.train('unigram', spiece_test.PROSE, vocab_size=400, marks=marks)
+  made = build.train('unigram', sentencepiece_test.PROSE, vocab_size=400, marks=marks)
   made = with_special(made, ('<cls>', '<sep>'))
   cfg = XLNET.Config(V=made.vocab_size, **SIZES)
   task = architectures.Task('permutation_lm', objectives.get('permutation_lm').Config())
@@ -215,7 +215,7 @@ def test_a_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path)
   (folder / 'spiece.model').rename(tmp_path / 'spiece.model')
   with pytest.raises(InputError, match='no tokenizer of kind unigram there'):
     convert.import_run(str(folder), tmp_path / 'run')
-  spiece_test.write(folder / 'spiece.model', [*spiece_test.learned(), ('▁more', -9.0)])
+  sentencepiece_test.write(folder / 'spiece.model', [*sentencepiece_test.learned(), ('▁more', -9.0)])
   with pytest.raises(InputError, match='vocabulary'):
     convert.import_run(str(folder), tmp_path / 'run')
 
@@ -306,7 +306,7 @@ def test_what_the_scripts_fine_tuned_is_read(kind, last, outputs, objective, mak
 
 
 def test_an_uncased_release_is_told_by_its_pieces(make, tmp_path, monkeypatch):
-  pieces = [(piece, score) for piece, score in spiece_test.learned() if piece == piece.lower()]
+  pieces = [(piece, score) for piece, score in sentencepiece_test.learned() if piece == piece.lower()]
   _, release, variables = make(pieces)
   monkeypatch.setattr(tensorflow, '_prefix', lambda directory: directory)
   monkeypatch.setattr(tensorflow, '_tensorflow', lambda: Reader(variables))
