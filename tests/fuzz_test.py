@@ -192,7 +192,7 @@ def texts(folder: pathlib.Path, name: str) -> Any:
 def asked(folder: pathlib.Path) -> Any:
   (folder / 'data.json').write_text('{"hash": "", "imported_from": "x"}')
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(question_answering.inference, 'batches', lambda *_: types.SimpleNamespace(notes=()))
+    patch.setattr(question_answering.batched, 'batches', lambda *_: types.SimpleNamespace(notes=()))
     here: Any = types.SimpleNamespace(run=RUN, tokenizer=LOADED.tokenizer, workdir=folder)
     return question_answering.of_file(here, f'{folder}/q.json')
 

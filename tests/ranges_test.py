@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from launch import slurm
+from launch.slurm import __main__ as slurm
 from lmx import ranges
 from lmx.cli import main
 

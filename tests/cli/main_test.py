@@ -11,6 +11,7 @@ import pytest
 from lmx.cli import main as cli
 from lmx.errors import InputWarning
 
+DRAWS = True  # of tests/conftest.py
 TINY = 'experiments/rnn_lm/quickstart.py:tiny'
 QUIET = ('--config.evaluation.baselines=false', '--config.samples.count=0', '--config.parallel.data=1')
 
