@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import char_cnn, projected_lstm
 from lmx.layers.dropout import dropout, split
+from lmx.layers.reversal import reversal
 from lmx.types import Array, Params, State
 
 DIRECTIONS = ('forward', 'backward')
@@ -155,13 +156,6 @@ def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
   rows = jnp.where((column_S == 0)[:, None], mark(char_cnn.BEGIN_SENTENCE), rows)
   rows = jnp.where((column_S == count_B1 + 1)[..., None], mark(char_cnn.END_SENTENCE), rows)
   return rows.astype(jnp.int32), column_S < count_B1 + 2
-
-
-def reversal(valid_BT: Array) -> Array:
-  """For each row the positions in which its valid ones, which come first, are read backwards; its own inverse."""
-  count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
-  column_T = jnp.arange(valid_BT.shape[1])
-  return jnp.where(valid_BT, count_B1 - 1 - column_T, column_T)
 
 
 def reordered(x_BTD: Array, index_BT: Array) -> Array:

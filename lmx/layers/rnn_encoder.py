@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from lmx.layers import bilm, recurrent, rnn_cell
+from lmx.layers import recurrent, rnn_cell
 from lmx.layers.dropout import dropout
+from lmx.layers.reversal import reversal
 from lmx.types import Array, Params
 
 Ends = Mapping[str, recurrent.Carry]  # by direction
@@ -22,7 +23,7 @@ Ends = Mapping[str, recurrent.Carry]  # by direction
 
 @jax.custom_vjp
 def turned(x_SBE: Array, index_SB: Array) -> Array:
-  """Each row in the order of its index, which must be its own inverse (`bilm.reversal`); so is the derivative."""
+  """Each row in the order of its index, which must be its own inverse (`reversal`); so is the derivative."""
   return jnp.take_along_axis(x_SBE, index_SB[..., None], axis=0)
 
 
@@ -59,7 +60,7 @@ def read(
   Returns:
     (annotations (B, S, H), last carries of each layer by direction).
   """
-  valid_SB, index_SB = valid_BS.T, bilm.reversal(valid_BS).T
+  valid_SB, index_SB = valid_BS.T, reversal(valid_BS).T
   zeros = rnn_cell.init_carry(cell, len(valid_BS), width)
   x_SBH = x_BSE.swapaxes(0, 1)
   x_SBH = turned(x_SBH, index_SB) if reverse else x_SBH

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from lmx.errors import InputError, check_choice, check_least, check_range
 from lmx.layers import bilm, char_cnn, embedding, recurrent
 from lmx.layers.dropout import dropout, split
+from lmx.layers.reversal import reversal
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -190,7 +191,7 @@ def _contextual(cfg: Config, params: Params, batch: Batch, valid_BT: Array, key:
 
 def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
   """One LSTM each way over the valid positions, (B, T, 2D)."""
-  index_BT = bilm.reversal(valid_BT)
+  index_BT = reversal(valid_BT)
   outputs = []
   for way, read in (('forward', x_BTD), ('backward', bilm.reordered(x_BTD, index_BT))):
     carry = recurrent.init_carry('lstm', x_BTD.shape[0], cfg.D)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from lmx.errors import InputError
-from lmx.layers import bilm, rnn_cell, rnn_encoder
+from lmx.layers import rnn_cell, rnn_encoder
+from lmx.layers.reversal import reversal
 from tests.reference import rnn_translation as reference
 
 T, B, D = 7, 3, 5
@@ -55,7 +56,7 @@ def test_the_two_grus_differ_in_where_the_reset_gate_is():
 
 def test_turning_is_its_own_inverse_and_derivative():
   x_TBD = jax.random.normal(jax.random.key(0), (T, B, D))
-  index_TB = bilm.reversal(VALID_TB.T).T
+  index_TB = reversal(VALID_TB.T).T
   turned = rnn_encoder.turned(x_TBD, index_TB)
   for b, n in enumerate(LENGTHS):
     np.testing.assert_array_equal(turned[:n, b], x_TBD[:n, b][::-1])
