@@ -96,6 +96,14 @@ def wanted(cfg: Any, *, alignment: bool, all_layers: bool) -> tuple[str, ...]:
   return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
+def normalized_alignment(features: Features) -> Array:
+  """Return the attention of each target position with rows of sum 1, (B, T, S); a row without attention stays 0."""
+  a_BTS = features.alignment_BTS
+  assert a_BTS is not None
+  total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
+  return a_BTS / jnp.where(total_BT1 > 0, total_BT1, 1.0)
+
+
 def evenness(weight: float, features: Features, batch: Batch) -> dict[str, Array]:
   """Return the doubly stochastic penalty (Xu et al. 2015, arXiv 1502.03044, equation 14), summed over rows."""
   if not weight:

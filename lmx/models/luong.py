@@ -222,10 +222,7 @@ def alignment(cfg: Config, params: Params, batch: Batch) -> Array:
   Source positions are those of the text, also with `reverse`. The Gaussian of local_p is normalised here.
   """
   features, _ = _write(cfg, params, _read(cfg, params, batch, None), batch, None, all_layers=False, alignment=True)
-  a_BTS = features.alignment_BTS
-  assert a_BTS is not None
-  total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
-  return a_BTS / jnp.where(total_BT1 > 0, total_BT1, 1.0)
+  return rnn_decoder.normalized_alignment(features)
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
