@@ -70,6 +70,14 @@ def test_no_grab_bags_stubs_or_todos():
     assert not found, f'{name(path)}: {found.group(0)}'
 
 
+def test_functions_stay_small():
+  for path in CODE:
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        assert lines <= 70, f'{name(path)}: {node.name} has {lines} lines'
+
+
 def project_files() -> list[pathlib.Path]:
   """Text files that belong to the project: neither hidden nor made by a run or a tool."""
   skip = {'.git', '.venv', 'venv', 'runs', 'data', 'build', 'dist', '__pycache__'}

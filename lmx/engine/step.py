@@ -26,6 +26,7 @@ from lmx.types import Array, Batch, Model, Objective, Output, Params, State
 Metrics = dict[str, Any]
 TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
 EvalStep = Callable[..., tuple[Metrics, State]]
+Parts = tuple[Model, Any, Objective, Any]  # model, its Config, objective, its Config
 
 
 def explained(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,17 +86,7 @@ def make_train_step(
     The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
     objective's (sum, weight) pairs.
   """
-
-  def gradient(
-    more: Mapping[str, Any], params: Params, weights: dict, batch: Batch, model_state: State, key: Array
-  ) -> Any:
-    def local(params: Params) -> Any:
-      out = training_loss(model, model_cfg, objective, objective_cfg, params, batch, model_state, key, **more)
-      loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
-      return loss, (out.metrics, out.state, out.statistics)
-
-    (loss, (metrics, model_state, statistics)), grads = jax.value_and_grad(local, has_aux=True)(params)
-    return grads, loss, metrics, model_state, statistics
+  parts = (model, model_cfg, objective, objective_cfg)
 
   def train_step(
     state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None
@@ -103,8 +94,8 @@ def make_train_step(
     key = jax.random.fold_in(key, state.step)
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-    weights = sum_over(axis, training_weights(model, model_cfg, objective, objective_cfg, batch))
-    rows_gradient = functools.partial(gradient, _more(objective, axis, state.step, total_steps))
+    weights = sum_over(axis, training_weights(*parts, batch))
+    rows_gradient = functools.partial(_gradient, parts, _more(objective, axis, state.step, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_cut, rows_gradient, lengths, axis)
     found = _accumulated(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
@@ -119,6 +110,26 @@ def make_train_step(
     return new.replace(step=state.step + 1), new_model_state, metrics
 
   return explained(train_step)
+
+
+def _gradient(
+  parts: Parts,
+  more: Mapping[str, Any],
+  params: Params,
+  weights: dict,
+  batch: Batch,
+  model_state: State,
+  key: Array,
+) -> Any:
+  """Return (gradient, loss, metrics, model state, statistics) of some rows."""
+
+  def local(params: Params) -> Any:
+    out = training_loss(*parts, params, batch, model_state, key, **more)
+    loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
+    return loss, (out.metrics, out.state, out.statistics)
+
+  (loss, (metrics, model_state, statistics)), grads = jax.value_and_grad(local, has_aux=True)(params)
+  return grads, loss, metrics, model_state, statistics
 
 
 def _more(objective: Objective, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:

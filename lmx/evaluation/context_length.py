@@ -154,18 +154,7 @@ def measure(
   check_range('--tokens', tokens, 0)
   check_range('the shortest context', min(lengths, default=0), 1)
   group = [restore.load(workdir, which, overrides) for workdir in workdirs]
-  names = _names(workdirs)
-  corpus: Any = None
-  for loaded in group:
-    own = loaded.corpus()
-    corpus = corpus or own
-    _check(loaded, own, group[0], corpus)
-    limit = generate.window(loaded.run.measured)
-    if limit is not None and limit < max(lengths) + stride - 1:
-      raise InputError(
-        f'{loaded.workdir} reads at most {limit:,} tokens; a context of {max(lengths):,} with stride {stride:,} needs '
-        f'{max(lengths) + stride - 1:,}'
-      )
+  names, corpus = _names(workdirs), _shared_corpus(group, max(lengths), stride)
   data = np.asarray(corpus.split(split).tokens)
   first_I = blocks(len(data), max(lengths), tokens, stride)
   nll_GLT = np.stack(
@@ -184,16 +173,7 @@ def measure(
       for name, loaded in zip(names, group, strict=True)
     ]
   )
-  about = [
-    {
-      'name': name,
-      'workdir': str(loaded.workdir),
-      'model': registry.label(loaded.run.model_name, loaded.run.variant, loaded.run.model),
-      'step': loaded.step,
-      'measured_with': dict(loaded.run.evaluation.model),
-    }
-    for name, loaded in zip(names, group, strict=True)
-  ]
+  about = [_description(name, loaded) for name, loaded in zip(names, group, strict=True)]
   sees = 'exactly c tokens' if stride == 1 else f'c to c + {stride - 1} tokens'
   return {
     'dataset': group[0].run.data.dataset,
@@ -204,6 +184,33 @@ def measure(
     'lengths': list(lengths),
     'threshold': threshold,
     'models': figures(nll_GLT, lengths, shares, threshold, about),
+  }
+
+
+def _shared_corpus(group: Sequence[restore.Restored], longest: int, stride: int) -> Any:
+  """Return the data of a group of runs. Raises InputError where they differ or cannot read the `longest` context."""
+  corpus: Any = None
+  for loaded in group:
+    own = loaded.corpus()
+    corpus = corpus or own
+    _check(loaded, own, group[0], corpus)
+    limit = generate.window(loaded.run.measured)
+    if limit is not None and limit < longest + stride - 1:
+      raise InputError(
+        f'{loaded.workdir} reads at most {limit:,} tokens; a context of {longest:,} with stride {stride:,} needs '
+        f'{longest + stride - 1:,}'
+      )
+  return corpus
+
+
+def _description(name: str, loaded: restore.Restored) -> dict[str, Any]:
+  """Return how context.json describes a run."""
+  return {
+    'name': name,
+    'workdir': str(loaded.workdir),
+    'model': registry.label(loaded.run.model_name, loaded.run.variant, loaded.run.model),
+    'step': loaded.step,
+    'measured_with': dict(loaded.run.evaluation.model),
   }
 
 
