@@ -19,10 +19,10 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # lmx leaves memory as it is where one of these is set: many programs one after the other would hold on to too much.
 os.environ.setdefault('MALLOC_TRIM_THRESHOLD_', str(128 * 1024))
 if '--xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
-  # Most of a test's time is compiling, so XLA is told not to optimise, and to write its loops by the older of its two
-  # emitters, which takes less than half as long.
+  # Most of a test's time is compiling, so XLA is told not to optimise, to write its loops by the older of its two
+  # emitters, which takes less than half as long, and not to divide small programs for several threads.
   flags = ' --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
-  flags += ' --xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters'
+  flags += ' --xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters --xla_cpu_parallel_codegen_split_count=1'
   os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + flags
 
 # Tracing makes many objects of short life, few of them in cycles: collecting every 700 takes a sixth of its time.
