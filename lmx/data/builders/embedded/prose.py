@@ -53,9 +53,15 @@ _NGRAM = 8  # words
 _SHARED = 0.5  # of a document's n-grams in others, above which it is a copy
 
 
+@functools.cache
+def _root() -> str:
+  """Folder of the standard library."""
+  return sysconfig.get_paths()['stdlib']
+
+
 def source_files() -> list[str]:
   """Paths below the standard library's folder, '/' between parts, sorted."""
-  root = sysconfig.get_paths()['stdlib']
+  root = _root()
   found = []
   for folder, folders, names in os.walk(root):
     folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith('config-')]
@@ -138,7 +144,7 @@ def _unwrap(lines: Iterable[str]) -> Iterator[str]:
 
 def _reads_well(line: str) -> bool:
   words = line.split()
-  letters = sum(c.isalpha() or c == ' ' for c in line)
+  letters = sum(map(str.isalpha, line)) + line.count(' ')
   if len(words) < _MIN_BLOCK_WORDS or letters < 0.75 * len(line) or '::=' in line or '___' in line:
     return False
   function_words = sum(word.lower().strip('.,;:()"') in _FUNCTION_WORDS for word in words)
@@ -154,7 +160,7 @@ def _repeated(line: str, seen: set[str]) -> bool:
 
 
 def _read(path: str) -> bytes:
-  with open(os.path.join(sysconfig.get_paths()['stdlib'], path), 'rb') as file:
+  with open(os.path.join(_root(), path), 'rb') as file:
     return file.read()
 
 
@@ -179,5 +185,7 @@ def _docstrings(path: str, source: bytes) -> Iterator[tuple[str, str, str]]:
       if text := ast.get_docstring(node, clean=False):
         yield f'{module}:{name}', text, module.partition('.')[0]
     for child in ast.iter_child_nodes(node):
+      if isinstance(child, ast.expr):  # no docstring is inside an expression
+        continue
       own = getattr(child, 'name', None) if isinstance(child, ast.stmt) else None
       pending.append((f'{name}.{own}'.lstrip('.') if own else name, child))
