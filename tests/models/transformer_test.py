@@ -14,6 +14,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.layers import sinusoids
 from lmx.models import registry, transformer
+from tests.models import parameters
 from tests.reference import transformer as reference
 
 B, S, T = 3, 9, 7
@@ -25,10 +26,8 @@ def config(**changes) -> transformer.Config:
 
 
 @functools.cache
-def params_of(cfg, seed=0):
-  leaves, tree = jax.tree.flatten(jax.jit(transformer.init, static_argnums=0)(cfg, jax.random.key(seed)))
-  keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+def params_of(cfg):
+  return parameters.draw(transformer, cfg)
 
 
 def batch_of(cfg, seed=0):
@@ -37,61 +36,78 @@ def batch_of(cfg, seed=0):
   return {'source_BS': ids(B, S), 'source_valid_BS': np.arange(S) < SOURCES[:, None], 'tokens_BT': ids(B, T)}
 
 
-def logits(cfg, params, batch, state=()):
-  @jax.jit
-  def run(params, batch, state):
-    features, state = transformer.apply(cfg, params, batch, state)
-    return transformer.logits(cfg, params, features), state
+@functools.partial(jax.jit, static_argnums=0)
+def _run(cfg, params, batch, state):
+  features, state = transformer.apply(cfg, params, batch, state)
+  return transformer.logits(cfg, params, features), state
 
-  found, state = run(params, batch, state)
+
+def logits(cfg, params, batch, state=()):
+  found, state = _run(cfg, params, batch, state)
   return np.asarray(found), state
 
 
-@pytest.mark.parametrize(
-  'norm,biases,attention', [('post', 'none', 'xla'), ('pre', 'attention', 'xla'), ('post', 'all', 'blocked')]
-)
-def test_equals_the_restatement_padded_rows_too(norm, biases, attention):
-  cfg = config(norm=norm, biases=biases, attention=attention)
-  params, batch = params_of(cfg), batch_of(cfg)
-  found, state = logits(cfg, params, batch)
-  assert state == ()
-  align = jax.jit(functools.partial(transformer.alignment, cfg), static_argnames='layer')
-  alignments = [align(params, batch, layer=i) for i in range(cfg.decoder_layers)]
-  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+CASES = [('post', 'none', 'xla'), ('pre', 'attention', 'xla'), ('post', 'all', 'blocked')]
+every_case = pytest.mark.parametrize('case', CASES, ids='-'.join)
+
+
+@functools.cache
+def outputs(case):
+  """(config, batch, all that the model says of it) from one program."""
+  cfg = config(**dict(zip(('norm', 'biases', 'attention'), case, strict=True)))
+  batch = batch_of(cfg)
+
+  @jax.jit
+  def run(params):
+    features, state = transformer.apply(cfg, params, batch, ())
+    assert state == ()
+    align = functools.partial(transformer.alignment, cfg, params, batch)
+    alignments = [align(layer=i) for i in range(cfg.decoder_layers)]
+    found = {'alignments': alignments, 'alignment': align(), 'attention': transformer.attention(cfg, params, batch)}
+    return {'logits': transformer.logits(cfg, params, features), **found}
+
+  return cfg, batch, jax.device_get(run(params_of(cfg)))
+
+
+def restated(cfg, batch, b):
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params_of(cfg))
+  row = (batch['source_BS'][b], batch['source_valid_BS'][b], batch['tokens_BT'][b])
+  return reference.transformer(exact, *row, cfg.encoder_layers, cfg.norm, cfg.eps)
+
+
+@every_case
+def test_equals_the_restatement_padded_rows_too(case):
+  cfg, batch, found = outputs(case)
   for b in range(B):
-    row = (batch['source_BS'][b], batch['source_valid_BS'][b], batch['tokens_BT'][b])
-    expected, seen = reference.transformer(exact, *row, cfg.encoder_layers, norm, cfg.eps)
-    np.testing.assert_allclose(found[b], expected, rtol=1e-5, atol=2e-5)
-    for a_BTS, a_TS in zip(alignments, seen, strict=True):
+    expected, seen = restated(cfg, batch, b)
+    np.testing.assert_allclose(found['logits'][b], expected, rtol=1e-5, atol=2e-5)
+    for a_BTS, a_TS in zip(found['alignments'], seen, strict=True):
       np.testing.assert_allclose(a_BTS[b], a_TS, rtol=1e-5, atol=1e-5)
 
 
-def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_source():
-  cfg = config(decoder_layers=3)
-  params, batch = params_of(cfg), batch_of(cfg)
-  a_BTS = transformer.alignment(cfg, params, batch)
-  np.testing.assert_allclose(a_BTS, transformer.alignment(cfg, params, batch, layer=2), rtol=1e-6)
-  assert not np.allclose(a_BTS, transformer.alignment(cfg, params, batch, layer=0), atol=1e-3)
+@every_case
+def test_alignment_is_the_last_layers_unless_asked_and_sums_to_one_over_the_source(case):
+  cfg, batch, found = outputs(case)
+  a_BTS = found['alignment']
+  np.testing.assert_allclose(a_BTS, found['alignments'][-1], rtol=1e-6)
+  assert not np.allclose(a_BTS, found['alignments'][0], atol=1e-3)
   np.testing.assert_allclose(np.sum(a_BTS, -1), 1, rtol=1e-5)
-  assert not np.any(np.asarray(a_BTS) * ~batch['source_valid_BS'][:, None])
+  assert not np.any(a_BTS * ~batch['source_valid_BS'][:, None])
 
 
-@pytest.mark.parametrize('norm', ['post', 'pre'])
-def test_attention_is_that_of_every_head_of_the_restatement(norm, monkeypatch):
-  cfg = config(norm=norm, encoder_layers=2, decoder_layers=2)
-  params, batch = params_of(cfg), batch_of(cfg)
-  found = transformer.attention(cfg, params, batch)
+@every_case
+def test_attention_is_that_of_every_head_of_the_restatement(case, monkeypatch):
+  cfg, batch, found = outputs(case)
   seen, heads = [], reference.heads
   monkeypatch.setattr(reference, 'heads', lambda *given: seen.append(heads(*given)) or seen[-1])
-  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   for b in range(B):
     seen.clear()
-    row = (batch['source_BS'][b], batch['source_valid_BS'][b], batch['tokens_BT'][b])
-    reference.transformer(exact, *row, cfg.encoder_layers, norm, cfg.eps)
+    restated(cfg, batch, b)
     p = [p_HTS for _, p_HTS in seen]  # the encoder's layers, then of each of the decoder's the target and the source
     for name, expected in (('encoder_NBHSS', p[:2]), ('decoder_NBHTT', p[2::2]), ('cross_NBHTS', p[3::2])):
-      assert found[name].shape[:3] == (2, B, cfg.H) and found[name].dtype == jnp.float32
-      np.testing.assert_allclose(found[name][:, b], np.stack(expected), rtol=1e-5, atol=1e-5)
+      p_NBHTS = found['attention'][name]
+      assert p_NBHTS.shape[:3] == (2, B, cfg.H) and p_NBHTS.dtype == np.float32
+      np.testing.assert_allclose(p_NBHTS[:, b], np.stack(expected), rtol=1e-5, atol=1e-5)
 
 
 def test_layouts_of_the_positions():
@@ -106,32 +122,33 @@ def test_layouts_of_the_positions():
 
 
 def test_initialisation():
-  cfg = config(D=128, F=512, V=500)
-  params = transformer.init(cfg, jax.random.key(0))
+  cfg = config(D=128, F=512, V=500, encoder_layers=1, decoder_layers=1)
+  halved = dataclasses.replace(cfg, gain_qkv=0.5)
+  both = jax.jit(lambda key: (transformer.init(cfg, key), transformer.init(halved, key)))
+  params, narrow = jax.device_get(both(jax.random.key(0)))
   assert abs(np.std(params['embed']['tokens']) / 128**-0.5 - 1) < 0.02
   for name, kernel, inputs, outputs in (
     ('layer_00', ('attention', 'qkv'), 128, 128),
-    ('layer_02', ('attention', 'out'), 128, 128),
-    ('layer_02', ('cross', 'kv'), 128, 128),
-    ('layer_03', ('cross', 'q'), 128, 128),
-    ('layer_01', ('mlp', 'in'), 128, 512),
-    ('layer_03', ('mlp', 'out'), 512, 128),
+    ('layer_01', ('attention', 'out'), 128, 128),
+    ('layer_01', ('cross', 'kv'), 128, 128),
+    ('layer_01', ('cross', 'q'), 128, 128),
+    ('layer_00', ('mlp', 'in'), 128, 512),
+    ('layer_01', ('mlp', 'out'), 512, 128),
   ):
     x = np.asarray(functools.reduce(dict.__getitem__, kernel, params[name])['kernel'])
     limit = math.sqrt(6 / (inputs + outputs))
     assert 0.99 * limit < np.abs(x).max() <= limit and abs(np.std(x) / limit * 3**0.5 - 1) < 0.02, (name, kernel)
   assert 'norm_encoder' not in params and 'output' in params
-  narrow = transformer.init(dataclasses.replace(cfg, gain_qkv=0.5), jax.random.key(0))
   for name, kernel, factor in (
     ('layer_00', ('attention', 'qkv'), 0.5),
-    ('layer_02', ('cross', 'kv'), 0.5),
-    ('layer_03', ('cross', 'q'), 0.5),
-    ('layer_03', ('cross', 'out'), 1),
-    ('layer_01', ('mlp', 'in'), 1),
+    ('layer_01', ('cross', 'kv'), 0.5),
+    ('layer_01', ('cross', 'q'), 0.5),
+    ('layer_01', ('cross', 'out'), 1),
+    ('layer_00', ('mlp', 'in'), 1),
   ):
     wide, x = (functools.reduce(dict.__getitem__, kernel, p[name])['kernel'] for p in (params, narrow))
     np.testing.assert_array_equal(factor * wide, x)
-  plain = transformer.init(config(biases='none', norm='pre'), jax.random.key(0))
+  plain = parameters.shapes(transformer, config(biases='none', norm='pre'))
   assert set(plain['layer_02']['cross']['q']) == {'kernel'} and {'norm_encoder', 'norm_decoder'} < set(plain)
   assert set(plain['layer_00']['mlp']['in']) == {'kernel', 'bias'}
 
@@ -158,7 +175,7 @@ def by_equations(cfg):
 
 
 def count(cfg):
-  return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: transformer.init(cfg, jax.random.key(0)))))
+  return sum(x.size for x in jax.tree.leaves(parameters.shapes(transformer, cfg)))
 
 
 @pytest.mark.parametrize('changes,millions', TABLE_3)
@@ -189,12 +206,11 @@ def test_printed_numbers_of_parameters():
 
 
 def test_more_padding_and_other_rows_change_nothing():
-  cfg = config(norm='pre')
+  cfg = config(norm='pre', encoder_layers=1, decoder_layers=1)
   params, batch = params_of(cfg), batch_of(cfg)
   whole, _ = logits(cfg, params, batch)
-  for b, n in enumerate(SOURCES):
-    alone = {'source_BS': batch['source_BS'][b : b + 1, :n], 'tokens_BT': batch['tokens_BT'][b : b + 1]}
-    np.testing.assert_allclose(logits(cfg, params, alone)[0][0], whole[b], rtol=1e-6, atol=5e-6)
+  alone = {'source_BS': batch['source_BS'][1:2, : SOURCES[1]], 'tokens_BT': batch['tokens_BT'][1:2]}
+  np.testing.assert_allclose(logits(cfg, params, alone)[0][0], whole[1], rtol=1e-6, atol=5e-6)
   wider = {
     **batch,
     'source_BS': np.pad(batch['source_BS'], ((0, 0), (0, 8)), constant_values=5),
@@ -226,11 +242,16 @@ def test_decoding_in_parts_of_any_size_equals_teacher_forcing(norm, scan):
 def test_state_holds_what_the_decoder_reads_in_the_compute_type():
   cfg = config(dtype='bfloat16')
   params, batch = params_of(cfg), batch_of(cfg)
-  state = jax.jit(functools.partial(transformer.begin, cfg, length=6))(params, batch)
+  state = jax.eval_shape(functools.partial(transformer.begin, cfg, length=6), params, batch)
   assert state['sources'][1][0].shape == (B, S, 4, 8) and state['layers'][0][1].shape == (B, 6, 4, 8)
   assert {x.dtype for x in jax.tree.leaves((state['sources'], state['layers']))} == {jnp.dtype('bfloat16')}
-  _, after = transformer.apply(cfg, params, {'tokens_BT': batch['tokens_BT'][:, :1]}, state)
-  assert after['sources'] is state['sources']  # so that a decoder need not copy it
+  one = {'tokens_BT': batch['tokens_BT'][:, :1]}
+
+  def step(state):
+    _, after = transformer.apply(cfg, params, one, state)
+    assert after['sources'] is state['sources']  # so that a decoder need not copy it
+
+  jax.eval_shape(step, state)
   assert transformer.init_state(cfg, 2, 5) == ()
 
 
