@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,6 +12,8 @@ from lmx.decoding import generate
 from lmx.errors import InputError
 from lmx.models import character_transformer as model
 from lmx.models import registry
+from lmx.types import Features
+from tests.models import parameters
 from tests.reference import character_transformer as reference
 
 B, T = 2, 10
@@ -22,11 +23,8 @@ def config(**changes) -> model.Config:
   return registry.config('character_transformer', 'tiny', **({'V': 31, 'T': 12, 'N': 3, 'dropout': 0.0} | changes))
 
 
-@functools.cache
 def params_of(cfg):
-  leaves, tree = jax.tree.flatten(jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+  return parameters.draw(model, cfg)
 
 
 def tokens(cfg, shape=(B, T), seed=0):
@@ -35,46 +33,55 @@ def tokens(cfg, shape=(B, T), seed=0):
 
 @functools.partial(jax.jit, static_argnums=0)
 def run(cfg, params, tokens_BT, key=None):
-  return model.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key, all_layers=True)[0]
+  features, _ = model.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key, all_layers=True)
+  return features, model.logits(cfg, params, features)
 
 
 @pytest.mark.parametrize(
-  'changes', [{}, {'norm': 'pre', 'attention': 'blocked'}, {'positions': 'sinusoids'}, {'scan': True}], ids=str
+  'changes', [{}, {'norm': 'pre', 'attention': 'blocked', 'scan': True}, {'positions': 'sinusoids'}], ids=str
 )
 def test_every_layer_and_both_targets_equal_the_restatement(changes):
-  cfg = config(**changes)
-  params, tokens_BT = params_of(cfg), tokens(cfg)
-  features = run(cfg, params, tokens_BT)
-  readouts = model.readouts(cfg, params, features)
+  cfg = config(**changes, N=2)
+  params, tokens_BT, targets_BT = params_of(cfg), tokens(cfg), tokens(cfg, seed=1)
+  constants = (np.full((B, T), 0, np.int32), np.full((B, T), 7, np.int32))
+
+  @jax.jit
+  def outputs(params):
+    features, _ = model.apply(cfg, params, {'tokens_BT': tokens_BT}, (), all_layers=True)
+    readouts = model.readouts(cfg, params, features)
+    each = [
+      [[model.readout_nll(cfg, readout, x_BT, target) for x_BT in constants] for target in model.TARGETS]
+      for readout in readouts
+    ]
+    last_BT = model.readout_nll(cfg, readouts[-1], targets_BT, 'next')
+    return each, model.logits(cfg, params, features), model.nll(cfg, params, features, targets_BT), last_BT
+
+  each, logits_BTV, nll_BT, last_BT = outputs(params)
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   for b in range(B):
     expected = reference.layers(exact, tokens_BT[b], cfg.norm, model.EPS, sinusoids=cfg.positions == 'sinusoids')
     for layer in range(cfg.N):
-      for target in model.TARGETS:
+      for target, found in zip(model.TARGETS, each[layer], strict=True):
         z_TV = reference.scores(exact, expected[layer], layer, target)
         log_p_TV = z_TV - np.log(np.exp(z_TV).sum(-1, keepdims=True))
-        for token in (0, 7):
-          given_BT = np.full((B, T), token, np.int32)
-          found_BT = model.readout_nll(cfg, readouts[layer], given_BT, target)
+        for token, found_BT in zip((0, 7), found, strict=True):
           np.testing.assert_allclose(found_BT[b], -log_p_TV[:, token], rtol=1e-5, atol=1e-5)
     last_TV = reference.scores(exact, expected[-1], cfg.N - 1, 'next')
-    np.testing.assert_allclose(model.logits(cfg, params, features)[b], last_TV, rtol=1e-5, atol=1e-5)
-  targets_BT = tokens(cfg, seed=1)
-  last_BT = model.readout_nll(cfg, readouts[-1], targets_BT, 'next')
-  np.testing.assert_allclose(model.nll(cfg, params, features, targets_BT), last_BT, rtol=1e-6)
+    np.testing.assert_allclose(logits_BTV[b], last_TV, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(nll_BT, last_BT, rtol=1e-6)
 
 
 def test_each_layer_has_positions_of_its_own():
   """Those of layer i reach the outputs from layer i on, at their own place of the window and (causally) behind it."""
   cfg = config()
   params, tokens_BT = params_of(cfg), tokens(cfg)
-  before = run(cfg, params, tokens_BT).layers
+  before = run(cfg, params, tokens_BT)[0].layers
   for i in range(cfg.N):
     name = f'layer_{i:02d}'
-    moved = params | {name: params[name] | {'positions': params[name]['positions'].at[4].add(1.0)}}
-    after = run(cfg, moved, tokens_BT).layers
+    positions_TD = params[name]['positions'] + (np.arange(cfg.T) == 4)[:, None].astype(np.float32)
+    after = run(cfg, params | {name: params[name] | {'positions': positions_TD}}, tokens_BT)[0].layers
     for layer in range(cfg.N + 1):
-      changed_T = np.abs(after[layer] - before[layer]).max((0, 2)) > 0
+      changed_T = np.abs(np.asarray(after[layer]) - before[layer]).max((0, 2)) > 0
       assert not changed_T[:4].any() and changed_T[4] == changed_T[4:].all() == (layer > i)
 
 
@@ -97,11 +104,11 @@ def test_dropout_is_in_attention_and_relu_alone():
   cfg = config(N=1, dropout=0.5)
   params, tokens_BT = params_of(cfg), tokens(cfg)
   silent = {
-    part: {**params['layer_00'][part], 'out': jax.tree.map(jnp.zeros_like, params['layer_00'][part]['out'])}
+    part: {**params['layer_00'][part], 'out': jax.tree.map(np.zeros_like, params['layer_00'][part]['out'])}
     for part in ('attention', 'mlp')
   }
   with_layer = lambda layer: params | {'layer_00': params['layer_00'] | layer}
-  last = lambda layer, key: np.asarray(run(cfg, with_layer(layer), tokens_BT, key).last_BTD)
+  last = lambda layer, key: np.asarray(run(cfg, with_layer(layer), tokens_BT, key)[0].last_BTD)
   keys = jax.random.key(2), jax.random.key(3)
   np.testing.assert_array_equal(last(silent, keys[0]), last(silent, None))
   for part in silent:
@@ -123,8 +130,8 @@ def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
   for token in found:  # greedily; of a window that is full the last half is read again, with a token that came
     start = len(text) - 6 if len(text) - start > 12 else start
     window = np.pad(text[start:], (0, 12 - len(text) + start)).astype(np.int32)
-    scores = model.logits(cfg, params, run(cfg, params, window[None]))[0, len(text) - start - 1]
-    assert int(token) == int(np.argmax(scores))
+    scores_TV = run(cfg, params, window[None])[1][0]
+    assert int(token) == int(np.argmax(np.asarray(scores_TV)[len(text) - start - 1]))
     text.append(int(token))
 
 
@@ -142,5 +149,4 @@ def test_what_it_refuses():
   with pytest.raises(InputError, match='packed documents'):
     model.apply(cfg, params_of(cfg), packed, model.init_state(cfg, B, T))
   with pytest.raises(ValueError, match='all_layers'):
-    features, _ = model.apply(cfg, params_of(cfg), {'tokens_BT': tokens(cfg)}, ())
-    model.readouts(cfg, params_of(cfg), features)
+    model.readouts(cfg, params_of(cfg), Features(np.zeros((B, T, cfg.D), np.float32)))
