@@ -21,12 +21,12 @@ def draw(model, cfg, seed=0, spread=1.0):
     model: module of a model.
     cfg: its config.
     seed: of the draw.
-    spread: deviation of matrices, as a multiple of one over the root of the longest axis; of vectors it is 0.1.
+    spread: factor on the deviations: 0.1 of vectors, one over the root of the longest axis of everything else.
   """
   rng = np.random.default_rng(seed)
 
   def leaf(path, x):
-    deviation = 0.1 if x.ndim < 2 else spread * max(x.shape) ** -0.5
+    deviation = spread * (0.1 if x.ndim < 2 else max(x.shape) ** -0.5)
     return np.asarray((path[-1].key == 'scale') + deviation * rng.standard_normal(x.shape), x.dtype)
 
   return jax.tree_util.tree_map_with_path(leaf, shapes(model, cfg))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.layers import rnn_attention
 from lmx.models import bahdanau, luong, registry, rnn_encdec
+from tests.models import parameters
 from tests.reference import rnn_translation as reference
 
 B, S, T = 3, 7, 6
@@ -66,43 +68,56 @@ def count(model, variant):
   return cfg, sum(x.size for x in jax.tree.leaves(shapes))
 
 
-@pytest.mark.parametrize('design', sorted(DESIGNS))
-def test_equals_numpy(design):
+def params_of(model, cfg):
+  return parameters.draw(model, cfg, spread=2)
+
+
+@functools.cache
+def outputs(design):
+  """(config, parameters, batch, one pass over the target, the same step by step) of one program."""
   model, changes = DESIGNS[design]
   cfg = config(model, **changes)
-  params, batch = model.init(cfg, jax.random.key(0)), batch_of(cfg)
+  params, batch = params_of(model, cfg), batch_of(cfg)
 
   @jax.jit
   def run(params, batch):
     features, _ = model.apply(cfg, params, batch)
-    found = features.last_BTD, model.nll(cfg, params, features, batch['targets_BT'])
-    return (*found, model.alignment(cfg, params, batch)) if hasattr(model, 'alignment') else (*found, None)
+    whole = {'last': features.last_BTD, 'nll': model.nll(cfg, params, features, batch['targets_BT'])}
+    if hasattr(model, 'alignment'):
+      whole['alignment'] = model.alignment(cfg, params, batch)
 
-  last_BTW, nll_BT, a_BTS = run(params, batch)
+    def step(state, now):
+      features, state = model.apply(cfg, params, {name: x_B[:, None] for name, x_B in now.items()}, state)
+      return state, features.last_BTD[:, 0]
+
+    words = {name: batch[name].T for name in ('tokens_BT', 'valid_BT')}
+    state, last_TBD = jax.lax.scan(step, model.begin(cfg, params, batch, length=0), words)
+    return whole, {'last': jnp.swapaxes(last_TBD, 0, 1), 'position': state['position_B']}
+
+  return cfg, params, batch, *jax.device_get(run(params, batch))
+
+
+@pytest.mark.parametrize('design', sorted(DESIGNS))
+def test_equals_numpy(design):
+  cfg, params, batch, found, _ = outputs(design)
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   for b, (s, t) in enumerate(zip(SOURCES, TARGETS, strict=True)):
     last, log_p, a = reference.decode(cfg, exact, batch['source_BS'][b, :s], batch['tokens_BT'][b, :t])
-    np.testing.assert_allclose(last_BTW[b, :t], last, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(nll_BT[b, :t], -log_p[np.arange(t), batch['targets_BT'][b, :t]], rtol=1e-5, atol=1e-5)
-    if a_BTS is not None:
-      np.testing.assert_allclose(a_BTS[b, :t, :s], a / a.sum(-1, keepdims=True), rtol=1e-5, atol=1e-5)
-      assert not np.asarray(a_BTS[b, :, s:]).any()
+    nll_T = -log_p[np.arange(t), batch['targets_BT'][b, :t]]
+    np.testing.assert_allclose(found['last'][b, :t], last, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found['nll'][b, :t], nll_T, rtol=1e-5, atol=1e-5)
+    if 'alignment' in found:
+      a_TS = found['alignment'][b]
+      np.testing.assert_allclose(a_TS[:t, :s], a / a.sum(-1, keepdims=True), rtol=1e-5, atol=1e-5)
+      assert not a_TS[:, s:].any()
 
 
 @pytest.mark.parametrize('design', sorted(DESIGNS))
 def test_step_by_step_equals_one_pass(design):
-  model, changes = DESIGNS[design]
-  cfg = config(model, **changes)
-  params, batch = model.init(cfg, jax.random.key(0)), batch_of(cfg)
-  whole, _ = jax.jit(functools.partial(model.apply, cfg))(params, batch)
-  state = jax.jit(functools.partial(model.begin, cfg, length=0))(params, batch)
-  apply = jax.jit(functools.partial(model.apply, cfg))
-  for t in range(T):
-    part = {key: batch[key][:, t : t + 1] for key in ('tokens_BT', 'valid_BT')}
-    features, state = apply(params, part, state)
-    for b in np.flatnonzero(batch['valid_BT'][:, t]):
-      np.testing.assert_allclose(features.last_BTD[b, 0], whole.last_BTD[b, t], rtol=1e-5, atol=1e-5)
-  np.testing.assert_array_equal(state['position_B'], TARGETS)
+  _, _, batch, whole, steps = outputs(design)
+  valid_BT = batch['valid_BT']
+  np.testing.assert_allclose(steps['last'][valid_BT], whole['last'][valid_BT], rtol=1e-5, atol=1e-5)
+  np.testing.assert_array_equal(steps['position'], TARGETS)
 
 
 def test_rnnsearch_has_as_many_parameters_as_its_equations():
@@ -135,23 +150,29 @@ def test_luong_has_as_many_parameters_as_its_equations():
 
 
 def test_first_values_are_the_papers():
-  params = bahdanau.init(config(init='paper', V=500, E=40), jax.random.key(0))
+  paper, spread = config(init='paper', V=500, E=40), config(init_scale=0.1)
+  both = jax.jit(lambda key: (bahdanau.init(paper, key), bahdanau.init(spread, key)))
+  params, uniform = jax.device_get(both(jax.random.key(0)))
   recurrent = np.asarray(params['layer_01']['recurrent']).reshape(16, 3, 16)
   for i in range(3):
     np.testing.assert_allclose(recurrent[:, i] @ recurrent[:, i].T, np.eye(16), atol=1e-5)
   assert 0.0008 < np.std(params['attention']['query']) < 0.0012 and not np.asarray(params['attention']['energy']).any()
   assert 0.009 < np.std(params['embed']['source']) < 0.011
   assert not np.asarray(params['layer_00']['forward']['bias']).any()
-  uniform = bahdanau.init(config(init_scale=0.1), jax.random.key(0))
   assert all(0.05 < np.abs(x).max() <= 0.1 for x in jax.tree.leaves(uniform))
 
 
 def test_dropout_of_the_output_leaves_the_state_alone():
   cfg = config(dropout_output=0.5, maxout=400)
-  params, batch = bahdanau.init(cfg, jax.random.key(0)), batch_of(cfg)
-  state = jax.jit(functools.partial(bahdanau.begin, cfg, length=0))(params, batch)
-  apply = jax.jit(functools.partial(bahdanau.apply, cfg, params, {'tokens_BT': batch['tokens_BT']}))
-  (dropped, after), (quiet, same) = apply(state, jax.random.key(1)), apply(state)
+  params, batch = params_of(bahdanau, cfg), batch_of(cfg)
+
+  @jax.jit
+  def run(params, key):
+    state = bahdanau.begin(cfg, params, batch, length=0)
+    apply = functools.partial(bahdanau.apply, cfg, params, {'tokens_BT': batch['tokens_BT']}, state)
+    return apply(key), apply()
+
+  (dropped, after), (quiet, same) = jax.device_get(run(params, jax.random.key(1)))
   jax.tree.map(np.testing.assert_array_equal, after, same)
   zero = np.asarray(dropped.last_BTD) == 0
   assert 0.45 < zero.mean() < 0.55
@@ -160,23 +181,29 @@ def test_dropout_of_the_output_leaves_the_state_alone():
 
 def test_dropout_of_hidden_layers_reaches_the_one_vector():
   cfg = config(rnn_encdec, dropout_hidden=0.5)
-  params, batch = rnn_encdec.init(cfg, jax.random.key(0)), batch_of(cfg)
-  apply = jax.jit(functools.partial(rnn_encdec.apply, cfg))
-  one, two, quiet = (apply(params, batch, (), key)[0].last_BTD for key in (jax.random.key(1), jax.random.key(2), None))
+  params, batch = params_of(rnn_encdec, cfg), batch_of(cfg)
+
+  @jax.jit
+  def run(params, keys):
+    apply = lambda key: rnn_encdec.apply(cfg, params, batch, (), key)[0].last_BTD
+    return apply(keys[0]), apply(keys[1]), apply(None)
+
+  one, two, quiet = run(params, jax.random.split(jax.random.key(1)))
   assert not np.allclose(one, two, atol=1e-3) and not np.allclose(one, quiet, atol=1e-3)
 
 
 def test_hard_attention_reads_one_position_drawn_anew_for_each_key():
   cfg = config(reading='hard', expected=0.0)
-  params, batch = bahdanau.init(cfg, jax.random.key(0)), batch_of(cfg)
+  params, batch = params_of(bahdanau, cfg), batch_of(cfg)
   apply = jax.jit(functools.partial(bahdanau.apply, cfg))
-  one, _ = apply(params, batch, (), jax.random.key(1))
-  two, _ = apply(params, batch, (), jax.random.key(2))
-  best, _ = apply(params, batch)
+  (one, _), (two, _), (best, _) = (
+    apply(params, batch, (), key) for key in (*jax.random.split(jax.random.key(1)), None)
+  )
   assert not np.allclose(one.choice_BT[0], two.choice_BT[0])
-  log_a = np.log(np.asarray(best.alignment_BTS[0]))
+  one, best = jax.device_get((one, best))
+  log_a = np.log(best.alignment_BTS[0])
   np.testing.assert_allclose(best.choice_BT[0], log_a.max(-1), rtol=1e-5)
-  first = np.log(np.asarray(one.alignment_BTS[0, 0]))  # before any draw the weights are the same
+  first = np.log(one.alignment_BTS[0, 0])  # before any draw the weights are the same
   assert np.abs(first - one.choice_BT[0, 0]).min() < 1e-5
   mean, _ = jax.jit(functools.partial(bahdanau.apply, config(reading='hard', expected=1.0)))(
     params, batch, (), jax.random.key(1)
@@ -188,9 +215,14 @@ def test_hard_attention_reads_one_position_drawn_anew_for_each_key():
 
 def test_the_penalty_is_of_what_was_looked_at():
   cfg = config(doubly_stochastic=0.7)
-  params, batch = bahdanau.init(cfg, jax.random.key(0)), batch_of(cfg)
-  features, _ = jax.jit(functools.partial(bahdanau.apply, cfg))(params, batch)
-  found = bahdanau.penalties(cfg, params, features, batch)
+  params, batch = params_of(bahdanau, cfg), batch_of(cfg)
+
+  @jax.jit
+  def run(params):
+    features, _ = bahdanau.apply(cfg, params, batch)
+    return features, bahdanau.penalties(cfg, params, features, batch)
+
+  features, found = run(params)
   a_BTS, expected = np.asarray(features.alignment_BTS), 0.0
   for b, (s, t) in enumerate(zip(SOURCES, TARGETS, strict=True)):
     expected += ((1 - a_BTS[b, :t, :s].sum(0)) ** 2).sum()
@@ -200,21 +232,54 @@ def test_the_penalty_is_of_what_was_looked_at():
   assert bahdanau.penalties(plain, params, features, batch) == bahdanau.penalty_weights(plain, batch) == {}
 
 
-@pytest.mark.parametrize('score', sorted(rnn_attention.SCORES))
-def test_every_score_has_gradients(score):
-  """Each in one of the windows."""
+def assert_gradients(tree):
+  for path, g in jax.tree_util.tree_leaves_with_path(tree):
+    assert np.isfinite(g).all() and np.abs(g).max() > 1e-7, jax.tree_util.keystr(path)
+
+
+def test_every_score_has_gradients():
+  """In one of the windows, and where a row is padding."""
+  names = list(zip(rnn_attention.SCORES, itertools.cycle(rnn_attention.WINDOWS), strict=False))
+  rng = np.random.default_rng(0)
+  normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+  sizes = rnn_attention.Sizes(query=4, key=4, align=5, positions=S)
+  params = [{k: normal(*x) for k, x in rnn_attention.shapes(*each, sizes).items()} for each in names]
+  valid_BS, mix_BTS = np.arange(S) < np.array([[S], [4], [0]]), normal(B, T, S)
+  count_B = valid_BS.sum(1)
+
+  def loss(params, q_BTD, k_BSD):
+    total = 0.0
+    for p, (name, window) in zip(params, names, strict=True):
+      centre_BT = rnn_attention.monotonic(jnp.broadcast_to(jnp.arange(T), (B, T)), count_B)
+      if window == 'local_p':
+        centre_BT = rnn_attention.predicted(p, q_BTD @ p['centre_query'], count_B)
+      scores_BTS = rnn_attention.get(name)(p, q_BTD, k_BSD)
+      a_BTS = rnn_attention.align(window, scores_BTS, valid_BS, centre_BT=centre_BT, reach=2)
+      total += jnp.sum(a_BTS * mix_BTS)
+    return total
+
+  assert_gradients(jax.jit(jax.grad(loss, (0, 1, 2)))(params, normal(B, T, 4), normal(B, S, 4)))
+
+
+@pytest.mark.parametrize(
+  'score',
+  [
+    score if score in ('additive', 'location', 'dot') else pytest.param(score, marks=pytest.mark.slow)
+    for score in sorted(rnn_attention.SCORES)
+  ],
+)
+def test_every_parameter_has_gradients_through_the_decoder(score):
+  """Each score in one of the windows."""
   window = rnn_attention.WINDOWS[sorted(rnn_attention.SCORES).index(score) % 3]
   cfg = config(luong, score=score, window=window)
-  params, batch = luong.init(cfg, jax.random.key(0)), batch_of(cfg)
+  params, batch = params_of(luong, cfg), batch_of(cfg)
   batch['source_valid_BS'][2] = False  # a row of padding
 
   def loss(params):
     features, _ = luong.apply(cfg, params, batch)
     return jnp.sum(luong.nll(cfg, params, features, batch['targets_BT']) * batch['weights_BT'])
 
-  gradients = jax.jit(jax.grad(loss))(params)
-  for path, g in jax.tree_util.tree_leaves_with_path(gradients):
-    assert np.isfinite(g).all() and np.abs(g).max() > 1e-7, jax.tree_util.keystr(path)
+  assert_gradients(jax.jit(jax.grad(loss))(params))
 
 
 @pytest.mark.parametrize(
