@@ -74,7 +74,9 @@ def _queue(selected_GL: Array, size: int) -> tuple[Array, Array, Array]:
   return padded_GL, count_G, -(-jnp.max(count_G) // size)
 
 
-def _block(size: int, p: Array, order_GL: Array, count_G: Array, x_GLD: Array, target_GL: Array):
+def _block(
+  size: int, p: Array, order_GL: Array, count_G: Array, x_GLD: Array, target_GL: Array
+) -> tuple[Array, Array, Array, Array]:
   """Return (positions, x, targets, live) of block p; the position of what is not live is out of range."""
   position_GM = jax.lax.dynamic_slice_in_dim(order_GL, p * size, size, axis=1)
   live_GM = p * size + jnp.arange(size)[None] < count_G[:, None]
@@ -91,22 +93,24 @@ def _put(array: Array, position_GM: Array, values: Array) -> Array:
 def _selected(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array) -> Array:
   order_GL, count_G, blocks = _queue(selected_GL, size)
 
-  def body(p, loss_GL):
+  def body(p: Array, loss_GL: Array) -> Array:
     position_GM, *given = _block(size, p, order_GL, count_G, x_GLD, target_GL)
     return _put(loss_GL, position_GM, loss(table, *given))
 
   return jax.lax.fori_loop(0, blocks, body, jnp.zeros(target_GL.shape, jnp.float32))
 
 
-def _selected_forward(loss, size, table, x_GLD, target_GL, selected_GL):
+def _selected_forward(
+  loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array
+) -> tuple[Array, tuple[Any, ...]]:
   return _selected(loss, size, table, x_GLD, target_GL, selected_GL), (table, x_GLD, target_GL, selected_GL)
 
 
-def _selected_backward(loss, size, residuals, g_GL):
+def _selected_backward(loss: Loss, size: int, residuals: tuple[Any, ...], g_GL: Array) -> tuple[Any, Array, None, None]:
   table, x_GLD, target_GL, selected_GL = residuals
   order_GL, count_G, blocks = _queue(selected_GL, size)
 
-  def body(p, carry):
+  def body(p: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
     d_table, dx_GLD = carry
     position_GM, x_GMD, target_GM, live_GM = _block(size, p, order_GL, count_G, x_GLD, target_GL)
     _, back = jax.vjp(lambda table, x_GMD: loss(table, x_GMD, target_GM, live_GM), table, x_GMD)

@@ -30,6 +30,8 @@ BACKENDS = ('auto', 'xla', 'cudnn', 'blocked')
 BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' takes 'blocked' on a CPU
 _QUERIES = 64  # least number of queries in a block
 
+Block = tuple[int, int]  # first and end of the positions of a block
+
 
 class Mask(Protocol):
   """The part of `lmx.layers.masks.AttentionMask` that kernels use."""
@@ -43,10 +45,10 @@ class Mask(Protocol):
   def row(self, b: Array) -> Mask:
     """Return the mask of batch row `b`, as a batch of one."""
 
-  def allowed(self, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array | None:
+  def allowed(self, causal: bool, queries: Block, keys: Block) -> Array | None:
     """Return a block of the Boolean mask (B, T, S); None where nothing is hidden."""
 
-  def hide(self, a_BHTS: Array, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array:
+  def hide(self, a_BHTS: Array, causal: bool, queries: Block, keys: Block) -> Array:
     """Return a block of scores, hidden keys far below all others."""
 
 
@@ -140,7 +142,7 @@ class Plan(NamedTuple):
   heads: int
   aligned: bool
 
-  def blocks(self, T: int, S: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+  def blocks(self, T: int, S: int) -> list[tuple[Block, Block]]:
     """(first, end) of the queries of each block and of the keys that it may attend to."""
     size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled by itself
     spans = [(t, min(t + size, T)) for t in range(0, T, size)]
@@ -167,13 +169,13 @@ def blocked(
   return o_GTK.reshape(B, H, T, -1).swapaxes(1, 2)
 
 
-def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries, keys) -> Array:
+def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries: Block, keys: Block) -> Array:
   """Scores (Q, C) of a block in float32, hidden keys far below all others."""
   a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
   return mask.row(g // plan.heads).hide(a_QC[None, None], plan.causal, queries, keys)[0, 0]
 
 
-def _factor(plan: Plan, g: Array, T: int, seed_2, queries, keys) -> Array:
+def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Block) -> Array:
   """Dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
   keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
@@ -185,11 +187,13 @@ def _blocked(plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, s
   return _blocked_forward(plan, q_GTK, k_GSK, v_GSK, mask, seed_2)[0]
 
 
-def _blocked_forward(plan, q_GTK, k_GSK, v_GSK, mask, seed_2):
+def _blocked_forward(
+  plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, seed_2: Any
+) -> tuple[Array, tuple[Any, ...]]:
   """Returns the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
   T, S = q_GTK.shape[1], k_GSK.shape[1]
 
-  def head(xs):
+  def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:
     g, q_TK, k_SK, v_SK = xs
     outputs, norms = [], []
     for queries, keys in plan.blocks(T, S):
@@ -209,12 +213,12 @@ def _blocked_forward(plan, q_GTK, k_GSK, v_GSK, mask, seed_2):
   return o_GTK, (q_GTK, k_GSK, v_GSK, mask, seed_2, o_GTK, n_GT)
 
 
-def _blocked_backward(plan, residuals, do_GTK):
+def _blocked_backward(plan: Plan, residuals: tuple[Any, ...], do_GTK: Array) -> tuple[Array | None, ...]:
   q_GTK, k_GSK, v_GSK, mask, seed_2, o_GTK, n_GT = residuals
   T, S = q_GTK.shape[1], k_GSK.shape[1]
   dtype, scale = q_GTK.dtype, q_GTK.shape[-1] ** -0.5
 
-  def head(xs):
+  def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:
     g, q_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
     delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)
     dk_SK, dv_SK = jnp.zeros(k_SK.shape, jnp.float32), jnp.zeros(v_SK.shape, jnp.float32)

@@ -46,7 +46,7 @@ def each(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, 
     return score(x_BTD, targets_BT)
 
   @functools.partial(jax.checkpoint, prevent_cse=False)
-  def step(_, xs):
+  def step(_: None, xs: tuple[Array, ...]) -> tuple[None, Array]:
     return None, score(*xs)
 
   _, losses = jax.lax.scan(step, None, chunks)
@@ -108,14 +108,14 @@ def total(
 
   @jax.custom_vjp
   def run(x_NBMD: Array, consts: Any, targets_NBM: Array, weights_NBM: Array) -> tuple[Array, Any]:
-    def step(sum_, xs):
+    def step(sum_: Array, xs: tuple[Array, ...]) -> tuple[Array, Any]:
       cost, measured = chunk_total(xs[0], consts, *xs[1:])
       return sum_ + cost, measured
 
     return jax.lax.scan(step, jnp.zeros((), jnp.float32), (x_NBMD, targets_NBM, weights_NBM))
 
   def forward(x_NBMD: Array, consts: Any, targets_NBM: Array, weights_NBM: Array) -> tuple[Any, Any]:
-    def step(sums, xs):
+    def step(sums: tuple[Array, Any], xs: tuple[Array, ...]) -> tuple[tuple[Array, Any], tuple[Any, Array]]:
       (cost, measured), (x_bar, bars) = jax.value_and_grad(chunk_total, (0, 1), has_aux=True)(xs[0], consts, *xs[1:])
       return jax.tree.map(jnp.add, sums, (cost, bars)), (measured, x_bar)
 

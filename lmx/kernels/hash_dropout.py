@@ -60,11 +60,11 @@ def _drop(rate: float, x: Array, seed_2: Array) -> Array:
   return jnp.where(kept_like(x, rate, seed_2), x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
-def _drop_forward(rate, x, seed_2):
+def _drop_forward(rate: float, x: Array, seed_2: Array) -> tuple[Array, Array]:
   return _drop(rate, x, seed_2), seed_2
 
 
-def _drop_backward(rate, seed_2, g):
+def _drop_backward(rate: float, seed_2: Array, g: Array) -> tuple[Array, None]:
   return _drop(rate, g, seed_2), None
 
 

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lmx.kernels.recurrent import dot, keep
+from lmx.kernels.recurrent import Carry, dot, keep
+from lmx.types import Array
 
 
 def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,15 +32,23 @@ def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Call
   return run
 
 
-def _passes(x, bound, gradient):
+def _passes(x: Array, bound: float, gradient: Array) -> Array:
   """The gradient where x is not at the bound."""
   return jnp.where(jnp.abs(x) < bound, gradient, 0.0) if bound else gradient
 
 
-def _forward(step_of, prepare, options, weights, x_TBE, carry, valid_TB):
+def _forward(
+  step_of: Callable[..., Any],
+  prepare: Callable[..., Any],
+  options: Any,
+  weights: Any,
+  x_TBE: Array,
+  carry: Carry,
+  valid_TB: Array | None,
+) -> tuple[Any, tuple[Any, ...]]:
   x_TBG, u_PG, bias_G, projection_HP = prepare(weights, x_TBE)
 
-  def step(carry, inputs):
+  def step(carry: Carry, inputs: Any) -> tuple[Carry, tuple[Array, ...]]:
     carry, gates_BG = step_of(options, u_PG, bias_G, projection_HP, carry, *inputs)
     return carry, (*carry, gates_BG)
 
@@ -47,14 +56,14 @@ def _forward(step_of, prepare, options, weights, x_TBE, carry, valid_TB):
   return (h_TBP, end), (weights, x_TBE, carry, valid_TB, h_TBP, c_TBH, gates_TBG)
 
 
-def _backward(options, residuals, gradients):
+def _backward(options: Any, residuals: tuple[Any, ...], gradients: Any) -> tuple[Any, Array, Carry, None]:
   weights, x_TBE, (h0_BP, c0_BH), valid_TB, h_TBP, c_TBH, gates_TBG = residuals
   dh_TBP, dcarry = gradients
   dtype, width = x_TBE.dtype, x_TBE.shape[-1]
   kernel, _, projection_HP = weights
   w_EG, u_PG = kernel[:width].astype(dtype), kernel[width:].astype(dtype)
 
-  def step(dcarry, inputs):
+  def step(dcarry: Carry, inputs: tuple[Any, ...]) -> tuple[Carry, tuple[Array, Array]]:
     gates_BG, h_BP, c_BH, before_BH, dh_BP, valid_B = inputs
     dout_BP, dc_BH = dcarry[0] + dh_BP, dcarry[1]
     i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
@@ -81,7 +90,7 @@ def _backward(options, residuals, gradients):
   inputs = (gates_TBG, h_TBP, c_TBH, before_TBH, dh_TBP.astype(jnp.float32), valid_TB)
   dcarry, (dgates_TBG, dp_TBP) = lax.scan(step, dcarry, inputs, reverse=True)
 
-  def outer(a_TBX, b_TBY):
+  def outer(a_TBX: Array, b_TBY: Array) -> Array:
     contract = (((0, 1), (0, 1)), ((), ()))
     return lax.dot_general(a_TBX.astype(dtype), b_TBY, contract, preferred_element_type=jnp.float32)
 

@@ -85,25 +85,25 @@ class Derivative(NamedTuple):
   backward: Callable[..., tuple[Array, Array, Carry]]
 
 
-def _tanh(gates_BG, kept, before_BD, dcarry):
+def _tanh(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
   del kept, before_BD
   dx_BG = dcarry[0] * (1.0 - gates_BG * gates_BG)
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
-def _relu(gates_BG, kept, before_BD, dcarry):
+def _relu(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
   del kept, before_BD
   dx_BG = jnp.where(gates_BG > 0, dcarry[0], 0.0)
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
-def _sigmoid(gates_BG, kept, before_BD, dcarry):
+def _sigmoid(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
   del kept, before_BD
   dx_BG = dcarry[0] * gates_BG * (1.0 - gates_BG)
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
-def _gru(gates_BG, kept, before_BD, dcarry):
+def _gru(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
   (r, z, n), (rn,), (dh,) = jnp.split(gates_BG, 3, axis=-1), kept, dcarry
   dn = dh * (1.0 - z) * (1.0 - n * n)
   dr = dn * rn * r * (1.0 - r)
@@ -111,7 +111,7 @@ def _gru(gates_BG, kept, before_BD, dcarry):
   return jnp.concatenate([dr, dz, dn], -1), jnp.concatenate([dr, dz, dn * r], -1), (dh * z,)
 
 
-def _lstm(gates_BG, kept, before_BD, dcarry):
+def _lstm(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
   del before_BD
   (i, f, g, o), (c,), (dh, dc) = jnp.split(gates_BG, 4, axis=-1), kept, dcarry
   tanh_c = jnp.tanh(f * c + i * g)
@@ -143,15 +143,17 @@ def fused(reference: Callable[..., Any], step: Callable[..., Any]) -> Callable[.
   return run
 
 
-def _at(tree, t):
+def _at(tree: Any, t: Array) -> Any:
   return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, t, keepdims=False), tree)
 
 
-def _put(tree, values, t):
+def _put(tree: Any, values: Any, t: Array) -> Any:
   return jax.tree.map(lambda x, v: lax.dynamic_update_index_in_dim(x, v.astype(x.dtype), t, 0), tree, values)
 
 
-def _fused_forward(step, cell, weights, x_TBE, carry, valid_TB):
+def _fused_forward(
+  step: Callable[..., Any], cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
+) -> tuple[Any, tuple[Any, ...]]:
   """The loop that keeps what the derivative needs. The gates replace W x in its own buffer."""
   T, B, _ = x_TBE.shape
   residuals = DERIVATIVES[cell].residuals
@@ -160,7 +162,7 @@ def _fused_forward(step, cell, weights, x_TBE, carry, valid_TB):
   kept = jax.eval_shape(residuals, jax.ShapeDtypeStruct(x_TBG.shape[1:], jnp.float32), carry)
   kept_TBD = jax.tree.map(lambda k: jnp.zeros((T, *k.shape), k.dtype), kept)
 
-  def body(t, loop):
+  def body(t: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
     carry, x_TBG, h_TBD, kept_TBD = loop
     new, gates_BG, r_BG = step(cell, weights, carry, *_at((x_TBG, valid_TB), t))
     kept = residuals(r_BG, carry)
@@ -170,14 +172,14 @@ def _fused_forward(step, cell, weights, x_TBE, carry, valid_TB):
   return (h_TBD[1:], carry), (weights, x_TBE, valid_TB, gates_TBG, h_TBD, kept_TBD)
 
 
-def _fused_backward(cell, residuals, gradients):
+def _fused_backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[Weights, Array, Carry, None]:
   """The backward loop."""
   weights, x_TBE, valid_TB, gates_TBG, h_TBD, kept_TBD = residuals
   dh_TBD, dcarry = gradients
   dtype = x_TBE.dtype
   u_GD = weights.u_DG.astype(dtype).T
 
-  def step(dcarry, inputs):
+  def step(dcarry: Carry, inputs: tuple[Any, ...]) -> tuple[Carry, tuple[Array, Array | None]]:
     gates_BG, kept, before_BD, dh_BD, valid_B = inputs
     dcarry = (dcarry[0] + dh_BD, *dcarry[1:])
     dx_BG, dr_BG, dbefore = DERIVATIVES[cell].backward(gates_BG.astype(jnp.float32), kept, before_BD, dcarry)
@@ -192,7 +194,7 @@ def _fused_backward(cell, residuals, gradients):
   dcarry, (dx_TBG, dr_TBG) = lax.scan(step, dcarry, inputs, reverse=True)
   dr_TBG = dx_TBG if dr_TBG is None else dr_TBG
 
-  def outer(a_TBX, b_TBY):
+  def outer(a_TBX: Array, b_TBY: Array) -> Array:
     return lax.dot_general(a_TBX.astype(dtype), b_TBY, (((0, 1), (0, 1)), ((), ())), preferred_element_type=jnp.float32)
 
   dx_TBE = dot(dx_TBG, weights.w_EG.astype(dtype).T).astype(dtype)
@@ -268,11 +270,20 @@ def scan(
   return _scan(body, dtype, dict(matrices), shared, carry, xs, fixed)
 
 
-def _run(body, dtype, matrices, shared, carry, xs, fixed, extra):
+def _run(
+  body: Callable[..., Any],
+  dtype: str,
+  matrices: Matrices,
+  shared: Any,
+  carry: Any,
+  xs: Any,
+  fixed: tuple[Any, Any],
+  extra: dict[str, Array] | None,
+) -> tuple[Any, Any, dict[str, Array]]:
   """(carry, outputs, the input of each product); `extra` is added to its result."""
   matrices = {name: w.astype(dtype) for name, w in matrices.items()}
 
-  def step(carry, inputs):
+  def step(carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, dict[str, Array]]]:
     x, now, extra = inputs
     seen: dict[str, Array] = {}
 
@@ -290,17 +301,21 @@ def _run(body, dtype, matrices, shared, carry, xs, fixed, extra):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _scan(body, dtype, matrices, shared, carry, xs, fixed):
+def _scan(
+  body: Callable[..., Any], dtype: str, matrices: Matrices, shared: Any, carry: Any, xs: Any, fixed: tuple[Any, Any]
+) -> tuple[Any, Any]:
   return _run(body, dtype, matrices, shared, carry, xs, fixed, None)[:2]
 
 
-def _forward(body, dtype, matrices, shared, carry, xs, fixed):
+def _forward(
+  body: Callable[..., Any], dtype: str, matrices: Matrices, shared: Any, carry: Any, xs: Any, fixed: tuple[Any, Any]
+) -> tuple[Any, tuple[Any, ...]]:
   T = len(jax.tree.leaves((xs, fixed[1]))[0])
   B = len(jax.tree.leaves(carry)[0])
   extra = {name: jnp.zeros((T, B, w.shape[-1]), jnp.float32) for name, w in matrices.items()}
   held = jax.tree.map(lax.stop_gradient, matrices)
 
-  def run(shared, carry, xs, extra):
+  def run(shared: Any, carry: Any, xs: Any, extra: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
     carry, ys, seen = _run(body, dtype, held, shared, carry, xs, fixed, extra)
     return (carry, ys), seen
 
@@ -309,7 +324,7 @@ def _forward(body, dtype, matrices, shared, carry, xs, fixed):
   return out, (pull, seen, {name: jnp.zeros((0,) * w.ndim, w.dtype) for name, w in matrices.items()})
 
 
-def _backward(body, dtype, residuals, gradients):
+def _backward(body: Callable[..., Any], dtype: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[Any, ...]:
   del body
   pull, seen, types = residuals
   dshared, dcarry, dxs, dextra = pull(gradients)

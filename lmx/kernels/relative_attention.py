@@ -58,6 +58,9 @@ def _back(g_TS: Array, R: int) -> Array:
   return whole.reshape(T, R + 1)[:, 1:]
 
 
+Block = tuple[int, int]  # first and end of the positions of a block
+
+
 class _Plan(NamedTuple):
   """Values fixed at compile time."""
 
@@ -67,7 +70,7 @@ class _Plan(NamedTuple):
   heads: int
   memory: int
 
-  def blocks(self, T: int) -> list[tuple[tuple[int, int], int]]:
+  def blocks(self, T: int) -> list[tuple[Block, int]]:
     """((first, end) of the queries, keys up to the last of them) of each block."""
     size = max(64, -(-T // 8))  # few blocks, because each is compiled by itself
     ends = [(t, min(t + size, T)) for t in range(0, T, size)]
@@ -103,7 +106,7 @@ def blocked(
   return o_GTK.reshape(B, H, T, K).swapaxes(1, 2)
 
 
-def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, filled, queries) -> Array:
+def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, filled: Array, queries: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, hidden keys at `HIDDEN`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   s_QC = product('QK,CK->QC', a_QK, k_CK) + shift(product('QK,CK->QC', b_QK, r_CK))
@@ -111,7 +114,7 @@ def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, fil
   return jnp.where(mask_1QC[0], s_QC * a_QK.shape[1] ** -0.5, HIDDEN)
 
 
-def _factor(plan: _Plan, g: Array, T: int, seed_2, queries, keys: int) -> Array:
+def _factor(plan: _Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: int) -> Array:
   """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
   keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
@@ -119,15 +122,19 @@ def _factor(plan: _Plan, g: Array, T: int, seed_2, queries, keys: int) -> Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _blocked(plan: _Plan, a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2: Any) -> Array:
+def _blocked(
+  plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, filled_B: Array, seed_2: Any
+) -> Array:
   return _blocked_forward(plan, a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2)[0]
 
 
-def _blocked_forward(plan, a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2):
+def _blocked_forward(
+  plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, filled_B: Array, seed_2: Any
+) -> tuple[Array, tuple[Any, ...]]:
   """Returns the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
   T, R = a_GTK.shape[1], r_HRK.shape[1]
 
-  def head(xs):
+  def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:
     g, a_TK, b_TK, k_SK, v_SK = xs
     r_RK, filled = r_HRK[g % plan.heads], filled_B[g // plan.heads]
     outputs, norms = [], []
@@ -148,13 +155,13 @@ def _blocked_forward(plan, a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2):
   return o_GTK, (a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2, o_GTK, n_GT)
 
 
-def _blocked_backward(plan, residuals, do_GTK):
+def _blocked_backward(plan: _Plan, residuals: tuple[Any, ...], do_GTK: Array) -> tuple[Array | None, ...]:
   a_GTK, b_GTK, k_GSK, v_GSK, r_HRK, filled_B, seed_2, o_GTK, n_GT = residuals
   T, R = a_GTK.shape[1], r_HRK.shape[1]
   dtype, scale = a_GTK.dtype, a_GTK.shape[2] ** -0.5
   product = functools.partial(jnp.einsum, 'QC,QK->CK', preferred_element_type=jnp.float32)
 
-  def head(dr_HRK, xs):
+  def head(dr_HRK: Array, xs: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
     g, a_TK, b_TK, k_SK, v_SK, o_TK, n_T, do_TK = xs
     r_RK, filled = r_HRK[g % plan.heads], filled_B[g // plan.heads]
     delta_T = jnp.sum(do_TK.astype(jnp.float32) * o_TK.astype(jnp.float32), axis=-1)

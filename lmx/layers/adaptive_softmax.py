@@ -60,7 +60,7 @@ class Sizes:
   tie_projections: str = 'all'
   project_same: bool = True
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('model.tie_projections', self.tie_projections, TIES)
     check_range('model.div_val', self.div_val, 1)
     edges = [0, *self.cutoffs, *([self.V] if self.V else [])]  # V is 0 until the data gives it

@@ -45,7 +45,7 @@ class Sizes:
   backend: str = 'auto'
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_least('biLM', self, characters=1, cells=1, projection=1, layers=1, highways=0, cell_clip=0, proj_clip=0)
     check_range('biLM.dropout', self.dropout, 0, 1)
     check_choice('biLM.backend', self.backend, ('auto', 'scan', 'custom'))
@@ -94,11 +94,15 @@ def init_state(sizes: Sizes, batch_size: int) -> State:
   return tuple({way: carry() for way in DIRECTIONS} for _ in range(sizes.layers))
 
 
-def _run(sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None):
+def _run(
+  sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None
+) -> tuple[list[Array], list[projected_lstm.Carry]]:
   """One direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
   x_TBP, valid_TB = x_BTP.swapaxes(0, 1), None if valid_BT is None else valid_BT.T
 
-  def block(params, x_TBP, carry, key, residual):
+  def block(
+    params: Params, x_TBP: Array, carry: projected_lstm.Carry, key: Array | None, residual: bool
+  ) -> tuple[Array, projected_lstm.Carry]:
     x_TBP = dropout(x_TBP, sizes.dropout, key)
     y_TBP, carry = projected_lstm.layer(
       params,
@@ -122,7 +126,9 @@ def _run(sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array |
   return outputs, carries
 
 
-def _both(sizes: Sizes, params: Params, inputs: tuple[Array, Array], valid_BT, state: State, key):
+def _both(
+  sizes: Sizes, params: Params, inputs: tuple[Array, Array], valid_BT: Array | None, state: State, key: Array | None
+) -> tuple[dict[str, list[Array]], State]:
   """Both directions, each over its own input: ({way: outputs}, state)."""
   runs = {
     way: _run(sizes, params, way, x_BTP, valid_BT, state, k)

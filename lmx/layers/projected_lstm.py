@@ -16,7 +16,7 @@ Axes: T time leads, E width of the input, H cells, G = 4H, P projection.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from lmx.kernels.recurrent import dot, keep
 from lmx.types import Array, Params
 
 Carry = tuple[Array, Array]  # (h_BP, c_BH), float32
+Weights = tuple[Array, Array, Array]  # kernel (E + P, G), bias (G,), projection (H, P)
 
 
 class _Options(NamedTuple):
@@ -92,11 +93,13 @@ def layer(
   return h_TBP.astype(dtype), carry
 
 
-def _clip(x, bound):
+def _clip(x: Array, bound: float) -> Array:
   return jnp.clip(x, -bound, bound) if bound else x
 
 
-def _step(options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B):
+def _step(
+  options: _Options, u_PG: Array, bias_G: Array, projection_HP: Array, carry: Carry, x_BG: Array, valid_B: Array | None
+) -> tuple[Carry, Array]:
   """One step: (carry, activated gates_BG)."""
   h_BP, c_BH = carry
   gates_BG = x_BG.astype(jnp.float32) + dot(h_BP.astype(u_PG.dtype), u_PG) + bias_G[None]
@@ -108,7 +111,7 @@ def _step(options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B):
   return keep(valid_B, (out_BP, new_BH), carry), jnp.concatenate([i, j, f, o], -1)
 
 
-def _prepare(weights, x_TBE):
+def _prepare(weights: Weights, x_TBE: Array) -> tuple[Array, Array, Array, Array]:
   """(W x for all steps, U, b, P), the products' operands in the type of x."""
   kernel, bias_G, projection_HP = weights
   width, dtype = x_TBE.shape[-1], x_TBE.dtype
@@ -116,10 +119,12 @@ def _prepare(weights, x_TBE):
   return x_TBG, kernel[width:].astype(dtype), bias_G, projection_HP.astype(dtype)
 
 
-def _scan(options, weights, x_TBE, carry, valid_TB):
+def _scan(
+  options: _Options, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
+) -> tuple[Array, Carry]:
   x_TBG, u_PG, bias_G, projection_HP = _prepare(weights, x_TBE)
 
-  def step(carry, inputs):
+  def step(carry: Carry, inputs: Any) -> tuple[Carry, Array]:
     carry, _ = _step(options, u_PG, bias_G, projection_HP, carry, *inputs)
     return carry, carry[0]
 

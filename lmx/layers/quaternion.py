@@ -105,7 +105,7 @@ class Config:
   scan: bool = False
   remat: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_choice('model.quaternion', self.quaternion, KINDS)
     check_choice('model.scores', self.scores, SCORES)
     check_choice('model.grouping', self.grouping, GROUPINGS)

@@ -34,13 +34,13 @@ from lmx.kernels.recurrent import Carry, Weights, dot, keep
 from lmx.types import Array, Params
 
 
-def _elman(activate, x_BG, r_BG, carry):
+def _elman(activate: Callable[[Array], Array], x_BG: Array, r_BG: Array, carry: Carry) -> tuple[Carry, Array]:
   del carry
   h_BD = activate(x_BG + r_BG)
   return (h_BD,), h_BD
 
 
-def _gru(x_BG, r_BG, carry):
+def _gru(x_BG: Array, r_BG: Array, carry: Carry) -> tuple[Carry, Array]:
   (h_BD,) = carry
   xr, xz, xn = jnp.split(x_BG, 3, axis=-1)
   rr, rz, rn = jnp.split(r_BG, 3, axis=-1)
@@ -49,7 +49,7 @@ def _gru(x_BG, r_BG, carry):
   return (n + z * (h_BD - n),), jnp.concatenate([r, z, n], -1)
 
 
-def _lstm(x_BG, r_BG, carry):
+def _lstm(x_BG: Array, r_BG: Array, carry: Carry) -> tuple[Carry, Array]:
   _, c_BD = carry
   i, f, g, o = jnp.split(x_BG + r_BG, 4, axis=-1)
   i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
@@ -135,7 +135,7 @@ def step(cell: str, weights: Weights, carry: Carry, x_BG: Array, valid_B: Array 
 def scan(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None) -> tuple[Array, Carry]:
   """The layer: (h_TBD float32, carry). The product W x is taken for all steps at once."""
 
-  def body(carry, inputs):
+  def body(carry: Carry, inputs: tuple[Array, Array | None]) -> tuple[Carry, Array]:
     carry, _, _ = step(cell, weights, carry, *inputs)
     return carry, carry[0]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +63,9 @@ def cell_step(cell: str, dot: Dot, name: str, x_BG: Array, carry: recurrent.Carr
   return (n_BD + z_BD * (h_BD - n_BD),)
 
 
-def _layer_body(cell, dot, shared, constant, carry, x_BG, valid_B):
+def _layer_body(
+  cell: str, dot: Dot, shared: Any, constant: Any, carry: recurrent.Carry, x_BG: Array, valid_B: Array | None
+) -> tuple[recurrent.Carry, Array]:
   del shared, constant
   carry = keep(valid_B, cell_step(cell, dot, 'recurrent', x_BG.astype(jnp.float32), carry), carry)
   return carry, carry[0]

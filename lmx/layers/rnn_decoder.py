@@ -24,6 +24,7 @@ from lmx.errors import check_choice, check_least, check_share
 from lmx.kernels import recurrent as kernels
 from lmx.layers import rnn_attention, rnn_cell
 from lmx.layers.dropout import dropout
+from lmx.layers.rnn_cell import Dot
 from lmx.types import Array, Batch, Features, Params
 
 
@@ -126,7 +127,9 @@ def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dic
   return {'values_BSH': values_BSH, 'keys_BSX': keys_BSX, 'valid_BS': valid_BS}
 
 
-def _look(spec: Spec, dot, shared, constant, h_BD: Array, now) -> tuple[Array, dict[str, Array]]:
+def _look(
+  spec: Spec, dot: Dot, shared: Params, constant: Params, h_BD: Array, now: Params
+) -> tuple[Array, dict[str, Array]]:
   """One step's context (B, H), with the weights (B, S) and the log-probability (B) of what was drawn."""
   valid_BS, kind = constant['valid_BS'], rnn_attention.get(spec.score)
   B, S = valid_BS.shape
@@ -149,7 +152,16 @@ def _look(spec: Spec, dot, shared, constant, h_BD: Array, now) -> tuple[Array, d
   return dot('values', read_BS), found
 
 
-def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_BG: Array, now):
+def _body(
+  spec: Spec,
+  wanted: tuple[str, ...],
+  dot: Dot,
+  shared: Params,
+  constant: Params,
+  carry: dict[str, Any],
+  x_BG: Array,
+  now: Params,
+) -> tuple[dict[str, Any], dict[str, Any]]:
   """One step: the carry, and of what it gives the parts that are wanted."""
   layers, x_BG, y = list(carry['layers']), x_BG.astype(jnp.float32), {}
   if spec.looks == 'before':
@@ -173,7 +185,9 @@ def _body(spec: Spec, wanted: tuple[str, ...], dot, shared, constant, carry, x_B
   return kernels.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
 
 
-def _matrices(spec: Spec, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int):
+def _matrices(
+  spec: Spec, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int
+) -> tuple[dict[str, Array], dict[str, Array]]:
   """(what the loop multiplies with, the small parameters that every step reads)."""
   matrices = {'values': state['values_BSH']}
   shared = {name: p for name, p in score.items() if p.ndim == 1} | {'keys_BSX': state['keys_BSX']}
