@@ -7,13 +7,13 @@ import functools
 import warnings
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.objectives import classify
+from tests import drawn
 from tests.reference import ulmfit
 
 B, T, C = 4, 23, 3
@@ -36,14 +36,10 @@ def model_of(name: str):
 @functools.cache
 def start(name: str, cfg: classify.Config):
   model, model_cfg = model_of(name)
-  params = {
-    'model': model.init(model_cfg, jax.random.key(0)),
-    'objective': classify.init(cfg, model, model_cfg, jax.random.key(1)),
+  return {
+    'model': drawn.params(model.init, model_cfg),
+    'objective': drawn.params(classify.init, cfg, model, model_cfg),
   }
-  leaves, tree = jax.tree.flatten(params)
-  keys = jax.random.split(jax.random.key(2), len(leaves))
-  moved = [x + 0.05 * jnp.abs(jax.random.normal(k, x.shape)) for x, k in zip(leaves, keys, strict=True)]
-  return tree.unflatten(moved)
 
 
 def batch_of(lengths=LENGTHS, length=T, seed=0):
@@ -57,23 +53,30 @@ def batch_of(lengths=LENGTHS, length=T, seed=0):
   }
 
 
+@functools.cache
+def compiled(function, name, cfg):
+  """`function` of the objective, such as `classify.predict`, for a model and a config."""
+  return jax.jit(functools.partial(function, cfg, *model_of(name)))
+
+
 def logits_of(batch, cfg, name='awd_lstm'):
-  model, model_cfg = model_of(name)
-  predict = jax.jit(functools.partial(classify.predict, cfg, model, model_cfg))
+  predict = compiled(classify.predict, name, cfg)
   return np.asarray(predict(start(name, cfg), batch, ())[0]['logits_BC'])
+
+
+@functools.cache
+def reader(name):
+  model, model_cfg = model_of(name)
+  state = model.init_state(model_cfg, 1)
+  return jax.jit(lambda params, tokens_BT: model.apply(model_cfg, params, {'tokens_BT': tokens_BT}, state)[0].last_BTD)
 
 
 def hidden(name, cfg, batch, b):
   """Last hidden layer of row b alone, all at once."""
-  model, model_cfg = model_of(name)
-  n = LENGTHS[b]
-  state = model.init_state(model_cfg, 1)
-  rows = {'tokens_BT': batch['tokens_BT'][b : b + 1, :n]}
-  return np.asarray(model.apply(model_cfg, start(name, cfg)['model'], rows, state)[0].last_BTD[0])
+  return np.asarray(reader(name)(start(name, cfg)['model'], batch['tokens_BT'][b : b + 1])[0, : LENGTHS[b]])
 
 
-@pytest.mark.parametrize('name', ['awd_lstm', 'rnn_lm'])
-@pytest.mark.parametrize('pooled_length', [0, 15])
+@pytest.mark.parametrize('name,pooled_length', [('awd_lstm', 15), ('rnn_lm', 0)])
 def test_logits_are_the_plain_ones(name, pooled_length):
   cfg, batch = config(pooled_length=pooled_length), batch_of()
   rows = []
@@ -81,17 +84,18 @@ def test_logits_are_the_plain_ones(name, pooled_length):
     h_TD = hidden(name, cfg, batch, b)
     kept = ulmfit.windows_pooled(LENGTHS[b], cfg.bptt, pooled_length)
     rows.append(ulmfit.concat_pool(h_TD[kept.start :]))
-  wanted, _ = ulmfit.head(jax.tree.map(np.asarray, start(name, cfg)['objective']), np.stack(rows), training=False)
+  wanted, _ = ulmfit.head(start(name, cfg)['objective'], np.stack(rows), training=False)
   np.testing.assert_allclose(logits_of(batch, cfg, name), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_padding_and_neighbours_change_nothing():
   """A document gives the same in whatever batch, however long its padding and whatever stands in it."""
-  cfg, batch = config(pooled_length=10), batch_of()
+  cfg, batch = config(pooled_length=15), batch_of()
   found = logits_of(batch, cfg)
   filled = {**batch, 'tokens_BT': np.where(batch['valid_BT'], batch['tokens_BT'], 7).astype(np.int32)}
   np.testing.assert_array_equal(logits_of(filled, cfg), found)
-  for b, n in enumerate(LENGTHS):
+  for b in (2, 3):  # within one window, and beyond
+    n = LENGTHS[b]
     alone = {k: v[b : b + 1, :n] if k.endswith('_BT') else v[b : b + 1] for k, v in batch.items()}
     np.testing.assert_allclose(logits_of(alone, cfg)[0], found[b], rtol=1e-5, atol=1e-5)
 
@@ -99,12 +103,11 @@ def test_padding_and_neighbours_change_nothing():
 def test_training_normalises_by_the_batch_and_returns_the_running_statistics():
   cfg, batch = config(bptt=0), batch_of()
   batch['row_weights_B'][2] = 0.0
-  model, model_cfg = model_of('rnn_lm')
   params = start('rnn_lm', cfg)
-  out = classify.loss(cfg, model, model_cfg, params, batch, (), jax.random.key(0))
+  out = compiled(classify.loss, 'rnn_lm', cfg)(params, batch, (), jax.random.key(0))
   real = [0, 1, 3]
   x_BD = np.stack([ulmfit.concat_pool(hidden('rnn_lm', cfg, batch, b)) for b in real])
-  logits, running = ulmfit.head(jax.tree.map(np.asarray, params['objective']), x_BD, training=True)
+  logits, running = ulmfit.head(params['objective'], x_BD, training=True)
   log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
   nll = -sum(log_p[i, batch['labels_B'][b]] for i, b in enumerate(real))
   np.testing.assert_allclose(out.sums['nll'], nll, rtol=1e-5)
@@ -113,10 +116,14 @@ def test_training_normalises_by_the_batch_and_returns_the_running_statistics():
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, running)
 
 
+@functools.cache
+def differentiated(cfg):
+  loss = functools.partial(classify.loss, cfg, *model_of('rnn_lm'))
+  return jax.jit(jax.grad(lambda params, batch: loss(params, batch, (), jax.random.key(0)).sums['nll']))
+
+
 def gradient(cfg, batch):
-  model, model_cfg = model_of('rnn_lm')
-  loss = lambda p: classify.loss(cfg, model, model_cfg, p, batch, (), jax.random.key(0)).sums['nll']
-  return jax.jit(jax.grad(loss))(start('rnn_lm', cfg))
+  return jax.device_get(differentiated(cfg)(start('rnn_lm', cfg), batch))
 
 
 def test_the_gradient_goes_into_pooled_windows_only():
@@ -156,9 +163,8 @@ def test_statistics_get_no_gradient():
 
 def test_metrics_count_each_class():
   cfg, batch = config(), batch_of()
-  model, model_cfg = model_of('rnn_lm')
   batch['row_weights_B'][3] = 0.0
-  out = classify.loss(cfg, model, model_cfg, start('rnn_lm', cfg), batch, ())
+  out = compiled(classify.loss, 'rnn_lm', cfg)(start('rnn_lm', cfg), batch, ())
   guess = logits_of(batch, cfg, 'rnn_lm').argmax(1)
   right = (guess == batch['labels_B'])[:3]
   assert tuple(map(float, out.metrics['accuracy'])) == (right.sum(), 3.0)
@@ -173,15 +179,17 @@ def test_metrics_count_each_class():
 
 @pytest.mark.parametrize('name,pooling', [('gpt2', 'last'), ('gpt2', 'concat'), ('bert', 'pooled'), ('bert', 'first')])
 def test_every_model_can_be_classified_with(name, pooling):
-  model = registry.get(name)
-  cfg, model_cfg = config(bptt=0, pooling=pooling, head=(), normalize=False), registry.config(name, 'tiny', V=61)
-  params = {
-    'model': model.init(model_cfg, jax.random.key(0)),
-    'objective': classify.init(cfg, model, model_cfg, jax.random.key(1)),
-  }
-  found, _ = classify.predict(cfg, model, model_cfg, params, batch_of(), ())
+  model, model_cfg = registry.get(name), registry.config(name, 'tiny', V=61)
+  cfg = config(bptt=0, pooling=pooling, head=(), normalize=False)
+
+  def run(key):
+    head = classify.init(cfg, model, model_cfg, key)
+    params = {'model': model.init(model_cfg, key), 'objective': head}
+    return head, classify.predict(cfg, model, model_cfg, params, batch_of(), ())[0]
+
+  head, found = jax.eval_shape(run, jax.random.key(0))
   assert found['logits_BC'].shape == (B, C)
-  assert params['objective']['block_0']['kernel'].shape == ((3 if pooling == 'concat' else 1) * model_cfg.D, C)
+  assert head['block_0']['kernel'].shape == ((3 if pooling == 'concat' else 1) * model_cfg.D, C)
 
 
 def test_what_cannot_be():
@@ -197,9 +205,8 @@ def test_what_cannot_be():
     classify.init(config(pooling='pooled'), model, model_cfg, jax.random.key(0))
   with pytest.raises(InputError, match='did you mean "concat"'):
     classify.Config(pooling='conct')
-  gpt2 = registry.get('gpt2')
-  cfg = registry.config('gpt2', 'tiny', V=61)
-  params = {'model': gpt2.init(cfg, jax.random.key(0))}
+  gpt2, cfg = registry.get('gpt2'), registry.config('gpt2', 'tiny', V=61)
+  params = {'model': drawn.params(gpt2.init, cfg)}
   with pytest.raises(InputError, match='set objective.bptt=0'):
     classify.predict(config(), gpt2, cfg, params, batch_of(), ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import jax
@@ -17,13 +18,16 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, T, L)).astype(np.float32)
 LABELS = RNG.integers(0, L, (4, T)).astype(np.int32)
 PARAMS = {
-  name: jnp.asarray(RNG.normal(size=shape).astype(np.float32))
+  name: RNG.normal(size=shape).astype(np.float32)
   for name, shape in (('transitions', (L, L)), ('start', (L,)), ('end', (L,)))
 }
 
 
+crf_nll = jax.jit(tag.crf_nll)
+
+
 def path_scores(params, x_TL, paths):
-  """Written out for paths (N, n), in jnp so that it can be differentiated."""
+  """Written out for paths (N, n), of arrays that can be differentiated."""
   n = paths.shape[1]
   moves = params['transitions'][paths[:, :-1], paths[:, 1:]].sum(1)
   return params['start'][paths[:, 0]] + x_TL[np.arange(n), paths].sum(1) + moves + params['end'][paths[:, -1]]
@@ -40,14 +44,18 @@ def enumerated(params, x, b):
 
 
 def test_likelihood_and_all_gradients_equal_the_enumeration():
-  total = lambda params, x: jnp.sum(tag.crf_nll(params, x, LABELS, VALID))
-  every = lambda params, x: sum(enumerated(params, x, b) for b in range(3))
-  expected = jax.jit(lambda x: jnp.stack([enumerated(PARAMS, x, b) for b in range(3)]))(X)
-  nll_B = tag.crf_nll(PARAMS, X, LABELS, VALID)
-  np.testing.assert_allclose(nll_B[:3], expected, rtol=1e-5, atol=1e-5)
+  every = lambda params, x: jnp.stack([enumerated(params, x, b) for b in range(3)])
+
+  @jax.jit
+  def both(params, x):
+    nll_B, back = jax.vjp(lambda *args: tag.crf_nll(*args, LABELS, VALID), params, x)
+    expected_B, every_back = jax.vjp(every, params, x)
+    return nll_B, expected_B, back(jnp.ones(4)), every_back(jnp.ones(3))
+
+  nll_B, expected_B, *gradients = both(PARAMS, X)
+  np.testing.assert_allclose(nll_B[:3], expected_B, rtol=1e-5, atol=1e-5)
   assert nll_B[3] == 0
-  pairs = (jax.tree.leaves(jax.jit(jax.grad(f, (0, 1)))(PARAMS, X)) for f in (total, every))
-  for found, wanted in zip(*pairs, strict=True):
+  for found, wanted in zip(*map(jax.tree.leaves, gradients), strict=True):
     assert np.abs(wanted).max() > 1e-2
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -55,17 +63,16 @@ def test_likelihood_and_all_gradients_equal_the_enumeration():
 def test_what_stands_after_the_end_changes_nothing():
   noise = np.where(VALID[..., None], X, 1e3 * RNG.normal(size=X.shape)).astype(np.float32)
   labels = np.where(VALID, LABELS, (LABELS + 1) % L)
-  np.testing.assert_allclose(
-    tag.crf_nll(PARAMS, noise, labels, VALID), tag.crf_nll(PARAMS, X, LABELS, VALID), rtol=1e-6
-  )
-  np.testing.assert_array_equal(tag.viterbi(PARAMS, noise, VALID), tag.viterbi(PARAMS, X, VALID))
+  np.testing.assert_allclose(crf_nll(PARAMS, noise, labels, VALID), crf_nll(PARAMS, X, LABELS, VALID), rtol=1e-6)
+  viterbi = jax.jit(tag.viterbi)
+  np.testing.assert_array_equal(viterbi(PARAMS, noise, VALID), viterbi(PARAMS, X, VALID))
 
 
 def test_the_best_path_is_the_best_of_all():
   moves, starts = RNG.random((L, L)) < 0.6, np.array([True, False, True])
   moves |= np.eye(L, dtype=bool)
   for allowed in (None, (moves, starts)):
-    found = np.asarray(tag.viterbi(PARAMS, X, VALID, allowed))
+    found = np.asarray(jax.jit(functools.partial(tag.viterbi, allowed=allowed))(PARAMS, X, VALID))
     for b in range(3):
       paths = all_paths(b)
       if allowed is not None:

@@ -13,6 +13,7 @@ import scipy.stats
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.objectives import classify, multiple_choice, regress, rows
+from tests import drawn
 from tests.reference import transformer as reference
 
 B, T, C = 4, 9, 2
@@ -25,10 +26,7 @@ def model_of(name):
   model = registry.get(name)
   quiet = {f.name: 0.0 for f in dataclasses.fields(model.Config) if f.name.startswith('dropout')}
   cfg = registry.config(name, 'tiny', V=61, **quiet)
-  leaves, tree = jax.tree.flatten(model.init(cfg, jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  moved = [x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-  return model, cfg, tree.unflatten(moved)
+  return model, cfg, drawn.params(model.init, cfg)
 
 
 def batch_of(seed=0, **more):
@@ -44,10 +42,34 @@ def batch_of(seed=0, **more):
   }
 
 
-def run(objective, cfg, name, batch, key=None):
+@functools.cache
+def compiled(function, *given):
+  """A function of an objective or of `rows`, such as `classify.predict`, with what it is given that is no array."""
+  return jax.jit(functools.partial(function, *given))
+
+
+@functools.cache
+def whole_of(objective, cfg, name):
+  """Parameters of the model and of a head as initialised."""
   model, model_cfg, params = model_of(name)
-  whole = {'model': params, 'objective': objective.init(cfg, model, model_cfg, jax.random.key(2))}
-  return objective.loss(cfg, model, model_cfg, whole, batch, (), key), whole
+  init = jax.jit(functools.partial(objective.init, cfg, model, model_cfg))
+  return {'model': params, 'objective': jax.device_get(init(jax.random.key(2)))}
+
+
+def run(objective, cfg, name, batch, key=None):
+  whole = whole_of(objective, cfg, name)
+  return compiled(objective.loss, cfg, *model_of(name)[:2])(whole, batch, (), key), whole
+
+
+def pooled(cfg, name, batch):
+  """Vectors of rows of one sequence."""
+  return np.asarray(_pooled(cfg, name)(model_of(name)[2], batch))
+
+
+@functools.cache
+def _pooled(cfg, name):
+  model, model_cfg, _ = model_of(name)
+  return jax.jit(lambda params, batch: rows.pooled(cfg, model, model_cfg, params, batch, None)[0])
 
 
 def gpt_rows():
@@ -82,28 +104,26 @@ def test_vectors_of_both_orders_are_added():
   forth, back = batch_of(0), batch_of(1)
   two = {key.replace('_BT', '_BGT'): np.stack([forth[key], back[key]], 1) for key in ('tokens_BT', 'valid_BT')}
   batch = {**two, **{key: forth[key] for key in ('row_weights_B', 'labels_B')}}
-  model, model_cfg, params = model_of('gpt')
+  model, model_cfg, _ = model_of('gpt')
   out, whole = run(classify, cfg, 'gpt', batch)
-  alone = [rows.pooled(cfg, model, model_cfg, params, part, None)[0] for part in (forth, back)]
+  alone = [pooled(cfg, 'gpt', part) for part in (forth, back)]
   scores = (alone[0] + alone[1]) @ whole['objective']['block_0']['kernel'] + whole['objective']['block_0']['bias']
-  found, _ = classify.predict(cfg, model, model_cfg, whole, batch, ())
+  found, _ = compiled(classify.predict, cfg, model, model_cfg)(whole, batch, ())
   np.testing.assert_allclose(found['logits_BC'], scores, rtol=1e-5, atol=1e-5)
   assert classify.weights(cfg, batch) == {'nll': 3.0, 'lm': 6.0} and out.metrics['lm'][1] == 6
-  each = rows.read(cfg, model, model_cfg, whole, batch, None, together=False)
-  assert each.scores_BGC.shape == (B, 2, C)
-  np.testing.assert_allclose(
-    each.scores_BGC.sum(1) - whole['objective']['block_0']['bias'], scores, rtol=1e-5, atol=1e-5
-  )
+  each = jax.jit(lambda: rows.read(cfg, model, model_cfg, whole, batch, None, together=False).scores_BGC)()
+  assert each.shape == (B, 2, C)
+  np.testing.assert_allclose(each.sum(1) - whole['objective']['block_0']['bias'], scores, rtol=1e-5, atol=1e-5)
 
 
 def test_bert_scores_the_poolers_vector():
   cfg = classify.Config(classes=C, pooling='pooled', init_std=0.02, **LINEAR)
   model, model_cfg, params = model_of('bert')
-  _, whole = run(classify, cfg, 'bert', batch_of())
+  whole = whole_of(classify, cfg, 'bert')
   head = whole['objective']['block_0']
   assert set(head) == {'kernel', 'bias'} and not head['bias'].any() and 0.01 < np.std(head['kernel']) < 0.03
-  pooled_BD = model.apply(model_cfg, params, batch_of(), ())[0].pooled_BD
-  found, _ = classify.predict(cfg, model, model_cfg, whole, batch_of(), ())
+  pooled_BD = jax.jit(lambda: model.apply(model_cfg, params, batch_of(), ())[0].pooled_BD)()
+  found, _ = compiled(classify.predict, cfg, model, model_cfg)(whole, batch_of(), ())
   np.testing.assert_allclose(found['logits_BC'], pooled_BD @ head['kernel'], rtol=1e-5, atol=1e-6)
 
 
@@ -111,15 +131,14 @@ def test_regression_is_the_mean_square_over_real_rows():
   cfg = regress.Config(pooling='pooled', **LINEAR)
   model, model_cfg, _ = model_of('bert')
   out, whole = run(regress, cfg, 'bert', batch_of())
-  x_B = np.asarray(regress.predict(cfg, model, model_cfg, whole, batch_of(), ())[0]['scores_B'])
+  x_B = np.asarray(compiled(regress.predict, cfg, model, model_cfg)(whole, batch_of(), ())[0]['scores_B'])
   y_B = batch_of()['scores_B']
   np.testing.assert_allclose(out.sums['squared_error'], np.square(x_B - y_B)[:3].sum(), rtol=1e-5)
   report = regress.report(cfg, jax.device_get(out.metrics), {})
   assert report['pearson'] == pytest.approx(scipy.stats.pearsonr(x_B[:3], y_B[:3])[0], abs=1e-6)
   assert report['rmse'] == pytest.approx(np.sqrt(np.mean(np.square(x_B - y_B)[:3])), rel=1e-5)
-  gradients = jax.grad(
-    lambda p: regress.loss(cfg, model, model_cfg, p, batch_of(), (), jax.random.key(0)).sums['squared_error']
-  )(whole)
+  loss = lambda p: regress.loss(cfg, model, model_cfg, p, batch_of(), (), jax.random.key(0)).sums['squared_error']
+  gradients = jax.jit(jax.grad(loss))(whole)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))  # NaN of a row of padding reaches nothing
 
 
@@ -151,12 +170,11 @@ def test_choices_are_scored_each_by_itself_and_compared():
   parts = [batch_of(seed) for seed in range(3)]
   three = {key.replace('_BT', '_BGT'): np.stack([p[key] for p in parts], 1) for key in ('tokens_BT', 'valid_BT')}
   batch = {**three, 'row_weights_B': parts[0]['row_weights_B'], 'labels_B': np.array([2, 0, 1, 0])}
-  model, model_cfg, params = model_of('gpt')
   out, whole = run(multiple_choice, cfg, 'gpt', batch)
   head = whole['objective']['block_0']
-  alone = [rows.pooled(cfg, model, model_cfg, params, part, None)[0] @ head['kernel'] for part in parts]
+  alone = [pooled(cfg, 'gpt', part) @ head['kernel'] for part in parts]
   scores_BG = np.concatenate(alone, axis=1)
-  found, _ = multiple_choice.predict(cfg, model, model_cfg, whole, batch, ())
+  found, _ = compiled(multiple_choice.predict, cfg, *model_of('gpt')[:2])(whole, batch, ())
   np.testing.assert_allclose(found['logits_BC'] - head['bias'], scores_BG, rtol=1e-4, atol=1e-5)
   log_p = scores_BG - np.log(np.exp(scores_BG).sum(1, keepdims=True))
   np.testing.assert_allclose(out.sums['nll'], -log_p[np.arange(3), [2, 0, 1]].sum(), rtol=1e-5)

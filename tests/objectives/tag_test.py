@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 
 import jax
@@ -12,6 +13,7 @@ from flax.traverse_util import flatten_dict
 
 from lmx.objectives import tag
 from lmx.types import Features
+from tests import drawn
 
 NAMES = ('B-x', 'I-x', 'O')
 RNG = np.random.default_rng(0)
@@ -35,15 +37,29 @@ MODEL = types.SimpleNamespace(
 
 
 def params(crf: bool):
-  head = {'kernel': jnp.eye(3), 'bias': jnp.zeros(3)}
-  zero = {'transitions': jnp.zeros((3, 3)), 'start': jnp.zeros(3), 'end': jnp.zeros(3)}
-  return {'model': {}, 'objective': head | ({'crf': zero} if crf else {})}
+  zeros = lambda *shape: np.zeros(shape, np.float32)
+  head = {'kernel': np.eye(3, dtype=np.float32), 'bias': zeros(3)}
+  crf_zero = {'transitions': zeros(3, 3), 'start': zeros(3), 'end': zeros(3)}
+  return {'model': {}, 'objective': head | ({'crf': crf_zero} if crf else {})}
+
+
+@functools.cache
+def _compiled(function, cfg):
+  return jax.jit(functools.partial(function, cfg, MODEL, None))
+
+
+def loss(cfg, params, batch, key=None):
+  return _compiled(tag.loss, cfg)(params, batch, (), key)
+
+
+def predict(cfg, params, batch):
+  return _compiled(tag.predict, cfg)(params, batch, ())[0]
 
 
 @pytest.mark.parametrize('crf', [True, False])
 def test_without_transitions_both_losses_are_the_softmax_at_each_word(crf):
   cfg = tag.Config(labels=NAMES, crf=crf)
-  out = tag.loss(cfg, MODEL, None, params(crf), BATCH, ())
+  out = loss(cfg, params(crf), BATCH)
   log_p = X - np.log(np.exp(X).sum(-1, keepdims=True))
   expected = -np.take_along_axis(log_p, BATCH['labels_BT'][..., None], -1)[..., 0][VALID].sum()
   assert float(out.sums['nll']) == pytest.approx(expected, rel=1e-5)
@@ -55,10 +71,10 @@ def test_decoding_keeps_to_the_scheme_only_if_asked():
   x[0, 1] = [2.0, 5.0, 0.0]  # an I after O would be best
   x[0, 0, 2] = x[0, 2, 2] = 9.0
   batch = {'x': x, 'valid_BT': np.ones((1, 3), bool)}
-  free = tag.predict(tag.Config(labels=NAMES, constrained=False), MODEL, None, params(True), batch, ())[0]
-  held = tag.predict(tag.Config(labels=NAMES), MODEL, None, params(True), batch, ())[0]
+  free = predict(tag.Config(labels=NAMES, constrained=False), params(True), batch)
+  held = predict(tag.Config(labels=NAMES), params(True), batch)
   assert free['labels_BT'].tolist() == [[2, 1, 2]] and held['labels_BT'].tolist() == [[2, 0, 2]]
-  plain = tag.predict(tag.Config(labels=NAMES, crf=False), MODEL, None, params(False), batch, ())[0]
+  plain = predict(tag.Config(labels=NAMES, crf=False), params(False), batch)
   assert plain['labels_BT'].tolist() == [[2, 0, 2]]
 
 
@@ -66,7 +82,7 @@ def test_spans_are_counted_over_batches_and_padding_is_none():
   cfg = tag.Config(labels=NAMES)
   x = 9.0 * np.eye(3, dtype=np.float32)[BATCH['labels_BT']]
   x[0, 2] = [0, 0, 9]  # the first span is cut short
-  metrics = tag.loss(cfg, MODEL, None, params(True), {**BATCH, 'x': x}, ()).metrics
+  metrics = loss(cfg, params(True), {**BATCH, 'x': x}).metrics
   numbers = {name: float(metrics[f'spans_{name}'][0]) for name in ('right', 'predicted', 'true')}
   assert numbers == {'right': 1, 'predicted': 2, 'true': 2}
   totals = {name: (2 * float(a), 2 * float(b)) for name, (a, b) in metrics.items()}  # two such batches
@@ -91,27 +107,27 @@ def test_pieces_that_begin_no_word_and_marks_count_nothing(crf):
   }
   head = params(crf)
   if crf:
-    head['objective'] |= {'crf': tag.init_crf(jax.random.key(0), 3)}
-  found, expected = (tag.loss(cfg, MODEL, None, head, batch, ()) for batch in (pieces, words))
+    head['objective'] |= {'crf': drawn.params(lambda key: tag.init_crf(key, 3))}
+  found, expected = (loss(cfg, head, batch) for batch in (pieces, words))
   for name, (total, weight) in expected.metrics.items():
     np.testing.assert_allclose(found.metrics[name], (total, weight), rtol=1e-5, err_msg=name)
-  said, alone = (tag.predict(cfg, MODEL, None, head, batch, ())[0] for batch in (pieces, words))
+  said, alone = (predict(cfg, head, batch) for batch in (pieces, words))
   np.testing.assert_array_equal(said['labels_BT'][:, :2], alone['labels_BT'])
   assert said['words_BT'].tolist() == [[True, True, False, False, False]]
 
 
 def test_dropout_of_the_head_needs_a_key():
   cfg = tag.Config(labels=NAMES, crf=False, dropout=0.5)
-  still = tag.loss(cfg, MODEL, None, params(False), BATCH, ()).sums['nll']
-  drawn = tag.loss(cfg, MODEL, None, params(False), BATCH, (), jax.random.key(0)).sums['nll']
-  plain = tag.loss(tag.Config(labels=NAMES, crf=False), MODEL, None, params(False), BATCH, ()).sums['nll']
+  still = loss(cfg, params(False), BATCH).sums['nll']
+  dropped = loss(cfg, params(False), BATCH, jax.random.key(0)).sums['nll']
+  plain = loss(tag.Config(labels=NAMES, crf=False), params(False), BATCH).sums['nll']
   assert float(still) == float(plain)
-  assert float(drawn) != float(still)
+  assert float(dropped) != float(still)
 
 
 def test_labels_that_mark_no_spans_are_counted_by_word():
   cfg = tag.Config(labels=('ADJ', 'NOUN', 'VERB'))
-  out = tag.loss(cfg, MODEL, None, params(True), BATCH, ())
+  out = loss(cfg, params(True), BATCH)
   assert set(out.metrics) == {'nll', 'accuracy'}
   found = tag.report(cfg, {k: (float(a), float(b)) for k, (a, b) in out.metrics.items()}, {})
   assert found['error_percent'] == pytest.approx(100 * (1 - found['accuracy']))
