@@ -16,41 +16,42 @@ B, T, V, D = 2, 7, 23, 5
 
 
 def draw():
-  keys = jax.random.split(jax.random.key(0), 5)
-  x_BTD = jax.random.normal(keys[0], (B, T, D))
-  table_VD = jax.random.normal(keys[1], (V, D))
-  bias_V = jax.random.normal(keys[2], (V,))
-  targets_BT = jax.random.randint(keys[3], (B, T), 0, V)
-  return x_BTD, table_VD, bias_V, targets_BT, jax.random.normal(keys[4], (B, T))
+  rng = np.random.default_rng(0)
+  x_BTD, table_VD, bias_V = (rng.standard_normal(shape, np.float32) for shape in ((B, T, D), (V, D), (V,)))
+  return x_BTD, table_VD, bias_V, rng.integers(0, V, (B, T)), rng.standard_normal((B, T), np.float32)
 
 
-@pytest.mark.parametrize('chunk', [1, 2 * B, 3 * B, 7 * B])
-def test_each_equals_the_loss_of_all_tokens_and_so_do_gradients(chunk):
+close = functools.partial(jax.tree.map, functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
+
+
+def test_each_equals_the_loss_of_all_tokens_and_so_do_gradients():
   x_BTD, table_VD, bias_V, targets_BT, weights_BT = draw()
   nll = lambda x, targets, table_VD: softmax.cross_entropy(softmax.tied_logits(x, table_VD, bias_V), targets)
 
-  def loss(x_BTD, table_VD, chunked):
+  def loss(x_BTD, table_VD, chunk):
     score = lambda x, targets: nll(x, targets, table_VD)
-    nll_BT = chunked_loss.each(score, x_BTD, targets_BT, chunk) if chunked else score(x_BTD, targets_BT)
+    nll_BT = chunked_loss.each(score, x_BTD, targets_BT, chunk) if chunk else score(x_BTD, targets_BT)
     return jnp.sum(weights_BT * nll_BT), nll_BT
 
-  run = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
-  plain, chunked = run(x_BTD, table_VD, False), run(x_BTD, table_VD, True)
-  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), chunked, plain)
+  run = jax.grad(loss, argnums=(0, 1), has_aux=True)
+  plain, *chunked = jax.jit(lambda *args: [run(*args, chunk) for chunk in (None, 1, 3 * B, 7 * B)])(x_BTD, table_VD)
+  for found in chunked:
+    close(found, plain)
 
 
 def test_chunks_keep_no_scores_for_the_backward_pass():
   """The largest array that the backward pass is handed has fewer entries than the scores."""
   x_BTD, table_VD, _, targets_BT, _ = draw()
-  largest = lambda chunk: max(
-    leaf.size
-    for leaf in jax.tree.leaves(jax.vjp(lambda x: softmax.tied_nll(x, table_VD, targets_BT, chunk=chunk), x_BTD)[1])
-  )
+
+  def largest(chunk):
+    nll = lambda x: softmax.tied_nll(x, table_VD, targets_BT, chunk=chunk)
+    return max(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(nll, x_BTD)[1])))
+
   assert largest(None) >= B * T * V
   assert largest(B) < B * T * V
 
 
-@pytest.mark.parametrize('chunk', [None, 1, 2 * B, 3 * B, 7 * B])
+@pytest.mark.parametrize('chunk', [None, 1, 3 * B, 7 * B])
 def test_sum_formed_with_its_gradient_equals_the_sum_of_chunks(chunk):
   x_BTD, table_VD, bias_V, targets_BT, weights_BT = draw()
 
@@ -70,11 +71,14 @@ def test_sum_formed_with_its_gradient_equals_the_sum_of_chunks(chunk):
     total = jnp.sum(cost_BT * weights_BT)
     return 3 * total, (total, measured)
 
-  run = lambda of: jax.jit(jax.value_and_grad(of, argnums=(0, 1, 2), has_aux=True))(x_BTD, table_VD, bias_V)
-  ((_, values), grads), ((_, expected), expected_grads) = run(formed), run(plain)
-  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), grads, expected_grads)
-  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), values, expected)
-  without = jax.jit(formed)(x_BTD, table_VD, bias_V)[1]  # where no gradient is asked for none is formed
+  @jax.jit
+  def run(*args):
+    of = lambda f: jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(*args)
+    return of(formed), of(plain), formed(*args)[1]  # where no gradient is asked for none is formed
+
+  ((_, values), grads), ((_, expected), expected_grads), without = run(x_BTD, table_VD, bias_V)
+  close(grads, expected_grads)
+  close(values, expected)
   jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), without, values)
 
 
@@ -85,14 +89,15 @@ def test_sum_keeps_the_gradient_alone_for_the_backward_pass():
     score = lambda x, targets: (softmax.cross_entropy(softmax.tied_logits(x, table_VD), targets), ())
     return chunked_loss.total(score, x_BTD, targets_BT, weights_BT, B)[0]
 
-  kept = [leaf.size for leaf in jax.tree.leaves(jax.vjp(total, x_BTD, table_VD)[1])]
+  kept = [leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(total, x_BTD, table_VD)[1]))]
   assert sorted(size for size in kept if size > 1) == sorted([x_BTD.size, table_VD.size])
 
 
 def test_is_best_equals_argmax_also_of_equal_scores():
-  scores = jax.random.randint(jax.random.key(0), (50, 9, 7), 0, 4).astype(jnp.float32)  # many are equal
-  targets = jax.random.randint(jax.random.key(1), (50, 9), 0, 7)
-  expected = jnp.argmax(scores, -1) == targets
+  rng = np.random.default_rng(0)
+  scores, targets = rng.integers(0, 4, (50, 9, 7)).astype(np.float32), rng.integers(0, 7, (50, 9))  # many are equal
+  expected = np.argmax(scores, -1) == targets
   assert 0 < expected.mean() < 1
-  np.testing.assert_array_equal(chunked_loss.is_best(scores, targets), expected)
-  assert chunked_loss.is_best(scores, targets).dtype == jnp.float32
+  found = jax.jit(chunked_loss.is_best)(scores, targets)
+  np.testing.assert_array_equal(found, expected)
+  assert found.dtype == jnp.float32

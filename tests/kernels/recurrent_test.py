@@ -21,25 +21,21 @@ S = 4
 
 
 @every_cell
-@every_bias
-@pytest.mark.parametrize('padded', [False, True])
+@pytest.mark.parametrize('bias,padded', [('single', True), ('double', False)])
 def test_custom_derivative_equals_that_of_the_scan(cell, bias, padded):
   *inputs, valid_TB = case(cell, bias, padded)
-  g_TBD = jax.random.normal(jax.random.key(9), (T, B, D))
+  found, expected = jax.jit(lambda *args: [gradients_of(b, *args, valid_TB, cell) for b in ('custom', 'scan')])(*inputs)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
-  @functools.partial(jax.jit, static_argnums=0)
-  def gradients(backend, params, x_TBE, carry):
-    def loss(params, x_TBE, carry):
-      h_TBD, after = recurrent.layer(cell, params, x_TBE, carry, valid_TB, backend=backend)
-      return jnp.sum(g_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after)
 
-    return jax.value_and_grad(loss, (0, 1, 2))(params, x_TBE, carry)
+def gradients_of(backend, params, x_TBE, carry, valid_TB, cell='lstm'):
+  g_TBD = np.random.default_rng(9).standard_normal((T, B, D), np.float32)
 
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
-    gradients('custom', *inputs),
-    gradients('scan', *inputs),
-  )
+  def loss(params, x_TBE, carry):
+    h_TBD, after = recurrent.layer(cell, params, x_TBE, carry, valid_TB, backend=backend)
+    return jnp.sum(g_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after)
+
+  return jax.value_and_grad(loss, (0, 1, 2))(params, x_TBE, carry)
 
 
 def loop_carries(jaxpr):
@@ -70,46 +66,39 @@ def test_custom_derivative_does_not_carry_the_gradient_of_the_weights(cell):
   assert (B, D) in carried('custom')
 
 
-def cudnn_in_plain_jax(x, h, c, weights, seq_lengths, E, D, layers, dropout, both, precision):
-  """What cuDNN documents of its LSTM, by jax's own reference: rows of different lengths one by one, then zeros."""
+def cudnn_in_plain_jax(expected, x, h, c, weights, seq_lengths, E, D, layers, dropout, both, precision):
+  """What cuDNN documents of its LSTM, by jax's own reference: rows of different lengths one by one, then zeros.
+
+  The outputs are no numbers where the lengths are not the expected ones.
+  """
   parts = rnn.unpack_lstm_weights(weights, E, D, layers, both)
   y, h_n, c_n = [], [], []
-  for b, n in enumerate(np.asarray(seq_lengths)):
+  for b, n in enumerate(expected):
     row = slice(b, b + 1)
     lengths = jnp.full(1, n, jnp.int32)
     out = rnn.lstm_ref(x[row, :n], h[:, row], c[:, row], *parts, lengths, E, D, layers, dropout, both)
     y.append(jnp.pad(out[0], ((0, 0), (0, x.shape[1] - n), (0, 0))))
     h_n.append(out[1])
     c_n.append(out[2])
-  return jnp.concatenate(y), jnp.concatenate(h_n, 1), jnp.concatenate(c_n, 1)
+  is_right = jnp.where(jnp.all(seq_lengths == jnp.array(expected)), 1.0, jnp.nan)
+  return is_right * jnp.concatenate(y), jnp.concatenate(h_n, 1), jnp.concatenate(c_n, 1)
 
 
-def gradients_of(backend, params, x_TBE, carry, valid_TB):
-  g_TBD = jax.random.normal(jax.random.key(9), (T, B, D))
-
-  def loss(params, x_TBE, carry):
-    h_TBD, after = recurrent.layer('lstm', params, x_TBE, carry, valid_TB, backend=backend)
-    return jnp.sum(g_TBD * h_TBD) + sum(jnp.sum(a * jnp.cos(a)) for a in after)
-
-  return jax.value_and_grad(loss, (0, 1, 2))(params, x_TBE, carry)
-
-
-@every_bias
-@pytest.mark.parametrize('lengths', [None, LENGTHS, (0, 9, 3, 1)])
+@pytest.mark.parametrize('bias,lengths', [('single', None), ('double', LENGTHS), ('single', (0, 9, 3, 1))])
 def test_cudnn_is_called_with_its_layout_of_weights_rows_and_lengths(monkeypatch, bias, lengths):
-  monkeypatch.setattr(rnn, 'lstm', cudnn_in_plain_jax)
+  steps = [T] * B if lengths is None else [max(n, 1) for n in lengths]
+  monkeypatch.setattr(rnn, 'lstm', functools.partial(cudnn_in_plain_jax, steps))
   monkeypatch.setattr(kernels, 'is_nvidia', lambda: True)
-  params, x_TBE, carry, _ = case('lstm', bias, False)
-  valid_TB = None if lengths is None else jnp.arange(T)[:, None] < jnp.array(lengths)
-  found = gradients_of('cudnn', params, x_TBE, carry, valid_TB)
-  expected = gradients_of('scan', params, x_TBE, carry, valid_TB)
+  *inputs, _ = case('lstm', bias, False)
+  valid_TB = None if lengths is None else np.arange(T)[:, None] < np.array(lengths)
+  found, expected = jax.jit(lambda *args: [gradients_of(b, *args, valid_TB) for b in ('cudnn', 'scan')])(*inputs)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
 
 
 def test_cudnn_weights_in_plain_numpy():
   params, *_ = case('lstm', 'double', False)
   weights = kernels.Weights(params['input'], params['recurrent'], params['bias'], params['recurrent_bias'])
-  packed = np.asarray(kernels.cudnn_weights(weights))
+  packed = np.asarray(jax.jit(kernels.cudnn_weights)(weights))
   at = 0
   for name, width in (('input', E), ('recurrent', D)):
     for unit in range(4 * D):  # one output after another, its weights side by side
@@ -157,14 +146,14 @@ def body(dot, shared, constant, carry, x_BD, now):
 
 
 def inputs():
-  keys = iter(jax.random.split(jax.random.key(0), 9))
-  draw = lambda *shape: jax.random.normal(next(keys), shape)
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: rng.standard_normal(shape, np.float32)
   matrices = {'w': draw(D, D), 'look': draw(D, S), 'values': draw(B, S, D)}
   return matrices, {'b': draw(D)}, {'h': draw(B, D)}, draw(T, B, D)
 
 
-CONSTANT = jnp.array([0.0, 1.0, -1.0, 0.5])[None]
-VALID_TB = jnp.arange(T)[:, None] < jnp.array(LENGTHS)
+CONSTANT = np.array([[0.0, 1.0, -1.0, 0.5]], np.float32)
+VALID_TB = np.arange(T)[:, None] < np.array(LENGTHS)
 
 
 def plain(matrices, shared, carry, xs):
@@ -187,9 +176,8 @@ def test_outputs_and_gradients_are_those_of_the_scan():
     carry, (h_TBD, a_TBS) = run(*args)
     return jnp.sum(jnp.sin(h_TBD)) + jnp.sum(a_TBS**2) + jnp.sum(jnp.cos(carry['h']))
 
-  args = inputs()
-  expected, slopes = jax.jit(jax.value_and_grad(functools.partial(loss, plain), (0, 1, 2, 3)))(*args)
-  found, gradients = jax.jit(jax.value_and_grad(functools.partial(loss, ours), (0, 1, 2, 3)))(*args)
+  both = lambda *args: [jax.value_and_grad(functools.partial(loss, run), (0, 1, 2, 3))(*args) for run in (plain, ours)]
+  (expected, slopes), (found, gradients) = jax.jit(both)(*inputs())
   np.testing.assert_allclose(found, expected, rtol=1e-6)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), gradients, slopes)
   assert all(np.abs(g).max() > 1e-3 for g in jax.tree.leaves(gradients))

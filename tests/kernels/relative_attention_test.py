@@ -17,7 +17,7 @@ B, H, K = 2, 3, 8
 @pytest.mark.parametrize('T, R', [(1, 1), (1, 6), (5, 5), (4, 9)])
 def test_shift_brings_each_distance_to_its_key(T, R):  # noqa: N803
   x_BHTR = np.random.default_rng(0).standard_normal((2, 3, T, R)).astype(np.float32)
-  shifted = np.asarray(kernels.shift(jnp.asarray(x_BHTR)))
+  shifted = np.asarray(jax.jit(kernels.shift)(x_BHTR))
   for t in range(T):
     for s in range(R - T + t + 1):  # keys not after the query
       distance = R - T + t - s
@@ -37,8 +37,6 @@ def test_shift_is_no_gather():
   'T, M, filled, farthest, rate',
   [
     (5, 0, None, None, 0.0),
-    (70, 9, (9, 4), None, 0.0),
-    (150, 40, None, 30, 0.0),
     (130, 20, (0, 20), 25, 0.3),
     (1, 7, (7, 2), None, 0.0),
     (64, 64, None, None, 0.5),
@@ -48,18 +46,18 @@ def test_blocked_equals_the_equation(T, M, filled, farthest, rate):  # noqa: N80
   """Outputs and the gradients of all inputs, with the same dropout masks."""
   rng = np.random.default_rng(0)
   shapes = (B, T, H, K), (B, M + T, H, K), (B, M + T, H, K), (M + T, H, K), (H, K), (H, K)
-  arrays = [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
+  arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
   filled_B, key = None if filled is None else jnp.array(filled), jax.random.key(3) if rate else None
   weights = rng.standard_normal((B, T, H, K)).astype(np.float32)
 
-  def run(backend):
+  def run(backend, *arrays):
     def total(*arrays):
       out = relative_attention.attend(*arrays, filled_B, backend=backend, farthest=farthest, rate=rate, key=key)
       return jnp.sum(out * weights), out
 
-    return jax.jit(jax.value_and_grad(total, argnums=range(6), has_aux=True))(*arrays)
+    return jax.value_and_grad(total, argnums=range(6), has_aux=True)(*arrays)
 
-  ((_, plain), expected), ((_, blocked), gradients) = run('xla'), run('blocked')
+  ((_, plain), expected), ((_, blocked), gradients) = jax.jit(lambda *x: (run('xla', *x), run('blocked', *x)))(*arrays)
   np.testing.assert_allclose(blocked, plain, rtol=1e-5, atol=1e-5)
   for name, a, b in zip(('q', 'k', 'value', 'r', 'u', 'v'), gradients, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5, err_msg=name)

@@ -10,6 +10,7 @@ import pytest
 from lmx.layers import decoder_block, masks, transformer
 from lmx.layers.decoder_block import Source
 from lmx.layers.masks import AttentionMask
+from tests import drawn
 from tests.reference import transformer as reference
 
 B, T, D, H = 2, 9, 16, 4
@@ -23,35 +24,28 @@ def make(norm='post', kind='normal', hidden=24, bias=True, rate=0.0) -> decoder_
   return decoder_block.DecoderBlock(attention, mlp, norm, 1e-5, rate, cross=cross)
 
 
-def shaken(params, seed=5):
-  """Biases and scales too, so that every term counts."""
-  leaves, tree = jax.tree.flatten(params)
-  keys = jax.random.split(jax.random.key(seed), len(leaves))
-  return tree.unflatten([x + 0.2 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
-
-
-def draw(block, layers=3):
-  keys = jax.random.split(jax.random.key(0), layers)
-  params = [shaken(decoder_block.init_block(block, D, k), i) for i, k in enumerate(keys)]
-  return params, jax.random.normal(jax.random.key(1), (B, T, D))
+def draw(block, layers=2):
+  """Parameters of layers, in which every term counts, and their input."""
+  params = [drawn.params(decoder_block.init_block, block, D, std=0.3, seed=i) for i in range(layers)]
+  return params, np.random.default_rng(9).standard_normal((B, T, D), np.float32)
 
 
 S = 6
 SOURCE_VALID = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], bool)
-SOURCE_MASK = AttentionMask(None, jnp.zeros((B, T), jnp.int32), jnp.where(SOURCE_VALID, 0, masks.PADDING))
+SOURCE_MASK = AttentionMask(None, np.zeros((B, T), np.int32), np.where(SOURCE_VALID, 0, masks.PADDING))
+SOURCE_BSD = np.random.default_rng(2).standard_normal((B, S, D), np.float32)
 
 
 @pytest.mark.parametrize('norm', ['pre', 'post'])
 def test_block_with_a_source_equals_restatement_and_so_do_keys_made_before(norm):
   block = make(norm)
   (params,), x_BTD = draw(block, 1)
-  source_BSD = jax.random.normal(jax.random.key(2), (B, S, D))
-  given = {'params': params}
-  run = jax.jit(lambda x: block.apply(given, x_BTD, AttentionMask(), source=Source(x, SOURCE_MASK))[0])
-  found = run(source_BSD)
+  run = lambda x: block.apply({'params': params}, x_BTD, AttentionMask(), source=Source(x, SOURCE_MASK))[0]
+  keys = lambda x: decoder_block.source_keys(block, params, x)
+  found, before = jax.jit(lambda x: (run(x), run(keys(x))))(SOURCE_BSD)
   p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
   for b in range(B):
-    x, source = np.asarray(x_BTD[b], np.float64), np.asarray(source_BSD[b], np.float64)
+    x, source = np.asarray(x_BTD[b], np.float64), np.asarray(SOURCE_BSD[b], np.float64)
     parts = (
       (lambda x: reference.attention(x, p['attention'], True, np.ones(T, bool)), 'norm_1'),
       (lambda x, given=(source, p['cross'], SOURCE_VALID[b]): reference.cross_attention(x, *given)[0], 'norm_cross'),
@@ -61,7 +55,7 @@ def test_block_with_a_source_equals_restatement_and_so_do_keys_made_before(norm)
       normalise = lambda x, name=name: reference.layer_norm(x, p[name], 1e-5)
       x = x + part(normalise(x)) if norm == 'pre' else normalise(x + part(x))
     np.testing.assert_allclose(found[b], x, rtol=1e-5, atol=1e-5)
-  np.testing.assert_allclose(run(decoder_block.source_keys(block, params, source_BSD)), found, rtol=1e-6, atol=1e-6)
+  np.testing.assert_allclose(before, found, rtol=1e-6, atol=1e-6)
 
 
 def test_biases_of_keys_of_a_source_get_no_gradient():
@@ -77,7 +71,8 @@ def test_biases_of_keys_of_a_source_get_no_gradient():
 
 def test_blocks_without_biases_and_glorots_deviation():
   block = make(hidden=64, kind='glorot', bias=False)
-  params = decoder_block.init_block(block, 32, jax.random.key(0))
+  init = jax.jit(decoder_block.init_block, static_argnums=(0, 1))
+  params = jax.device_get(init(block, 32, jax.random.key(0)))
   kernels = {
     'attention/qkv': (32, 32),
     'attention/out': (32, 32),
@@ -98,8 +93,7 @@ def test_blocks_without_biases_and_glorots_deviation():
 def test_scan_and_remat_of_layers_with_a_source():
   block = make(kind='glorot', bias=False, rate=0.2)
   params, x_BTD = draw(block)
-  source_BSD = jax.random.normal(jax.random.key(2), (B, S, D))
-  weight_BTD = jax.random.normal(jax.random.key(3), x_BTD.shape) / B / T
+  weight_BTD = np.random.default_rng(3).standard_normal(x_BTD.shape, np.float32) / B / T
 
   def loss(params, source_BSD, options):
     y, _, _ = transformer.stack(
@@ -108,13 +102,13 @@ def test_scan_and_remat_of_layers_with_a_source():
       x_BTD,
       AttentionMask(),
       key=jax.random.key(2),
-      sources=[Source(source_BSD, SOURCE_MASK)] * 3,
+      sources=[Source(source_BSD, SOURCE_MASK)] * len(params),
       **dict(options),
     )
     return jnp.sum(weight_BTD * y)
 
   run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)), static_argnums=2)
-  plain, other = run(params, source_BSD, ()), run(params, source_BSD, (('scan', True), ('remat', True)))
+  plain, other = run(params, SOURCE_BSD, ()), run(params, SOURCE_BSD, (('scan', True), ('remat', True)))
   for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(other), strict=True):
     np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 

@@ -14,6 +14,7 @@ from lmx.errors import InputError
 from lmx.kernels import attention as kernels
 from lmx.layers import attention, decoder_block, masks, quaternion, transformer
 from lmx.layers.decoder_block import Source
+from tests import drawn
 from tests.reference import quaternion as reference
 
 T, H, D = 5, 2, 16
@@ -46,16 +47,17 @@ def test_signs_are_the_rules():
 def test_the_real_matrix_is_the_product_of_quaternions(X, Y):  # noqa: N803, axes
   rng = np.random.default_rng(0)
   w_CXY, x_B = rng.normal(size=(4, X, Y)).astype(np.float32), rng.normal(size=(3, 4 * X)).astype(np.float32)
-  matrix = quaternion.real(jnp.asarray(w_CXY))
+  matrix = np.asarray(jax.jit(quaternion.real)(w_CXY))
   assert matrix.shape == (4 * X, 4 * Y) and matrix.size == 4 * w_CXY.size
   for x in x_B:
     np.testing.assert_allclose(x @ matrix, reference.linear(w_CXY, x), rtol=1e-5, atol=1e-5)
 
 
 def test_the_norm_of_a_product_is_the_product_of_the_norms():
-  w_C11, q_B4 = jax.random.normal(jax.random.key(0), (4, 1, 1)), jax.random.normal(jax.random.key(1), (9, 4))
-  found = jnp.linalg.norm(q_B4 @ quaternion.real(w_C11), axis=1)
-  np.testing.assert_allclose(found, jnp.linalg.norm(w_C11) * jnp.linalg.norm(q_B4, axis=1), rtol=1e-5)
+  rng = np.random.default_rng(0)
+  w_C11, q_B4 = rng.standard_normal((4, 1, 1), np.float32), rng.standard_normal((9, 4), np.float32)
+  found = np.linalg.norm(q_B4 @ np.asarray(jax.jit(quaternion.real)(w_C11)), axis=1)
+  np.testing.assert_allclose(found, np.linalg.norm(w_C11) * np.linalg.norm(q_B4, axis=1), rtol=1e-5)
 
 
 def block(**changes) -> decoder_block.DecoderBlock:
@@ -63,9 +65,13 @@ def block(**changes) -> decoder_block.DecoderBlock:
   return quaternion.decoder(quaternion.Config(**(sizes | changes)))
 
 
-def drawn(made: decoder_block.DecoderBlock, width: int = D):
-  params = decoder_block.init_block(made, width, jax.random.key(0))
-  return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape), params)
+def params_of(made: decoder_block.DecoderBlock):
+  return drawn.params(decoder_block.init_block, made, D, std=0.4)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def run_block(made, params, x_BTD, source_BSD):
+  return made.apply({'params': params}, x_BTD, masks.AttentionMask(), source=Source(source_BSD))[0]
 
 
 @pytest.mark.parametrize('kind', quaternion.KINDS)
@@ -95,7 +101,7 @@ def test_a_quarter_of_the_weights_to_the_last(kind):
 def test_attention_of_a_block_is_the_restatement(scores, grouping):
   """The whole of a block, with its own tokens and with a source, from the weights to what comes out."""
   made = block(scores=scores, grouping=grouping, norm='post')
-  params, rng = drawn(made), np.random.default_rng(1)
+  params, rng = params_of(made), np.random.default_rng(1)
   x_TD, source_SD = rng.normal(size=(T, D)).astype(np.float32), rng.normal(size=(3, D)).astype(np.float32)
 
   def norm(x_TD, name):
@@ -121,49 +127,41 @@ def test_attention_of_a_block_is_the_restatement(scores, grouping):
   for h in h_TD:
     f = np.maximum(reference.linear(weights('mlp', 'in'), h) + np.asarray(network['in']['bias']), 0)
     rows.append(h + reference.linear(weights('mlp', 'out'), f) + np.asarray(network['out']['bias']))
-  found, _ = made.apply(
-    {'params': params}, x_TD[None], masks.AttentionMask(), source=Source(jnp.asarray(source_SD)[None])
-  )
-  np.testing.assert_allclose(found[0], norm(np.array(rows), 'norm_2'), rtol=1e-5, atol=2e-5)
+  found_BTD = run_block(made, params, x_TD[None], source_SD[None])
+  np.testing.assert_allclose(found_BTD[0], norm(np.array(rows), 'norm_2'), rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize('backend', ['xla', 'blocked'])
-def test_views_give_each_component_its_own_softmax(backend, monkeypatch):
+def test_views_give_each_component_its_own_softmax(monkeypatch):
   """Padded rows, causal, more than one block; values a quarter as wide as keys, forward and back."""
   monkeypatch.setattr(kernels, '_QUERIES', 4)
-  q, k, v, weight = (jax.random.normal(key, (2, 9, H, 8)) for key in jax.random.split(jax.random.key(0), 4))
+  *qkv, weight = np.random.default_rng(0).standard_normal((4, 2, 9, H, 8), np.float32)
   valid_BT = np.arange(9) < np.array([[9], [6]])
-  look = masks.from_batch({'valid_BT': jnp.asarray(valid_BT)})
+  look = masks.from_batch({'valid_BT': valid_BT})
 
-  def run(q, k, v, backend, rate=0.0):
-    key = jax.random.key(1)
-    o = attention.attend(*quaternion.views(q, k, v), look, causal=True, backend=backend, rate=rate, key=key)
-    return o.reshape(q.shape)
+  @functools.partial(jax.jit, static_argnums=(1, 2))
+  @functools.partial(jax.grad, has_aux=True)
+  def run(qkv, backend, rate):
+    views = quaternion.views(*qkv)
+    o = attention.attend(*views, look, causal=True, backend=backend, rate=rate, key=jax.random.key(1))
+    return jnp.sum(o.reshape(qkv[0].shape) * weight), o.reshape(qkv[0].shape)
 
-  found = run(q, k, v, backend)
+  plain, found = run(qkv, 'xla', 0.0)
   for b in range(2):
     may_look = lambda t, s, b=b: s <= t and valid_BT[b, s]
     for h in range(H):
-      head = (np.asarray(x[b, :, h], np.float64) for x in (q, k, v))
-      np.testing.assert_allclose(
-        found[b, :, h], reference.attention(*head, may_look, 'component'), rtol=1e-5, atol=1e-5
-      )
-  gradient = lambda backend, rate: jax.grad(lambda *qkv: jnp.sum(run(*qkv, backend, rate) * weight), (0, 1, 2))(q, k, v)
-  for rate in (0.0, 0.3):
-    for a, b in zip(gradient('xla', rate), gradient(backend, rate), strict=True):
-      assert np.abs(a).max() > 0.1
-      np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+      head = (np.asarray(x[b, :, h], np.float64) for x in qkv)
+      expected_TK = reference.attention(*head, may_look, 'component')
+      np.testing.assert_allclose(found[b, :, h], expected_TK, rtol=1e-5, atol=1e-5)
+  pairs = ((plain, found), run(qkv, 'blocked', 0.0)), (run(qkv, 'xla', 0.3), run(qkv, 'blocked', 0.3))
+  for a, b in (leaves for pair in pairs for leaves in zip(*map(jax.tree.leaves, pair), strict=True)):
+    assert np.abs(a).max() > 0.1
+    np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 
 
 def test_components_differ_from_the_whole():
-  params, x_BTD = drawn(block()), jax.random.normal(jax.random.key(3), (1, T, D))
-  outputs = [
-    block(scores=scores, grouping=grouping).apply(
-      {'params': params}, x_BTD, masks.AttentionMask(), source=Source(x_BTD)
-    )[0]
-    for scores in quaternion.SCORES
-    for grouping in quaternion.GROUPINGS
-  ]
+  params, x_BTD = params_of(block()), np.random.default_rng(3).standard_normal((1, T, D), np.float32)
+  made = (block(scores=s, grouping=g, norm='post') for s in quaternion.SCORES for g in quaternion.GROUPINGS)
+  outputs = [run_block(each, params, x_BTD, x_BTD[:, :3]) for each in made]
   for i, a in enumerate(outputs):
     for b in outputs[:i]:
       assert np.abs(a - b).max() > 1e-2
@@ -180,7 +178,8 @@ INITIAL = {  # name -> variance of a component by (inputs, outputs) in attention
 @pytest.mark.parametrize('initial', quaternion.INITIALS)
 def test_initial_variances(initial):
   D, F = 128, 512  # noqa: N806, axes
-  params = decoder_block.init_block(block(D=D, F=F, H=8, initial=initial), D, jax.random.key(0))
+  made = block(D=D, F=F, H=8, initial=initial)
+  params = jax.jit(decoder_block.init_block, static_argnums=(0, 1))(made, D, jax.random.key(0))
   attention, network = INITIAL[initial]
   for part, name, variance in (
     ('attention', 'qkv', attention(D, D)),
@@ -208,7 +207,8 @@ def test_initial_variances(initial):
 
 def test_polar_form():
   """Length from a chi distribution of four degrees of freedom, a unit axis, an angle from all round."""
-  w = np.asarray(quaternion.polar(jax.random.key(0), (4, 200, 200), 0.5), np.float64)
+  polar = jax.jit(quaternion.polar, static_argnums=(1, 2))
+  w = np.asarray(polar(jax.random.key(0), (4, 200, 200), 0.5), np.float64)
   length = np.linalg.norm(w, axis=0)
   mean = math.sqrt(2) * math.gamma(2.5) / math.gamma(2)
   assert abs(length.mean() / 0.5 / mean - 1) < 0.01 and abs(np.mean(length**2) / 0.25 / 4 - 1) < 0.02

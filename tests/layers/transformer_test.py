@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from lmx.layers import kv_cache, transformer
 from lmx.layers.block import Block
 from lmx.layers.masks import AttentionMask
 from lmx.layers.transformer import Init
+from tests import drawn
 from tests.reference import transformer as reference
 
 B, T, D, H = 2, 9, 16, 4
@@ -23,35 +26,36 @@ def make(norm='pre', causal=True, kind='normal', std=0.4, residual_std=0.3, hidd
   return Block(attention, mlp, norm, 1e-5, rates.get('residual_rate', 0.0))
 
 
-def shaken(params, seed=5):
-  """Biases and scales too, so that every term counts."""
-  leaves, tree = jax.tree.flatten(params)
-  keys = jax.random.split(jax.random.key(seed), len(leaves))
-  return tree.unflatten([x + 0.2 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+def draw(block, layers=2):
+  """Parameters of layers, in which every term counts, and their input."""
+  params = [drawn.params(transformer.init_block, block, D, std=0.3, seed=i) for i in range(layers)]
+  return params, np.random.default_rng(9).standard_normal((B, T, D), np.float32)
 
 
-def draw(block, layers=3):
-  keys = jax.random.split(jax.random.key(0), layers)
-  params = [shaken(transformer.init_block(block, D, k), i) for i, k in enumerate(keys)]
-  return params, jax.random.normal(jax.random.key(1), (B, T, D))
+@functools.partial(jax.jit, static_argnames=('block', 'scan', 'remat'))
+def run_stack(block, params, x_BTD, key=None, **options):
+  return transformer.stack(block, params, x_BTD, AttentionMask(), key=key, **options)[0]
 
 
 def test_layer_norm_equals_restatement_far_from_zero():
-  x = 50.0 + jax.random.normal(jax.random.key(0), (B, T, D))
+  x = 50.0 + np.random.default_rng(0).standard_normal((B, T, D), np.float32)
   params = {'scale': np.linspace(0.5, 2, D), 'bias': np.linspace(-1, 1, D)}
-  found = transformer.layer_norm(x, jnp.asarray(params['scale']), jnp.asarray(params['bias']), 1e-5)
+  found = jax.jit(transformer.layer_norm, static_argnums=3)(x, params['scale'], params['bias'], 1e-5)
   np.testing.assert_allclose(found, reference.layer_norm(np.asarray(x, np.float64), params, 1e-5), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize('form', ['tanh', 'erf', 'sigmoid'])
 def test_gelu_equals_restatement(form):
   x = np.linspace(-6, 6, 101)
-  np.testing.assert_allclose(transformer.gelu(jnp.asarray(x), form), reference.gelu(x, form), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(
+    jax.jit(transformer.gelu, static_argnums=1)(x, form), reference.gelu(x, form), rtol=1e-5, atol=1e-6
+  )
 
 
 def test_deviations_by_fan_in():
   block = make(hidden=1600, kind='fan_in', std=0.5, residual_std=0.25)
-  params = transformer.init_block(block, 256, jax.random.key(0))
+  init = jax.jit(transformer.init_block, static_argnums=(0, 1))
+  params = jax.device_get(init(block, 256, jax.random.key(0)))
   wanted = {
     ('attention', 'qkv'): 0.5 / 16,
     ('attention', 'out'): 0.25 / 16,
@@ -62,8 +66,7 @@ def test_deviations_by_fan_in():
     assert np.std(params[part][name]['kernel']) == pytest.approx(std, rel=0.02), (part, name)
 
 
-@pytest.mark.parametrize('norm', ['pre', 'post'])
-@pytest.mark.parametrize('causal', [True, False])
+@pytest.mark.parametrize('norm,causal', [('pre', True), ('post', False)])
 def test_block_equals_restatement(norm, causal):
   block = make(norm=norm, causal=causal)
   (params,), x_BTD = draw(block, 1)
@@ -81,20 +84,22 @@ def test_block_equals_restatement(norm, causal):
     np.testing.assert_allclose(found[b], x, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('options', [dict(scan=True), dict(remat=True), dict(scan=True, remat=True)])
-def test_scan_and_remat_change_nothing(options):
+def test_scan_and_remat_change_nothing():
+  """Neither values nor gradients; both together are tried on layers with a source."""
   block = make(attention_rate=0.2, residual_rate=0.2, std=0.2, residual_std=0.1)
   params, x_BTD = draw(block)
-  weight_BTD = jax.random.normal(jax.random.key(3), x_BTD.shape) / B / T
+  weight_BTD = np.random.default_rng(3).standard_normal(x_BTD.shape, np.float32) / B / T
 
-  def loss(params, options):
-    y, _, seen = transformer.stack(block, params, x_BTD, AttentionMask(), key=jax.random.key(2), **dict(options))
+  @functools.partial(jax.jit, static_argnames=('scan', 'remat'))
+  @functools.partial(jax.value_and_grad, has_aux=True)
+  def run(params, **options):
+    y, _, seen = transformer.stack(block, params, x_BTD, AttentionMask(), key=jax.random.key(2), **options)
     return jnp.sum(weight_BTD * y), seen
 
-  run = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-  plain, other = run(params, ()), run(params, tuple(options.items()))
-  for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(other), strict=True):
-    np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+  plain = run(params)
+  for options in (dict(scan=True), dict(remat=True)):
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(run(params, **options)), strict=True):
+      np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=str(options))
 
 
 def test_remat_computes_the_layers_again():
@@ -104,7 +109,7 @@ def test_remat_computes_the_layers_again():
 
   def saved(remat):
     run = lambda params: transformer.stack(block, params, x_BTD, AttentionMask(), remat=remat)[0]
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.vjp(run, params)[1]))
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(run, params)[1])))
 
   assert saved(True) < 0.7 * saved(False)
 
@@ -113,28 +118,25 @@ def test_remat_computes_the_layers_again():
 def test_cache_gives_what_one_pass_gives(scan):
   block = make()
   params, x_BTD = draw(block)
-  whole, _, _ = transformer.stack(block, params, x_BTD, AttentionMask())
-  empty = jnp.zeros((B, T, H, D // H))
+  whole_BTD = run_stack(block, params, x_BTD)
+  empty = np.zeros((B, T, H, D // H), np.float32)
   caches, parts = tuple((empty, empty) for _ in params), []
+
+  @jax.jit
+  def step(x_BtD, caches, position_BT):
+    mask = AttentionMask(query_position_BT=position_BT)
+    return transformer.stack(block, params, x_BtD, mask, caches=caches, position_BT=position_BT, scan=scan)[:2]
+
   for t in (slice(0, 4), slice(4, 5), slice(5, T)):
-    position_BT = jnp.broadcast_to(jnp.arange(T)[None, t], (B, t.stop - t.start))
-    y, caches, _ = transformer.stack(
-      block,
-      params,
-      x_BTD[:, t],
-      AttentionMask(query_position_BT=position_BT),
-      caches=caches,
-      position_BT=position_BT,
-      scan=scan,
-    )
+    y, caches = step(x_BTD[:, t], caches, np.broadcast_to(np.arange(T)[t], (B, t.stop - t.start)))
     parts.append(y)
-  np.testing.assert_allclose(jnp.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(np.concatenate(parts, 1), whole_BTD, rtol=1e-5, atol=1e-5)
 
 
 def test_write_puts_rows_at_their_positions_and_drops_what_is_beyond():
-  cache = (jnp.zeros((2, 4, 1, 1)), jnp.zeros((2, 4, 1, 1)))
-  new = jnp.arange(1.0, 5.0).reshape(2, 2, 1, 1)
-  k, v = kv_cache.write(cache, new, -new, jnp.array([[0, 1], [3, 4]]))
+  empty = np.zeros((2, 4, 1, 1), np.float32)
+  new = np.arange(1, 5, dtype=np.float32).reshape(2, 2, 1, 1)
+  k, v = map(np.asarray, jax.jit(kv_cache.write)((empty, empty), new, -new, np.array([[0, 1], [3, 4]])))
   np.testing.assert_array_equal(k[..., 0, 0], [[1, 2, 0, 0], [0, 0, 0, 3]])
   np.testing.assert_array_equal(v, -k)
 
@@ -142,26 +144,27 @@ def test_write_puts_rows_at_their_positions_and_drops_what_is_beyond():
 @pytest.mark.parametrize('rate', ['attention_rate', 'residual_rate', 'hidden_rate'])
 def test_each_dropout_needs_a_key_and_changes_the_output(rate):
   plain, dropped = make(), make(**{rate: 0.5})
-  params, x_BTD = draw(plain)
-  run = lambda block, key: jax.jit(lambda key: transformer.stack(block, params, x_BTD, AttentionMask(), key=key)[0])(
-    key
-  )
-  np.testing.assert_array_equal(run(dropped, None), run(plain, None))
-  first, again, other = (run(dropped, jax.random.key(k)) for k in (0, 0, 1))
+  params, x_BTD = draw(plain, 1)
+  run = functools.partial(run_stack, params=params, x_BTD=x_BTD)
+  kept = run(plain)
+  np.testing.assert_array_equal(run(dropped), kept)
+  first, again, other = (run(dropped, key=jax.random.key(k)) for k in (0, 0, 1))
   np.testing.assert_array_equal(first, again)
-  assert not np.allclose(first, run(plain, None), atol=1e-3)
+  assert not np.allclose(first, kept, atol=1e-3)
   assert not np.allclose(first, other, atol=1e-3)
 
 
 def test_deviations_of_the_kernels():
   block = make(hidden=256, std=0.02, residual_std=0.005)
-  params = transformer.init_block(block, 128, jax.random.key(0))
+  init = jax.jit(transformer.init_block, static_argnums=(0, 1))
+  params = jax.device_get(init(block, 128, jax.random.key(0)))
   deviation = lambda *path: float(np.std(_at(params, path)))
   assert abs(deviation('attention', 'qkv', 'kernel') - 0.02) < 1e-3
   assert abs(deviation('mlp', 'in', 'kernel') - 0.02) < 1e-3
   assert abs(deviation('attention', 'out', 'kernel') - 0.005) < 3e-4
   assert abs(deviation('mlp', 'out', 'kernel') - 0.005) < 3e-4
-  cut = transformer.init_block(make(kind='truncated', std=0.02, residual_std=None), 128, jax.random.key(0))
+  kind = make(kind='truncated', std=0.02, residual_std=None)
+  cut = jax.device_get(init(kind, 128, jax.random.key(0)))
   assert np.abs(cut['mlp']['in']['kernel']).max() <= 0.04
   assert abs(np.std(cut['mlp']['in']['kernel']) - 0.02 * 0.8796) < 1e-3
 
