@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import awd_lstm, registry
 from lmx.objectives import causal_lm
+from tests.models import parameters
 from tests.reference import qrnn as qrnn_reference
 from tests.reference import recurrent as reference
 
@@ -27,7 +29,7 @@ def config(**changes):
 
 def count(variant, **changes):
   cfg = registry.config('awd_lstm', variant, **changes)
-  return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: awd_lstm.init(cfg, jax.random.key(0)))))
+  return sum(x.size for x in jax.tree.leaves(parameters.shapes(awd_lstm, cfg)))
 
 
 def batch_of(cfg, padded=True):
@@ -41,15 +43,27 @@ def batch_of(cfg, padded=True):
 
 
 def state_of(cfg):
-  leaves, tree = jax.tree.flatten(awd_lstm.init_state(cfg, B))
-  return tree.unflatten([0.5 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)])
+  rng = np.random.default_rng(2)
+  shapes = jax.eval_shape(lambda: awd_lstm.init_state(cfg, B))
+  return jax.tree.map(lambda x: 0.5 * rng.standard_normal(x.shape).astype(np.float32), shapes)
 
 
-def run(cfg, key=None, params=None, padded=False):
-  """(Features with all layers, state after)."""
-  params = awd_lstm.init(cfg, jax.random.key(0)) if params is None else params
-  apply = jax.jit(lambda p, k: awd_lstm.apply(cfg, p, batch_of(cfg, padded), state_of(cfg), k, all_layers=True))
-  return apply(params, key)
+def params_of(cfg):
+  return parameters.draw(awd_lstm, cfg, spread=2)
+
+
+def apply(cfg, params, key, padded=False):
+  return awd_lstm.apply(cfg, params, batch_of(cfg, padded), state_of(cfg), key, all_layers=True)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(cfg, params, key):
+  return apply(cfg, params, key), apply(cfg, params, None)
+
+
+def run(cfg, params=None, key=3):
+  """(features with all layers, state after), with dropout and without."""
+  return jax.device_get(_run(cfg, params or params_of(cfg), jax.random.key(key)))
 
 
 def test_counts_of_the_paper_and_of_the_parts():
@@ -64,15 +78,14 @@ def test_counts_of_the_paper_and_of_the_parts():
 @pytest.mark.parametrize('tied', [True, False])
 def test_equals_numpy(cell, tied):
   cfg = config(cell=cell, tied=tied)
-  params, batch, state = awd_lstm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
-  params['output']['bias'] += jax.random.normal(jax.random.key(9), (cfg.V,))
+  params, batch, state = params_of(cfg), batch_of(cfg), state_of(cfg)
 
   @jax.jit
-  def apply(params):
+  def run(params):
     features, after = awd_lstm.apply(cfg, params, batch, state)
     return awd_lstm.nll(cfg, params, features, batch['targets_BT']), after
 
-  nll_BT, after = apply(params)
+  nll_BT, after = jax.device_get(run(params))
   exact, before = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, state))
   for b, length in enumerate(LENGTHS):
     x = exact['embed']['table'][batch['tokens_BT'][b]]
@@ -92,7 +105,7 @@ def test_equals_numpy(cell, tied):
 
 def test_initial_ranges():
   cfg = registry.config('awd_lstm', 'tiny', V=900, init_range=0.3)
-  params = awd_lstm.init(cfg, jax.random.key(0))
+  params = jax.device_get(jax.jit(awd_lstm.init, static_argnums=0)(cfg, jax.random.key(0)))
   assert 0.29 < np.abs(params['embed']['table']).max() <= 0.3
   for i, width in enumerate((cfg.D, cfg.E)):
     for name, x in params[f'layer_{i:02d}'].items():
@@ -100,64 +113,59 @@ def test_initial_ranges():
   assert not np.any(params['output']['bias'])
 
 
-def dropped(cfg, where, key=7):
-  """(elements kept, scaled) of a tensor that is dropped on its way: found by the ratio to the run without dropout."""
-  with_, without = run(cfg, jax.random.key(key))[0], run(cfg)[0]
-  return np.asarray(where(with_)), np.asarray(where(without))
-
-
 def test_output_dropout_is_locked_over_the_steps_of_a_row():
-  cfg = config(E=300, dropout_output=0.4)
-  noisy, clean = dropped(cfg, lambda f: f.last_BTD)
+  (features, state), (quiet, after) = run(config(E=300, dropout_output=0.4))
+  noisy, clean = features.last_BTD, quiet.last_BTD
   kept_BTD = noisy != 0
   assert (kept_BTD == kept_BTD[:, :1]).all() and 0.5 < kept_BTD[:, 0].mean() < 0.7
   assert not (kept_BTD[0, 0] == kept_BTD[1, 0]).all()  # every row has a mask of its own
   np.testing.assert_allclose(noisy[kept_BTD], clean[kept_BTD] / 0.6, rtol=1e-6)
-  features, state = run(cfg, jax.random.key(7))
   np.testing.assert_array_equal(features.raw_BTD, features.layers[-1])
-  np.testing.assert_array_equal(features.raw_BTD, run(cfg)[0].raw_BTD)  # nothing inside is dropped
-  jax.tree.map(np.testing.assert_array_equal, state, run(cfg)[1])
+  np.testing.assert_array_equal(features.raw_BTD, quiet.raw_BTD)  # nothing inside is dropped
+  jax.tree.map(np.testing.assert_array_equal, state, after)
 
 
-def through_the_input(cfg, monkeypatch, layer=0):
-  """What the layer of that number reads, with dropout and without."""
-  seen = []
-  real = awd_lstm.recurrent.layer
+def through_the_input(cfg, monkeypatch):
+  """For each layer (input, recurrent kernel) that it reads, and the features: with dropout and without."""
+  seen, real = [], awd_lstm.recurrent.layer
 
   def spy(cell, params, x_TBE, *rest, **more):
-    seen.append((np.asarray(x_TBE), np.asarray(params['recurrent'])))
+    seen.append((x_TBE, params['recurrent']))
     return real(cell, params, x_TBE, *rest, **more)
 
-  monkeypatch.setattr(awd_lstm.recurrent, 'layer', spy)
-  params = awd_lstm.init(cfg, jax.random.key(0))
-  for key in (jax.random.key(3), None):
-    awd_lstm.apply(cfg, params, batch_of(cfg, False), state_of(cfg), key)
-  return seen[layer], seen[cfg.N + layer]
+  @jax.jit
+  def both(params, key):
+    (features, _), (quiet, _) = apply(cfg, params, key), apply(cfg, params, None)
+    return (seen[: cfg.N], features), (seen[cfg.N :], quiet)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(awd_lstm.recurrent, 'layer', spy)
+    return jax.device_get(both(params_of(cfg), jax.random.key(3)))
 
 
 def test_input_dropout_is_locked(monkeypatch):
-  (noisy, kernel), (clean, plain) = through_the_input(config(E=200, dropout_input=0.4), monkeypatch)
-  kept_TBD = noisy != 0
-  assert (kept_TBD == kept_TBD[:1]).all() and not (kept_TBD[0, 0] == kept_TBD[0, 1]).all()
-  assert 0.5 < kept_TBD[0].mean() < 0.7
-  np.testing.assert_allclose(noisy[kept_TBD], clean[kept_TBD] / 0.6, rtol=1e-6)
+  (noisy, _), (clean, _) = through_the_input(config(E=200, dropout_input=0.4), monkeypatch)
+  (noisy_TBE, kernel), (clean_TBE, plain) = noisy[0], clean[0]
+  kept_TBE = noisy_TBE != 0
+  assert (kept_TBE == kept_TBE[:1]).all() and not (kept_TBE[0, 0] == kept_TBE[0, 1]).all()
+  assert 0.5 < kept_TBE[0].mean() < 0.7
+  np.testing.assert_allclose(noisy_TBE[kept_TBE], clean_TBE[kept_TBE] / 0.6, rtol=1e-6)
   np.testing.assert_array_equal(kernel, plain)
 
 
 def test_hidden_dropout_is_locked_and_between_the_layers_alone(monkeypatch):
-  cfg = config(D=200, dropout_hidden=0.25)
-  (noisy, _), (clean, _) = through_the_input(cfg, monkeypatch, layer=1)
-  kept_TBD = noisy != 0
+  (noisy, features), (clean, quiet) = through_the_input(config(D=200, dropout_hidden=0.25), monkeypatch)
+  (noisy_TBD, _), (clean_TBD, _) = noisy[1], clean[1]
+  kept_TBD = noisy_TBD != 0
   assert (kept_TBD == kept_TBD[:1]).all() and 0.65 < kept_TBD[0].mean() < 0.85
-  np.testing.assert_allclose(noisy[kept_TBD], clean[kept_TBD] / 0.75, rtol=1e-6)
-  monkeypatch.undo()
-  features, _ = run(cfg, jax.random.key(3))
+  np.testing.assert_allclose(noisy_TBD[kept_TBD], clean_TBD[kept_TBD] / 0.75, rtol=1e-6)
   np.testing.assert_array_equal(features.last_BTD, features.raw_BTD)  # not after the last layer
-  np.testing.assert_array_equal(features.layers[1], run(cfg)[0].layers[1])  # nor before the first
+  np.testing.assert_array_equal(features.layers[1], quiet.layers[1])  # nor before the first
 
 
 def test_embedding_dropout_takes_whole_words_out_and_scales_the_others(monkeypatch):
   (noisy, _), (clean, _) = through_the_input(config(V=12, E=50, dropout_embedding=0.5), monkeypatch)
+  noisy, clean = noisy[0][0], clean[0][0]
   tokens_TB = batch_of(config(V=12), False)['tokens_BT'].T
   whole = {}
   for t, b in np.ndindex(tokens_TB.shape):
@@ -169,61 +177,73 @@ def test_embedding_dropout_takes_whole_words_out_and_scales_the_others(monkeypat
 
 def test_embedding_dropout_leaves_the_output_matrix_whole():
   cfg = config(dropout_embedding=0.5)
-  params = awd_lstm.init(cfg, jax.random.key(0))
-  for i in range(cfg.N):  # nothing reaches the output from below: what is left is the table itself
-    params[f'layer_{i:02d}'] = jax.tree.map(jnp.zeros_like, params[f'layer_{i:02d}'])
-  features = run(cfg, None, params)[0]._replace(last_BTD=jnp.ones((B, T, cfg.E)))
-  expected = np.asarray(params['embed']['table']).sum(-1)
-  np.testing.assert_allclose(awd_lstm.logits(cfg, params, features)[0, 0], expected, rtol=1e-4, atol=1e-5)
+  params = params_of(cfg)
+
+  @jax.jit
+  def scores(params, key):
+    features, _ = apply(cfg, params, key)
+    return awd_lstm.logits(cfg, params, features._replace(last_BTD=jnp.ones((B, T, cfg.E))))
+
+  expected = params['embed']['table'].sum(-1) + params['output']['bias']
+  found = scores(params, jax.random.key(3))
+  np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-5)
 
 
 def test_weight_dropout_changes_the_recurrent_kernel_alone_with_one_mask_for_all_steps(monkeypatch):
   cfg = config(D=64, dropout_weight=0.5)
-  for layer in range(cfg.N):
-    (noisy, kernel), (clean, plain) = through_the_input(cfg, monkeypatch, layer)
+  (noisy, features), (clean, quiet) = through_the_input(cfg, monkeypatch)
+  for (_, kernel), (_, plain) in zip(noisy, clean, strict=True):
     assert kernel.shape == plain.shape and kernel.shape[1] == 4 * kernel.shape[0]
     kept = kernel != 0
     assert 0.45 < kept.mean() < 0.55
     np.testing.assert_allclose(kernel[kept], 2 * plain[kept], rtol=1e-6)
-    if layer == 0:
-      np.testing.assert_array_equal(noisy, clean)
-    monkeypatch.undo()
-  # With no recurrent weights the outputs at all steps are those without dropout: nothing else has changed.
-  params = awd_lstm.init(cfg, jax.random.key(0))
-  assert np.abs(run(cfg, jax.random.key(1))[0].last_BTD - run(cfg)[0].last_BTD).max() > 1e-3
+  np.testing.assert_array_equal(noisy[0][0], clean[0][0])
+  assert np.abs(features.last_BTD - quiet.last_BTD).max() > 1e-3
+  assert_same_without(cfg, 'recurrent')
+
+
+def assert_same_without(cfg, name):
+  """Without the matrices of that name the outputs at all steps are those without dropout: nothing else has changed."""
+  params = params_of(cfg)
   for i in range(cfg.N):
-    params[f'layer_{i:02d}']['recurrent'] *= 0
-  np.testing.assert_array_equal(run(cfg, jax.random.key(1), params)[0].last_BTD, run(cfg, None, params)[0].last_BTD)
+    params[f'layer_{i:02d}'][name] *= 0
+  (features, _), (quiet, _) = run(cfg, params)
+  np.testing.assert_array_equal(features.last_BTD, quiet.last_BTD)
 
 
 def test_the_gradient_reaches_only_the_recurrent_weights_that_were_kept():
   cfg = config(D=64, dropout_weight=0.5)
-  params = awd_lstm.init(cfg, jax.random.key(0))
 
-  def loss(params):
-    features, _ = awd_lstm.apply(cfg, params, batch_of(cfg, False), state_of(cfg), jax.random.key(1))
+  @jax.jit
+  @jax.grad
+  def gradient(params, key):
+    features, _ = apply(cfg, params, key)
     return jnp.sum(awd_lstm.nll(cfg, params, features, batch_of(cfg)['targets_BT']))
 
-  found = np.asarray(jax.grad(loss)(params)['layer_00']['recurrent'])
-  assert 0.45 < (found == 0).mean() < 0.55
-  assert (np.asarray(jax.grad(loss)(params)['layer_00']['input']) != 0).mean() > 0.9
+  found = jax.device_get(gradient(params_of(cfg), jax.random.key(1)))['layer_00']
+  assert 0.45 < (found['recurrent'] == 0).mean() < 0.55
+  assert (found['input'] != 0).mean() > 0.9
 
 
 def test_weight_dropout_of_the_qrnn_is_on_its_one_matrix():
   cfg = config(cell='qrnn', dropout_weight=0.5)
-  params = awd_lstm.init(cfg, jax.random.key(0))
-  assert np.abs(run(cfg, jax.random.key(1))[0].last_BTD - run(cfg)[0].last_BTD).max() > 1e-3
-  for i in range(cfg.N):
-    params[f'layer_{i:02d}']['input'] *= 0
-  np.testing.assert_array_equal(run(cfg, jax.random.key(1), params)[0].last_BTD, run(cfg, None, params)[0].last_BTD)
+  (features, _), (quiet, _) = run(cfg)
+  assert np.abs(features.last_BTD - quiet.last_BTD).max() > 1e-3
+  assert_same_without(cfg, 'input')
 
 
 @pytest.mark.parametrize('padded', [True, False])
 def test_penalties_are_means_over_valid_elements_and_steps(padded):
   cfg = config(alpha=3.0, beta=0.7, dropout_output=0.4)
   batch = batch_of(cfg, padded)
-  features, _ = run(cfg, jax.random.key(2), padded=padded)
-  sums, weights = awd_lstm.penalties(cfg, {}, features, batch), awd_lstm.penalty_weights(cfg, batch)
+
+  @jax.jit
+  def outputs(params, key):
+    features, _ = apply(cfg, params, key, padded)
+    return features, awd_lstm.penalties(cfg, {}, features, batch)
+
+  features, sums = outputs(params_of(cfg), jax.random.key(2))
+  weights = awd_lstm.penalty_weights(cfg, batch)
   last, raw = np.asarray(features.last_BTD, np.float64), np.asarray(features.raw_BTD, np.float64)
   assert not np.array_equal(last, raw)
   lengths = LENGTHS if padded else (T,) * B
@@ -235,14 +255,19 @@ def test_penalties_are_means_over_valid_elements_and_steps(padded):
 
 def test_penalties_are_part_of_the_loss_in_training_alone():
   cfg, plain = config(dropout_output=0.4), config(dropout_output=0.4, alpha=0.0, beta=0.0)
-  params, batch = {'model': awd_lstm.init(cfg, jax.random.key(0))}, batch_of(cfg)
-  parts = lambda cfg: (awd_lstm, cfg, causal_lm, causal_lm.Config())
-  loss = lambda cfg: step.training_loss(*parts(cfg), params, batch, state_of(cfg), jax.random.key(1))
-  train, without = loss(cfg), loss(plain)
-  evaluation = causal_lm.loss(causal_lm.Config(), awd_lstm, cfg, params, batch, state_of(cfg))
-  assert set(train.sums) == set(train.metrics) == {'nll', 'activation', 'slowness'}
-  assert set(without.sums) == set(evaluation.sums) == set(evaluation.metrics) == {'nll'}
-  np.testing.assert_array_equal(train.sums['nll'], without.sums['nll'])
+  batch, state = batch_of(cfg), state_of(cfg)
+
+  @jax.jit
+  def losses(params, key):
+    parts = lambda cfg: (awd_lstm, cfg, causal_lm, causal_lm.Config())
+    trained = [step.training_loss(*parts(c), params, batch, state, key) for c in (cfg, plain)]
+    evaluated = causal_lm.loss(causal_lm.Config(), awd_lstm, cfg, params, batch, state)
+    return [(x.sums, x.metrics) for x in (*trained, evaluated)]
+
+  train, without, evaluation = losses({'model': params_of(cfg)}, jax.random.key(1))
+  assert set(train[0]) == set(train[1]) == {'nll', 'activation', 'slowness'}
+  assert set(without[0]) == set(evaluation[0]) == set(evaluation[1]) == {'nll'}
+  np.testing.assert_array_equal(train[0]['nll'], without[0]['nll'])
   assert awd_lstm.penalty_weights(plain, batch) == {}
   assert set(awd_lstm.penalty_weights(config(beta=0.0), batch)) == {'activation'}
 
@@ -270,27 +295,35 @@ def test_what_cannot_be_is_refused(changes, message):
 
 
 def test_locked_dropout_has_one_mask_for_all_steps():
-  x_TBD = jax.random.normal(jax.random.key(1), (7, 5, 400))
-  y_TBD = np.asarray(jax.jit(awd_lstm.locked_dropout, static_argnums=1)(x_TBD, 0.4, jax.random.key(0)))
-  mask_TBD = y_TBD / np.asarray(x_TBD)
+  x_TBD = np.random.default_rng(1).standard_normal((7, 5, 400)).astype(np.float32)
+
+  @jax.jit
+  @functools.partial(jax.value_and_grad, has_aux=True)
+  def locked(x_TBD, key):
+    y_TBD = awd_lstm.locked_dropout(x_TBD, 0.4, key)
+    return jnp.sum(y_TBD), y_TBD
+
+  (_, y_TBD), gradient = jax.device_get(locked(x_TBD, jax.random.key(0)))
+  mask_TBD = y_TBD / x_TBD
   np.testing.assert_allclose(mask_TBD, np.broadcast_to(mask_TBD[:1], mask_TBD.shape), rtol=1e-5)
   assert set(np.round(np.unique(mask_TBD), 4)) == {0.0, np.round(np.float32(1 / 0.6), 4)}
   assert abs((mask_TBD[0] == 0).mean() - 0.4) < 0.05
   assert len({tuple(row) for row in mask_TBD[0] == 0}) == 5  # every row its own
-  gradient = jax.grad(lambda x: jnp.sum(awd_lstm.locked_dropout(x, 0.4, jax.random.key(0))))(x_TBD)
   np.testing.assert_allclose(gradient, mask_TBD, rtol=1e-5)
   assert awd_lstm.locked_dropout(x_TBD, 0.4, None) is x_TBD
-  assert awd_lstm.locked_dropout(x_TBD.astype(jnp.bfloat16), 0.4, jax.random.key(0)).dtype == jnp.bfloat16
+  half = lambda key: awd_lstm.locked_dropout(jnp.zeros((7, 5, 4), jnp.bfloat16), 0.4, key)
+  assert jax.eval_shape(half, jax.random.key(0)).dtype == jnp.bfloat16
 
 
 def test_word_dropout_is_that_of_rows_of_the_table():
-  V, key = 50, jax.random.key(2)
-  tokens_BT = jax.random.randint(jax.random.key(1), (4, 30), 0, V)
-  table_VD = jax.random.normal(key, (V, 8))
-  whole_VD = awd_lstm.word_dropout(table_VD, jnp.arange(V), V, 0.3, key)  # every word once: the table itself
-  found = awd_lstm.word_dropout(table_VD[tokens_BT], tokens_BT, V, 0.3, key)
+  V, rng = 50, np.random.default_rng(1)
+  tokens_BT, table_VD = rng.integers(0, V, (4, 30)), rng.standard_normal((V, 8)).astype(np.float32)
+  words_V = np.arange(V)  # every word once: the table itself
+  drop = lambda x, tokens, key: awd_lstm.word_dropout(x, tokens, V, 0.3, key)
+  both = jax.jit(lambda key: (drop(table_VD, words_V, key), drop(table_VD[tokens_BT], tokens_BT, key)))
+  whole_VD, found = jax.device_get(both(jax.random.key(2)))
   np.testing.assert_allclose(found, whole_VD[tokens_BT], rtol=1e-6)
-  kept_V = np.any(np.asarray(whole_VD) != 0, -1)
+  kept_V = np.any(whole_VD != 0, -1)
   np.testing.assert_allclose(whole_VD[kept_V], table_VD[kept_V] / 0.7, rtol=1e-6)
   assert 0.5 < kept_V.mean() < 0.9
-  assert awd_lstm.word_dropout(table_VD, jnp.arange(V), V, 0.3, None) is table_VD
+  assert drop(table_VD, words_V, None) is table_VD
