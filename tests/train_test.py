@@ -44,8 +44,30 @@ EXPLODES = (
 )
 
 
-def run(workdir, *overrides: str) -> int:
-  return train.train(resolve.load(BASE, [*QUICK, *overrides]), workdir)
+@pytest.fixture(scope='module')
+def own(tmp_path_factory):
+  """Settings of a run of one layer on three small files of text."""
+  return ['model.N=1', *own_text(tmp_path_factory.mktemp('text'))]
+
+
+@pytest.fixture(scope='module')
+def run(own):
+  """Trains a small model in a work directory."""
+  return lambda workdir, *overrides: train.train(resolve.load(BASE, [*QUICK, *own, *overrides]), workdir)
+
+
+@pytest.fixture(scope='module')
+def first(run, tmp_path_factory):
+  """Work directory of a finished run."""
+  workdir = tmp_path_factory.mktemp('first') / 'run'
+  assert run(workdir) == 0
+  return workdir
+
+
+@pytest.fixture
+def finished(first, tmp_path):
+  """Copy of a finished run's work directory."""
+  return shutil.copytree(first, tmp_path / 'finished')
 
 
 def last_params(workdir):
@@ -53,32 +75,32 @@ def last_params(workdir):
   return jax.tree.map(np.asarray, found), step
 
 
-def test_every_update_and_every_look_at_the_validation_split_is_recorded(tmp_path):
-  assert run(tmp_path) == 0
-  records = run_log.read_metrics(tmp_path)
+def test_every_update_and_every_look_at_the_validation_split_is_recorded(first):
+  records = run_log.read_metrics(first)
   assert [r['step'] for r in records if r['split'] == 'train'] == list(range(1, 9))
   assert [r['step'] for r in records if r['split'] == 'valid'] == [4, 8]
   assert all(0 <= r['wait_share'] <= 1 for r in records if 'wait_share' in r)
-  results = json.loads((tmp_path / 'results.json').read_text())
+  results = json.loads((first / 'results.json').read_text())
   valid = [r for r in records if r['split'] == 'valid']
   assert results['step'] == min(valid, key=lambda r: r['loss'])['step']
   assert results['validation_loss'] == pytest.approx(min(r['loss'] for r in valid))
-  assert results['tokens_counted'] > 10_000 and results['seed'] == 0 and results['versions']['jax'] == jax.__version__
+  assert (
+    results['tokens_counted'] == 100 * 7 - 1 and results['seed'] == 0 and results['versions']['jax'] == jax.__version__
+  )
 
 
-def test_the_same_command_on_a_finished_run_changes_nothing(tmp_path):
-  assert run(tmp_path) == 0
-  before = (tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes()
-  assert run(tmp_path) == 0
-  saved = json.loads((tmp_path / 'config.json').read_text())
+def test_the_same_command_on_a_finished_run_changes_nothing(run, finished):
+  before = (finished / 'results.json').read_bytes(), (finished / 'metrics.jsonl').read_bytes()
+  assert run(finished) == 0
+  saved = json.loads((finished / 'config.json').read_text())
   del saved['train']['like_init'], saved['data']['special_tokens']  # as an lmx wrote it that did not have them
-  (tmp_path / 'config.json').write_text(json.dumps(saved))
-  (tmp_path / 'checksums.json').unlink()
-  assert run(tmp_path) == 0
-  assert before == ((tmp_path / 'results.json').read_bytes(), (tmp_path / 'metrics.jsonl').read_bytes())
+  (finished / 'config.json').write_text(json.dumps(saved))
+  (finished / 'checksums.json').unlink()
+  assert run(finished) == 0
+  assert before == ((finished / 'results.json').read_bytes(), (finished / 'metrics.jsonl').read_bytes())
 
 
-def test_a_work_directory_that_is_deleted_during_a_save_is_named(tmp_path, monkeypatch):
+def test_a_work_directory_that_is_deleted_during_a_save_is_named(run, tmp_path, monkeypatch):
   start = orbax_format.Writer.start
 
   def delete(self, *args):
@@ -90,7 +112,7 @@ def test_a_work_directory_that_is_deleted_during_a_save_is_named(tmp_path, monke
     run(tmp_path / 'run', 'checkpoint.every_steps=2')
 
 
-def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(tmp_path, monkeypatch):
+def test_a_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):
   more = ('samples.count=1', 'samples.tokens=2')
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is kept, the same call contin'):
@@ -111,15 +133,14 @@ def samples(workdir) -> str:
   return file.read_text() if file.exists() else ''
 
 
-def test_a_start_of_a_finished_run_removes_half_deleted_checkpoints(tmp_path):
-  assert run(tmp_path) == 0
-  left = tmp_path / 'checkpoints' / 'deleted_step_000000003'
+def test_a_start_of_a_finished_run_removes_half_deleted_checkpoints(run, finished):
+  left = finished / 'checkpoints' / 'deleted_step_000000003'
   left.mkdir()
-  assert run(tmp_path) == 0
+  assert run(finished) == 0
   assert not left.exists()
 
 
-def test_two_processes_do_not_train_in_one_directory(tmp_path):
+def test_two_processes_do_not_train_in_one_directory(run, tmp_path):
   with filelock.FileLock(tmp_path / '.lock'):
     with pytest.raises(InputError, match='in use by another process'):
       run(tmp_path)
@@ -127,7 +148,7 @@ def test_two_processes_do_not_train_in_one_directory(tmp_path):
   assert run(tmp_path) == 0
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(run, tmp_path):
   with pytest.raises(NonFiniteLoss) as error:
     run(tmp_path, *EXPLODES)
   found = [json.loads(line) for line in (tmp_path / 'nonfinite.jsonl').read_text().splitlines()]
@@ -136,13 +157,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(tmp_path):
   assert len(found[0]['batch_indices']) == 4
 
 
-def test_the_command_line_has_its_own_exit_code_for_it(tmp_path, capsys):
-  overrides = [f'--config.{text}' for text in (*QUICK, *EXPLODES)]
+def test_the_command_line_has_its_own_exit_code_for_it(own, tmp_path, capsys):
+  overrides = [f'--config.{text}' for text in (*QUICK, *own, *EXPLODES)]
   assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
   assert 'not finite in update' in capsys.readouterr().err
 
 
-def test_such_updates_can_be_left_out_up_to_a_limit(tmp_path, monkeypatch):
+def test_such_updates_can_be_left_out_up_to_a_limit(run, tmp_path, monkeypatch):
   with pytest.raises(NonFiniteLoss, match='max_skips'):
     run(tmp_path / 'few', *EXPLODES, 'train.on_nan=skip', 'train.max_skips=2')
   steps = {'step': 0}
@@ -161,31 +182,30 @@ def test_such_updates_can_be_left_out_up_to_a_limit(tmp_path, monkeypatch):
   assert results['skipped_updates'] == len(written) == 2
 
 
-def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path, capsys):
+def test_a_validation_loss_that_is_not_finite_ends_the_run(own, tmp_path, capsys):
   """Also where such updates are left out: no checkpoint is kept that looks like the best, and no results."""
-  overrides = [f'--config.{text}' for text in (*QUICK, *EXPLODES, 'train.on_nan=skip')]
+  overrides = [f'--config.{text}' for text in (*QUICK, *own, *EXPLODES, 'train.on_nan=skip')]
   assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}', *overrides]) == 3
   assert 'the loss of the validation split after update 4 is not finite' in capsys.readouterr().err
   assert not (tmp_path / 'results.json').exists() and not list((tmp_path / 'checkpoints').glob('[0-9]*'))
   assert [r['step'] for r in run_log.read_metrics(tmp_path) if r['split'] == 'valid'] == [4]
 
 
-def test_parameters_that_are_not_finite_are_named(tmp_path, capsys):
-  assert run(tmp_path) == 0
-  checkpoints = tmp_path / 'checkpoints'
+def test_parameters_that_are_not_finite_are_named(finished, capsys):
+  checkpoints = finished / 'checkpoints'
   params, meta, step = manager.restore_params(checkpoints, None, 'last')
   params['model']['output']['bias'] = np.full_like(params['model']['output']['bias'], np.nan)
   with manager.Checkpoints(checkpoints) as writer:
     writer.save(step + 1, {'params': params}, meta, block=True)
-  assert cli.main(['evaluate', f'--workdir={tmp_path}', '--which=last', '--no-baselines']) == 3
+  assert cli.main(['evaluate', f'--workdir={finished}', '--which=last', '--no-baselines']) == 3
   assert 'the loss of split test is not finite; parameters with NaN or infinity: model/output/bias' in (
     capsys.readouterr().err
   )
-  with pytest.warns(InputWarning, match=f'{tmp_path}: tensors with NaN or infinity: model/output/bias'):
-    restore.load(tmp_path, 'last')
+  with pytest.warns(InputWarning, match=f'{finished}: tensors with NaN or infinity: model/output/bias'):
+    restore.load(finished, 'last')
 
 
-def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(tmp_path, capsys):
+def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(run, tmp_path, capsys):
   overrides = ('checkpoint.every_steps=2', 'train.eval_every=100')
   assert run(tmp_path, *overrides) == 0
   whole, _ = last_params(tmp_path)
@@ -199,7 +219,7 @@ def test_a_damaged_last_checkpoint_is_named_and_the_one_before_taken(tmp_path, c
   jax.tree.map(np.testing.assert_array_equal, whole, last_params(tmp_path)[0])
 
 
-def test_patience_ends_a_run_early_and_for_good(tmp_path):
+def test_patience_ends_a_run_early_and_for_good(run, tmp_path):
   overrides = ('optim.lr=0', 'train.eval_every=1', 'train.patience=2', 'train.steps=50')
   assert run(tmp_path, *overrides) == 0
   assert last_params(tmp_path)[1] == 3
@@ -208,7 +228,7 @@ def test_patience_ends_a_run_early_and_for_good(tmp_path):
   assert last_params(tmp_path)[1] == 3
 
 
-def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(tmp_path):
+def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(run, tmp_path):
   overrides = ('optim.schedule=plateau', 'optim.warmup_steps=0', 'optim.lr=1e-30', 'train.eval_every=2')
   assert run(tmp_path, *overrides) == 0
   rates = [r['lr'] for r in run_log.read_metrics(tmp_path) if r['split'] == 'train']
@@ -216,7 +236,7 @@ def test_a_plateau_lowers_the_rate_and_a_resumed_run_keeps_it(tmp_path):
 
 
 @pytest.mark.slow  # tests/engine/sharding_test.py holds it of the updates
-def test_eight_devices_train_to_the_parameters_of_one(tmp_path):
+def test_eight_devices_train_to_the_parameters_of_one(run, tmp_path):
   more = ('data.batch_size=16', 'data.eval_batch_size=8')
   assert run(tmp_path / 'one', *more) == 0
   one = last_params(tmp_path / 'one')[0]
@@ -234,13 +254,13 @@ def test_eight_devices_train_to_the_parameters_of_one(tmp_path):
     (['train', 'valid', 'test'], 'data.length=4000', 'fewer|too few|tokens'),
   ],
 )
-def test_what_cannot_be_measured_ends_a_run_before_it_begins(tmp_path, files, override, message):
+def test_what_cannot_be_measured_ends_a_run_before_it_begins(run, tmp_path, files, override, message):
   (tmp_path / 'text').mkdir()
   for name in files:
     (tmp_path / 'text' / f'{name}.txt').write_text('the cat sat on the mat\n\n' * (2000 if name == 'train' else 20))
-  own = ('data.dataset=text_files', f'data.manual_dir={tmp_path / "text"}')
+  text = ('data.dataset=text_files', f'data.manual_dir={tmp_path / "text"}')
   with pytest.raises(InputError, match=message):
-    run(tmp_path / 'run', *own, override)
+    run(tmp_path / 'run', *text, override)
   assert not (tmp_path / 'run').exists()
 
 
@@ -288,21 +308,20 @@ def test_a_prompt_of_a_recipe_that_the_text_does_not_have_is_skipped(tmp_path, c
     assert found.startswith('cat:') == (name == 'some')
 
 
-def test_what_is_held_out_is_said(tmp_path, capsys):
+def test_what_is_held_out_is_said(run, tmp_path, capsys):
   text = tmp_path / 'train.txt'
   text.write_text(''.join(f'the cat number {i} sat on the mat\n\n' for i in range(400)))
-  own = ['data.dataset=text_files', f'data.manual_dir={text}']
-  assert run(tmp_path / 'run', *own) == 0
+  held = ['data.dataset=text_files', f'data.manual_dir={text}']
+  assert run(tmp_path / 'run', *held) == 0
   said = re.search(r'held out .*, documents: (\d+) for "valid", (\d+) for "test"', capsys.readouterr().err)
-  corpus = pipeline.load(resolve.to_run(resolve.load(BASE, own)).data)
+  corpus = pipeline.load(resolve.to_run(resolve.load(BASE, held)).data)
   assert [int(count) for count in said.groups()] == [len(corpus.split(s).offsets) - 1 for s in ('valid', 'test')]
 
 
-def test_a_run_can_begin_from_the_parameters_of_another(tmp_path):
-  assert run(tmp_path / 'first', 'evaluation.which=last') == 0
-  begin = (f'train.init_from={tmp_path / "first"}', 'optim.lr=0', 'train.steps=1')
+def test_a_run_can_begin_from_the_parameters_of_another(run, first, tmp_path):
+  begin = (f'train.init_from={first}', 'optim.lr=0', 'train.steps=1')
   assert run(tmp_path / 'second', *begin) == 0
-  best, _, _ = manager.restore_params(tmp_path / 'first' / 'checkpoints', None, 'best')
+  best, _, _ = manager.restore_params(first / 'checkpoints', None, 'best')
   jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, best), last_params(tmp_path / 'second')[0])
   with pytest.raises(InputError, match='lacks model/output/table'):
     run(tmp_path / 'third', *begin, 'model.D=24', 'model.tied=false')
@@ -321,36 +340,18 @@ def test_there_are_as_many_groups_of_rows_as_devices_share(rows, devices, accumu
   assert session._groups() == groups
 
 
-def test_a_memory_of_another_length_is_measured(tmp_path, capsys):
+def test_a_memory_of_another_length_is_measured(own, tmp_path, capsys):
   """The run's own figure is that of `evaluation.model`, and `lmx evaluate` takes another."""
   base = 'experiments/transformer_xl/quickstart.py:tiny'
-  small = (
-    'model.D=16',
-    'model.F=16',
-    'model.H=2',
-    'model.N=1',
-    'model.cutoffs=()',
-    'optim.lr=0.1',
-    'optim.warmup_steps=0',
-  )
-  given = [*QUICK, *small, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
+  small = ('model.D=16', 'model.F=16', 'model.H=2', 'model.cutoffs=()', 'optim.lr=0.1', 'optim.warmup_steps=0')
+  one_row = ('data.eval_batch_size=1', 'evaluation.batch_size=1')  # of many segments
+  given = [*QUICK, *own, *small, *one_row, 'evaluation.model={"M": 24, "clamp": 16}', 'evaluation.which=last']
   assert train.train(resolve.load(base, given), tmp_path) == 0
   results = json.loads((tmp_path / 'results.json').read_text())
   assert 'measured with M 24, clamp 16' in results['protocol']
   found = {}
   for M in (24, 2):
-    assert (
-      cli.main(
-        [
-          'evaluate',
-          f'--workdir={tmp_path}',
-          '--which=last',
-          '--json',
-          '--no-baselines',
-          f'--config.evaluation.model.M={M}',
-        ]
-      )
-      == 0
-    )
+    command = ['evaluate', f'--workdir={tmp_path}', '--which=last', '--json', '--no-baselines']
+    assert cli.main([*command, f'--config.evaluation.model.M={M}']) == 0
     found[M] = json.loads(capsys.readouterr().out)['loss']
   assert found[24] == pytest.approx(results['loss'], rel=1e-6) and abs(found[2] - found[24]) > 1e-5
