@@ -16,6 +16,7 @@ from lmx.engine import sharding
 from lmx.evaluation import report
 from lmx.reporting import run_log
 from lmx.runs.restore import load
+from tests import small_text
 
 BASE = 'experiments/awd_lstm/quickstart.py:tiny'
 # An unsteady rate, so that the validation loss rises soon; one shape for all windows, one compilation.
@@ -37,8 +38,15 @@ QUICK = (
 )
 
 
-def run(workdir, *overrides: str) -> int:
-  return train.train(resolve.load(BASE, [*QUICK, *overrides]), workdir)
+@pytest.fixture(scope='module')
+def quick(tmp_path_factory):
+  """Settings of a small run."""
+  return [*QUICK, *small_text.settings(tmp_path_factory.mktemp('text'), lines=480)]
+
+
+@pytest.fixture(scope='module')
+def run(quick):
+  return lambda workdir, *overrides: train.train(resolve.load(BASE, [*quick, *overrides]), workdir)
 
 
 def saved(workdir, tree):
@@ -50,7 +58,7 @@ def leaves(tree):
   return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
-def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
+def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(run, tmp_path):
   assert run(tmp_path) == 0
   written = json.loads((tmp_path / 'results.json').read_text())
   valid = [r for r in run_log.read_metrics(tmp_path) if r['split'] == 'valid']
@@ -70,7 +78,7 @@ def test_the_trigger_is_kept_and_from_then_on_the_mean_is_measured(tmp_path):
   assert found['loss'] == pytest.approx(written['loss'], rel=1e-5)
 
 
-def test_without_a_trigger_the_mean_is_the_parameters(tmp_path):
+def test_without_a_trigger_the_mean_is_the_parameters(run, tmp_path):
   assert run(tmp_path, 'optim.nonmono=100', 'train.steps=4') == 0
   average, progress, _ = saved(tmp_path, 'ema')
   np.testing.assert_array_equal(leaves(average['mean']), leaves(saved(tmp_path, 'params')[0]))
@@ -79,7 +87,7 @@ def test_without_a_trigger_the_mean_is_the_parameters(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_before_and_after_the_trigger_goes_on_bit_equal(tmp_path, monkeypatch):
+def test_a_run_stopped_before_and_after_the_trigger_goes_on_bit_equal(run, tmp_path, monkeypatch):
   assert run(tmp_path / 'whole') == 0
   trigger = saved(tmp_path / 'whole', 'ema')[1]['trigger']
   for stop in (trigger, trigger + 1):
@@ -95,7 +103,7 @@ def test_a_run_stopped_before_and_after_the_trigger_goes_on_bit_equal(tmp_path, 
 
 
 @pytest.mark.slow
-def test_fine_tuning_starts_from_the_mean_and_ends_at_the_trigger(tmp_path):
+def test_fine_tuning_starts_from_the_mean_and_ends_at_the_trigger(run, tmp_path):
   assert run(tmp_path / 'first', 'train.steps=6') == 0
   start = load(tmp_path / 'first').params
   tuned = ('optim.asgd=start', f'train.init_from={tmp_path / "first"}')
@@ -108,9 +116,9 @@ def test_fine_tuning_starts_from_the_mean_and_ends_at_the_trigger(tmp_path):
   assert int(average['updates']) == step
 
 
-def test_validation_once_an_epoch_follows_epochs_of_different_lengths(tmp_path):
+def test_validation_once_an_epoch_follows_epochs_of_different_lengths(quick, tmp_path):
   epochs = ('train.eval_every=0', 'train.steps=0', 'train.epochs=2.5')
-  run_config = resolve.to_run(resolve.load(BASE, [*QUICK, *epochs]), 300)
+  run_config = resolve.to_run(resolve.load(BASE, [*quick, *epochs]), 300)
   corpus = pipeline.load(run_config.data)
   session = train.Session(run_config, corpus, sharding.Engine(run_config.parallel), tmp_path, '')
   ends = [session.batches.steps_in(e) for e in (1, 2, 2.5)]

@@ -34,8 +34,8 @@ MODELS = [
 
 def made(name, **changes):
   model, cfg = registry.get(name), registry.config(name, 'tiny', **changes)
-  params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(1))
-  return model, cfg, {'model': jax.tree.map(lambda x: 4 * x, params)}
+  params = jax.jit(lambda: jax.tree.map(lambda x: 4 * x, model.init(cfg, jax.random.key(1))))()
+  return model, cfg, {'model': params}
 
 
 def name_of(model):
@@ -77,12 +77,16 @@ def test_with_a_stride_the_last_of_a_block_see_more():
 def test_a_window_is_what_segments_over_an_empty_memory_give():
   """Read by segments of 3 over a memory of 9 that begins empty, the 9 tokens before give the same loss."""
   model, cfg, params = made('transformer_xl', M=9)
-  state, read = model.init_state(cfg, 1), jax.jit(functools.partial(model.apply, cfg))
-  for i in range(31, 40, 3):
-    features, state = read(params['model'], {'tokens_BT': TOKENS[None, i : i + 3]}, state)
-  by_segments = model.nll(cfg, params['model'], features, TOKENS[None, 38:41])[0, -1]
+
+  @jax.jit
+  def by_segments():
+    state = model.init_state(cfg, 1)
+    for i in range(31, 40, 3):
+      features, state = model.apply(cfg, params['model'], {'tokens_BT': TOKENS[None, i : i + 3]}, state)
+    return model.nll(cfg, params['model'], features, TOKENS[None, 38:41])[0, -1]
+
   found = context_length.token_nll(model, cfg, params, TOKENS, np.asarray([40]), [9])
-  np.testing.assert_allclose(found[0, 0], by_segments, rtol=2e-5)
+  np.testing.assert_allclose(found[0, 0], by_segments(), rtol=2e-5)
 
 
 def test_a_carry_from_before_is_not_seen():

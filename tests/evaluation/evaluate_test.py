@@ -111,7 +111,7 @@ def streams():
     data=dataclasses.replace(run.data, batching=streams_lib.Config(), length=16),
   )
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  params = {'model': model.init(run.model, jax.random.key(0)), 'objective': {}}
+  params = {'model': jax.jit(lambda: model.init(run.model, jax.random.key(0)))(), 'objective': {}}
 
   def totals(devices=1, **parallel_cfg):
     engine = sharding.Engine(sharding.Config(**parallel_cfg), jax.devices()[:devices])

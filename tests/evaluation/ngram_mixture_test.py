@@ -20,6 +20,7 @@ from lmx.evaluation import evaluate, ngram_mixture
 from lmx.metrics import class_ngram, interpolated_trigram, ngram
 from lmx.models import registry
 from lmx.runs import init
+from tests import small_text
 from tests.reference import nplm as reference
 
 TRAIN = 'experiments/nplm/quickstart.py:tiny'
@@ -43,7 +44,7 @@ def run_of(corpus, name='nplm', evaluation=None, objective=None, **data):
     'objective': objective or {},
   }
   run = resolve.to_run(resolve.resolve(given), corpus.tokenizer.vocab_size)
-  return run, init.init_params(run, jax.random.key(0))
+  return run, jax.jit(lambda: init.init_params(run, jax.random.key(0)))()
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,9 @@ def test_what_cannot_be_measured_says_so(corpus):
 def test_from_the_command_line(tmp_path, capsys):
   """A run records its mixture, `lmx evaluate` measures it again, `lmx ngrams` the n-gram models alone."""
   work = tmp_path / 'run'
-  options = ['--config.parallel.data=1', '--config.evaluation.mixture=trigram', '--config.samples.count=0']
-  assert cli.main(['train', f'--config={TRAIN}', f'--workdir={work}', *options]) == 0
+  text = [f'--config.{setting}' for setting in small_text.settings(tmp_path)]
+  options = [*text, '--config.train.steps=1', '--config.evaluation.mixture=trigram', '--config.samples.count=0']
+  assert cli.main(['train', f'--config={TRAIN}', f'--workdir={work}', '--config.parallel.data=1', *options]) == 0
   trained = json.loads((work / 'results.json').read_text())['mixture']
   file = tmp_path / 'out.json'
   arguments = [f'--workdir={work}', '--mixture=trigram:0.5', '--no-baselines', f'--output={file}']
@@ -163,7 +165,7 @@ def test_from_the_command_line(tmp_path, capsys):
   assert again['mixture']['perplexity_per_token'] == pytest.approx(trained['perplexity_per_token'], rel=1e-5)
   assert again['perplexity_per_token'] == pytest.approx(trained['parts']['run'], rel=1e-4)
   assert 'mixed with trigram, weight 0.5' in capsys.readouterr().out
-  assert cli.main(['ngrams', f'--config={TRAIN}', '--split=test', '--models=trigram', f'--output={file}']) == 0
+  assert cli.main(['ngrams', f'--config={TRAIN}', *text, '--split=test', '--models=trigram', f'--output={file}']) == 0
   (alone,) = json.loads(file.read_text())
   assert alone['perplexity_per_token'] == pytest.approx(trained['parts']['trigram'], rel=1e-2)  # one token more
-  assert cli.main(['ngrams', f'--config={TRAIN}', f'--output={tmp_path}/no/where.json', '--models=kn1']) == 2
+  assert cli.main(['ngrams', f'--config={TRAIN}', *text, f'--output={tmp_path}/no/where.json', '--models=kn1']) == 2

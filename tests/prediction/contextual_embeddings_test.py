@@ -12,28 +12,30 @@ from lmx.config import resolve
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.prediction import contextual_embeddings
+from tests import small_text
 
 LINES = ['The list is sorted .', 'list', '', 'A new list of the sorted items is returned .']
 
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-  workdir = tmp_path_factory.mktemp('run') / 'bert'
+  folder = tmp_path_factory.mktemp('run')
   changes = ['train.steps=1', 'train.eval_every=0', 'evaluation.split=valid', 'data.batch_size=8', 'samples.count=0']
-  changes += ['parallel.data=1', 'model.N=2']
-  train.train(resolve.load('experiments/bert/quickstart.py:tiny', changes), workdir)
-  return lmx.load(workdir)
+  changes += ['parallel.data=1', 'model.N=2', 'data.vocab_size=120', *small_text.settings(folder)]
+  train.train(resolve.load('experiments/bert/quickstart.py:tiny', changes), folder / 'bert')
+  return lmx.load(folder / 'bert')
 
 
 def test_a_runs_layers_are_those_of_apply(run):
   found = list(contextual_embeddings.vectors(contextual_embeddings.from_run(run), LINES, size=2))
+  apply = jax.jit(lambda params, batch: run.model.apply(run.cfg, params, batch, (), all_layers=True)[0])
   assert [len(words) for words, _ in found] == [len(run.tokenizer.encode(line)) for line in LINES]
   for line, (words, layers) in zip(LINES, found, strict=True):
     ids = run.tokenizer.encode(line)
     assert words == run.tokenizer.pieces(ids) and len(layers) == run.cfg.N + 1
     if len(ids):
       batch = {'tokens_BT': np.asarray(ids)[None]}  # alone, without padding
-      expected = run.model.apply(run.cfg, run.params['model'], batch, (), all_layers=True)[0].layers
+      expected = apply(run.params['model'], batch).layers
       np.testing.assert_allclose(np.stack(layers), np.stack(expected)[:, 0], rtol=1e-4, atol=1e-5)
 
 

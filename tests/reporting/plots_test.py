@@ -34,10 +34,10 @@ def test_a_picture_is_drawn(tmp_path, H):
 
   cfg = registry.config('ntm', 'tiny', H=H)
   params = jax.jit(ntm.init, static_argnums=0)(cfg, jax.random.key(0))
-  sizes = []
+  trace, sizes = jax.jit(lambda params, batch: ntm.trace(cfg, params, batch)), []
   for episode in plots.episodes(made(), 2):
     path = tmp_path / f'{int(episode["size_B"][0])}.png'
-    plots.memory(path, episode, jax.device_get(ntm.trace(cfg, params, episode)))
+    plots.memory(path, episode, jax.device_get(trace(params, episode)))
     shown = image.imread(path)
     assert np.unique(shown[..., :3]).size > 2
     sizes.append(shown.shape)

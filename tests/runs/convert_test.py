@@ -26,6 +26,10 @@ KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
 SIZES = {'T': 16, 'D': 8, 'H': 2, 'N': 2}
 
 
+def drawn(model, cfg, seed):
+  return jax.device_get(jax.jit(lambda: model.init(cfg, jax.random.key(seed)))())
+
+
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
   """name -> (folder as others leave it, Config, parameters, tokenizer)."""
@@ -33,7 +37,7 @@ def made(tmp_path_factory):
   for name, kind in KINDS.items():
     model, tokenizer = registry.get(name), build.train(kind, TEXTS, vocab_size=300)
     cfg = model.Config(V=tokenizer.vocab_size, **SIZES)
-    params = {'model': jax.device_get(model.init(cfg, jax.random.key(0))), 'objective': {}}
+    params = {'model': drawn(model, cfg, 0), 'objective': {}}
     if name == 'bert':
       params['objective'] = {'nsp': {'kernel': np.ones((8, 2), np.float32), 'bias': np.zeros(2, np.float32)}}
     folder = tmp_path_factory.mktemp(name)
@@ -138,7 +142,7 @@ def test_an_untied_output_matrix_and_another_width_come_and_go(name, made, tmp_p
   folder, cfg, params, _ = made[name]
   changed = dataclasses.replace(cfg, tied=False, **({} if name == 'gpt' else {'F': 12}))
   model = registry.get(name)
-  params = {**params, 'model': jax.device_get(model.init(changed, jax.random.key(1)))}
+  params = {**params, 'model': drawn(model, changed, 1)}
   own = copy(folder, tmp_path / 'own')
   settings = {'model_type': huggingface.family(name).TYPE, **huggingface.family(name).config(changed)}
   (own / 'config.json').write_text(json.dumps(settings))

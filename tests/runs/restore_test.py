@@ -129,7 +129,7 @@ def test_a_resumed_run_does_not_begin_anew(first, tmp_path, capsys):
 
 def test_positions_are_cut_or_repeated(monkeypatch):
   small = lambda T: registry.config('gpt', 'tiny', V=11, T=T, N=1)
-  params = gpt.init(small(8), jax.random.key(0))
+  params = jax.jit(lambda: gpt.init(small(8), jax.random.key(0)))()
   tokenizer = types.SimpleNamespace(hash='one', vocab_size=11)
   loaded = types.SimpleNamespace(params={'model': params}, model=gpt, tokenizer=tokenizer, step=3)
   monkeypatch.setattr(restore, 'load', lambda workdir: loaded)
