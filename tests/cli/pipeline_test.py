@@ -28,9 +28,11 @@ SHORT = (
   '--config.train.eval_every=2',
   '--config.parallel.data=1',
   '--config.samples.count=0',
-  '--config.data.fraction=0.3',
+  '--config.data.fraction=0.1',
   '--config.1_lm.evaluation.split=valid',
+  '--config.1_lm.data.batching.length_multiple=0',
   '--config.2_classifier.data.batching.buckets=()',
+  '--config.2_classifier.data.length=16',
 )
 
 
@@ -49,7 +51,13 @@ def backward(finished, tmp_path_factory):
   """A second classifier of the same documents, which reads them backwards."""
   directory = tmp_path_factory.mktemp('backward')
   tokenizer = f'--config.data.tokenizer_path={finished}/1_lm/tokenizer'
-  more = [*SHORT[:5], '--config.data.batching.buckets=()', '--config.data.reverse=true', tokenizer]
+  more = [
+    *SHORT[:5],
+    '--config.data.batching.buckets=()',
+    '--config.data.length=16',
+    '--config.data.reverse=true',
+    tokenizer,
+  ]
   assert main.main(['train', f'--config={CONFIG}', f'--workdir={directory}', *more]) == 0
   return directory
 
@@ -222,7 +230,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities(finished, backward, tmp_pa
   assert main.main([*command, '--by_length=x.png']) == 2
   assert 'leave them out with --ensemble' in capsys.readouterr().err
   found = json.loads(output.read_text())
-  assert main.main([*command[:-1], '--json', '--config.data.fraction=0.2']) == 0
+  assert main.main([*command[:-1], '--json', '--config.data.fraction=0.05']) == 0
   assert json.loads(capsys.readouterr().out)['tokens_counted'] < found['tokens_counted']
   parts = []
   for directory in (one, backward):

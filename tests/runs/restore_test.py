@@ -17,6 +17,7 @@ from lmx.data.tokenizers import build, words
 from lmx.errors import InputError
 from lmx.models import gpt, registry
 from lmx.runs import init, restore, transfer
+from tests import small_text
 
 LM = 'experiments/ulmfit/lm.py:tiny'
 CLASSIFIER = 'experiments/ulmfit/classifier.py:tiny'
@@ -31,10 +32,18 @@ SHORT = (
 
 
 @pytest.fixture(scope='module')
-def first(tmp_path_factory):
+def text(tmp_path_factory):
+  """Settings of a language model of 600 words, whose windows have one length."""
+  words = [f'w{i}' for i in range(600)]
+  settings = small_text.settings(tmp_path_factory.mktemp('text'), words, lines=800)
+  return [*settings, 'data.batching.length_multiple=0']
+
+
+@pytest.fixture(scope='module')
+def first(text, tmp_path_factory):
   """A language model of two updates."""
   directory = tmp_path_factory.mktemp('first')
-  assert train.train(resolve.load(LM, [*SHORT, 'data.vocab_size=300']), directory) == 0
+  assert train.train(resolve.load(LM, [*SHORT, *text, 'data.vocab_size=300']), directory) == 0
   return directory
 
 
@@ -46,8 +55,8 @@ def begun(workdir, *overrides, path=LM):
   return jax.tree.map(np.asarray, found)
 
 
-def test_words_keep_their_rows_and_new_ones_get_the_mean_row(first, tmp_path, capsys):
-  found = begun(tmp_path / 'run', f'train.init_from={first}', 'data.vocab_size=500')['model']
+def test_words_keep_their_rows_and_new_ones_get_the_mean_row(text, first, tmp_path, capsys):
+  found = begun(tmp_path / 'run', *text, f'train.init_from={first}', 'data.vocab_size=500')['model']
   source = restore.load(first)
   theirs = jax.tree.map(np.asarray, source.params['model'])
   ours = build.load(str(tmp_path / 'run' / 'tokenizer'))
@@ -67,10 +76,11 @@ def test_words_keep_their_rows_and_new_ones_get_the_mean_row(first, tmp_path, ca
 
 
 def test_a_part_is_taken_and_the_rest_is_drawn(first, tmp_path):
-  more = (f'train.init_from={first}', "train.init_parts=('model',)", f'data.tokenizer_path={first}/tokenizer')
-  found = begun(tmp_path / 'run', *more, path=CLASSIFIER)
+  short = ('data.length=16', 'data.batching.buckets=()', f'data.tokenizer_path={first}/tokenizer')
+  more = (f'train.init_from={first}', "train.init_parts=('model',)")
+  found = begun(tmp_path / 'run', *short, *more, path=CLASSIFIER)
   jax.tree.map(np.testing.assert_array_equal, found['model'], dict(restore.load(first).params)['model'])
-  scratch = begun(tmp_path / 'scratch', f'data.tokenizer_path={first}/tokenizer', path=CLASSIFIER)
+  scratch = begun(tmp_path / 'scratch', *short, path=CLASSIFIER)
   np.testing.assert_array_equal(found['objective']['block_0']['kernel'], scratch['objective']['block_0']['kernel'])
 
 
@@ -117,8 +127,8 @@ def test_what_does_not_fit_is_named(first):
     transfer.take(first, wanted, ('model',), strange)
 
 
-def test_a_resumed_run_does_not_begin_anew(first, tmp_path, capsys):
-  more = (*SHORT, f'train.init_from={first}', "train.init_parts=('model',)")
+def test_a_resumed_run_does_not_begin_anew(text, first, tmp_path, capsys):
+  more = (*SHORT, *text, 'data.vocab_size=300', f'train.init_from={first}', "train.init_parts=('model',)")
   assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
   assert 'began from step' in capsys.readouterr().err
   (tmp_path / 'run' / 'results.json').unlink()
