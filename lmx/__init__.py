@@ -11,7 +11,7 @@ __version__ = '0.1.0'
 
 
 def load(workdir: Any, which: str | int = 'best') -> Any:
-  """Loads a run from its work directory; see `lmx.runs.restore.load`."""
+  """Load a run from its work directory; see `lmx.runs.restore.load`."""
   from lmx.runs import restore
 
   return restore.load(workdir, which)

@@ -31,7 +31,7 @@ class NonFiniteLoss(RuntimeError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-  """Returns `'; did you mean "x"?'` for the closest of `names`, or the whole list if none is close."""
+  """Return `'; did you mean "x"?'` for the closest of `names`, or the whole list if none is close."""
   names = sorted(names)
   close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
   if close:
@@ -75,7 +75,7 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
 
 @contextlib.contextmanager
 def writing(name: str) -> Iterator[None]:
-  """Makes an OSError of what writes to the file `name` an InputError, but for that of a reader that has gone."""
+  """Make an OSError of what writes to the file `name` an InputError, but for that of a reader that has gone."""
   try:
     yield
   except BrokenPipeError:

@@ -66,7 +66,7 @@ class Stop:
     self._signal = self._signal or number
 
   def saved(self) -> None:
-    """Ends the wait for a save: a signal, also one that has come already, now raises KeyboardInterrupt or Stopped."""
+    """End the wait for a save: a signal, also one that has come already, now raises KeyboardInterrupt or Stopped."""
     self._saved = True
     if self._signal:
       self._ask(self._signal)
@@ -84,7 +84,7 @@ class Stop:
           print('\nlmx: saving after the update under way; Ctrl-C again ends at once', file=sys.stderr, flush=True)
 
   def requested(self, done: int) -> bool:
-    """Returns True once a signal has come; several processes agree on a step that all of them reach."""
+    """Return True once a signal has come; several processes agree on a step that all of them reach."""
     if jax.process_count() > 1:
       return multihost_utils.reached_preemption_sync_point(done)
     return bool(self._signal)

@@ -17,7 +17,7 @@ from etils import epath
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-  """Whether a path is in a bucket."""
+  """Return True if a path is in a bucket."""
   return '://' in os.fspath(path)
 
 
@@ -29,7 +29,7 @@ class Mirror:
   """
 
   def __init__(self, workdir: str | os.PathLike[str], take: Iterable[str] = ()):
-    """Makes the directory; `take` names files that are fetched, where they are there, to be gone on with."""
+    """Make the directory; `take` names files that are fetched, where they are there, to be gone on with."""
     self._remote = epath.Path(workdir) if is_remote(workdir) else None
     self._sent: dict[str, tuple[int, int]] = {}
     if self._remote is None:
@@ -41,7 +41,7 @@ class Mirror:
         (self.local / name).write_bytes((self._remote / name).read_bytes())
 
   def send(self) -> None:
-    """Copies what has changed since the last time."""
+    """Copy what has changed since the last time."""
     if self._remote is None or not self.local.exists():
       return
     for path in sorted(path for path in self.local.rglob('*') if path.is_file()):
@@ -51,14 +51,14 @@ class Mirror:
         self._sent[name] = (stat.st_size, stat.st_mtime_ns)
 
   def close(self) -> None:
-    """Copies what is left and removes the directory."""
+    """Copy what is left and remove the directory."""
     self.send()
     if self._remote is not None:
       shutil.rmtree(self.local, ignore_errors=True)
 
 
 def copy(path: pathlib.Path, to: epath.Path) -> None:
-  """Copies a file to a bucket, where it appears whole."""
+  """Copy a file to a bucket, where it appears whole."""
   to.parent.mkdir(parents=True, exist_ok=True)
   to.write_bytes(path.read_bytes())
 

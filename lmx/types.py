@@ -25,7 +25,7 @@ Totals = dict[str, Any]  # metrics of a whole split, in float64: name -> (sum, w
 
 
 class Features(NamedTuple):
-  """What a model's body hands to its output layer.
+  """Features that a model's body passes to its output layer.
 
   Attributes:
     last_BTD: last hidden layer.
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
 
 
 class Output(NamedTuple):
-  """What an objective returns.
+  """Sums and metrics that an objective returns.
 
   Attributes:
     sums: for each term of the loss its sum over the rows given; the step divides by the global weight of the term.

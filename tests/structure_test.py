@@ -70,6 +70,16 @@ def test_no_grab_bags_stubs_or_todos():
     assert not found, f'{name(path)}: {found.group(0)}'
 
 
+def test_docstrings_begin_with_a_verb_or_a_noun():
+  """Their first word is neither a question word nor a verb in the third person: "Return the mask", not "What hides"."""
+  wrong = re.compile(r'(What|Which|How|Whether|Where|When|Why|Who|Returns|Raises|Yields|Writes)\b')
+  for path in CODE:
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+        text = ast.get_docstring(node) or ''
+        assert not wrong.match(text), f'{name(path)}: "{text.splitlines()[0]}"'
+
+
 def test_functions_stay_small():
   for path in CODE:
     for node in ast.walk(ast.parse(path.read_text())):

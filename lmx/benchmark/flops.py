@@ -57,7 +57,7 @@ PEAKS = {
 
 
 def peak_flops(device_kind: str, dtype: str = 'bfloat16') -> float | None:
-  """Returns the dense peak in FLOP/s of one device, None where it is not known (CPUs)."""
+  """Return the dense peak in FLOP/s of one device, None where it is not known (CPUs)."""
   for name, (half, single) in PEAKS.items():
     if name in device_kind.lower():
       return single if dtype == 'float32' else half
@@ -65,7 +65,7 @@ def peak_flops(device_kind: str, dtype: str = 'bfloat16') -> float | None:
 
 
 def flops(function: Callable, *args: Any, **kwargs: Any) -> int:
-  """Counts the operations of `function(*args, **kwargs)`; arguments may be arrays or
+  """Count the operations of `function(*args, **kwargs)`; arguments may be arrays or
   ShapeDtypeStructs."""
   return _count(jax.make_jaxpr(function)(*args, **kwargs).jaxpr)
 

@@ -123,7 +123,7 @@ class Peer:
     self._process.wait(timeout=60)
 
   def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-    """Sends a request and returns the answer; InputError with what the peer says is wrong."""
+    """Send a request and return the answer; InputError with what the peer says is wrong."""
     try:
       self._input.write(json.dumps(request) + '\n')
       self._input.flush()

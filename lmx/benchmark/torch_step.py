@@ -53,7 +53,7 @@ KINDS = ('gpt2', 'bert', 'lstm', 'gru', 'rnn', 'rnn_relu', 'awd_lstm', 'marian',
 
 
 def _recurrent(spec: Any, torch: Any) -> Any:
-  """Builds (modules, loss function) of a recurrent language model."""
+  """Build (modules, loss function) of a recurrent language model."""
   nn = torch.nn
   E, D, drop = spec.get('E', spec['D']), spec['D'], spec['dropout']
   layer = {'lstm': nn.LSTM, 'gru': nn.GRU}.get(spec['kind'], nn.RNN)
@@ -80,7 +80,7 @@ def _recurrent(spec: Any, torch: Any) -> Any:
 
 
 def _awd_lstm(spec: Any, torch: Any) -> Any:
-  """Builds (modules, loss function) of AWD-LSTM, tied."""
+  """Build (modules, loss function) of AWD-LSTM, tied."""
   nn = torch.nn
   V, E, N, rate = spec['V'], spec['E'], spec['N'], spec['dropout']
   widths = [E] + [spec['D']] * (N - 1) + [E]
@@ -117,7 +117,7 @@ def _awd_lstm(spec: Any, torch: Any) -> Any:
 
 
 def _gpt2(spec: Any, torch: Any) -> Any:
-  """Builds (model, loss function) of GPT-2."""
+  """Build (model, loss function) of GPT-2."""
   import transformers
 
   drop = spec['dropout']
@@ -148,7 +148,7 @@ def _gpt2(spec: Any, torch: Any) -> Any:
 
 
 def _bert(spec: Any, torch: Any) -> Any:
-  """Builds (model, loss function) of BERT: masked words and next sentence."""
+  """Build (model, loss function) of BERT: masked words and next sentence."""
   import transformers
 
   B, T, drop = spec['batch'], spec['length'], spec['dropout']
@@ -186,7 +186,7 @@ def _bert(spec: Any, torch: Any) -> Any:
 
 
 def _marian(spec: Any, torch: Any) -> Any:
-  """Builds (model, loss function) of a Transformer for translation."""
+  """Build (model, loss function) of a Transformer for translation."""
   import transformers
 
   V, D, N, H, F = spec['V'], spec['D'], spec['N'], spec['H'], spec.get('F', 4 * spec['D'])
@@ -226,7 +226,7 @@ def _marian(spec: Any, torch: Any) -> Any:
 
 
 def _rnnsearch(spec: Any, torch: Any) -> Any:
-  """Builds (modules, loss function) of the encoder-decoder with additive attention."""
+  """Build (modules, loss function) of the encoder-decoder with additive attention."""
   nn = torch.nn
   V, E, D, A, W = (spec[name] for name in ('V', 'E', 'D', 'A', 'maxout'))
   modules = nn.ModuleDict(
@@ -265,7 +265,7 @@ def _rnnsearch(spec: Any, torch: Any) -> Any:
 
 
 def _transformer_xl(spec: Any, torch: Any) -> Any:
-  """Builds (model, loss function) of Transformer-XL."""
+  """Build (model, loss function) of Transformer-XL."""
   from transformers.models.deprecated import transfo_xl
 
   # transformers 4.57 calls `x.type_as(dtype=...)`, which torch does not know.
@@ -303,7 +303,7 @@ def _transformer_xl(spec: Any, torch: Any) -> Any:
 
 
 def _xlnet(spec: Any, torch: Any) -> Any:
-  """Builds (model, loss function) of XLNet: both streams, a sixth of the tokens predicted."""
+  """Build (model, loss function) of XLNet: both streams, a sixth of the tokens predicted."""
   import transformers
 
   B, T = spec['batch'], spec['length']
@@ -344,7 +344,7 @@ def _xlnet(spec: Any, torch: Any) -> Any:
 
 
 def build(spec: Any) -> Any:
-  """Returns (parameters, function that runs one training step and returns its loss, answer to the request)."""
+  """Return (parameters, function that runs one training step and returns its loss, answer to the request)."""
   import torch
 
   spec = {**DEFAULTS, **spec}
@@ -380,7 +380,7 @@ def build(spec: Any) -> Any:
 
 
 def answer(request: Any, step: Any) -> Any:
-  """Returns (answer to one request, step function to go on with)."""
+  """Return (answer to one request, step function to go on with)."""
   if 'kind' in request:
     step, reply = build(request)
     return reply, step

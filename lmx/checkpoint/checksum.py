@@ -24,7 +24,7 @@ _HALVED = ('int4', 'uint4', 'int2', 'uint2')  # several a byte on some devices
 
 @jax.jit
 def _checksum(x: jax.Array) -> jax.Array:
-  """Returns the uint32 sum, modulo 2**32, of the array's words mixed with their positions."""
+  """Return the uint32 sum, modulo 2**32, of the array's words mixed with their positions."""
   if jnp.iscomplexobj(x):
     x = jnp.stack([x.real, x.imag], axis=-1)
   if x.dtype == jnp.bool_ or jnp.dtype(x.dtype).name in _HALVED:
@@ -66,6 +66,6 @@ def _in_memory(x: Any) -> bool:
 
 
 def checksums(leaves: Iterable[Any]) -> list[int]:
-  """Returns each jax or NumPy array's checksum; those on devices are all computed before the first is fetched."""
+  """Return each jax or NumPy array's checksum; those on devices are all computed before the first is fetched."""
   sums = [_on_host(np.asarray(leaf)) if _in_memory(leaf) else _checksum(leaf) for leaf in leaves]
   return [int(x) for x in jax.device_get(sums)]

@@ -77,7 +77,7 @@ class AllDamaged(InputError):
 
 
 def stderr_warn(message: str) -> None:
-  """Prints a warning to standard error."""
+  """Print a warning to standard error."""
   print(f'warning: {message}', file=sys.stderr, flush=True)
 
 
@@ -87,19 +87,19 @@ def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
 
 
 def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
-  """Returns the entries with a finite metric, lowest first; among equals the earlier."""
+  """Return the entries with a finite metric, lowest first; among equals the earlier."""
   metrics = {entry: document.get('metric') for entry, document in documents.items()}
   measured = {entry: metric for entry, metric in metrics.items() if metric is not None and math.isfinite(metric)}
   return sorted(measured, key=lambda entry: (measured[entry], entry))
 
 
 def _planned(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
-  """Returns the entries of planned checkpoints, in rising order."""
+  """Return the entries of planned checkpoints, in rising order."""
   return sorted(entry for entry, document in documents.items() if document.get('planned', True))
 
 
 def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
-  """Returns the steps with a planned checkpoint, in rising order; all steps where there is no planned one."""
+  """Return the steps with a planned checkpoint, in rising order; all steps where there is no planned one."""
   directory = _absolute(directory)
   entries = orbax_format.entries(directory)
   documents, damaged = orbax_format.documents(directory, entries)
@@ -107,7 +107,7 @@ def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[Entry, str]]:
-  """Returns the checkpoints to try, in process 0's order, and for 'best' those of unknown metric with the reason."""
+  """Return the checkpoints to try, in process 0's order, and for 'best' those of unknown metric with the reason."""
   entries = orbax_format.entries(directory)
   unknown: dict[Entry, str] = {}
   newest = entries[::-1]
@@ -132,7 +132,7 @@ def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[
 
 
 def _from_first(value: np.ndarray) -> np.ndarray:
-  """Returns process 0's value."""
+  """Return process 0's value."""
   if jax.process_count() == 1:
     return value
   return np.asarray(multihost_utils.broadcast_one_to_all(value))
@@ -145,7 +145,7 @@ def _all_agree(fine: bool) -> bool:
 
 
 def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
-  """Returns (result, ''), or (None, reason) in all processes if one of them finds damage."""
+  """Return (result, ''), or (None, reason) in all processes if one of them finds damage."""
   result, reason = None, ''
   try:
     result = function()
@@ -161,7 +161,7 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read) -> tuple[Any, list[Entry]]:
-  """Returns `read` of the first intact checkpoint and the damaged ones; each is named, and the choice is stated."""
+  """Return `read` of the first intact checkpoint and the damaged ones; each is named, and the choice is stated."""
   order, unknown = _candidates(directory, which)
   reasons: dict[Entry, str] = {}
 
@@ -192,12 +192,12 @@ def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn,
 
 
 def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn) -> dict[str, Any]:
-  """Returns the `meta` that was given to `save`; reads no array. InputError if there is none."""
+  """Return the `meta` that was given to `save`; reads no array. InputError if there is none."""
   return _first_intact(_absolute(directory), which, False, warn, lambda path, body: body['meta'])[0]
 
 
 def _subtree(rows: dict[str, Any], tree: str, path: epath.Path) -> tuple[str, ...]:
-  """Returns the shortest path that ends in `tree`."""
+  """Return the shortest path that ends in `tree`."""
   found = set()
   for name in rows:
     parts = tuple(name.split('/'))
@@ -217,7 +217,7 @@ def restore_params(
   verify: bool = True,
   warn: Warn = stderr_warn,
 ) -> tuple[Tree, dict[str, Any], int]:
-  """Returns (parameters, meta, step), reading only the subtree called `tree` ('params' or 'ema').
+  """Return (parameters, meta, step), reading only the subtree called `tree` ('params' or 'ema').
 
   Args:
     directory: of the checkpoints.
@@ -254,7 +254,7 @@ def restore_params(
 
 
 def sweep(directory: str | os.PathLike[str]) -> None:
-  """Removes what killed runs left half-written or half-deleted; no run may be saving there."""
+  """Remove what killed runs left half-written or half-deleted; no run may be saving there."""
   folder = _absolute(directory)
   if jax.process_index() == 0 and folder.exists():
     for path in list(folder.iterdir()):
@@ -266,7 +266,7 @@ class Checkpoints:
   """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
 
   def __init__(self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn) -> None:
-    """Opens a directory; the first `save` creates it.
+    """Open a directory; the first `save` creates it.
 
     Args:
       directory: where the checkpoints are; created by the first save.
@@ -283,7 +283,7 @@ class Checkpoints:
     self._saved_at = time.monotonic()
 
   def __enter__(self) -> Checkpoints:
-    """Removes what killed runs left half-written or half-deleted."""
+    """Remove what killed runs left half-written or half-deleted."""
     sweep(self.directory)
     return self
 
@@ -296,11 +296,11 @@ class Checkpoints:
       self._warn(str(e))
 
   def planned(self, step: int) -> bool:
-    """Returns whether `every_steps` has the run save after `step` steps."""
+    """Return whether `every_steps` has the run save after `step` steps."""
     return step % self.cfg.every_steps == 0
 
   def late(self, step: int) -> bool:
-    """Returns whether `every_seconds` has passed since the last save.
+    """Return whether `every_seconds` has passed since the last save.
 
     Several processes follow process 0's clock, which they compare at every tenth step only.
     """
@@ -312,7 +312,7 @@ class Checkpoints:
     return step % 10 == 0 and bool(_from_first(np.asarray(late)))
 
   def steps(self) -> list[int]:
-    """Returns the steps with a finished checkpoint, in rising order."""
+    """Return the steps with a finished checkpoint, in rising order."""
     return sorted({step for step, _ in orbax_format.entries(self.directory)})
 
   def save(
@@ -324,7 +324,7 @@ class Checkpoints:
     block: bool = False,
     planned: bool = True,
   ) -> None:
-    """Starts one commit of `state` and `meta`; checkpoints of later steps become void with it.
+    """Start one commit of `state` and `meta`; checkpoints of later steps become void with it.
 
     Arrays are copied before it returns, so `state` may be donated to the next step.
 
@@ -356,7 +356,7 @@ class Checkpoints:
       self.wait()
 
   def restore(self, abstract_state: Tree, which: Which = 'last') -> tuple[Tree, dict[str, Any], int]:
-    """Returns (state, meta, step) of the first intact checkpoint.
+    """Return (state, meta, step) of the first intact checkpoint.
 
     Args:
       abstract_state: the state's structure; its leaves (arrays or ShapeDtypeStructs) give shapes,
@@ -381,7 +381,7 @@ class Checkpoints:
     return result
 
   def wait(self) -> None:
-    """Waits for the write under way, then applies retention. InputError if that write failed."""
+    """Wait for the write under way, then applies retention. InputError if that write failed."""
     if self._pending is None:
       return
     try:
@@ -392,7 +392,7 @@ class Checkpoints:
     self._prune(committed)
 
   def close(self) -> None:
-    """Waits as `wait` does and frees the writer's threads."""
+    """Wait as `wait` does and free the writer's threads."""
     try:
       self.wait()
     finally:
@@ -402,7 +402,7 @@ class Checkpoints:
     return [entry for entry in orbax_format.entries(self.directory) if entry not in self._damaged]
 
   def _prune(self, committed: Entry) -> None:
-    """Deletes what retention does not keep; `committed` is the newest, complete checkpoint."""
+    """Delete what retention does not keep; `committed` is the newest, complete checkpoint."""
     if jax.process_index():
       return
     newest = {step: attempt for step, attempt in self._trusted() if step <= committed[0]}
@@ -422,13 +422,13 @@ class Checkpoints:
         self._delete(orbax_format.name(entry))
 
   def _delete(self, name: str) -> None:
-    """Renames first, so that a half-deleted directory never looks like a checkpoint."""
+    """Rename first, so that a half-deleted directory never looks like a checkpoint."""
     trash = self.directory / f'{_TRASH}{name}'
     (self.directory / name).rename(trash)
     trash.rmtree(missing_ok=True)
 
   def _fail(self, error: Exception) -> None:
-    """Removes the partial write; raises InputError if the file system is to blame, else `error`."""
+    """Remove the partial write; raises InputError if the file system is to blame, else `error`."""
     assert self._pending is not None
     path = self.directory / orbax_format.name(self._pending)
     self._pending = None

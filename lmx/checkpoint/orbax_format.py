@@ -67,7 +67,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def flatten(tree: Tree) -> tuple[Flat, Any]:
-  """Returns {path: leaf} and the tree's definition; scalars become NumPy arrays."""
+  """Return {path: leaf} and the tree's definition; scalars become NumPy arrays."""
   leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
   flat = {}
   for path, leaf in leaves:
@@ -77,7 +77,7 @@ def flatten(tree: Tree) -> tuple[Flat, Any]:
 
 
 def nest(flat: Flat) -> dict[str, Any]:
-  """Returns nested dicts with the leaves at their paths."""
+  """Return nested dicts with the leaves at their paths."""
   nested: dict[str, Any] = {}
   for path, leaf in flat.items():
     node = nested
@@ -88,14 +88,14 @@ def nest(flat: Flat) -> dict[str, Any]:
 
 
 def pick(nested: dict[str, Any], path: tuple[str, ...]) -> Any:
-  """Returns what is at a path of nested dicts."""
+  """Return what is at a path of nested dicts."""
   for name in path:
     nested = nested[name]
   return nested
 
 
 def _raw(leaf: Any) -> Any:
-  """Returns the array that is stored for a leaf: a typed key's data, anything else as it is."""
+  """Return the array that is stored for a leaf: a typed key's data, anything else as it is."""
   if not _is_key(leaf):
     return leaf
   if isinstance(leaf, jax.Array):
@@ -111,7 +111,7 @@ def _describe(leaf: Any) -> dict[str, Any]:
 
 
 def _wrap(data: jax.Array, dtype: Any) -> jax.Array:
-  """Returns the typed key array with this dtype whose data were stored."""
+  """Return the typed key array with this dtype whose data were stored."""
   for impl in ('threefry2x32', 'rbg', 'unsafe_rbg'):
     abstract = jax.eval_shape(lambda impl=impl: jax.random.key(0, impl=impl))
     if abstract.dtype == dtype:
@@ -120,7 +120,7 @@ def _wrap(data: jax.Array, dtype: Any) -> jax.Array:
 
 
 def describe(flat: Flat) -> Rows:
-  """Returns shape, dtype and key type of every leaf."""
+  """Return shape, dtype and key type of every leaf."""
   return {'/'.join(key): _describe(leaf) for key, leaf in flat.items()}
 
 
@@ -128,12 +128,12 @@ def describe(flat: Flat) -> Rows:
 
 
 def name(entry: Entry) -> str:
-  """Returns the name of a checkpoint's directory."""
+  """Return the name of a checkpoint's directory."""
   return f'step_{entry[0]:09d}' + (f'.{entry[1]}' if entry[1] else '')
 
 
 def entries(directory: epath.Path) -> list[Entry]:
-  """Returns the finished checkpoints, oldest step first."""
+  """Return the finished checkpoints, oldest step first."""
   if not directory.exists():
     return []
   found = []
@@ -151,7 +151,7 @@ def _document(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_document(path: epath.Path) -> dict[str, Any]:
-  """Returns the JSON part; raises `Damaged` unless it is exactly what was written."""
+  """Return the JSON part; raises `Damaged` unless it is exactly what was written."""
   try:
     document = json.loads((path / 'meta' / 'metadata').read_text())
     body, digest = document['body'], document['sha256']
@@ -164,7 +164,7 @@ def read_document(path: epath.Path) -> dict[str, Any]:
 
 
 def documents(directory: epath.Path, entries: list[Entry]) -> tuple[dict[Entry, dict[str, Any]], dict[Entry, str]]:
-  """Returns the JSON of each intact checkpoint, and for each damaged one the reason."""
+  """Return the JSON of each intact checkpoint, and for each damaged one the reason."""
   intact: dict[Entry, dict[str, Any]] = {}
   damaged = {}
   for entry in entries:
@@ -176,13 +176,13 @@ def documents(directory: epath.Path, entries: list[Entry]) -> tuple[dict[Entry, 
 
 
 def short(error: BaseException) -> str:
-  """Returns an error in one line."""
+  """Return an error in one line."""
   text = ' '.join(str(error).split())
   return f'{type(error).__name__}: {text[:200]}'
 
 
 def file_system_error(error: BaseException) -> str | None:
-  """Returns what the file system said, None if the error is of another kind."""
+  """Return what the file system said, None if the error is of another kind."""
   chain: BaseException | None = error
   while chain is not None:
     text = str(chain)
@@ -196,7 +196,7 @@ def file_system_error(error: BaseException) -> str | None:
 
 
 def free(directory: epath.Path) -> str:
-  """Returns how much room is left on the disk, in words."""
+  """Return how much room is left on the disk, in words."""
   try:
     return f'{shutil.disk_usage(directory).free / 1e6:,.1f} MB'
   except OSError:
@@ -207,7 +207,7 @@ def free(directory: epath.Path) -> str:
 
 
 def is_remote(path: epath.Path) -> bool:
-  """Returns whether a path is in a bucket."""
+  """Return whether a path is in a bucket."""
   return '://' in str(path)
 
 
@@ -227,7 +227,7 @@ def _file_sums(path: epath.Path) -> dict[str, list[int]]:
 
 
 def check_files(path: epath.Path) -> None:
-  """Raises `Damaged` unless every file has the size and CRC-32 it had when it was written."""
+  """Raise `Damaged` unless every file has the size and CRC-32 it had when it was written."""
   if is_remote(path):
     return
   try:
@@ -245,7 +245,7 @@ def check_files(path: epath.Path) -> None:
 
 
 class Writer:
-  """Writes commits in the background, one at a time."""
+  """Background writer of commits, one at a time."""
 
   def __init__(self, timeout_seconds: int) -> None:
     self._path = epath.Path()
@@ -255,7 +255,7 @@ class Writer:
     )
 
   def start(self, path: epath.Path, flat: Flat, body: dict[str, Any]) -> None:
-    """Copies the arrays, adds their rows to `body` and returns while both are being written."""
+    """Copy the arrays, add their rows to `body` and return while both are being written."""
     raw = {key: _raw(leaf) for key, leaf in flat.items()}
     rows = describe(flat)
     for row, checksum in zip(rows.values(), checksums(raw.values()), strict=True):
@@ -269,14 +269,14 @@ class Writer:
     )
 
   def wait(self) -> None:
-    """Returns when nothing is being written; raises the error of the write that failed."""
+    """Return when nothing is being written; raises the error of the write that failed."""
     self._writer.wait_until_finished()
 
   def close(self) -> None:
     self._writer.close()
 
   def _sign(self) -> None:
-    """Writes the files' checksums; Orbax calls it in process 0 when only the rename is left."""
+    """Write the files' checksums; Orbax calls it in process 0 when only the rename is left."""
     if is_remote(self._path):
       return
     part = next(iter(self._path.parent.glob(f'{self._path.name}.orbax-checkpoint-tmp*')), None)
@@ -286,18 +286,18 @@ class Writer:
 
 
 def remove_partial(path: epath.Path) -> None:
-  """Removes what a failed write of `path` has left."""
+  """Remove what a failed write of `path` has left."""
   for part in list(path.parent.glob(f'{path.name}.orbax-checkpoint-tmp*')):
     part.rmtree(missing_ok=True)
 
 
 def is_partial(path: epath.Path) -> bool:
-  """Returns whether a path is a write of lmx's that never finished."""
+  """Return whether a path is a write of lmx's that never finished."""
   return path.name.startswith('step_') and not ocp.utils.is_checkpoint_finalized(path)
 
 
 def check_structure(path: epath.Path, saved: Rows, wanted: Rows) -> None:
-  """Raises InputError naming the first leaf in which the run and the checkpoint differ."""
+  """Raise InputError naming the first leaf in which the run and the checkpoint differ."""
   for name in sorted(saved.keys() | wanted.keys()):
     if name not in saved:
       raise InputError(f'{path} lacks {name} (shape {wanted[name]["shape"]}), which this run has')
@@ -318,7 +318,7 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
 
 
 def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[Any]:
-  """Returns the arrays at the paths of `flat`, placed as its leaves say; raises `Damaged`."""
+  """Return the arrays at the paths of `flat`, placed as its leaves say; raises `Damaged`."""
   if not flat:
     return []
   raw = {key: _raw(leaf) for key, leaf in flat.items()}

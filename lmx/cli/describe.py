@@ -88,8 +88,8 @@ def _task_of_run(run: Any) -> Any:
 
 
 def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
-  """What the training of a run costs, updates being those that it made or, before its end, those that it names; {}
-  where it names none, as with `train.epochs`."""
+  """Return the cost of training, for the updates made or, before the end, the configured ones; {} where the
+  configuration has none, as with `train.epochs`."""
   import json
 
   from etils import epath
@@ -130,7 +130,7 @@ def _line(name: str, shape: str, count: str) -> str:
 
 
 def _collapsed(groups: list[tuple[str, list[Row]]]) -> list[tuple[str, int, list[Row]]]:
-  """Joins neighbours `name_00`, `name_01`, ... of equal shapes into one (name, how many, rows)."""
+  """Join neighbours `name_00`, `name_01`, ... of equal shapes into one (name, how many, rows)."""
   found: list[tuple[str, int, list[Row]]] = []
   first = last = ''
   for name, rows in groups:

@@ -68,7 +68,7 @@ def _lines(path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _writer(path: str) -> Iterator[Write]:
-  """Gives a function that adds a named array to the file; the file appears, whole, at the end."""
+  """Give a function that adds a named array to the file; the file appears, whole, at the end."""
   part = f'{path}.part'
   try:
     if path.endswith('.npz'):

@@ -74,7 +74,7 @@ def _prompt(args: argparse.Namespace) -> str:
 
 
 def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any:
-  """Returns the decode.Sampler of the options."""
+  """Return the decode.Sampler of the options."""
   from lmx.decoding import generate
 
   forbidden = generate.unwritable(tokenizer, vocab_size, allow_unk=args.allow_unk)
@@ -103,7 +103,7 @@ def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Itera
 
 
 def pieces(tokenizer: Any, prompt_T: np.ndarray, drawn: Iterable[int]) -> Iterator[str]:
-  """Yields the prompt and then, token by token, what each adds to the text.
+  """Yield the prompt and then, token by token, what each adds to the text.
 
   The whole text is decoded each time, because tokens may join (sub-words, spaces before punctuation); what could still
   change, the bytes of an unfinished character, is held back.

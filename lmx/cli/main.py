@@ -112,7 +112,7 @@ def _plain_warnings() -> Iterator[None]:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  """Parses the command line; `--config.section.key=value` and `--config.section.key value` go to `args.overrides`.
+  """Parse the command line; `--config.section.key=value` and `--config.section.key value` go to `args.overrides`.
 
   Raises:
     InputError: an unknown command or option, with the nearest known one; or an override for a command of

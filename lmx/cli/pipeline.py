@@ -77,7 +77,7 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
 
 
 def _stage_of(override: str, names: list[str], name: str) -> bool:
-  """Whether an override is for the stage `name`: it begins with it, or with no stage's name."""
+  """Return True if an override is for the stage `name`: it begins with it, or with no stage's name."""
   first = override.partition('.')[0]
   return first == name or first not in names
 

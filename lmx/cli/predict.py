@@ -102,7 +102,7 @@ def _lines(found: Sequence[Mapping[str, Any]], n_best: int) -> str:
 
 
 def _write(path: str, text: str) -> None:
-  """Writes a file, or to standard output where `path` is ''."""
+  """Write a file, or to standard output where `path` is ''."""
   with writing(path or 'standard output'):
     if path:
       with open(path, 'w', encoding='utf-8') as file:

@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-  """What can be said before the run is loaded."""
+  """Check the options that need no run."""
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')
   if args.language and not (args.reference and len(args.language) == 2):
@@ -154,7 +154,7 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
 def _about(
   args: Any, loaded: Any, translator: Any, lines: Any, sources: Any, best: Any, references: Any, gold: Any
 ) -> None:
-  """What is wanted beside the translations: scores, pictures, the alignment error rate."""
+  """Write the outputs beside the translations: scores, pictures, the alignment error rate."""
   from lmx.evaluation import translation
 
   report = sys.stderr if args.output == '-' else sys.stdout
@@ -205,7 +205,7 @@ def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[A
 
 
 def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
-  """What stands beside a row or column: the text of each id, after a dot where it goes on with a word."""
+  """Return the labels of rows or columns: the text of each id, after a dot where it continues a word."""
   begins = np.append(True, tokenizer.starts_word(ids)[1:])
   texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
   return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]

@@ -153,7 +153,7 @@ def _stop(meeting: Meeting, problems: Sequence[str]) -> None:
 
 
 def versions() -> dict[str, str]:
-  """What must be the same everywhere, by name; '' for what is not installed."""
+  """Return the versions that must be equal on all hosts, by name; '' for what is not installed."""
   found = {'python': platform.python_version(), 'lmx': lmx.__version__, 'source': _source()}
   for name in ('jax', 'jaxlib', 'libtpu'):
     try:
@@ -306,7 +306,7 @@ def _device_advice(devices: Sequence[jax.Device]) -> str:
 
 
 def _ended(problem: str) -> None:
-  """Ends this process at once: the others wait for it in a collective operation, and JAX would wait for them."""
+  """End this process at once: the others wait for it in a collective operation, and JAX would wait for them."""
   print(f'lmx: the hosts are not ready:\n  {problem}', file=sys.stderr, flush=True)
   sys.stdout.flush()
   os._exit(2)

@@ -141,7 +141,7 @@ class Rendezvous(Meeting):
       raise InputError(text)
 
   def _admit(self, other: socket.socket, deadline: float) -> None:
-    """Takes in a process that has come."""
+    """Take in a process that has come."""
     other.settimeout(max(0.1, deadline - time.monotonic()))
     file = other.makefile('rwb')
     try:

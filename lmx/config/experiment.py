@@ -54,7 +54,7 @@ def _nearest(path: str) -> str:
 
 
 def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
-  """Sets the value of `path` in nested settings; text is read as on the command line."""
+  """Set the value of `path` in nested settings; text is read as on the command line."""
   for name in path[:-1]:
     if name == 'batching' and isinstance(tree.get(name), str):
       tree[name] = {'name': tree[name]}

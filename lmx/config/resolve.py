@@ -65,7 +65,7 @@ _FREE = (
 
 
 def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
-  """Reads `experiments/foo/bar.py[:arg]`, applies `section.key=value` overrides and fills in every default.
+  """Read `experiments/foo/bar.py[:arg]`, apply `section.key=value` overrides and fill in every default.
 
   Raises:
     InputError: no such file, no `get_config`, an unknown key (the nearest is suggested) or a value of the wrong type.
@@ -87,7 +87,7 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
 
 
 def experiment_module(path: str) -> types.ModuleType:
-  """Imports an experiment file that has a `get_config`."""
+  """Import an experiment file that has a `get_config`."""
   module = experiment.load(path)
   if not hasattr(module, 'get_config'):
     raise InputError(f'{path} has no function get_config(arg)')
@@ -97,7 +97,7 @@ def experiment_module(path: str) -> types.ModuleType:
 def resolve(
   config: Mapping[str, Any], overrides: Iterable[str] = (), *, saved: bool = False
 ) -> ml_collections.ConfigDict:
-  """Returns the complete, locked config: defaults, then the experiment, then the overrides.
+  """Return the complete, locked config: defaults, then the experiment, then the overrides.
 
   Args:
     config: what an experiment gives, or a config.json.
@@ -123,13 +123,13 @@ def resolve(
 
 
 def _began(given: Any) -> dict[str, int]:
-  """Returns the numbers of the rules that a run began under, as its config.json has them."""
+  """Return the numbers of the rules that a run began under, as its config.json has them."""
   numbers = fields_lib.cast('semantics', dict, given)
   return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
 
 
 def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:
-  """Returns what is given with every default, and the rules of computation: current ones, or those it `began` under."""
+  """Return what is given with every default, and the rules of computation: current ones, or those it `began` under."""
   given.pop('semantics', None)
   _known('', given, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
   for name in ('model', 'objective', *_SECTIONS):
@@ -159,14 +159,14 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
 
 
 def _seed(value: Any) -> int:
-  """Returns a seed, of which JAX and the generators of the data tell those below 2**32 apart."""
+  """Return a seed, of which JAX and the generators of the data tell those below 2**32 apart."""
   seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
   check_range('seed', seed, 0)
   return seed
 
 
 def _precision(given: Any, complete: Mapping[str, Any]) -> str:
-  """Returns the `matmul_precision` given, or else what goes with the types that the model computes in."""
+  """Return the `matmul_precision` given, or else what goes with the types that the model computes in."""
   trained = complete['model'].get('dtype', 'float32')
   dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
   value = fields_lib.cast('matmul_precision', str, given) or precision.default(dtypes)
@@ -175,7 +175,7 @@ def _precision(given: Any, complete: Mapping[str, Any]) -> str:
 
 
 def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-  """Returns `config` under the rules that the run of the resolved config `saved` began under."""
+  """Return `config` under the rules that the run of the resolved config `saved` began under."""
   kept = semantics.old_settings(saved)
   given = _plain(config)
   for key, value in kept.items():
@@ -185,7 +185,7 @@ def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDic
 
 
 def _take_sizes(given: dict[str, Any]) -> None:
-  """Fills in what `train.like_init` takes from another run; a config that is complete takes nothing."""
+  """Fill in what `train.like_init` takes from another run; a config that is complete takes nothing."""
   train, model, data = (given.setdefault(name, {}) for name in ('train', 'model', 'data'))
   fields = [name for name in _names(registry.get(model['name']).Config) if name != 'V']
   wanted = [name for name in fields if name not in model]
@@ -212,7 +212,7 @@ def _take_sizes(given: dict[str, Any]) -> None:
 
 
 def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.Run:
-  """Turns a resolved config into frozen dataclasses.
+  """Turn a resolved config into frozen dataclasses.
 
   Args:
     config: what `resolve` returned.
@@ -353,7 +353,7 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any
 
 
 def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-  """Returns a line for each setting of the evaluation that is another one than where the run of `saved` began."""
+  """Return a line for each setting of the evaluation that is another one than where the run of `saved` began."""
   old, new = flatten(saved), flatten(config)
   return [
     f'{key}: got {new.get(key)!r}, where the run began with {old.get(key)!r}'
@@ -368,7 +368,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_free(key: str, config: Mapping[str, Any]) -> bool:
-  """Returns True if a setting of a flat config may differ when a run is resumed."""
+  """Return True if a setting of a flat config may differ when a run is resumed."""
   if key == 'checkpoint.every_steps' and config['evaluation.which'] == 'average':
     return False  # what is averaged is so many updates apart
   return key in _FREE or key.split('.')[0] in _FREE

@@ -24,7 +24,7 @@ def root(cache_dir: str = '') -> str:
 
 
 def build(directory: str, make: Callable[[str], None]) -> bool:
-  """Makes `directory` by `make(temporary directory)` and one rename, unless it exists.
+  """Make `directory` by `make(temporary directory)` and one rename, unless it exists.
 
   A process killed on the way leaves a directory named `.tmp-*`, never taken as complete and removed by the next build.
   Returns whether this process built it. Raises InputError where the disk is full or may not be written.
@@ -73,7 +73,7 @@ def discard(directory: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors(directory: str) -> Iterator[Any]:
-  """Turns a full or read-only disk into an InputError that names `directory`."""
+  """Turn a full or read-only disk into an InputError that names `directory`."""
   try:
     yield
   except OSError as error:
@@ -102,7 +102,7 @@ def sha256(path: str) -> str:
 
 
 def _sweep(parent: str) -> None:
-  """Removes what killed processes of this machine left."""
+  """Remove what killed processes of this machine left."""
   prefix = f'.tmp-{socket.gethostname()}-'
   for name in os.listdir(parent):
     pid = name[len(prefix) :].partition('-')[0]

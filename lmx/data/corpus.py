@@ -67,7 +67,7 @@ class Corpus:
     sentences: str = '',
     sides: Sequence[str] = (),
   ) -> Corpus:
-    """Builds a corpus in memory.
+    """Build a corpus in memory.
 
     Args:
       splits: name -> documents.
@@ -113,7 +113,7 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Config(sources.Config):
-  """How a data set is tokenised: the second part of the `data` section of a config.
+  """Tokenisation of a data set: the second part of the `data` section of a config.
 
   Attributes:
     detokenize: read data sets that were cut into words as people write them (lmx/data/detokenize.py), which nothing is
@@ -214,7 +214,7 @@ def prepare(cfg: Config, *, make: bool = True) -> str:
 
 
 def read(directory: str) -> Corpus:
-  """Opens a cache directory and verifies its files. Raises `token_file.Damaged` naming the file."""
+  """Open a cache directory and verify its files. Raises `token_file.Damaged` naming the file."""
   try:
     return _open(directory)
   except InputError:
@@ -253,14 +253,14 @@ def _open(directory: str) -> Corpus:
 
 
 def manifest_hash(manifest: Any) -> str:
-  """Returns the sha256 (hex) of the canonical JSON of a manifest, which does not have the checksums of blocks."""
+  """Return the sha256 (hex) of the canonical JSON of a manifest, which does not have the checksums of blocks."""
   return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _encoded(
   rows: Iterable[document_reader.Read], tokenizer: Tokenizer, mode: str
 ) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-  """Yields (text, label, ids of each sentence) of rows (text, as it is read, label), in batches inside."""
+  """Yield (text, label, ids of each sentence) of rows (text, as it is read, label), in batches inside."""
   held: list[tuple[str, str, list[str]]] = []
   size = 0
   for text, read, label in rows:
@@ -368,7 +368,7 @@ def _build(directory: str, cfg: Config, tokenizer: Tokenizer | None) -> None:
 
 
 def _form(cfg: Config) -> dict[str, Any]:
-  """What the manifest says of how examples are made of documents, where they are not one each as it stands."""
+  """Return the fields of the manifest on examples that are not one document each."""
   rules = cfg.rules
   found: dict[str, Any] = {}
   if cfg.sides:
@@ -431,7 +431,7 @@ def _tokenizer_record(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _word_rule(tokenizer: Tokenizer, lines: bool) -> str:
-  """How words are counted, for perplexity per word."""
+  """Return the rule by which words are counted, for perplexity per word."""
   if tokenizer.kind == 'words':
     return 'tokens'
   return 'words between white space' + (' and one <eos> a line' if lines else '')

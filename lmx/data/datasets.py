@@ -16,7 +16,7 @@ TFDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-  """How a data set is to be tokenised.
+  """Tokenisation rules of a data set.
 
   Attributes:
     words: rule of the `words` tokenizer, see `lmx.data.tokenizers.words.Words`.

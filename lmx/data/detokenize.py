@@ -31,7 +31,7 @@ _MOSES = r"'[^\W\d_]\w*"  # what the Moses tokenizer cuts off a word
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
-  """How a data set was cut into tokens.
+  """Rules by which a data set was tokenised.
 
   Attributes:
     openers: token that touches the next one, and how it is written.
@@ -55,12 +55,12 @@ class Rules:
 
   @functools.cached_property
   def _first(self) -> Pairs:
-    """What a chunk may begin with."""
+    """Return the texts that a chunk may begin with."""
     return (*((quote, quote) for quote in self.quotes), *self.openers)
 
   @functools.cached_property
   def _last(self) -> Pairs:
-    """What a chunk may end with: also the mark of a plural's genitive."""
+    """Return the texts that a chunk may end with, including the mark of a plural's genitive."""
     return (*((quote, quote) for quote in self.quotes), *self.closers, *((("'", "'"),) if self.clitics else ()))
 
   @functools.cached_property
@@ -126,7 +126,7 @@ def tokens(rules: Rules, text: str) -> str:
 
 
 def pieces(rules: Rules, line: Sequence[str]) -> list[str]:
-  """What each token of a line is written as, with the blanks before it; empty tokens are left out."""
+  """Return the text of each token of a line, with the blanks before it; empty tokens are skipped."""
   line = [token for token in line if token]
   found: list[str] = []
   start = 0
@@ -149,7 +149,7 @@ def _line(rules: Rules, line: str) -> list[str]:
 
 
 def _touching(rules: Rules, line: Sequence[str]) -> list[bool]:
-  """Whether each token is to touch the one before it."""
+  """Return True for each token that touches the one before it."""
   touches = [False] * (len(line) + 1)
   opened: set[str] = set()
   for i, token in enumerate(line):
@@ -171,7 +171,7 @@ def _touching(rules: Rules, line: Sequence[str]) -> list[bool]:
 
 @functools.lru_cache(_MEMORY)
 def _kind(rules: Rules, token: str) -> str:
-  """What decides whether a token touches others."""
+  """Return the rule that decides whether a token touches others."""
   if token in rules.quotes:
     return 'quote'
   if token in rules._between:
@@ -188,7 +188,7 @@ def _kind(rules: Rules, token: str) -> str:
 
 @functools.lru_cache(_MEMORY)
 def _written(rules: Rules, chunk: tuple[str, ...]) -> tuple[str, ...]:
-  """What the tokens of a chunk are written as, so that they come back: as few parts as can be, a blank before each."""
+  """Return the shortest text from which the tokens of a chunk can be read again, a blank before each part."""
   best: list[tuple[int, tuple[str, ...]]] = [(0, ())]
   for end in range(1, len(chunk) + 1):
     ways = []
@@ -204,7 +204,7 @@ def _written(rules: Rules, chunk: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _forms(rules: Rules, part: Sequence[str]) -> list[str]:
-  """What tokens that touch are written as, without blanks."""
+  """Return the text of tokens that touch, without blanks."""
   found = []
   for i, token in enumerate(part):
     form = rules._between.get(token, token) if 0 < i < len(part) - 1 else token

@@ -46,7 +46,7 @@ class DocumentReader(NamedTuple):
     return [detokenize.write(self.rules, first), *after]
 
   def _after(self, begun: list[str], tokens: list[str]) -> str:
-    """What follows the tokens `begun`, as it is written behind them."""
+    """Return the text of `tokens` as it is written after the tokens `begun`."""
     assert self.rules is not None
     count = len([token for token in tokens if token])
     return ''.join(detokenize.pieces(self.rules, begun + tokens)[-count:]) if count else ''

@@ -26,7 +26,7 @@ class Tree(NamedTuple):
 
 
 def build(counts_V: np.ndarray) -> Tree:
-  """Builds the tree over the words that occur.
+  """Build the tree over the words that occur.
 
   Args:
     counts_V: how often each word occurs; words of equal count are taken as they are ordered.
@@ -54,7 +54,7 @@ def build(counts_V: np.ndarray) -> Tree:
 
 
 def _join(counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-  """Joins leaves of falling counts; (parent, whether it is the right child) of leaves, then of joined nodes."""
+  """Join leaves of falling counts; (parent, whether it is the right child) of leaves, then of joined nodes."""
   L = len(counts)
   size = counts + [0] * (L - 1)
   parent, right = np.zeros(2 * L - 1, np.int64), np.zeros(2 * L - 1, np.int8)

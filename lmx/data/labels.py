@@ -1,4 +1,4 @@
-"""What stands as label in a data set, as arrays: names of classes, scores, places of answers."""
+"""Labels of a data set, as arrays: names of classes, scores, places of answers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def places(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
 
 
 def unanswered(places: np.ndarray | None) -> int:
-  """How many questions have no answer, from the labels of their passages and of themselves."""
+  """Return the number of questions without an answer, from the labels of their passages and of themselves."""
   return 0 if places is None else int((np.asarray(places) < 0).sum()) // 2
 
 

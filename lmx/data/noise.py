@@ -21,19 +21,19 @@ import numpy as np
 
 
 def generator(seed: int, purpose: str, major: int = 0, minor: int = 0) -> np.random.Generator:
-  """Returns the generator of (seed, purpose, two counters); equal arguments give equal draws."""
+  """Return the generator of (seed, purpose, two counters); equal arguments give equal draws."""
   key = np.array([seed, zlib.crc32(purpose.encode())], np.uint64)
   counter = np.array([0, 0, minor, major], np.uint64)  # the draws of one generator advance the low words
   return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def uniform(seed: int, purpose: str, index: Iterable[tuple[int, int]], width: int) -> np.ndarray:
-  """Returns one row of `width` numbers in [0, 1) for each (major, minor) counter."""
+  """Return one row of `width` numbers in [0, 1) for each (major, minor) counter."""
   return np.stack([generator(seed, purpose, *pair).random(width) for pair in index])
 
 
 def _greedy(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -> np.ndarray:
-  """Takes groups in the order of their keys, passing over those that would exceed `n_B`; returns bool take_BG."""
+  """Take groups in the order of their keys, passing over those that would exceed `n_B`; returns bool take_BG."""
   order_BG = np.argsort(key_BG, axis=1)
   ordered_BG = np.take_along_axis(size_BG, order_BG, axis=1)
   left_B = n_B.copy()

@@ -24,7 +24,7 @@ class Phrases(NamedTuple):
   joint: str
 
   def apply(self, words: list[str]) -> list[str]:
-    """Joins the pairs of one sentence, from left to right."""
+    """Join the pairs of one sentence, from left to right."""
     found: list[str] = []
     at = 0
     while at < len(words):
@@ -42,7 +42,7 @@ def learn(
   min_count: int = 5,
   joint: str = '_',
 ) -> Phrases:
-  """Finds the pairs of one pass.
+  """Find the pairs of one pass.
 
   Args:
     sentences: lists of words; a pair does not reach over the end of one.
@@ -71,7 +71,7 @@ def learn(
 def passes(
   sentences: Sentences, thresholds: Iterable[float], *, discount: float = 5.0, min_count: int = 5, joint: str = '_'
 ) -> Iterator[Phrases]:
-  """Yields the phrases of one pass after the other, each over the text that those before have joined."""
+  """Yield the phrases of one pass after the other, each over the text that those before have joined."""
   found: list[Phrases] = []
   for threshold in thresholds:
     text = (_joined(words, found) for words in sentences())

@@ -114,7 +114,7 @@ class Config(corpora.Config):
 
 
 def load(cfg: Config) -> Corpus:
-  """Reads the tokenised data set, making it first if it is not in the cache. Raises InputError."""
+  """Read the tokenised data set, making it first if it is not in the cache. Raises InputError."""
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cfg)
@@ -142,7 +142,7 @@ def kept(cfg: Config, split: str, count: int) -> np.ndarray:
 
 
 def directory(cfg: Config) -> str:
-  """Where `load` finds the tokenised data set or puts it; '' for data that is made up on the way. Raises InputError."""
+  """Return the path where `load` reads or writes the tokenised data set; '' for generated data. Raises InputError."""
   return '' if cfg.dataset == 'generated' else corpora.prepare(cfg, make=False)
 
 
@@ -160,7 +160,7 @@ def vocabulary(cfg: Config, tokenizer: Any) -> int:
 
 
 def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) -> Batches:
-  """Returns the batches of a split; see `lmx.data.batching.base.Batches`.
+  """Return the batches of a split; see `lmx.data.batching.base.Batches`.
 
   Args:
     cfg: the `data` section.
@@ -184,7 +184,7 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
 
 
 def describe(batches: Batches) -> dict[str, Any]:
-  """Returns facts of an epoch (or of the evaluation): examples, steps, tokens, and the share of positions that is
+  """Return facts of an epoch (or of the evaluation): examples, steps, tokens, and the share of positions that is
   padding, or context only."""
   positions = batches.positions()
   used = min(1.0, batches.steps * batches.batch_size / batches.examples)  # training leaves a part of a batch out
@@ -245,7 +245,7 @@ class Prefetch:
       self.wait_seconds += time.perf_counter() - began
 
   def close(self) -> None:
-    """Stops the threads and returns when none of them is making a batch any more."""
+    """Stop the threads and return when none of them is making a batch any more."""
     with self._idle:
       self._closed = True
     if hasattr(self._iterator, 'close'):
@@ -263,7 +263,7 @@ class Prefetch:
 def prefetch(
   batches: Batches, start: int, stop: int, rows: slice = slice(None), buffer: int = 8, workers: int = 1
 ) -> Prefetch:
-  """Returns an iterator over (step, batch) for the steps from `start` up to, not including, `stop`.
+  """Return an iterator over (step, batch) for the steps from `start` up to, not including, `stop`.
 
   Args:
     batches: what `batches` gave.

@@ -119,7 +119,7 @@ class Config:
       raise InputError(f'data.source and data.target are both "{self.source}"')
 
   def identity(self) -> dict[str, Any]:
-    """What the content depends on, JSON-able: name, version, digests of the files, options."""
+    """Return all that the content depends on, for JSON: name, version, digests of the files, options."""
     identity: dict[str, Any] = {'name': self.dataset, 'version': self.rules.version}
     if self.sides:
       return identity | self._pair_identity()
@@ -207,7 +207,7 @@ class Config:
 
 
 def open_splits(source: Config) -> dict[str, Examples]:
-  """Prepares the data set unless that was done, and opens its splits. Raises InputError."""
+  """Prepare the data set unless that was done, and open its splits. Raises InputError."""
   with _quiet():
     root = cache.root(source.cache_dir)
     if source.dataset == 'lm1b':
@@ -268,7 +268,7 @@ class Examples:
       raise Damaged(f'{paths}: the prepared data is damaged ({error}); {advice}') from None
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
-    """Yields id, text, label ('' where there is none)."""
+    """Yield id, text, label ('' where there is none)."""
     for start in range(0, len(self._records), _BATCH):
       indices = list(range(start, min(start + _BATCH, len(self._records))))
       for index, row in zip(indices, self._rows(indices), strict=True):
@@ -427,7 +427,7 @@ def _tfds_builder(source: Config, root: str) -> Any:
 
 
 def _tfds_directory(source: Config, root: str) -> str:
-  """Where a copy prepared by TFDS lies, below the user's directory or the cache; '' if there is none."""
+  """Return the path of a copy prepared by TFDS, in the user's directory or the cache; '' if there is none."""
   name, version = TFDS[source.dataset]
   base = source.manual_dir or os.path.join(root, 'datasets')
   tails = [os.path.join(name, version), os.path.join(name.rpartition('/')[2], version), version, '']
@@ -437,7 +437,7 @@ def _tfds_directory(source: Config, root: str) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-  """Keeps TFDS's log lines, and its progress bars where there is no terminal, off the screen."""
+  """Keep TFDS's log lines, and its progress bars where there is no terminal, off the screen."""
   import tensorflow_datasets as tfds
   from absl import logging
 

@@ -49,7 +49,7 @@ class Split:
     return f'split {self.name}' if self.name.isidentifier() else self.name
 
   def is_labelled(self, texts: int = 1) -> bool:
-    """Whether every row, of `texts` documents of which the first has the label, has a label or score."""
+    """Return True if every row, of `texts` documents of which the first has the label, has a label or score."""
     if self.labels is None:
       return False
     labels = np.asarray(self.labels)[::texts]
@@ -57,7 +57,7 @@ class Split:
 
 
 class Writer:
-  """Takes a split's pieces in order and writes the tokens."""
+  """Writer of a split's tokens, from its documents in order."""
 
   def __init__(
     self,
@@ -81,7 +81,7 @@ class Writer:
     self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
 
   def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
-    """Takes a document, or a part of one: its text and the ids of its sentences."""
+    """Take a document, or a part of one: its text and the ids of its sentences."""
     self._lengths = [ids.size for ids in pieces]
     for ids in pieces:
       if ids.size:
@@ -93,7 +93,7 @@ class Writer:
     self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
 
   def end_document(self, label: str) -> None:
-    """Closes the document with the end-of-text id, unless it ends so already.
+    """Close the document with the end-of-text id, unless it ends so already.
 
     Args:
       label: the document's; where words have labels, those of its words with spaces between them.

@@ -20,7 +20,7 @@ def view(
   train_documents: int = 0,
   fraction: float = 1.0,
 ) -> Corpus:
-  """Returns the corpus read another way; itself where nothing is changed.
+  """Return the corpus read another way; itself where nothing is changed.
 
   Args:
     corpus: what `lmx.data.corpus.load` gave.
@@ -56,8 +56,8 @@ def view(
 
 
 def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
-  """Which of `count` documents (or pairs) are kept, bool: those whose number, drawn for their place, is below
-  `fraction`, at least one, and of the `most` least where that is not 0."""
+  """Return True for the documents (or pairs) of `count` that are used: those whose number, drawn for their position,
+  is below `fraction`, at least one, and of the `most` least where that is not 0."""
   if not count:
     return np.zeros(0, bool)
   drawn = noise.generator(0, 'fraction').random(count)
@@ -67,7 +67,7 @@ def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
 
 
 def _part(split: Split, fraction: float, most: int, together: int) -> Split:
-  """What `kept` keeps of a split; so many documents one after another stay `together`."""
+  """Return the documents of a split that `kept` selects; each group of `together` documents stays whole."""
   taken = np.repeat(kept((len(split.offsets) - 1) // together, fraction, most), together)
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(taken, sizes)]
@@ -94,7 +94,7 @@ def _reversed(split: Split, eos_id: int | None) -> Split:
 
 
 def _joined(parts: Sequence[Split]) -> Split:
-  """Splits one after another, as one split 'train'; of several, without the starts of sentences."""
+  """Split one after another, as one split 'train'; of several, without the starts of sentences."""
   if len(parts) == 1:
     return dataclasses.replace(parts[0], name='train')
   starts = np.cumsum([0, *(part.offsets[-1] for part in parts)])

@@ -44,7 +44,7 @@ STOPS = ('bound', 'current', 'full')
 
 @dataclasses.dataclass(frozen=True)
 class Beam:
-  """How hypotheses are sought and ranked.
+  """Options of the search and the ranking of hypotheses.
 
   Attributes:
     size: K, live hypotheses of a row and hypotheses returned; 1 is greedy.
@@ -88,7 +88,7 @@ def length_penalty(beam: Beam, length: Array) -> Array:
 
 
 class Found(NamedTuple):
-  """What `search` returns, best first.
+  """Hypotheses of `search`, best first.
 
   Attributes:
     tokens_BKT: int32, the continuations alone; from the end mark on, `eos_id`.
@@ -104,7 +104,7 @@ class Found(NamedTuple):
 
 
 class _Carry(NamedTuple):
-  """What passes from one token to the next."""
+  """State between two tokens."""
 
   state: State  # B * K rows
   live_BKT: Array  # tokens of the hypotheses that go on
@@ -115,7 +115,7 @@ class _Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Setting:
-  """What is fixed at compile time."""
+  """Values fixed at compile time."""
 
   model: Model
   cfg: Any
@@ -141,7 +141,7 @@ def _candidates(
 
 
 def _pick(tree: Any, index_BK: Array) -> Any:
-  """Takes hypotheses `index_BK` along axis 1 of every (B, ...) leaf."""
+  """Take hypotheses `index_BK` along axis 1 of every (B, ...) leaf."""
   reach = lambda x: index_BK.reshape(index_BK.shape + (1,) * (x.ndim - 2))
   return jax.tree.map(lambda x: jnp.take_along_axis(x, reach(x), axis=1), tree)
 
@@ -149,7 +149,7 @@ def _pick(tree: Any, index_BK: Array) -> Any:
 def _choose(
   setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array
 ) -> tuple[_Carry, Array]:
-  """Extends the hypotheses by token t (from 0). Returns the carry, its state as it was, and the parents (B, K)."""
+  """Extend the hypotheses by token t (from 0). Returns the carry, its state as it was, and the parents (B, K)."""
   beam, K, count = setting.beam, setting.beam.size, t + 1
   log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, least_B, t)
   tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_pick(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
@@ -220,7 +220,7 @@ def _search(
 
 
 def check_penalty(beam: Beam, tokens: int) -> None:
-  """Raises InputError unless the length penalty of so many tokens is a number."""
+  """Raise InputError unless the length penalty of so many tokens is a number."""
   if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
     raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is no number')
 
@@ -239,7 +239,7 @@ def search(
   source: Batch | None = None,
   steps: int | None = None,
 ) -> Found:
-  """Searches for the best continuations of each row, in one compiled loop.
+  """Search for the best continuations of each row, in one compiled loop.
 
   Args:
     model: a causal model of the contract, with its config `cfg` and its parameters `params` (without the

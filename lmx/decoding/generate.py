@@ -32,7 +32,7 @@ MOST_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, a
 
 
 class Generated(NamedTuple):
-  """What `generate` returns.
+  """Continuations of `generate`.
 
   Attributes:
     tokens_BT: (B, steps) int32, the continuation alone; after the end of text, the padding id.
@@ -44,8 +44,7 @@ class Generated(NamedTuple):
 
 
 class _Carry(NamedTuple):
-  """What passes from one token to the next; the axis L of the history holds prompt and
-  continuation."""
+  """State between two tokens; the axis L of the history has prompt and continuation."""
 
   state: State
   logits_BV: Array  # of the next token
@@ -58,7 +57,7 @@ class _Carry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Setting:
-  """What is fixed at compile time."""
+  """Values fixed at compile time."""
 
   model: Model
   cfg: Any
@@ -72,7 +71,7 @@ class _Setting:
 def read(
   model: Model, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
 ) -> tuple[State, Array]:
-  """Runs right-padded prompts from an empty state, or from the one that a source begins.
+  """Run right-padded prompts from an empty state, or from the one that a source begins.
 
   Args:
     cache: positions that the state must hold.
@@ -109,13 +108,13 @@ def _start(
 
 
 def _rows(choose_B: Array, new: Any, old: Any) -> Any:
-  """Takes the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
+  """Take the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
   pick = lambda a, b: jnp.where(choose_B.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
   return jax.tree.map(pick, new, old)
 
 
 def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carry: _Carry) -> _Carry:
-  """Reads the second half of the window again, in the rows whose window is full."""
+  """Read the second half of the window again, in the rows whose window is full."""
   half = max(context // 2, 1)
   take = jax.vmap(lambda row_L, start: jax.lax.dynamic_slice(row_L, (start,), (half,)))
   tokens_BT = take(carry.history_BL, jnp.maximum(carry.length_B - half, 0))
@@ -197,7 +196,7 @@ def check(
   forbidden: Sequence[int],
   source: Batch | None = None,
 ) -> None:
-  """Raises InputError for what cannot be continued."""
+  """Raise InputError for what cannot be continued."""
   name = model.__name__.rsplit('.', 1)[-1]
   if (source is not None) != (getattr(model, 'READS', '') == 'source'):
     raise InputError(f'model "{name}" ' + ('reads no source' if source is not None else 'needs a source to translate'))
@@ -222,7 +221,7 @@ def check(
 
 
 def check_source(cfg: Any, source: Batch, rows: int) -> None:
-  """Raises InputError unless `source` has `rows` rows of known tokens, no more than the model has positions."""
+  """Raise InputError unless `source` has `rows` rows of known tokens, no more than the model has positions."""
   ids_BS, valid_BS = np.asarray(source['source_BS']), np.asarray(source['source_valid_BS'])
   if ids_BS.shape != valid_BS.shape or ids_BS.ndim != 2 or len(ids_BS) != rows:
     raise InputError(f'source_BS {ids_BS.shape} and source_valid_BS {valid_BS.shape} must both be ({rows}, S)')
@@ -268,7 +267,7 @@ def _prepare(
   context: int | None,
   source: Batch | None,
 ) -> Any:
-  """Checks the input and reads the prompt. Returns (setting, carry, keys_B)."""
+  """Check the input and read the prompt. Returns (setting, carry, keys_B)."""
   prompt_BT = np.asarray(prompt_BT)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
   check(model, cfg, prompt_BT, lengths_B, sampler.forbidden, source)
@@ -373,7 +372,7 @@ def stream(
 
 
 def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
-  """Returns the (T,) ids to continue: those of `text`, or an end-of-text mark if it is empty.
+  """Return the (T,) ids to continue: those of `text`, or an end-of-text mark if it is empty.
 
   Raises:
     InputError: an empty prompt, and the tokenizer has no end-of-text mark to begin after.

@@ -1,4 +1,4 @@
-"""How the next token is drawn: temperature, top-k and top-p.
+"""Sampling of the next token: temperature, top-k and top-p.
 
 Filters, in the order OpenAI's GPT-2 sampler applies them: temperature, top-k (Fan et al. 2018,
 section 5.4), top-p (Holtzman et al. 2020, arXiv 1904.09751, section 3.1). For top-p the paper and
@@ -24,7 +24,7 @@ _COLDEST = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Sampler:
-  """How the next token is drawn.
+  """Options of sampling.
 
   Attributes:
     temperature: logits are divided by it; 0 = greedy.
@@ -63,12 +63,12 @@ def check_temperature(where: str, value: float) -> None:
 
 
 def forbid(logits_BV: Array, ids: Sequence[int]) -> Array:
-  """Returns the logits with `ids` at minus infinity."""
+  """Return the logits with `ids` at minus infinity."""
   return logits_BV.at[:, np.asarray(ids, np.int32)].set(-jnp.inf) if len(ids) else logits_BV
 
 
 def top_k(logits_BV: Array, k: int) -> Array:
-  """Returns the logits with all but the k largest of each row (and ties) at minus infinity; k = 0
+  """Return the logits with all but the k largest of each row (and ties) at minus infinity; k = 0
   changes nothing."""
   if k == 0 or k >= logits_BV.shape[-1]:
     return logits_BV
@@ -77,7 +77,7 @@ def top_k(logits_BV: Array, k: int) -> Array:
 
 
 def top_p(logits_BV: Array, p: float, form: str = 'paper') -> Array:
-  """Returns the logits with the tokens outside the nucleus of probability p at minus infinity.
+  """Return the logits with the tokens outside the nucleus of probability p at minus infinity.
 
   Args:
     logits_BV: logits, of which some may be minus infinity already; the probabilities are those of
@@ -99,7 +99,7 @@ def top_p(logits_BV: Array, p: float, form: str = 'paper') -> Array:
 
 
 def filtered(sampler: Sampler, logits_BV: Array) -> Array:
-  """Returns the logits from which `sampler` draws; what it never draws is at minus infinity."""
+  """Return the logits from which `sampler` draws; what it never draws is at minus infinity."""
   logits_BV = forbid(logits_BV.astype(jnp.float32), sampler.forbidden)
   if sampler.greedy or sampler.temperature == 0:
     return top_k(logits_BV, 1)

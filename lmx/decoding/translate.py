@@ -28,7 +28,7 @@ _STEP = 8  # sources are padded to a multiple of this, or of an eighth of their 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """How to translate.
+  """Options of translation.
 
   Attributes:
     beam: hypotheses of the beam search; 1 is greedy.
@@ -141,7 +141,7 @@ class Translator:
 
 
 def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
-  """Whether each id is the first of a word of the line, words being what white space divides; bool.
+  """Return True for each id that begins a word of the line; words are separated by white space.
 
   Raises:
     InputError: the ids are not those of the words one after another, as where a piece spans two of them.
@@ -188,7 +188,7 @@ def padded(length: int, limit: int | None) -> int:
 
 
 def batches(sources: Sequence[np.ndarray], tokens: int, limit: int | None) -> Iterator[tuple[list[int], Any]]:
-  """Yields (numbers of the sources, source_BS and source_valid_BS) of all that are not empty, short ones first.
+  """Yield (numbers of the sources, source_BS and source_valid_BS) of all that are not empty, short ones first.
 
   The last rows of a batch may repeat the first one, so that batches of a length have the same number of rows.
   """
@@ -217,7 +217,7 @@ def translate(
   first: int = 1,
   title: str = '',
 ) -> list[list[Translation]]:
-  """Translates lines; the hypotheses of each, best first, in the order of the lines.
+  """Translate lines; the hypotheses of each, best first, in the order of the lines.
 
   Args:
     translator: from `of`.
@@ -364,7 +364,7 @@ def log_probabilities(
 
 
 def check_attention(translator: Translator) -> None:
-  """Raises InputError where the model has no attention, and so no alignments."""
+  """Raise InputError where the model has no attention, and so no alignments."""
   model = translator.model
   source: Any = {'source_BS': np.zeros((1, 1), np.int32), 'source_valid_BS': np.ones((1, 1), bool)}
   if not hasattr(model, 'alignment'):
@@ -376,7 +376,7 @@ def check_attention(translator: Translator) -> None:
 def alignments(
   translator: Translator, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], tokens: int = 4096
 ) -> list[np.ndarray]:
-  """Where each target token looked in the source: for each pair (target tokens, source tokens) float32, rows sum to 1.
+  """Return the alignments: for each pair (target tokens, source tokens) float32, rows sum to 1.
 
   Args and order of the source's tokens as in `log_probabilities`; source tokens stand in the order of the text.
 

@@ -1,4 +1,4 @@
-"""How one step runs on many devices: a mesh with sharded arrays under `jit`, or the same step under `pmap`.
+"""One step on many devices: a mesh with sharded arrays under `jit`, or the same step under `pmap`.
 
 `jit` is the engine. The mesh has the axes 'data', 'fsdp' and 'tensor'; rows of a batch are divided over data x fsdp,
 parameters (and with them the optimizer's moments and the average) over fsdp and tensor by rules on their names, and
@@ -132,7 +132,7 @@ class Engine:
   # Rows
 
   def check_batch(self, batch_size: int, accumulate: int = 1) -> None:
-    """Raises InputError unless `batch_size` rows divide evenly over the devices and `accumulate` microbatches."""
+    """Raise InputError unless `batch_size` rows divide evenly over the devices and `accumulate` microbatches."""
     unit = self.row_shards * accumulate
     if batch_size > 0 and batch_size % unit == 0:
       return
@@ -157,7 +157,7 @@ class Engine:
     return slice(start, stop)
 
   def put_batch(self, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Turns this process's rows into the step's batch.
+    """Turn this process's rows into the step's batch.
 
     Args:
       rows: key -> array whose leading axis are the rows `process_rows` names.
@@ -203,7 +203,7 @@ class Engine:
     return shapes, jax.tree.map(lambda x: put(x, self._rows), model_state)
 
   def replicate(self, tree: Any) -> Any:
-    """Puts host values (the run's key, the rate's scale) on every device."""
+    """Put host values (the run's key, the rate's scale) on every device."""
     if self.cfg.mode == 'pmap':
       return jax.tree.map(jnp.asarray, tree)
     return jax.tree.map(self._replicate_leaf, tree)
@@ -216,7 +216,7 @@ class Engine:
     return jax.make_array_from_callback(x.shape, self._whole, lambda index: x[index])
 
   def build(self, create: Callable[..., Any], *args: Any) -> Any:
-    """Computes a training state where it belongs, no device holding more than its part.
+    """Compute a training state where it belongs, no device holding more than its part.
 
     Args:
       create: pure function to a state, the same in every process.
@@ -229,7 +229,7 @@ class Engine:
     return jax.jit(create, out_shardings=self.shardings(shapes))(*args)
 
   def build_rows(self, create: Callable[[], Any], batch_size: int) -> Any:
-    """Computes a model state whose leaves have the `batch_size` rows of the global batch as leading axis."""
+    """Compute a model state whose leaves have the `batch_size` rows of the global batch as leading axis."""
     rows = self.process_rows(batch_size)
     if self.cfg.mode == 'pmap':
       mine = lambda: jax.tree.map(lambda x: self._fold(x[rows]), create())
@@ -246,7 +246,7 @@ class Engine:
     return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
 
   def from_global(self, state: Any, model_state: Any) -> tuple[Any, Any]:
-    """What the compiled step takes, from global arrays placed as `abstract` says."""
+    """Return the arguments of the compiled step, from global arrays with the shardings of `abstract`."""
     if self.cfg.mode == 'jit':
       return state, model_state
     size = self.row_shards
@@ -332,7 +332,7 @@ def _name(path: Sequence[Any]) -> str:
 
 
 def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
-  """Which mesh axis divides which dimension of the array `name`."""
+  """Return the mesh axis that divides each dimension of the array `name`."""
   for regex, axes in cfg.rules:
     if len(shape) and re.search(regex, name):
       used.add(regex)

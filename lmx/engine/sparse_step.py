@@ -29,7 +29,7 @@ _WHOLE = ('momentum', 'nesterov', 'weight_decay', 'clip_norm', 'groups', 'layer_
 
 
 def suits(model: Model, cfg: build.Config) -> bool:
-  """Whether the step of this model is the sparse one.
+  """Return True if this model is trained by the sparse step.
 
   Raises:
     InputError: the model and the optimizer ask for it, but another option needs whole tables.
@@ -47,7 +47,7 @@ def suits(model: Model, cfg: build.Config) -> bool:
 
 
 class _Parts(NamedTuple):
-  """What a step is made of."""
+  """Parts of a step."""
 
   model: Model
   model_cfg: Any
@@ -65,7 +65,7 @@ def make(
   *,
   everywhere: Callable[[Array], Array] = lambda x: x,
 ) -> Callable[..., tuple[TrainState, State, dict[str, Any]]]:
-  """Returns a train step with the signature of `lmx.engine.step.make_train_step`.
+  """Return a train step with the signature of `lmx.engine.step.make_train_step`.
 
   Args:
     model: a module that exports `rows(cfg, batch) -> {name: ids}`, names below params['model'] joined with '/', and ids

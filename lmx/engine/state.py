@@ -33,7 +33,7 @@ class TrainState(flax.struct.PyTreeNode):
 
 
 def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) -> TrainState:
-  """Returns the state before the first update.
+  """Return the state before the first update.
 
   Args:
     params: {'model': ..., 'objective': ...}.

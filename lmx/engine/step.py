@@ -62,7 +62,7 @@ def make_train_step(
   lag: bool = False,
   total_steps: int = 0,
 ) -> TrainStep:
-  """Returns `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
+  """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
   The key is the run's base key: the step folds `state.step` into it, so that a resumed run draws what an uninterrupted
   one draws. Where the loss or the gradient is not finite, parameters, optimizer state, average and model state stay
@@ -133,7 +133,7 @@ def _gradient(
 
 
 def _more(objective: Objective, axis: str | None, made: Array, total_steps: int) -> dict[str, Any]:
-  """What the `loss` of an objective takes besides, if it asks for it."""
+  """Return the optional arguments that an objective's `loss` declares."""
   more: dict[str, Any] = {'axis': axis} if getattr(objective, 'ACROSS_ROWS', False) else {}
   if not getattr(objective, 'PROGRESS', False):
     return more
@@ -143,7 +143,7 @@ def _more(objective: Objective, axis: str | None, made: Array, total_steps: int)
 
 
 def make_eval_step(model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any) -> EvalStep:
-  """Returns `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
+  """Return `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
 
   `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's: (sum, weight) pairs,
   to be added up over batches and divided once, and arrays with a row for each row of the global batch.

@@ -1,5 +1,5 @@
-"""How far back trained models look: losses of tokens that see so many tokens before them, and what a group of models
-gains by more of them (lmx/metrics/context_length.py).
+"""Use of context by trained models: losses of tokens given a fixed number of tokens before them, and the gains of a
+group of models from more of them (lmx/metrics/context_length.py).
 
 A token is predicted from a window of exactly the c tokens before it: the model begins anew at the first of them, with
 neither a carry nor a memory from before. (A memory that begins empty there and holds c positions would give the same
@@ -46,7 +46,7 @@ def alone(model: Model, cfg: Any) -> Any:
 
 
 def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
-  """Where the blocks of tokens begin that are predicted.
+  """Return the starts of the blocks of predicted tokens.
 
   Args:
     size: tokens of the split.
@@ -236,7 +236,7 @@ def figures(
 
 
 def _names(workdirs: Sequence[Any]) -> list[str]:
-  """What the models are called: the last part of each path, or the whole where two end alike."""
+  """Return the names of the models: the last part of each path, or all of it where two end alike."""
   short = [pathlib.PurePath(str(workdir)).name for workdir in workdirs]
   names = [str(workdir) if short.count(name) > 1 else name for name, workdir in zip(short, workdirs, strict=True)]
   if len(set(names)) < len(names):

@@ -18,7 +18,7 @@ from lmx.models import registry
 
 
 def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
-  """Returns an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
+  """Return an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
 
   A row that begins anew (`reset_B`) forgets what it has kept.
   """
@@ -38,7 +38,7 @@ def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
 
 
 def check(run: Run, batches: Any) -> None:
-  """Raises InputError unless the run predicts tokens one after another in streams."""
+  """Raise InputError unless the run predicts tokens one after another in streams."""
   if not hasattr(objectives.get(run.objective_name), 'scored') or not batches.stateful:
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 

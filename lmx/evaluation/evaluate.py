@@ -33,7 +33,7 @@ def measure(
   *,
   title: str = '',
 ) -> Totals:
-  """Runs `eval_step` over all of `batches`.
+  """Run `eval_step` over all of `batches`.
 
   Args:
     eval_step: compiled, (params, model_state, batch) -> (metrics {name: (sum, weight)}, model_state).
@@ -111,7 +111,7 @@ def _check_labels(batches: Any) -> None:
 
 
 def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metrics: Mapping[str, Any] | None) -> None:
-  """Adds the pairs of a batch to those of the batches before, and appends its arrays."""
+  """Add the pairs of a batch to those of the batches before, and append its arrays."""
   for name, value in (jax.device_get(metrics) or {}).items():
     if isinstance(value, tuple):
       pairs[name] = pairs.get(name, np.zeros(2)) + np.asarray(value, np.float64)
@@ -137,7 +137,7 @@ def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) 
 
 
 def _is_astronomical(figures: Mapping[str, Any]) -> bool:
-  """Whether the perplexity per word is too large to be read, and bits per character are there."""
+  """Return True if the perplexity per word is too large to be read, and bits per character exist."""
   return 'bits_per_character' in figures and figures.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
 
 
@@ -158,7 +158,7 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
-  """Turns totals into the figures of `results.json`, as the objective names them."""
+  """Turn totals into the figures of `results.json`, as the objective names them."""
   return objectives.get(run.objective_name).report(run.objective, totals, counts)
 
 
@@ -194,7 +194,7 @@ def results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]
 
 
 def baselines(corpus: Any, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
-  """Returns the metrics of unigram and interpolated Kneser-Ney models on each split, by its name."""
+  """Return the metrics of unigram and interpolated Kneser-Ney models on each split, by its name."""
   texts = {split: (np.asarray(corpus.splits[split].tokens), corpus.splits[split].counts) for split in splits}
   return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
 
@@ -209,7 +209,7 @@ class _Places:
 
 
 def check_scored(run: Run) -> None:
-  """Raises InputError unless the objective predicts tokens one after another."""
+  """Raise InputError unless the objective predicts tokens one after another."""
   if not hasattr(objectives.get(run.objective_name), 'scored'):
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
@@ -252,7 +252,7 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
 
 
 def protocol(run: Run, batches: Any) -> str:
-  """How a figure was measured, in words: what has to be equal for two figures to be compared."""
+  """Return the protocol of a metric, in words: two metrics are comparable if theirs are equal."""
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
   changed = run.evaluation.model
   words += [f'measured with {", ".join(f"{name} {value}" for name, value in changed.items())}'] if changed else []

@@ -37,7 +37,7 @@ def ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dic
 
 
 def check(run: Run) -> None:
-  """Raises InputError where `run.evaluation` names a mixture that `measure` could not measure."""
+  """Raise InputError where `run.evaluation` names a mixture that `measure` could not measure."""
   evaluate.check_scored(run)
   _parsed(_name(run))
 
@@ -90,7 +90,7 @@ def label(found: Mapping[str, Any]) -> str:
 
 
 def _parsed(name: str) -> re.Match[str]:
-  """Returns the parts of the name of an n-gram model. Raises InputError."""
+  """Return the parts of the name of an n-gram model. Raises InputError."""
   parsed = _NAME.fullmatch(name)
   if parsed is None:
     raise InputError(
@@ -101,7 +101,7 @@ def _parsed(name: str) -> re.Match[str]:
 
 
 def _scorer(corpus: Any, name: str, memory: dict[int, Any]) -> Any:
-  """Counts the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
+  """Count the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
 
   `memory` keeps the classes of words that were found, by their number.
   """

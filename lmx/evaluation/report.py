@@ -158,7 +158,7 @@ def write(
 
 
 def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
-  """Returns notes on the samples that a run leaves at its end.
+  """Return notes on the samples that a run leaves at its end.
 
   Args:
     run: the run.

@@ -24,7 +24,7 @@ from lmx.types import Params
 
 
 def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
-  """Returns the prompts that the vocabulary of a run allows, and a note on default ones that it does not.
+  """Return the prompts that the vocabulary of a run allows, and a note on default ones that it does not.
 
   Raises:
     InputError: one of `samples.prompts` is not possible, or the texts are too many or too long.

@@ -20,7 +20,7 @@ from lmx.types import Params
 
 
 def options(run: schema.Run) -> translate.Options:
-  """How the `evaluation` section of a run translates."""
+  """Return the decoding options of the `evaluation` section of a run."""
   chosen = run.evaluation
   return translate.Options(
     beam=max(chosen.beam, 1),
@@ -35,7 +35,7 @@ def options(run: schema.Run) -> translate.Options:
 
 
 def check(run: schema.Run, corpus: corpora.Corpus) -> None:
-  """Raises InputError unless a split of `corpus` can be translated as `evaluation` says."""
+  """Raise InputError unless a split of `corpus` can be translated as `evaluation` says."""
   _check_pairs(run, corpus)
   translate.of(run, {}, corpus.tokenizer)
   most = (translate.longest(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
@@ -119,7 +119,7 @@ def pairs(
 
 
 def figures(run: schema.Run, corpus: corpora.Corpus, found: Sequence[Translated]) -> dict[str, Any]:
-  """What results.json has of the translations of a split, as `pairs` gives them."""
+  """Return the metrics of the translations of a split, as `pairs` gives them, for results.json."""
   chosen, lines = options(run), [each.source for each in found]
   limit = translate.longest(run.model)
   cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
@@ -140,7 +140,7 @@ def decoding(chosen: translate.Options) -> str:
 
 
 def write(path: Any, found: Sequence[Translated], mode: str = 'w') -> None:
-  """Writes translations, one a line, behind what is there with the mode 'a'. Raises InputError."""
+  """Write translations, one a line, behind what is there with the mode 'a'. Raises InputError."""
   try:
     with open(path, mode, encoding='utf-8', errors='surrogateescape') as file:
       file.writelines(f'{each.translation}\n' for each in found)

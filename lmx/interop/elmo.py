@@ -39,7 +39,7 @@ def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
-  """Reads a released model.
+  """Read a released model.
 
   Args:
     options: path of options.json.
@@ -74,7 +74,7 @@ def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
 
 
 def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> None:
-  """Writes options.json and weights.hdf5.
+  """Write options.json and weights.hdf5.
 
   Args:
     fields: of models/elmo.py's Config (`dataclasses.asdict`).

@@ -26,12 +26,12 @@ _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2'
 
 
 def there(directory: Any) -> bool:
-  """Whether a folder holds the release."""
+  """Return True if a folder holds the release."""
   return (pathlib.Path(directory) / SHAPES).exists()
 
 
 def read(directory: Any) -> Folder:
-  """Reads the release.
+  """Read the release.
 
   Raises:
     InputError: a file is missing or damaged, or the shapes are not those of a GPT.

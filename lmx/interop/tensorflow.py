@@ -80,14 +80,14 @@ _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  #
 
 
 def there(directory: Any) -> bool:
-  """Whether a folder holds such a checkpoint, and no weights that are read without TensorFlow."""
+  """Return True if a folder holds such a checkpoint, and no weights that are read without TensorFlow."""
   directory = pathlib.Path(directory)
   named = any((directory / name).exists() for name in _READERS)
   return named and not any((directory / name).exists() for name in (WEIGHTS, INDEX))
 
 
 def read(directory: Any) -> Folder:
-  """Reads a release.
+  """Read a release.
 
   Raises:
     InputError: TensorFlow is not installed, a file is missing or damaged, or the variables are not those of the model.
@@ -159,7 +159,7 @@ def _renamed(name: str, rules: Sequence[tuple[str, str]]) -> str:
 
 
 def _lowered(vocabulary: pathlib.Path) -> bool:
-  """Whether a vocabulary is of lowered text: its pieces have no capitals."""
+  """Return True if a vocabulary is of lower-cased text: its subwords have no capitals."""
   try:
     pieces = vocabulary.read_text(encoding='utf-8').splitlines()
   except (OSError, UnicodeDecodeError) as error:

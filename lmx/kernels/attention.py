@@ -190,7 +190,7 @@ def _blocked(plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, s
 def _blocked_forward(
   plan: Plan, q_GTK: Array, k_GSK: Array, v_GSK: Array, mask: Mask, seed_2: Any
 ) -> tuple[Array, tuple[Any, ...]]:
-  """Returns the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
+  """Return the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
   T, S = q_GTK.shape[1], k_GSK.shape[1]
 
   def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -131,7 +131,7 @@ def _blocked(
 def _blocked_forward(
   plan: _Plan, a_GTK: Array, b_GTK: Array, k_GSK: Array, v_GSK: Array, r_HRK: Array, filled_B: Array, seed_2: Any
 ) -> tuple[Array, tuple[Any, ...]]:
-  """Returns the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
+  """Return the output (G, T, K), and as residuals the inputs, the output and log-normalisers (G, T)."""
   T, R = a_GTK.shape[1], r_HRK.shape[1]
 
   def head(xs: tuple[Array, ...]) -> tuple[Array, ...]:

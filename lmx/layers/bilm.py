@@ -141,7 +141,7 @@ def _both(
 def streams(
   sizes: Sizes, params: Params, forward_BTC: Array, backward_BTC: Array, state: State, key: Array | None = None
 ) -> tuple[list[Array], State]:
-  """Reads two texts, the second for the backward direction and in its order.
+  """Read two texts, the second for the backward direction and in its order.
 
   Returns:
     ([words, layer 1, .. layer N], each (B, T, 2P): the forward half at position t belongs to forward_BTC[:, t], the
@@ -153,7 +153,7 @@ def streams(
 
 
 def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
-  """Puts the marks of begin and end around each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
+  """Put the marks of begin and end around each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
   B, T, C = characters_BTC.shape
   mark = lambda c: jnp.full(C, char_cnn.PAD).at[:3].set(jnp.array([char_cnn.BEGIN_WORD, c, char_cnn.END_WORD]))
   count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
@@ -177,7 +177,7 @@ def sentences(
   state: State,
   key: Array | None = None,
 ) -> tuple[list[Array], State]:
-  """Reads each row as one sentence, in both directions.
+  """Read each row as one sentence, in both directions.
 
   Args:
     characters_BTC: words without marks.

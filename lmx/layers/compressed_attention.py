@@ -123,7 +123,7 @@ def slots(length: int, stride: int) -> int:
 
 
 def _add(cache: Cache, kv_BTCHK: Array, slot_BT: Array) -> Cache:
-  """Adds to keys and values in their places; those beyond the end are dropped."""
+  """Add to keys and values in their places; those beyond the end are dropped."""
   b_B1 = jnp.arange(slot_BT.shape[0])[:, None]
   put = lambda old, new: old.at[b_B1, slot_BT].add(new.astype(old.dtype), mode='drop')
   return put(cache[0], kv_BTCHK[:, :, 0]), put(cache[1], kv_BTCHK[:, :, 1])

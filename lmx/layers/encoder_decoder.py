@@ -23,7 +23,7 @@ from lmx.types import Array, Batch, Features, Params, State
 
 
 class Net(NamedTuple):
-  """What is fixed at compile time.
+  """Values fixed at compile time.
 
   Attributes:
     encoder: what a layer of the encoder computes.
@@ -76,7 +76,7 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
 def embedded(
   net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
 ) -> Array:
-  """Sums of embeddings and positions after their dropout; `position_BT` and `length` as in `sinusoids.embed`."""
+  """Sum of embeddings and positions after their dropout; `position_BT` and `length` as in `sinusoids.embed`."""
   x_BTD = sinusoids.embed(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
   return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
@@ -113,7 +113,7 @@ def _encoder_mask(batch: Batch) -> masks.AttentionMask:
 
 
 def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
-  """Encodes the source, for decoding.
+  """Encode the source, for decoding.
 
   Args:
     net: of what kind.
@@ -145,7 +145,7 @@ def _source_mask(source_valid_BS: Array | None, T: int) -> masks.AttentionMask:
 def apply(
   net: Net, params: Params, batch: Batch, state: State, key: Array | None, all_layers: bool
 ) -> tuple[Features, State]:
-  """Runs the decoder over `tokens_BT`, and with no state the encoder over the source before that.
+  """Run the decoder over `tokens_BT`, and with no state the encoder over the source before that.
 
   Args:
     net: of what kind.
@@ -191,7 +191,7 @@ def apply(
 
 
 def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
-  """How much each target token takes from each source token in one layer of the decoder, the mean over its heads.
+  """Return the cross-attention of one layer of the decoder, the mean over its heads, as an alignment (B, T, S).
 
   Args:
     net: of what kind.
@@ -211,7 +211,7 @@ def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
 
 
 def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
-  """What every head of every layer attends to, in float32.
+  """Return the attention probabilities of every head of every layer, in float32.
 
   Args:
     net: of what kind.

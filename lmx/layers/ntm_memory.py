@@ -23,7 +23,7 @@ TINY = 1e-30
 
 
 class Addressing(NamedTuple):
-  """What a head says of where it attends (section 3.3), in the ranges that the equations ask for.
+  """Addressing parameters of the heads (section 3.3), in the ranges of the equations.
 
   Attributes:
     key_BHW: k, any values.
@@ -41,7 +41,7 @@ class Addressing(NamedTuple):
 
 
 def sizes(width: int, shifts: int) -> tuple[int, ...]:
-  """How many numbers each field of Addressing takes for one head, for rows of `width` and K `shifts`."""
+  """Return the size of each field of Addressing for one head, for rows of `width` and K `shifts`."""
   return width, 1, 1, shifts, 1
 
 
@@ -94,7 +94,7 @@ def address(head: Addressing, before_BHS: Array, memory_BSW: Array, eps: float) 
 
 
 def read(weights_BHS: Array, memory_BSW: Array) -> Array:
-  """What each head reads, (B, H, W): equation 2."""
+  """Return the read vector of each head, (B, H, W): equation 2."""
   return jnp.einsum('BHS,BSW->BHW', weights_BHS, memory_BSW)
 
 

@@ -70,7 +70,7 @@ def layer(
   dtype: str = 'float32',
   backend: str = 'auto',
 ) -> tuple[Array, Carry]:
-  """Runs one layer over time.
+  """Run one layer over time.
 
   Args:
     params: of `init`.

@@ -51,7 +51,7 @@ _LEAST = 1e-8  # of a product of two norms
 
 
 class Sizes(NamedTuple):
-  """What the parameters of a score are sized by.
+  """Sizes of the parameters of a score.
 
   Attributes:
     query: D.
@@ -227,7 +227,7 @@ def predicted(params: Params, hidden_BTD: Array, count_B: Array) -> Array:
 
 
 def inside(centre_BT: Array, S: int, reach: int) -> Array:
-  """Which positions lie at most `reach` from the centre, (B, T, S) bool."""
+  """Return True for the positions at most `reach` from the centre, (B, T, S)."""
   return jnp.abs(jnp.arange(S, dtype=centre_BT.dtype) - centre_BT[..., None]) <= reach
 
 

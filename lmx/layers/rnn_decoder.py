@@ -213,7 +213,7 @@ def run(
   key: Array | None,
   wanted: tuple[str, ...],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Runs the layers over the target.
+  """Run the layers over the target.
 
   Args:
     spec: of what kind.

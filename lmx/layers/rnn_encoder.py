@@ -43,7 +43,7 @@ def read(
   dtype: str = 'float32',
   backend: str = 'auto',
 ) -> tuple[Array, list[Ends]]:
-  """Reads each row.
+  """Read each row.
 
   Args:
     cell: one of rnn_cell.CELLS.

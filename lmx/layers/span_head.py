@@ -1,4 +1,4 @@
-"""Where an answer begins, where it ends given that, and whether there is one: the head of XLNet for questions.
+"""Head of XLNet for questions: the start of an answer, its end given the start, and whether there is one.
 
 Yang et al. 2019 (arXiv 1906.08237) name the task and not the head; this is `get_qa_outputs` of zihangdai/xlnet,
 function_builder.py. With x the vectors of a row, s that of the place where the answer begins and c that of the

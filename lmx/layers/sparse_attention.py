@@ -46,7 +46,7 @@ FIDELITIES = ('paper', 'released')
 
 
 class Plan(NamedTuple):
-  """What attends to what.
+  """Sparsity pattern of attention.
 
   Attributes:
     pattern: one of PATTERNS.
@@ -270,7 +270,7 @@ def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Arra
 
 
 def allowed(i: Array, j: Array, heads: int, plan: Plan) -> Array:
-  """Whether position j is in the set of position i for each head, (B, H, T, S); i and j broadcast to (B, 1, T, S)."""
+  """Return True where position i attends to j for each head, (B, H, T, S); i and j broadcast to (B, 1, T, S)."""
   l, head_H11 = plan.stride, np.arange(heads)[:, None, None]
   if plan.pattern == 'strided':
     first, second = i - j < plan.window, (i - j) % l == 0

@@ -37,7 +37,7 @@ class ClassModel:
 
 
 def fit(tokens: np.ndarray, class_of: np.ndarray, order: int, *, minimum: int = 2) -> ClassModel:
-  """Counts a model of the given order over classes, from `exchange` or elsewhere."""
+  """Count a model of the given order over classes, from `exchange` or elsewhere."""
   counts = np.bincount(tokens, minlength=len(class_of)) + 1.0
   total = np.bincount(class_of, counts)
   model = ngram.kneser_ney(class_of[tokens], len(total), order=order, backoff=True, minimum=minimum)
@@ -45,14 +45,14 @@ def fit(tokens: np.ndarray, class_of: np.ndarray, order: int, *, minimum: int = 
 
 
 def score(model: ClassModel, tokens: np.ndarray) -> tuple[float, np.ndarray]:
-  """Returns (total negative log-likelihood in nats, (tokens,) float64 of each token)."""
+  """Return (total negative log-likelihood in nats, (tokens,) float64 of each token)."""
   _, of_class = ngram.score(model.ngram, model.class_of[tokens])
   nll = of_class - model.word[tokens]
   return float(nll.sum()), nll
 
 
 def exchange(tokens: np.ndarray, vocab_size: int, classes: int, *, passes: int = 5) -> np.ndarray:
-  """Finds classes by exchange.
+  """Find classes by exchange.
 
   Args:
     tokens: (tokens,) ids of the training text.
@@ -123,7 +123,7 @@ class _Search:
     self.pairs[c, c] += sign * own
 
   def move(self, word: int) -> bool:
-    """Moves a word to its best class; returns whether that is another one."""
+    """Move a word to its best class; returns whether that is another one."""
     before, after, own = self._neighbours(word)
     home = int(self.class_of[word])
     if not before.any() and not after.any():

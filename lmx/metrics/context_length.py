@@ -56,7 +56,7 @@ def hardest(baseline_T: np.ndarray, share: float) -> np.ndarray:
 
 
 def gains(nll_GLT: np.ndarray, share: float) -> Gains:
-  """What each longer context gains each model over the best of the group at the context before.
+  """Return the gain of each model from each longer context over the best of the group at the context before.
 
   Args:
     nll_GLT: losses in nats of every model at every context length, the lengths rising.

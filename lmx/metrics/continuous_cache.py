@@ -29,7 +29,7 @@ class Config(NamedTuple):
 
 
 class State(NamedTuple):
-  """What is kept of each row: outputs, the words after them, and how many of the W slots are used."""
+  """Cache of each row: outputs, the words after them, and the number of the W slots in use."""
 
   outputs_BWD: Array
   words_BW: Array

@@ -1,4 +1,4 @@
-"""What vectors of words are measured by: nearest words, similarity judgements, analogies.
+"""Metrics of word vectors: nearest words, similarity judgements, analogies.
 
 Analogies: Mikolov et al. 2013 (arXiv 1301.3781, section 4.1) by the rule of word2vec's compute-accuracy and of gensim:
 unit vectors, the word nearest to b - a + c among the most frequent ones other than the three, case not regarded, and
@@ -168,7 +168,7 @@ def project(table_ND: np.ndarray) -> np.ndarray:
 
 
 def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
-  """Yields (section, [a, b, c, answer]) of a file like questions-words.txt, which may be gzipped. Raises InputError."""
+  """Yield (section, [a, b, c, answer]) of a file like questions-words.txt, which may be gzipped. Raises InputError."""
   section = ''
   for number, line in enumerate(documents.read_lines(path), 1):
     words = line.split()
@@ -181,7 +181,7 @@ def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
-  """Yields (word, word, judgement) of lines split by tabs, commas or spaces; a head line and # lines are passed over.
+  """Yield (word, word, judgement) of lines split by tabs, commas or spaces; a head line and # lines are passed over.
 
   Raises:
     InputError: no such file, or a line of another form.

@@ -66,7 +66,7 @@ class Trigram:
 
 
 def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: int = ITERATIONS) -> Trigram:
-  """Counts the frequencies on `tokens` and estimates the weights on `held_out`.
+  """Count the frequencies on `tokens` and estimate the weights on `held_out`.
 
   Args:
     tokens: (T,) ids of the training text.
@@ -100,14 +100,14 @@ def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: i
 
 
 def score(model: Trigram, tokens: np.ndarray) -> tuple[float, np.ndarray]:
-  """Returns (total negative log-likelihood in nats, (words,) float64 of each word). Raises InputError."""
+  """Return (total negative log-likelihood in nats, (words,) float64 of each word). Raises InputError."""
   p, q = _each(model, tokens)
   nll = -np.log((model.weights[_nearest(model.classes, q)] * p).sum(1))
   return float(nll.sum()), nll
 
 
 def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns (each word, the word before it, the packed two before it); the id V stands before the text."""
+  """Return (each word, the word before it, the packed two before it); the id V stands before the text."""
   tokens = np.asarray(tokens)
   if tokens.ndim != 1 or not tokens.size:
     raise InputError(f'a trigram needs a 1-D array with at least one word, got shape {tokens.shape}')
@@ -124,7 +124,7 @@ def _count(context: np.ndarray, w: np.ndarray, V: int) -> _Table:
 
 
 def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: np.ndarray) -> Any:
-  """Returns (relative frequency of each word, or `below` where its context is new; count of its context)."""
+  """Return (relative frequency of each word, or `below` where its context is new; count of its context)."""
   place = np.minimum(np.searchsorted(table.contexts, context), len(table.contexts) - 1)
   known = table.contexts[place] == context
   packed = place * (V + 1) + w
@@ -134,7 +134,7 @@ def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: n
 
 
 def _each(model: Trigram, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns p0 .. p3 of each word, (words, 4), and its class q."""
+  """Return p0 .. p3 of each word, (words, 4), and its class q."""
   w, before, pair = _windows(tokens, model.V)
   p1 = model.unigram[w]
   p2, _ = _look_up(model.bigram, before, w, model.V, p1)

@@ -14,7 +14,7 @@ MAX_SHOWN_PERPLEXITY = 1e6  # per word; above, no vocabulary is so large, and bi
 
 
 def perplexity(nll: float, count: float) -> float:
-  """Returns exp(nll / count); infinity beyond the largest float, NaN where nothing was counted."""
+  """Return exp(nll / count); infinity beyond the largest float, NaN where nothing was counted."""
   if count <= 0 or math.isnan(nll):
     return math.nan
   mean = nll / count
@@ -22,12 +22,12 @@ def perplexity(nll: float, count: float) -> float:
 
 
 def bits(nll: float, count: float) -> float:
-  """Returns nll / count in bits (nll in nats); NaN where nothing was counted."""
+  """Return nll / count in bits (nll in nats); NaN where nothing was counted."""
   return nll / count / math.log(2.0) if count > 0 else math.nan
 
 
 def report(nll: float, tokens: float, counts: Mapping[str, float]) -> dict[str, float]:
-  """Returns every score that the counts allow.
+  """Return every score that the counts allow.
 
   Args:
     nll: summed negative log-likelihood of the whole text, in nats.

@@ -84,7 +84,7 @@ class KneserNey:
 
 
 def _with_starts(tokens: np.ndarray, offsets: np.ndarray | None, boundaries: str, V: int) -> np.ndarray:
-  """Returns the tokens, int64, with the id V before each document (or once, for a stream)."""
+  """Return the tokens, int64, with the id V before each document (or once, for a stream)."""
   if boundaries not in ('stream', 'document'):
     raise InputError(f"boundaries must be 'stream' or 'document', got '{boundaries}'")
   if boundaries == 'document' and offsets is None:
@@ -114,7 +114,7 @@ def _discounts(counts: np.ndarray, modified: bool) -> tuple[float, float, float]
 
 
 def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool, minimum: int = 1) -> Any:
-  """Returns (share of each n-gram, rest of each context, discounts)."""
+  """Return (share of each n-gram, rest of each context, discounts)."""
   discounts = _discounts(counts, modified)
   # No more can be taken than there is: the fallback for a count of 1 is below it, and so are the
   # estimates.
@@ -137,7 +137,7 @@ def kneser_ney(
   backoff: bool = False,
   minimum: int = 1,
 ) -> KneserNey:
-  """Counts a Kneser-Ney model.
+  """Count a Kneser-Ney model.
 
   Args:
     tokens: (tokens,) ids in 0 to vocab_size - 1.
@@ -182,7 +182,7 @@ def kneser_ney(
 
 
 def _model(found: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool, minimum: int) -> KneserNey:
-  """Turns (packed n-grams, counts) of each order into probabilities."""
+  """Turn (packed n-grams, counts) of each order into probabilities."""
   counts = found[0][1][:V]
   share, rest, first_discounts = _smooth(counts, np.zeros(V, np.int64), 1, modified)
   orders = []
@@ -193,7 +193,7 @@ def _model(found: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool, m
 
 
 def _back_off(model: KneserNey, x: np.ndarray) -> KneserNey:
-  """Turns gamma into beta, from the lowest order up; `x` is the training text, in which every n-gram stands."""
+  """Turn gamma into beta, from the lowest order up; `x` is the training text, in which every n-gram stands."""
   P, gram, orders = np.append(model.first, 1.0)[x], x, []
   for order in model.orders:
     gram, context = _extend(order, gram, x, model.V)
@@ -209,7 +209,7 @@ def _back_off(model: KneserNey, x: np.ndarray) -> KneserNey:
 
 
 def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
-  """Returns the place of each of `packed` in the sorted `keys`, -1 where it is not there."""
+  """Return the place of each of `packed` in the sorted `keys`, -1 where it is not there."""
   if not len(keys):
     return np.full(len(packed), -1, np.int64)
   place = np.searchsorted(keys, packed)
@@ -218,7 +218,7 @@ def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
 
 
 def _extend(order: _Order, gram: np.ndarray, x: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
-  """Returns (dense id of the k-gram that ends at each place, of the context before it), from those of k-1; -1: new."""
+  """Return (dense id of the k-gram that ends at each place, of the context before it), from those of k-1; -1: new."""
   context = np.append(-1, gram[:-1])
   return np.where(context >= 0, _find(order.keys, context * (V + 1) + x), -1), context
 
@@ -264,7 +264,7 @@ def score(
 
 
 def unigram(train_tokens: np.ndarray, vocab_size: int, add: float = 1.0) -> np.ndarray:
-  """Returns P(w) = (count(w) + add) / (tokens + add V), (V,) float64; add = 0 is maximum
+  """Return P(w) = (count(w) + add) / (tokens + add V), (V,) float64; add = 0 is maximum
   likelihood."""
   counts = np.bincount(train_tokens, minlength=vocab_size)
   if len(counts) > vocab_size:

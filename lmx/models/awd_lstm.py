@@ -189,7 +189,7 @@ def word_dropout(x_TBD: Array, tokens_TB: Array, V: int, rate: float, key: Array
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over `tokens_BT`.
+  """Run the layers over `tokens_BT`.
 
   Args:
     batch: tokens_BT; valid_BT (optional, padding on the right): invalid steps leave the state as it is.
@@ -243,7 +243,7 @@ def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Sums over steps of what training adds to the loss (section 4.6), one entry a weight of `penalty_weights`.
+  """Sum over steps of what training adds to the loss (section 4.6), one entry a weight of `penalty_weights`.
 
   Args:
     params: not needed.

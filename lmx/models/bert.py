@@ -172,7 +172,7 @@ def _dense(params: Params, x: Array) -> Array:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Encodes `tokens_BT`.
+  """Encode `tokens_BT`.
 
   Args:
     batch: tokens_BT; types_BT (segment of each token, 0 without it), valid_BT (invalid tokens are not looked at),

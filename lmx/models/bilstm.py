@@ -205,7 +205,7 @@ def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the model over rows of words.
+  """Run the model over rows of words.
 
   Args:
     batch: tokens_BT, characters_BTC where characters or ELMo are read, valid_BT (optional).

@@ -158,7 +158,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over `tokens_BT`; with a cache every row goes on at its own position.
+  """Run the layers over `tokens_BT`; with a cache every row goes on at its own position.
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
@@ -201,7 +201,7 @@ def _last(cfg: Config, params: Params) -> Params:
 
 
 def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
-  """What the classifiers of a layer read: its output, normalised where the layer itself does not do so."""
+  """Return the input of the classifiers of a layer: its output, normalised where the layer itself does not do so."""
   if cfg.norm == 'post':
     return x_BTD
   norm = classifiers['norm']

@@ -123,7 +123,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs both directions.
+  """Run both directions.
 
   Args:
     batch: characters_BTC, and backward_characters_BTC where each direction has its own stream; valid_BT (optional).

@@ -149,7 +149,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over `tokens_BT`.
+  """Run the layers over `tokens_BT`.
 
   With a cache, every row goes on at its own position: its keys and values are written there, and it may look
   at what the row has read before. Padding is on the right; its keys lie after every real token's position, where the

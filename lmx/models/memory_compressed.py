@@ -162,7 +162,7 @@ def _cached(cfg: Config, batch: Batch, state: State) -> tuple[State, Array, int]
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over `tokens_BT`.
+  """Run the layers over `tokens_BT`.
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right) and reset_B, optional.

@@ -117,7 +117,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Reads the window that ends at each position of `tokens_BT`.
+  """Read the window that ends at each position of `tokens_BT`.
 
   Args:
     batch: tokens_BT; valid_BT (optional): invalid words, on the right, do not enter the state.

@@ -160,7 +160,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def _init_start(cfg: Config, key: Array) -> dict[str, Any]:
-  """What an episode begins with, as parameters: scores of the weightings before their softmax, and so on."""
+  """Draw the initial state of an episode, as parameters: scores of the weightings before their softmax, and so on."""
   read_key, write_key, memory_key = jax.random.split(key, 3)
   start: dict[str, Any] = {}
   if cfg.H:
@@ -329,7 +329,7 @@ def _begin(
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the machine over `inputs_BTI`.
+  """Run the machine over `inputs_BTI`.
 
   Args:
     batch: inputs_BTI float32; valid_BT (optional): invalid steps leave the state as it is.

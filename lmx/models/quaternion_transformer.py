@@ -84,19 +84,19 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Encodes the source, for decoding at most `length` tokens; see `encoder_decoder.begin`."""
+  """Encode the source, for decoding at most `length` tokens; see `encoder_decoder.begin`."""
   return encoder_decoder.begin(_net(cfg), params, batch, length)
 
 
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the decoder over `tokens_BT`, and with no state the encoder before that; see `encoder_decoder.apply`."""
+  """Run the decoder over `tokens_BT`, and with no state the encoder before that; see `encoder_decoder.apply`."""
   return encoder_decoder.apply(_net(cfg), params, batch, state, key, all_layers)
 
 
 def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> Array:
-  """How much each target token takes from each source token, the mean over heads and components, (B, T, S)."""
+  """Return the cross-attention as an alignment, the mean over heads and components, (B, T, S)."""
   return encoder_decoder.alignment(_net(cfg), params, batch, layer)
 
 

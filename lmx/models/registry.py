@@ -16,7 +16,7 @@ DTYPES = ('float32', 'bfloat16', 'float16')  # compute types
 
 
 def config(name: str, variant: str, **changes: Any) -> Any:
-  """Returns `Config` of `name` at the size `variant`, with `changes` on top.
+  """Return `Config` of `name` at the size `variant`, with `changes` on top.
 
   Raises:
     InputError: unknown model, variant, field or compute type.

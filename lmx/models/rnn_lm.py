@@ -116,7 +116,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over `tokens_BT`.
+  """Run the layers over `tokens_BT`.
 
   Args:
     batch: tokens_BT; valid_BT (optional): invalid steps leave the state as it is.

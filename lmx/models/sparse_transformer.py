@@ -172,7 +172,7 @@ def _embedded(cfg: Config, params: Params, tokens_BT: Array, position_BT: Array 
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Runs the layers over `tokens_BT`.
+  """Run the layers over `tokens_BT`.
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT (packed documents), reset_B: all optional.

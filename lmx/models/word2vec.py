@@ -103,7 +103,7 @@ def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
 
 
 def hierarchical(batch: Batch) -> bool:
-  """Whether the batch has ways through the tree, and no noise words: the data decides the form of the output."""
+  """Return True if the batch has paths through the tree instead of negative samples: the data decides the output."""
   return 'top_BJTR' in batch
 
 

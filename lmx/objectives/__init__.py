@@ -1,4 +1,4 @@
-"""How a model and a batch become a loss. One file is one objective, found by its name.
+"""Objectives: the loss of a model and a batch. One file is one objective, found by its name.
 
 An objective exports
   Config: frozen dataclass;

@@ -129,7 +129,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """What the figure counts."""
+  """Return the metric's protocol: the counted tokens, and whether the state is carried over."""
   del data, batches
   words = ['full softmax over the vocabulary', 'ends of sentences counted']
   return words + ['state carried over the whole split'] * cfg.stateful

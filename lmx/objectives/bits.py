@@ -125,7 +125,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Which task, and how long its sequences are."""
+  """Return the metric's protocol: the task and the lengths of its sequences."""
   del cfg
   task, longest = data.batching.task, data.eval_length or data.length
   tested = ', '.join(map(str, data.batching.test_lengths))

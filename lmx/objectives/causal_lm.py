@@ -100,7 +100,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Whether the state is carried over, and how far windows overlap."""
+  """Return the metric's protocol: whether the state is carried over, and the overlap of windows."""
   words = []
   if batches.stateful and cfg.stateful:
     words.append('state carried over the whole split')

@@ -1,4 +1,4 @@
-"""Which of several ends of a text is the right one: the one that the model gives the highest probability.
+"""Choice between several ends of a text: the one with the highest probability.
 
 For the Children's Book Test an end is a candidate for the missing word and the rest of its sentence (Radford et al.
 2019, section 3.2). No head: probabilities are those of the language model, not divided by an end's length. Where it is
@@ -91,7 +91,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """How an end is chosen."""
+  """Return the metric's protocol: the choice of an end."""
   del cfg, batches
   return ['the end with the highest probability', *(['detokenised'] if data.detokenize else [])]
 

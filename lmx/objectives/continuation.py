@@ -1,4 +1,4 @@
-"""What objectives on the end of a row share (data.batching "continuations"): scores of its tokens, given those before.
+"""Shared parts of objectives on the end of a row (data.batching "continuations"): the scores of its tokens.
 
 The model reads whole sequences, and its output layer the positions of the end alone: with 50,257 words and contexts of
 a thousand tokens that is what takes the memory.

@@ -76,7 +76,7 @@ def loss(
 
 
 def _right(logits_BPV: Array, batch: Batch) -> Array:
-  """Whether all pieces of each row's word are the most probable ones, (B,)."""
+  """Return True where all tokens of a row's last word are the most probable ones, (B,)."""
   right_BP = chunked_loss.is_best(logits_BPV, batch['targets_BP'])
   return jnp.all((right_BP > 0) | (batch['weights_BP'] == 0), axis=1)
 
@@ -109,7 +109,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """What counts as predicted."""
+  """Return the metric's protocol: the predicted word, and which words are skipped."""
   del cfg, batches
   words = ['the last word of a text, right if all of its pieces are']
   return words + (['filtered: without stop words as its first piece'] if data.batching.stop_words else [])

@@ -120,7 +120,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """How much is masked."""
+  """Return the metric's protocol: the share of masked tokens."""
   del cfg, batches
   return [f'{data.batching.mask_prob:.0%} of the tokens masked, one mask an example']
 

@@ -1,4 +1,4 @@
-"""Which of several choices is right, on top of any model: each choice is read with its context and scored by itself.
+"""Multiple choice on top of any model: each choice is read with its context and scored by itself.
 
 A softmax over the scores of a row's choices, each the product of its vector with one that is learned (Devlin et al.
 2019, section 4.4; Radford et al. 2018, section 3.3, with the auxiliary language model on every sequence). See

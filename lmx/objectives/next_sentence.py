@@ -1,4 +1,4 @@
-"""Whether one segment follows the other: the head and the loss that the objectives of rows of two segments share.
+"""Next-sentence prediction: the head and the loss that the objectives of rows of two segments share.
 
 Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 2. Label 0 says that B follows A, 1 that it is a random segment,
 as in the released code of BERT.

@@ -130,7 +130,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """What is predicted, and whether the memory goes on."""
+  """Return the metric's protocol: the number of predicted tokens, and whether the memory is carried over."""
   del data
   words = [f'{batches.predictions} tokens of a row predicted in a random order']
   return words + (['memory carried over the whole split'] if batches.stateful and cfg.stateful else [])

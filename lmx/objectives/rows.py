@@ -1,4 +1,4 @@
-"""What the objectives of whole rows share: a row becomes a vector, and that some scores, on top of any model.
+"""Shared parts of objectives on whole rows: a row becomes a vector, and that some scores, on top of any model.
 
 Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT), section 3.3: concat pooling [h_T; max; mean] over the document, two
 blocks of batch normalisation, dropout and a linear layer with ReLU between them; and BPTT for text classification: a
@@ -43,7 +43,7 @@ ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """How rows are read and scored.
+  """Reading and scoring of rows.
 
   Attributes:
     pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
@@ -87,7 +87,7 @@ class Config:
 
 
 class Read(NamedTuple):
-  """What came of a batch.
+  """Scores and statistics of a batch.
 
   Attributes:
     scores_BGC: float32, G being 1 unless rows are several sequences.
@@ -157,12 +157,12 @@ def _windows(cfg: Config, batch: Batch) -> tuple[Batch, int]:
 
 
 def _over_time(key: str) -> bool:
-  """Whether a key of a batch has positions as its second axis: tokens_BT, characters_BTC."""
+  """Return True if a key of a batch has positions as its second axis: tokens_BT, characters_BTC."""
   return key.rpartition('_')[2].startswith('BT')
 
 
 def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> Any:
-  """Runs the model over rows from a fresh state, window by window.
+  """Run the model over rows from a fresh state, window by window.
 
   Args:
     params: the model's.
@@ -292,7 +292,7 @@ def read(
 
 
 def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
-  """What a softmax over scores makes of the right ones, by labels_B and row_weights_B.
+  """Return the cross-entropy and accuracy of scores, by labels_B and row_weights_B.
 
   Returns:
     (sum of their negative log-likelihoods in nats; rows whose best score is the right one's, (B,), 0 for padding).

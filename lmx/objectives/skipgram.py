@@ -101,7 +101,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """What the loss is made of: it depends on all of it."""
+  """Return the metric's protocol: the negative samples, the window and the subsampling, on which the loss depends."""
   del cfg, batches
   made = data.batching
   noise = f'{made.negative} noise words' if made.negative else 'hierarchical softmax'

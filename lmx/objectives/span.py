@@ -164,7 +164,7 @@ def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Arr
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """What an answer is chosen from.
+  """Return the scores that an answer is chosen from.
 
   Returns:
     ({'scores_BT2': of begin and end}, state), or of XLNet's head ({'begin_BK', 'end_BKE': best places, 'scores_BKE':
@@ -198,7 +198,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) 
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """How passages were read."""
+  """Return the metric's protocol: the windows of a passage."""
   del cfg
   return [f'{batches.examples:,} windows {data.batching.stride} tokens apart']
 

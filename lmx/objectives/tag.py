@@ -198,7 +198,7 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """How labels were decoded and counted."""
+  """Return the metric's protocol: the decoding of labels and their counts."""
   del data, batches
   words = ['CRF' if cfg.crf else 'each word by itself']
   if spans.is_scheme(cfg.labels):

@@ -68,7 +68,7 @@ class Config:
 
   @property
   def draws(self) -> bool:
-    """Whether the terms of hard attention are part of the loss."""
+    """Return True if the terms of hard attention are part of the loss."""
     return self.reinforce > 0 or self.entropy > 0
 
 

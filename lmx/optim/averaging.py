@@ -55,7 +55,7 @@ State = Average | Mean | None
 
 
 def init(params: Params, decay: float, *, debias: bool = True) -> Average | None:
-  """Starts an average at nothing (`debias`) or at `params`; None if `decay` is 0, for no average."""
+  """Start an average at nothing (`debias`) or at `params`; None if `decay` is 0, for no average."""
   if not decay:
     return None
   if debias:
@@ -64,7 +64,7 @@ def init(params: Params, decay: float, *, debias: bool = True) -> Average | None
 
 
 def init_mean(params: Params, *, begun: bool) -> Mean:
-  """Starts a mean; `begun`: it averages from the first update."""
+  """Start a mean; `begun`: it averages from the first update."""
   return Mean(jax.tree.map(jnp.array, params), jnp.asarray(begun), jnp.zeros((), jnp.int32), jnp.ones(()))
 
 
@@ -82,7 +82,7 @@ def factor(average: State, now: Array, lag: bool) -> Array:
 
 
 def update(average: State, params: Params, decay: float = 0.0, *, now: Array | float = 1.0, lag: bool = False) -> State:
-  """Takes in the parameters after an update.
+  """Take in the parameters after an update.
 
   Args:
     average: so far.
@@ -121,7 +121,7 @@ def _value(average: Average, params: Params) -> Params:
 
 
 def triggered(losses: Sequence[float], loss: float, window: int) -> bool:
-  """Whether the averaging is to begin: `loss` is above the lowest but for the last `window` (algorithm 1, line 6).
+  """Return True if averaging begins: `loss` exceeds the lowest but for the last `window` (algorithm 1, line 6).
 
   Args:
     losses: of the validations before, in order.

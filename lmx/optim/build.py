@@ -42,7 +42,7 @@ EPS = {'adadelta': 1e-6, 'bert_adam': 1e-6, 'rmsprop_graves': 1e-4}
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """How parameters are updated. Rates are per update; `lr` is the peak of the schedule.
+  """Optimizer, learning rate and regularisation. Rates are per update; `lr` is the peak of the schedule.
 
   Attributes:
     optimizer: 'adam' (decay as L2 in the gradient), 'adamw' (decoupled), 'bert_adam' (no bias correction, decoupled),
@@ -197,7 +197,7 @@ class Config:
 
 
 def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Schedule:
-  """Returns the function from the number of updates made so far to the learning rate (before `lr_scale`).
+  """Return the function from the number of updates made so far to the learning rate (before `lr_scale`).
 
   Args:
     cfg: the section.
@@ -253,7 +253,7 @@ def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
 
 
 def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.Plateau:
-  """Returns the plateau's state after a validation; its `scale` is the `lr_scale` to go on with."""
+  """Return the plateau's state after a validation; its `scale` is the `lr_scale` to go on with."""
   return state.observe(
     metric,
     patience=cfg.patience,
@@ -263,7 +263,7 @@ def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.P
 
 
 def average(cfg: Config, params: Params) -> averaging.State:
-  """Returns the average of the parameters that the section asks for, before the first update; None for none."""
+  """Return the average of the parameters that the section asks for, before the first update; None for none."""
   if cfg.asgd != 'off':
     return averaging.init_mean(params, begun=cfg.asgd == 'start')
   return averaging.init(params, cfg.ema, debias=cfg.ema_debias)
@@ -277,7 +277,7 @@ def make(
   total_steps: int,
   steps_per_epoch: int,
 ) -> optax.GradientTransformationExtraArgs:
-  """Builds the transformation from the gradient of the global loss to the change of the parameters.
+  """Build the transformation from the gradient of the global loss to the change of the parameters.
 
   Its `update` takes two further keyword arguments: `step`, the number of the update, and `lr_scale`, a factor of
   the scheduled rate (1 if left out).

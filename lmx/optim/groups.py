@@ -41,7 +41,7 @@ def name_of(path: Sequence[Any]) -> str:
 
 
 def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
-  """Maps each parameter's name to the first group whose expression is found in it (`re.search`).
+  """Map each parameter's name to the first group whose expression is found in it (`re.search`).
 
   Raises:
     InputError: a parameter that no group matches, or a group left without any parameter.
@@ -97,7 +97,7 @@ def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
 
 
 def multipliers(groups: Sequence[Group], layer_decay: float, powers: Params, params: Params) -> tuple[Params, Params]:
-  """Returns two trees of floats shaped like `params`: factors of the rate and of the weight decay.
+  """Return two trees of floats shaped like `params`: factors of the rate and of the weight decay.
 
   Args:
     groups: see `assign`.

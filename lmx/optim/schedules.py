@@ -28,7 +28,7 @@ Schedule = Callable[[int | Array], Array]  # updates made so far -> factor of th
 
 
 def decayed(decay: optax.Schedule, warmup_steps: int, origin: str, total_steps: int) -> Schedule:
-  """Joins a linear warm-up from 0 to 1 and a decay.
+  """Join a linear warm-up from 0 to 1 and a decay.
 
   Args:
     decay: maps progress in [0, 1] to a factor.
@@ -125,7 +125,7 @@ def milestones(steps_per_epoch: int, epochs: Sequence[float], divisor: float) ->
 
 @dataclasses.dataclass(frozen=True)
 class Plateau:
-  """What has to be remembered between validations to step the rate down; saved as JSON with a checkpoint.
+  """State between validations of a learning rate that is reduced on a plateau; saved as JSON with a checkpoint.
 
   Attributes:
     best: lowest metric seen, None before the first.
@@ -138,7 +138,7 @@ class Plateau:
   scale: float = 1.0
 
   def observe(self, metric: float, *, patience: int, factor: float, min_scale: float) -> Plateau:
-    """Returns the state after a validation; `scale` falls by `factor` at the (patience + 1)-th bad one in a row."""
+    """Return the state after a validation; `scale` falls by `factor` at the (patience + 1)-th bad one in a row."""
     if self.best is None and math.isfinite(metric) or self.best is not None and metric < self.best:
       return Plateau(metric, 0, self.scale)
     if self.bad + 1 <= patience:

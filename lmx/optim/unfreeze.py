@@ -52,7 +52,7 @@ def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
 
 
 def lengths(begin: Sequence[int], total_steps: int) -> list[int]:
-  """Updates of each stage, at least 1."""
+  """Update of each stage, at least 1."""
   ends = [*begin[1:], max(total_steps, begin[-1] + 1)]
   return [end - start for start, end in zip(begin, ends, strict=True)]
 
@@ -84,7 +84,7 @@ def rate_by_stage(
 
 
 def without_frozen(group: Params, trained: Trained) -> optax.GradientTransformationExtraArgs:
-  """Sets the gradient of frozen groups to zero."""
+  """Set the gradient of frozen groups to zero."""
 
   def update(updates: Any, state: Any, params: Params | None = None, *, step: Array, **extra: Any) -> Any:
     del params, extra
@@ -117,7 +117,7 @@ def _kept(updates: Params, group: Params, count: Array) -> Params:
 
 
 def check(stages: Sequence[Sequence[float]]) -> str:
-  """What is wrong with stages as a user gave them, '' if nothing is."""
+  """Return the fault of stages as a user gave them; '' if they are valid."""
   for i, stage in enumerate(stages):
     if len(stage) != 4:
       return f'each has four numbers (groups, epochs, factor of lr, cut_fraction), not {tuple(stage)}'

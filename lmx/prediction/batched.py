@@ -36,12 +36,12 @@ _TRUTHS = ('labels_B', 'scores_B', 'labels_BT', 'starts_B', 'ends_B')
 
 
 class Asked(NamedTuple):
-  """What a run is asked about.
+  """Input of a prediction.
 
   Attributes:
-    corpus: it in tokens.
+    corpus: the input in tokens.
     split: of the corpus.
-    items: it in words, with what is known to be right; a module's own type.
+    items: the input in words, with its labels if known; a module's own type.
     notes: what a user should know of how it is read, such as what is cut.
   """
 
@@ -77,7 +77,7 @@ def over(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple[Ar
 
 
 def ending(path: str, endings: Iterable[str], what: str) -> str:
-  """Which of the endings a file's name has, compressed by gzip or not. InputError if none."""
+  """Return the ending of a file's name, compressed by gzip or not. InputError if it has none of them."""
   name = path.removesuffix('.gz')
   found = next((end for end in endings if name.endswith(end)), None)
   if found is None:

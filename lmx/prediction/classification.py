@@ -1,4 +1,4 @@
-"""What a trained classifier or regression says of rows: of a split, alone or averaged with others, and of new ones."""
+"""Predictions of a trained classifier or regression: of a split, alone or averaged with others, and of new rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def label_names(loaded: Restored) -> list[str]:
 
 
 def outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
-  """What the objective predicts of every row of a split, in the order of the rows.
+  """Return the prediction of every row of a split, in the order of the rows.
 
   Args:
     run: the run.
@@ -224,7 +224,7 @@ def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
 
 
 def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """How many of the rows of a file that have a label are right; '' of a regression."""
+  """Return the share of correct predictions, in words, of the labelled rows of a file; '' of a regression."""
   if loaded.run.objective_name == 'regress':
     return ''
   pairs = [(row['label'], one.label) for row, one in zip(found, asked.items, strict=False) if one.label]

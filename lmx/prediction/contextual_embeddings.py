@@ -93,7 +93,7 @@ def _spelled(line: str, rule: str, lower_case: bool, characters: int) -> Line:
 def vectors(
   reader: Reader, lines: Iterable[str], *, size: int = 32, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-  """Yields (tokens, layers, the embeddings first, each (tokens, width) float32) of each line of text in order.
+  """Yield (tokens, layers, the embeddings first, each (tokens, width) float32) of each line of text in order.
 
   Args:
     reader: of `from_run` or `open_reader`.
@@ -111,7 +111,7 @@ def vectors(
 def embedded(
   reader: Reader, lines: Sequence[Line], size: int, *, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-  """Yields (tokens, layers, each (tokens, width) float32) of each line in order.
+  """Yield (tokens, layers, each (tokens, width) float32) of each line in order.
 
   Args:
     reader: of the lines.

@@ -40,7 +40,7 @@ UNKNOWN = (
 
 
 class Answer(NamedTuple):
-  """What is said of a question.
+  """Answer to a question.
 
   Attributes:
     id: of the question.
@@ -91,7 +91,7 @@ def answer(
 
 
 def _unanswered(corpus: corpora.Corpus) -> int:
-  """How many questions without an answer were trained on."""
+  """Return the number of training questions without an answer."""
   if 'unanswered' in corpus.manifest:
     return int(corpus.manifest['unanswered'])
   return labels.unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not say
@@ -151,7 +151,7 @@ def _answer(
   own: bool,
   places: dict[str, np.ndarray],
 ) -> Answer:
-  """Puts the spans of a question into words; `own`: `null` is odds already, and no score beside those of spans."""
+  """Put the spans of a question into words; `own`: `null` is odds already, and no score beside those of spans."""
   if asked.context not in places:
     places.clear()  # questions on a passage follow one another
     places[asked.context] = corpus.tokenizer.encode_spans(asked.context)[1]
@@ -177,7 +177,7 @@ def _answer(
 
 
 def figures(run: schema.Run, found: Sequence[Answer]) -> dict[str, Any]:
-  """What results.json has of the answers of a split."""
+  """Return the metrics of the answers of a split, for results.json."""
   truths = {one.id: one.truths or () for one in found}
   scores: dict[str, Any] = squad.figures({one.id: one.text for one in found}, truths)
   if any(np.isfinite(one.null_odds) for one in found):

@@ -11,7 +11,7 @@ import numpy as np
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-  """Returns the mean over a centred window, which grows from 1 to n / 20 values after the start.
+  """Return the mean over a centred window, which grows from 1 to n / 20 values after the start.
 
   It does not lag behind a steep curve, as a moving average of the past does. What is not finite is left out.
   """
@@ -70,7 +70,7 @@ def draw(
 
 
 def _subtitle(results: Mapping[str, Any]) -> str:
-  """Returns the model, the data and the figure that counts; '' before there are results."""
+  """Return the model, the data and the figure that counts; '' before there are results."""
   if not results:
     return ''
   metric = results['metric']
@@ -79,7 +79,7 @@ def _subtitle(results: Mapping[str, Any]) -> str:
 
 
 def _limits(curves: Mapping[str, np.ndarray], lines: list[float]) -> tuple[float, float]:
-  """Returns the range of the losses; the first steep fall, 3 % of the points, may leave the frame."""
+  """Return the range of the losses; the first steep fall, 3 % of the points, may leave the frame."""
   seen = [c[np.isfinite(c[:, 1]), 1] for c in curves.values() if len(c)]
   seen = [c for c in seen if len(c)] or [np.ones(1)]
   low = min(min(c.min() for c in seen), *lines, math.inf)
@@ -146,7 +146,7 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
 
 
 def _draw_perplexity(axes: Any) -> None:
-  """Adds a right axis with round perplexities, exp of the left one."""
+  """Add a right axis with round perplexities, exp of the left one."""
   from matplotlib.ticker import MaxNLocator
 
   right = axes.secondary_yaxis('right', functions=(np.asarray, np.asarray))

@@ -1,4 +1,4 @@
-"""What a run shows and leaves behind: progress, metrics.jsonl, TensorBoard, results.json, loss.png, samples.txt.
+"""Outputs of a run: progress, metrics.jsonl, TensorBoard, results.json, loss.png, samples.txt.
 
 Only process 0 writes. Numbers of a step are fetched from the device when the next step has been dispatched, so
 logging never waits for the step just started. When a run is taken up again, what was logged after the step it goes
@@ -43,13 +43,13 @@ _SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)
 
 
 def versions() -> dict[str, str]:
-  """Returns the versions of Python, lmx and what it computes with."""
+  """Return the versions of Python, lmx and what it computes with."""
   found = {name: importlib.metadata.version(name) for name in _PACKAGES}
   return {'python': platform.python_version(), 'lmx': lmx.__version__, **found}
 
 
 def device() -> str:
-  """Returns the devices in words, such as '8 x NVIDIA H100 (gpu), 2 processes'."""
+  """Return the devices in words, such as '8 x NVIDIA H100 (gpu), 2 processes'."""
   first = jax.devices()[0]
   text = f'{jax.device_count()} x {first.device_kind} ({first.platform})'
   if first.platform == 'cpu':
@@ -58,7 +58,7 @@ def device() -> str:
 
 
 def to_json(value: Any) -> Any:
-  """Returns `value` as strict JSON can hold it: arrays as lists, NaN and infinities as words."""
+  """Return `value` as strict JSON can hold it: arrays as lists, NaN and infinities as words."""
   if isinstance(value, Mapping):
     return {str(k): to_json(v) for k, v in value.items()}
   if isinstance(value, (list, tuple)):
@@ -80,7 +80,7 @@ def from_json(value: Any) -> Any:
 
 
 def _parse(text: str) -> list[Record]:
-  """Returns the records of whole lines, the last for each (step, split)."""
+  """Return the records of whole lines, the last for each (step, split)."""
   found: dict[tuple[int, str], Record] = {}
   for line in text.split('\n'):
     try:
@@ -94,13 +94,13 @@ def _parse(text: str) -> list[Record]:
 
 
 def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
-  """Returns the records of metrics.jsonl: `step`, `split` ('train', 'valid', ...) and values; [] without one."""
+  """Return the records of metrics.jsonl: `step`, `split` ('train', 'valid', ...) and values; [] without one."""
   path = pathlib.Path(workdir) / 'metrics.jsonl'
   return from_json(_parse(path.read_text(errors='replace'))) if path.exists() else []
 
 
 def write_json(path: str, values: Any) -> None:
-  """Writes figures where the user wants them, also through a link or to a pipe. Raises InputError."""
+  """Write figures where the user wants them, also through a link or to a pipe. Raises InputError."""
   where, text = pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n'
   with writing(str(path)):
     if where.exists() and not where.is_file():  # such as /dev/stdout
@@ -110,7 +110,7 @@ def write_json(path: str, values: Any) -> None:
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
-  """Writes a file in one go: a reader sees the old text or the new one."""
+  """Write a file in one go: a reader sees the old text or the new one."""
   part = path.with_name(path.name + '.part')
   with writing(str(path)):
     with part.open('w') as file:
@@ -121,7 +121,7 @@ def _replace(path: pathlib.Path, text: str) -> None:
 
 
 def _scalars(metrics: Mapping[str, Any]) -> Record:
-  """Returns numbers: a scalar as it is, a (sum, weight) pair as its mean, a flag not at all."""
+  """Return numbers: a scalar as it is, a (sum, weight) pair as its mean, a flag not at all."""
   found: Record = {}
   for name, value in metrics.items():
     if isinstance(value, (tuple, list)):
@@ -153,7 +153,7 @@ class _Board:
   """TensorBoard's event file of one session. A point is in the file once `flush` has returned, also after a kill."""
 
   def __init__(self, directory: pathlib.Path, purge_step: int | None) -> None:
-    """Opens a file of its own; TensorBoard drops points of earlier sessions from `purge_step` on."""
+    """Open a file of its own; TensorBoard drops points of earlier sessions from `purge_step` on."""
     directory.mkdir(parents=True, exist_ok=True)
     self.name = str(directory)
     self._file = EventsWriter(str(directory / 'events'), f'.{time.time_ns()}')
@@ -186,7 +186,7 @@ class Logger:
     every_seconds: float = 10.0,
     terminal: bool | None = None,
   ) -> None:
-    """Opens the files and drops what was logged after `start_step`.
+    """Open the files and drop what was logged after `start_step`.
 
     Args:
       workdir: directory of the run.
@@ -228,7 +228,7 @@ class Logger:
     self.close()
 
   def _take_up(self) -> float:
-    """Drops records and samples after `start_step`; returns the seconds of the sessions before."""
+    """Drop records and samples after `start_step`; returns the seconds of the sessions before."""
     path = self.workdir / 'metrics.jsonl'
     old = path.read_text(errors='replace') if path.exists() else ''
     records = _parse(old)
@@ -244,11 +244,11 @@ class Logger:
     return max((r['seconds'] for r in records if 'seconds' in r), default=0.0)
 
   def seconds(self) -> float:
-    """Returns the seconds of all sessions, as far as their logs tell."""
+    """Return the seconds of all sessions, as far as their logs tell."""
     return self._before + time.monotonic() - self._opened
 
   def train(self, step: int, metrics: Mapping[str, Any], wait_seconds: float = 0.0) -> None:
-    """Takes in the step just dispatched and writes down the one before, if it is due.
+    """Take in the step just dispatched and write down the one before, if it is due.
 
     Args:
       step: steps done, the one dispatched included.
@@ -265,7 +265,7 @@ class Logger:
     self._bar.update(step - self._bar.n)
 
   def flush(self) -> None:
-    """Writes what is logged so far to the disk; waits until the last step given to `train` is computed."""
+    """Write what is logged so far to the disk; waits until the last step given to `train` is computed."""
     if not self.primary:
       return
     self._settle()
@@ -273,7 +273,7 @@ class Logger:
       self._board.flush()
 
   def _settle(self) -> None:
-    """Writes down the last step given to `train`, if it is due."""
+    """Write down the last step given to `train`, if it is due."""
     if self._pending is None:
       return
     (step, now, waited, metrics), self._pending = self._pending, None
@@ -291,7 +291,7 @@ class Logger:
     self._show(step, values, now)
 
   def _show(self, step: int, values: Record, now: float) -> None:
-    """Updates the bar, or prints a plain line if the last one is old enough."""
+    """Update the bar, or prints a plain line if the last one is old enough."""
     rate = values.get('tokens_per_second')  # none for a session's first step
     shown = f'{_count(rate)} tokens/s' if rate else ''
     if not self._bar.disable:
@@ -333,26 +333,26 @@ class Logger:
         self._board.add(f'{split}/{name}', value, step)
 
   def note(self, text: str) -> None:
-    """Shows a text above the progress bar."""
+    """Show a text above the progress bar."""
     if self.primary:
       tqdm.write(text, file=sys.stderr)
       sys.stderr.flush()
 
   def samples(self, text: str, step: int | None = None) -> None:
-    """Adds a text to samples.txt under a header that names the step (by default the last one), in place of what is
+    """Add a text to samples.txt under a header that names the step (by default the last one), in place of what is
     there of this step or a later one."""
     if self.primary:
       step = self._step if step is None else step
       _replace(self.workdir / 'samples.txt', self._samples(step - 1) + f'=== step {step} ===\n{text.rstrip()}\n\n')
 
   def _samples(self, last: int) -> str:
-    """Returns samples.txt up to the step `last`."""
+    """Return samples.txt up to the step `last`."""
     path = self.workdir / 'samples.txt'
     text = path.read_text() if path.exists() else ''
     return text[: next((m.start() for m in _SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
-    """Writes results.json: `values`, and the seconds of all sessions, versions and device.
+    """Write results.json: `values`, and the seconds of all sessions, versions and device.
 
     A run with results.json is finished, so it is written last, also to a bucket.
     """
@@ -369,7 +369,7 @@ class Logger:
       loss_curve.draw(read_metrics(self.workdir), self.workdir / 'loss.png', results, self.tokens_per_step)
 
   def close(self) -> None:
-    """Writes down what is pending and closes the files; safe to call twice, and after a failure."""
+    """Write down what is pending and close the files; safe to call twice, and after a failure."""
     if not self.primary or self._closed:
       return
     self._closed = True

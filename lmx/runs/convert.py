@@ -47,7 +47,7 @@ _ROWS: dict[str, dict[str, Any]] = {
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
-  """Makes a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
+  """Make a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
 
   Args:
     source: the folder, or 'hub:NAME' to fetch one from huggingface.co.
@@ -193,7 +193,7 @@ def _complete(run: schema.Run, found: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def fetch(name: str) -> str:
-  """Downloads a model's files from huggingface.co, or finds them in its cache; InputError without a network."""
+  """Download a model's files from huggingface.co, or finds them in its cache; InputError without a network."""
   from huggingface_hub import errors, snapshot_download
 
   try:
@@ -207,7 +207,7 @@ def fetch(name: str) -> str:
 
 
 def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
-  """Writes a run's weights, config and tokenizer as a folder that transformers loads.
+  """Write a run's weights, config and tokenizer as a folder that transformers loads.
 
   Args:
     workdir: the run.

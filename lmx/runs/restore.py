@@ -77,7 +77,7 @@ class Restored:
 def load(
   workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
 ) -> Restored:
-  """Loads a run for evaluation, generation or anything else, with a warning of parameters that are not finite.
+  """Load a run for evaluation, generation or anything else, with a warning of parameters that are not finite.
 
   Args:
     workdir: the run's work directory.

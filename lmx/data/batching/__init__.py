@@ -1,4 +1,4 @@
-"""How a corpus becomes batches. One file is one way, found by its name.
+"""Batches of a corpus. One file is one kind of batching, found by its name.
 
 A batching exports
   Config: frozen dataclass whose first field is `name`; in a config it is the section `data.batching`;

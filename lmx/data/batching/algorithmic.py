@@ -86,7 +86,7 @@ class Config:
 
 
 class Episode(NamedTuple):
-  """What is read and answered: (t, I), (t, O) and (t,) float32, and the cost in bits of the best guess or NaN."""
+  """An episode: inputs (t, I), targets (t, O) and weights (t,), float32; the cost in bits of the best guess, or NaN."""
 
   inputs: np.ndarray
   targets: np.ndarray
@@ -153,7 +153,7 @@ def _scaled(repeats: int, most: int) -> float:
 
 
 def _recall(rng: np.random.Generator, inputs: np.ndarray, n: int, bits: int) -> np.ndarray:
-  """Fills the inputs; returns the item after the one asked for."""
+  """Fill the inputs; returns the item after the one asked for."""
   items = rng.integers(0, 2, (n, ITEM, bits))
   asked = int(rng.integers(n - 1))
   for i, item in enumerate([*items, items[asked]]):

@@ -1,4 +1,4 @@
-"""What every way of batching shares: batches as pure functions of (seed, step, row) over a split's token array.
+"""Shared parts of all kinds of batching: batches as pure functions of (seed, step, row) over a split's token array.
 
 Any step costs the same to reach, and a row holds the same whichever host asks for it.
 
@@ -73,7 +73,7 @@ class Batches(abc.ABC):
       )
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Returns the given rows of the batch of `step`."""
+    """Return the given rows of the batch of `step`."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
@@ -87,7 +87,7 @@ class Batches(abc.ABC):
     return batch
 
   def pad_rows(self, multiple: int) -> Batches:
-    """Returns these batches with rows of weight 0 after those of each batch, up to a multiple of `multiple` rows."""
+    """Return these batches with rows of weight 0 after those of each batch, up to a multiple of `multiple` rows."""
     padded = copy.copy(self)
     padded._multiple = multiple
     return padded
@@ -100,21 +100,21 @@ class Batches(abc.ABC):
     return -(-rows // self._multiple) * self._multiple
 
   def _places(self, local: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the place in the epoch of each row of its batch number `local`, and which rows are no padding."""
+    """Return the place in the epoch of each row of its batch number `local`, and which rows are no padding."""
     row_B = np.arange(self.padded_rows)
     place_B = local * self.batch_size + np.minimum(row_B, self.batch_size - 1)
     return np.minimum(place_B, self.examples - 1), (row_B < self.batch_size) & (place_B < self.examples)
 
   def epoch_of(self, step: int) -> tuple[int, int]:
-    """Returns the epoch of a step, and the number of the step within it."""
+    """Return the epoch of a step, and the number of the step within it."""
     return divmod(step, self.steps)
 
   def steps_in(self, epochs: float) -> int:
-    """Returns the number of steps of the first `epochs` epochs, rounded."""
+    """Return the number of steps of the first `epochs` epochs, rounded."""
     return round(epochs * self.steps)
 
   def positions(self) -> int:
-    """Returns the positions of an epoch, padding included."""
+    """Return the positions of an epoch, padding included."""
     return self.steps * self.batch_size * self.length
 
   def _positions_in_groups(self, batches: Iterable[np.ndarray], lengths: Sequence[int] | np.ndarray) -> int:
@@ -124,18 +124,18 @@ class Batches(abc.ABC):
     return int(np.asarray(lengths)[places].sum()) * self.batch_size // self.groups
 
   def row_counts(self) -> tuple[int, ...]:
-    """Returns the numbers of rows that batches have; more than `batch_size` alone where batches differ."""
+    """Return the numbers of rows that batches have; more than `batch_size` alone where batches differ."""
     return (self.batch_size,)
 
   @abc.abstractmethod
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
-    """Builds the rows of the given examples; rows that are not live get weight 0."""
+    """Build the rows of the given examples; rows that are not live get weight 0."""
 
   def _epoch_seed(self, purpose: str, epoch: int) -> int:
     return int(noise.generator(self._seed, purpose, epoch).integers(2**32))
 
   def _read(self, position: np.ndarray) -> np.ndarray:
-    """Returns the tokens at the positions as int32, after checking them against the vocabulary."""
+    """Return the tokens at the positions as int32, after checking them against the vocabulary."""
     tokens = self._tokens[position]
     if tokens.size and not (0 <= tokens.min() and tokens.max() < self._vocab_size):
       bad = np.flatnonzero((tokens.ravel() < 0) | (tokens.ravel() >= self._vocab_size))[0]
@@ -146,7 +146,7 @@ class Batches(abc.ABC):
     return tokens.astype(np.int32)
 
   def _next_tokens(self, start_B: np.ndarray, live_BT: np.ndarray) -> dict[str, np.ndarray]:
-    """Reads inputs and next-token targets from `start_B` on, with weight 0 where not live."""
+    """Read inputs and next-token targets from `start_B` on, with weight 0 where not live."""
     last = self._tokens.size - 1
     tokens_BS = self._read(np.minimum(start_B[:, None] + np.arange(live_BT.shape[1] + 1), last))
     return dict(

@@ -28,7 +28,7 @@ POOL = 50  # batches sorted together
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """How long rows are, and which meet in a batch.
+  """Lengths of rows, and their grouping into batches.
 
   Attributes:
     buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
@@ -60,14 +60,14 @@ class Bucketed(Batches):
   _sizes: np.ndarray
 
   def _documents(self, split: Any, end_id: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Where each document of a split begins and ends, int64, without the id that ends it if there is one."""
+    """Return the start and end of each document of a split, int64, without the id that ends it if there is one."""
     begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
     if end_id is not None:
       end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
     return begin, end
 
   def _arrange(self, cfg: Config, what: str) -> None:
-    """Fixes how many steps there are, and in which order examples come.
+    """Fix how many steps there are, and in which order examples come.
 
     Args:
       cfg: the `batching` section.
@@ -90,7 +90,7 @@ class Bucketed(Batches):
     return self._positions_in_groups(batches, self._buckets)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Returns the given rows of the batch of `step`."""
+    """Return the given rows of the batch of `step`."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')

@@ -99,7 +99,7 @@ def pair_spans(
   short_seq_prob: float,
   random_next_prob: float,
 ) -> Spans:
-  """Makes sentence pairs by the rules of BERT's data code, over all documents at once.
+  """Make sentence pairs by the rules of BERT's data code, over all documents at once.
 
   A document gets a target length: `length` - 3, or with `short_seq_prob` a random one from 2 to that. Whole sentences
   are gathered until they reach it; a random number of them, at least one and not all, is segment A. With

@@ -158,7 +158,7 @@ class Permutations(Batches):
     return row | self._predicted(tokens_T, function_T, backward, random)
 
   def _elsewhere(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
-    """Where a random segment B begins: at the border of a sentence up to `last`, if there is one."""
+    """Return the start of a random segment B: a border of a sentence up to `last`, if there is one."""
     known = borders[borders <= last]
     return int(random.choice(known)) if known.size else int(random.integers(last + 1))
 

@@ -88,7 +88,7 @@ class Block(NamedTuple):
 
 
 def words_counted(corpus: Any, words_only: bool) -> np.ndarray:
-  """How often each entry of the vocabulary stands in the training split; 0 for what is no word.
+  """Return the count of each token of the vocabulary in the training split; 0 for what is no word.
 
   Args:
     corpus: the Corpus.
@@ -203,7 +203,7 @@ class Skipgrams(Batches):
     self._set(rows if chunks else 0, self._words, str(chunk))
 
   def _plant(self, counts_V: np.ndarray, top: int, path_slots: int) -> None:
-    """Splits every word's way through the tree into the top and what is below."""
+    """Split every word's way through the tree into the top and what is below."""
     tree = huffman.build(counts_V)
     word = np.repeat(np.arange(len(counts_V)), np.diff(tree.starts_V))
     is_top = tree.nodes < top

@@ -96,7 +96,7 @@ class Streams(Batches):
     return batch
 
   def _inside(self, row_B: np.ndarray, offset_B: np.ndarray | int, column_T: np.ndarray) -> np.ndarray:
-    """Whether the columns of a window that begins at `offset_B` of its rows lie within the rows."""
+    """Return True if the columns of a window that begins at `offset_B` of its rows are within the rows."""
     start_B = self._starts[row_B] + offset_B
     return start_B[:, None] + column_T < self._starts[row_B + 1][:, None]
 

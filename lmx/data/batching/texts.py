@@ -116,7 +116,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
 
 
 def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ...]:
-  """What each sequence of a row is put together from: for its texts, the numbers of the documents of the row.
+  """Return the layout of each sequence of a row: for its texts, the numbers of the documents of the row.
 
   Args:
     cfg: the `batching` section.

@@ -222,7 +222,7 @@ class Translation(Batches):
     return self._positions_in_groups((np.resize(sizes, self.batch_size) for sizes in batches), self.lengths)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Returns the given rows of the batch of `step`: of `rows` of `padded_rows`, the same share of its own rows."""
+    """Return the given rows of the batch of `step`: of `rows` of `padded_rows`, the same share of its own rows."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')

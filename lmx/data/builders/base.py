@@ -1,4 +1,4 @@
-"""What the builders of lmx share: one example is one document {id, text, label}, in the order of the source.
+"""Shared parts of all builders: one example is one document {id, text, label}, in the order of the source.
 
 A data set that is one stream (Penn Treebank, text8, enwik8) is cut into examples of about a megabyte at line ends or
 spaces; readers join them again.
@@ -111,7 +111,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     return dict(self.URLS)
 
   def fetch(self, dl_manager: tfds.download.DownloadManager, urls: dict[str, str]) -> dict[str, Any]:
-    """Downloads the addresses; name -> path, archives unpacked."""
+    """Download the addresses; name -> path, archives unpacked."""
     return dl_manager.download_and_extract(urls)
 
   def found(self, directory: str) -> Any:
@@ -125,7 +125,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
 
 def pieces(lines: Iterator[str]) -> Iterator[str]:
-  """Joins lines to texts of about PIECE characters."""
+  """Join lines to texts of about PIECE characters."""
   held: list[str] = []
   size = 0
   for line in lines:

@@ -1,4 +1,4 @@
-"""What the builders of sentences in columns share; lmx/data/builders/tagged.py reads their files."""
+"""Shared parts of builders of sentences in columns; lmx/data/builders/tagged.py reads their files."""
 
 from __future__ import annotations
 

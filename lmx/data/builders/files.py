@@ -22,7 +22,7 @@ _SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val(?![^\W\d_])'), ('
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Where the files of a data set may lie.
+  """Possible places of the files of a data set.
 
   Attributes:
     folders: folders below the user's directory, tried in order.

@@ -1,4 +1,4 @@
-"""What the builders of labelled documents share: a validation split cut from the training documents, and TSV files."""
+"""Shared parts of builders of labelled documents: a validation split cut from the training documents, and TSV files."""
 
 from __future__ import annotations
 

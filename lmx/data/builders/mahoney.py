@@ -1,4 +1,4 @@
-"""What text8 and enwik8 share: one file of 100,000,000 bytes, cut 90 / 5 / 5 % as in the literature."""
+"""Shared parts of text8 and enwik8: one file of 100,000,000 bytes, cut 90 / 5 / 5 % as in the literature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the builders of translated sentences share: a pair is two documents, the source and then the target."""
+"""Shared parts of builders of translated sentences: a pair is two documents, the source and then the target."""
 
 from __future__ import annotations
 

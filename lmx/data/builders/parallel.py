@@ -27,7 +27,7 @@ _TABLES = ('.tsv', '.tsv.gz')
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Where the files of a data set of pairs may lie.
+  """Possible places of the files of a data set of pairs.
 
   Attributes:
     folders: folders below the user's directory, tried in order for each file.

@@ -1,4 +1,4 @@
-"""What the builders of questions share: an example is two documents, the passage and then the question."""
+"""Shared parts of builders of questions: an example is two documents, the passage and then the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two forms of SST-2 share: tables with columns `label` (1 is positive) and `sentence`."""
+"""Shared parts of the two forms of SST-2: tables with columns `label` (1 is positive) and `sentence`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the builders of tables share: an example is one document for each of its texts, the first with the label."""
+"""Shared parts of builders of tables: an example is one document for each of its texts, the first with the label."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
 
   @property
   def table(self) -> tables.Table:
-    """How its rows are read."""
+    """Reading rules of its rows."""
     config = self.builder_config
     if config.table:
       return tables.TABLES[config.table]

@@ -66,7 +66,7 @@ class Table:
 
   @property
   def pairs(self) -> bool:
-    """Whether a row has a pair of texts (before its choices), of which the second may be empty."""
+    """Return True if a row has a pair of texts (before its choices), of which the second may be empty."""
     return len(self.texts) == self.choices + 2
 
 

@@ -1,4 +1,4 @@
-"""What WikiText-2 and WikiText-103 share (Merity et al. 2016, arXiv 1609.07843): a document is an article."""
+"""Shared parts of WikiText-2 and WikiText-103 (Merity et al. 2016, arXiv 1609.07843): a document is an article."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Tokenizer(abc.ABC):
     return digest(self.content())
 
   def save(self, directory: str) -> list[str]:
-    """Writes the tokenizer's files and returns their names."""
+    """Write the tokenizer's files and return their names."""
     os.makedirs(directory, exist_ok=True)
     with open(os.path.join(directory, FILE), 'w', encoding='utf-8') as file:
       json.dump(self.content(), file, sort_keys=True)

@@ -41,7 +41,7 @@ _PARTS = (('pieces', 1, 'Piece'), ('trainer_spec', 2, 'Trainer'), ('normalizer_s
 
 
 class Spiece(NamedTuple):
-  """What is read of a file.
+  """Contents of a file.
 
   Attributes:
     pieces: (piece, logarithm of its probability, its type) by id.
@@ -75,7 +75,7 @@ def model_proto() -> Any:
 
 
 def read(path: Any) -> Spiece:
-  """Reads a file; InputError where it is missing, damaged, or no Unigram model."""
+  """Read a file; InputError where it is missing, damaged, or no Unigram model."""
   found = model_proto()()
   try:
     found.ParseFromString(pathlib.Path(path).read_bytes())
@@ -96,7 +96,7 @@ def read(path: Any) -> Spiece:
 
 
 def has_capitals(path: Any) -> bool:
-  """Whether a vocabulary is of text with capitals: some ordinary piece of it has one."""
+  """Return True if a vocabulary is of text with capitals: some ordinary subword has one."""
   ordinary = (piece for piece, _, kind in read(path).pieces if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
   return any(character.isupper() for piece in ordinary for character in piece)
 

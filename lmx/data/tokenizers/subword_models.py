@@ -39,7 +39,7 @@ def printable(byte: int) -> str:
 
 
 def bpe(model: hf.models.BPE, lower_case: bool = False, prefix_space: bool = False) -> hf.Tokenizer:
-  """Puts GPT-2's splitting and byte alphabet around a model; `prefix_space` gives a text's first word a space."""
+  """Put GPT-2's splitting and byte alphabet around a model; `prefix_space` gives a text's first word a space."""
   tokenizer = hf.Tokenizer(model)
   steps = [hf.normalizers.Lowercase()] * lower_case + [hf.normalizers.Prepend(' ')] * prefix_space
   if steps:
@@ -70,7 +70,7 @@ def train_bpe(
 
 
 def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
-  """Puts GPT's cleaning and splitting around a model; the authors split with spaCy, here it is BERT's rule."""
+  """Put GPT's cleaning and splitting around a model; the authors split with spaCy, here it is BERT's rule."""
   tokenizer = hf.Tokenizer(model)
   tokenizer.normalizer = hf.normalizers.BertNormalizer(lowercase=True)
   tokenizer.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()
@@ -79,7 +79,7 @@ def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
 
 
 def word_bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
-  """Puts a splitting into words and punctuation around a model: that of `words.HANGING`."""
+  """Put a splitting into words and punctuation around a model: that of `words.HANGING`."""
   tokenizer = hf.Tokenizer(model)
   if lower_case:
     tokenizer.normalizer = hf.normalizers.Lowercase()
@@ -141,7 +141,7 @@ def _train_in_words(
 
 
 def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
-  """Puts SentencePiece's way with spaces around a model: a space is a part of the word after it, also of the first."""
+  """Put SentencePiece's way with spaces around a model: a space is a part of the word after it, also of the first."""
   tokenizer = hf.Tokenizer(model)
   first = hf.normalizers.Prepend(SPACE)
   tokenizer.normalizer = hf.normalizers.Sequence([hf.normalizers.Lowercase(), first]) if lower_case else first
@@ -217,7 +217,7 @@ def _in_characters(texts: list[str], most: int) -> Iterator[str]:
 
 
 def wordpiece(model: hf.models.WordPiece, lower_case: bool) -> hf.Tokenizer:
-  """Puts BERT's cleaning and splitting around a model."""
+  """Put BERT's cleaning and splitting around a model."""
   tokenizer = hf.Tokenizer(model)
   tokenizer.normalizer = hf.normalizers.BertNormalizer(lowercase=lower_case)
   tokenizer.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()

@@ -108,7 +108,7 @@ class WithCharacters:
     return WithCharacters(self._batches.pad_rows(multiple), self._words)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Returns the given rows of the batch of `step`."""
+    """Return the given rows of the batch of `step`."""
     batch = self._batches(step, rows)
     tokens_BT = batch['tokens_BT']
     characters_BTC = self._words.character_ids(tokens_BT)

@@ -46,7 +46,7 @@ def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
 
 
 def join(words: Sequence[str]) -> str:
-  """Writes words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
+  """Write words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
   out: list[str] = []
   opened: list[str] = []
   glue = True  # no space before the next word

@@ -258,7 +258,7 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
 
 
 def _fits(head: Head, tensors: Tensors) -> bool:
-  """Whether the layer is there with as many outputs as the class can have, and what it reads."""
+  """Return True if the layer and its inputs exist, with a number of outputs that the class can have."""
   weight = f'{head.layer}.weight'
   pooler = any('pooler.' in name for name in tensors)
   right = weight in tensors and head.outputs in (0, tensors[weight].shape[0])
@@ -314,7 +314,7 @@ def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Task(NamedTuple):
-  """What a run of lmx was trained to do.
+  """Task that a run of lmx was trained for.
 
   Attributes:
     objective: its name.
@@ -367,7 +367,7 @@ def config(name: str, task: Task) -> dict[str, Any]:
 
 
 def entries(name: str, body: Iterable[Entry], width: int, outputs: int) -> list[Entry]:
-  """What files of a class are made of; parts of the model that it has no use for may be there or not.
+  """Return the entries of the files of a class; parts of the model that the class does not use are optional.
 
   Args:
     name: of the class.

@@ -1,4 +1,4 @@
-"""What a parameter of lmx is made of among Hugging Face's tensors, and the ways in which the two differ."""
+"""Map from Hugging Face's tensors to a parameter of lmx, with the differences in their layouts."""
 
 from __future__ import annotations
 

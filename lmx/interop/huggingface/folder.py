@@ -50,7 +50,7 @@ _END = '<|endoftext|>'  # GPT-2's only special token
 
 
 class Folder(NamedTuple):
-  """What a folder holds.
+  """Contents of a folder.
 
   Attributes:
     name: the model of lmx.
@@ -75,7 +75,7 @@ class Folder(NamedTuple):
 
 
 def read(directory: Any) -> Folder:
-  """Reads a folder.
+  """Read a folder.
 
   Raises:
     InputError: a file is missing, cut short or not what it should be; or the model is of another kind, or has something
@@ -156,7 +156,7 @@ def _shards(directory: pathlib.Path) -> list[str]:
 
 
 def _is_inside(directory: pathlib.Path, path: pathlib.Path) -> bool:
-  """Whether a file is in a folder or, of a snapshot of the Hub's cache, among its blobs."""
+  """Return True if a file is in a folder or, of a snapshot of the Hub's cache, among its blobs."""
   allowed = [directory] + [directory.parent.parent / 'blobs'] * (directory.parent.name == 'snapshots')
   return path.parent in allowed
 
@@ -171,7 +171,7 @@ def write(
   lower_case: bool = True,
   marks: Sequence[str] = (),
 ) -> list[str]:
-  """Writes a folder that `from_pretrained` of transformers loads.
+  """Write a folder that `from_pretrained` of transformers loads.
 
   Args:
     directory: where; it must not be there, or be empty. It appears whole or not at all.
@@ -224,7 +224,7 @@ def write(
 def _write_tokenizer(
   directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool, marks: Sequence[str]
 ) -> dict[str, int | None]:
-  """Writes the tokenizer's files; the ids of its marks that config.json has."""
+  """Write the tokenizer's files; the ids of its marks that config.json has."""
   kind = tokenizer['kind']
   if kind not in _FAST:
     return {}
