@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lmx.data.batching import algorithmic
 from lmx.errors import InputError
 from lmx.models import ntm, registry
-from lmx.types import Features
+from tests.models import parameters
 from tests.reference import ntm as reference
 
 T = 6
@@ -20,21 +19,23 @@ SMALL = dict(D=7, rows=9, width=4, memory='learned', memory_value=0.5)
 
 
 def made(**changes):
-  """(config, parameters moved off their start, inputs (2, T, I))."""
+  """(config, random parameters, inputs (2, T, I))."""
   cfg = registry.config('ntm', 'tiny', **{**SMALL, **changes})
-  leaves, tree = jax.tree.flatten(ntm.init(cfg, jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  params = tree.unflatten([x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
-  return cfg, params, np.random.default_rng(0).integers(0, 2, (2, T, cfg.I)).astype(np.float32)
+  return (
+    cfg,
+    parameters.draw(ntm, cfg, spread=3),
+    np.random.default_rng(0).integers(0, 2, (2, T, cfg.I)).astype(np.float32),
+  )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def run(cfg, params, batch, state):
+  features, state = ntm.apply(cfg, params, batch, state)
+  return ntm.logits(cfg, params, features), state
 
 
 def scores(cfg, params, inputs_BTI, **batch):
-  @jax.jit
-  def run(params, batch):
-    features, state = ntm.apply(cfg, params, batch, ntm.init_state(cfg, len(inputs_BTI)))
-    return ntm.logits(cfg, params, features), state
-
-  return run(params, {'inputs_BTI': inputs_BTI, **batch})
+  return jax.device_get(run(cfg, params, {'inputs_BTI': inputs_BTI, **batch}, ntm.init_state(cfg, len(inputs_BTI))))
 
 
 @pytest.mark.parametrize(
@@ -58,23 +59,22 @@ def test_scores_and_memory_equal_the_equations(changes):
 
 def test_trace_shows_the_steps():
   cfg, params, inputs_BTI = made(H=2)
-  seen = ntm.trace(cfg, params, {'inputs_BTI': inputs_BTI})
+  seen = jax.jit(functools.partial(ntm.trace, cfg))(params, {'inputs_BTI': inputs_BTI})
   found, state = scores(cfg, params, inputs_BTI)
   np.testing.assert_allclose(seen['logits_BTO'], found, atol=1e-5)
   for name in ('memory_BSW', 'read_BHS', 'write_BHS'):
     np.testing.assert_allclose(seen[name.replace('_B', '_BT')][:, -1], state[name], atol=1e-6)
   cfg, params, inputs_BTI = made(H=0)
-  assert set(ntm.trace(cfg, params, {'inputs_BTI': inputs_BTI})) == {'logits_BTO'}
+  assert set(jax.eval_shape(functools.partial(ntm.trace, cfg), params, {'inputs_BTI': inputs_BTI})) == {'logits_BTO'}
 
 
 def test_a_network_without_memory_carries_its_state():
   """The contract tests see the machine; here the stack of LSTMs, in one pass, in two, and with a step left out."""
   cfg, params, inputs_BTI = made(H=0, N=3)
   whole, _ = scores(cfg, params, inputs_BTI)
-  first, state = ntm.apply(cfg, params, {'inputs_BTI': inputs_BTI[:, :2]}, ntm.init_state(cfg, 2))
-  again, _ = ntm.apply(cfg, params, {'inputs_BTI': inputs_BTI[:, 2:]}, state)
-  both = jnp.concatenate([first.last_BTD, again.last_BTD], 1)
-  np.testing.assert_allclose(ntm.logits(cfg, params, Features(both)), whole, atol=1e-5)
+  first, state = scores(cfg, params, inputs_BTI[:, :3])
+  again, _ = run(cfg, params, {'inputs_BTI': inputs_BTI[:, 3:]}, state)
+  np.testing.assert_allclose(np.concatenate([first, again], 1), whole, atol=1e-5)
 
 
 @pytest.mark.parametrize('H', [0, 1])
@@ -89,16 +89,25 @@ def test_steps_that_are_not_valid_leave_the_state(H):
 
 
 def test_memories_begin_as_told():
-  start = lambda **changes: ntm._start(*made(**changes)[:2], 2, None)['memory_BSW']
-  assert np.unique(start(memory='constant', memory_value=0.25)) == 0.25
-  cfg, params, _ = made(memory='learned')
-  np.testing.assert_array_equal(start(memory='learned')[1], params['start']['memory'])
-  drawn = start(memory='random', memory_value=0.5)
+  cases = {
+    'constant': made(memory='constant', memory_value=0.25)[:2],
+    'learned': made(memory='learned')[:2],
+    'random': made(memory='random', memory_value=0.5)[:2],
+  }
+  params = {name: p for name, (_, p) in cases.items()}
+
+  @jax.jit
+  def starts(params, key):
+    start = lambda name, key: ntm._start(cases[name][0], params[name], 2, key)['memory_BSW']
+    return {name: start(name, None) for name in cases} | {'trained': start('random', key)}
+
+  found = jax.device_get(starts(params, jax.random.key(1)))
+  assert np.unique(found['constant']) == 0.25
+  np.testing.assert_array_equal(found['learned'][1], params['learned']['start']['memory'])
+  drawn = found['random']
   np.testing.assert_array_equal(drawn[0], drawn[1])  # in evaluation always the same
   assert 0.2 < drawn.std() < 0.6 and np.abs(drawn).max() <= 1.0
-  cfg, params, _ = made(memory='random')
-  trained = ntm._start(cfg, params, 2, jax.random.key(1))['memory_BSW']
-  assert not np.allclose(trained[0], trained[1])
+  assert not np.allclose(found['trained'][0], found['trained'][1])
 
 
 @pytest.mark.parametrize('task', ['copy', 'repeat_copy', 'recall', 'ngrams', 'sort'])
@@ -115,12 +124,7 @@ def test_heads_and_widths_are_those_of_the_tables():
   assert all(
     sizes[f'{task}_{network}'] == (1, 100, 1) for task in ('copy', 'repeat', 'ngrams') for network in ('ff', 'lstm')
   )
-  count = lambda name: sum(
-    leaf.size
-    for leaf in jax.tree.leaves(
-      jax.eval_shape(functools.partial(ntm.init, registry.config('ntm', name)), jax.random.key(0))
-    )
-  )
+  count = lambda name: sum(leaf.size for leaf in jax.tree.leaves(parameters.shapes(ntm, registry.config('ntm', name))))
   # Table 3. Of the sort it prints 384,424, in which two digits must have changed places: these sizes give 348,424.
   assert [count(f'{task}_baseline') for task in ('copy', 'repeat', 'recall', 'ngrams', 'sort')] == [
     1_352_969,

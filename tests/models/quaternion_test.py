@@ -5,24 +5,22 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lmx.errors import InputError
 from lmx.layers import quaternion
 from lmx.models import quaternion_text, quaternion_transformer, registry, transformer
+from lmx.types import Features
+from tests.models import parameters
 from tests.reference import quaternion as reference
 
 B, S, T = 2, 6, 5
 QUIET = {'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0}
 
 
-@functools.cache
 def params_of(name, cfg):
-  leaves, tree = jax.tree.flatten(jax.jit(registry.get(name).init, static_argnums=0)(cfg, jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+  return parameters.draw(registry.get(name), cfg, spread=2)
 
 
 def batch_of(cfg):
@@ -32,8 +30,14 @@ def batch_of(cfg):
   return {'source_BS': ids(B, S), 'source_valid_BS': valid_BS, 'tokens_BT': ids(B, T)}
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def scores(model, cfg, params, batch):
-  return jax.jit(lambda params: model.logits(cfg, params, model.apply(cfg, params, batch, ())[0]))(params)
+  return model.logits(cfg, params, model.apply(cfg, params, batch, ())[0])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def outputs(model, cfg, params, batch):
+  return model.logits(cfg, params, model.apply(cfg, params, batch, ())[0]), model.alignment(cfg, params, batch)
 
 
 def real(w_CXY, inputs_of_heads, outputs_of_heads, H):  # noqa: N803, an axis
@@ -65,7 +69,7 @@ def as_dense(cfg, params):
 
   def walk(tree, path=()):
     if not isinstance(tree, dict):
-      return jnp.asarray(made(path, tree) if path[-1].key == 'quaternions' else tree, jnp.float32)
+      return np.asarray(made(path, tree) if path[-1].key == 'quaternions' else tree, np.float32)
     named = {key: walk(x, (*path, jax.tree_util.DictKey(key))) for key, x in tree.items()}
     return {'kernel' if key == 'quaternions' else key: x for key, x in named.items()}
 
@@ -88,17 +92,16 @@ def test_with_whole_scores_it_is_the_transformer_of_the_real_matrices(kind):
     dropout=0.0,
   )
   dense = as_dense(cfg, params)
-  assert jax.tree.structure(dense) == jax.tree.structure(params_of('transformer', plain))
-  found = scores(quaternion_transformer, cfg, params, batch)
-  np.testing.assert_allclose(found, scores(transformer, plain, dense, batch), rtol=1e-5, atol=2e-5)
-  align = lambda model, cfg, params: jax.jit(lambda params: model.alignment(cfg, params, batch))(params)
-  expected = align(transformer, plain, dense)
-  np.testing.assert_allclose(align(quaternion_transformer, cfg, params), expected, rtol=1e-5, atol=1e-5)
+  assert jax.tree.structure(dense) == jax.tree.structure(parameters.shapes(transformer, plain))
+  logits_BTV, a_BTS = outputs(quaternion_transformer, cfg, params, batch)
+  expected_BTV, expected = outputs(transformer, plain, dense, batch)
+  np.testing.assert_allclose(logits_BTV, expected_BTV, rtol=1e-5, atol=2e-5)
+  np.testing.assert_allclose(a_BTS, expected, rtol=1e-5, atol=1e-5)
   other = registry.config('quaternion_transformer', 'tiny', quaternion=kind, **QUIET)
-  assert np.abs(scores(quaternion_transformer, other, params, batch) - found).max() > 1e-2
-  a_BTS = align(quaternion_transformer, other, params)
+  other_BTV, a_BTS = jax.device_get(outputs(quaternion_transformer, other, params, batch))
+  assert np.abs(other_BTV - logits_BTV).max() > 1e-2
   np.testing.assert_allclose(a_BTS.sum(-1), 1, rtol=1e-5)
-  assert np.abs(a_BTS - expected).max() > 1e-3 and not np.any(np.asarray(a_BTS) * ~batch['source_valid_BS'][:, None])
+  assert np.abs(a_BTS - expected).max() > 1e-3 and not np.any(a_BTS * ~batch['source_valid_BS'][:, None])
 
 
 def test_without_quaternions_it_is_the_transformer():
@@ -106,7 +109,9 @@ def test_without_quaternions_it_is_the_transformer():
   plain = transformer.Config(
     V=cfg.V, D=cfg.D, F=cfg.F, H=cfg.H, encoder_layers=1, decoder_layers=1, positions='tensor2tensor', dropout=0.0
   )
-  first, second = (m.init(c, jax.random.key(4)) for m, c in ((quaternion_transformer, cfg), (transformer, plain)))
+  first, second = jax.jit(lambda key: (quaternion_transformer.init(cfg, key), transformer.init(plain, key)))(
+    jax.random.key(4)
+  )
   jax.tree.map(np.testing.assert_array_equal, first, second)
   batch = batch_of(cfg)
   found, expected = (scores(m, c, first, batch) for m, c in ((quaternion_transformer, cfg), (transformer, plain)))
@@ -127,7 +132,7 @@ def test_without_quaternions_it_is_the_transformer():
 def test_printed_numbers_of_parameters(name, variant, matrices, printed):
   """Millions are cut off, thousands rounded to hundreds; only matrices are of that size."""
   cfg = registry.config(name, variant)
-  shapes = jax.eval_shape(lambda: registry.get(name).init(cfg, jax.random.key(0)))
+  shapes = parameters.shapes(registry.get(name), cfg)
   sizes = {jax.tree_util.keystr(p): x.size for p, x in jax.tree_util.tree_leaves_with_path(shapes)}
   of_layers = {p: n for p, n in sizes.items() if 'embed' not in p}
   assert sum(n for p, n in of_layers.items() if 'kernel' in p or 'quaternions' in p) == matrices
@@ -154,8 +159,8 @@ def test_the_encoder_sees_all_of_its_row_and_no_padding(scores):
   batch = lambda tokens_BT, valid_BT: {'tokens_BT': tokens_BT, 'valid_BT': valid_BT}
   run = jax.jit(lambda *keys: quaternion_text.apply(cfg, params, batch(*keys), ())[0])
   valid_BT = np.arange(S) < np.array([[S], [3]])
-  before = run(tokens_BT, valid_BT).last_BTD
-  last = run(np.concatenate([tokens_BT[:, :-1], (tokens_BT[:, -1:] + 1) % cfg.V], 1), valid_BT).last_BTD
+  before = np.asarray(run(tokens_BT, valid_BT).last_BTD)
+  last = np.asarray(run(np.concatenate([tokens_BT[:, :-1], (tokens_BT[:, -1:] + 1) % cfg.V], 1), valid_BT).last_BTD)
   assert (np.abs(last - before)[0].max(-1) > 1e-5).all()
   np.testing.assert_array_equal(last[1, :3], before[1, :3])
 
@@ -165,7 +170,7 @@ def test_the_encoder_has_no_next_token():
   params = params_of('quaternion_text', cfg)
   batch = {'tokens_BT': batch_of(cfg)['tokens_BT']}
   assert quaternion_text.init_state(cfg, B) == ()
-  features, _ = quaternion_text.apply(cfg, params, batch, ())
+  features = Features(np.zeros((B, T, cfg.D), np.float32))
   for refused in (
     lambda: quaternion_text.init_state(cfg, B, 8),
     lambda: quaternion_text.logits(cfg, params, features),
@@ -184,8 +189,8 @@ def test_packed_documents_are_read_alone_and_refused_with_a_cache():
     'documents_BT': np.repeat([[0, 1]], 3, axis=1).repeat(B, 0),
     'position_BT': np.tile(np.arange(3), (B, 2)),
   }
-  run = lambda batch: quaternion_text.apply(cfg, params, batch, ())[0].last_BTD
-  alone = jnp.concatenate([run({'tokens_BT': tokens_BT[:, :3]}), run({'tokens_BT': tokens_BT[:, 3:]})], axis=1)
+  run = jax.jit(lambda batch: quaternion_text.apply(cfg, params, batch, ())[0].last_BTD)
+  alone = np.concatenate([run({'tokens_BT': tokens_BT[:, part]}) for part in (slice(0, 3), slice(3, 6))], axis=1)
   np.testing.assert_allclose(run(packed), alone, rtol=1e-5, atol=1e-5)
   with pytest.raises(InputError, match='packed documents'):
     quaternion_text.apply(cfg, params, packed, quaternion_text.init_state(cfg, B, 8))

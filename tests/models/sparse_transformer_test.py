@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import registry, sparse_transformer
+from tests.models import parameters
 from tests.reference import sparse_transformer as reference
 
 B, T = 2, 14
@@ -21,11 +23,8 @@ def config(**changes) -> sparse_transformer.Config:
   return registry.config('sparse_transformer', 'tiny', **(small | changes))
 
 
-@functools.cache
 def params_of(cfg):
-  leaves, tree = jax.tree.flatten(jax.jit(sparse_transformer.init, static_argnums=0)(cfg, jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  return tree.unflatten([x + 0.2 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+  return parameters.draw(sparse_transformer, cfg, spread=2)
 
 
 def tokens(cfg, shape=(B, T), seed=0):
@@ -48,7 +47,7 @@ def logits(cfg, batch, state=()):
   [('strided', 'alternate', 'paper'), ('fixed', 'merged', 'released'), ('fixed', 'heads', 'paper')],
 )
 def test_equals_the_restatement_and_in_parts_of_any_size(pattern, merge, fidelity):
-  cfg = config(pattern=pattern, merge=merge, fidelity=fidelity)
+  cfg = config(pattern=pattern, merge=merge, fidelity=fidelity, N=2 if merge == 'alternate' else 1)
   tokens_BT = tokens(cfg)
   found, _ = logits(cfg, {'tokens_BT': tokens_BT})
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params_of(cfg))
@@ -70,12 +69,12 @@ def test_equals_the_restatement_and_in_parts_of_any_size(pattern, merge, fidelit
 
 def test_dense_is_the_union_of_everything_with_the_same_parameters():
   """Fixed attention whose block is the whole row looks at everything."""
-  dense, whole = config(pattern='dense'), config(pattern='fixed', stride=24)
-  shapes = lambda cfg: jax.tree.map(jnp.shape, {k: v for k, v in params_of(cfg).items() if k != 'embed'})
+  dense, whole = config(pattern='dense', N=1), config(pattern='fixed', stride=24, N=1)
+  shapes = lambda cfg: jax.tree.map(np.shape, {k: v for k, v in params_of(cfg).items() if k != 'embed'})
   assert shapes(dense) == shapes(whole)
   params = params_of(whole)
   batch = {'tokens_BT': tokens(whole)}
-  as_dense = config(pattern='dense', stride=24)
+  as_dense = config(pattern='dense', stride=24, N=1)
   np.testing.assert_allclose(_run(as_dense, params, batch, ())[0], _run(whole, params, batch, ())[0], atol=1e-4)
 
 
@@ -89,7 +88,7 @@ def test_dense_is_the_union_of_everything_with_the_same_parameters():
 def test_deviations_at_the_start(init, one, tokens_std, places_std):
   """Section 6: by the inputs of each matrix; 5.2: smaller by sqrt(2 N) on the residual path; the output 0."""
   cfg = config(D=64, V=256, T=1024, init=init)
-  params = jax.jit(sparse_transformer.init, static_argnums=0)(cfg, jax.random.key(0))
+  params = jax.device_get(jax.jit(sparse_transformer.init, static_argnums=0)(cfg, jax.random.key(0)))
   layer = params['layer_01']
   wanted = {
     ('attention', 'qkv'): one / 64**0.5,
@@ -109,17 +108,16 @@ def test_deviations_at_the_start(init, one, tokens_std, places_std):
 
 def test_recomputation_changes_no_gradient_and_keeps_no_scores():
   """Section 5.4, with dropout: the same masks are drawn again."""
-  cfg = config(dropout=0.3)
+  cfg = config(dropout=0.3, N=1)
   batch = {'tokens_BT': tokens(cfg), 'targets_BT': tokens(cfg, seed=1)}
 
   def loss(remat, params):
-    options = config(dropout=0.3, remat=remat)
+    options = dataclasses.replace(cfg, remat=remat)
     features, _ = sparse_transformer.apply(options, params, batch, (), jax.random.key(3))
     return jnp.mean(sparse_transformer.nll(options, params, features, batch['targets_BT']))
 
-  (plain, again) = (
-    jax.jit(jax.value_and_grad(functools.partial(loss, remat)))(params_of(cfg)) for remat in (False, True)
-  )
+  both = jax.jit(lambda p: [jax.value_and_grad(functools.partial(loss, remat))(p) for remat in (False, True)])
+  plain, again = both(params_of(cfg))
   for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -160,8 +158,9 @@ def test_errors_say_what_is_wrong():
     with pytest.raises(InputError, match=next(iter(change))):
       config(**change)
   cfg = config()
+  apply = functools.partial(sparse_transformer.apply, cfg, params_of(cfg))
   with pytest.raises(InputError, match='T = 24 positions'):
-    logits(cfg, {'tokens_BT': tokens(cfg, (1, 25))})
+    apply({'tokens_BT': tokens(cfg, (1, 25))}, ())
   with pytest.raises(InputError, match='packed'):
     batch = {'tokens_BT': tokens(cfg), 'documents_BT': np.zeros((B, T), np.int32)}
-    logits(cfg, batch, sparse_transformer.init_state(cfg, B, T))
+    apply(batch, sparse_transformer.init_state(cfg, B, T))
