@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lmx.errors import InputError
 from lmx.layers import dropout
 from lmx.models import gpt, registry
+from tests.models import parameters
 from tests.reference import transformer as reference
 
 B, T = 2, 11
@@ -21,9 +23,7 @@ def config(**changes) -> gpt.Config:
 
 
 def params_of(cfg):
-  leaves, tree = jax.tree.flatten(gpt.init(cfg, jax.random.key(0)))
-  keys = jax.random.split(jax.random.key(1), len(leaves))
-  return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+  return parameters.draw(gpt, cfg)
 
 
 def tokens(cfg, shape=(B, T), seed=0):
@@ -53,30 +53,38 @@ def test_equals_the_restatement_padded_rows_too(fidelity):
 
 def test_as_released_the_dropout_of_the_table_reaches_the_output():
   cfg = config(**STILL | {'dropout_embedding': 0.5}, fidelity='released')
-  params, tokens_BT, key = params_of(cfg), tokens(cfg), jax.random.key(3)
-  features, _ = gpt.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key)
-  table = dropout.dropout(
-    jnp.concatenate([params['embed']['tokens'], params['embed']['positions']]), 0.5, jax.random.split(key)[0]
-  )
+  params, tokens_BT = params_of(cfg), tokens(cfg)
+  rows = np.concatenate([params['embed']['tokens'], params['embed']['positions']])
+
+  def heads(params, key):
+    features, _ = gpt.apply(cfg, params, {'tokens_BT': tokens_BT}, (), key)
+    return features.last_BTD, gpt.logits(cfg, params, features), gpt.nll(cfg, params, features, tokens_BT)
+
+  @jax.jit
+  def run(params, key):
+    table = dropout.dropout(rows, 0.5, jax.random.split(key)[0])
+    dropped = params | {'embed': {'tokens': table[: cfg.V], 'positions': table[cfg.V :]}}
+    return table, heads(params, key), heads(dropped, None)
+
+  table, found, expected = run(params, jax.random.key(3))
   assert 0.4 < np.mean(np.asarray(table) == 0) < 0.6
-  dropped = params | {'embed': {'tokens': table[: cfg.V], 'positions': table[cfg.V :]}}
-  expected, _ = gpt.apply(cfg, dropped, {'tokens_BT': tokens_BT}, ())
-  np.testing.assert_allclose(features.last_BTD, expected.last_BTD, rtol=1e-5, atol=1e-5)
-  for head in (gpt.logits, lambda *args: gpt.nll(*args, tokens_BT)):
-    np.testing.assert_allclose(head(cfg, params, features), head(cfg, dropped, expected), rtol=1e-5, atol=1e-5)
+  for a, b in zip(found, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_in_the_paper_the_dropout_is_of_the_sum():
   cfg = config(**STILL | {'dropout_embedding': 0.5})
   params, tokens_BT = params_of(cfg), np.zeros((1, 8), np.int32)
-  features, _ = gpt.apply(cfg, params, {'tokens_BT': tokens_BT}, (), jax.random.key(3), all_layers=True)
+  apply = jax.jit(functools.partial(gpt.apply, cfg, all_layers=True))
+  features, _ = apply(params, {'tokens_BT': tokens_BT}, (), jax.random.key(3))
   embedded_TD = np.asarray(features.layers[0])[0]
   assert features.table_VD is None
   assert len({tuple(row == 0) for row in embedded_TD}) == 8  # each position of the same token has a mask of its own
 
 
 def test_initial_deviations():
-  params = gpt.init(config(D=128, N=2, T=256, V=1000), jax.random.key(0))
+  cfg = config(D=128, N=2, T=256, V=1000)
+  params = jax.device_get(jax.jit(gpt.init, static_argnums=0)(cfg, jax.random.key(0)))
   kernels = [params['embed']['tokens'], params['embed']['positions']]
   for layer in (params['layer_00'], params['layer_01']):
     kernels += [layer['attention'][part]['kernel'] for part in ('qkv', 'out')]
