@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -13,19 +14,21 @@ import pytest
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.models import transformer_xl as model
+from tests.models import parameters
 from tests.reference import transformer_xl as reference
 
 SMALL = model.Config(V=29, D=16, F=24, H=2, N=3, M=6, dropout=0.0, init_std=0.3, fidelity='pytorch')
 
 
-def drawn(cfg, seed=0):
-  params = model.init(cfg, jax.random.key(seed))
-  rng = np.random.default_rng(seed)
-  return jax.tree.map(lambda x: np.asarray(x + 0.1 * rng.standard_normal(x.shape), np.float32), params)
+def drawn(cfg):
+  return parameters.draw(model, cfg)
 
 
 def tokens(cfg, length, rows=1, seed=0):
   return np.random.default_rng(seed).integers(0, cfg.V, (rows, length)).astype(np.int32)
+
+
+segment = jax.jit(model.apply, static_argnums=0)
 
 
 def read(cfg, params, tokens_BL, T, state=None):  # noqa: N803
@@ -33,7 +36,7 @@ def read(cfg, params, tokens_BL, T, state=None):  # noqa: N803
   state = model.init_state(cfg, len(tokens_BL)) if state is None else state
   found = []
   for start in range(0, tokens_BL.shape[1], T):
-    features, state = model.apply(cfg, params, {'tokens_BT': tokens_BL[:, start : start + T]}, state)
+    features, state = segment(cfg, params, {'tokens_BT': tokens_BL[:, start : start + T]}, state)
     found.append(features.last_BTD)
   return np.concatenate(found, axis=1), state
 
@@ -52,7 +55,7 @@ def read(cfg, params, tokens_BL, T, state=None):  # noqa: N803
   ids=str,
 )
 def test_equals_the_papers_equations(changes):
-  cfg = dataclasses.replace(SMALL, **changes)
+  cfg = dataclasses.replace(SMALL, N=2, **changes)
   params, tokens_BL = drawn(cfg), tokens(cfg, 12)
   x_LD = np.sqrt(cfg.D) * params['embed']['tokens'][tokens_BL[0]].astype(np.float64)
   own = lambda i: params[f'layer_{i:02d}']['attention']
@@ -80,7 +83,7 @@ def test_the_memory_of_tf_begins_as_zeros_that_are_looked_at():
   assert np.abs(empty - found).max() > 1e-2
 
 
-@pytest.mark.parametrize('layers', [1, 2, 3])
+@pytest.mark.parametrize('layers', [1, 3])
 @pytest.mark.parametrize('T, M', [(4, 4), (5, 2), (2, 6)])
 def test_a_token_depends_on_exactly_what_the_memory_reaches(layers, T, M):  # noqa: N803
   """In each layer, position p of a segment from s on reads positions s - M to p; N layers compose."""
@@ -115,11 +118,15 @@ def test_no_gradient_flows_into_the_memory():
   cfg, params = SMALL, drawn(SMALL)
   text = tokens(cfg, 4)
   _, state = read(cfg, params, tokens(cfg, 8, seed=1), 4)
-  loss = lambda layers: jnp.sum(
-    model.apply(cfg, params, {'tokens_BT': text}, state | {'layers': layers})[0].last_BTD ** 3
-  )
-  assert loss(state['layers']) != loss(jax.tree.map(lambda x: x + 0.1, state['layers']))
-  assert all(not x.any() for x in jax.tree.leaves(jax.grad(loss)(state['layers'])))
+
+  @jax.jit
+  @jax.value_and_grad
+  def loss(layers):
+    features, _ = model.apply(cfg, params, {'tokens_BT': text}, state | {'layers': layers})
+    return jnp.sum(features.last_BTD**3)
+
+  (here, gradient), (there, _) = loss(state['layers']), loss([np.asarray(x) + 0.1 for x in state['layers']])
+  assert here != there and all(not np.any(x) for x in jax.tree.leaves(gradient))
 
 
 def test_only_the_lowest_layers_remember():
@@ -157,25 +164,25 @@ def test_absolute_positions_are_vaswanis():
   """Without a memory: the token's place in the segment moves its embedding, and attention knows nothing of places."""
   cfg = dataclasses.replace(SMALL, M=0, positions='absolute')
   params, text = drawn(cfg), tokens(cfg, 5)
-  features, _ = model.apply(cfg, params, {'tokens_BT': text}, (), all_layers=True)
+  features, _ = jax.jit(functools.partial(model.apply, cfg, all_layers=True))(params, {'tokens_BT': text}, ())
   places = np.stack([reference.encoding(t, cfg.D) for t in range(5)])
   expected = np.sqrt(cfg.D) * params['embed']['tokens'][text[0]] + places
   np.testing.assert_allclose(features.layers[0][0], expected, rtol=1e-5, atol=1e-5)
   assert not {'r', 'u', 'v', 'distances'} & set(params['layer_00']['attention']) and 'bias' not in params
 
 
-def test_gains_are_drawn_as_released():
-  gains = lambda fidelity: model.init(dataclasses.replace(SMALL, fidelity=fidelity), jax.random.key(0))['layer_00']
-  assert (gains('tf')['norm_1']['scale'] == 1).all()
-  assert 0.1 < np.std(gains('pytorch')['norm_1']['scale']) < 0.6
-
-
-def test_the_kernel_of_the_clusters_begins_as_released():
+def test_gains_and_the_kernel_of_the_clusters_begin_as_released():
   cfg = dataclasses.replace(SMALL, cutoffs=(10, 20))
-  kernel = lambda fidelity: model.init(dataclasses.replace(cfg, fidelity=fidelity), jax.random.key(0))['output'][
-    'clusters'
-  ]['kernel']
-  assert (kernel('tf') == 0).all() and 0.1 < np.std(kernel('pytorch')) < 0.6
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def begin(fidelity, key):
+    params = model.init(dataclasses.replace(cfg, fidelity=fidelity), key)
+    return params['layer_00']['norm_1']['scale'], params['output']['clusters']['kernel']
+
+  gain, kernel = jax.device_get(begin('tf', jax.random.key(0)))
+  assert (gain == 1).all() and (kernel == 0).all()
+  gain, kernel = jax.device_get(begin('pytorch', jax.random.key(0)))
+  assert 0.1 < np.std(gain) < 0.6 and 0.1 < np.std(kernel) < 0.6
 
 
 @pytest.mark.parametrize(
@@ -198,8 +205,7 @@ def test_epsilon_of_layer_normalisation_is_that_of_the_release(changes, eps):
 def test_sizes_are_about_what_the_paper_prints(variant, millions):
   """128M, 88M, 277M, 24M, 0.46B and 0.8B (tables 2 to 6)."""
   cfg = registry.config('transformer_xl', variant)
-  shapes = jax.eval_shape(lambda key: model.init(cfg, key), jax.random.key(0))
-  assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes)) // 1_000_000 == millions
+  assert sum(math.prod(x.shape) for x in jax.tree.leaves(parameters.shapes(model, cfg))) // 1_000_000 == millions
 
 
 @pytest.mark.parametrize(

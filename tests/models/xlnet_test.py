@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import xlnet as model
+from tests.models import parameters
 from tests.reference import xlnet as reference
 
 SMALL = model.Config(
@@ -19,16 +21,15 @@ SMALL = model.Config(
 T = 8
 
 
-def drawn(cfg, seed=0):
-  params = model.init(cfg, jax.random.key(seed))
-  rng = np.random.default_rng(seed)
-  return jax.tree.map(lambda x: np.asarray(x + 0.1 * rng.standard_normal(x.shape), np.float32), params)
+def drawn(cfg):
+  return parameters.draw(model, cfg, spread=2)
 
 
 def tokens(rows=1, seed=0, length=T):
   return np.random.default_rng(seed).integers(0, SMALL.V, (rows, length)).astype(np.int32)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def run(cfg, params, batch, state=()):
   return model.apply(cfg, params, batch, state, all_layers=True)
 
@@ -55,6 +56,7 @@ def test_a_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order
   changed_TT = (same_TT + np.eye(T, dtype=np.int32)) % SMALL.V  # row j has another token at j
   before, _ = run(SMALL, params, batch | {'tokens_BT': same_TT})
   after, _ = run(SMALL, params, batch | {'tokens_BT': changed_TT})
+  before, after = jax.device_get((before, after))
   moved = lambda name: (np.abs(getattr(after, name) - getattr(before, name)).max(-1) > 0).T  # (position, changed)
   np.testing.assert_array_equal(moved('query_BPD'), order_T[None] < order_T[predicted, None])
   np.testing.assert_array_equal(moved('last_BTD'), order_T[None] <= order_T[:, None])
@@ -95,7 +97,7 @@ def test_the_memory_of_the_release_begins_as_zeros_that_are_looked_at():
   np.testing.assert_allclose(paper.last_BTD, alone.last_BTD, rtol=1e-5, atol=1e-5)
   released = dataclasses.replace(cfg, fidelity='released')
   found, _ = run(released, params, batch, model.init_state(released, 1))
-  assert np.abs(found.last_BTD - paper.last_BTD).max() > 1e-2
+  assert np.abs(np.asarray(found.last_BTD) - paper.last_BTD).max() > 1e-2
 
 
 def test_the_first_reuse_positions_are_remembered_without_a_gradient():
@@ -104,36 +106,43 @@ def test_the_first_reuse_positions_are_remembered_without_a_gradient():
   features, state = run(cfg, params, {'tokens_BT': tokens()}, model.init_state(cfg, 1))
   assert state['filled_B'].tolist() == [4]
   for layer, kept in zip(features.layers, state['layers'], strict=False):
-    np.testing.assert_array_equal(kept[:, 2:], layer[:, :4])
+    kept = np.asarray(kept)
+    np.testing.assert_array_equal(kept[:, 2:], np.asarray(layer)[:, :4])
     assert not kept[:, :2].any()
   batch = {'tokens_BT': tokens(1, 1)}
-  loss = lambda layers: jnp.sum(run(cfg, params, batch, state | {'layers': layers})[0].last_BTD ** 3)
-  assert loss(state['layers']) != loss(jax.tree.map(lambda x: x + 0.1, state['layers']))
-  assert all(not x.any() for x in jax.tree.leaves(jax.grad(loss)(state['layers'])))
+
+  @jax.jit
+  @jax.value_and_grad
+  def loss(layers):
+    return jnp.sum(run(cfg, params, batch, state | {'layers': layers})[0].last_BTD ** 3)
+
+  moved = jax.tree.map(lambda x: np.asarray(x) + 0.1, state['layers'])
+  (here, gradient), (there, _) = loss(state['layers']), loss(moved)
+  assert here != there and all(not np.any(x) for x in jax.tree.leaves(gradient))
 
 
 def test_only_whether_two_segments_differ_matters():
   """So there may be any number of them (section 2.5)."""
   params = drawn(SMALL)
   given = lambda types: {'tokens_BT': tokens(), 'types_BT': np.array([types], np.int32)}
-  first = run(SMALL, params, given([0, 0, 0, 1, 1, 2, 2, 2]))[0].last_BTD
-  other = run(SMALL, params, given([7, 7, 7, 3, 3, 4, 4, 4]))[0].last_BTD
+  segments = [0, 0, 0, 1, 1, 2, 2, 2], [7, 7, 7, 3, 3, 4, 4, 4], [0] * T
+  first, other, one = (np.asarray(run(SMALL, params, given(types))[0].last_BTD) for types in segments)
   np.testing.assert_array_equal(first, other)
-  assert np.abs(first - run(SMALL, params, given([0] * T))[0].last_BTD).max() > 1e-3
+  assert np.abs(first - one).max() > 1e-3
 
 
 def test_a_text_read_from_its_end_is_the_text():
   """Reversed tokens with negated distances: the same outputs, reversed."""
   params, text = drawn(SMALL), tokens()
-  forward = run(SMALL, params, {'tokens_BT': text})[0].last_BTD
-  backward = run(SMALL, params, {'tokens_BT': text[:, ::-1], 'backward_B': np.array([True])})[0].last_BTD
-  np.testing.assert_allclose(backward[:, ::-1], forward, rtol=1e-5, atol=1e-5)
-  assert np.abs(run(SMALL, params, {'tokens_BT': text[:, ::-1]})[0].last_BTD[:, ::-1] - forward).max() > 1e-2
+  last = lambda tokens_BT, **more: np.asarray(run(SMALL, params, {'tokens_BT': tokens_BT, **more})[0].last_BTD)
+  forward, reverse_BT = last(text), text[:, ::-1]
+  np.testing.assert_allclose(last(reverse_BT, backward_B=np.array([True]))[:, ::-1], forward, rtol=1e-5, atol=1e-5)
+  assert np.abs(last(reverse_BT)[:, ::-1] - forward).max() > 1e-2
 
 
 def test_biases_may_be_shared():
   cfg = dataclasses.replace(SMALL, untie=False)
-  params = model.init(cfg, jax.random.key(0))
+  params = drawn(cfg)
   assert set(params['bias']) == {'u', 'v', 's'} and not {'u', 'v', 's'} & set(params['layer_00']['attention'])
   own = drawn(SMALL)
   for i in range(cfg.N):
