@@ -12,6 +12,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.models import nplm, registry
 from lmx.optim import build
+from tests.models import parameters
 from tests.reference import nplm as reference
 
 B, T = 3, 9
@@ -39,16 +40,14 @@ def restated(cfg, params):
 
 
 def params_of(cfg):
-  """Parameters with biases that are not zero."""
-  params = nplm.init(cfg, jax.random.key(0))
-  return jax.tree.map(lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size, dtype=jnp.float32)).reshape(x.shape), params)
+  return parameters.draw(nplm, cfg)
 
 
 @pytest.mark.parametrize('variant', [v for v in nplm.VARIANTS if v != 'tiny'])
 def test_parameter_counts_are_the_papers_formula(variant):
   cfg = registry.config('nplm', variant)
   V, n, m, h = cfg.V, cfg.n, cfg.m, cfg.h
-  count = sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: nplm.init(cfg, jax.random.key(0)))))
+  count = sum(x.size for x in jax.tree.leaves(parameters.shapes(nplm, cfg)))
   # Section 2: |V| (1 + nm + h) + h (1 + (n - 1) m); without W, |V| (n - 1) m fewer.
   assert count == V * (1 + n * m + h) + h * (1 + (n - 1) * m) - (0 if cfg.direct else V * (n - 1) * m)
 
@@ -88,12 +87,11 @@ def test_equals_numpy(changes):
 def test_a_word_reaches_the_n_minus_1_predictions_after_it_and_no_others(changes):
   cfg = config(**changes)
   tokens_BT = np.random.default_rng(2).integers(0, cfg.V, (B, T)).astype(np.int32)
-  run = lambda tokens_BT: np.asarray(
-    nplm.apply(cfg, params_of(cfg), {'tokens_BT': tokens_BT}, nplm.init_state(cfg, B))[0].last_BTD
-  )
+  state = nplm.init_state(cfg, B)
+  run = jax.jit(lambda tokens_BT: nplm.apply(cfg, params_of(cfg), {'tokens_BT': tokens_BT}, state)[0].last_BTD)
   other_BT = tokens_BT.copy()
   other_BT[:, 2] = (other_BT[:, 2] + 1) % cfg.V
-  changed_T = np.abs(run(other_BT) - run(tokens_BT)).max((0, 2)) > 0
+  changed_T = np.abs(np.asarray(run(other_BT)) - run(tokens_BT)).max((0, 2)) > 0
   assert changed_T.tolist() == [2 <= t < 2 + cfg.n - 1 for t in range(T)]
 
 
@@ -114,12 +112,20 @@ def updates(cfg, params, batches, rate, decrease=0.01):
     optimizer='sgd', lr=rate, weight_decay=DECAY, groups=GROUPS, schedule='inverse_time', decrease=decrease
   )
   tx = build.make(optim, {'model': params}, functools.partial(nplm.depth, cfg), cfg.N, 1, 1)
-  opt_state, params = tx.init({'model': params}), {'model': params}
-  grad = jax.jit(jax.grad(lambda p, *batch: loss_of(cfg, p['model'], *batch)))
-  for i, batch in enumerate(batches):
-    change, opt_state = tx.update(grad(params, *batch), opt_state, params, step=jnp.int32(i), lr_scale=1.0)
-    params = jax.tree.map(jnp.add, params, change)
-  return params['model']
+  gradient = jax.grad(lambda p, batch: loss_of(cfg, p['model'], *batch))
+
+  def body(carry, step_and_batch):
+    params, opt_state = carry
+    i, batch = step_and_batch
+    change, opt_state = tx.update(gradient(params, batch), opt_state, params, step=i, lr_scale=1.0)
+    return (jax.tree.map(jnp.add, params, change), opt_state), None
+
+  @jax.jit
+  def train(params, batches):
+    steps = np.arange(len(batches[0]), dtype=np.int32)
+    return jax.lax.scan(body, (params, tx.init(params)), (steps, batches))[0][0]['model']
+
+  return train({'model': params}, jax.tree.map(lambda *x: np.stack(x), *batches))
 
 
 @pytest.mark.parametrize('changes', [{'n': 4}, {'n': 5, 'direct': False}, {'n': 3, 'h': 0}])
@@ -159,7 +165,7 @@ def test_a_batch_at_b_times_the_rate_is_near_b_examples_one_by_one():
 def test_every_layer_is_returned_on_request():
   cfg = config(n=4)
   batch = {'tokens_BT': np.zeros((B, T), np.int32)}
-  features, _ = nplm.apply(cfg, params_of(cfg), batch, nplm.init_state(cfg, B), all_layers=True)
+  features, _ = jax.jit(lambda p: nplm.apply(cfg, p, batch, nplm.init_state(cfg, B), all_layers=True))(params_of(cfg))
   x_BTE, hidden_BTD = features.layers
   np.testing.assert_array_equal(features.last_BTD, np.concatenate([hidden_BTD, x_BTE], -1))
 

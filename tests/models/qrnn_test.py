@@ -19,13 +19,12 @@ every_window = pytest.mark.parametrize('window', [1, 2])
 
 def case(window):
   """(params, x_TBE, carry away from zero, valid_TB)."""
-  keys = jax.random.split(jax.random.key(3), 4)
-  params = jax.tree.map(lambda x: 2 * x, awd_lstm.init_qrnn(keys[0], E, D, window))
-  carry = tuple(
-    c + 0.7 * jax.random.normal(k, c.shape)
-    for c, k in zip(awd_lstm.init_qrnn_carry(B, E, D, window), keys[2:], strict=False)
-  )
-  return params, jax.random.normal(keys[1], (T, B, E)), carry, jnp.arange(T)[:, None] < jnp.array(LENGTHS)
+  rng = np.random.default_rng(3)
+  normal = lambda x: rng.standard_normal(x.shape, np.float32)
+  shapes = jax.eval_shape(lambda: awd_lstm.init_qrnn(jax.random.key(0), E, D, window))
+  params = jax.tree.map(lambda x: 0.4 * normal(x), shapes)
+  carry = jax.tree.map(lambda x: 0.7 * normal(x), jax.eval_shape(lambda: awd_lstm.init_qrnn_carry(B, E, D, window)))
+  return params, rng.standard_normal((T, B, E), np.float32), carry, np.arange(T)[:, None] < np.array(LENGTHS)
 
 
 @every_window
@@ -43,17 +42,22 @@ def test_equals_the_equations(window):
 @every_window
 def test_two_halves_are_one_pass(window):
   params, x_TBE, carry, _ = case(window)
-  whole, end = awd_lstm.qrnn(params, x_TBE, carry, window=window)
-  first, middle = awd_lstm.qrnn(params, x_TBE[:4], carry, window=window)
-  second, last = awd_lstm.qrnn(params, x_TBE[4:], middle, window=window)
-  np.testing.assert_allclose(jnp.concatenate([first, second]), whole, rtol=1e-5, atol=1e-6)
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), last, end)
+  run = functools.partial(awd_lstm.qrnn, window=window)
+
+  @jax.jit
+  def both(params, x_TBE, carry):
+    first, middle = run(params, x_TBE[:4], carry)
+    second, last = run(params, x_TBE[4:], middle)
+    return (jnp.concatenate([first, second]), last), run(params, x_TBE, carry)
+
+  halves, whole = both(params, x_TBE, carry)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), halves, whole)
 
 
 def test_forget_mult_has_the_gradient_of_the_loop():
-  keys = jax.random.split(jax.random.key(0), 4)
-  f, z, g = (jax.random.uniform(k, (T, B, D)) for k in keys[:3])
-  c = jax.random.normal(keys[3], (B, D))
+  rng = np.random.default_rng(0)
+  f, z, g = rng.random((3, T, B, D), np.float32)
+  c = rng.standard_normal((B, D), np.float32)
 
   def loop(f, z, c):
     def step(c, fz):
@@ -62,16 +66,17 @@ def test_forget_mult_has_the_gradient_of_the_loop():
 
     return jax.lax.scan(step, c, (f, z))[1]
 
-  for fn in (loop, awd_lstm.forget_mult):
-    assert fn(f, z, c).shape == (T, B, D)
-  gradients = [
-    jax.grad(lambda f, z, c, fn=fn: jnp.sum(g * fn(f, z, c)), (0, 1, 2))(f, z, c) for fn in (loop, awd_lstm.forget_mult)
-  ]
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *gradients)
+  @jax.jit
+  def gradients(*inputs):
+    total = lambda fn: lambda *inputs: jnp.sum(g * fn(*inputs))
+    return [jax.grad(total(fn), (0, 1, 2))(*inputs) for fn in (loop, awd_lstm.forget_mult)]
+
+  assert jax.eval_shape(awd_lstm.forget_mult, f, z, c).shape == (T, B, D)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *gradients(f, z, c))
 
 
 def test_parameters_and_carry():
-  params = awd_lstm.init_qrnn(jax.random.key(0), 50, 60, 2)
+  params = jax.jit(lambda key: awd_lstm.init_qrnn(key, 50, 60, 2))(jax.random.key(0))
   assert {k: v.shape for k, v in params.items()} == {'input': (100, 180), 'bias': (180,)}
   assert 0.95 * 0.1 < np.abs(params['input']).max() <= 0.1  # 1 / sqrt(2 * 50)
   assert [c.shape for c in awd_lstm.init_qrnn_carry(3, 50, 60, 2)] == [(3, 60), (3, 50)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lmx.errors import InputError
 from lmx.models import registry, rnn_lm
+from tests.models import parameters
 from tests.reference import recurrent as reference
 
 B, T = 3, 8
@@ -18,7 +18,7 @@ CELLS = ('rnn', 'rnn_relu', 'rnn_sigmoid', 'gru', 'lstm')
 
 def count(variant, **changes):
   cfg = registry.config('rnn_lm', variant, **changes)
-  return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: rnn_lm.init(cfg, jax.random.key(0)))))
+  return sum(x.size for x in jax.tree.leaves(parameters.shapes(rnn_lm, cfg)))
 
 
 def batch_of(cfg):
@@ -31,8 +31,13 @@ def batch_of(cfg):
 
 
 def state_of(cfg):
-  leaves, tree = jax.tree.flatten(rnn_lm.init_state(cfg, B))
-  return tree.unflatten([0.5 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)])
+  rng = np.random.default_rng(2)
+  shapes = jax.eval_shape(lambda: rnn_lm.init_state(cfg, B))
+  return jax.tree.map(lambda x: 0.5 * rng.standard_normal(x.shape, np.float32), shapes)
+
+
+def params_of(cfg):
+  return parameters.draw(rnn_lm, cfg, spread=2)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +64,14 @@ def test_gru_and_rnn_have_three_and_one_gates():
 @pytest.mark.parametrize('tied', [False, True])
 def test_equals_numpy(cell, tied):
   cfg = registry.config('rnn_lm', 'tiny', cell=cell, tied=tied, bias='double', **({'E': 16} if tied else {}))
-  params, batch, state = rnn_lm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
+  params, batch, state = params_of(cfg), batch_of(cfg), state_of(cfg)
 
   @jax.jit
   def run(params, batch, state):
     features, after = rnn_lm.apply(cfg, params, batch, state)
     return rnn_lm.nll(cfg, params, features, batch['targets_BT']), after
 
-  nll_BT, after = run(params, batch, state)
+  nll_BT, after = jax.device_get(run(params, batch, state))
   exact, before = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, state))
   for b, length in enumerate(LENGTHS):
     carries = [tuple(x[b] for x in carry) for carry in before]
@@ -78,7 +83,8 @@ def test_equals_numpy(cell, tied):
 
 def test_every_parameter_starts_uniform():
   cfg = registry.config('rnn_lm', 'tiny', bias='double')
-  for path, x in jax.tree_util.tree_leaves_with_path(rnn_lm.init(cfg, jax.random.key(0))):
+  params = jax.device_get(jax.jit(rnn_lm.init, static_argnums=0)(cfg, jax.random.key(0)))
+  for path, x in jax.tree_util.tree_leaves_with_path(params):
     name = jax.tree_util.keystr(path)
     assert 0.7 * cfg.init_scale < np.abs(x).max() <= cfg.init_scale, name
     assert abs(np.mean(x)) < cfg.init_scale / 4, name
@@ -86,30 +92,36 @@ def test_every_parameter_starts_uniform():
 
 def test_dropout_is_on_the_way_in_between_layers_and_out_but_not_through_time():
   cfg = registry.config('rnn_lm', 'tiny', dropout=0.5, D=400, E=400)
-  params, batch, state = rnn_lm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
+  params, batch, state = parameters.draw(rnn_lm, cfg, spread=4), batch_of(cfg), state_of(cfg)
   del batch['valid_BT']
-  apply = jax.jit(lambda params, key: rnn_lm.apply(cfg, params, batch, state, key, all_layers=True))
-  features, after = apply(params, jax.random.key(1))
-  quiet, _ = apply(params, None)
+
+  @jax.jit
+  def both(params, key):
+    apply = lambda key: rnn_lm.apply(cfg, params, batch, state, key, all_layers=True)
+    return apply(key), apply(None)
+
+  (features, after), (quiet, _) = jax.device_get(both(params, jax.random.key(1)))
   embedding, first, second = features.layers
   np.testing.assert_array_equal(embedding, quiet.layers[0])
-  assert np.mean(np.asarray(first) == 0) < 0.01 and np.mean(np.asarray(second) == 0) < 0.01
+  assert np.mean(first == 0) < 0.01 and np.mean(second == 0) < 0.01
   assert np.abs(first[:, 0] - quiet.layers[1][:, 0]).max() > 0.1  # the embedding was dropped on its way in
-  dropped = np.asarray(features.last_BTD) == 0
+  dropped = features.last_BTD == 0
   assert 0.45 < dropped.mean() < 0.55
   np.testing.assert_allclose(features.last_BTD[~dropped], 2 * second[~dropped], rtol=1e-6)
   np.testing.assert_array_equal(after[1][0], second[:, -1])  # the carry is that of the layer, not dropped
   # With nothing coming in, dropout has no way to change anything but the output.
   for i in range(cfg.N):
-    params[f'layer_{i:02d}']['input'] = jnp.zeros_like(params[f'layer_{i:02d}']['input'])
-  jax.tree.map(np.testing.assert_array_equal, apply(params, jax.random.key(1))[1], apply(params, None)[1])
+    params[f'layer_{i:02d}']['input'] *= 0
+  (_, after), (_, quiet) = both(params, jax.random.key(1))
+  jax.tree.map(np.testing.assert_array_equal, after, quiet)
 
 
 def test_a_layer_between_two_drops_its_input():
   cfg = registry.config('rnn_lm', 'tiny', dropout=0.9)
-  params, batch, state = rnn_lm.init(cfg, jax.random.key(0)), batch_of(cfg), state_of(cfg)
-  params['layer_00']['input'] = jnp.zeros_like(params['layer_00']['input'])
-  outputs = [rnn_lm.apply(cfg, params, batch, state, key, all_layers=True)[0] for key in (None, jax.random.key(2))]
+  params, batch, state = params_of(cfg), batch_of(cfg), state_of(cfg)
+  params['layer_00']['input'] *= 0
+  apply = lambda key: rnn_lm.apply(cfg, params, batch, state, key, all_layers=True)[0]
+  outputs = jax.device_get(jax.jit(lambda key: (apply(None), apply(key)))(jax.random.key(2)))
   np.testing.assert_array_equal(outputs[0].layers[1], outputs[1].layers[1])
   assert np.abs(outputs[0].layers[2] - outputs[1].layers[2]).max() > 0.01
 
