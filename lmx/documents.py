@@ -1,6 +1,6 @@
-"""Reader of the files that users bring: text, lines and JSON, each plain or as .gz.
+"""Reader of user files: text, lines and JSON, each plain or as .gz.
 
-Every fault of a file (missing, damaged, not UTF-8, not JSON, nested too deep, another type, out of range) is an
+Every fault of a file (missing, damaged, not UTF-8, not JSON, nested too deep, another type, out of range) raises an
 InputError that names the file, the line and the field. Paths may be `str` or have an `open` of their own (epath).
 """
 
@@ -88,12 +88,12 @@ def read_lines(path: Any) -> Iterator[str]:
 
 
 def line_end(block: bytes) -> bytes:
-  """Return what ends the lines of a file that begins with `block`: LF, or CR where there are CRs and no LF."""
+  """Return the line end of a file that begins with `block`: LF, or CR if it has CRs and no LF."""
   return b'\r' if b'\r' in block.removesuffix(b'\r') and b'\n' not in block else b'\n'
 
 
 def read_rows(path: Any) -> Iterator[tuple[int, str]]:
-  """Yield (line number, line without its end) of a UTF-8 file, but not the blank lines at its end."""
+  """Yield (line number, line without its line end) of a UTF-8 file, skipping the blank lines at its end."""
   blank: list[tuple[int, str]] = []
   for number, line in enumerate(read_lines(path), 1):
     blank.append((number, line.rstrip('\n')))
@@ -117,7 +117,7 @@ def parse_json(text: str, where: str) -> Any:
   """Return the value of a JSON text; Python's NaN and Infinity are accepted.
 
   Args:
-    text: of one value.
+    text: JSON of one value.
     where: file and line, for messages.
 
   Raises:
@@ -150,14 +150,14 @@ def read_json_lines(path: Any) -> Iterator[tuple[int, Any]]:
 
 
 def field(row: Any, name: str, kind: type, where: str, default: Any = _REQUIRED) -> Any:
-  """Return one field of a JSON object, of the type that it must have.
+  """Return one field of a JSON object, checked to have the type `kind`.
 
   Args:
-    row: the value that must be an object.
-    name: of the field.
-    kind: str, int, float (finite; an integer is one too), bool, list or dict. A whole float is an int too.
+    row: the JSON value; must be an object.
+    name: name of the field.
+    kind: str, int, float (finite; integers are accepted), bool, list or dict. For int, a whole float is accepted.
     where: file and line, for messages.
-    default: value where the field is missing or null; a field without one is required.
+    default: value if the field is missing or null; a field without a default is required.
 
   Raises:
     InputError: there is no such field, or it has another type or is out of range.
@@ -173,7 +173,7 @@ def field(row: Any, name: str, kind: type, where: str, default: Any = _REQUIRED)
 
 
 def typed(value: Any, kind: type, where: str) -> Any:
-  """Return a JSON value as `kind`. Raises InputError as `field` does; `where` ends in the name of the field."""
+  """Return a JSON value as `kind`. Raises InputError as `field` does; `where` ends with the field's name."""
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
   if number and kind is int and isinstance(value, float) and value.is_integer():
     return int(value)
@@ -192,7 +192,7 @@ def _is_finite(value: float) -> bool:
 
 
 def show(value: Any) -> str:
-  """Return a JSON value as a message shows it, shortened."""
+  """Return a JSON value as text for a message, shortened."""
   if isinstance(value, (list, Mapping)):
     return f'{"a list" if isinstance(value, list) else "an object"} of {len(value)}'
   text = json.dumps(value, ensure_ascii=False, default=repr)

@@ -1,8 +1,7 @@
-"""Signals that end a training: the first one lets the update under way finish and the run save, a second Ctrl-C ends
-the process at once.
+"""Signals that end training: the first lets the current update finish and the run save, a second Ctrl-C exits at once.
 
-While XLA compiles or computes, Python runs no signal handlers. A thread therefore reads the signals from the wake-up
-descriptor, so that Ctrl-C is answered, and a second one obeyed, at any moment.
+Python runs no signal handlers while XLA compiles or computes. A thread therefore reads the signals from the wake-up
+descriptor, so that the first Ctrl-C gets a message, and the second takes effect, at any moment.
 """
 
 from __future__ import annotations
@@ -24,19 +23,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(BaseException):
-  """SIGTERM has come when nothing was left to save."""
+  """SIGTERM arrived when nothing was left to save."""
 
 
 class Stop:
-  """A context manager in which SIGTERM and Ctrl-C ask a training to save and end.
+  """Context manager in which SIGTERM and Ctrl-C request that training save and end.
 
   With several processes JAX's own service handles SIGTERM, and Ctrl-C keeps its usual meaning.
   """
 
   def __init__(self, kept: Callable[[], str] | None = None):
-    """Args:
-    kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process; None where the
-      process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
+    """Create the handler; entering the context installs it.
+
+    Args:
+      kept: returns a sentence on the newest checkpoint, shown when a second Ctrl-C ends the process. None if the
+        process is not lmx's own, such as a notebook: a second Ctrl-C then raises KeyboardInterrupt.
     """
     self._kept, self._signal, self._saved = kept, 0, False
     self._before: dict[int, Any] = {}
@@ -66,13 +67,13 @@ class Stop:
     self._signal = self._signal or number
 
   def saved(self) -> None:
-    """End the wait for a save: a signal, also one that has come already, now raises KeyboardInterrupt or Stopped."""
+    """Mark the run as saved: any signal, including one already received, now raises KeyboardInterrupt or Stopped."""
     self._saved = True
     if self._signal:
       self._ask(self._signal)
 
   def _watch(self, ours: socket.socket, kept: Callable[[], str]) -> None:
-    """Answers the first Ctrl-C and obeys the second one."""
+    """Print a message at the first Ctrl-C and exit at the second."""
     count = 0
     with ours:
       while number := ours.recv(1):
@@ -84,12 +85,12 @@ class Stop:
           print('\nlmx: saving after the update under way; Ctrl-C again ends at once', file=sys.stderr, flush=True)
 
   def requested(self, done: int) -> bool:
-    """Return True once a signal has come; several processes agree on a step that all of them reach."""
+    """Return True once a signal has arrived; several processes agree on a step that all of them reach."""
     if jax.process_count() > 1:
       return multihost_utils.reached_preemption_sync_point(done)
     return bool(self._signal)
 
   @property
   def code(self) -> int:
-    """Exit code of a run that was asked to stop and has saved."""
+    """Exit code of a run that was stopped by a signal and has saved."""
     return INTERRUPTED if self._signal == signal.SIGINT else PREEMPTED

@@ -1,8 +1,8 @@
-"""Files of a work directory on a bucket: written on this machine and copied there.
+"""Files of a work directory in a bucket: written locally and copied there.
 
-An object of a bucket cannot be appended to, and tokenizers, pictures and TensorBoard's events are written by code that
-knows files only. Checkpoints do not come by here: Orbax writes them to buckets itself. A path without '://' is a
-directory of this machine or its network, and is used as it is.
+Objects of a bucket cannot be appended to, and tokenizers, figures and TensorBoard events are written by code that
+needs local files. Checkpoints do not use this module: Orbax writes them to buckets itself. A path without '://' is a
+local or network directory, and is used directly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 class Mirror:
-  """A directory of this machine whose files `send` copies to a work directory.
+  """A local directory whose files `send` copies to a work directory.
 
   Attributes:
-    local: where to write; the work directory itself where it is none of a bucket.
+    local: directory to write to; the work directory itself unless that is in a bucket.
   """
 
   def __init__(self, workdir: str | os.PathLike[str], take: Iterable[str] = ()):
-    """Make the directory; `take` names files that are fetched, where they are there, to be gone on with."""
+    """Create the directory; `take` names existing files of the work directory to fetch and continue."""
     self._remote = epath.Path(workdir) if is_remote(workdir) else None
     self._sent: dict[str, tuple[int, int]] = {}
     if self._remote is None:
@@ -41,7 +41,7 @@ class Mirror:
         (self.local / name).write_bytes((self._remote / name).read_bytes())
 
   def send(self) -> None:
-    """Copy what has changed since the last time."""
+    """Copy the files that changed since the last call."""
     if self._remote is None or not self.local.exists():
       return
     for path in sorted(path for path in self.local.rglob('*') if path.is_file()):
@@ -51,20 +51,20 @@ class Mirror:
         self._sent[name] = (stat.st_size, stat.st_mtime_ns)
 
   def close(self) -> None:
-    """Copy what is left and remove the directory."""
+    """Copy the remaining changes and remove the directory."""
     self.send()
     if self._remote is not None:
       shutil.rmtree(self.local, ignore_errors=True)
 
 
 def copy(path: pathlib.Path, to: epath.Path) -> None:
-  """Copy a file to a bucket, where it appears whole."""
+  """Copy a file to a bucket; readers never see part of it."""
   to.parent.mkdir(parents=True, exist_ok=True)
   to.write_bytes(path.read_bytes())
 
 
 def written(directory: epath.Path, write: Callable[[str], object]) -> None:
-  """Has `write` fill a directory of files, and brings it to `directory`."""
+  """Call `write` on a local directory and copy its files to `directory`."""
   if not is_remote(directory):
     write(os.fspath(directory))
     return
@@ -75,7 +75,7 @@ def written(directory: epath.Path, write: Callable[[str], object]) -> None:
 
 
 def here(directory: epath.Path) -> str:
-  """A directory of this machine with the files of `directory`, which may be that itself."""
+  """Return a local directory with the files of `directory`; `directory` itself unless it is in a bucket."""
   if not is_remote(directory):
     return os.fspath(directory)
   folder = tempfile.mkdtemp(prefix='lmx-')

@@ -1,10 +1,12 @@
-"""Checksums of arrays, computed where the arrays are: by NumPy in the memory of this host, where XLA would compile a
-program for every shape, and by XLA on an accelerator or over several hosts.
+"""Checksums of arrays, computed where the arrays are.
 
-A checksum is the sum modulo 2**32 of the array's words, each first mixed with its position by the
-finalizer of MurmurHash3 (Appleby 2011), which is a bijection of 32 bits. So any change within one
-word is seen, changes in several words with probability 1 - 2**-32, and the order of summation,
-hence the sharding and the number of devices, does not matter.
+Arrays in this host's memory are summed by NumPy, because XLA would compile a program for every shape. Arrays on an
+accelerator or sharded over several hosts are summed by XLA.
+
+A checksum is the sum modulo 2**32 of the array's words. Each word is first mixed with its position by the finalizer of
+MurmurHash3 (Appleby 2011), a bijection of 32 bits. So any change within one word is detected, and changes in several
+words with probability 1 - 2**-32. The order of summation does not matter, hence neither do the sharding and the number
+of devices.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 _GOLDEN, _FIRST, _SECOND = (np.uint32(x) for x in (0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35))
-_CHUNK = 1 << 16  # words, so that what is worked on stays in a core's cache
-_HALVED = ('int4', 'uint4', 'int2', 'uint2')  # several a byte on some devices
+_CHUNK = 1 << 16  # words; a chunk stays in a core's cache
+_HALVED = ('int4', 'uint4', 'int2', 'uint2')  # some devices pack several of these into a byte
 
 
 @jax.jit
@@ -42,7 +44,7 @@ def _checksum(x: jax.Array) -> jax.Array:
 
 
 def _on_host(x: np.ndarray) -> int:
-  """The same of an array in this host's memory; of 64 bits a number, of its halves."""
+  """Return the same checksum for an array in host memory; a 64-bit number counts as two 32-bit words."""
   if x.dtype.name in _HALVED:
     x = x.astype(np.int8)
   word = {1: np.uint8, 2: np.uint16}.get(x.dtype.itemsize, np.uint32)
@@ -66,6 +68,6 @@ def _in_memory(x: Any) -> bool:
 
 
 def checksums(leaves: Iterable[Any]) -> list[int]:
-  """Return each jax or NumPy array's checksum; those on devices are all computed before the first is fetched."""
+  """Return the checksum of each JAX or NumPy array; all those on devices are computed before the first is fetched."""
   sums = [_on_host(np.asarray(leaf)) if _in_memory(leaf) else _checksum(leaf) for leaf in leaves]
   return [int(x) for x in jax.device_get(sums)]

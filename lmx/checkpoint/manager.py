@@ -1,13 +1,13 @@
-"""Checkpoints of a run: what is kept, what is restored, what happens when a write or a read fails.
+"""Checkpoints of a run: saving, restoring, retention, and failures of writes and reads.
 
 Each save is one atomic commit (lmx/checkpoint/orbax_format.py). A checkpoint that cannot be read, or whose arrays
-differ from their checksums, is never used: `restore` warns, names it and takes the one before.
-Retention deletes only after a newer commit is complete, so `keep_last` finished ones are there at
-every moment once that many were written.
+differ from their checksums, is never used: `restore` warns, names it and falls back to the one before.
+Retention deletes only after a newer commit is complete. So at least `keep_last` finished checkpoints exist at any
+time once that many were written.
 
-A checkpoint is planned where its step alone made the run save, and interim where the clock or a
-signal did. Interim ones take no planned one's place, so a run that was stopped leaves the same
-planned ones as one that never was.
+A checkpoint is planned if its step alone triggered the save, and interim if the clock or a signal did. Interim
+checkpoints do not displace planned ones, so an interrupted run leaves the same planned checkpoints as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lmx.errors import InputError
 
 Which = str | int  # 'last', 'best' or a step
 Warn = Callable[[str], None]
-Read = Callable[[epath.Path, dict[str, Any]], Any]  # of a checkpoint's path and JSON
+Read = Callable[[epath.Path, dict[str, Any]], Any]  # takes a checkpoint's path and JSON
 
 _TRASH = 'deleted_'
 _BROADCAST = 64  # checkpoints that process 0 can announce to the others
@@ -45,13 +45,13 @@ class Config:
 
   Attributes:
     every_steps: steps between two saves.
-    every_seconds: save also when so many seconds have passed since the last save; 0 = never.
-    keep_last: how many of the newest are kept, and of the newest planned ones; at least 2, so that one is left when
+    every_seconds: save also when this many seconds have passed since the last save; 0 = never.
+    keep_last: number of newest checkpoints to keep, and of newest planned ones; at least 2, so that one is left when
       one is damaged.
-    keep_best: also keep the one with the lowest metric.
-    asynchronous: write in the background while training goes on.
+    keep_best: also keep the checkpoint with the lowest metric.
+    asynchronous: write in the background while training continues.
     verify: check the files before reading them, and every array's checksum afterwards.
-    timeout_seconds: longest time one write may take before it counts as failed.
+    timeout_seconds: time in seconds after which one write counts as failed.
   """
 
   every_steps: int = 500
@@ -73,7 +73,7 @@ class Config:
 
 
 class AllDamaged(InputError):
-  """Checkpoints are there, and none of those asked for is intact."""
+  """All requested checkpoints that exist are damaged."""
 
 
 def stderr_warn(message: str) -> None:
@@ -87,19 +87,19 @@ def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
 
 
 def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
-  """Return the entries with a finite metric, lowest first; among equals the earlier."""
+  """Return the checkpoints with a finite metric, lowest first; ties go to the earlier one."""
   metrics = {entry: document.get('metric') for entry, document in documents.items()}
   measured = {entry: metric for entry, metric in metrics.items() if metric is not None and math.isfinite(metric)}
   return sorted(measured, key=lambda entry: (measured[entry], entry))
 
 
 def _planned(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
-  """Return the entries of planned checkpoints, in rising order."""
+  """Return the planned checkpoints in ascending order."""
   return sorted(entry for entry, document in documents.items() if document.get('planned', True))
 
 
 def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
-  """Return the steps with a planned checkpoint, in rising order; all steps where there is no planned one."""
+  """Return the steps with a planned checkpoint in ascending order; all steps if there is no planned one."""
   directory = _absolute(directory)
   entries = orbax_format.entries(directory)
   documents, damaged = orbax_format.documents(directory, entries)
@@ -145,7 +145,7 @@ def _all_agree(fine: bool) -> bool:
 
 
 def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
-  """Return (result, ''), or (None, reason) in all processes if one of them finds damage."""
+  """Return (result, ''), or (None, reason) in all processes if one of them detects damage."""
   result, reason = None, ''
   try:
     result = function()
@@ -153,7 +153,7 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
     raise
   except orbax_format.Damaged as e:
     reason = str(e)
-  except Exception as e:  # whatever the file format's reader makes of broken files
+  except Exception as e:  # whatever the file format's reader raises for broken files
     reason = f'cannot be read: {orbax_format.short(e)}'
   if _all_agree(not reason):
     return result, ''
@@ -161,7 +161,7 @@ def _attempt(function: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn, read: Read) -> tuple[Any, list[Entry]]:
-  """Return `read` of the first intact checkpoint and the damaged ones; each is named, and the choice is stated."""
+  """Return the result of `read` on the first intact checkpoint, and the damaged ones; warn of both."""
   order, unknown = _candidates(directory, which)
   reasons: dict[Entry, str] = {}
 
@@ -192,20 +192,20 @@ def _first_intact(directory: epath.Path, which: Which, verify: bool, warn: Warn,
 
 
 def read_meta(directory: str | os.PathLike[str], which: Which = 'last', warn: Warn = stderr_warn) -> dict[str, Any]:
-  """Return the `meta` that was given to `save`; reads no array. InputError if there is none."""
+  """Return the `meta` passed to `save` without reading any array. Raises InputError if there is no checkpoint."""
   return _first_intact(_absolute(directory), which, False, warn, lambda path, body: body['meta'])[0]
 
 
 def _subtree(rows: dict[str, Any], tree: str, path: epath.Path) -> tuple[str, ...]:
   """Return the shortest path that ends in `tree`."""
-  found = set()
+  prefixes = set()
   for name in rows:
     parts = tuple(name.split('/'))
     if tree in parts[:-1]:
-      found.add(parts[: parts.index(tree) + 1])
-  if not found:
+      prefixes.add(parts[: parts.index(tree) + 1])
+  if not prefixes:
     raise InputError(f'{path} has no "{tree}"; it has {sorted({n.split("/")[0] for n in rows})}')
-  return min(found, key=lambda parts: (len(parts), parts))
+  return min(prefixes, key=lambda parts: (len(parts), parts))
 
 
 def restore_params(
@@ -220,7 +220,7 @@ def restore_params(
   """Return (parameters, meta, step), reading only the subtree called `tree` ('params' or 'ema').
 
   Args:
-    directory: of the checkpoints.
+    directory: directory of the checkpoints.
     abstract: the parameters' shapes, dtypes and shardings (arrays or ShapeDtypeStructs); None reads
       them as a nested dict onto the first local device.
     which: 'last', 'best' or a step.
@@ -229,7 +229,7 @@ def restore_params(
     warn: called with each warning.
 
   Raises:
-    InputError: none is there, all are damaged, or `abstract` does not fit.
+    InputError: there is no checkpoint, all are damaged, or `abstract` does not match.
   """
 
   def read(path: epath.Path, body: dict[str, Any]) -> tuple[Tree, dict[str, Any], int]:
@@ -254,7 +254,7 @@ def restore_params(
 
 
 def sweep(directory: str | os.PathLike[str]) -> None:
-  """Remove what killed runs left half-written or half-deleted; no run may be saving there."""
+  """Remove the half-written and half-deleted checkpoints of killed runs; no run may be saving there."""
   folder = _absolute(directory)
   if jax.process_index() == 0 and folder.exists():
     for path in list(folder.iterdir()):
@@ -278,12 +278,12 @@ class Checkpoints:
     self._warn = warn
     self._writer = orbax_format.Writer(self.cfg.timeout_seconds)
     self._pending: Entry | None = None
-    self._needed = 0  # bytes of the write that is under way
+    self._needed = 0  # bytes of the write in progress
     self._damaged: set[Entry] = set()
     self._saved_at = time.monotonic()
 
   def __enter__(self) -> Checkpoints:
-    """Remove what killed runs left half-written or half-deleted."""
+    """Remove the half-written and half-deleted checkpoints of killed runs."""
     sweep(self.directory)
     return self
 
@@ -296,13 +296,13 @@ class Checkpoints:
       self._warn(str(e))
 
   def planned(self, step: int) -> bool:
-    """Return whether `every_steps` has the run save after `step` steps."""
+    """Return True if `every_steps` requires a save after `step` steps."""
     return step % self.cfg.every_steps == 0
 
   def late(self, step: int) -> bool:
-    """Return whether `every_seconds` has passed since the last save.
+    """Return True if `every_seconds` has passed since the last save.
 
-    Several processes follow process 0's clock, which they compare at every tenth step only.
+    Several processes follow process 0's clock, which is broadcast at every tenth step only.
     """
     if not self.cfg.every_seconds:
       return False
@@ -312,7 +312,7 @@ class Checkpoints:
     return step % 10 == 0 and bool(_from_first(np.asarray(late)))
 
   def steps(self) -> list[int]:
-    """Return the steps with a finished checkpoint, in rising order."""
+    """Return the steps with a finished checkpoint in ascending order."""
     return sorted({step for step, _ in orbax_format.entries(self.directory)})
 
   def save(
@@ -324,17 +324,17 @@ class Checkpoints:
     block: bool = False,
     planned: bool = True,
   ) -> None:
-    """Start one commit of `state` and `meta`; checkpoints of later steps become void with it.
+    """Start one commit of `state` and `meta`; checkpoints of later steps become invalid.
 
-    Arrays are copied before it returns, so `state` may be donated to the next step.
+    The arrays are copied before `save` returns, so `state` may be donated to the next step.
 
     Args:
-      step: number of steps done.
+      step: number of completed steps.
       state: pytree of arrays (global ones if there are several processes), typed keys included.
-      meta: JSON-able dict.
-      metric: what decides which checkpoint is the best; lower is better.
-      block: return only when it is committed.
-      planned: False for an interim one, saved for the clock or a signal.
+      meta: JSON-serialisable dict.
+      metric: value that ranks checkpoints for 'best'; lower is better.
+      block: return only when the commit is complete.
+      planned: False for an interim checkpoint, triggered by the clock or a signal.
 
     Raises:
       InputError: this write, or the asynchronous one before it, failed (disk full, no permission).
@@ -359,10 +359,10 @@ class Checkpoints:
     """Return (state, meta, step) of the first intact checkpoint.
 
     Args:
-      abstract_state: the state's structure; its leaves (arrays or ShapeDtypeStructs) give shapes,
+      abstract_state: pytree of arrays or ShapeDtypeStructs with the state's structure. They give shapes,
         dtypes and shardings, which may be those of another number of devices.
       which: 'last' tries the newest, then the one before, and so on; 'best' the lowest metric, then
-        the next; a step that one alone.
+        the next; a step tries that step only.
 
     Raises:
       InputError: there is none, all are damaged, or the state has other leaves or shapes.
@@ -381,7 +381,7 @@ class Checkpoints:
     return result
 
   def wait(self) -> None:
-    """Wait for the write under way, then applies retention. InputError if that write failed."""
+    """Wait for the write in progress, then apply retention. Raises InputError if that write failed."""
     if self._pending is None:
       return
     try:
@@ -402,7 +402,7 @@ class Checkpoints:
     return [entry for entry in orbax_format.entries(self.directory) if entry not in self._damaged]
 
   def _prune(self, committed: Entry) -> None:
-    """Delete what retention does not keep; `committed` is the newest, complete checkpoint."""
+    """Delete the checkpoints outside retention; `committed` is the newest complete one."""
     if jax.process_index():
       return
     newest = {step: attempt for step, attempt in self._trusted() if step <= committed[0]}
@@ -422,13 +422,13 @@ class Checkpoints:
         self._delete(orbax_format.name(entry))
 
   def _delete(self, name: str) -> None:
-    """Rename first, so that a half-deleted directory never looks like a checkpoint."""
+    """Rename, then delete, so that a half-deleted directory is never mistaken for a checkpoint."""
     trash = self.directory / f'{_TRASH}{name}'
     (self.directory / name).rename(trash)
     trash.rmtree(missing_ok=True)
 
   def _fail(self, error: Exception) -> None:
-    """Remove the partial write; raises InputError if the file system is to blame, else `error`."""
+    """Remove the partial write; raise InputError if the file system is the cause, else `error`."""
     assert self._pending is not None
     path = self.directory / orbax_format.name(self._pending)
     self._pending = None
@@ -437,8 +437,8 @@ class Checkpoints:
     cause = orbax_format.file_system_error(error)
     if cause is None:
       raise error
-    kept = self.steps()
-    left = f'the last good checkpoint is step {kept[-1]}' if kept else 'there is no earlier one'
+    steps = self.steps()
+    left = f'the last good checkpoint is step {steps[-1]}' if steps else 'there is no earlier one'
     raise InputError(
       f'cannot write checkpoint {path}: {cause}; it needs up to'
       f' {self._needed / 1e6:,.1f} MB and {orbax_format.free(self.directory)} are free; {left}'

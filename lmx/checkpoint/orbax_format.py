@@ -1,14 +1,14 @@
-"""The form of one checkpoint on the disk; the only module that knows Orbax.
+"""The on-disk format of one checkpoint; the only module that uses Orbax.
 
 A commit is one directory, `step_000000123` (`step_000000123.1` if that step is saved again), with
   state/  every array of the run (parameters, optimizer, model state, keys), written by Orbax
-  meta/   JSON: what the caller gives (config, hash, data manifest, loop state), the metric, and for
-          every array its path, shape, dtype and checksum; the whole under a SHA-256
-  files.json  size and CRC-32 of every file (not in a bucket, which guards its objects itself)
-Orbax writes to a temporary name and renames at the end, so a killed write never looks finished.
-Checksums (lmx/checkpoint/checksum.py) are taken on the device before the write and again after the read,
-because the file format's own checks do not see every flipped bit. The files are checked before
-Orbax opens them, because it answers broken ones with stray tracebacks from its threads.
+  meta/   JSON with a SHA-256: the caller's data (config, hash, data manifest, loop state), the metric, and
+          path, shape, dtype and checksum of every array
+  files.json  size and CRC-32 of every file (not in a bucket, which checks its objects itself)
+Orbax writes to a temporary name and renames it at the end, so a killed write never looks finished.
+Checksums (lmx/checkpoint/checksum.py) are computed on the device before the write and again after the read,
+because the file format's own checks do not detect every flipped bit. The files are checked before
+Orbax opens them, because Orbax's threads print tracebacks on broken files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key ty
 
 _FILES = 'files.json'
 _CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
-# What a damaged JSON file raises; RecursionError: nested too deep.
+# Exceptions from parsing a damaged JSON file; RecursionError: nested too deep.
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _NAME = re.compile(r'step_(\d{9})(?:\.(\d+))?')
 
@@ -50,7 +50,7 @@ class Damaged(Exception):
 
 
 class _OrbaxFilter(logging.Filter):
-  """Drops Orbax's log lines: whatever matters in them reaches the caller as an exception."""
+  """Filter that drops Orbax's log lines; failures reach the caller as exceptions."""
 
   def filter(self, record: logging.LogRecord) -> bool:
     return 'orbax' not in record.pathname
@@ -67,7 +67,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def flatten(tree: Tree) -> tuple[Flat, Any]:
-  """Return {path: leaf} and the tree's definition; scalars become NumPy arrays."""
+  """Return {path: leaf} and the treedef; scalars become NumPy arrays."""
   leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
   flat = {}
   for path, leaf in leaves:
@@ -88,14 +88,14 @@ def nest(flat: Flat) -> dict[str, Any]:
 
 
 def pick(nested: dict[str, Any], path: tuple[str, ...]) -> Any:
-  """Return what is at a path of nested dicts."""
+  """Return the node at a path of nested dicts."""
   for name in path:
     nested = nested[name]
   return nested
 
 
 def _raw(leaf: Any) -> Any:
-  """Return the array that is stored for a leaf: a typed key's data, anything else as it is."""
+  """Return the array that is stored for a leaf: the key data of a typed key, otherwise the leaf itself."""
   if not _is_key(leaf):
     return leaf
   if isinstance(leaf, jax.Array):
@@ -111,7 +111,7 @@ def _describe(leaf: Any) -> dict[str, Any]:
 
 
 def _wrap(data: jax.Array, dtype: Any) -> jax.Array:
-  """Return the typed key array with this dtype whose data were stored."""
+  """Return the typed key array of this dtype from its stored key data."""
   for impl in ('threefry2x32', 'rbg', 'unsafe_rbg'):
     abstract = jax.eval_shape(lambda impl=impl: jax.random.key(0, impl=impl))
     if abstract.dtype == dtype:
@@ -120,7 +120,7 @@ def _wrap(data: jax.Array, dtype: Any) -> jax.Array:
 
 
 def describe(flat: Flat) -> Rows:
-  """Return shape, dtype and key type of every leaf."""
+  """Return the shape, dtype and key type of every leaf."""
   return {'/'.join(key): _describe(leaf) for key, leaf in flat.items()}
 
 
@@ -133,15 +133,15 @@ def name(entry: Entry) -> str:
 
 
 def entries(directory: epath.Path) -> list[Entry]:
-  """Return the finished checkpoints, oldest step first."""
+  """Return the finished checkpoints in ascending order."""
   if not directory.exists():
     return []
-  found = []
+  checkpoints = []
   for path in directory.iterdir():
     match = _NAME.fullmatch(path.name)
     if match and ocp.utils.is_checkpoint_finalized(path):
-      found.append((int(match[1]), int(match[2] or 0)))
-  return sorted(found)
+      checkpoints.append((int(match[1]), int(match[2] or 0)))
+  return sorted(checkpoints)
 
 
 def _document(body: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _document(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_document(path: epath.Path) -> dict[str, Any]:
-  """Return the JSON part; raises `Damaged` unless it is exactly what was written."""
+  """Return the JSON part; raise `Damaged` unless it is exactly as written."""
   try:
     document = json.loads((path / 'meta' / 'metadata').read_text())
     body, digest = document['body'], document['sha256']
@@ -164,7 +164,7 @@ def read_document(path: epath.Path) -> dict[str, Any]:
 
 
 def documents(directory: epath.Path, entries: list[Entry]) -> tuple[dict[Entry, dict[str, Any]], dict[Entry, str]]:
-  """Return the JSON of each intact checkpoint, and for each damaged one the reason."""
+  """Return the JSON of each intact checkpoint, and the reason for each damaged one."""
   intact: dict[Entry, dict[str, Any]] = {}
   damaged = {}
   for entry in entries:
@@ -176,13 +176,13 @@ def documents(directory: epath.Path, entries: list[Entry]) -> tuple[dict[Entry, 
 
 
 def short(error: BaseException) -> str:
-  """Return an error in one line."""
+  """Return an error as one line."""
   text = ' '.join(str(error).split())
   return f'{type(error).__name__}: {text[:200]}'
 
 
 def file_system_error(error: BaseException) -> str | None:
-  """Return what the file system said, None if the error is of another kind."""
+  """Return the file system's error message, or None if the error is of another kind."""
   chain: BaseException | None = error
   while chain is not None:
     text = str(chain)
@@ -196,7 +196,7 @@ def file_system_error(error: BaseException) -> str | None:
 
 
 def free(directory: epath.Path) -> str:
-  """Return how much room is left on the disk, in words."""
+  """Return the free disk space as text."""
   try:
     return f'{shutil.disk_usage(directory).free / 1e6:,.1f} MB'
   except OSError:
@@ -207,7 +207,7 @@ def free(directory: epath.Path) -> str:
 
 
 def is_remote(path: epath.Path) -> bool:
-  """Return whether a path is in a bucket."""
+  """Return True if a path is in a bucket."""
   return '://' in str(path)
 
 
@@ -227,18 +227,18 @@ def _file_sums(path: epath.Path) -> dict[str, list[int]]:
 
 
 def check_files(path: epath.Path) -> None:
-  """Raise `Damaged` unless every file has the size and CRC-32 it had when it was written."""
+  """Raise `Damaged` unless every file has the size and CRC-32 with which it was written."""
   if is_remote(path):
     return
   try:
     saved = json.loads((path / _FILES).read_text())
-    found = _file_sums(path)
-    if saved.keys() - found.keys():
-      raise Damaged(f'missing {min(saved.keys() - found.keys())}')
+    actual = _file_sums(path)
+    if saved.keys() - actual.keys():
+      raise Damaged(f'missing {min(saved.keys() - actual.keys())}')
     for name, (size, crc) in saved.items():
-      if found[name][0] != size:
-        raise Damaged(f'{name} has {found[name][0]} bytes instead of {size}')
-      if found[name][1] != crc:
+      if actual[name][0] != size:
+        raise Damaged(f'{name} has {actual[name][0]} bytes instead of {size}')
+      if actual[name][1] != crc:
         raise Damaged(f'{name} differs from its CRC-32')
   except _UNREADABLE as e:
     raise Damaged(f'{_FILES} cannot be checked ({short(e)})') from e
@@ -255,7 +255,7 @@ class Writer:
     )
 
   def start(self, path: epath.Path, flat: Flat, body: dict[str, Any]) -> None:
-    """Copy the arrays, add their rows to `body` and return while both are being written."""
+    """Copy the arrays, add their rows to `body` and return while both are written in the background."""
     raw = {key: _raw(leaf) for key, leaf in flat.items()}
     rows = describe(flat)
     for row, checksum in zip(rows.values(), checksums(raw.values()), strict=True):
@@ -269,14 +269,14 @@ class Writer:
     )
 
   def wait(self) -> None:
-    """Return when nothing is being written; raises the error of the write that failed."""
+    """Return when no write is in progress; raise the error of a failed write."""
     self._writer.wait_until_finished()
 
   def close(self) -> None:
     self._writer.close()
 
   def _sign(self) -> None:
-    """Write the files' checksums; Orbax calls it in process 0 when only the rename is left."""
+    """Write the files' checksums; Orbax calls this in process 0 just before the rename."""
     if is_remote(self._path):
       return
     part = next(iter(self._path.parent.glob(f'{self._path.name}.orbax-checkpoint-tmp*')), None)
@@ -286,18 +286,18 @@ class Writer:
 
 
 def remove_partial(path: epath.Path) -> None:
-  """Remove what a failed write of `path` has left."""
+  """Remove the temporary files of a failed write of `path`."""
   for part in list(path.parent.glob(f'{path.name}.orbax-checkpoint-tmp*')):
     part.rmtree(missing_ok=True)
 
 
 def is_partial(path: epath.Path) -> bool:
-  """Return whether a path is a write of lmx's that never finished."""
+  """Return True if a path is an unfinished write of lmx's."""
   return path.name.startswith('step_') and not ocp.utils.is_checkpoint_finalized(path)
 
 
 def check_structure(path: epath.Path, saved: Rows, wanted: Rows) -> None:
-  """Raise InputError naming the first leaf in which the run and the checkpoint differ."""
+  """Raise InputError with the first leaf in which the run and the checkpoint differ."""
   for name in sorted(saved.keys() | wanted.keys()):
     if name not in saved:
       raise InputError(f'{path} lacks {name} (shape {wanted[name]["shape"]}), which this run has')
@@ -318,7 +318,7 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
 
 
 def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[Any]:
-  """Return the arrays at the paths of `flat`, placed as its leaves say; raises `Damaged`."""
+  """Return the arrays at the paths of `flat`, with the shardings of its leaves; raise `Damaged` on a mismatch."""
   if not flat:
     return []
   raw = {key: _raw(leaf) for key, leaf in flat.items()}
