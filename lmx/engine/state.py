@@ -6,7 +6,9 @@ import warnings
 from typing import Any
 
 import flax.struct
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax.traverse_util import flatten_dict
 
@@ -51,7 +53,14 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
 
 def nonfinite(tree: Params) -> list[str]:
   """Return the names of the arrays of a nested dict that have a NaN or an infinity, joined with '/'."""
-  return [name for name, x in flatten_dict(dict(tree), sep='/').items() if not jnp.isfinite(jnp.asarray(x)).all()]
+  return [name for name, x in flatten_dict(dict(tree), sep='/').items() if not _is_finite(x)]
+
+
+def _is_finite(x: Any) -> bool:
+  """Return True for an array without NaN and infinity; NumPy reads those in the host's memory, and compiles nothing."""
+  if isinstance(x, jax.Array) and not (x.is_fully_addressable and x.platform() == 'cpu'):
+    return bool(jnp.isfinite(x).all())
+  return bool(np.isfinite(np.asarray(x)).all())
 
 
 def warn_nonfinite(source: object, tensors: Params, stacklevel: int = 3) -> None:
