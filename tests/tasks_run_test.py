@@ -53,10 +53,11 @@ def train(folder, kind, variant, **changes):
     'train.eval_every': 8,
     'parallel.data': 1,
     'optim.lr': 1e-3,
+    'model.N': 1,
     **changes,
   }
   if kind == 'bert':
-    tiny |= {'model.N': 1, 'model.D': 32}
+    tiny |= {'model.D': 32}
   command = ['train', f'--config=experiments/{kind}/tasks.py:{variant}', f'--workdir={folder}/{kind}_{variant}']
   assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
   return folder / f'{kind}_{variant}'

@@ -34,6 +34,7 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
     '--config=experiments/transformer/quickstart.py:tiny',
     '--config.data.batching.buckets=(10,)',
     '--config.data.batching.tokens=400',
+    '--config.data.fraction=0.1',
     '--config.parallel.data=1',
     '--config.model.encoder_layers=1',
     '--config.model.decoder_layers=1',

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import errno
 import functools
 import io
-import subprocess
+import os
 import sys
 
 import jax
@@ -25,6 +26,7 @@ QUICK = (
   'parallel.data=1',
   'train.steps=40',
   'train.eval_every=40',
+  'data.fraction=0.1',
   'data.batching.buckets=()',
   'model.encoder_layers=1',
   'model.decoder_layers=1',
@@ -95,25 +97,19 @@ def test_a_line_is_a_line(workdir, text, capsys, tmp_path):
   assert (tmp_path / 'out.txt').read_text().splitlines() == found
 
 
-def test_standard_input_is_a_stream(workdir, text, capsys):
+def test_standard_input_is_a_stream(workdir, text, capsys, monkeypatch):
   expected, _ = _write(capsys, workdir, f'--input={text}')
-  command = [
-    sys.executable,
-    '-m',
-    'lmx.cli.main',
-    'translate',
-    f'--workdir={workdir}',
-    '--beam=2',
-    '--max_extra=3',
-    '--lines=1',
-  ]
-  with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+  (stdin, given), (answers, stdout) = os.pipe(), os.pipe()
+  monkeypatch.setattr(sys, 'stdin', os.fdopen(stdin))
+  monkeypatch.setattr(sys, 'stdout', os.fdopen(stdout, 'w'))
+  with concurrent.futures.ThreadPoolExecutor(1) as pool, os.fdopen(answers) as reader, os.fdopen(given, 'w') as writer:
+    code = pool.submit(main, ['translate', f'--workdir={workdir}', '--beam=2', '--max_extra=3', '--lines=1'])
     for line, wanted in zip(LINES, expected, strict=True):
-      process.stdin.write(line + '\n')
-      process.stdin.flush()
-      assert process.stdout.readline() == wanted + '\n'  # answered before the next line is there
-    process.stdin.close()
-    assert process.wait() == 0
+      writer.write(line + '\n')
+      writer.flush()
+      assert reader.readline() == wanted + '\n'  # answered before the next line is there
+    writer.close()
+    assert code.result() == 0
 
 
 def test_columns_of_several_translations_with_scores(workdir, text, capsys):
