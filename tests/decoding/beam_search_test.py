@@ -16,6 +16,7 @@ from lmx.decoding.beam_search import Beam
 from lmx.decoding.sampling import Sampler
 from lmx.errors import InputError
 from lmx.models import registry
+from tests import drawn
 from tests import tiny_translator as tiny
 from tests.reference import beam as reference
 
@@ -33,17 +34,20 @@ def _rows(source, rows):
   return {name: x[rows] for name, x in source.items()}
 
 
+_init = jax.jit(tiny.init, static_argnums=0)
+
+
 @functools.cache
 def _params(seed: int = 1):
-  return tiny.init(CFG, jax.random.key(seed))
+  return jax.device_get(_init(CFG, jax.random.key(seed)))
 
 
 @functools.cache
-def _scorer():
+def _scorer(cfg=CFG):
   @jax.jit
   def score(params, batch):
-    features, _ = tiny.apply(CFG, params, batch)
-    return jax.nn.log_softmax(tiny.logits(CFG, params, features))
+    features, _ = tiny.apply(cfg, params, batch)
+    return jax.nn.log_softmax(tiny.logits(cfg, params, features))
 
   return score
 
@@ -78,7 +82,7 @@ def _hypotheses(found, row):
     dict(size=3, alpha=1.2),
     dict(size=3, alpha=1.2, stop='current'),
     dict(size=3, alpha=1.2, stop='full'),
-    dict(size=4, alpha=1.0, penalty='power', stop='current'),
+    dict(size=3, alpha=1.2, penalty='power'),
     dict(size=5, alpha=0.6, min_length=(4, 0, 2, 3), forbidden=(0, 3)),
     dict(size=20, alpha=0.6),  # more than the vocabulary has
   ],
@@ -88,8 +92,8 @@ def test_equals_the_plain_restatement(options):
   plain = {'form' if name == 'penalty' else name: value for name, value in names.items()}
   least = plain.pop('min_length', (0, 0, 0, 0))
   options = {name: value for name, value in options.items() if name != 'min_length'}
-  for row, seed in itertools.product(range(4), SEEDS):
-    found = _search(options, seed=seed, least=np.array(least))
+  found_by_seed = {seed: _search(options, seed=seed, least=np.array(least)) for seed in SEEDS}
+  for row, (seed, found) in itertools.product(range(4), found_by_seed.items()):
     expected = reference.search(_next(row, seed), limit=int(LIMITS[row]), eos=EOS, min_length=least[row], **plain)
     assert _hypotheses(found, row) == [h[0] for h in expected]
     np.testing.assert_allclose(found.log_p_BK[row, : len(expected)], [h[1] for h in expected], atol=1e-4)
@@ -107,26 +111,26 @@ def test_the_options_differ_on_these_rows():
     'probability': dict(alpha=0.0),
     'power': dict(alpha=1.2, penalty='power'),
   }
-  texts = [
-    [_hypotheses(_search(dict(size=3, **o), seed=seed), row) for row in range(4) for seed in SEEDS]
-    for o in options.values()
-  ]
+  texts = []
+  for o in options.values():
+    found = [_search(dict(size=3, **o), seed=seed) for seed in SEEDS]
+    texts.append([_hypotheses(each, row) for each in found for row in range(4)])
   assert all(a != b for a, b in itertools.combinations(texts, 2))
 
 
-@pytest.mark.parametrize('alpha', [0.0, 0.6, 1.0])
+@pytest.mark.parametrize('alpha', [0.0, 1.0])
 def test_a_beam_of_everything_is_exhaustive_search(alpha):
   cfg = tiny.Config(V=4, T=9)
-  params = tiny.init(cfg, jax.random.key(5))
+  params = _init(cfg, jax.random.key(5))
   source = {'source_BS': SOURCE_BS[:2] % 4, 'source_valid_BS': SOURCE['source_valid_BS'][:2]}
   found = beam_lib.search(tiny, cfg, params, beam=Beam(size=200, alpha=alpha), limits=5, eos_id=EOS, source=source)
 
+  @functools.cache
   def scores(prefix, row):
-    batch = {'tokens_BT': np.array([[EOS, *prefix]])} | _rows(source, slice(row, row + 1))
-    features, _ = apply(params, batch)
-    return np.asarray(jax.nn.log_softmax(tiny.logits(cfg, params, features)), np.float64)[0, -1]
+    tokens_BT = np.array([[EOS, *prefix, *[0] * (5 - len(prefix))]])
+    log_p_BTV = _scorer(cfg)(params, {'tokens_BT': tokens_BT} | _rows(source, slice(row, row + 1)))
+    return np.asarray(log_p_BTV, np.float64)[0, len(prefix)]
 
-  apply = jax.jit(functools.partial(tiny.apply, cfg))
   for row in range(2):
     every = reference.exhaustive(lambda p, row=row: scores(p, row), alpha=alpha, form='gnmt', limit=5, eos=EOS)
     assert _hypotheses(found, row) == [h[0] for h in every[:200]]
@@ -152,7 +156,7 @@ def test_a_beam_of_one_is_greedy():
 
 
 def test_log_probabilities_are_those_of_teacher_forcing():
-  found = _search(dict(size=4, forbidden=(4,)))
+  found = _search(dict(size=5, forbidden=(0, 3)))
   for row in range(4):
     for k, tokens in enumerate(_hypotheses(found, row)):
       each = [_next(row)(tokens[:t])[y] for t, y in enumerate(tokens)]
@@ -168,13 +172,13 @@ def test_best_first_distinct_and_frozen_after_the_end():
       assert np.all(tokens[count:] == EOS) and EOS not in tokens[: count - 1]
       assert tokens[count - 1] == EOS or count == LIMITS[row]
   # A higher limit for the other rows changes nothing that has ended.
-  longer = _search(dict(size=4), limits=np.array([14, 30, 35, 1]))
-  np.testing.assert_array_equal(longer.tokens_BKT[0, :, :20], found.tokens_BKT[0])
+  longer = _search(dict(size=4), limits=np.array([14, 20, 20, 1]))
+  np.testing.assert_array_equal(longer.tokens_BKT[0], found.tokens_BKT[0])
   np.testing.assert_array_equal(longer.scores_BK[0], found.scores_BK[0])
 
 
-@pytest.mark.parametrize(('stop', 'seed'), [('bound', 1), ('current', 9)])
-def test_a_row_depends_on_no_other_row_and_on_no_padding(stop, seed):
+@pytest.mark.parametrize(('stop', 'seed', 'rows'), [('bound', 1, (0, 2)), ('current', 9, (1,))])
+def test_a_row_depends_on_no_other_row_and_on_no_padding(stop, seed, rows):
   options = dict(size=3, alpha=1.2, stop=stop)
   whole = _search(options, seed=seed)
   wide = {
@@ -182,9 +186,12 @@ def test_a_row_depends_on_no_other_row_and_on_no_padding(stop, seed):
     'source_valid_BS': np.pad(SOURCE['source_valid_BS'], ((0, 0), (0, 11))),
   }
   padded = _search(options, wide, seed=seed, steps=33)
-  for row, length in enumerate(LENGTHS):
-    alone = _search(options, {name: x[row : row + 1, :length] for name, x in SOURCE.items()}, LIMITS[row], seed)
-    for other, at in ((alone, 0), (padded, row)):
+  for row in range(4):
+    others = [(padded, row)]
+    if row in rows:
+      alone = {name: x[row : row + 1, : LENGTHS[row]] for name, x in SOURCE.items()}
+      others.append((_search(options, alone, LIMITS[row], seed), 0))
+    for other, at in others:
       assert _hypotheses(other, at) == _hypotheses(whole, row)
       np.testing.assert_allclose(other.log_p_BK[at], whole.log_p_BK[row], atol=1e-5)
       np.testing.assert_allclose(other.scores_BK[at], whole.scores_BK[row], atol=1e-5)
@@ -193,7 +200,7 @@ def test_a_row_depends_on_no_other_row_and_on_no_padding(stop, seed):
 @pytest.mark.parametrize('name', ['gpt2', 'rnn_lm'])
 def test_continues_prompts_of_a_causal_model(name):
   model, cfg = registry.get(name), registry.config(name, 'tiny')
-  params = jax.tree.map(lambda x: 4 * x, jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(0)))
+  params = drawn.params(model.init, cfg)
   prompt_BT, lengths_B = RNG.integers(0, 60, (2, 6)), np.array([6, 3])
   found = beam_lib.search(
     model, cfg, params, prompt_BT, lengths_B, beam=Beam(size=3, forbidden=tuple(range(30, cfg.V))), limits=8, eos_id=7
@@ -221,9 +228,9 @@ def test_continues_prompts_of_a_causal_model(name):
 
 
 def test_the_window_bounds_the_continuation():
-  found = _search(dict(size=2), limits=99, least=99)
+  found = _search(dict(size=4), limits=99, least=99)
   assert np.all(found.counts_BK == CFG.T)
-  again = _search(dict(size=2), limits=20, least=99)
+  again = _search(dict(size=4), limits=20, least=99)
   np.testing.assert_array_equal(again.counts_BK, 20)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,19 +12,20 @@ from lmx.decoding import generate
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
 from lmx.types import Features
+from tests import drawn
 
 MODELS = ('gpt2', 'rnn_lm', 'nplm')
 KEY = jax.random.key(3)
 PROMPT_BT = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)
 LENGTHS_B = np.array([9, 2, 5])
+SAMPLER = generate.Sampler(top_k=20)
+_sample = jax.jit(generate.sample, static_argnums=0)
 
 
 @functools.cache
 def _model(name: str):
   module, cfg = registry.get(name), registry.config(name, 'tiny')
-  # Larger than at initialisation: scores that differ enough for the choice to depend on the context.
-  params = jax.tree.map(lambda x: 3 * x, jax.jit(module.init, static_argnums=0)(cfg, jax.random.key(0)))
-  return module, cfg, params
+  return module, cfg, drawn.params(module.init, cfg)
 
 
 @functools.cache
@@ -47,41 +47,31 @@ def _next_logits(name: str, ids: list[int]) -> np.ndarray:
   return np.asarray(_scorer(name)(padded_BT))[0, len(ids) - 1]
 
 
+@functools.cache
+def _generated(name: str):
+  """Fifteen tokens for each of the prompts, drawn, so that the text wanders."""
+  return generate.generate(*_model(name), PROMPT_BT, LENGTHS_B, steps=15, key=KEY, sampler=SAMPLER)
+
+
 @pytest.mark.parametrize('name', MODELS)
 def test_cached_decoding_equals_teacher_forcing(name):
-  module, cfg, params = _model(name)
-  # Drawn, not greedy, so that the text wanders; the score of every draw is compared through the draw itself.
-  sampler = generate.Sampler(temperature=1.0)
-  keys = jax.random.split(KEY, 3)
-  found = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, steps=20, key=keys, sampler=sampler)
+  """The score of every draw is compared through the draw itself."""
+  found = _generated(name)
   for b in range(3):
-    ids = PROMPT_BT[b, : LENGTHS_B[b]].tolist()
+    ids, key = PROMPT_BT[b, : LENGTHS_B[b]].tolist(), jax.random.fold_in(KEY, b)
     for t, token in enumerate(found.tokens_BT[b]):
-      logits = jnp.asarray(_next_logits(name, ids))[None]
-      expected = generate.sample(sampler, logits, jax.random.fold_in(keys[b], t)[None])
+      expected = _sample(SAMPLER, _next_logits(name, ids)[None], jax.random.fold_in(key, t)[None])
       assert int(expected[0]) == token, (b, t)
       ids.append(int(token))
   assert len(set(found.tokens_BT.ravel().tolist())) > 10  # a model that repeats itself would show nothing
 
 
 @pytest.mark.parametrize('name', MODELS)
-def test_a_row_does_not_depend_on_its_neighbours(name):
-  module, cfg, params = _model(name)
-  options = dict(steps=12, sampler=generate.Sampler(top_k=20), eos_id=7)
-  whole = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, key=KEY, **options)
-  for b in range(3):
-    key = jax.random.fold_in(KEY, b)[None]
-    alone = generate.generate(module, cfg, params, PROMPT_BT[b : b + 1, : LENGTHS_B[b]], key=key, **options)
-    np.testing.assert_array_equal(alone.tokens_BT[0], whole.tokens_BT[b])
-
-
-@pytest.mark.parametrize('name', MODELS)
-def test_streaming_gives_the_same_and_ended_rows_freeze(name):
-  module, cfg, params = _model(name)
-  first = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, steps=15, key=KEY, sampler=generate.Sampler())
+def test_ended_rows_freeze_streams_are_the_same_and_rows_do_not_depend_on_neighbours(name):
+  first = _generated(name)
   eos_id = int(first.tokens_BT[1, 4])
-  options = dict(steps=15, key=KEY, sampler=generate.Sampler(), eos_id=eos_id)
-  found = generate.generate(module, cfg, params, PROMPT_BT, LENGTHS_B, **options)
+  options = dict(steps=15, sampler=SAMPLER, eos_id=eos_id)
+  found = generate.generate(*_model(name), PROMPT_BT, LENGTHS_B, key=KEY, **options)
   for row, count, before in zip(found.tokens_BT, found.counts_B, first.tokens_BT, strict=True):
     ended = np.flatnonzero(before == eos_id)
     expected = before.copy()
@@ -90,23 +80,27 @@ def test_streaming_gives_the_same_and_ended_rows_freeze(name):
     np.testing.assert_array_equal(row, expected)
     assert count == (ended[0] + 1 if ended.size else 15)
   assert found.counts_B[1] <= 5
-  streamed = np.stack(list(generate.stream(module, cfg, params, PROMPT_BT, LENGTHS_B, **options)), 1)
+  streamed = np.stack(list(generate.stream(*_model(name), PROMPT_BT, LENGTHS_B, key=KEY, **options)), 1)
   np.testing.assert_array_equal(streamed, found.tokens_BT[:, : streamed.shape[1]])
+  for b in range(3):
+    key = jax.random.fold_in(KEY, b)[None]
+    alone = generate.generate(*_model(name), PROMPT_BT[b : b + 1, : LENGTHS_B[b]], key=key, **options)
+    np.testing.assert_array_equal(alone.tokens_BT[0], found.tokens_BT[b])
 
 
 def test_beyond_the_window_half_of_it_is_read_again():
   module, cfg, params = _model('gpt2')
-  context, sampler = 8, generate.Sampler()
+  context = 8
   keys = jax.random.split(KEY, 2)
   prompt_BT = PROMPT_BT[:2, :5]
   lengths_B = np.array([5, 2])  # so that the rows reach the end of the window at different tokens
-  options = dict(steps=19, key=keys, sampler=sampler, context=context)
+  options = dict(steps=19, key=keys, sampler=SAMPLER, context=context)
   found = generate.generate(module, cfg, params, prompt_BT, lengths_B, **options)
   for b in range(2):
     seen = prompt_BT[b, : lengths_B[b]].tolist()
     for t, token in enumerate(found.tokens_BT[b]):
-      logits = jnp.asarray(_next_logits('gpt2', seen))[None]
-      assert int(generate.sample(sampler, logits, jax.random.fold_in(keys[b], t)[None])[0]) == token, (b, t)
+      drawn_B = _sample(SAMPLER, _next_logits('gpt2', seen)[None], jax.random.fold_in(keys[b], t)[None])
+      assert int(drawn_B[0]) == token, (b, t)
       seen.append(int(token))
       if len(seen) > context:
         seen = seen[-context // 2 :]

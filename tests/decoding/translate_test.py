@@ -16,6 +16,7 @@ from lmx.decoding import generate, translate
 from lmx.decoding.translate import Options
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
+from tests import drawn
 from tests import tiny_translator as tiny
 
 WORDS = [f'w{i}' for i in range(40)]
@@ -37,42 +38,35 @@ def _translator(name: str = 'tiny'):
   else:
     model, changes = registry.get(MODELS[name][0]), MODELS[name][1]
     cfg = registry.config(MODELS[name][0], 'tiny', V=TOKENIZER.vocab_size, **changes)
-  params = jax.jit(model.init, static_argnums=0)(cfg, jax.random.key(1))
-  if name != 'tiny':  # scores that differ enough for the choice to depend on the source
-    params = jax.tree.map(lambda x: (1.5 if name == 'transformer' else 3) * x, params)
-  return translate.Translator(model, cfg, params, TOKENIZER)
+  # Scores that differ enough for the choice to depend on the source.
+  return translate.Translator(model, cfg, drawn.params(model.init, cfg, std=0.6 if name == 'tiny' else 0.4), TOKENIZER)
 
 
 @pytest.mark.parametrize(
   'name', ['transformer', 'luong', *(pytest.param(name, marks=pytest.mark.slow) for name in ('rnnsearch', 'rnnencdec'))]
 )
 def test_padding_and_other_lines_never_change_a_score(name):
-  """A line's translations, log-probabilities and scores: alone, in a batch, and with more padding."""
+  """A line's translations, log-probabilities and scores in a batch are those alone with more padding."""
   translator = _translator(name)
   options = Options(beam=4, max_extra=6)
   together = translate.translate(translator, LINES, options)
   assert len({one[0].text for one in together}) > 1  # they differ by source
-  wide = _with_padding(translator, options)
-  for line, whole, padded in zip(LINES, together, wide, strict=True):
-    alone = translate.translate(translator, [line], options)[0]
-    for other in (alone, padded):
-      assert [h.tokens for h in other] == [h.tokens for h in whole]
-      np.testing.assert_allclose([h.log_p for h in other], [h.log_p for h in whole], rtol=1e-5, atol=1e-5)
-      np.testing.assert_allclose([h.score for h in other], [h.score for h in whole], rtol=1e-5, atol=1e-5)
+  for line, whole in zip(LINES, together, strict=True):
+    (alone,) = _with_padding(translator, [line], options)
+    assert [h.tokens for h in alone] == [h.tokens for h in whole]
+    np.testing.assert_allclose([h.log_p for h in alone], [h.log_p for h in whole], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose([h.score for h in alone], [h.score for h in whole], rtol=1e-5, atol=1e-5)
   # The search's log-probability is that of teacher forcing, whatever stands beside and behind.
-  sources, best = translator.sources(LINES), [np.asarray(h[0].tokens) for h in together]
-  for found in (
-    translate.log_probabilities(translator, sources, best),
-    translate.log_probabilities(translator, sources, best, tokens=1),
-  ):
-    np.testing.assert_allclose([x.sum() for x in found], [h[0].log_p for h in together], rtol=1e-4, atol=1e-4)
+  best = [np.asarray(h[0].tokens) for h in together]
+  forced = translate.log_probabilities(translator, translator.sources(LINES), best)
+  np.testing.assert_allclose([x.sum() for x in forced], [h[0].log_p for h in together], rtol=1e-4, atol=1e-4)
 
 
-def _with_padding(translator, options):
+def _with_padding(translator, lines, options):
   """Translations from batches whose sources are padded to 24 positions."""
   usual, translate.padded = translate.padded, lambda length, limit: 24
   try:
-    return translate.translate(translator, LINES, options)
+    return translate.translate(translator, lines, options)
   finally:
     translate.padded = usual
 
@@ -118,32 +112,34 @@ def test_a_long_line_is_named_or_cut():
 
 def test_a_score_of_positions_bounds_the_source_alone():
   cfg = registry.config('bahdanau', 'tiny', V=TOKENIZER.vocab_size, score='location', S=10)
-  params = jax.jit(registry.get('bahdanau').init, static_argnums=0)(cfg, jax.random.key(1))
+  params = drawn.params(registry.get('bahdanau').init, cfg)
   translator = translate.Translator(registry.get('bahdanau'), cfg, params, TOKENIZER)
-  for n in (9, 3):  # with the end mark as many as the score knows, which their padding would go beyond
-    (found,) = translate.translate(translator, [' '.join(WORDS[:n])], Options(beam=1, max_extra=6))[0]
-    forced = translate.log_probabilities(translator, translator.sources([' '.join(WORDS[:n])]), [found.tokens])[0]
-    assert forced.sum() == pytest.approx(found.log_p, rel=1e-4)
-  assert len(found.tokens) == 9 or found.tokens[-1] == TOKENIZER.eos_id
+  options = Options(beam=1, max_extra=6)
+  # With the end mark as many as the score knows, which their padding would go beyond.
+  (found,) = translate.translate(translator, [' '.join(WORDS[:9])], options)[0]
+  forced = translate.log_probabilities(translator, translator.sources([' '.join(WORDS[:9])]), [found.tokens])[0]
+  assert forced.sum() == pytest.approx(found.log_p, rel=1e-4)
+  assert len(found.tokens) == 15 or found.tokens[-1] == TOKENIZER.eos_id
   long, whole = [' '.join(WORDS[:13])], [' '.join(WORDS[:9])]
   with pytest.raises(InputError, match='line 1 has 13 tokens.*10 positions'):
     translate.translate(translator, long)
   with pytest.warns(InputWarning, match='line 1 has 13 tokens and is cut to 9'):
-    assert translate.translate(translator, long, truncate=True) == translate.translate(translator, whole)
+    cut = translate.translate(translator, long, options, truncate=True)
+  assert cut == translate.translate(translator, whole, options)
 
 
 def test_unknown_words_are_written_only_on_request():
   translator = _translator()
-  favoured = translator.params['bias'].at[TOKENIZER.unk_id].add(9.0)
+  favoured = translator.params['bias'] + 9 * (np.arange(TOKENIZER.vocab_size) == TOKENIZER.unk_id)
   translator = dataclasses.replace(translator, params={**translator.params, 'bias': favoured})
   for allowed in (False, True):
-    found = translate.translate(translator, LINES, Options(beam=1, allow_unk=allowed))
+    found = translate.translate(translator, LINES, Options(beam=2, allow_unk=allowed))
     assert any('<unk>' in h[0].text for h in found) == allowed
 
 
 def test_a_translation_without_a_score_is_an_error():
   translator = _translator()
-  astray = dataclasses.replace(translator, params=jax.tree.map(lambda x: x * np.nan, translator.params))
+  astray = dataclasses.replace(translator, params=jax.tree.map(lambda x: np.full_like(x, np.nan), translator.params))
   with pytest.raises(InputError, match='scores are no numbers'):
     translate.translate(astray, LINES, Options(beam=2))
 
@@ -158,9 +154,10 @@ def test_draws_depend_on_the_line_and_the_seed_alone():
   greedy = translate.translate(translator, LINES, dataclasses.replace(options, temperature=0.0))
   beam = translate.translate(translator, LINES, Options(beam=1, max_extra=10))
   assert [h[0].tokens for h in greedy] == [h[0].tokens for h in beam]
-  for source, (one,) in zip(translator.sources(LINES), whole, strict=True):
-    forced = translate.log_probabilities(translator, [source], [np.asarray(one.tokens)])[0]
-    assert one.log_p == pytest.approx(float(forced.sum()), rel=1e-4)
+  sources = translator.sources(LINES)
+  forced = translate.log_probabilities(translator, sources, [np.asarray(one.tokens) for (one,) in whole])
+  for source, (one,), row in zip(sources, whole, forced, strict=True):
+    assert one.log_p == pytest.approx(float(row.sum()), rel=1e-4)
     assert len(one.tokens) <= len(source) - 1 + 10
 
 
@@ -178,26 +175,26 @@ def test_a_stream_draws_what_generate_draws():
 
 def test_the_limit_is_that_of_the_source():
   translator = _translator()
-  bias = translator.params['bias'].at[TOKENIZER.eos_id].set(-99.0)
-  never = dataclasses.replace(translator, params={**translator.params, 'bias': bias})
-  for line, (one,) in zip(LINES, translate.translate(never, LINES, Options(beam=1, max_extra=4)), strict=True):
-    assert len(one.tokens) == len(line.split()) + 4
+  never = _with_end(translator, -99.0)
+  for line, (best, _) in zip(LINES, translate.translate(never, LINES, Options(beam=2, max_extra=23)), strict=True):
+    assert len(best.tokens) == len(line.split()) + 23
+
+
+def _with_end(translator, score):
+  """The translator with another bias of the end mark."""
+  bias = translator.params['bias'].copy()
+  bias[TOKENIZER.eos_id] = score
+  return dataclasses.replace(translator, params={**translator.params, 'bias': bias})
 
 
 def test_lengths_are_bound_by_the_source_as_in_2015():
   translator = _translator()
-  favoured = lambda score: dataclasses.replace(
-    translator, params={**translator.params, 'bias': translator.params['bias'].at[TOKENIZER.eos_id].set(score)}
-  )
   words = np.array([len(line.split()) for line in LINES])
-  lengths = lambda score, sample=False: np.array(
-    [
-      len(one.tokens)
-      for (one,) in translate.translate(
-        favoured(score), LINES, Options(beam=1, alpha=0.0, min_ratio=0.5, max_ratio=1.5, sample=sample)
-      )
-    ]
-  )
+
+  def lengths(score, sample=False):
+    options = Options(beam=1, alpha=0.0, min_ratio=0.5, max_ratio=1.5, sample=sample)
+    return np.array([len(one.tokens) for (one,) in translate.translate(_with_end(translator, score), LINES, options)])
+
   np.testing.assert_array_equal(lengths(-99.0), 3 * (words + 1) // 2)
   np.testing.assert_array_equal(lengths(-99.0, sample=True), 3 * (words + 1) // 2)
   np.testing.assert_array_equal(lengths(99.0), (words + 1) // 2 + 1)  # and the end mark
@@ -219,10 +216,10 @@ def test_alignments_sum_to_one_and_padding_does_not_change_them(name):
   translator = _translator(name)
   sources, targets = translator.sources(LINES), translator.targets(LINES[::-1])
   together = translate.alignments(translator, sources, targets)
-  for i, a_TS in enumerate(together):
+  for a_TS in together:
     np.testing.assert_allclose(a_TS.sum(-1), 1, atol=1e-5)
-    (alone,) = translate.alignments(translator, sources[i : i + 1], targets[i : i + 1], tokens=1)
-    np.testing.assert_allclose(alone, a_TS, atol=1e-5)
+  (alone,) = translate.alignments(translator, sources[1:2], targets[1:2], tokens=1)
+  np.testing.assert_allclose(alone, together[1], atol=1e-5)
 
 
 def test_padded_lengths_are_few():
