@@ -14,6 +14,7 @@ from lmx.models import elmo, registry
 from lmx.objectives import bidirectional_lm as objective
 from lmx.objectives import tag
 from lmx.reporting import loss_curve
+from tests import drawn
 
 DRAWS = True  # of tests/conftest.py
 
@@ -36,7 +37,7 @@ def batch(weights=None):
 
 
 BATCH = batch()
-PARAMS = {'model': elmo.init(CFG, jax.random.key(0)), 'objective': {}}
+PARAMS = {'model': drawn.params(elmo.init, CFG), 'objective': {}}
 
 
 LOSS = jax.jit(lambda cfg, *args: objective.loss(cfg, elmo, CFG, *args), static_argnums=0)
@@ -103,16 +104,16 @@ def test_the_state_is_carried_and_rows_begin_anew():
 
 
 def test_a_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeypatch):
-  drawn = []
-  monkeypatch.setattr(loss_curve, '_draw_perplexity', drawn.append)
+  axes = []
+  monkeypatch.setattr(loss_curve, '_draw_perplexity', axes.append)
   records = [{'step': i, 'split': 'train', 'loss': 5.0 - i, 'sampled_nll_forward': 2.5} for i in (1, 2)]
   results = {'model': 'elmo:tiny', 'dataset': 'x', 'split': 'test', 'metric': 'perplexity_average'}
   results['perplexity_average'] = 9.0
   loss_curve.draw(records, tmp_path / 'loss.png', results)
-  assert not drawn
+  assert not axes
   results |= {'metric': 'perplexity_per_token', 'perplexity_per_token': 9.0}
   loss_curve.draw(records, tmp_path / 'loss.png', results)
-  assert drawn
+  assert axes
 
 
 def test_what_cannot_be_tagged():

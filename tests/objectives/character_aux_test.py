@@ -23,17 +23,17 @@ from lmx.models import character_transformer as model
 from lmx.models import gpt2, registry
 from lmx.objectives import character_aux as objective
 from lmx.optim import averaging
+from tests import drawn
 from tests.reference import character_transformer as reference
 
-B, T = 3, 8
+B, T = 4, 8
 CFG = registry.config('character_transformer', 'tiny', V=31, T=T, N=4, dropout=0.0, scan=True)
 SWITCHES = ('every_position', 'every_layer', 'second_target')
 
 
 @functools.cache
 def params():
-  drawn, rng = jax.jit(model.init, static_argnums=0)(CFG, jax.random.key(0)), np.random.default_rng(1)
-  return jax.tree.map(lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), drawn)
+  return drawn.params(model.init, CFG)
 
 
 def batch(seed=0, second=True):
@@ -45,7 +45,8 @@ def batch(seed=0, second=True):
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def _output(cfg, params, batch, total, made, key):
   progress = (made, total) if total else None
-  return objective.loss(cfg, model, CFG, {'model': params}, batch, (), key, progress=progress)
+  found = objective.loss(cfg, model, CFG, {'model': params}, batch, (), key, progress=progress)
+  return found, objective.weights(cfg, batch)
 
 
 def output(cfg, batch, made=0, total=0, key=None):
@@ -53,14 +54,20 @@ def output(cfg, batch, made=0, total=0, key=None):
 
 
 def mean(cfg, batch, **progress):
-  weights, found = objective.weights(cfg, batch), output(cfg, batch, **progress)
+  found, weights = output(cfg, batch, **progress)
   assert found.sums.keys() == weights.keys() == found.metrics.keys()
   return sum(float(found.sums[term] / weights[term]) for term in found.sums)
 
 
 @pytest.mark.parametrize(
   'switches',
-  [(True, True, True), (False, True, True), (True, False, True), (True, True, False), (False, False, False)],
+  [
+    (True, True, True),
+    (False, True, True),
+    (True, False, True),
+    (True, True, False),
+    (False, False, False),
+  ],
   ids=str,
 )
 def test_equals_the_restatement(switches):
@@ -96,7 +103,7 @@ def test_each_layer_stops_at_its_update_to_the_update():
   )
   trained = {}
   for made in (5, 6, 10, 11, 15, 16, 41):
-    output = gradient(params(), np.int32(made))['output']
+    output = jax.device_get(gradient(params(), np.int32(made))['output'])
     trained[made] = [
       all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(output[f'layer_{i:02d}'])) for i in range(CFG.N)
     ]
@@ -115,7 +122,7 @@ def test_each_layer_stops_at_its_update_to_the_update():
 
 def test_the_step_knows_how_far_training_is():
   """`state.step` decides, so a resumed run and microbatches do what an uninterrupted whole batch does."""
-  given = {k: np.concatenate([v, v[:1]]) for k, v in batch()[0].items()}
+  given, _ = batch()
   keep = lambda grads, state, params, **_: (jax.tree.map(jnp.zeros_like, grads), state)
   tx, losses = types.SimpleNamespace(init=lambda params: (), update=keep), {}
   for accumulate in (1, 2):
@@ -144,22 +151,28 @@ def test_targets_of_rows_that_end():
   given['weights_BT'][1, 5:] = 0.0
   given['weights_BT'][2] = 0.0
   found = objective.weights(objective.Config(), given)
-  assert {k: float(v) for k, v in found.items()} == {'nll': T + 5, 'layers': T + 5, 'second': T - 1 + 4}
+  assert {k: float(v) for k, v in found.items()} == {'nll': 2 * T + 5, 'layers': 2 * T + 5, 'second': 2 * (T - 1) + 4}
   last = objective.weights(objective.Config(every_position=False), given | {'second_BT': tokens[:, 2:]})
-  assert {k: float(v) for k, v in last.items()} == {'nll': 2, 'layers': 2, 'second': 2}
+  assert {k: float(v) for k, v in last.items()} == {'nll': 3, 'layers': 3, 'second': 3}
   ended = given | {'second_BT': np.where(np.arange(T) < T - 1, tokens[:, 2:], -1).astype(np.int32)}
   ended['weights_BT'] = np.ones((B, T), np.float32)
   whole = given | {'weights_BT': np.ones((B, T), np.float32)}
-  for name, value in output(objective.Config(), ended).sums.items():
-    assert float(value) == pytest.approx(float(output(objective.Config(), whole).sums[name]), rel=1e-6)
+  found, expected = (output(objective.Config(), given)[0].sums for given in (ended, whole))
+  for name in expected:
+    assert float(found[name]) == pytest.approx(float(expected[name]), rel=1e-6)
 
 
 def test_evaluation_is_the_last_layer_and_the_next_token_alone():
   given, _ = batch()
   for cfg in (objective.Config(), objective.Config(False, False, False)):
-    found = objective.loss(cfg, model, CFG, {'model': params()}, given, ())
-    features, _ = model.apply(CFG, params(), given, ())
-    expected = np.sum(model.nll(CFG, params(), features, given['targets_BT']))
+
+    @jax.jit
+    def run(params, cfg=cfg):
+      features, _ = model.apply(CFG, params, given, ())
+      expected = jnp.sum(model.nll(CFG, params, features, given['targets_BT']))
+      return objective.loss(cfg, model, CFG, {'model': params}, given, ()), expected
+
+    found, expected = run(params())
     assert found.sums.keys() == found.metrics.keys() == {'nll'}
     assert [float(x) for x in found.metrics['nll']] == pytest.approx([float(expected), B * T], rel=1e-6)
   with pytest.raises(InputError, match='after every layer'):
@@ -183,26 +196,31 @@ def corpus():
   return Corpus.from_texts({'train': [text], 'valid': [text], 'test': [text]}, Bytes())
 
 
+@functools.cache
+def _scorer(cfg):
+  def log_p(params, tokens_BT):
+    features, _ = model.apply(cfg, params, {'tokens_BT': tokens_BT}, ())
+    return jax.nn.log_softmax(model.logits(cfg, params, features)[0])
+
+  return jax.jit(log_p)
+
+
 @pytest.mark.parametrize('stride', [0, 1, 3])
 def test_the_measurement_equals_a_plain_loop_over_windows(stride):
   """Stride 1: each token by the window that ends before it, the first ones with what there is; and so it is said."""
   run = run_of(stride, corpus(), batch_size=5)
   engine = sharding.Engine(run.parallel, jax.devices()[:1])
-  drawn = model.init(run.model, jax.random.key(0))
+  params = drawn.params(model.init, run.model)
   eval_step = engine.compile_eval(step.make_eval_step(model, run.measured, objective, run.objective))
   batches = pipeline.batches(evaluate.final_data(run), corpus(), 'test', pipeline.EVAL_SEED, train=False)
-  totals = evaluate.measure(eval_step, {'model': drawn, 'objective': {}}, lambda rows: (), batches, engine)
+  totals = evaluate.measure(eval_step, {'model': params, 'objective': {}}, lambda rows: (), batches, engine)
   text, expected = np.asarray(corpus().splits['test'].tokens).astype(np.int32), 0.0
-  scored = jax.jit(
-    lambda tokens_BT: jax.nn.log_softmax(
-      model.logits(run.model, drawn, model.apply(run.model, drawn, {'tokens_BT': tokens_BT}, ())[0])[0]
-    )
-  )
+  scored = _scorer(run.model)
   for t in range(1, len(text)):  # predicted by the first window that ends behind it
     start = -(-max(t - T, 0) // (stride or T)) * (stride or T)
     assert start <= t - 1 and (stride != 1 or start == max(0, t - T))
     window = np.pad(text[start:t], (0, T - t + start))
-    expected -= float(scored(window[None])[t - 1 - start, text[t]])
+    expected -= float(scored(params, window[None])[t - 1 - start, text[t]])
   assert totals['nll'] == (pytest.approx(expected, rel=1e-5), len(text) - 1)
   found = evaluate.results(run, corpus(), 'test', totals)
   assert found['metric'] == 'bits_per_character'

@@ -8,6 +8,7 @@ import pytest
 
 from lmx.models import registry
 from lmx.objectives import cloze, last_word
+from tests import drawn
 
 B, G, T, P, V = 3, 2, 9, 3, 20
 
@@ -32,10 +33,10 @@ def batch(rng):
   }
 
 
-@pytest.mark.parametrize('name', ['gpt2', 'gpt', 'rnn_lm', 'awd_lstm'])
+@pytest.mark.parametrize('name', ['gpt2', 'rnn_lm', 'awd_lstm', pytest.param('gpt', marks=pytest.mark.slow)])
 def test_ends_are_scored_as_in_the_whole_text(name):
   model, cfg = registry.get(name), registry.config(name, 'tiny', V=V)
-  params = {'model': model.init(cfg, jax.random.key(0)), 'objective': {}}
+  params = {'model': drawn.params(model.init, cfg), 'objective': {}}
   given = batch(np.random.default_rng(0))
 
   @jax.jit
@@ -46,10 +47,9 @@ def test_ends_are_scored_as_in_the_whole_text(name):
   score_BG, log_p_BGTV = np.zeros((B, G)), np.asarray(log_p(given['tokens_BGT'].reshape(-1, T))).reshape(B, G, T, V)
   for b, g, p in zip(*np.nonzero(given['weights_BGP']), strict=True):
     score_BG[b, g] += log_p_BGTV[b, g, given['positions_BGP'][b, g, p], given['targets_BGP'][b, g, p]]
-  predict, loss = (jax.jit(f, static_argnums=(0, 1, 2)) for f in (cloze.predict, cloze.loss))
-  found = predict(cloze.Config(), model, cfg, params, given, ())[0]['logits_BC']
-  np.testing.assert_allclose(found, score_BG, rtol=1e-4, atol=1e-4)
-  out = loss(cloze.Config(), model, cfg, params, given, ())
+  both = jax.jit(lambda *args: [f(cloze.Config(), model, cfg, *args, ()) for f in (cloze.predict, cloze.loss)])
+  (predicted, _), out = both(params, given)
+  np.testing.assert_allclose(predicted['logits_BC'], score_BG, rtol=1e-4, atol=1e-4)
   right = score_BG[:2].argmax(1) == given['labels_B'][:2]  # the third row only fills up
   np.testing.assert_allclose(out.metrics['accuracy'], (right.sum(), 2))
   log_p_B = score_BG - np.log(np.exp(score_BG).sum(1, keepdims=True))
@@ -58,7 +58,7 @@ def test_ends_are_scored_as_in_the_whole_text(name):
 
 def test_rows_that_fill_up_cost_nothing_in_last_words():
   model, cfg = registry.get('gpt2'), registry.config('gpt2', 'tiny', V=V)
-  params = {'model': model.init(cfg, jax.random.key(0)), 'objective': {}}
+  params = {'model': drawn.params(model.init, cfg), 'objective': {}}
   given = batch(np.random.default_rng(1))
   rows = {key.replace('_BG', '_B'): x[:, 0] for key, x in given.items() if '_BG' in key}
   rows['row_weights_B'] = given['row_weights_B']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ from lmx.objectives import rows as rows_lib
 from tests.reference import ulmfit
 
 B, T, D = 4, 9, 5
+pool = jax.jit(rows_lib.pool, static_argnums=0)
 
 
 def case():
@@ -30,19 +32,19 @@ def test_each_kind_is_its_plain_form():
   }
   assert set(plain) == set(rows_lib.POOLINGS)
   for kind, function in plain.items():
-    np.testing.assert_allclose(rows_lib.pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)
+    np.testing.assert_allclose(pool(kind, x_BTD, kept_BT), np.stack([function(h) for h in rows]), rtol=1e-6)
 
 
 @pytest.mark.parametrize('kind', rows_lib.POOLINGS)
 def test_what_stands_in_padding_changes_nothing(kind):
   x_BTD, kept_BT, _ = case()
-  found = rows_lib.pool(kind, x_BTD, kept_BT)
+  found = pool(kind, x_BTD, kept_BT)
   for filler in (0.0, 1e9, -1e9, np.nan):
     other_BTD = np.where(kept_BT[..., None], x_BTD, np.float32(filler))
-    np.testing.assert_array_equal(rows_lib.pool(kind, other_BTD, kept_BT), found)
+    np.testing.assert_array_equal(pool(kind, other_BTD, kept_BT), found)
 
 
 @pytest.mark.parametrize('kind', rows_lib.POOLINGS)
 def test_a_row_without_tokens_is_zero(kind):
-  found = rows_lib.pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
+  found = pool(kind, np.ones((1, T, D), np.float32), np.zeros((1, T), bool))
   np.testing.assert_array_equal(found, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 
 import jax
@@ -14,6 +15,7 @@ from lmx.layers import span_head
 from lmx.objectives import span
 from lmx.prediction import question_answering
 from lmx.types import Features
+from tests import drawn
 
 X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype(np.float32)
 VALID = np.arange(6) < np.array([[6], [4], [5]])
@@ -29,11 +31,16 @@ MODEL = types.SimpleNamespace(  # its features are the scores themselves
   init_state=lambda cfg, rows: (),
   apply=lambda cfg, params, batch, state, key=None: (Features(jnp.asarray(batch['x'])), ()),
 )
-PARAMS = {'model': {}, 'objective': {'kernel': jnp.eye(2), 'bias': jnp.zeros(2)}}
+PARAMS = {'model': {}, 'objective': {'kernel': np.eye(2, dtype=np.float32), 'bias': np.zeros(2, np.float32)}}
+
+
+@functools.cache
+def compiled(function, cfg):
+  return jax.jit(functools.partial(function, cfg, MODEL, None))
 
 
 def test_the_loss_is_the_mean_of_both_ends_over_real_places():
-  out = span.loss(span.Config(), MODEL, None, PARAMS, BATCH, ())
+  out = compiled(span.loss, span.Config())(PARAMS, BATCH, ())
   expected = 0.0
   for b, (start, end) in enumerate(((2, 3), (0, 0))):
     x = X[b, : VALID[b].sum()].astype(np.float64)
@@ -46,8 +53,8 @@ def test_the_loss_is_the_mean_of_both_ends_over_real_places():
     'starts_B': np.array([X[b, :n, 0].argmax() for b, n in enumerate((6, 4, 5))]),
     'ends_B': np.array([X[b, :n, 1].argmax() for b, n in enumerate((6, 4, 5))]),
   }
-  assert span.loss(span.Config(), MODEL, None, PARAMS, right, ()).metrics['accuracy'] == (2.0, 2.0)
-  scores = span.predict(span.Config(), MODEL, None, PARAMS, BATCH, ())[0]['scores_BT2']
+  assert compiled(span.loss, span.Config())(PARAMS, right, ()).metrics['accuracy'] == (2.0, 2.0)
+  scores = compiled(span.predict, span.Config())(PARAMS, BATCH, ())[0]['scores_BT2']
   assert (np.asarray(scores)[~VALID] == span.NEVER).all()
 
 
@@ -76,9 +83,7 @@ WIDE = np.random.default_rng(2).normal(size=(3, 6, 5)).astype(np.float32)
 
 
 def xlnet_case():
-  rng = np.random.default_rng(1)
-  draw = lambda x: jnp.asarray(x + 0.3 * rng.normal(size=x.shape), jnp.float32)
-  head = jax.tree.map(draw, span_head.init(5, 0.5, jax.random.key(0)))
+  head = drawn.params(lambda key: span_head.init(5, 0.5, key), std=0.5)
   passage_BT = np.arange(6) < np.array([[4], [2], [3]])
   batch = {
     **BATCH,
@@ -94,7 +99,7 @@ def xlnet_case():
 def test_the_head_of_xlnet_scores_the_end_given_the_beginning():
   params, exact, batch = xlnet_case()
   cfg = span.Config(head='xlnet', null_weight=0.25)
-  out, nll, null, known = span.loss(cfg, MODEL, None, params, batch, ()), 0.0, 0.0, 0
+  out, nll, null, known = compiled(span.loss, cfg)(params, batch, ()), 0.0, 0.0, 0
   for b in range(2):  # the third row is padding
     start, end, none = (int(batch[key][b]) for key in ('starts_B', 'ends_B', 'null_B'))
     among_T = batch['passage_BT'][b] | (np.arange(6) == none)
@@ -111,7 +116,8 @@ def test_the_head_of_xlnet_scores_the_end_given_the_beginning():
 
 def test_the_head_of_xlnet_tries_the_best_beginnings():
   params, exact, batch = xlnet_case()
-  found = span.predict(span.Config(head='xlnet', begins=2, ends=3), MODEL, None, params, batch, ())[0]
+  cfg = span.Config(head='xlnet', begins=2, ends=3)
+  found = jax.device_get(compiled(span.predict, cfg)(params, batch, ())[0])
   for b in range(3):
     none = int(batch['null_B'][b])
     among_T, x_TD = batch['passage_BT'][b] | (np.arange(6) == none), WIDE[b].astype(np.float64)

@@ -16,6 +16,7 @@ from lmx.kernels import chunked_loss
 from lmx.models import bahdanau, registry
 from lmx.objectives import translation
 from lmx.types import Features
+from tests import drawn
 from tests import tiny_translator as tiny
 
 CFG = tiny.Config()
@@ -29,12 +30,13 @@ BATCH = {
   'valid_BT': np.arange(6) < LENGTHS,
   'weights_BT': (np.arange(6) < LENGTHS).astype(np.float32),
 }
-PARAMS = {'model': tiny.init(CFG, jax.random.key(0)), 'objective': {}}
+PARAMS = {'model': drawn.params(tiny.init, CFG, std=0.6), 'objective': {}}
 
 
+@functools.cache
 def _log_p():
-  features, _ = tiny.apply(CFG, PARAMS['model'], BATCH)
-  return np.asarray(jax.nn.log_softmax(tiny.logits(CFG, PARAMS['model'], features)), np.float64)
+  log_p = jax.jit(lambda params: jax.nn.log_softmax(tiny.logits(CFG, params, tiny.apply(CFG, params, BATCH)[0])))
+  return np.asarray(log_p(PARAMS['model']), np.float64)
 
 
 def _expected(eps: float, form: str) -> float:
@@ -46,8 +48,13 @@ def _expected(eps: float, form: str) -> float:
   return float(-(q_BTV * _log_p()).sum(-1)[BATCH['valid_BT']].sum())
 
 
-def _loss(key=None, **options):
-  return translation.loss(translation.Config(**options), tiny, CFG, PARAMS, BATCH, (), key)
+@functools.cache
+def _compiled(cfg, model=tiny, model_cfg=CFG):
+  return jax.jit(functools.partial(translation.loss, cfg, model, model_cfg))
+
+
+def _loss(key=None, batch=BATCH, **options):
+  return _compiled(translation.Config(**options))(PARAMS, batch, (), key)
 
 
 @pytest.mark.parametrize('form', translation.FORMS)
@@ -79,7 +86,7 @@ def test_the_smoothed_loss_of_validation_where_it_is_asked_for(form):
 def test_accuracy_counts_the_targets_that_are_most_probable():
   right_BT = _log_p().argmax(-1) == BATCH['targets_BT']
   BATCH_RIGHT = BATCH | {'targets_BT': np.where(np.arange(6) < 2, _log_p().argmax(-1), BATCH['targets_BT'])}
-  out = translation.loss(translation.Config(), tiny, CFG, PARAMS, BATCH_RIGHT, ())
+  out = _loss(batch=BATCH_RIGHT)
   expected = 4 + right_BT[:, 2:][BATCH['valid_BT'][:, 2:]].sum()
   assert float(out.metrics['accuracy'][0]) == expected and float(out.metrics['accuracy'][1]) == 9
 
@@ -93,20 +100,18 @@ def test_report():
 
 @pytest.mark.parametrize('form', translation.FORMS)
 def test_blocks_change_neither_loss_nor_gradient(form):
-  features, _ = tiny.apply(CFG, PARAMS['model'], BATCH)
+  x_BTD = np.random.default_rng(1).standard_normal((2, 6, 2 * CFG.D), np.float32)
 
   def loss(x_BTD, block):
     score = lambda x, y: translation.smoothed(tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form)
-    smooth_BT, nll_BT = chunked_loss.each(score, x_BTD, jnp.asarray(BATCH['targets_BT']), block)
+    smooth_BT, nll_BT = chunked_loss.each(score, x_BTD, BATCH['targets_BT'], block)
     return jnp.sum(smooth_BT * BATCH['weights_BT']), nll_BT
 
   run = jax.value_and_grad(loss, has_aux=True)
-  (whole, nll_BT), gradient = run(features.last_BTD, None)
-  for block in (2, 8):
-    (part, part_nll_BT), part_gradient = run(features.last_BTD, block)
-    np.testing.assert_allclose(part, whole, rtol=1e-6)
-    np.testing.assert_allclose(part_nll_BT, nll_BT, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(part_gradient, gradient, rtol=1e-5, atol=1e-6)
+  whole, *parts = jax.jit(lambda x: [run(x, block) for block in (None, 2, 8)])(x_BTD)
+  for part in parts:
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), part, whole)
+    np.testing.assert_allclose(part[0][0], whole[0][0], rtol=1e-6)
 
 
 def test_bad_input():
@@ -126,25 +131,34 @@ HARD = registry.config('bahdanau', 'tiny', reading='hard', expected=0.0)
 
 
 def _hard(params, batch=BATCH, key=None, **options):
-  return translation.loss(translation.Config(**options), bahdanau, HARD, params, batch, (), key)
+  return _compiled(translation.Config(**options), bahdanau, HARD)(params, batch, (), key)
 
 
-def _hard_params(**options):
-  head = translation.init(translation.Config(**options), bahdanau, HARD, jax.random.key(1))
-  return {'model': bahdanau.init(HARD, jax.random.key(0)), 'objective': head}
+@functools.cache
+def _hard_params():
+  model = drawn.params(bahdanau.init, HARD, std=0.3)
+  init = lambda key: translation.init(translation.Config(reinforce=1.0), bahdanau, HARD, key)
+  return {'model': model, 'objective': jax.device_get(jax.jit(init)(jax.random.key(1)))}
+
+
+@jax.jit
+def _read(params, batch, key):
+  """What attention chose, and the loss of each token."""
+  features, _ = bahdanau.apply(HARD, params, batch, (), key)
+  nll_BT = bahdanau.nll(HARD, params, features, batch['targets_BT'])
+  return features.alignment_BTS, features.choice_BT, nll_BT
 
 
 def test_reinforce_is_the_advantage_times_the_log_probability_of_what_was_drawn():
   options, key = {'reinforce': 0.7, 'entropy': 0.2, 'baseline_decay': 0.8}, jax.random.key(3)
-  params = _hard_params(**options)
+  params = _hard_params()
   before = float(params['objective']['baseline'])
   assert before == pytest.approx(-math.log(HARD.V))
-  features, _ = jax.jit(functools.partial(bahdanau.apply, HARD))(params['model'], BATCH, (), key)
-  nll_BT = np.asarray(bahdanau.nll(HARD, params['model'], features, BATCH['targets_BT'])) * BATCH['weights_BT']
+  a_BTS, choice_BT, nll_BT = jax.device_get(_read(params['model'], BATCH, key))
+  nll_BT, a_BTS = nll_BT * BATCH['weights_BT'], np.asarray(a_BTS, np.float64)
   reward_B = -nll_BT.sum(1) / BATCH['weights_BT'].sum(1)
-  a_BTS = np.asarray(features.alignment_BTS, np.float64)
   entropy_BT = -(a_BTS * np.log(a_BTS)).sum(-1)
-  terms_BT = -0.7 * (reward_B - before)[:, None] * np.asarray(features.choice_BT) - 0.2 * entropy_BT
+  terms_BT = -0.7 * (reward_B - before)[:, None] * choice_BT - 0.2 * entropy_BT
   out = _hard(params, key=key, **options)
   expected = float(nll_BT.sum() + (terms_BT * BATCH['weights_BT']).sum())
   assert float(out.sums['nll']) == pytest.approx(expected, rel=1e-5)
@@ -157,7 +171,7 @@ def test_reinforce_is_the_advantage_times_the_log_probability_of_what_was_drawn(
 def test_reinforce_estimates_the_gradient_of_the_expected_likelihood():
   """One target word: the mean of the estimates over many draws is the gradient of sum_s p(s) log p(y | s)."""
   S, draws = 5, 6000
-  params, batch = _hard_params(reinforce=1.0), {key: x[:1, :1] for key, x in BATCH.items()}
+  params, batch = _hard_params(), {key: x[:1, :1] for key, x in BATCH.items()}
   batch |= {'source_BS': BATCH['source_BS'][:1], 'source_valid_BS': BATCH['source_valid_BS'][:1]}
   many = {key: np.repeat(x, draws, 0) for key, x in batch.items()}
   read = lambda p: jax.tree.map(lambda x: x, {**params, 'model': {**params['model'], 'attention': p}})
@@ -165,11 +179,10 @@ def test_reinforce_estimates_the_gradient_of_the_expected_likelihood():
   estimate = jax.jit(jax.grad(loss))(params['model']['attention'])
 
   each = np.zeros(S)  # log p(y | s): what a row that drew s earns
-  features, _ = jax.jit(functools.partial(bahdanau.apply, HARD))(params['model'], many, (), jax.random.key(5))
-  nll = np.asarray(bahdanau.nll(HARD, params['model'], features, many['targets_BT']))[:, 0]
-  chosen = np.abs(np.exp(features.choice_BT[:, 0])[:, None] - features.alignment_BTS[:, 0]).argmin(1)
+  a_BTS, choice_BT, nll_BT = jax.device_get(_read(params['model'], many, jax.random.key(5)))
+  chosen = np.abs(np.exp(choice_BT[:, 0])[:, None] - a_BTS[:, 0]).argmin(1)
   for s in range(S):
-    each[s] = -nll[chosen == s].mean()
+    each[s] = -nll_BT[chosen == s, 0].mean()
 
   def expected_loss(p):
     features, _ = bahdanau.apply(HARD, read(p)['model'], batch)
