@@ -11,6 +11,7 @@ import numpy as np
 from lmx.layers import normalization
 
 B, D = 16, 6
+batch_norm = jax.jit(normalization.batch_norm, static_argnames=('training', 'axis'))
 
 
 def case():
@@ -23,38 +24,38 @@ def case():
 
 def test_training_uses_the_real_rows_of_the_batch():
   params, x_BD, weights_B = case()
-  y_BD, new = normalization.batch_norm(params, x_BD, weights_B, training=True)
+  y_BD, new = batch_norm(params, x_BD, weights_B, training=True)
   real = x_BD[weights_B > 0].astype(np.float64)
   wanted = (x_BD - real.mean(0)) / np.sqrt(real.var(0) + 1e-5) * params['scale'] + params['bias']
   np.testing.assert_allclose(y_BD, wanted, rtol=1e-5, atol=1e-5)
   np.testing.assert_allclose(new['mean'], 0.9 * params['mean'] + 0.1 * real.mean(0), rtol=1e-5)
   np.testing.assert_allclose(new['variance'], 0.9 * params['variance'] + 0.1 * real.var(0, ddof=1), rtol=1e-5)
   other_BD = np.where(weights_B[:, None] > 0, x_BD, np.float32(1e4))
-  again_BD, again = normalization.batch_norm(params, other_BD, weights_B, training=True)
+  again_BD, again = batch_norm(params, other_BD, weights_B, training=True)
   np.testing.assert_array_equal(again_BD[weights_B > 0], y_BD[weights_B > 0])
   jax.tree.map(np.testing.assert_array_equal, again, new)
 
 
 def test_evaluation_uses_the_running_statistics():
   params, x_BD, weights_B = case()
-  y_BD, new = normalization.batch_norm(params, x_BD, weights_B, training=False)
+  y_BD, new = batch_norm(params, x_BD, weights_B, training=False)
   wanted = (x_BD - params['mean']) / np.sqrt(params['variance'] + 1e-5) * params['scale'] + params['bias']
   np.testing.assert_allclose(y_BD, wanted, rtol=1e-5, atol=1e-5)
   assert new is None
-  np.testing.assert_allclose(normalization.batch_norm(params, x_BD[3:4], weights_B[3:4], training=False)[0][0], y_BD[3])
+  np.testing.assert_allclose(batch_norm(params, x_BD[3:4], weights_B[3:4], training=False)[0][0], y_BD[3])
 
 
 def test_the_running_variance_does_not_depend_on_the_mean():
   params, x_BD, weights_B = case()
   for offset in (0, 1_000, 10_000):
-    _, new = normalization.batch_norm(params, x_BD + np.float32(offset), weights_B, training=True)
+    _, new = batch_norm(params, x_BD + np.float32(offset), weights_B, training=True)
     real = (x_BD + np.float32(offset)).astype(np.float64)[weights_B > 0]
     np.testing.assert_allclose(new['variance'], 0.9 * params['variance'] + 0.1 * real.var(0, ddof=1), rtol=1e-4)
 
 
 def test_one_row_alone_is_finite():
   params, x_BD, _ = case()
-  y_BD, new = normalization.batch_norm(params, x_BD[:1], jnp.ones(1), training=True)
+  y_BD, new = batch_norm(params, x_BD[:1], np.ones(1, np.float32), training=True)
   assert np.isfinite(y_BD).all() and np.isfinite(new['variance']).all()
 
 
@@ -65,7 +66,7 @@ def test_eight_devices_see_one_batch():
     y_BD, new = normalization.batch_norm(params, x_BD, weights_B, training=True, axis=axis)
     return jnp.sum(jnp.sin(y_BD) * weights_B[:, None]), new
 
-  (_, new), gradient_BD = jax.value_and_grad(loss, has_aux=True)(x_BD, weights_B)
+  (_, new), gradient_BD = jax.jit(jax.value_and_grad(loss, has_aux=True))(x_BD, weights_B)
   over = functools.partial(jax.value_and_grad(functools.partial(loss, axis='data'), has_aux=True))
   (_, parts), gradient_NBD = jax.pmap(over, 'data')(x_BD.reshape(8, 2, D), weights_B.reshape(8, 2))
   np.testing.assert_allclose(gradient_NBD.reshape(B, D), gradient_BD, rtol=1e-4, atol=1e-5)

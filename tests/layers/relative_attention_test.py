@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ B, H, K = 2, 3, 8
 def inputs(T, M, seed=0):  # noqa: N803
   """q, k, values, r, u, v."""
   rng = np.random.default_rng(seed)
-  draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
+  draw = lambda *shape: rng.standard_normal(shape, np.float32)
   return draw(B, T, H, K), draw(B, M + T, H, K), draw(B, M + T, H, K), draw(M + T, H, K), draw(H, K), draw(H, K)
 
 
@@ -22,7 +24,7 @@ def test_each_query_attends_by_the_four_terms_of_the_paper():
   """softmax over s of (q k + q r + u k + v r) / sqrt(K), one product at a time (Dai et al. 2019, section 3.3)."""
   T, M = 4, 3
   q, k, value, r, u, v = arrays = inputs(T, M)
-  output = relative_attention.attend(*arrays, backend='xla')
+  output = np.asarray(jax.jit(functools.partial(relative_attention.attend, backend='xla'))(*arrays))
   h = 2
   for t in range(T):
     scores = []
@@ -35,9 +37,9 @@ def test_each_query_attends_by_the_four_terms_of_the_paper():
 
 def test_segment_scores_depend_on_whether_the_segments_differ():
   q, *_, s, _ = inputs(3, 0)
-  e_2HK = jnp.stack([_, -2 * _])
+  e_2HK = np.stack([_, -2 * _])
   other_BTS = np.random.default_rng(0).random((B, 3, 5)) < 0.5
-  scores = relative_attention.segment_scores(q, s, e_2HK, jnp.asarray(other_BTS))
+  scores = np.asarray(jax.jit(relative_attention.segment_scores)(q, s, e_2HK, other_BTS))
   for b, t, key in np.ndindex(B, 3, 5):
     expected = np.sum((q[b, t] + s) * e_2HK[int(other_BTS[b, t, key])], axis=-1) / K**0.5
     np.testing.assert_allclose(scores[b, :, t, key], expected, rtol=1e-5, atol=1e-5)
@@ -55,21 +57,22 @@ def test_the_mask_hides_later_keys_far_keys_and_an_empty_memory():
 
 def test_dropout_drops_its_share():
   q, k, value, *rest = inputs(64, 64)
-  run = lambda key: relative_attention.attend(q, k, jnp.ones_like(value), *rest, backend='xla', rate=0.25, key=key)
+  attend = functools.partial(relative_attention.attend, q, k, np.ones_like(value), *rest, backend='xla', rate=0.25)
+  run = jax.jit(lambda key: attend(key=key))
   outputs = np.stack([run(jax.random.key(i)) for i in range(20)])
   assert abs(outputs.mean() - 1) < 0.02 and outputs.std() > 0.05
   np.testing.assert_allclose(run(None), 1, rtol=1e-6)
 
 
 def test_the_memory_keeps_the_last_real_positions():
-  memory = jnp.arange(8.0).reshape(2, 4, 1)
-  new = 100 + jnp.arange(6.0).reshape(2, 3, 1)
-  update = relative_attention.update_memory
+  memory = np.arange(8, dtype=np.float32).reshape(2, 4, 1)
+  new = 100 + np.arange(6, dtype=np.float32).reshape(2, 3, 1)
+  update = jax.jit(relative_attention.update_memory)
   assert update(memory, new, None)[..., 0].tolist() == [[3, 100, 101, 102], [7, 103, 104, 105]]
-  assert update(memory, new, jnp.array([0, 2]))[..., 0].tolist() == [[0, 1, 2, 3], [6, 7, 103, 104]]
+  assert update(memory, new, np.array([0, 2]))[..., 0].tolist() == [[0, 1, 2, 3], [6, 7, 103, 104]]
 
 
 def test_no_gradient_flows_into_the_memory():
   back = jax.grad(lambda m, x: jnp.sum(relative_attention.update_memory(m, x, None)), argnums=(0, 1))
-  for gradient in back(jnp.ones((1, 4, 2)), jnp.ones((1, 3, 2))):
+  for gradient in jax.jit(back)(np.ones((1, 4, 2), np.float32), np.ones((1, 3, 2), np.float32)):
     assert not gradient.any()

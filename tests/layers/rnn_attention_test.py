@@ -53,9 +53,10 @@ def test_scores_equal_the_equations(name):
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@every_score
 @every_window
+@pytest.mark.parametrize('name', ['general', 'cosine'])
 def test_weights_equal_the_equations_and_hidden_keys_get_nothing(name, window):
+  """Of any score: its own equation is tested above."""
   params, q_BTD, k_BSE, valid_BS = case(name, window)
   k_BSE[~valid_BS] = 50.0  # would win everything
   found = np.asarray(jax.jit(aligned, static_argnums=(0, 1))(name, window, params, q_BTD, k_BSE, valid_BS))
@@ -90,12 +91,13 @@ def test_gradients_of_local_p_are_finite_differences():
   rng, step = np.random.default_rng(6), 1e-6
   with jax.enable_x64(True):
     *arrays, valid_BS = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64 if x.dtype != bool else bool), inputs)
-    centre_BT = rnn_attention.predicted(arrays[0], arrays[1] @ arrays[0]['centre_query'], np.array(LENGTHS))
+    centre = lambda params, q: rnn_attention.predicted(params, q @ params['centre_query'], np.array(LENGTHS))
+    centre_BT = np.asarray(jax.jit(centre)(*arrays[:2]))
     # No position enters or leaves a window within the differences that are taken.
     assert np.abs(np.abs(np.arange(S) - centre_BT[..., None]) - REACH).min() > 1e-4
     total = jax.jit(lambda *x: jnp.sum(aligned('general', 'local_p', *x, valid_BS) * mix_BTS))
-    gradients, tree = jax.tree.flatten(jax.grad(total, (0, 1, 2))(*arrays))
-    leaves = jax.tree.leaves(tuple(arrays))
+    gradients, tree = jax.tree.flatten(jax.device_get(jax.jit(jax.grad(total, (0, 1, 2)))(*arrays)))
+    leaves = jax.tree.leaves(jax.device_get(tuple(arrays)))
     for i, x in enumerate(leaves):
       way = rng.normal(size=x.shape)
       along = [total(*tree.unflatten([*leaves[:i], x + h * way, *leaves[i + 1 :]])) for h in (step, -step)]
@@ -106,36 +108,42 @@ def test_gradients_of_local_p_are_finite_differences():
 
 def test_draws_follow_the_weights_and_know_their_probability():
   a_S = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
-  a_BTS = jnp.broadcast_to(a_S, (4000, 1, 4))
-  drawn, log_p_BT = rnn_attention.draw(a_BTS, rnn_attention.noise(jax.random.key(0), a_BTS.shape))
+  a_BTS = np.broadcast_to(a_S, (4000, 1, 4))
+  sample = jax.jit(lambda key: rnn_attention.draw(a_BTS, rnn_attention.noise(key, a_BTS.shape)))
+  drawn, log_p_BT = jax.device_get(sample(jax.random.key(0)))
   np.testing.assert_allclose(np.mean(drawn[:, 0], axis=0), a_S, atol=0.03)
   assert (np.asarray(drawn).sum(-1) == 1).all()
   chosen = np.argmax(drawn[:, 0], axis=-1)
   np.testing.assert_allclose(log_p_BT[:, 0], np.log(a_S[chosen]), rtol=1e-5)
-  best, log_p = rnn_attention.draw(a_BTS[:1], None)
+  best, log_p = jax.jit(lambda a_BTS: rnn_attention.draw(a_BTS, None))(a_BTS[:1])
   np.testing.assert_array_equal(best[0, 0], [1, 0, 0, 0])
   np.testing.assert_allclose(log_p[0, 0], np.log(0.5), rtol=1e-5)
 
 
 def test_a_draw_has_no_gradient_but_its_probability_has():
-  noise = rnn_attention.noise(jax.random.key(1), (B, T, S))
-  scores = jax.random.normal(jax.random.key(2), (B, T, S))
-  seen = jnp.ones((B, T, S), bool)
-  draw = lambda x: rnn_attention.draw(rnn_attention.weights(x, seen), noise)
-  one_hot, _ = draw(scores)
-  assert not np.asarray(jax.grad(lambda x: jnp.sum(draw(x)[0] * scores))(scores)).any()
-  found = jax.grad(lambda x: jnp.sum(draw(x)[1]))(scores)
-  np.testing.assert_allclose(found, one_hot - rnn_attention.weights(scores, seen), rtol=1e-5, atol=1e-6)
+  scores, seen = np.random.default_rng(2).standard_normal((B, T, S), np.float32), np.ones((B, T, S), bool)
+
+  @jax.jit
+  def run(scores):
+    noise = rnn_attention.noise(jax.random.key(1), scores.shape)
+    draw = lambda x: rnn_attention.draw(rnn_attention.weights(x, seen), noise)
+    of_draw, of_probability = jax.grad(lambda x: jnp.sum(draw(x)[0] * scores)), jax.grad(lambda x: jnp.sum(draw(x)[1]))
+    return draw(scores)[0], rnn_attention.weights(scores, seen), of_draw(scores), of_probability(scores)
+
+  one_hot, weights, of_draw, of_probability = jax.device_get(run(scores))
+  assert not of_draw.any()
+  np.testing.assert_allclose(of_probability, one_hot - weights, rtol=1e-5, atol=1e-6)
 
 
 def test_entropy_and_unevenness():
   a_BTS = np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]], np.float32)
-  np.testing.assert_allclose(rnn_attention.entropy(a_BTS), [[np.log(2), 0.0]], atol=1e-6)
+  np.testing.assert_allclose(jax.jit(rnn_attention.entropy)(a_BTS), [[np.log(2), 0.0]], atol=1e-6)
   valid_BS = np.array([[True, True, False]])
-  both = rnn_attention.unevenness(a_BTS, valid_BS, np.ones((1, 2)))
+  unevenness = jax.jit(rnn_attention.unevenness)
+  both = unevenness(a_BTS, valid_BS, np.ones((1, 2)))
   np.testing.assert_allclose(both, (1 - 1.5) ** 2 + (1 - 0.5) ** 2, rtol=1e-6)
-  np.testing.assert_allclose(rnn_attention.unevenness(a_BTS, valid_BS, np.array([[1, 0]])), 0.25 + 0.25, rtol=1e-6)
-  assert rnn_attention.unevenness(a_BTS, valid_BS, np.zeros((1, 2))) == 0  # a row of padding owes nothing
+  np.testing.assert_allclose(unevenness(a_BTS, valid_BS, np.array([[1.0, 0.0]])), 0.25 + 0.25, rtol=1e-6)
+  assert unevenness(a_BTS, valid_BS, np.zeros((1, 2))) == 0  # a row of padding owes nothing
 
 
 def test_concat_of_two_halves_is_additive_without_a_bias():

@@ -18,19 +18,19 @@ T, B, D = 7, 3, 5
 LENGTHS = (7, 2, 5)
 
 
-VALID_TB = jnp.arange(T)[:, None] < jnp.array(LENGTHS)
+VALID_TB = np.arange(T)[:, None] < np.array(LENGTHS)
 
 
-def layer_params(cell, width_in, key):
-  G = D * rnn_cell.gates(cell)
-  shapes = {'input': (width_in, G), 'recurrent': (D, G), 'bias': (G,)}
-  keys = jax.random.split(key, 3)
-  return {name: 0.6 * jax.random.normal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+def case(cell):
+  """(parameters, inputs, carry)."""
+  rng, gates = np.random.default_rng(1), D * rnn_cell.gates(cell)
+  draw = lambda *shape: rng.standard_normal(shape, np.float32)
+  params = {'input': 0.6 * draw(6, gates), 'recurrent': 0.6 * draw(D, gates), 'bias': 0.6 * draw(gates)}
+  return params, draw(T, B, 6), (draw(B, D),)
 
 
 def test_the_papers_gru_equals_its_equations():
-  params, x_TBE = layer_params('gru_paper', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
-  carry = (jax.random.normal(jax.random.key(3), (B, D)),)
+  params, x_TBE, carry = case('gru_paper')
   run = jax.jit(functools.partial(rnn_cell.layer, 'gru_paper'))
   h_TBD, (last_BD,) = run(params, x_TBE, carry, VALID_TB)
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, x_TBE, carry))
@@ -43,28 +43,33 @@ def test_the_papers_gru_equals_its_equations():
 
 
 def test_the_two_grus_differ_in_where_the_reset_gate_is():
-  params, x_TBE = layer_params('gru', 6, jax.random.key(1)), jax.random.normal(jax.random.key(2), (T, B, 6))
-  carry = (jax.random.normal(jax.random.key(3), (B, D)),)
+  params, x_TBE, carry = case('gru')
   run = jax.jit(rnn_cell.layer, static_argnums=0)
   assert not np.allclose(run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], atol=1e-3)
   # With a reset gate that is open always there is no difference.
-  params = {**params, 'bias': params['bias'].at[:D].add(100.0)}
+  params = {**params, 'bias': params['bias'] + 100 * (np.arange(3 * D) < D).astype(np.float32)}
   np.testing.assert_allclose(
     run('gru', params, x_TBE, carry)[0], run('gru_paper', params, x_TBE, carry)[0], rtol=1e-5, atol=1e-5
   )
 
 
 def test_turning_is_its_own_inverse_and_derivative():
-  x_TBD = jax.random.normal(jax.random.key(0), (T, B, D))
-  index_TB = reversal(VALID_TB.T).T
-  turned = rnn_encoder.turned(x_TBD, index_TB)
+  x_TBD = np.random.default_rng(0).standard_normal((T, B, D), np.float32)
+
+  @jax.jit
+  def run(x_TBD):
+    index_TB = reversal(VALID_TB.T).T
+    turn = lambda x: rnn_encoder.turned(x, index_TB)
+    gather = lambda x: jnp.take_along_axis(x, index_TB[..., None], axis=0)
+    turned, ours = jax.vjp(turn, x_TBD)
+    return turned, turn(turned), ours(turned)[0], jax.vjp(gather, x_TBD)[1](turned)[0]
+
+  turned, again, ours, pulled = run(x_TBD)
   for b, n in enumerate(LENGTHS):
     np.testing.assert_array_equal(turned[:n, b], x_TBD[:n, b][::-1])
     np.testing.assert_array_equal(turned[n:, b], x_TBD[n:, b])
-  np.testing.assert_array_equal(rnn_encoder.turned(turned, index_TB), x_TBD)
-  _, pull = jax.vjp(lambda x: jnp.take_along_axis(x, index_TB[..., None], axis=0), x_TBD)
-  _, ours = jax.vjp(lambda x: rnn_encoder.turned(x, index_TB), x_TBD)
-  np.testing.assert_array_equal(ours(turned)[0], pull(turned)[0])
+  np.testing.assert_array_equal(again, x_TBD)
+  np.testing.assert_array_equal(ours, pulled)
 
 
 def test_an_unknown_cell_names_the_nearest():
@@ -74,8 +79,5 @@ def test_an_unknown_cell_names_the_nearest():
 
 @pytest.mark.parametrize('cell', ['gru', 'gru_paper'])
 def test_cudnn_is_refused_where_it_has_no_such_cell(cell):
-  x_TBE = jnp.ones((T, B, 6))
   with pytest.raises(InputError, match=f'is for float32 LSTMs; this is "{cell}"'):
-    rnn_cell.layer(
-      cell, layer_params(cell, 6, jax.random.key(0)), x_TBE, rnn_cell.init_carry(cell, B, D), backend='cudnn'
-    )
+    rnn_cell.layer(cell, *case(cell), backend='cudnn')
