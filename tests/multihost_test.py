@@ -17,13 +17,14 @@ from launch import local
 from lmx.checkpoint import manager
 from tests import engine_cases
 
-# The last divides parameters over devices of both processes.
+# The last two divide parameters over devices of both processes.
 CASES = (
   'gpt2:{}',
   'bert:{}',
   'rnn_lm:{}',
   'rnn_lm:{"mode": "pmap"}',
   'gpt2:{"data": 1, "fsdp": 4, "tensor": 2}',
+  'rnn_lm:{"data": 1, "fsdp": 4, "tensor": 2}',
 )
 
 
@@ -36,7 +37,7 @@ def environment(process: int, processes: int, port: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-  ('processes', 'cases'), [(2, CASES[-2:]), *(pytest.param(n, CASES, marks=pytest.mark.slow) for n in (2, 4))]
+  ('processes', 'cases'), [(2, CASES[3::2]), *(pytest.param(n, CASES, marks=pytest.mark.slow) for n in (2, 4))]
 )
 def test_processes_are_one(tmp_path, processes, cases):
   # One test for all cases, so that test workers do not start a pair of processes each.

@@ -15,6 +15,7 @@ import tensorflow_datasets as tfds
 from lmx.data import sources
 from lmx.data.builders import base, files, wikitext
 from lmx.data.builders.embedded import prose
+from lmx.data.builders.embedded_numbers import embedded_numbers_dataset_builder as embedded_numbers
 from lmx.errors import InputError
 
 ARTICLES = ' \n = One = \n \n Text of one . \n \n = = Part = = \n \n More . \n \n = Two = \n \n Text <unk> . \n'
@@ -90,7 +91,8 @@ def put_files(name, folder):
 @pytest.mark.parametrize(
   'name', [n for n, of in sources.RULES.items() if not (of.table or n == 'lm1b' or n.startswith('squad'))]
 )
-def test_prepared_and_read_without_tensorflow(name, tmp_path):
+def test_prepared_and_read_without_tensorflow(name, tmp_path, little_prose, monkeypatch):
+  monkeypatch.setattr(embedded_numbers, 'SIZES', {'train': 50, 'valid': 10, 'test': 10})
   folder = tmp_path / 'in'
   put_files(name, folder)
   module = importlib.import_module(f'lmx.data.builders.{name}.{name}_dataset_builder')

@@ -16,6 +16,8 @@ from lmx.data.corpus import Corpus, Split
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
 
+pytestmark = pytest.mark.usefixtures('little_prose')
+
 TOKENIZER = types.SimpleNamespace(
   vocab_size=500,
   pad_id=0,
@@ -117,7 +119,7 @@ def test_prefetching_gives_the_batches_in_order_from_any_step(kind):
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('train', [True, False])
 def test_two_hosts_and_a_restart_see_what_one_host_sees(kind, train):
-  steps = min(20, make(kind, 'train' if train else 'valid', train=train).steps)
+  steps = min(8, make(kind, 'train' if train else 'valid', train=train).steps)
   split = 'train' if train else 'valid'
   whole = list(pipeline.prefetch(make(kind, split, train=train), 0, steps))
   middle = steps // 2
