@@ -88,7 +88,7 @@ def create() -> int:
   (ROOT / f'{name}.json').write_text(json.dumps(found))
   put(name, restarts=0, ended='', reason='', code=None, pid=0)
   subprocess.Popen(
-    [sys.executable, __file__, 'run', name],
+    [sys.executable, '-S', __file__, 'run', name],
     start_new_session=True,
     stdin=subprocess.DEVNULL,
     stdout=subprocess.DEVNULL,

@@ -88,16 +88,16 @@ def test_a_sweep_that_is_told_to_stop_lets_its_runs_save(place):
     assert (place.run_of(number) / 'steps.txt').read_text().split() == [str(step) for step in range(1, 21)]
 
 
-def killed_three_times(place, url, *more):
-  """20 trials, two at a time, with pruning; SIGKILL to the sweep three times, once to its runs as well."""
+def killed(place, url, *more, trials=20, moments=(3, 9, 15)):
+  """Trials two at a time, with pruning; SIGKILL to the sweep at each moment, at the second to its runs as well."""
   place.child(steps=9, seconds=0.03)
-  argv, struck, known = ('--trials=20', '--jobs=2', '--pruner=asha', *more), set(), {}
-  for turn, begun in enumerate((3, 9, 15)):
+  argv, struck, known = (f'--trials={trials}', '--jobs=2', '--pruner=asha', *more), set(), {}
+  for turn, begun in enumerate(moments):
     process = start(place, *argv)
     wait_for(lambda begun=begun: count(place, 'metrics.jsonl') >= begun, process)
     process.kill()
     process.communicate()
-    for number in range(20):
+    for number in range(trials):
       found = jobs.Local().find(place.run_of(number)) if turn == 1 and place.run_of(number).exists() else None
       if found:
         found.kill()
@@ -107,10 +107,11 @@ def killed_three_times(place, url, *more):
   said, _ = process.communicate(timeout=300)
   assert process.returncode == 0, said
   found = place.study(url).trials
-  assert [trial.number for trial in found] == list(range(20))
+  assert [trial.number for trial in found] == list(range(trials))
   assert {trial.state.name for trial in found} == {'COMPLETE', 'PRUNED'}, said
-  assert sorted(path.name for path in (place.dir / 'trials').iterdir()) == [f'{number:04d}' for number in range(20)]
-  assert struck and len(known) >= 15 and all(found[number].params == params for number, params in known.items())
+  assert sorted(path.name for path in (place.dir / 'trials').iterdir()) == [f'{number:04d}' for number in range(trials)]
+  assert struck and len(known) >= moments[-1]
+  assert all(found[number].params == params for number, params in known.items())
   for trial in found:
     steps = [int(step) for step in (place.run_of(trial.number) / 'steps.txt').read_text().split()]
     assert steps == list(range(1, len(steps) + 1)), f'trial {trial.number} was trained twice: {steps}'
@@ -119,12 +120,17 @@ def killed_three_times(place, url, *more):
     assert trial.state.name == 'PRUNED' or len(steps) == 9
     seen = place.run_of(trial.number) / 'config.json'
     assert json.loads(seen.read_text())['settings'] == {key: repr(value) for key, value in trial.params.items()}
-  assert len(place.table()) == 20 and '20/20 trials' in said
+  assert len(place.table()) == trials and f'{trials}/{trials} trials' in said
   return said
 
 
+def test_killed_twice_it_ends_with_all_trials_none_run_twice(place):
+  killed(place, '', trials=8, moments=(2, 5))
+
+
+@pytest.mark.slow
 def test_killed_three_times_it_ends_with_20_trials_none_run_twice(place):
-  killed_three_times(place, '')
+  killed(place, '')
 
 
 @pytest.mark.slow
@@ -160,7 +166,7 @@ def test_a_trial_pruned_before_a_kill_stays_pruned(place):
 
 @pytest.mark.slow
 def test_killed_three_times_with_postgresql_and_its_password_stays_hidden(place, postgres, monkeypatch):
-  said = killed_three_times(place, postgres, f'--storage={postgres}')
+  said = killed(place, postgres, f'--storage={postgres}')
   written = [path for path in place.dir.rglob('*') if path.is_file()]
   assert len(written) > 100
   for secret in ('s3cret/word', 's3cret%2Fword'):

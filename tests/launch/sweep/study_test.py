@@ -8,8 +8,8 @@ import time
 import pytest
 
 from experiments import spaces
-from launch.sweep import study
-from tests.launch.sweep.place import GRID, SPACE
+from launch.sweep import report, study
+from tests.launch.sweep.place import DRAW, GRID, SPACE
 
 pytest.importorskip('optuna', reason='needs the extra `sweep`')
 
@@ -37,7 +37,8 @@ def test_random_draws_depend_on_the_seed_and_not_on_the_jobs(place):
   assert all(1e-4 <= float(lr) <= 1 and 0 <= float(dropout) <= 0.5 for lr, dropout in one)
 
 
-def test_tpe_draws_where_it_was_good(place):
+def test_tpe_draws_where_it_was_good(place, monkeypatch):
+  monkeypatch.setattr(report, 'draw', DRAW)
   place.child(steps=2, seconds=0)
   assert place.run(SPACE, '--trials=30', '--jobs=3', '--sampler=tpe') == 0
   rows = sorted(place.table(), key=lambda row: row['trial'])

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from launch import local
+from launch.tables import report
 from tests.launch.tables.runs import STAND_IN
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request, monkeypatch):
+  """Draws the picture of a table, which takes longer than the rest of it, only in the tests of `report`."""
+  if request.module.__name__.rpartition('.')[2] != 'report_test':
+    monkeypatch.setattr(report, 'draw', lambda *_: None)
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def test_differences_are_in_units_of_the_published_spread(tmp_path):
   em, f1 = (line.split(' | ') for line in rows_of(tmp_path, 'bert_squad'))
   assert em[3:8] == ['83.96 ± 0.266', '84.00 (1 seed)', '+0.04', '+0.2', 'yes (±0.53)']
   assert f1[3:8] == ['90.68 ± 0.16', '91.00 (1 seed)', '+0.32', '+2.0', 'yes (±0.32)']
+  assert (tmp_path / 'tables/bert_squad.png').read_bytes()[:4] == b'\x89PNG'
 
 
 def test_what_was_measured_otherwise_is_shown_and_not_compared(tmp_path, capsys):
