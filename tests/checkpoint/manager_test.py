@@ -413,7 +413,7 @@ def test_a_directory_that_cannot_be_made_is_an_input_error(tmp_path):
 
 def test_killed_again_and_again_while_writing(tmp_path):
   rng, partial, last = random.Random(3), 0, 0
-  for _ in range(4):
+  for _ in range(2):
     process = child('save_until_killed', tmp_path)
     ready = process.stdout.readline().split()
     assert ready[:1] == ['ready'], process.communicate()[1][-2000:]
@@ -443,6 +443,12 @@ def test_another_number_of_devices(tmp_path):
     found = checkpoints.restore({'x': sharded})[0]['x']
   assert found.sharding.device_set == set(devices[:2])
   assert np.array_equal(found, array)
+
+
+@pytest.mark.slow
+def test_another_process_of_another_number_of_devices(tmp_path):
+  with manager.Checkpoints(tmp_path) as checkpoints:
+    checkpoints.save(5, {'x': jnp.arange(64 * 3, dtype=jnp.float32).reshape(64, 3)}, {}, block=True)
   assert finish(child('restore_here', tmp_path, devices=4)) == 'restored 5 4\n'
 
 
