@@ -83,15 +83,6 @@ FEW = ('rnn_lm', 'gpt2', 'bert', 'bahdanau')
 few_models = pytest.mark.parametrize(
   'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
 )
-
-
-def rates_of(name: str) -> dict[str, float]:
-  return {field: 0.5 for field in registry.get(name).Config.__dataclass_fields__ if field.startswith('dropout')}
-
-
-few_with_dropout = pytest.mark.parametrize(
-  'name', [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MODELS if rates_of(n)]
-)
 # A model of windows has no outputs that a token further on could reach, nor padding on the right.
 every_sequence = pytest.mark.parametrize(
   'name', [name for name in MODELS if getattr(registry.get(name), 'READS', '') != 'windows']
@@ -468,6 +459,10 @@ def test_switches_of_the_engine_change_no_gradient(name):
       np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=str(switch))
 
 
+def rates_of(name: str) -> dict[str, float]:
+  return {field: 0.5 for field in registry.get(name).Config.__dataclass_fields__ if field.startswith('dropout')}
+
+
 @every_model
 def test_every_rate_of_dropout_needs_a_key(name):
   """key=None is evaluation, whatever the rates; with a key, each rate alone changes what is computed."""
@@ -484,13 +479,13 @@ def test_every_rate_of_dropout_needs_a_key(name):
     assert traced(key, **{rate: 0.5}) != plain, rate
 
 
-@few_with_dropout
+@few_models
 def test_dropout_is_of_the_key(name):
-  """A key changes the output, and the same key changes it alike."""
+  """Where there is any, a key changes the output, and the same key changes it alike."""
   batch = batch_of(config(name))
   first, again, other = (last(name, batch, jax.random.key(seed), **rates_of(name)) for seed in (0, 0, 1))
   np.testing.assert_array_equal(first, again)
-  for different in (other, last(name, batch)):
+  for different in (other, last(name, batch)) if rates_of(name) else ():
     assert not np.allclose(first, different, atol=1e-3)
 
 
