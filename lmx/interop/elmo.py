@@ -1,13 +1,13 @@
 """ELMo's released files, options.json and weights.hdf5 (the layout of `allenai/bilm-tf` and AllenNLP).
 
-The weights hold no output layer. Names and shapes there, with w the width and n the number of a convolution, E the
-width of a character, F all filters, P the projection and H the cells:
+The weights have no output layer. Their names and shapes are below, with w the width of a convolution, n its number of
+filters, E the character embedding width, F the total number of filters, P the projection width and H the LSTM cells:
 
   char_embed (261, E); CNN/W_cnn_i (1, w, E, n), CNN/b_cnn_i (n,); CNN_high_i/{W_carry, W_transform} (F, F) and b_*;
   CNN_proj/{W_proj (F, P), b_proj}; RNN_d/RNN/MultiRNNCell/Cell_i/LSTMCell/{W_0 (P + P, 4H), B (4H,), W_P_0 (H, P)}
 
-with d 0 forward and 1 backward, and gates in the order i j f o, as lmx/layers/projected_lstm.py has them. Cell_i is
-written without the underscore. `n_characters` is 261 in the options of training and 262 in those of prediction; both
+Here d is 0 forward and 1 backward, and the gate order is i j f o, as in lmx/layers/projected_lstm.py. Cell_i is
+written without the underscore. `n_characters` is 261 in the options for training and 262 in those for prediction; both
 are read, and 262 is written.
 """
 
@@ -25,17 +25,17 @@ from lmx.errors import InputError
 from lmx.types import Params
 
 OPTIONS, WEIGHTS = 'options.json', 'weights.hdf5'
-_FILES = ('*options.json', '*weights.hdf5')  # the release puts the name of the model before them
-_LARGEST, _LAYERS = 2**31 - 1, 1000  # sizes
+_FILES = ('*options.json', '*weights.hdf5')  # the release prefixes them with the name of the model
+_LARGEST, _LAYERS = 2**31 - 1, 1000  # upper bounds of sizes
 Path = tuple[str, ...]
 
 
 def find(directory: Any) -> tuple[pathlib.Path, pathlib.Path]:
-  """The two files in a directory; InputError unless there is exactly one of each."""
-  found = [sorted(pathlib.Path(directory).glob(pattern)) for pattern in _FILES]
-  if any(len(paths) != 1 for paths in found):
+  """Return the two files in a directory; raise InputError unless there is exactly one of each."""
+  matches = [sorted(pathlib.Path(directory).glob(pattern)) for pattern in _FILES]
+  if any(len(paths) != 1 for paths in matches):
     raise InputError(f'{directory} must hold one {_FILES[0]} and one {_FILES[1]} of an ELMo release')
-  return found[0][0], found[1][0]
+  return matches[0][0], matches[1][0]
 
 
 def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
@@ -46,11 +46,11 @@ def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
     weights: path of weights.hdf5.
 
   Returns:
-    (fields of models/elmo.py's Config but V and `dropout`, its parameters but 'softmax', as NumPy arrays).
+    (fields of models/elmo.py's Config except V and `dropout`, its parameters except 'softmax' as NumPy arrays).
 
   Raises:
-    InputError: a file that is missing, damaged or of another model, naming what is wrong with it; or the weights hold
-      arrays of no part of the model.
+    InputError: a file is missing, damaged or of another model, with the fault; or the weights have arrays that are not
+      in the model.
   """
   fields = _fields(options)
   h5py = h5py_or_advice()
@@ -77,9 +77,9 @@ def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> Non
   """Write options.json and weights.hdf5.
 
   Args:
-    fields: of models/elmo.py's Config (`dataclasses.asdict`).
-    params: its parameters; 'softmax' has no place in the files and is left out.
-    directory: made if it is not there.
+    fields: fields of models/elmo.py's Config (`dataclasses.asdict`).
+    params: its parameters; 'softmax' is skipped because the files have no output layer.
+    directory: created if it does not exist.
   """
   h5py = h5py_or_advice()
   directory = pathlib.Path(directory)
@@ -92,7 +92,7 @@ def to_release(fields: Mapping[str, Any], params: Params, directory: Any) -> Non
 
 
 def h5py_or_advice() -> Any:
-  """The module h5py; InputError with what to install where it is missing."""
+  """Return the module h5py; raise InputError with the pip command if it is missing."""
   try:
     import h5py
   except ImportError:
@@ -101,10 +101,10 @@ def h5py_or_advice() -> Any:
 
 
 def _fields(options: Any) -> dict[str, Any]:
-  """Fields of the Config from options.json."""
+  """Return fields of the Config from options.json."""
   try:
-    given = documents.read_json(options)
-    cnn, lstm = given['char_cnn'], given['lstm']
+    released = documents.read_json(options)
+    cnn, lstm = released['char_cnn'], released['lstm']
     fields: dict[str, Any] = {
       'filters': tuple((int(width), int(number)) for width, number in cnn['filters']),
       'characters': int(cnn['embedding']['dim']),
@@ -158,7 +158,7 @@ def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
-  """(path in our parameters, name in the file, our shape) of every array."""
+  """Yield (path in lmx's parameters, name in the file, lmx's shape) of every array."""
   E, P, H = fields['characters'], fields['projection'], fields['cells']
   F = sum(number for _, number in fields['filters'])
   yield ('embed', 'characters'), 'char_embed', (261, E)

@@ -1,9 +1,9 @@
 """GPT as released (openai/finetune-transformer-lm, folder model): params_shapes.json, params_0.npy .. params_9.npy.
 
-The parameters stand one after another in the files, in the order of train.py: positions, tokens, and for each layer
-attn/c_attn, attn/c_proj, ln_1, mlp/c_fc, mlp/c_proj and ln_2, kernel (1, in, out) or gain before bias. They come back
-under Hugging Face's names (lmx/interop/huggingface/gpt.py). encoder_bpe_40000.json and vocab_40000.bpe are the
-tokenizer.
+The parameters are concatenated in the files in the order of train.py: positions, tokens, and for each layer
+attn/c_attn, attn/c_proj, ln_1, mlp/c_fc, mlp/c_proj and ln_2, kernel (1, in, out) or gain before bias. They are
+returned under Hugging Face's names (lmx/interop/huggingface/gpt.py). The tokenizer is encoder_bpe_40000.json and
+vocab_40000.bpe.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lmx.interop.huggingface.folder import Folder
 
 SHAPES = 'params_shapes.json'
 _PART = r'params_([0-9]{1,9})\.npy'
-HEAD_WIDTH = 64  # 768 / 12; the files do not say
+HEAD_WIDTH = 64  # 768 / 12; the files do not contain it
 _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
 
 
 def there(directory: Any) -> bool:
-  """Return True if a folder holds the release."""
+  """Return True if a folder has the files of the release."""
   return (pathlib.Path(directory) / SHAPES).exists()
 
 
@@ -45,10 +45,10 @@ def read(directory: Any) -> Folder:
     parts = [np.load(path, allow_pickle=False).ravel() for path in paths]
   except (OSError, ValueError) as error:
     raise InputError(f'{directory}: params_*.npy cannot be read ({error})') from None
-  found = sum(part.size for part in parts)
-  if found != sum(sizes):
+  size = sum(part.size for part in parts)
+  if size != sum(sizes):
     raise InputError(
-      f'{directory}: {len(paths)} files params_*.npy hold {found:,} numbers, but {SHAPES} asks for {sum(sizes):,}'
+      f'{directory}: {len(paths)} files params_*.npy hold {size:,} numbers, but {SHAPES} asks for {sum(sizes):,}'
     )
   arrays = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
   arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
@@ -64,11 +64,17 @@ def read(directory: Any) -> Folder:
 
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
   try:
-    found: Any = [tuple(map(int, shape)) for shape in documents.read_json(path)]
+    shapes: Any = [tuple(map(int, shape)) for shape in documents.read_json(path)]
   except (ValueError, TypeError, OverflowError) as error:
     raise InputError(f'{path} cannot be read ({error})') from None
-  if any(size < 1 for shape in found for size in shape):
+  if any(size < 1 for shape in shapes for size in shape):
     raise InputError(f'{path}: got a size below 1; expected the shapes of a GPT')
-  if len(found) < 14 or (len(found) - 2) % 12 or len(found[0]) != 2 or len(found[1]) != 2 or found[0][1] != found[1][1]:
+  if (
+    len(shapes) < 14
+    or (len(shapes) - 2) % 12
+    or len(shapes[0]) != 2
+    or len(shapes[1]) != 2
+    or shapes[0][1] != shapes[1][1]
+  ):
     raise InputError(f'{path}: these are not the shapes of a GPT: positions, tokens and 12 for each layer')
-  return found
+  return shapes

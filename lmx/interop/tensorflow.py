@@ -1,21 +1,22 @@
-"""TensorFlow's checkpoints of BERT, GPT-2 and XLNet as their authors released them.
+"""TensorFlow checkpoints of BERT, GPT-2 and XLNet in the format of their authors' releases.
 
-google-research/bert: bert_config.json, vocab.txt and bert_model.ckpt.{index,data-*}; or what its run_classifier.py and
-run_squad.py leave, model.ckpt-*. Kernels are (in, out), transformers' (out, in). Its hidden_act "gelu" is the tanh form
-(modeling.py), where that word is the exact one in transformers; `--config.model.gelu=erf` takes that one. Its
-classifiers name no labels.
+google-research/bert: bert_config.json, vocab.txt and bert_model.ckpt.{index,data-*}; or model.ckpt-*, the output of its
+run_classifier.py and run_squad.py. Kernels are (in, out), in transformers (out, in). Its hidden_act "gelu" is the tanh
+form (modeling.py); in transformers the same word is the exact form, selected with `--config.model.gelu=erf`. Its
+classifiers have no label names.
 
 openai/gpt-2, folder models/124M and so on: hparams.json, encoder.json, vocab.bpe and model.ckpt.{index,data-*}.
 Kernels have a leading axis of 1.
 
 zihangdai/xlnet: xlnet_config.json, spiece.model and xlnet_model.ckpt.{index,data-*}. Kernels of the feed-forward
-networks are (in, out); biases and segment encodings of all layers stand in one variable. Its "gelu" is the tanh form,
-and its memory begins with zeros; how long it is the files do not say (`--config.model.M=384 --config.model.reuse=256`).
-What its run_classifier.py, run_squad.py and run_race.py leave, model.ckpt-*, is read as well. Nothing is masked there,
-so these have no vector of the mask: it is zero. The classifiers name no labels.
+networks are (in, out); biases and segment encodings of all layers are stacked in one variable. Its "gelu" is the tanh
+form. Its memory is initialised with zeros; the files do not contain its length
+(`--config.model.M=384 --config.model.reuse=256`). model.ckpt-*, the output of its run_classifier.py, run_squad.py and
+run_race.py, is read as well. These mask no input, so they have no mask embedding: it is set to zero. The classifiers
+have no label names.
 
-Variables come back under the names of transformers (lmx/interop/huggingface/), by which messages call them too. The
-optimizer's are left out. Only TensorFlow reads these files: `pip install 'lmx[tf]'`.
+Variables are returned under the names of transformers (lmx/interop/huggingface/), which messages use too. The
+optimizer's variables are skipped. TensorFlow itself reads the files: `pip install 'lmx[tf]'`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_
 
 BERT, GPT2, XLNET = 'bert_config.json', 'hparams.json', 'xlnet_config.json'
 _OPTIMIZER = r'.*/(adam_[mv]|Adam(_1)?)|global_step|.*beta[12]_power'
-# What stands in the name of a variable -> in that of the tensor, one after another.
+# Substitutions from the name of a variable to that of the tensor, applied in order.
 _BERT_NAMES = (
   ('^cls/squad/', 'qa_outputs/'),
   ('^(?=output_(weights|bias)$)', 'classifier/'),
@@ -68,19 +69,19 @@ _XLNET_NAMES = (
   ('/kernel$', '/weight'),
   ('/', '.'),
 )
-# Variables that only a class has -> the class.
+# Variables of a single class -> the class.
 _XLNET_HEADS = {
   'model/(classification|regression)_.*/logit/kernel': 'XLNetForSequenceClassification',
   'logits/dense/kernel': 'XLNetForMultipleChoice',
   'start_logits/dense/kernel': 'XLNetForQuestionAnswering',
 }
-_STACKED = ('r_w_bias', 'r_r_bias', 'r_s_bias', 'seg_embed')  # of all layers, each in one variable
-_HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the others have one name in both
+_STACKED = ('r_w_bias', 'r_r_bias', 'r_s_bias', 'seg_embed')  # each variable has all layers
+_HPARAMS = {'n_vocab': 'vocab_size', 'n_ctx': 'n_positions'}  # the other names are equal
 _NO_DROPOUT = dict.fromkeys(('embd_pdrop', 'attn_pdrop', 'resid_pdrop'), 0.0)  # the released code has none
 
 
 def there(directory: Any) -> bool:
-  """Return True if a folder holds such a checkpoint, and no weights that are read without TensorFlow."""
+  """Return True if a folder has such a checkpoint, and no weights that can be read without TensorFlow."""
   directory = pathlib.Path(directory)
   named = any((directory / name).exists() for name in _READERS)
   return named and not any((directory / name).exists() for name in (WEIGHTS, INDEX))
@@ -159,41 +160,45 @@ def _renamed(name: str, rules: Sequence[tuple[str, str]]) -> str:
 
 
 def _lowered(vocabulary: pathlib.Path) -> bool:
-  """Return True if a vocabulary is of lower-cased text: its subwords have no capitals."""
+  """Return True if a vocabulary is for lower-cased text: its subwords have no capitals."""
   try:
-    pieces = vocabulary.read_text(encoding='utf-8').splitlines()
+    subwords = vocabulary.read_text(encoding='utf-8').splitlines()
   except (OSError, UnicodeDecodeError) as error:
     raise InputError(f'{vocabulary} cannot be read ({error})') from None
-  return not any(re.search('[A-Z]', piece) for piece in pieces if not re.fullmatch(r'\[\w+\]', piece))
+  return not any(re.search('[A-Z]', subword) for subword in subwords if not re.fullmatch(r'\[\w+\]', subword))
 
 
 def _variables(directory: pathlib.Path) -> Tensors:
-  """Name -> array of a checkpoint, without the optimizer's; names end without ':0'."""
+  """Return {name: array} of a checkpoint, without the optimizer's variables; names have no ':0'."""
   prefix, tf = _prefix(directory), _tensorflow()
   try:
     reader = tf.train.load_checkpoint(str(prefix))
     names = [name for name in reader.get_variable_to_shape_map() if not re.fullmatch(_OPTIMIZER, name)]
     return {name: np.asarray(reader.get_tensor(name)) for name in sorted(names)}
-  except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError where a file is cut short
+  except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # IndexError: a truncated file
     short = str(error).strip().splitlines()[0]
     raise InputError(f'{prefix} is no checkpoint of TensorFlow, or damaged or cut short: {short}') from None
 
 
 def _prefix(directory: pathlib.Path) -> pathlib.Path:
-  """The one checkpoint of a folder, else the one that its file `checkpoint` calls the last."""
-  found = sorted(path.with_suffix('') for path in directory.glob('*.index'))
-  if len(found) == 1:
-    return found[0]
+  """Return the only checkpoint of a folder, else the latest according to its file `checkpoint`."""
+  prefixes = sorted(path.with_suffix('') for path in directory.glob('*.index'))
+  if len(prefixes) == 1:
+    return prefixes[0]
   last = directory / 'checkpoint'
   named = re.search(r'^model_checkpoint_path: "(.*)"', last.read_text() if last.exists() else '', re.MULTILINE)
-  if named and directory / pathlib.Path(named.group(1)).name in found:
+  if named and directory / pathlib.Path(named.group(1)).name in prefixes:
     return directory / pathlib.Path(named.group(1)).name
-  held = f'{len(found)} checkpoints, {", ".join(path.name for path in found)}' if found else 'no checkpoint (*.index)'
+  held = (
+    f'{len(prefixes)} checkpoints, {", ".join(path.name for path in prefixes)}'
+    if prefixes
+    else 'no checkpoint (*.index)'
+  )
   raise InputError(f'{directory} holds {held}; leave the files of one there')
 
 
 def _tensorflow() -> Any:
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # what the machine could do better is of no use here
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # hides advice on unused CPU features
   try:
     import tensorflow
   except ImportError as error:

@@ -1,8 +1,8 @@
-"""Vectors of words in the two formats of word2vec.c, which gensim, fastText and others read too.
+"""Word vectors in the two formats of word2vec.c, which gensim, fastText and others read too.
 
-Text: a line "V D", then a line for each word, the word and its numbers with spaces between. Binary: the same first
-line, then for each word the word, a space, D little-endian float32 and a line end (which not every writer puts, so the
-reader needs none). The content decides between them, not the name.
+Text: a line "V D", then one line per word, the word and its numbers separated by spaces. Binary: the same first
+line, then for each word the word, a space, D little-endian float32 and a line end. Not every writer writes that line
+end, so the reader does not require it. The format is detected from the content, not the file name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from lmx.errors import InputError
 
-_WIDEST = 1_000_000  # numbers of a vector
-_SAMPLE = 1 << 16  # bytes that tell text from binary
+_WIDEST = 1_000_000  # largest vector dimension
+_SAMPLE = 1 << 16  # bytes read to distinguish text from binary
 _CONTROL = re.compile(r'[\x00-\x08\x0e-\x1f]')
 
 
@@ -29,12 +29,12 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
 
   Args:
     path: the file; gzipped if it ends with .gz.
-    words: in the order of the rows, the most frequent first (gensim's restrict_vocab goes by it).
+    words: in the order of the rows, the most frequent first (gensim's restrict_vocab relies on it).
     table_VD: float32.
-    binary: the binary format.
+    binary: write the binary format.
 
   Raises:
-    InputError: a word with white space, which the binary format cannot hold; a number that is not finite; or the file
+    InputError: a word has white space, which the binary format cannot represent; a number is not finite; or the file
       cannot be written.
   """
   for word in words:
@@ -49,7 +49,7 @@ def write(path: str, words: Sequence[str], table_VD: np.ndarray, *, binary: bool
       for word, row_D in zip(words, table_VD, strict=True):
         if binary:
           file.write(word.encode() + b' ' + row_D.tobytes() + b'\n')
-        else:  # nine digits give a float32 back exactly
+        else:  # nine digits round-trip a float32 exactly
           file.write((word + ' ' + ' '.join(f'{x:.9g}' for x in row_D) + '\n').encode())
   except OSError as error:
     raise InputError(f'cannot write {path}: {error}') from None
@@ -61,10 +61,10 @@ def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list
   Args:
     path: the file; gzipped if it ends with .gz.
     binary: the format; None detects it from the content.
-    limit: read the first so many words; 0 reads all, and then every byte must belong to a word.
+    limit: number of words to read; 0 reads all, and then every byte must belong to a word.
 
   Raises:
-    InputError: no such file, another format, an empty word, one that is not UTF-8 or is there twice, a number that is
+    InputError: no such file, another format, a word that is empty, not UTF-8 or repeated, a number that is
       not finite, or more or fewer words than the first line gives; the line is named.
   """
   try:
@@ -75,7 +75,7 @@ def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list
         binary = _is_binary(file, D)
         file.seek(start)
       rows = (_binary_rows if binary else _text_rows)(path, file, V, D)
-      words: dict[str, str] = {}  # word -> its place in the file
+      words: dict[str, str] = {}  # word -> its position in the file
       numbers = bytearray()
       for index, (content, row) in enumerate(itertools.islice(rows, limit or None)):
         place = f'word {index + 1} of {V}' if binary else f'line {index + 2}'
@@ -114,7 +114,7 @@ def _head(path: str, line: bytes) -> tuple[int, int]:
 
 
 def _is_binary(file: IO[bytes], D: int) -> bool:
-  """Return whether the first row is no word with D numbers, and the bytes after the first line are no text."""
+  """Return True if the first row is not a word with D numbers, and the bytes after the first line are not text."""
   sample = file.read(max(_SAMPLE, 32 * D))
   try:
     _text_row(sample.split(b'\n')[0], D)
@@ -128,7 +128,7 @@ def _is_binary(file: IO[bytes], D: int) -> bool:
 
 
 def _text_row(line: bytes, D: int) -> tuple[bytes, bytes]:
-  """Return (word, its numbers as float32); ValueError with the fault. A word may hold spaces."""
+  """Return (word, its numbers as float32); raise ValueError on a fault. A word may contain spaces."""
   word, *numbers = line.rstrip(b' \t\r\n').rsplit(b' ', D)
   word = word.strip(b' \t')
   if len(numbers) < D:
@@ -140,7 +140,7 @@ def _text_row(line: bytes, D: int) -> tuple[bytes, bytes]:
   try:
     if any(b'_' in number for number in numbers):
       raise ValueError
-    with np.errstate(over='ignore'):  # infinite, and refused as such
+    with np.errstate(over='ignore'):  # overflow gives infinity, which is rejected later
       return word, np.array(numbers, '<f4').tobytes()
   except ValueError:
     wrong = next((number for number in numbers if not _is_number(number)), line)
@@ -152,7 +152,7 @@ def _is_number(text: bytes) -> bool:
     float(text)
   except ValueError:
     return False
-  return b'_' not in text  # which Python accepts
+  return b'_' not in text  # Python accepts underscores
 
 
 def _text_rows(path: str, file: IO[bytes], V: int, D: int) -> Iterator[tuple[bytes, bytes]]:

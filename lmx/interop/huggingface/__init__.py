@@ -1,15 +1,15 @@
-"""Weights of Hugging Face's models <-> parameters of lmx, by name, on NumPy arrays.
+"""Conversion between weights of Hugging Face's models and parameters of lmx, by name, on NumPy arrays.
 
-A file's tensors come in as a dict from name to array, as `safetensors.numpy.load_file` gives it. One file is one
-family, named as the model of lmx is. It exports
-  entries(cfg) -> the parameters and what each is made of;
-  PREFIX, BARE: what files of the bare model leave out, and the beginnings of the names that it is left out of;
+A file's tensors are a dict from name to array, as `safetensors.numpy.load_file` returns it. Each module is one
+family, named after the lmx model. It exports
+  entries(cfg) -> the parameters, each with the tensors it is converted from;
+  PREFIX, BARE: the prefix that files of the bare model omit, and a pattern for the start of names without it;
   tied(cfg): tensors that repeat others, such as a tied output matrix; they must equal them, and are written too;
-  BUFFERS: pattern of names -> what such tensors hold, such as causal masks; they must hold it, and are not written;
-and, where folders are read and written (folder.py),
-  TYPE, TOKENIZER: its model_type there, and the kind of its tokenizer here;
-  fields(config), config(cfg): the sizes in its config.json <-> the fields of the model's Config.
-The classes of transformers, each a model with a head, are those of architectures.py.
+  BUFFERS: name pattern -> constant content of such tensors, such as causal masks; it is checked, and not written;
+and, if folders are read and written (folder.py),
+  TYPE, TOKENIZER: the model_type in config.json, and the kind of the lmx tokenizer;
+  fields(config), config(cfg): conversion between sizes in config.json and fields of the model's Config.
+The classes of transformers, each a model with a head, are in architectures.py.
 """
 
 from __future__ import annotations
@@ -33,47 +33,47 @@ FAMILIES: dict[str, ModuleType] = {
   'transformer_xl': transformer_xl,
   'xlnet': xlnet,
 }
-_NAMED = 100  # tensors in an error message
+_NAMED = 100  # tensors listed in an error message
 
 
 def family(name: str) -> ModuleType:
-  """The family of a model; InputError with the nearest name if it has none."""
+  """Return the family of a model; raise InputError with the nearest name if it has none."""
   if name not in FAMILIES:
     raise InputError(f'model "{name}" has no Hugging Face form{nearest(name, FAMILIES)}')
   return FAMILIES[name]
 
 
 def _canonical(of: ModuleType, cfg: Any, tensors: Tensors) -> dict[str, np.ndarray]:
-  """Return the tensors under the full names of today's files, without those that hold nothing new.
+  """Return the tensors under the full names of current files, without tied tensors and buffers.
 
   Raises:
-    InputError: a tensor differs from the one that lmx computes with in its place.
+    InputError: a tied tensor or buffer differs from the value that lmx computes with.
   """
-  found = {}
+  renamed = {}
   for name, tensor in tensors.items():
     if re.match(of.BARE, name):
       name = of.PREFIX + name
     name = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', name))
-    found[name] = tensor
+    renamed[name] = tensor
   for tied in of.tied(cfg):
-    if tied.name not in found:
+    if tied.name not in renamed:
       continue
-    copy = found.pop(tied.name)
-    if tied.of not in found:  # a tensor that two names share is in a file under one of them
-      found[tied.of] = copy
-    elif tied.checked and not np.array_equal(copy, found[tied.of], equal_nan=True):
+    copy = renamed.pop(tied.name)
+    if tied.of not in renamed:  # a file has a tensor that two names share under only one of them
+      renamed[tied.of] = copy
+    elif tied.checked and not np.array_equal(copy, renamed[tied.of], equal_nan=True):
       fix = 'set "tie_word_embeddings": false in config.json if both are meant' if hasattr(cfg, 'tied') else 'remove it'
       raise InputError(
         f'{tied.name}: got other values than {tied.of}; expected equal ones, because this config ties the two; {fix}'
       )
   for pattern, content in of.BUFFERS.items():
-    for name in [name for name in found if re.fullmatch(pattern, name)]:
-      if not is_constant(np.asarray(found.pop(name), np.float32), content):
+    for name in [name for name in renamed if re.fullmatch(pattern, name)]:
+      if not is_constant(np.asarray(renamed.pop(name), np.float32), content):
         raise InputError(
           f'{name}: got other values than lmx computes with in its place; expected the constant of '
           'the model; remove it if it is unused'
         )
-  return found
+  return renamed
 
 
 def _check(name: str, entries: Iterable[Entry], tensors: Tensors) -> None:
@@ -101,27 +101,27 @@ def _entries(of: ModuleType, cfg: Any, architecture: str, outputs: int) -> list[
 
 
 def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outputs: int = 0) -> dict[str, Any]:
-  """Parameters of model `name` from Hugging Face's tensors.
+  """Return the parameters of model `name` converted from Hugging Face's tensors.
 
   Args:
     name: one of this folder's families.
     cfg: the model's config, whose sizes the tensors must have.
     tensors: name -> array of any float type.
     architecture: a class of architectures.py; '' is the pre-trained model.
-    outputs: number of labels, for a class that has some.
+    outputs: number of labels, for a class that has labels.
 
   Returns:
-    {'model': ..., 'objective': ...}, float32. What a file may lack (`Entry.group`) is left out where it does: the
-    objective's part is {} without a next-sentence head.
+    {'model': ..., 'objective': ...}, float32. Optional parts (`Entry.group`) that the file lacks are omitted: without a
+    next-sentence head the objective's part is {}.
 
   Raises:
-    InputError: tensors missing, unknown or of another shape; they are listed.
+    InputError: tensors are missing, unknown or of another shape; they are listed.
   """
   of = family(name)
   tensors = _canonical(of, cfg, tensors)
   entries = _entries(of, cfg, architecture, outputs)
-  there = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
-  entries = [entry for entry in entries if not entry.group or entry.group in there]
+  present = {entry.group for entry in entries if any(n in tensors for n in entry.names)}
+  entries = [entry for entry in entries if not entry.group or entry.group in present]
   _check(architecture or name, entries, tensors)
   params: dict[str, Any] = {'model': {}, 'objective': {}}
   for entry in entries:
@@ -136,18 +136,18 @@ def from_hf(name: str, cfg: Any, tensors: Tensors, architecture: str = '', outpu
 def to_hf(
   name: str, cfg: Any, params: Mapping[str, Any], architecture: str = '', outputs: int = 0
 ) -> dict[str, np.ndarray]:
-  """The inverse of `from_hf`: Hugging Face's tensors, float32, the tied ones among them.
+  """Return Hugging Face's tensors in float32, tied ones included; the inverse of `from_hf`.
 
   Args:
     name: see `from_hf`.
     cfg: see `from_hf`.
-    params: {'model': ...}, and 'objective' with 'nsp' if BERT's next-sentence head is to be written, or with the layer
-      of the class. What a file may lack is left out where it is not there.
-    architecture: see `from_hf`; parts of the model that the class does not have are left out.
+    params: {'model': ...}, and 'objective' with 'nsp' to write BERT's next-sentence head, or with the layer
+      of the class. Optional parts (`Entry.group`) that are absent here are not written.
+    architecture: see `from_hf`; parts of the model that the class does not have are skipped.
     outputs: see `from_hf`.
 
   Raises:
-    InputError: a parameter missing or of another shape.
+    InputError: a parameter is missing or of another shape.
   """
   of = family(name)
   tensors: dict[str, np.ndarray] = {}

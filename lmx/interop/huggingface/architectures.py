@@ -1,24 +1,24 @@
-"""The classes of transformers that are read and written: a model of lmx with an objective, and linear layers on top.
+"""Classes of transformers that are read and written: an lmx model with an objective, and linear layers on top.
 
-Each computes what lmx does where the objective's config is as `Head.alike` says. What else the class has no word for
-concerns training or decoding alone: deviations of initial weights, an auxiliary language model, dropout that a class
-does not have, and labels of words that are held to a scheme (`objective.constrained`).
+Each class computes the same as lmx if the objective's config equals `Head.alike`. Other fields without a counterpart in
+the class concern training or decoding only: the standard deviation of initial weights, an auxiliary language model,
+dropout that a class does not have, and tag sequences constrained to a scheme (`objective.constrained`).
 
-  class                                             objective             the layers read
+  class                                             objective             input of the layers
   BertForSequenceClassification                     classify, regress     the pooler's vector
-  BertForMultipleChoice                             multiple_choice       the pooler's vector, of each choice by itself
-  BertForTokenClassification                        tag                   each piece
-  BertForQuestionAnswering                          span                  each piece, scores of begin and end
+  BertForMultipleChoice                             multiple_choice       the pooler's vector of each choice separately
+  BertForTokenClassification                        tag                   each subword
+  BertForQuestionAnswering                          span                  each subword, start and end logits
   OpenAIGPT-, GPT2ForSequenceClassification         classify, regress     the last token; it has no bias
-  OpenAIGPT-, GPT2DoubleHeadsModel                  multiple_choice       the last token, of each choice by itself
+  OpenAIGPT-, GPT2DoubleHeadsModel                  multiple_choice       the last token of each choice separately
   XLNetForSequenceClassification                    classify, regress     the last token, two layers
-  XLNetForMultipleChoice                            multiple_choice       the last token, of each choice by itself
-  XLNetForTokenClassification                       tag                   each piece
-  XLNetForQuestionAnsweringSimple                   span                  each piece, scores of begin and end
-  XLNetForQuestionAnswering                         span, head 'xlnet'    each piece, ends by their beginning
+  XLNetForMultipleChoice                            multiple_choice       the last token of each choice separately
+  XLNetForTokenClassification                       tag                   each subword
+  XLNetForQuestionAnsweringSimple                   span                  each subword, start and end logits
+  XLNetForQuestionAnswering                         span, head 'xlnet'    each subword, ends given their start
 
-A model of GPT read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
-the files do not say. BertForMaskedLM is BERT without a next-sentence head.
+A GPT model read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
+the files do not contain. BertForMaskedLM is BERT without a next-sentence head.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from lmx.errors import InputError, nearest
 from lmx.interop.huggingface.entry import Entry, Tensors, demand, flipped, integer, norm, rate, same, shown
 
 PROBLEMS = {'classify': 'single_label_classification', 'regress': 'regression'}
-LABELS = 100_000  # at most, of a class
+LABELS = 100_000  # largest number of labels of a class
 LM_WEIGHT = 0.5  # Radford et al. 2018, section 4.1
 
 
 class Inner(NamedTuple):
-  """A layer of a head beside its `Head.layer`, as wide as the model.
+  """A layer of a head in addition to its `Head.layer`, with the width of the model.
 
   Attributes:
-    path: where it is among the parameters of lmx.
-    name: of its tensors.
-    inputs: of a linear layer, in widths of the model; 0 is a layer normalisation.
-    outputs: the same; 0 is a single one.
-    bias: whether it has a bias.
+    path: its path in the parameters of lmx.
+    name: name of its tensors.
+    inputs: input size of a linear layer, in widths of the model; 0 is a layer normalisation.
+    outputs: output size, likewise; 0 is a single output.
+    bias: True if it has a bias.
   """
 
   path: str
@@ -56,20 +56,20 @@ class Head(NamedTuple):
   """A class of transformers.
 
   Attributes:
-    model: of lmx.
-    objectives: that it computes; of several the first is for classes, the second for a score.
-    layer: name of the linear layer's tensors, '' where the class has none.
-    path: where the layer is among the parameters of lmx.
-    bias: whether it has a bias.
-    outputs: of the layer; 0 is one for each label.
+    model: the lmx model.
+    objectives: those that it computes; of two the first classifies, the second predicts a score.
+    layer: name of the linear layer's tensors, '' if the class has none.
+    path: the layer's path in the parameters of lmx.
+    bias: True if it has a bias.
+    outputs: number of outputs of the layer; 0 is one for each label.
     inner: the other layers of the head.
-    groups: of what a file of the model may lack (`Entry.group`), those that the class has.
-    tied: whether the class has the output matrix of the language model.
-    dropout: field of the objective -> the same in config.json.
-    numbers: field of the objective -> (the same in config.json, its default there).
-    alike: field of the objective -> what it must be for both to compute the same.
-    demands: field of config.json -> the same of that side; it is the default there.
-    given: further fields of the objective where it is read.
+    groups: optional parts of a file of the model (`Entry.group`) that the class has.
+    tied: True if the class has the output matrix of the language model.
+    dropout: field of the objective -> its name in config.json.
+    numbers: field of the objective -> (its name in config.json, its default there).
+    alike: field of the objective -> value with which both compute the same.
+    demands: field of config.json -> value with which both compute the same; it is the default there.
+    given: further fields of the objective that are set when reading.
   """
 
   model: str
@@ -215,7 +215,7 @@ HEADS = {
     alike={'head': 'xlnet'},
   ),
 }
-# Files of these may lack, or hold besides, what the class on the right has.
+# Files of the class on the left may lack tensors of the class on the right, or have more.
 _READ_AS = {
   'BertModel': 'BertForPreTraining',
   'BertForMaskedLM': 'BertForPreTraining',
@@ -227,15 +227,15 @@ _READ_AS = {
 
 
 def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
-  """The class that a file is of: the one that config.json names, else the one whose layer is among the tensors.
+  """Return the class of a file: the one named in config.json, else the one whose layer is among the tensors.
 
   Args:
-    model: of lmx.
-    theirs: what config.json holds.
-    tensors: under the names of the file.
+    model: the lmx model.
+    theirs: content of config.json.
+    tensors: tensors under the names of the file.
 
   Raises:
-    InputError: the class is not read, or none is named and several have these tensors.
+    InputError: the class is not supported, or none is named and several match these tensors.
   """
   own = [name for name, head in HEADS.items() if head.model == model]
   named = theirs['architectures'] if theirs.get('architectures') else []
@@ -258,44 +258,44 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
 
 
 def _fits(head: Head, tensors: Tensors) -> bool:
-  """Return True if the layer and its inputs exist, with a number of outputs that the class can have."""
+  """Return True if the layer and its inputs exist, with a number of outputs that the class allows."""
   weight = f'{head.layer}.weight'
   pooler = any('pooler.' in name for name in tensors)
-  right = weight in tensors and head.outputs in (0, tensors[weight].shape[0])
-  return right and (pooler or 'pooler' not in head.groups)
+  matches = weight in tensors and head.outputs in (0, tensors[weight].shape[0])
+  return matches and (pooler or 'pooler' not in head.groups)
 
 
 def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
-  """Names of the labels of a class by config.json, in their order; () where the class has none.
+  """Return the names of a class's labels from config.json, ordered by id; () if the class has none.
 
   Raises:
-    InputError: numbers of labels are not 0, 1, 2, ..., one has no name, or two have the same name.
+    InputError: ids of labels are not 0, 1, 2, ..., a label has no name, or two have the same name.
   """
   if not HEADS[name].layer or HEADS[name].outputs:
     return ()
   named = theirs['id2label'] if theirs.get('id2label') else {}
   if not named:
     count = integer(theirs, 'num_labels', default=2, high=LABELS)
-    return tuple(f'LABEL_{i}' for i in range(count))  # transformers' names, and number
+    return tuple(f'LABEL_{i}' for i in range(count))  # default names and number in transformers
   if not isinstance(named, Mapping):
     raise InputError(f'config.json: id2label: got {shown(named)}; expected an object such as {{"0": "no", "1": "yes"}}')
   for key, label in named.items():
     if isinstance(label, bool) or not isinstance(label, (str, int, float)):
       raise InputError(f'config.json: id2label: got {shown(label)} for label {key}; expected a name')
-  found = {str(key): str(label) for key, label in named.items()}
-  wanted = [str(i) for i in range(len(found))]
-  if sorted(found) != sorted(wanted) or len(set(found.values())) < len(found):
+  label_names = {str(key): str(label) for key, label in named.items()}
+  wanted = [str(i) for i in range(len(label_names))]
+  if sorted(label_names) != sorted(wanted) or len(set(label_names.values())) < len(label_names):
     raise InputError(
-      f'config.json has id2label = {shown(named)}; it must name labels 0 to {len(found) - 1}, each its own way'
+      f'config.json has id2label = {shown(named)}; it must name labels 0 to {len(label_names) - 1}, each its own way'
     )
-  return tuple(found[key] for key in wanted)
+  return tuple(label_names[key] for key in wanted)
 
 
 def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """The `objective` section of a class by config.json, but the number of labels; {} leaves it to the model.
+  """Return the `objective` section from config.json, except the number of labels; {} leaves it to the model.
 
   Raises:
-    InputError: the class is used in a way that lmx does not have, such as for several labels of a row at once.
+    InputError: the class is used in a way that lmx does not support, such as multi-label classification.
   """
   head, names = HEADS[name], labels(name, theirs)
   if not head.layer:
@@ -306,20 +306,20 @@ def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
   if head.objectives == tuple(PROBLEMS):
     chosen = 'regress' if len(names) == 1 else 'classify'
     demand(theirs, 'problem_type', None, PROBLEMS[chosen])
-  found = {'name': chosen, **head.given, **head.alike}
+  settings = {'name': chosen, **head.given, **head.alike}
   for ours, field in head.dropout.items():
-    found[ours] = rate(theirs, field if theirs.get(field) is not None else 'hidden_dropout_prob', 0.1)
-  found |= {ours: integer(theirs, field, default) for ours, (field, default) in head.numbers.items()}
-  return found | ({'metric': 'accuracy'} if chosen == 'classify' else {})
+    settings[ours] = rate(theirs, field if theirs.get(field) is not None else 'hidden_dropout_prob', 0.1)
+  settings |= {ours: integer(theirs, field, default) for ours, (field, default) in head.numbers.items()}
+  return settings | ({'metric': 'accuracy'} if chosen == 'classify' else {})
 
 
 class Task(NamedTuple):
-  """Task that a run of lmx was trained for.
+  """Task that an lmx run was trained on.
 
   Attributes:
-    objective: its name.
-    cfg: its Config.
-    labels: names of the labels, () where there are none.
+    objective: name of the objective.
+    cfg: Config of the objective.
+    labels: names of the labels, () if there are none.
   """
 
   objective: str
@@ -328,7 +328,7 @@ class Task(NamedTuple):
 
 
 def choose(model: str, task: Task) -> str:
-  """The class that computes what a model of lmx does; InputError if there is none, saying what is otherwise."""
+  """Return the class that computes the same as an lmx model; raise InputError with the differences if there is none."""
   own = {name: head for name, head in HEADS.items() if head.model == model}
   fits = [name for name, head in own.items() if task.objective in head.objectives]
   if not fits:
@@ -353,48 +353,48 @@ def _differences(alike: Mapping[str, Any], cfg: Any) -> list[str]:
 
 
 def config(name: str, task: Task) -> dict[str, Any]:
-  """Fields of config.json that a class has beside those of its model."""
+  """Return the fields of config.json that a class has in addition to those of its model."""
   head = HEADS[name]
   fields = dict(head.dropout) | {ours: field for ours, (field, _) in head.numbers.items()}
-  found: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(head.demands)
+  settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(head.demands)
   if task.objective in PROBLEMS:
-    found['problem_type'] = PROBLEMS[task.objective]
+    settings['problem_type'] = PROBLEMS[task.objective]
   if head.layer and not head.outputs:
     names = list(task.labels) or ['LABEL_0']
-    found['id2label'] = {str(i): label for i, label in enumerate(names)}
-    found['label2id'] = {label: i for i, label in enumerate(names)}
-  return found
+    settings['id2label'] = {str(i): label for i, label in enumerate(names)}
+    settings['label2id'] = {label: i for i, label in enumerate(names)}
+  return settings
 
 
 def entries(name: str, body: Iterable[Entry], width: int, outputs: int) -> list[Entry]:
-  """Return the entries of the files of a class; parts of the model that the class does not use are optional.
+  """Return the entries of a class's files; parts of the model that the class does not use are optional.
 
   Args:
-    name: of the class.
-    body: the model's entries.
+    name: name of the class.
+    body: entries of the model.
     width: D of the model.
-    outputs: number of labels, for a class that has some.
+    outputs: number of labels, for a class that has labels.
   """
   head = HEADS[name]
   if not head.layer:
     return list(body)
-  found = [entry for entry in body if entry.path[0] == 'model']
-  found = [entry._replace(group='') if entry.group in head.groups else entry for entry in found]
+  parameters = [entry for entry in body if entry.path[0] == 'model']
+  parameters = [entry._replace(group='') if entry.group in head.groups else entry for entry in parameters]
   rows = head.outputs or outputs
   for inner in head.inner:
-    found += _inner(inner, width)
-  found.append(flipped(f'{head.path}/kernel', f'{head.layer}.weight', rows, width))
-  return found + ([same(f'{head.path}/bias', f'{head.layer}.bias', rows)] if head.bias else [])
+    parameters += _inner(inner, width)
+  parameters.append(flipped(f'{head.path}/kernel', f'{head.layer}.weight', rows, width))
+  return parameters + ([same(f'{head.path}/bias', f'{head.layer}.bias', rows)] if head.bias else [])
 
 
 def _inner(inner: Inner, width: int) -> list[Entry]:
   if not inner.inputs:
     return norm(inner.path, inner.name, width)
   rows = inner.outputs * width or 1
-  found = [flipped(f'{inner.path}/kernel', f'{inner.name}.weight', rows, inner.inputs * width)]
-  return found + ([same(f'{inner.path}/bias', f'{inner.name}.bias', rows)] if inner.bias else [])
+  parameters = [flipped(f'{inner.path}/kernel', f'{inner.name}.weight', rows, inner.inputs * width)]
+  return parameters + ([same(f'{inner.path}/bias', f'{inner.name}.bias', rows)] if inner.bias else [])
 
 
 def written(name: str, found: Iterable[Entry]) -> list[Entry]:
-  """Those entries of `entries` that the class has."""
+  """Return the entries that the class has."""
   return [entry for entry in found if not entry.group or entry.group in HEADS[name].groups]

@@ -1,6 +1,6 @@
-"""BERT, its names with or without the leading 'bert.'; torch.nn.Linear kernels are (out, in).
+"""BERT, with or without the prefix 'bert.' on its names; torch.nn.Linear kernels are (out, in).
 
-Old files call LayerNorm's tensors gamma and beta. The next-sentence head is the objective's:
+Old files name LayerNorm's tensors gamma and beta. The next-sentence head belongs to the objective:
 params['objective']['nsp'], label 0 = "is next" in both. A file may lack it, the masked-LM head, or the pooler.
 """
 
@@ -40,23 +40,23 @@ _GELU = {'gelu': 'erf', 'gelu_new': 'tanh', 'gelu_pytorch_tanh': 'tanh'}
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """Fields of models/bert.py's Config; InputError where it cannot be so."""
-  found = sizes(theirs, _SIZES, _RATES)
+  """Return fields of models/bert.py's Config; raise InputError if the values are not supported."""
+  settings = sizes(theirs, _SIZES, _RATES)
   demand(theirs, 'hidden_act', *_GELU)
   demand(theirs, 'layer_norm_eps', 1e-12)
   demand(theirs, 'position_embedding_type', 'absolute')
   demand(theirs, 'is_decoder', False)
   demand(theirs, 'tie_word_embeddings', True, False)
-  F = integer(theirs, 'intermediate_size', 4 * found['D'])
-  found |= {'F': 0 if F == 4 * found['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
-  return found | {'gelu': _GELU[theirs.get('hidden_act', 'gelu')]}
+  F = integer(theirs, 'intermediate_size', 4 * settings['D'])
+  settings |= {'F': 0 if F == 4 * settings['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
+  return settings | {'gelu': _GELU[theirs.get('hidden_act', 'gelu')]}
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """The inverse."""
-  found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
+  """Return fields of config.json; the inverse of `fields`."""
+  settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
-  return found | {
+  return settings | {
     'hidden_act': act,
     'intermediate_size': cfg.F or 4 * cfg.D,
     'layer_norm_eps': 1e-12,
@@ -65,7 +65,7 @@ def config(cfg: Any) -> dict[str, Any]:
 
 
 def tied(cfg: Any) -> list[Tied]:
-  """Tensors that repeat others. An untied output matrix has a bias of its own, which is the one computed with."""
+  """Return the tensors that repeat others. An untied output matrix has its own bias, which is the one computed with."""
   bias, inner = 'cls.predictions.bias', 'cls.predictions.decoder.bias'
   if not cfg.tied:
     return [Tied(bias, inner, checked=False)]
@@ -90,9 +90,9 @@ def _layer(cfg: Any, i: int) -> list[Entry]:
 
 
 def entries(cfg: Any) -> list[Entry]:
-  """Every parameter, by the model's config."""
+  """Return the entry of every parameter."""
   D = cfg.D
-  found = [
+  parameters = [
     same('model/embed/tokens', 'bert.embeddings.word_embeddings.weight', cfg.V, D),
     same('model/embed/positions', 'bert.embeddings.position_embeddings.weight', cfg.T, D),
     same('model/embed/types', 'bert.embeddings.token_type_embeddings.weight', cfg.E, D),
@@ -107,7 +107,7 @@ def entries(cfg: Any) -> list[Entry]:
     same('objective/nsp/bias', 'cls.seq_relationship.bias', 2, group='nsp'),
   ]
   if not cfg.tied:
-    found.append(same('model/mlm/table', 'cls.predictions.decoder.weight', cfg.V, D, group='mlm'))
+    parameters.append(same('model/mlm/table', 'cls.predictions.decoder.weight', cfg.V, D, group='mlm'))
   for i in range(cfg.N):
-    found += _layer(cfg, i)
-  return found
+    parameters += _layer(cfg, i)
+  return parameters

@@ -1,4 +1,4 @@
-"""Map from Hugging Face's tensors to a parameter of lmx, with the differences in their layouts."""
+"""Conversion of Hugging Face's tensors to one parameter of lmx, including their layout."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lmx.errors import InputError
 
 Tensors = Mapping[str, np.ndarray]
 LARGEST = 2**31 - 1  # shapes and token ids are int32
-LAYERS = 1000  # of a model
+LAYERS = 1000  # largest number of layers of a model
 
 
 class Entry(NamedTuple):
-  """One parameter of lmx and the tensors that it is made of."""
+  """One parameter of lmx and the tensors from which it is converted."""
 
   path: tuple[str, ...]  # in {'model': ..., 'objective': ...}
   names: tuple[str, ...]  # one tensor, or query, key and value
   shape: tuple[int, ...]  # of each tensor
   load: Callable[..., np.ndarray]
   save: Callable[[np.ndarray], tuple[np.ndarray, ...]]
-  group: str = ''  # entries that a file may lack, but only all together
+  group: str = ''  # name of an optional part; a file has all or none of its entries
 
 
 class Tied(NamedTuple):
@@ -34,22 +34,22 @@ class Tied(NamedTuple):
 
 
 def count(x: np.ndarray) -> np.ndarray:
-  """Return what a buffer of position ids holds."""
+  """Return the content of a buffer of position ids."""
   return np.arange(x.size).reshape(x.shape)
 
 
 def causal(x: np.ndarray) -> np.ndarray:
-  """Return what a buffer with a causal mask holds."""
+  """Return the content of a buffer with a causal mask."""
   return np.tril(np.ones(x.shape[-2:]))
 
 
 def least(x: np.ndarray) -> np.ndarray:
-  """Return what a buffer with the score of a masked position holds: -10,000 or less."""
+  """Return the content of a buffer with the score of a masked position: -10,000 or less."""
   return np.minimum(x, -1e4)
 
 
 def is_constant(x: np.ndarray, content: Callable[[np.ndarray], np.ndarray]) -> bool:
-  """Return whether a buffer, of any float type, holds its constant."""
+  """Return True if a buffer, of any float type, has its constant content."""
   try:
     return np.allclose(x, content(x), rtol=0.01, atol=0.01)
   except ValueError:  # another shape
@@ -57,18 +57,18 @@ def is_constant(x: np.ndarray, content: Callable[[np.ndarray], np.ndarray]) -> b
 
 
 def same(path: str, name: str, *shape: int, group: str = '') -> Entry:
-  """A tensor that is the same in both."""
+  """Entry of a tensor with the same layout in both."""
   return Entry(tuple(path.split('/')), (name,), shape, lambda x: x, lambda x: (x,), group)
 
 
 def flipped(path: str, name: str, rows: int, columns: int, group: str = '') -> Entry:
-  """A torch.nn.Linear kernel, (rows, columns) = (out, in)."""
+  """Entry of a torch.nn.Linear kernel, (rows, columns) = (out, in)."""
   flip = lambda x: x.T
   return Entry(tuple(path.split('/')), (name,), (rows, columns), flip, lambda x: (x.T,), group)
 
 
 def reshaped(path: str, name: str, shape: tuple[int, ...], ours: tuple[int, ...], flip: bool = False) -> Entry:
-  """A kernel whose axes lmx keeps apart; with `flip` the tensor is transposed first."""
+  """Entry of a kernel with separate axes in lmx; with `flip` the tensor is transposed first."""
   load = lambda x: (x.T if flip else x).reshape(ours)
   flat = shape[::-1] if flip else shape
   save = lambda x: (x.reshape(flat).T if flip else x.reshape(flat),)
@@ -76,18 +76,18 @@ def reshaped(path: str, name: str, shape: tuple[int, ...], ours: tuple[int, ...]
 
 
 def norm(path: str, name: str, D: int, group: str = '') -> list[Entry]:
-  """A layer normalisation."""
+  """Entries of a layer normalisation."""
   parts = (('scale', 'weight'), ('bias', 'bias'))
   return [same(f'{path}/{ours}', f'{name}.{theirs}', D, group=group) for ours, theirs in parts]
 
 
 def linear(path: str, name: str, outputs: int, inputs: int) -> list[Entry]:
-  """A torch.nn.Linear."""
+  """Entries of a torch.nn.Linear."""
   return [flipped(f'{path}/kernel', f'{name}.weight', outputs, inputs), same(f'{path}/bias', f'{name}.bias', outputs)]
 
 
 def side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -> list[Entry]:
-  """torch.nn.Linear of queries, keys or values, several of them in one kernel (D, C, H, K) with its bias (C, H, K)."""
+  """Entries of torch.nn.Linears of queries, keys or values, stacked to a kernel (D, C, H, K) and a bias (C, H, K)."""
   D, place = H * K, tuple(path.split('/'))
   kernels, biases = (tuple(f'{name}.{part}.{kind}' for part in parts) for kind in ('weight', 'bias'))
   load = lambda *xs: np.stack([x.T.reshape(D, H, K) for x in xs], axis=1)
@@ -101,48 +101,48 @@ def side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -
 
 
 def demand(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
-  """Raise InputError unless a field of config.json, where it is given, is one of the values that lmx computes with."""
+  """Raise InputError if config.json has the field with a value that lmx does not compute with."""
   if name in theirs and theirs[name] not in allowed:
     wanted = ' or '.join(repr(value) for value in allowed)
     raise InputError(f'config.json has {name} = {shown(theirs[name])}; this model of lmx has {wanted}')
 
 
 def shown(value: Any) -> str:
-  """Return a value as a message quotes it, its first 60 characters."""
+  """Return a value as text for a message, truncated to 60 characters."""
   text = repr(value)
   return text if len(text) <= 60 else text[:57] + '...'
 
 
 def integer(theirs: Mapping[str, Any], name: str, default: int | None = None, low: int = 1, high: int = LARGEST) -> int:
-  """Return a whole number of config.json; InputError where it is missing without a default, or out of range."""
-  found = theirs.get(name, default)
+  """Return an integer of config.json; raise InputError if it is out of range, or missing without a default."""
+  value = theirs.get(name, default)
   if name not in theirs and default is None:
     raise InputError(f'config.json lacks {name}; expected a whole number from {low:,} to {high:,}')
-  if type(found) is not int or not low <= found <= high:
-    raise InputError(f'config.json: {name}: got {shown(found)}; expected a whole number from {low:,} to {high:,}')
-  return found
+  if type(value) is not int or not low <= value <= high:
+    raise InputError(f'config.json: {name}: got {shown(value)}; expected a whole number from {low:,} to {high:,}')
+  return value
 
 
 def rate(theirs: Mapping[str, Any], name: str, default: float) -> float:
-  """Return a dropout rate of config.json; InputError where it is no number from 0 to below 1."""
-  found = theirs.get(name, default)
-  if type(found) not in (int, float) or not 0 <= found < 1:
-    raise InputError(f'config.json: {name}: got {shown(found)}; expected a number from 0 to below 1')
-  return float(found)
+  """Return a dropout rate of config.json; raise InputError unless it is in [0, 1)."""
+  value = theirs.get(name, default)
+  if type(value) not in (int, float) or not 0 <= value < 1:
+    raise InputError(f'config.json: {name}: got {shown(value)}; expected a number from 0 to below 1')
+  return float(value)
 
 
 def sizes(theirs: Mapping[str, Any], names: Mapping[str, str], rates: Mapping[str, str]) -> dict[str, Any]:
-  """Field of lmx -> value.
+  """Return {field of lmx: value}.
 
   Args:
     theirs: content of config.json.
-    names: field of lmx -> name of a size there; all are required.
-    rates: field of lmx -> name of a dropout rate, which is 0.1 in Hugging Face's classes where it is not given.
+    names: field of lmx -> name of a size in config.json; all are required.
+    rates: field of lmx -> name of a dropout rate in config.json; a missing one is 0.1, as in Hugging Face's classes.
 
   Raises:
-    InputError: a size is missing or no positive whole number, or a rate is none.
+    InputError: a size is missing or not a positive integer, or a rate is invalid.
   """
-  found: dict[str, Any] = {
+  values: dict[str, Any] = {
     ours: integer(theirs, name, high=LAYERS if ours == 'N' else LARGEST) for ours, name in names.items()
   }
-  return found | {ours: rate(theirs, name, 0.1) for ours, name in rates.items()}
+  return values | {ours: rate(theirs, name, 0.1) for ours, name in rates.items()}

@@ -1,4 +1,4 @@
-"""Folders as `save_pretrained` of transformers leaves them: config.json, safetensors and the files of a tokenizer.
+"""Folders in the format of `save_pretrained` of transformers: config.json, safetensors and tokenizer files.
 
 Weights in pickles (pytorch_model.bin) are never read: loading one can run any code.
 """
@@ -43,7 +43,7 @@ _FAST = {
   'wordpiece': 'BertTokenizerFast',
   'bpe': 'GPT2TokenizerFast',
   'gpt_bpe': 'OpenAIGPTTokenizerFast',
-  'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 does not take the cleaning from the file
+  'unigram': 'PreTrainedTokenizerFast',  # XLNetTokenizer of transformers 5 ignores the normalizer in the file
 }
 _LOWERS = {'wordpiece': True, 'gpt_bpe': True, 'bpe': False, 'unigram': False}  # unless tokenizer_config.json differs
 _END = '<|endoftext|>'  # GPT-2's only special token
@@ -53,15 +53,15 @@ class Folder(NamedTuple):
   """Contents of a folder.
 
   Attributes:
-    name: the model of lmx.
-    fields: of its Config.
+    name: the lmx model.
+    fields: fields of its Config.
     tensors: name -> array, under the names of the files.
     tokenizer: kind of its tokenizer.
-    lower_case: a vocab.txt or spiece.model is of lowered text, unless its settings differ; None is where it has no
-      capitals.
+    lower_case: True if a vocab.txt or spiece.model is for lower-cased text, unless its settings differ; None infers it
+      from the absence of capitals.
     architecture: a class of architectures.py; '' is the pre-trained model.
-    objective: section of lmx's config; {} leaves it to the model.
-    labels: names of the labels, () where there are none.
+    objective: the `objective` section of lmx's config; {} leaves it to the model.
+    labels: names of the labels, () if there are none.
   """
 
   name: str
@@ -78,8 +78,8 @@ def read(directory: Any) -> Folder:
   """Read a folder.
 
   Raises:
-    InputError: a file is missing, cut short or not what it should be; or the model is of another kind, or has something
-      that lmx does not compute.
+    InputError: a file is missing, truncated or invalid; or the model is of another kind, or has a feature that lmx does
+      not compute.
   """
   directory = pathlib.Path(directory)
   if not directory.is_dir():
@@ -105,13 +105,13 @@ def _name(directory: pathlib.Path, config: Mapping[str, Any]) -> str:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Return the object in a file; InputError where there is none."""
+  """Return the object in a JSON file; raise InputError if there is none."""
   if not path.exists():
     raise InputError(f'there is no {path}')
-  found = documents.read_json(path)
-  if not isinstance(found, dict):
+  content = documents.read_json(path)
+  if not isinstance(content, dict):
     raise InputError(f'{path} holds no JSON object')
-  return found
+  return content
 
 
 def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
@@ -129,23 +129,23 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
         else ''
       )
     )
-  found: dict[str, np.ndarray] = {}
+  tensors: dict[str, np.ndarray] = {}
   for name in names:
     path = directory / name
     try:
-      with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader knows no bfloat16
-        found |= {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
+      with jax.default_device(jax.local_devices(backend='cpu')[0]):  # NumPy's reader does not support bfloat16
+        tensors |= {key: np.asarray(array) for key, array in safetensors.flax.load_file(path).items()}
     except FileNotFoundError:
       raise InputError(f'there is no {path}, which {INDEX} names') from None
     except (safetensors.SafetensorError, OSError) as error:
       raise InputError(f'{path} is damaged or cut short: {error}') from None
     except KeyError as error:
       raise InputError(f'{path}: got tensors of type {error}; expected floats') from None
-  return found
+  return tensors
 
 
 def _shards(directory: pathlib.Path) -> list[str]:
-  """Return the names of the files in an index; InputError where one is outside the folder."""
+  """Return the names of the files in an index; raise InputError if one is outside the folder."""
   weights = read_json(directory / INDEX).get('weight_map')
   if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
     raise InputError(f'{directory / INDEX}: weight_map: got {shown(weights)}; expected an object from tensor to file')
@@ -156,7 +156,7 @@ def _shards(directory: pathlib.Path) -> list[str]:
 
 
 def _is_inside(directory: pathlib.Path, path: pathlib.Path) -> bool:
-  """Return True if a file is in a folder or, of a snapshot of the Hub's cache, among its blobs."""
+  """Return True if a file is in a folder or, for a snapshot in the Hub's cache, among its blobs."""
   allowed = [directory] + [directory.parent.parent / 'blobs'] * (directory.parent.name == 'snapshots')
   return path.parent in allowed
 
@@ -174,17 +174,17 @@ def write(
   """Write a folder that `from_pretrained` of transformers loads.
 
   Args:
-    directory: where; it must not be there, or be empty. It appears whole or not at all.
-    name: model of lmx.
+    directory: must not exist, or be empty. It appears whole or not at all.
+    name: the lmx model.
     cfg: its Config.
     params: {'model': ..., 'objective': ...}.
-    task: what the run was trained to do, which says what class the folder is of.
-    tokenizer: what the tokenizer's own file has: 'kind' and, of pieces of words, 'model'.
-    lower_case: whether it lowers.
+    task: the task that the run was trained on, which determines the class of the folder.
+    tokenizer: content of the tokenizer's own file: 'kind' and, for subwords, 'model'.
+    lower_case: True if the tokenizer lower-cases.
     marks: special tokens that were added to it: GPT's start, delimiter and classify.
 
   Returns:
-    The names of the files. There is none of the tokenizer where Hugging Face has no such kind.
+    The names of the files. The tokenizer has none if Hugging Face has no such kind.
 
   Raises:
     InputError: no class of transformers computes the same, a parameter is missing, or the directory cannot be written.
@@ -204,11 +204,11 @@ def write(
   try:
     part.mkdir(parents=True)
     settings = {'architectures': [architecture], 'model_type': of.TYPE, **of.config(cfg), 'dtype': 'float32'}
-    length = getattr(cfg, 'T', 0)  # without a table of positions there is none
+    length = getattr(cfg, 'T', 0)  # absent without a position table
     settings |= architectures.config(architecture, task) | _write_tokenizer(part, tokenizer, length, lower_case, marks)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n')
     safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
-    shutil.copymode(part / CONFIG, part / WEIGHTS)  # the library makes it readable by its owner alone
+    shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only
     if directory.exists():
       directory.rmdir()
     part.rename(directory)
@@ -224,7 +224,7 @@ def write(
 def _write_tokenizer(
   directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool, marks: Sequence[str]
 ) -> dict[str, int | None]:
-  """Write the tokenizer's files; the ids of its marks that config.json has."""
+  """Write the tokenizer's files; return the ids of its special tokens for config.json."""
   kind = tokenizer['kind']
   if kind not in _FAST:
     return {}
@@ -243,21 +243,21 @@ def _write_tokenizer(
     settings |= {f'{role}_token': name for role, name in ids.items()} | {'unk_token': ids['eos']}
     settings |= {'add_prefix_space': bool((tokenizer['model']['pre_tokenizer'] or {}).get('add_prefix_space'))}
   elif kind == 'unigram':
-    found, ids = _unigram(model)
-    settings |= found | {'do_lower_case': lower_case}
+    unigram_settings, ids = _unigram(model)
+    settings |= unigram_settings | {'do_lower_case': lower_case}
   else:
     settings |= {'unk_token': '<unk>'}
   if marks and kind != 'unigram':
     settings |= {'additional_special_tokens': list(marks)} | ({} if ids else {'pad_token': marks[0]})
-    ids = ids or {'pad': marks[0]}  # no row ends with it, so transformers finds where rows end
+    ids = ids or {'pad': marks[0]}  # no row ends with it, so transformers finds the last token of each row
   model.save(str(directory / 'tokenizer.json'))
   (directory / 'tokenizer_config.json').write_text(json.dumps(settings, indent=2) + '\n')
   absent = {f'{name}_token_id': None for name in ('bos', 'eos', 'pad')} if kind == 'unigram' else {}
-  return absent | {f'{name}_token_id': model.token_to_id(mark) for name, mark in ids.items()}
+  return absent | {f'{name}_token_id': model.token_to_id(token) for name, token in ids.items()}
 
 
 def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:
-  """Return the settings by which transformers replaces BERT's normalizer."""
+  """Return the settings with which transformers replaces BERT's normalizer."""
   state = model['normalizer'] or {}
   if state.get('type') != 'BertNormalizer':
     return {'do_lower_case': lower_case}
@@ -269,19 +269,19 @@ def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:
 
 
 def _unigram(model: hf.Tokenizer) -> tuple[dict[str, Any], dict[str, str]]:
-  """(settings of a tokenizer with XLNet's marks, or those of them that it has, and its rows; marks in config.json)."""
+  """Return (settings with those of XLNet's special tokens that the tokenizer has, special tokens in config.json)."""
   special = {token.content for token in model.get_added_tokens_decoder().values() if token.special}
   names = dict(bos='<s>', eos='</s>', unk='<unk>', sep='<sep>', pad='<pad>', cls='<cls>', mask='<mask>')
   if _END in special:
     names |= dict(bos=_END, eos=_END)
-  names = {name: mark for name, mark in names.items() if mark in special}
+  names = {name: symbol for name, symbol in names.items() if symbol in special}
   if {'<sep>', '<cls>'} <= special:
     model.post_processor = hf.processors.TemplateProcessing(
       single='$A <sep> <cls>:2',
       pair='$A <sep> $B:1 <sep>:1 <cls>:2',
-      special_tokens=[(mark, model.token_to_id(mark)) for mark in ('<sep>', '<cls>')],
+      special_tokens=[(symbol, model.token_to_id(symbol)) for symbol in ('<sep>', '<cls>')],
     )
-  settings: dict[str, Any] = {f'{name}_token': mark for name, mark in names.items()}
+  settings: dict[str, Any] = {f'{name}_token': symbol for name, symbol in names.items()}
   settings |= {'padding_side': 'left', 'model_input_names': ['input_ids', 'token_type_ids', 'attention_mask']}
   others = sorted(special - set(names.values()))
   settings |= {'additional_special_tokens': others} if others else {}

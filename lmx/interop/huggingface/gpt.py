@@ -1,4 +1,4 @@
-"""GPT, its names with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
+"""GPT, with or without the prefix 'transformer.' on its names; its Conv1D kernels are (in, out)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """Fields of models/gpt.py's Config; InputError where it cannot be so."""
-  found = sizes(theirs, _SIZES, _RATES)
-  demand(theirs, 'afn', 'gelu', 'gelu_new')  # both are the tanh form there
+  """Return fields of models/gpt.py's Config; raise InputError if the values are not supported."""
+  settings = sizes(theirs, _SIZES, _RATES)
+  demand(theirs, 'afn', 'gelu', 'gelu_new')  # transformers computes the tanh form for both
   demand(theirs, 'layer_norm_epsilon', 1e-5)
   demand(theirs, 'tie_word_embeddings', True, False)
-  return found | {'tied': theirs.get('tie_word_embeddings', True)}
+  return settings | {'tied': theirs.get('tie_word_embeddings', True)}
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """The inverse."""
+  """Return fields of config.json; the inverse of `fields`."""
   return {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()} | {
     'afn': 'gelu',
     'tie_word_embeddings': cfg.tied,
@@ -33,7 +33,7 @@ def config(cfg: Any) -> dict[str, Any]:
 
 
 def tied(cfg: Any) -> list[Tied]:
-  """Tensors that repeat others."""
+  """Return the tensors that repeat others."""
   return [Tied('lm_head.weight', 'transformer.tokens_embed.weight')] if cfg.tied else []
 
 
@@ -57,11 +57,11 @@ def layer(cfg: Any, i: int, F: int) -> list[Entry]:
 
 
 def entries(cfg: Any) -> list[Entry]:
-  """Every parameter, by the model's config."""
-  found = [
+  """Return the entry of every parameter."""
+  parameters = [
     same('model/embed/tokens', 'transformer.tokens_embed.weight', cfg.V, cfg.D),
     same('model/embed/positions', 'transformer.positions_embed.weight', cfg.T, cfg.D),
   ]
   if not cfg.tied:
-    found.append(same('model/output/table', 'lm_head.weight', cfg.V, cfg.D, group='output'))
-  return sum((layer(cfg, i, 4 * cfg.D) for i in range(cfg.N)), found)
+    parameters.append(same('model/output/table', 'lm_head.weight', cfg.V, cfg.D, group='output'))
+  return sum((layer(cfg, i, 4 * cfg.D) for i in range(cfg.N)), parameters)

@@ -1,4 +1,4 @@
-"""GPT-2, its names with or without the leading 'transformer.'; its Conv1D kernels are (in, out)."""
+"""GPT-2, with or without the prefix 'transformer.' on its names; its Conv1D kernels are (in, out)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """Fields of models/gpt2.py's Config; InputError where it cannot be so."""
-  found = sizes(theirs, _SIZES, _RATES)
+  """Return fields of models/gpt2.py's Config; raise InputError if the values are not supported."""
+  settings = sizes(theirs, _SIZES, _RATES)
   demand(theirs, 'activation_function', 'gelu_new', 'gelu_pytorch_tanh')
   demand(theirs, 'layer_norm_epsilon', 1e-5)
   demand(theirs, 'scale_attn_weights', True)
   demand(theirs, 'scale_attn_by_inverse_layer_idx', False)
   demand(theirs, 'tie_word_embeddings', True, False)
   F = 0 if theirs.get('n_inner') is None else integer(theirs, 'n_inner')
-  return found | {'F': 0 if F == 4 * found['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
+  return settings | {'F': 0 if F == 4 * settings['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """The inverse."""
-  found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
-  return found | {
+  """Return fields of config.json; the inverse of `fields`."""
+  settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
+  return settings | {
     'activation_function': 'gelu_new',
     'layer_norm_epsilon': 1e-5,
     'n_inner': cfg.F or None,
@@ -40,17 +40,17 @@ def config(cfg: Any) -> dict[str, Any]:
 
 
 def tied(cfg: Any) -> list[Tied]:
-  """Tensors that repeat others."""
+  """Return the tensors that repeat others."""
   return [Tied('lm_head.weight', 'transformer.wte.weight')] if cfg.tied else []
 
 
 def entries(cfg: Any) -> list[Entry]:
-  """Every parameter, by the model's config."""
-  found = [
+  """Return the entry of every parameter."""
+  parameters = [
     same('model/embed/tokens', 'transformer.wte.weight', cfg.V, cfg.D),
     same('model/embed/positions', 'transformer.wpe.weight', cfg.T, cfg.D),
     *norm('model/norm', 'transformer.ln_f', cfg.D),
   ]
   if not cfg.tied:
-    found.append(same('model/output/table', 'lm_head.weight', cfg.V, cfg.D, group='output'))
-  return sum((gpt.layer(cfg, i, cfg.F or 4 * cfg.D) for i in range(cfg.N)), found)
+    parameters.append(same('model/output/table', 'lm_head.weight', cfg.V, cfg.D, group='output'))
+  return sum((gpt.layer(cfg, i, cfg.F or 4 * cfg.D) for i in range(cfg.N)), parameters)

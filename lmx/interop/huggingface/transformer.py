@@ -1,7 +1,7 @@
 """Marian: `MarianMTModel` (activation_function 'relu', scale_embedding, one shared vocabulary).
 
 It is models/transformer.py with norm 'post', positions 'halves', biases 'all' and eps 1e-5. Its tables of sinusoids
-hold nothing new.
+are constants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TIED = ('lm_head.weight', 'model.encoder.embed_tokens.weight', 'model.decoder.e
 
 
 def _sinusoids(x: np.ndarray) -> np.ndarray:
-  """Return the table of sines and cosines, each in a half of the columns, of the shape of x."""
+  """Return the sinusoidal table in the shape of x, sines in one half of the columns and cosines in the other."""
   T, D = x.shape
   angles = np.arange(T)[:, None] / 10_000 ** (2 * np.arange((D + 1) // 2) / D)
   return np.concatenate([np.sin(angles), np.cos(angles[:, : D // 2])], axis=1)
@@ -27,16 +27,16 @@ BUFFERS = {r'model\.(encoder|decoder)\.embed_positions\.weight': _sinusoids}
 
 
 def tied(cfg: Any) -> list[Tied]:
-  """Tensors that repeat others."""
+  """Return the tensors that repeat others."""
   del cfg
   return [Tied(name, 'model.shared.weight') for name in _TIED]
 
 
 def entries(cfg: Any) -> list[Entry]:
-  """Every parameter, by the model's config."""
+  """Return the entry of every parameter."""
   D, H, F = cfg.D, cfg.H, cfg.F
   K = D // H
-  found = [
+  parameters = [
     same('model/embed/tokens', 'model.shared.weight', cfg.V, D),
     reshaped('model/output/bias', 'final_logits_bias', (1, cfg.V), (cfg.V,)),
   ]
@@ -44,7 +44,7 @@ def entries(cfg: Any) -> list[Entry]:
     decoder, j = (0, i) if i < cfg.encoder_layers else (1, i - cfg.encoder_layers)
     ours, theirs = f'model/layer_{i:02d}', f'model.{"decoder" if decoder else "encoder"}.layers.{j}'
     attention = f'{theirs}.self_attn'
-    found += [
+    parameters += [
       *side_by_side(f'{ours}/attention/qkv', attention, ('q_proj', 'k_proj', 'v_proj'), H, K),
       reshaped(f'{ours}/attention/out/kernel', f'{attention}.out_proj.weight', (D, D), (H, K, D), flip=True),
       same(f'{ours}/attention/out/bias', f'{attention}.out_proj.bias', D),
@@ -54,8 +54,8 @@ def entries(cfg: Any) -> list[Entry]:
       *norm(f'{ours}/norm_2', f'{theirs}.final_layer_norm', D),
     ]
     if decoder:
-      found += _cross(ours, theirs, H, K)
-  return found
+      parameters += _cross(ours, theirs, H, K)
+  return parameters
 
 
 def _cross(ours: str, theirs: str, H: int, K: int) -> list[Entry]:

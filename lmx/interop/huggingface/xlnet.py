@@ -1,8 +1,8 @@
-"""XLNet: `XLNetLMHeadModel`, its names with or without the leading 'transformer.'.
+"""XLNet: `XLNetLMHeadModel`, with or without the prefix 'transformer.' on its names.
 
-There u, v and s (r_w_bias, r_r_bias and r_s_bias) are each layer's own; where layers of lmx share them they are written
-once for each, and read back only if they are equal. Dropout there is one rate for all, and a memory begins empty. The
-output's bias may be missing, as in files of the bare model.
+In transformers u, v and s (r_w_bias, r_r_bias and r_s_bias) are separate in each layer. If the layers of lmx share
+them, they are written once per layer, and read back only if they are equal. Dropout is a single rate in transformers,
+and the memory is initially empty. The output's bias may be missing, as in files of the bare model.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ PREFIX, BARE = 'transformer.', r'(word_embedding|mask_emb|layer)'
 BUFFERS: dict[str, Any] = {}
 _SIZES = {'V': 'vocab_size', 'D': 'd_model', 'F': 'd_inner', 'H': 'n_head', 'N': 'n_layer'}
 _RATES = {'dropout': 'dropout', 'dropout_attention': 'dropout'}
-_LENGTHS = {'M': 'mem_len', 'reuse': 'reuse_len', 'clamp': 'clamp_len'}  # none is None or -1 there and 0 here
-_MEMORY = 512  # where mem_len is not named
+_LENGTHS = {'M': 'mem_len', 'reuse': 'reuse_len', 'clamp': 'clamp_len'}  # "none" is None or -1 there and 0 in lmx
+_MEMORY = 512  # default of mem_len
 _BIASES = {'u': 'r_w_bias', 'v': 'r_r_bias', 's': 'r_s_bias'}
 _GELU = {'gelu': 'erf', 'gelu_new': 'tanh'}
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
-  """Fields of models/xlnet.py's Config; InputError where it cannot be so."""
-  found = sizes(theirs, _SIZES, _RATES)
+  """Return fields of models/xlnet.py's Config; raise InputError if the values are not supported."""
+  settings = sizes(theirs, _SIZES, _RATES)
   demand(theirs, 'ff_activation', *_GELU)
   demand(theirs, 'layer_norm_eps', 1e-12)
-  demand(theirs, 'd_head', None, found['D'] // found['H'])
+  demand(theirs, 'd_head', None, settings['D'] // settings['H'])
   demand(theirs, 'attn_type', 'bi')
-  demand(theirs, 'bi_data', False)  # True reads the second half of a batch's rows backwards
+  demand(theirs, 'bi_data', False)  # True reads the second half of a batch's rows in reverse
   demand(theirs, 'same_length', False)
   demand(theirs, 'tie_word_embeddings', True)
-  given = {name: value for name, value in theirs.items() if value is not None}
+  non_null = {name: value for name, value in theirs.items() if value is not None}
   lengths = {
-    ours: integer(given, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
+    ours: integer(non_null, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
     for ours, name in _LENGTHS.items()
   }
   lengths = {ours: max(length, 0) for ours, length in lengths.items()}
-  return found | lengths | {'gelu': _GELU[theirs.get('ff_activation', 'gelu')], 'untie': True, 'fidelity': 'paper'}
+  return settings | lengths | {'gelu': _GELU[theirs.get('ff_activation', 'gelu')], 'untie': True, 'fidelity': 'paper'}
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """The inverse."""
-  found = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | {'dropout': 'dropout'}).items()}
+  """Return fields of config.json; the inverse of `fields`."""
+  settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | {'dropout': 'dropout'}).items()}
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
   lengths = {'mem_len': cfg.M or None, 'reuse_len': cfg.reuse or None, 'clamp_len': cfg.clamp or -1}
   return (
-    found
+    settings
     | lengths
     | {
       'd_head': cfg.D // cfg.H,
@@ -66,7 +66,7 @@ def config(cfg: Any) -> dict[str, Any]:
 
 
 def tied(cfg: Any) -> list[Tied]:
-  """Tensors that repeat others."""
+  """Return the tensors that repeat others."""
   del cfg
   return [Tied('lm_loss.weight', 'transformer.word_embedding.weight')]
 
@@ -97,7 +97,7 @@ def _layer(cfg: Any, i: int) -> list[Entry]:
 
 
 def _shared(cfg: Any, ours: str, theirs: str) -> Entry:
-  """A bias that all layers share."""
+  """Return the entry of a bias that all layers share."""
   names = tuple(f'transformer.layer.{i}.rel_attn.{theirs}' for i in range(cfg.N))
 
   def load(*xs: np.ndarray) -> np.ndarray:
@@ -109,11 +109,11 @@ def _shared(cfg: Any, ours: str, theirs: str) -> Entry:
 
 
 def entries(cfg: Any) -> list[Entry]:
-  """Every parameter, by the model's config."""
-  found = [
+  """Return the entry of every parameter."""
+  parameters = [
     same('model/embed/tokens', 'transformer.word_embedding.weight', cfg.V, cfg.D),
     reshaped('model/embed/mask', 'transformer.mask_emb', (1, 1, cfg.D), (cfg.D,)),
     same('model/output/bias', 'lm_loss.bias', cfg.V, group='output'),
     *(_shared(cfg, ours, theirs) for ours, theirs in _BIASES.items() if not cfg.untie),
   ]
-  return sum((_layer(cfg, i) for i in range(cfg.N)), found)
+  return sum((_layer(cfg, i) for i in range(cfg.N)), parameters)
