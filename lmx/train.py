@@ -48,7 +48,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
   Raises:
     InputError: bad config, data or work directory, or a full disk.
     NonFiniteLoss: see lmx/errors.py.
-    KeyboardInterrupt: with a sentence on the newest checkpoint.
+    KeyboardInterrupt: its message names the newest checkpoint.
   """
   workdir = epath.Path(workdir)
   again = f'`{shlex.join(command)}`' if command else 'the same call'
@@ -75,10 +75,10 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))
   evaluate.check(run, session.validation)
-  # Made before the first update, so that a split that is missing or too small does not end the run at its end.
+  # Prepared before the first update: a split that is missing or too small fails now, not after the training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   notes = [*pipeline.held_out(run.data, corpus), *session.batches.notes, *report.check(run, corpus, final)]
-  begun = []  # before the work directory is there, so that another init_from can be named for it
+  begun = []  # before the work directory exists, so that a bad init_from can be replaced in the same one
   if run.train.init_from and not (run_files.exists(workdir) and orbax_format.entries(workdir / 'checkpoints')):
     begun.append(session.initialize_from(run.train.init_from))
   work_directory.create(workdir, config, corpus)
@@ -112,7 +112,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
 
 
 def load_corpus(run: schema.Run) -> Any:
-  """Return the tokenised data of a run. Where there are several processes, the first one prepares it."""
+  """Return the tokenised data of a run; of several processes the first prepares it."""
   if jax.process_index() == 0:
     corpus = pipeline.load(run.data)
   distributed.barrier('corpus')
@@ -146,7 +146,7 @@ class Session:
     self._build(jax.random.key(run.seed))
 
   def _groups(self) -> int:
-    """Return the number of groups of rows of like length: that of the config, or what the devices can share evenly."""
+    """Return the number of groups of rows of similar length: the config's, or the most that devices share evenly."""
     unit = self.engine.row_shards * self.run.optim.accumulate
     fits = lambda k: all(rows % (unit * k) == 0 for rows in self.batches.row_counts())
     return next((k for k in range(self.batches.groups, 1, -1) if fits(k)), 1)
@@ -179,9 +179,9 @@ class Session:
     self.train_step = self.engine.compile_train(train_step, self.state)
 
   def restore(self, checkpoints: manager.Checkpoints, which: str) -> None:
-    """Restore the newest ('last') or the best intact checkpoint, if there is any.
+    """Restore the newest ('last') or the best intact checkpoint, if there is one.
 
-    'average' is the newest one with the mean of the parameters of several.
+    'average' restores the newest one with the mean of several checkpoints' parameters.
     """
     if not checkpoints.steps():
       return
@@ -209,10 +209,10 @@ class Session:
   def save(
     self, checkpoints: manager.Checkpoints, logger: run_log.Logger, metric: float | None, *, block: bool, planned: bool
   ) -> None:
-    """Save everything that the run needs to resume from here; see `checkpoint.manager.Checkpoints.save`."""
+    """Save all that the run needs to resume from this update; see `checkpoint.manager.Checkpoints.save`."""
     if not run_files.exists(self.workdir):
-      raise FileNotFoundError(f'no config.json in {self.workdir}')  # a checkpoint alone would be of no use
-    logger.flush()  # so that a resumed log has the line of this step
+      raise FileNotFoundError(f'no config.json in {self.workdir}')  # no run resumes from a checkpoint alone
+    logger.flush()  # so that the log of a resumed run has the line of this step
     logger.mirror.send()
     meta = {
       'progress': dataclasses.asdict(self.progress),
@@ -223,7 +223,7 @@ class Session:
     checkpoints.save(self.done, self.engine.to_global(self.state, self.model_state), meta, metric, block, planned)
 
   def evaluation_params(self) -> Any:
-    """Return the parameters that are evaluated: the running average where there is one."""
+    """Return the parameters to evaluate: the running average if the run has one."""
     return averaging.value(self.state.ema, self.state.params)
 
   def is_finished(self) -> bool:
@@ -232,7 +232,7 @@ class Session:
     return self.progress.is_finished(self.done, self.total_steps, run.train.patience, run.optim)
 
   def train(self, checkpoints: manager.Checkpoints, logger: run_log.Logger, stop: Stop) -> bool:
-    """Train until the last update and return True, or until asked to stop: save and return False."""
+    """Train to the last update and return True; when asked to stop, save and return False."""
     if self.is_finished():
       return True
     started = time.monotonic() - self.progress.seconds
@@ -242,7 +242,7 @@ class Session:
         self.state, self.model_state, metrics = self.train_step(
           self.state, self.model_state, self.engine.put_batch(batch), self.train_key
         )
-        self._check_finite()  # the update before, while this one is computed
+        self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
         loss = self._validate(logger) if self._is_validation_due() else None
@@ -259,14 +259,14 @@ class Session:
     return True
 
   def _is_validation_due(self) -> bool:
-    """Return whether the model is validated after this update: the last, every so many, or the last of an epoch."""
+    """Return whether to validate after this update: the last one, every `eval_every`, or the last of an epoch."""
     if self.done == self.total_steps:
       return True
     every = self.run.train.eval_every
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
 
   def _validate(self, logger: run_log.Logger) -> float:
-    """Validate and return the loss. Raises NonFiniteLoss, also with `train.on_nan` 'skip'."""
+    """Validate and return the loss. Raises NonFiniteLoss, also if `train.on_nan` is 'skip'."""
     self._check_finite()
     params = self.evaluation_params()
     totals = evaluate.totals(self.run, params, self.validation, self.engine, title='valid')
@@ -274,7 +274,7 @@ class Session:
     metrics = evaluate.report(self.run, self.corpus.splits['valid'].counts, totals)
     if self.run.optim.asgd != 'off':
       begun = self.run.optim.asgd == 'start' or self.progress.trigger is not None
-      metrics['averaged'] = float(begun)  # 1: the metrics are those of the mean
+      metrics['averaged'] = float(begun)  # 1: the averaged parameters were evaluated
     logger.evaluation(self.done, 'valid', metrics, evaluate.captions(self.run, self.corpus.manifest, metrics))
     evaluate.check_finite(self.run, totals, params, f'the validation split after update {self.done}')
     self.progress.observe(loss, self.run.optim, self.done)
@@ -289,13 +289,13 @@ class Session:
     return loss
 
   def _check_finite(self) -> None:
-    """Check the loss of the last update: one that is not finite stops the run, or is counted."""
+    """Check the loss of the last update: a non-finite one stops the run or is counted, as `train.on_nan` sets."""
     if self._unchecked is None:
       return
     (index, metrics), self._unchecked = self._unchecked, None
     if bool(metrics['finite']):
       return
-    batch = self.batches(index)  # of all hosts: a batch is a function of its step
+    batch = self.batches(index)  # the global batch: a function of its step
     where = nonfinite.record(self.workdir, index + 1, metrics, batch)
     self.progress.skipped += 1
     if self.run.train.on_nan == 'stop':

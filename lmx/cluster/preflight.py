@@ -1,9 +1,9 @@
-"""Checks the hosts before a training: processes, versions, config, work directory, data, devices, an all-reduce.
+"""Checks of the hosts before training: processes, versions, config, work directory, data, devices, an all-reduce.
 
-The first five need no device: the processes meet over sockets (`lmx.cluster.rendezvous`), so that a missing process
-and a version that differs are named. A libtpu that differs between hosts hangs at the first device
-(jax-ml/jax#10218). Where JAX alone knows the processes (LMX_COORDINATOR=auto: TPU pods, Slurm with a GPU a task),
-they join JAX and find their devices first, and meet over these; what hangs ends after `timeout` with a hint.
+The first five need no device: the processes exchange records over sockets (`lmx.cluster.rendezvous`). Errors name
+the missing process or the version that differs. A libtpu that differs between hosts hangs at the first device
+(jax-ml/jax#10218). With LMX_COORDINATOR=auto (TPU pods, Slurm with a GPU a task) JAX alone knows the processes.
+They then join JAX, find their devices first and exchange records over these. A hang ends after `timeout` with a hint.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from lmx.data import pipeline
 from lmx.engine import distributed
 from lmx.errors import InputError
 
-ELEMENTS = 1 << 20  # float32 that each device brings to the all-reduce: 4 MiB
-PREPARING = 48 * 3600.0  # seconds that the making of a data set may take
+ELEMENTS = 1 << 20  # float32 values of each device in the all-reduce: 4 MiB
+PREPARING = 48 * 3600.0  # seconds within which a data set must be prepared
 FIXES = {
   'python': 'use one Python on all hosts',
   'libtpu': 'install the same libtpu on all hosts, or JAX hangs',
@@ -51,16 +51,16 @@ FIXES = {
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-  """Expectations of a training.
+  """Expected setup of a training.
 
   Attributes:
     config: experiment file with its variant.
     overrides: `section.key=value` texts.
     workdir: the work directory.
-    processes: expected number, 0 for that of LMX_NUM_PROCESSES or of JAX's cluster.
-    devices: accelerators of each process, 0 for any number.
+    processes: expected number; 0 takes that of LMX_NUM_PROCESSES or of JAX's cluster.
+    devices: accelerators of each process; 0 accepts any number.
     timeout: seconds to wait for a process.
-    prepare: make the data set where it is missing.
+    prepare: prepare the data set if it is missing.
   """
 
   config: str
@@ -73,10 +73,10 @@ class Wanted:
 
 
 def check(wanted: Wanted, say: Callable[[str], None]) -> None:
-  """Make all checks, in every process; `say` takes a line for each that holds, in process 0 alone.
+  """Run all checks, in every process; in process 0 `say` receives a line for each check that passes.
 
   Raises:
-    InputError: something is wrong; names the hosts and what to do.
+    InputError: a check fails; names the hosts and the fix.
   """
   started = time.monotonic()
   host, names, given = socket.gethostname(), _names(), distributed.given()
@@ -107,7 +107,7 @@ def check(wanted: Wanted, say: Callable[[str], None]) -> None:
 
 
 class DeviceMeeting(Meeting):
-  """Records exchanged over the devices of processes that have joined JAX."""
+  """Exchange of records over the devices of processes that have joined JAX."""
 
   def __init__(self, host: str, timeout: float):
     self.process = jax.process_index()
@@ -124,17 +124,17 @@ class DeviceMeeting(Meeting):
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
   def close(self) -> None:
-    """Leave the connections to the training."""
+    """Do nothing: the training uses the connections."""
 
 
 def _names() -> list[str]:
-  """Return the hosts of the processes by number, where a launcher or the TPU's environment names them."""
+  """Return the host of each process, by process number, if a launcher or the TPU's environment names them."""
   text = os.environ.get('LMX_HOSTS') or os.environ.get('TPU_WORKER_HOSTNAMES') or ''
   return [name for name in text.split(',') if name]
 
 
 def _agree(meeting: Meeting, answer: Callable[[], Record], timeout: float) -> list[Record]:
-  """Return the answer of each process; an InputError of one is one of all, with the name of its host."""
+  """Return the record of each process; an InputError in one is raised in all, with the name of its host."""
   try:
     record = answer()
   except InputError as error:
@@ -145,7 +145,7 @@ def _agree(meeting: Meeting, answer: Callable[[], Record], timeout: float) -> li
 
 
 def _stop(meeting: Meeting, problems: Sequence[str]) -> None:
-  """InputError if there are problems, which all processes know and the first one tells."""
+  """Raise InputError if there are problems; the message of process 0 lists them."""
   if problems and meeting.process:
     raise InputError(f'the hosts are not ready; {meeting.name(0)} says why')
   if problems:
@@ -153,18 +153,18 @@ def _stop(meeting: Meeting, problems: Sequence[str]) -> None:
 
 
 def versions() -> dict[str, str]:
-  """Return the versions that must be equal on all hosts, by name; '' for what is not installed."""
-  found = {'python': platform.python_version(), 'lmx': lmx.__version__, 'source': _source()}
+  """Return the versions that must be equal on all hosts, by name; '' for a package that is not installed."""
+  texts = {'python': platform.python_version(), 'lmx': lmx.__version__, 'source': _source()}
   for name in ('jax', 'jaxlib', 'libtpu'):
     try:
-      found[name] = importlib.metadata.version(name)
+      texts[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-      found[name] = ''
-  return found
+      texts[name] = ''
+  return texts
 
 
 def _source() -> str:
-  """A digest of lmx's own code, which one version number can hide changes of."""
+  """Return a digest of lmx's source, because code may change under one version number."""
   folder, digest = pathlib.Path(lmx.__file__).parent, hashlib.sha256()
   for path in sorted(folder.rglob('*.py')):
     digest.update(str(path.relative_to(folder)).encode() + b'\0' + path.read_bytes())
@@ -197,7 +197,7 @@ def _same(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> sche
 
 
 def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> None:
-  """Each process writes a file that the others must find."""
+  """Check that each process reads the files that all others write in the work directory."""
   folder = epath.Path(wanted.workdir) / '.preflight'
   token = os.urandom(8).hex()
   advice = 'check the rights, the quota and that it is mounted'
@@ -238,7 +238,7 @@ def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> N
 
 
 def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str], None]) -> None:
-  """The first process makes the data set, if that is wanted, and then those that do not share its cache."""
+  """Check the data set's hash; prepare it first, if wanted, in process 0, then where its cache is not shared."""
 
   def answer() -> Record:
     directory = pipeline.directory(run.data)
@@ -249,7 +249,7 @@ def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str
       )
     return {'hash': pipeline.load(run.data).hash}
 
-  # Of all the first one begins, so that a cache that they share is written once.
+  # Process 0 begins, so that a shared cache is written once.
   first = _agree(meeting, answer if meeting.process == 0 else dict, PREPARING)[0]
   records = [first, *_agree(meeting, answer if meeting.process else dict, PREPARING)[1:]]
   others = [i for i, record in enumerate(records) if record['hash'] != first['hash']]
@@ -265,7 +265,7 @@ def _data(meeting: Meeting, wanted: Wanted, run: schema.Run, tell: Callable[[str
 
 
 def _local_devices(wanted: Wanted, here: str) -> list[jax.Device]:
-  """Join JAX and return the devices of this process; end the process where they are not those expected."""
+  """Join JAX and return this process's devices; end the process if their number is not the expected one."""
   advice = ', and whether libtpu is the same on all hosts' if distributed.given() is None else ''
   with _limit(wanted.timeout, f'{here}: got no devices', advice):
     distributed.initialize(timeout=int(max(1, wanted.timeout)))
@@ -277,7 +277,7 @@ def _local_devices(wanted: Wanted, here: str) -> list[jax.Device]:
 
 
 def _devices(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> None:
-  """Find the devices of each process, and sum over all of them."""
+  """Find the devices of each process and check an all-reduce over all of them."""
   here = meeting.name(meeting.process)
   local = _local_devices(wanted, here)
   mesh = Mesh(jax.devices(), ('data',), axis_types=(AxisType.Auto,))
@@ -306,14 +306,14 @@ def _device_advice(devices: Sequence[jax.Device]) -> str:
 
 
 def _ended(problem: str) -> None:
-  """End this process at once: the others wait for it in a collective operation, and JAX would wait for them."""
+  """End this process at once: the others wait for it in a collective, and JAX would wait for them."""
   print(f'lmx: the hosts are not ready:\n  {problem}', file=sys.stderr, flush=True)
   sys.stdout.flush()
   os._exit(2)
 
 
 class _limit:  # noqa: N801
-  """Ends the process with a message where what is inside takes longer: a hang in a library cannot be interrupted."""
+  """Time limit of a block; past it the process ends with a message, because nothing interrupts a hang in a library."""
 
   def __init__(self, seconds: float, what: str, more: str = ''):
     advice = f'see whether another process holds the device, whether all hosts are up, and what the others say{more}'

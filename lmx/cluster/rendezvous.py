@@ -1,7 +1,7 @@
 """Exchange of records between the processes of a run over sockets, before JAX connects them.
 
-JAX does not name the processes that are missing, and ends the process (jax-ml/jax#22436). So process 0 listens at the
-address of JAX's coordinator first, and the others connect with their number and the name of their host.
+JAX does not name the missing processes, and ends the process (jax-ml/jax#22436). So process 0 first listens at the
+address of JAX's coordinator, and the others connect with their number and the name of their host.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Record = dict[str, Any]
 
 
 class Meeting(abc.ABC):
-  """All processes of a run, which must make the same calls in the same order.
+  """Connection between all processes of a run, which must make the same calls in the same order.
 
   Attributes:
-    process: number of this one.
-    hosts: name of each process's host.
+    process: number of this process.
+    hosts: process number -> name of its host.
   """
 
   process: int
   hosts: dict[int, str]
 
   def name(self, process: int) -> str:
-    """Return a process in words."""
+    """Return the name of a process in messages: its host and number."""
     host = self.hosts.get(process)
     return f'host {host} (process {process})' if host else f'process {process}'
 
   @abc.abstractmethod
   def all(self, record: Record, timeout: float) -> list[Record]:
-    """Send `record` to all processes and return the records of all, by number."""
+    """Send `record` to all processes and return everyone's records, by process number."""
 
   @abc.abstractmethod
   def close(self) -> None:
@@ -45,21 +45,21 @@ class Meeting(abc.ABC):
 
 
 class Rendezvous(Meeting):
-  """A meeting over sockets."""
+  """Exchange of records over sockets."""
 
   def __init__(self, address: str, processes: int, process: int, host: str, timeout: float, names: Sequence[str] = ()):
-    """Wait for all.
+    """Wait until all processes have connected.
 
     Args:
-      address: host:port of process 0; not used where there is one process.
+      address: host:port of process 0; unused if there is one process.
       processes: number of processes.
-      process: number of this one.
-      host: name of this one's host.
+      process: number of this process.
+      host: name of its host.
       timeout: seconds to wait.
-      names: hosts of the processes where they are known, to name those that do not come.
+      names: hosts of the processes if they are known, to name the missing ones.
 
     Raises:
-      InputError: not all came in time, or two have one number.
+      InputError: a process did not connect in time, or two have the same number.
     """
     self.process, self.hosts = process, {process: host}
     self._processes, self._address, self._names = processes, address, names
@@ -83,32 +83,32 @@ class Rendezvous(Meeting):
     return f'host {named} (process {process})' if named else super().name(process)
 
   def all(self, record: Record, timeout: float) -> list[Record]:
-    """Send `record` to all processes and return the records of all, by number.
+    """Send `record` to all processes and return everyone's records, by process number.
 
     Raises:
-      InputError: a process sent nothing in time, or ended.
+      InputError: a process sent nothing in time, or has ended.
     """
     if self._processes == 1:
       return [json.loads(json.dumps(record))]
     deadline = time.monotonic() + timeout
     if self.process:
       self._send(0, record)
-      found = self._receive(0, deadline + 10, timeout)  # process 0 is to say who is missing
-      if 'missing' in found:
-        raise InputError(found['missing'])
-      return found['all']
-    said = {0: json.loads(json.dumps(record))}
+      reply = self._receive(0, deadline + 10, timeout)  # process 0 names the missing ones
+      if 'missing' in reply:
+        raise InputError(reply['missing'])
+      return reply['all']
+    records = {0: json.loads(json.dumps(record))}
     try:
       for process in sorted(self._lines):
-        said[process] = self._receive(process, deadline, timeout)
+        records[process] = self._receive(process, deadline, timeout)
     except InputError as error:
       self._tell({'missing': str(error)})
       raise
-    self._tell({'all': [said[process] for process in range(self._processes)]})
-    return [said[process] for process in range(self._processes)]
+    self._tell({'all': [records[process] for process in range(self._processes)]})
+    return [records[process] for process in range(self._processes)]
 
   def close(self) -> None:
-    """End all connections, which leaves the port to JAX."""
+    """End all connections and free the port for JAX."""
     for file in self._lines.values():
       file.close()
     for each in self._sockets:
@@ -141,14 +141,14 @@ class Rendezvous(Meeting):
       raise InputError(text)
 
   def _admit(self, other: socket.socket, deadline: float) -> None:
-    """Take in a process that has come."""
+    """Register a process that has connected. Raises InputError if its number or its count of processes is wrong."""
     other.settimeout(max(0.1, deadline - time.monotonic()))
     file = other.makefile('rwb')
     try:
       hello = json.loads(file.readline(_LONGEST))
       process, host, processes = int(hello['process']), str(hello['host']), int(hello['processes'])
     except (OSError, ValueError, KeyError, TypeError):
-      file.close()  # something else that tried the port
+      file.close()  # another program tried the port
       return
     problem = ''
     if processes != self._processes:
@@ -188,7 +188,7 @@ class Rendezvous(Meeting):
       raise InputError(f'{self.name(process)} has ended ({error}); see what it said') from None
 
   def _tell(self, record: Record) -> None:
-    """To all that have come; whoever has gone needs to know no more."""
+    """Send `record` to all connected processes; skip those that have ended."""
     for process in list(self._lines):
       try:
         self._send(process, record)

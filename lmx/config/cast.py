@@ -1,4 +1,4 @@
-"""Values of a config as the types that the fields of a dataclass say."""
+"""Conversion of config values to the types of dataclass fields."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _LARGEST = sys.float_info.max
 
 
 def typed(section: str, cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-  """`given` with each value as the type of the field of `cls` that it is for; `section` stands in messages."""
+  """Return `given` with each value converted to the type of its field of `cls`; `section` is for messages."""
   hints = typing.get_type_hints(cls)
   return {k: cast(f'{section}.{k}', hints[k], v) for k, v in given.items()}
 
 
 def parse(text: str) -> Any:
-  """A Python literal where the text is one, true/false in any case, else the text itself."""
+  """Return the text as a Python literal if it is one, true/false in any case as a bool, else the text itself."""
   if text.lower() in ('true', 'false'):
     return text.lower() == 'true'
   try:
-    with warnings.catch_warnings(action='ignore'):  # of text that only resembles a literal
+    with warnings.catch_warnings(action='ignore'):  # warnings about text that only resembles a literal
       return ast.literal_eval(text)
   except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
     return text
 
 
 def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
-  """Return `value` as the type of its field.
+  """Return `value` converted to the type of its field.
 
-  Whole floats become ints, ints become floats, lists tuples, and one text or number a tuple of one.
+  Whole floats become ints, ints become floats, lists become tuples, and a single text or number a tuple of one.
 
   Args:
     key: section.key, for messages.
     hint: type of the field.
-    value: what is given.
-    bound: an integer must be between -bound and bound.
+    value: value in the config.
+    bound: integers must be between -bound and bound.
 
   Raises:
-    InputError: the value is of another type, is not finite, or is out of range.
+    InputError: the value has another type, is not finite, or is out of range.
   """
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin in (typing.Union, types.UnionType):
@@ -77,7 +77,7 @@ def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
 
 
 def _short(value: Any) -> str:
-  """Return a value as a message shows it; Python itself refuses to show an integer of 5,000 digits."""
+  """Return a value as text for a message; Python itself refuses to print an integer of 5,000 digits."""
   if isinstance(value, int) and abs(value) > _LARGEST:
     return f'an integer of {value.bit_length():,} bits'
   text = repr(value)

@@ -1,4 +1,4 @@
-"""Experiment files as such: imported, and their settings changed. No jax, so that launchers read them at once."""
+"""Import of experiment files and changes of their settings. Without jax, so that launchers start at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from lmx.config import cast
 from lmx.errors import InputError
 
-_FOLDERS = ('bahdanau', 'luong', 'rnn_encdec')  # were experiments/seq2seq
+_FOLDERS = ('bahdanau', 'luong', 'rnn_encdec')  # formerly experiments/seq2seq
 _MOVED = {
   f'experiments/seq2seq/{name}.py': ' or '.join(f'experiments/{folder}/{name}.py' for folder in _FOLDERS)
   for name in ('quickstart', 'multi30k', 'wmt14')
@@ -20,7 +20,7 @@ _MOVED = {
 
 
 def find(path: str) -> pathlib.Path:
-  """Return an experiment file: a path, or a path below the repository when called from elsewhere."""
+  """Return an experiment file, given by its path or by its path in the repository."""
   here = pathlib.Path(path)
   file = here if here.is_file() else pathlib.Path(__file__).parents[2] / path
   if (new := _MOVED.get(pathlib.Path(path).as_posix())) and not file.is_file():
@@ -36,16 +36,16 @@ def load(path: str) -> types.ModuleType:
   spec = importlib.util.spec_from_file_location('lmx_experiment', file)
   if spec is None or spec.loader is None:
     raise InputError(f'{path} is not a Python file')
-  found = importlib.util.module_from_spec(spec)
+  module = importlib.util.module_from_spec(spec)
   try:
-    spec.loader.exec_module(found)
-  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+    spec.loader.exec_module(module)
+  except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
     raise InputError(f'{path}: {error}') from None
-  return found
+  return module
 
 
 def _nearest(path: str) -> str:
-  """Suggest the experiment of lmx that `path` is the end of or resembles, for a message."""
+  """Return the hint of a message: the experiment of lmx whose path ends in `path` or resembles it."""
   root = pathlib.Path(__file__).parents[2]
   known = [file.relative_to(root).as_posix() for file in sorted(root.glob('experiments/*/*.py'))]
   known = [name for name in known if not name.endswith(('/__init__.py', '/recipe.py'))]
@@ -54,7 +54,7 @@ def _nearest(path: str) -> str:
 
 
 def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
-  """Set the value of `path` in nested settings; text is read as on the command line."""
+  """Set the value of `path` in nested settings; text is parsed as on the command line."""
   for name in path[:-1]:
     if name == 'batching' and isinstance(tree.get(name), str):
       tree[name] = {'name': tree[name]}
@@ -65,7 +65,7 @@ def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def flatten(tree: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
-  """Yield ('section.key', value) of nested settings."""
+  """Yield ('section.key', value) for each leaf of nested settings."""
   for key, value in tree.items():
     if isinstance(value, Mapping):
       yield from flatten(value, f'{before}{key}.')

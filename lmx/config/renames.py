@@ -1,4 +1,4 @@
-"""Models of an earlier lmx under the names that they have now, so that its configs and work directories still load."""
+"""Current names of renamed models, so that configs and work directories of an earlier lmx still load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from lmx.errors import InputError, InputWarning
 
 _DESIGNS = {'bahdanau': 'bahdanau', 'luong': 'luong', 'cho': 'rnn_encdec', 'sutskever': 'rnn_encdec'}
-_VARIANTS = {  # of seq2seq: its design
+_VARIANTS = {  # variant of seq2seq -> its design
   'rnnsearch': 'bahdanau',
   'rnnsearch_small': 'bahdanau',
   'tiny': 'bahdanau',
@@ -19,7 +19,7 @@ _VARIANTS = {  # of seq2seq: its design
   'luong_small': 'luong',
 }
 _ATTENTION = ('score', 'A', 'S', 'window', 'reach', 'reading', 'expected', 'doubly_stochastic', 'remat')
-_UNUSED = {  # fields of seq2seq that its designs did not read
+_UNUSED = {  # design -> fields of seq2seq that it did not read
   'bahdanau': ('design', 'input_feeding'),
   'luong': ('design', 'bidirectional', 'encoder_layers', 'decoder_layers', 'readout', 'maxout'),
   'cho': ('input_feeding', *_ATTENTION),

@@ -1,17 +1,17 @@
-"""From an experiment file and the command line to frozen dataclasses, checked on the way.
+"""Resolution of an experiment file and the command line into checked, frozen dataclasses.
 
-An experiment lists only what differs from the defaults, which live in the dataclasses of the parts:
+An experiment lists only the fields that differ from the defaults in the dataclasses of each part:
 
   model       Config of lmx/models/<name>.py, on top of VARIANTS[variant]; V = 0 takes the tokenizer's vocabulary
   objective   Config of lmx/objectives/<name>.py, the model's own objective unless named
   data        lmx/data/pipeline.py; data.batching is the Config of lmx/data/batching/<name>.py
   optim       lmx/optim/build.py
-  matmul_precision  lmx/engine/precision.py: one of its CHOICES; float32 where the model computes in it
+  matmul_precision  lmx/engine/precision.py: one of its CHOICES; float32 if the model computes in it
   parallel    lmx/engine/sharding.py               checkpoint  lmx/checkpoint/manager.py
   train, evaluation, samples  lmx/config/schema.py
 
-`resolve` fills in the rest, so that what a run writes into its work directory is complete, and every key can be
-overridden with `--config.section.key=value` whether the experiment names it or not.
+`resolve` fills in all other fields, so the config in a work directory is complete. Every key can be overridden with
+`--config.section.key=value`, also one that the experiment does not name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SECTIONS = {
   'evaluation': schema.Evaluation,
   'samples': schema.Samples,
 }
-# What may differ when a work directory is taken up again: where and how, never what is computed.
+# Settings that may differ when a run is resumed: they never change what is computed.
 _FREE = (
   'parallel',
   'checkpoint',
@@ -68,22 +68,22 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
   """Read `experiments/foo/bar.py[:arg]`, apply `section.key=value` overrides and fill in every default.
 
   Raises:
-    InputError: no such file, no `get_config`, an unknown key (the nearest is suggested) or a value of the wrong type.
+    InputError: no such file, no `get_config`, an unknown key (suggests the nearest) or a value of the wrong type.
   """
   path, _, arg = str(path_and_arg).partition(':')
   if path.endswith('.json'):
     if not pathlib.Path(path).is_file():
       raise InputError(f'there is no config file {path}')
-    given = documents.read_json(path)
-    if not isinstance(given, dict):
-      raise InputError(f'{path}: got {documents.show(given)}; expected an object')
-    return resolve(given, overrides)
+    settings = documents.read_json(path)
+    if not isinstance(settings, dict):
+      raise InputError(f'{path}: got {documents.show(settings)}; expected an object')
+    return resolve(settings, overrides)
   module = experiment_module(path)
   try:
-    given = module.get_config(arg)
-  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+    settings = module.get_config(arg)
+  except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
     raise InputError(f'{path}: {error}') from None
-  return resolve(given, overrides)
+  return resolve(settings, overrides)
 
 
 def experiment_module(path: str) -> types.ModuleType:
@@ -100,36 +100,36 @@ def resolve(
   """Return the complete, locked config: defaults, then the experiment, then the overrides.
 
   Args:
-    config: what an experiment gives, or a config.json.
-    overrides: 'section.key=value', which come last.
-    saved: it is the config.json of a run, which keeps the rules that it began under (lmx/config/semantics.py).
+    config: settings of an experiment, or a config.json.
+    overrides: 'section.key=value', applied last.
+    saved: `config` is the config.json of a run, which keeps the rules it began under (lmx/config/semantics.py).
 
   Raises:
-    InputError: an unknown key, or a value of another type or out of its range.
+    InputError: an unknown key, or a value of the wrong type or out of its range.
   """
-  given = _plain(config)
-  began = _began(given.pop('semantics', {})) if saved else None
+  settings = _plain(config)
+  began = _began(settings.pop('semantics', {})) if saved else None
   if saved:
-    for key, value in semantics.old_settings(_complete(copy.deepcopy(given), began)).items():
-      experiment.put(given, key.split('.'), value)
+    for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), began)).items():
+      experiment.put(settings, key.split('.'), value)
   for text in overrides:
     path, equals, value = text.partition('=')
     if not equals:
       raise InputError(f'override "{text}" has no value: write section.key=value')
     if path.split('.')[0] == 'semantics':
       raise InputError(f'override "{text}": the rules of a run follow from when it began; they cannot be set')
-    experiment.put(given, path.split('.'), value)
-  return ml_collections.ConfigDict(_complete(given, began), convert_dict=True).lock()
+    experiment.put(settings, path.split('.'), value)
+  return ml_collections.ConfigDict(_complete(settings, began), convert_dict=True).lock()
 
 
 def _began(given: Any) -> dict[str, int]:
-  """Return the numbers of the rules that a run began under, as its config.json has them."""
+  """Return rule -> number under which a run began, from the `semantics` of its config.json."""
   numbers = fields_lib.cast('semantics', dict, given)
   return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
 
 
 def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:
-  """Return what is given with every default, and the rules of computation: current ones, or those it `began` under."""
+  """Return `given` with every default, and with the current rules of computation or those it `began` under."""
   given.pop('semantics', None)
   _known('', given, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
   for name in ('model', 'objective', *_SECTIONS):
@@ -159,14 +159,14 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
 
 
 def _seed(value: Any) -> int:
-  """Return a seed, of which JAX and the generators of the data tell those below 2**32 apart."""
+  """Return a seed; those below 2**32 give different random numbers in JAX and in the data."""
   seed = fields_lib.cast('seed', int, value, bound=ranges.SEEDS)
   check_range('seed', seed, 0)
   return seed
 
 
 def _precision(given: Any, complete: Mapping[str, Any]) -> str:
-  """Return the `matmul_precision` given, or else what goes with the types that the model computes in."""
+  """Return the given `matmul_precision`, by default the one for the dtypes in which the model computes."""
   trained = complete['model'].get('dtype', 'float32')
   dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
   value = fields_lib.cast('matmul_precision', str, given) or precision.default(dtypes)
@@ -175,17 +175,17 @@ def _precision(given: Any, complete: Mapping[str, Any]) -> str:
 
 
 def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-  """Return `config` under the rules that the run of the resolved config `saved` began under."""
-  kept = semantics.old_settings(saved)
-  given = _plain(config)
-  for key, value in kept.items():
-    experiment.put(given, key.split('.'), value)
-  given['semantics'] = _plain(saved)['semantics']
-  return ml_collections.ConfigDict(given, convert_dict=True).lock()
+  """Return `config` with the rules under which the run of the resolved config `saved` began."""
+  earlier_rules = semantics.old_settings(saved)
+  settings = _plain(config)
+  for key, value in earlier_rules.items():
+    experiment.put(settings, key.split('.'), value)
+  settings['semantics'] = _plain(saved)['semantics']
+  return ml_collections.ConfigDict(settings, convert_dict=True).lock()
 
 
 def _take_sizes(given: dict[str, Any]) -> None:
-  """Fill in what `train.like_init` takes from another run; a config that is complete takes nothing."""
+  """Fill in the settings that `train.like_init` copies from another run; a complete config copies none."""
   train, model, data = (given.setdefault(name, {}) for name in ('train', 'model', 'data'))
   fields = [name for name in _names(registry.get(model['name']).Config) if name != 'V']
   wanted = [name for name in fields if name not in model]
@@ -204,7 +204,7 @@ def _take_sizes(given: dict[str, Any]) -> None:
     raise InputError(f'train.init_from: {start} is a run of {sizes.get("name")}, not of {model["name"]}')
   model |= {name: sizes[name] for name in ('variant', *wanted) if name in sizes}
   for name in ('length', 'eval_length'):
-    if 'T' in wanted and 'T' in model and name in data:  # a row is no longer than the positions taken
+    if 'T' in wanted and 'T' in model and name in data:  # at most as long as the model's positions
       data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
   if 'tokenizer_path' not in data:
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
@@ -212,11 +212,11 @@ def _take_sizes(given: dict[str, Any]) -> None:
 
 
 def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.Run:
-  """Turn a resolved config into frozen dataclasses.
+  """Convert a resolved config to frozen dataclasses.
 
   Args:
-    config: what `resolve` returned.
-    vocab_size: of the tokenizer; needed where model.V is 0.
+    config: result of `resolve`.
+    vocab_size: vocabulary size of the tokenizer; needed if model.V is 0.
 
   Raises:
     InputError: the model's vocabulary is smaller than the tokenizer's, or the length exceeds the model's positions.
@@ -255,7 +255,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
 
 
 def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
-  """The model's Config with `evaluation.model`; InputError where that is unknown or makes other parameters."""
+  """Return the model's Config with `evaluation.model`. Raises InputError for fields unknown or changing parameters."""
   _known('evaluation.model.', changes, _names(type(cfg)))
   if not changes:
     return cfg
@@ -263,13 +263,13 @@ def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
   registry.check_layers(changed)
   shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
-  if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data says it
+  if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data set is known
     raise InputError(f'evaluation.model = {dict(changes)} makes other parameters than those that are trained')
   return changed
 
 
 def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
-  """InputError where the checkpoints to average would not be there, or a model that reads no source is to translate."""
+  """Raise InputError if checkpoints to average would be missing, or if a model that reads no source would translate."""
   evaluation, optim, data = sections['evaluation'], sections['optim'], sections['data']
   if evaluation.which == 'average':
     if sections['checkpoint'].keep_last < evaluation.average:
@@ -288,7 +288,7 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
 
 
 def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, schema.Run]:
-  """The config and the run with what the data decides settled: model.V, and an objective's number of classes."""
+  """Return config and run with the fields that the data determines: model.V and an objective's number of classes."""
   data = _section('data', _plain(config)['data'])
   run = to_run(config, pipeline.vocabulary(data, corpus.tokenizer))
   _check_longest(run, corpus)
@@ -304,40 +304,40 @@ def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_coll
 
 
 def measured_split(run: schema.Run, corpus: Any) -> str:
-  """Return the first split of `evaluation.split` that the data has, with labels where the objective needs them."""
+  """Return the first split of `evaluation.split` that the data has, with labels if the objective needs them."""
   names = run.evaluation.split.split(',')
   if len(names) == 1:
     return names[0]
-  there = [name for name in names if name in corpus.splits]
+  available = [name for name in names if name in corpus.splits]
   needs_labels = {'labels_B', 'scores_B'} & objectives.get(run.objective_name).shapes(run.objective, 1, 8).keys()
   texts = corpus.manifest.get('texts', 1)
-  usable = [name for name in there if not needs_labels or corpus.splits[name].is_labelled(texts)]
-  for name in there[: there.index(usable[0])] if usable else ():
+  usable = [name for name in available if not needs_labels or corpus.splits[name].is_labelled(texts)]
+  for name in available[: available.index(usable[0])] if usable else ():
     message = f'evaluation.split: {name} has rows without a label; measures {usable[0]}'
     warnings.warn(message, InputWarning, stacklevel=2)
-  return (usable or there or names)[0]
+  return (usable or available or names)[0]
 
 
 def _check_longest(run: schema.Run, corpus: Any) -> None:
-  """InputError where the data has rows of more positions than the model, which JAX would not notice."""
+  """Raise InputError if rows of the data have more positions than the model; JAX would not notice."""
   module = batching.get(run.data.batching.name)
   field, bound = ('T', run.model.T) if hasattr(run.model, 'T') else ('S', getattr(run.model, 'longest', None))
-  if bound and hasattr(module, 'longest') and (found := module.longest(run.data, corpus)) > bound:
+  if bound and hasattr(module, 'longest') and (longest := module.longest(run.data, corpus)) > bound:
     raise InputError(
-      f'the longest row of the held-out splits has {found} positions but the model has only {field}={bound}: set '
+      f'the longest row of the held-out splits has {longest} positions but the model has only {field}={bound}: set '
       f'model.{field}, or cut what is longer off with data.eval_length'
     )
 
 
 def digest(config: Mapping[str, Any]) -> str:
-  """Twelve hexadecimal digits that change when anything that is computed changes."""
+  """Return twelve hexadecimal digits that depend on every setting that changes what is computed."""
   flat = flatten(config)
-  kept = {k: v for k, v in flat.items() if not _is_free(k, flat)}
-  return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+  computed = {k: v for k, v in flat.items() if not _is_free(k, flat)}
+  return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any) -> None:
-  """InputError with the keys that differ, if `workdir` belongs to a run that computes something else."""
+  """Raise InputError with the keys that differ if the run in `workdir` computes something else."""
   old, new = flatten(saved), flatten(config)
   lines = [
     f'  {k}: {old.get(k)!r} there, {new.get(k)!r} now'
@@ -345,15 +345,15 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any
     if old.get(k) != new.get(k) and not _is_free(k, new)
   ]
   if lines:
-    found = '\n'.join(lines)
+    differences = '\n'.join(lines)
     raise InputError(
       f'{workdir} holds a run of another config; choose another --workdir, continue it as it began with '
-      f'--config={workdir}/config.json, or set back:\n{found}'
+      f'--config={workdir}/config.json, or set back:\n{differences}'
     )
 
 
 def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-  """Return a line for each setting of the evaluation that is another one than where the run of `saved` began."""
+  """Return a line for each setting of the evaluation that differs from the one with which the run began."""
   old, new = flatten(saved), flatten(config)
   return [
     f'{key}: got {new.get(key)!r}, where the run began with {old.get(key)!r}'
@@ -363,14 +363,14 @@ def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> l
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-  """{'section.key': value}, with lists for tuples, as JSON would give it back."""
+  """Return {'section.key': value}, with lists for tuples, as after a round trip through JSON."""
   return flatten_dict(json.loads(json.dumps(_plain(config))), sep='.')
 
 
 def _is_free(key: str, config: Mapping[str, Any]) -> bool:
   """Return True if a setting of a flat config may differ when a run is resumed."""
   if key == 'checkpoint.every_steps' and config['evaluation.which'] == 'average':
-    return False  # what is averaged is so many updates apart
+    return False  # it sets which checkpoints are averaged
   return key in _FREE or key.split('.')[0] in _FREE
 
 
@@ -392,7 +392,7 @@ def _known(prefix: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def _section(name: str, given: Mapping[str, Any]) -> Any:
-  """The Config of a section, from what is given of it."""
+  """Return the Config of a section from its given fields."""
   cls = _SECTIONS[name]
   _known(f'{name}.', given, _names(cls))
   if name == 'data':

@@ -1,7 +1,7 @@
 """Files of a work directory that identify its run: config.json, data.json and the tokenizer, with their checksums.
 
-checksums.json has the SHA-256 of each. Where an earlier lmx wrote none, data.json is verified by its hash, and the
-tokenizer by the hash in data.json; that of an imported run has no hash, so its tokenizer is not verified.
+checksums.json has the SHA-256 of each. If an earlier lmx wrote none, data.json is verified by its hash, and the
+tokenizer by the hash in data.json. The data.json of an imported run has no hash, so its tokenizer is not verified.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONFIG, _DATA, _TOKENIZER, _SUMS = 'config.json', 'data.json', f'tokenizer/{FIL
 
 
 def exists(workdir: Any) -> bool:
-  """Return True if a work directory holds a run. Raises InputError if it is no directory."""
+  """Return whether a work directory holds a run. Raises InputError if it is no directory."""
   workdir = epath.Path(workdir)
   try:
     if (workdir / _CONFIG).exists():
@@ -38,7 +38,7 @@ def exists(workdir: Any) -> bool:
 
 
 def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-  """Write all of them, config.json last and whole: a directory with one holds a run. Raises OSError."""
+  """Write all files, config.json last and atomically: a directory with one holds a run. Raises OSError."""
   workdir = epath.Path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
   texts = {_CONFIG: json.dumps(config, indent=1) + '\n', _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n'}
@@ -54,10 +54,10 @@ def add_sums(workdir: Any) -> bool:
 
   Raises OSError.
   """
-  workdir, found = epath.Path(workdir), exists(workdir)
-  if found and not (workdir / _SUMS).exists():
+  workdir, is_run = epath.Path(workdir), exists(workdir)
+  if is_run and not (workdir / _SUMS).exists():
     _write_sums(workdir, {name: (workdir / name).read_bytes() for name in (_CONFIG, _DATA)})
-  return found
+  return is_run
 
 
 def _write_sums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
@@ -68,7 +68,7 @@ def _write_sums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
 
 
 def read_config(workdir: Any) -> dict[str, Any]:
-  """Return the config of the run in a work directory. Raises InputError where there is none or it is damaged."""
+  """Return the config of the run in a work directory. Raises InputError if it is missing or damaged."""
   if not exists(workdir):
     raise InputError(f'{workdir} holds no run: it has no {_CONFIG}')
   return _read(workdir, _CONFIG)
@@ -87,12 +87,12 @@ def read_data(workdir: Any) -> dict[str, Any]:
 
 
 def read_labels(workdir: Any) -> list[str]:
-  """Return the names of the labels that a run's data has, in their order. Raises InputError as `read_data` does."""
+  """Return the label names of a run's data, in the order of their ids. Raises InputError as `read_data` does."""
   return [str(name) for name in documents.field(read_data(workdir), 'label_names', list, f'{workdir}/{_DATA}')]
 
 
 def read_tokenizer(workdir: Any) -> Tokenizer:
-  """Return the tokenizer of a run. Raises InputError where it or data.json is damaged, or they disagree."""
+  """Return the tokenizer of a run. Raises InputError if it or data.json is damaged, or if they disagree."""
   workdir = epath.Path(workdir)
   path, data = workdir / _TOKENIZER, read_data(workdir)
   content = _read(workdir, _TOKENIZER)
@@ -107,7 +107,7 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
     return tokenizer
   about = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
   recorded = documents.field(about, 'hash', str, f'{workdir / _DATA}: tokenizer')
-  # A later release of the library may write another form of the same content.
+  # A later release of the library may serialise the same content differently.
   if recorded not in (digest(content), tokenizer.hash):
     raise InputError(
       f'{path}: got a tokenizer that is not the one in {_DATA}; expected hash {recorded}; restore the file from a copy'
@@ -116,7 +116,7 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
 
 
 def _read(workdir: Any, name: str) -> dict[str, Any]:
-  """Return the JSON object in a file whose checksum, if one is recorded, is right."""
+  """Return the JSON object in a file; verify its checksum if one is recorded."""
   workdir = epath.Path(workdir)
   if (workdir / _SUMS).exists():
     recorded = documents.field(documents.read_json(workdir / _SUMS), name, str, str(workdir / _SUMS))

@@ -1,4 +1,4 @@
-"""Dataclasses of a run: its loop, its measurement, its samples, and the resolved whole."""
+"""Dataclasses of a run: its training loop, its evaluation, its samples, and the resolved run."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from lmx.optim import build
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-  """The loop.
+  """Training loop.
 
   Attributes:
     steps: number of updates; 0 takes it from `epochs`.
-    epochs: passes over the training split, used where `steps` is 0; may be a fraction.
-    eval_every: updates between two looks at the validation split; 0 for once an epoch.
+    epochs: passes over the training split, used if `steps` is 0; may be a fraction.
+    eval_every: updates between two validations; 0 validates once an epoch.
     log_every: updates between two lines of metrics.
-    on_nan: what a loss that is not finite does: 'stop' ends the run, 'skip' leaves that update out.
-    max_skips: how many updates may be skipped before the run stops all the same.
-    init_from: work directory of a finished run whose best parameters are the start; '' draws them anew.
-    init_parts: the parts of its parameters that are taken, such as 'model' (and not the objective's head) or
-      'model=model/encoder' (there=here); () takes all, and the two must then be alike.
-    like_init: take the sizes of the model and the tokenizer from init_from too, where the config does not name them;
-      rows are then at most as long as its positions;
-      without init_from nothing is taken.
-    patience: stop after this many looks at the validation split without a better loss; 0 never does.
+    on_nan: effect of a loss that is not finite: 'stop' ends the run, 'skip' skips that update.
+    max_skips: skipped updates after which the run stops with an error.
+    init_from: work directory of a finished run whose best parameters initialise this run; '' initialises randomly.
+    init_parts: parts of its parameters to copy, such as 'model' (without the objective's head) or
+      'model=model/encoder' (there=here); () copies all, which requires the same parameters in both runs.
+    like_init: copy the model's sizes and the tokenizer from init_from too, unless the config names them. Rows are then
+      at most as long as its positions. No effect without init_from.
+    patience: validations without a better loss after which the run stops; 0 never stops it.
   """
 
   steps: int = 0
@@ -56,37 +55,36 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-  """The measurement at the end of a run.
+  """Evaluation at the end of a run.
 
   Attributes:
-    split: the split that `results.json` reports; of several with commas between, the first that the data has, with
-      labels where the objective needs them.
-    which: parameters measured: 'best' on the validation split, 'last', or 'average': the mean of the newest checkpoints
+    split: the split that `results.json` reports; of several, separated by commas, the first that the data has, with
+      labels if the objective needs them.
+    which: evaluated parameters: 'best' by validation loss, 'last', or 'average': the mean of the newest checkpoints
       (Vaswani et al. 2017, section 6.1).
-    average: how many checkpoints that mean is of; `checkpoint.keep_last` must be as many.
-    beam: hypotheses of the beam search that also translates the split (lmx/evaluation/translation.py); 0 for no
+    average: number of checkpoints in that mean; `checkpoint.keep_last` must be at least as many.
+    beam: beam size of the search that also translates the split (lmx/evaluation/translation.py); 0 for no
       translation.
     alpha: exponent of its length penalty.
     penalty: 'gnmt': ((5 + n) / 6)^alpha for n tokens (Wu et al. 2016, equation 14), or 'power': n^alpha.
-    stop: when the search for a sentence ends, 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
-    max_extra: a translation has at most so many tokens more than its source.
-    min_ratio: least tokens of a translation for each of its source, see lmx/decoding/translate.py; 0 for no such bound.
-    max_ratio: most tokens of a translation for each of its source, in place of `max_extra`; 0 for `max_extra`.
-    allow_unk: whether a translation may hold the unknown word.
+    stop: stopping criterion of the search, 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
+    max_extra: a translation has at most this many tokens more than its source.
+    min_ratio: least tokens of a translation per source token, see lmx/decoding/translate.py; 0 for no such bound.
+    max_ratio: most tokens of a translation per source token, in place of `max_extra`; 0 for `max_extra`.
+    allow_unk: whether a translation may contain the unknown word.
     compounds: pairs whose tokenised BLEU splits hyphenated words: 'en_de' (English-German), 'always' or 'never'.
-    n_best: best starts, ends and spans that are kept for a question (lmx/prediction/question_answering.py).
+    n_best: number of best starts, ends and spans of a question (lmx/prediction/question_answering.py).
     answer_length: most tokens of an answer.
-    null_threshold: score of there being no answer over the best one's above which none is given.
-    baselines: also measure unigram and interpolated Kneser-Ney models on the same split and vocabulary.
+    null_threshold: no answer is predicted if its score exceeds that of the best span by more than this.
+    baselines: also evaluate unigram and interpolated Kneser-Ney models on the same split and vocabulary.
     order: the order n of the Kneser-Ney model.
-    mixture: also measure the mean of the model's probabilities and those of an n-gram model on the same tokens:
+    mixture: also evaluate the mean of the model's probabilities and those of an n-gram model on the same tokens:
       'trigram' (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.
-    mixture_weight: the model's share in that mean.
-    batch_size: rows of this measurement; 0 is that of the validation. The streams of a split are as many.
-    stride: tokens from a window of this measurement to the next; 0 is data.batching.stride, 1 a window for every token.
-    cache: (window, lambda, theta) also measures the model with a continuous cache (continuous_cache.py); () does not.
-    model: fields of the model that differ wherever a split is measured, such as a longer memory; of none may the
-      parameters depend.
+    mixture_weight: the model's weight in that mean.
+    batch_size: rows of a batch, and so the number of streams of a split; 0 is that of the validation.
+    stride: tokens from one window to the next; 0 is data.batching.stride, 1 a window for every token.
+    cache: (window, lambda, theta) also evaluates the model with a continuous cache (continuous_cache.py); () does not.
+    model: fields of the model that differ in every evaluation, such as a longer memory; parameters may depend on none.
   """
 
   split: str = 'test'
@@ -139,15 +137,14 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-  """Text written by a generator at the end of a run.
+  """Samples generated at the end of a run.
 
   Attributes:
-    prompts: what the samples begin with, '' being an end-of-text mark; of word2vec the words whose neighbours are
-      shown.
-    default_prompts: the same where `prompts` is empty; what the vocabulary does not have is skipped with a note.
+    prompts: prefixes of the samples, '' being an end-of-text token; for word2vec, words whose neighbours are shown.
+    default_prompts: the same if `prompts` is empty; those outside the vocabulary are skipped with a note.
     count: samples for each prompt.
     tokens: tokens of a sample.
-    temperature: divides the scores; 0 is greedy.
+    temperature: divides the logits; 0 is greedy.
     top_k: keep the k most probable tokens; 0 keeps all.
     top_p: keep the most probable tokens up to this mass (Holtzman et al. 2020); 1 keeps all.
   """
@@ -172,8 +169,7 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One run, resolved: `model` and `objective` are Configs of the modules named, `measured` the model's wherever a
-  split is measured."""
+  """Resolved run: `model` and `objective` are Configs of the named modules, `measured` the model's in evaluations."""
 
   name: str
   seed: int

@@ -1,8 +1,8 @@
 """Numbered rules of computation, so that no run changes its rules between its first update and its last.
 
-A fix that changes what a configuration computes is a `Rule` here. A resolved config lists the numbers of the rules that
-it uses under `semantics`; a config written before the fix lists none, which is number 0. A new run gets the current
-rule. An older one keeps its own where the rule can be set (`Rule.old`); else it cannot be resumed.
+A fix that changes what a config computes is a `Rule` here. A resolved config lists the numbers of the rules that it
+uses under `semantics`; a config written before the fix lists none, which is number 0. A new run gets the current
+rule. An older one keeps its own if a setting restores the old rule (`Rule.old`); else it cannot be resumed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Config = Mapping[str, Any]  # a resolved config as a nested dict
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """One fix that changes what a configuration computes.
+  """Fix that changes what a config computes.
 
   Attributes:
-    fix: what it changed, a sentence without its full stop.
-    used: returns True if the results of a resolved config depend on the rule.
-    old: {'section.key': value}: settings that compute as before the fix; empty where nothing does.
-    in_evaluation: the rule also decides what an evaluation of a trained model gives.
+    fix: description of the change, a sentence without its full stop.
+    used: predicate: the results of a resolved config depend on the rule.
+    old: {'section.key': value}: settings that compute as before the fix; empty if there are none.
+    in_evaluation: the rule also changes the evaluation of a trained model.
     on_cpu: it does so on a CPU too.
     number: the current number; 0 is before the fix.
   """
@@ -37,11 +37,11 @@ class Rule:
   number: int = 1
 
 
-_WITH_PENALTIES = ('bits', 'causal_lm', 'tag', 'translation')  # objectives that took a model's penalties from the first
+_WITH_PENALTIES = ('bits', 'causal_lm', 'tag', 'translation')  # objectives that always included a model's penalties
 
 
 def _drops_penalties(model: str) -> Callable[[Config], bool]:
-  """Return the condition that a config trains `model` with an objective that once left its penalties out."""
+  """Return the predicate: a config trains `model` with an objective that formerly omitted its penalties."""
   return lambda run: run['model']['name'] == model and run['objective']['name'] not in _WITH_PENALTIES
 
 
@@ -132,29 +132,33 @@ RULES: dict[str, Rule] = {
 
 
 def numbers(config: Config, saved: Mapping[str, int] | None = None) -> dict[str, int]:
-  """Return the number of each rule that `config` uses: the current ones, or those of a `saved` config."""
+  """Return rule -> number for the rules that `config` uses: the current numbers, or those of a `saved` config."""
   number = lambda name, rule: rule.number if saved is None else int(saved.get(name) or 0)
   return {name: number(name, rule) for name, rule in sorted(RULES.items()) if rule.used(config)}
 
 
 def earlier(config: Config) -> dict[str, Rule]:
-  """Return the rules of which a resolved `config` has an earlier number than the current one."""
+  """Return the rules whose number in a resolved `config` is earlier than the current one."""
   return {name: RULES[name] for name, number in config['semantics'].items() if number < RULES[name].number}
 
 
 def old_settings(config: Config) -> dict[str, Any]:
-  """Return {'section.key': value}: what keeps the earlier rules of a resolved `config`."""
+  """Return {'section.key': value}: settings that keep the earlier rules of a resolved `config`."""
   return {key: value for rule in earlier(config).values() for key, value in rule.old.items()}
 
 
 def fixed_since(config: Config) -> list[str]:
-  """Return the fixes, as sentences, that a resolved `config` began before and has no setting to compute without."""
+  """Return the fixes made after a resolved `config` was written that no setting undoes."""
   return [rule.fix for rule in earlier(config).values() if not rule.old]
 
 
 def evaluation_notes(config: Config, platform: str) -> list[str]:
-  """Return a line for each earlier rule of a resolved `config` that decides what its evaluation gives on 'cpu', 'gpu'
-  or 'tpu'."""
+  """Return a line for each earlier rule of a resolved `config` that its evaluation on a `platform` depends on.
+
+  Args:
+    config: the resolved config.
+    platform: 'cpu', 'gpu' or 'tpu'.
+  """
   which = lambda rule: 'its own, from before the fix' if rule.old else 'the current one, not that of its training'
   decides = lambda rule: rule.in_evaluation and (rule.on_cpu or platform != 'cpu')
   return [f'rule "{name}" is {which(rule)} ({rule.fix})' for name, rule in earlier(config).items() if decides(rule)]

@@ -1,13 +1,12 @@
-"""Use of context by trained models: losses of tokens given a fixed number of tokens before them, and the gains of a
-group of models from more of them (lmx/metrics/context_length.py).
+"""Effective context length of trained models: losses given a fixed number c of preceding tokens, and the gains of a
+group of models from longer contexts (lmx/metrics/context_length.py).
 
-A token is predicted from a window of exactly the c tokens before it: the model begins anew at the first of them, with
-neither a carry nor a memory from before. (A memory that begins empty there and holds c positions would give the same
-figures, segment by segment.) With a stride S above 1 a window predicts its last S tokens, which see c to c + S - 1
-tokens, and costs about S times less.
+A token is predicted from a window of exactly the c tokens before it, at whose start the model's state is empty. (A
+memory that is empty there and holds c positions would give the same losses, segment by segment.) With a stride S
+above 1 a window predicts its last S tokens, which see c to c + S - 1 tokens, and costs about S times less.
 
-Every model and every c is measured on the same tokens, spread evenly over the split in blocks of S; none is nearer to
-its beginning than the longest context.
+Every model and every c is evaluated on the same tokens, spread evenly over the split in blocks of S. None is nearer to
+the split's beginning than the longest context.
 
 Axes: I blocks of tokens, S tokens of a block.
 """
@@ -33,7 +32,7 @@ from lmx.types import Array, Model, Params
 
 
 def last_nll(model: Any, cfg: Any, params: Params, tokens_BT: Array, targets_BS: Array) -> Array:
-  """Negative log-likelihood of what follows each of the last S tokens of rows that nothing is before, (B, S) nats."""
+  """Return the negative log-likelihood of the targets of a row's last S positions, from an empty state: (B, S) nats."""
   state = model.init_state(cfg, tokens_BT.shape[0])
   features, _ = model.apply(cfg, params['model'], {'tokens_BT': tokens_BT}, state)
   last = features._replace(last_BTD=features.last_BTD[:, -targets_BS.shape[1] :])
@@ -41,7 +40,7 @@ def last_nll(model: Any, cfg: Any, params: Params, tokens_BT: Array, targets_BS:
 
 
 def alone(model: Model, cfg: Any) -> Any:
-  """The Config under which a window is all that a model sees; its own where there is nothing to forget."""
+  """Return the Config with which a model sees nothing before a window; `cfg` itself if the model keeps no state."""
   return model.alone(cfg) if hasattr(model, 'alone') else cfg
 
 
@@ -50,20 +49,20 @@ def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:
 
   Args:
     size: tokens of the split.
-    longest: tokens before the first block, at least.
-    count: tokens to predict, rounded up to whole blocks; 0, or more than there are, is all.
+    longest: least number of tokens before the first block.
+    count: tokens to predict, rounded up to whole blocks; 0, or more than the split has, takes all.
     stride: tokens of a block.
 
   Raises:
-    InputError: the split is too short for one.
+    InputError: the split is too short for one block.
   """
-  there = (size - longest) // stride
-  if there < 1:
+  available = (size - longest) // stride
+  if available < 1:
     raise InputError(
       f'the split has {size:,} tokens, too few for {stride:,} that see {longest:,} before them; give shorter contexts'
     )
-  wanted = min(-(-count // stride) or there, there)
-  return longest + stride * (np.arange(wanted) * there // wanted)
+  wanted = min(-(-count // stride) or available, available)
+  return longest + stride * (np.arange(wanted) * available // wanted)
 
 
 def token_nll(
@@ -78,25 +77,25 @@ def token_nll(
   window_tokens: int = 4096,
   title: str = '',
 ) -> np.ndarray:
-  """Losses of tokens at each context length.
+  """Return the losses of tokens at each context length.
 
   Args:
-    model: module of the contract.
-    cfg: its Config, as it is to be measured.
+    model: the model's module.
+    cfg: its Config in the evaluation.
     params: {'model': ...}.
-    tokens: the split.
-    first_I: where the blocks of predicted tokens begin; see `blocks`.
+    tokens: tokens of the split.
+    first_I: starts of the blocks of predicted tokens; see `blocks`.
     lengths: context lengths.
     stride: tokens of a block.
-    window_tokens: how many tokens to read at once: rows times length, at least a row.
-    title: of the progress bar, none if empty.
+    window_tokens: tokens of a batch, rows times length; a batch has at least one row.
+    title: title of the progress bar; '' for no bar.
 
   Returns:
     (lengths, tokens) float64 in nats.
   """
   nll = jax.jit(functools.partial(last_nll, model, alone(model, cfg)))
   read = [length + stride - 1 for length in lengths]
-  found = np.empty((len(read), len(first_I), stride))
+  losses = np.empty((len(read), len(first_I), stride))
   with tqdm(
     total=len(first_I) * sum(read),
     desc=title,
@@ -108,11 +107,13 @@ def token_nll(
     for l, T in enumerate(read):
       rows = min(max(1, window_tokens // T), len(first_I))
       for i in range(0, len(first_I), rows):
-        here = np.arange(i, i + rows).clip(max=len(first_I) - 1)  # the last batch repeats a row: one shape a length
-        window = tokens[first_I[here, None] + stride + np.arange(-T - 1, 0)].astype(np.int32)
-        found[l, here] = nll(params, window[:, :-1], window[:, T - stride + 1 :])
-        bar.update(T * (here[-1] - i + 1))
-  return found.reshape(len(read), -1)
+        indices = np.arange(i, i + rows).clip(
+          max=len(first_I) - 1
+        )  # the last batch repeats a row: one shape per length
+        window = tokens[first_I[indices, None] + stride + np.arange(-T - 1, 0)].astype(np.int32)
+        losses[l, indices] = nll(params, window[:, :-1], window[:, T - stride + 1 :])
+        bar.update(T * (indices[-1] - i + 1))
+  return losses.reshape(len(read), -1)
 
 
 def measure(
@@ -128,22 +129,22 @@ def measure(
   overrides: Sequence[str] = (),
   window_tokens: int = 4096,
 ) -> dict[str, Any]:
-  """Measures a group of trained models.
+  """Evaluate a group of trained models at each context length.
 
   Args:
-    workdirs: of the runs: models that read from left to right, of one tokenizer and data set.
-    split: to measure.
+    workdirs: work directories of the runs: left-to-right models with one tokenizer and data set.
+    split: split to evaluate.
     lengths: context lengths, rising in equal steps.
-    tokens: how many tokens to measure, spread over the split; 0 is all.
+    tokens: number of tokens to evaluate, spread over the split; 0 is all.
     stride: see the module's docstring.
-    shares: for each, the share of the hardest tokens that RECL is of.
-    threshold: of RECL.
+    shares: shares of the hardest tokens on which RECL is computed.
+    threshold: threshold of RECL.
     which: checkpoint, see `lmx.load`.
-    overrides: `section.key=value`, of every run.
+    overrides: `section.key=value` for every run.
     window_tokens: see `token_nll`.
 
   Returns:
-    What context.json has.
+    The content of context.json.
 
   Raises:
     InputError: a run is no such model, or has another tokenizer or other data than the first; a length is longer than
@@ -188,7 +189,7 @@ def measure(
 
 
 def _shared_corpus(group: Sequence[restore.Restored], longest: int, stride: int) -> Any:
-  """Return the data of a group of runs. Raises InputError where they differ or cannot read the `longest` context."""
+  """Return the data of a group of runs. Raises InputError if theirs differ or one cannot read the `longest` context."""
   corpus: Any = None
   for loaded in group:
     own = loaded.corpus()
@@ -204,7 +205,7 @@ def _shared_corpus(group: Sequence[restore.Restored], longest: int, stride: int)
 
 
 def _description(name: str, loaded: restore.Restored) -> dict[str, Any]:
-  """Return how context.json describes a run."""
+  """Return the description of a run in context.json."""
   return {
     'name': name,
     'workdir': str(loaded.workdir),
@@ -217,26 +218,26 @@ def _description(name: str, loaded: restore.Restored) -> dict[str, Any]:
 def figures(
   nll_GLT: np.ndarray, lengths: Sequence[int], shares: Sequence[float], threshold: float, about: Sequence[dict]
 ) -> list[dict[str, Any]]:
-  """For each model what `about` says of it, perplexity per token by context length, and by share RECL and the gains."""
-  found = [
+  """Return for each model its `about`, its perplexity per token by context length, and RECL and gains by share."""
+  records = [
     {**one, 'perplexity_per_token': [language.perplexity(nll_T.sum(), len(nll_T)) for nll_T in nll_LT], 'shares': {}}
     for one, nll_LT in zip(about, nll_GLT, strict=True)
   ]
   for share in shares:
     gains = context_length.gains(nll_GLT, share)
     recl = context_length.recl(nll_GLT, lengths, share, threshold)
-    for one, (length, at_least), relative_L, perplexity_L in zip(found, recl, *gains, strict=True):
+    for one, (length, at_least), relative_L, perplexity_L in zip(records, recl, *gains, strict=True):
       one['shares'][f'{share:g}'] = {
         'recl': length,
         'at_least': at_least,
         'relative_gain': relative_L.tolist(),
         'perplexity_gain': perplexity_L.tolist(),
       }
-  return found
+  return records
 
 
 def _names(workdirs: Sequence[Any]) -> list[str]:
-  """Return the names of the models: the last part of each path, or all of it where two end alike."""
+  """Return the names of the models: the last part of each path, or the whole path if two end alike."""
   short = [pathlib.PurePath(str(workdir)).name for workdir in workdirs]
   names = [str(workdir) if short.count(name) > 1 else name for name, workdir in zip(short, workdirs, strict=True)]
   if len(set(names)) < len(names):
@@ -245,7 +246,7 @@ def _names(workdirs: Sequence[Any]) -> list[str]:
 
 
 def _check(loaded: Any, own: Any, first: Any, corpus: Any) -> None:
-  """InputError unless a run predicts each token from those before it, and the same tokens as the first run does."""
+  """Raise InputError unless a run is a left-to-right language model with the tokenizer and data of the first run."""
   reads = getattr(loaded.model, 'READS', 'tokens')
   if not hasattr(loaded.objective, 'scored') or not loaded.model.CAUSAL or reads != 'tokens':
     raise InputError(
@@ -259,7 +260,7 @@ def _check(loaded: Any, own: Any, first: Any, corpus: Any) -> None:
 
 
 def table(found: dict[str, Any]) -> str:
-  """RECL and perplexities by context length, for a reader."""
+  """Return RECL and perplexities by context length as a table."""
   models = found['models']
   width = max(len(one['name']) for one in models)
   shares = list(models[0]['shares'])

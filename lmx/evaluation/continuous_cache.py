@@ -20,44 +20,44 @@ from lmx.models import registry
 def make_step(run: Run, cfg: continuous_cache.Config) -> Any:
   """Return an evaluation step whose state is (the model's, the cache's); its metric is {'nll': (sum, weight)}.
 
-  A row that begins anew (`reset_B`) forgets what it has kept.
+  `reset_B` empties the cache of the rows that begin a new document.
   """
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
 
   def step(params: Any, state: Any, batch: Any, *, axis: Any = None) -> Any:
-    rows, kept = state
+    rows, cache = state
     if 'reset_B' in batch:
-      kept = kept._replace(used_B=jnp.where(batch['reset_B'], 0, kept.used_B))
+      cache = cache._replace(used_B=jnp.where(batch['reset_B'], 0, cache.used_B))
     nll_BT, features, rows = objective.scored(run.objective, model, run.measured, params, batch, rows)
-    nll_BT, kept = continuous_cache.mix(cfg, kept, features.last_BTD, batch['targets_BT'], nll_BT)
+    nll_BT, cache = continuous_cache.mix(cfg, cache, features.last_BTD, batch['targets_BT'], nll_BT)
     weights_BT = batch['weights_BT']
     pair = jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
-    return {'nll': pair if axis is None else jax.lax.psum(pair, axis)}, (rows, kept)
+    return {'nll': pair if axis is None else jax.lax.psum(pair, axis)}, (rows, cache)
 
   return step
 
 
 def check(run: Run, batches: Any) -> None:
-  """Raise InputError unless the run predicts tokens one after another in streams."""
+  """Raise InputError unless the run is a language model on streams."""
   if not hasattr(objectives.get(run.objective_name), 'scored') or not batches.stateful:
     raise InputError('evaluation.cache needs a language model that reads streams (data.batching "streams")')
 
 
 def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Engine) -> dict[str, Any]:
-  """Measures a split with the cache of `evaluation.cache`.
+  """Evaluate a split with the cache of `evaluation.cache`.
 
   Args:
     run: the run.
     corpus: its data.
     params: {'model': ..., 'objective': ...} as the engine has placed them.
     split: name of the split.
-    engine: of the run.
+    engine: the run's engine.
 
   Returns:
-    The objective's figures, and 'window', 'lambda' and 'theta'.
+    The objective's metrics, and 'window', 'lambda' and 'theta'.
 
   Raises:
-    InputError: `evaluation.cache` is wrong, or the run does not predict tokens one after another in streams.
+    InputError: `evaluation.cache` is wrong, or the run is no language model on streams.
   """
   cfg = continuous_cache.config(run.evaluation.cache)
   if cfg is None:
@@ -65,15 +65,15 @@ def measure(run: Run, corpus: Any, params: Any, split: str, engine: sharding.Eng
   model = registry.get(run.model_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   check(run, batches)
-  # A row has no more outputs than positions: a larger window keeps the same ones and only takes memory.
-  kept = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
+  # A stream has `steps * length` outputs: a larger window would hold the same ones and waste memory.
+  cache_cfg = cfg._replace(window=min(cfg.window, batches.steps * batches.length))
 
   def begin(count: int) -> Any:
     rows, empty = model.init_state(run.measured, count), {'tokens_BT': jnp.zeros((count, 1), jnp.int32)}
     shape = jax.eval_shape(lambda p, r: model.apply(run.measured, p, empty, r)[0].last_BTD, params['model'], rows).shape
-    return rows, continuous_cache.init(kept, count, shape[-1])
+    return rows, continuous_cache.init(cache_cfg, count, shape[-1])
 
-  eval_step = engine.compile_eval(make_step(run, kept))
+  eval_step = engine.compile_eval(make_step(run, cache_cfg))
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
-  found = evaluate.report(run, corpus.splits[split].counts, totals)
-  return {**found, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}
+  metrics = evaluate.report(run, corpus.splits[split].counts, totals)
+  return {**metrics, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}

@@ -1,4 +1,4 @@
-"""Exact evaluation: every token of a split counts once, the state goes from batch to batch, and division is last."""
+"""Exact evaluation: every token of a split counts once, state carries over between batches, and division is last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmx.metrics import language, ngram
 from lmx.models import registry
 from lmx.types import Params, State, Totals
 
-_SMALL = 1024  # rows of a batch that any split may be measured with
+_SMALL = 1024  # rows of a batch that are allowed for any split
 
 
 def measure(
@@ -37,14 +37,14 @@ def measure(
 
   Args:
     eval_step: compiled, (params, model_state, batch) -> (metrics {name: (sum, weight)}, model_state).
-    params: parameters to measure.
-    begin: returns the state of so many rows at the start.
-    batches: an evaluation `Batches`; where the devices cannot share its rows evenly, rows of weight 0 are added.
+    params: parameters to evaluate.
+    begin: returns the initial state for a number of rows.
+    batches: an evaluation `Batches`; rows of weight 0 are added if the devices cannot share its rows evenly.
     engine: places batches on the devices.
-    title: text of the progress bar, none if empty.
+    title: title of the progress bar; '' for no bar.
 
   Returns:
-    Sums and weights over the whole split, and the rows of all its arrays, in float64.
+    Sums and weights over the whole split, and its array metrics concatenated over batches, in float64.
 
   Raises:
     InputError: rows have no label.
@@ -59,7 +59,7 @@ def measure(
   with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:
     for _, batch in tqdm(stream, title, batches.steps, leave=False, disable=None if title else True):
       metrics, model_state = eval_step(params, model_state, engine.put_batch(batch))
-      _add(pairs, arrays, waiting)  # of the batch before, while this one is computed
+      _add(pairs, arrays, waiting)  # the previous batch, while this one is computed
       waiting = metrics
   _add(pairs, arrays, waiting)
   sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
@@ -70,7 +70,7 @@ def measure(
 def compiled_step(
   model_name: str, model_cfg: Any, objective_name: str, objective_cfg: Any, engine: sharding.Engine
 ) -> Any:
-  """Return the evaluation step of a model and an objective, compiled once for an engine."""
+  """Return the evaluation step of a model and an objective, compiled once per engine."""
   parts = registry.get(model_name), model_cfg, objectives.get(objective_name), objective_cfg
   return engine.compile_eval(step.make_eval_step(*parts))
 
@@ -83,7 +83,7 @@ def totals(run: Run, params: Params, batches: Any, engine: sharding.Engine, *, t
 
 
 def check(run: Run, batches: Any) -> None:
-  """Check that the batches of an evaluation can be measured.
+  """Check the batches of an evaluation.
 
   Raises:
     InputError: rows have no label, or a batch has far more rows than the split fills; names the field.
@@ -103,7 +103,7 @@ def check(run: Run, batches: Any) -> None:
 
 
 def _check_labels(batches: Any) -> None:
-  """InputError where rows have no label, which can be predicted but not measured."""
+  """Raise InputError if rows have no label: these can be predicted but not evaluated."""
   if batches.unlabelled:
     raise InputError(
       f'the split has {batches.unlabelled:,} rows without a label, so it cannot be measured; lmx predict labels them'
@@ -111,7 +111,7 @@ def _check_labels(batches: Any) -> None:
 
 
 def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metrics: Mapping[str, Any] | None) -> None:
-  """Add the pairs of a batch to those of the batches before, and append its arrays."""
+  """Add the (sum, weight) pairs of a batch to `pairs`, and append its arrays to `arrays`."""
   for name, value in (jax.device_get(metrics) or {}).items():
     if isinstance(value, tuple):
       pairs[name] = pairs.get(name, np.zeros(2)) + np.asarray(value, np.float64)
@@ -120,16 +120,16 @@ def _add(pairs: dict[str, np.ndarray], arrays: dict[str, list[np.ndarray]], metr
 
 
 def loss(run: Run, totals: Totals) -> float:
-  """The loss that training minimises, over the whole split: the sum of the means of its terms."""
+  """Return the training loss over the whole split: the sum of the means of its terms."""
   terms = objectives.get(run.objective_name).terms(run.objective)
   return sum(objectives.mean(totals[term]) for term in terms)
 
 
 def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, str]:
-  """Return texts for metrics whose names say little to a reader, '' for those that are not shown.
+  """Return captions for metrics whose names are unclear, '' for those that are hidden.
 
-  A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, as a model of bytes has
-  early in training, is not shown where bits per character are.
+  A class is shown by its label. A perplexity per word above `language.MAX_SHOWN_PERPLEXITY`, usual for a byte-level
+  model early in training, is hidden if bits per character are shown.
   """
   classes = enumerate(manifest.get('label_names', ())) if run.objective_name == 'classify' else ()
   texts = {f'accuracy_class_{i}': f'accuracy of {label}' for i, label in classes}
@@ -137,7 +137,7 @@ def captions(run: Run, manifest: Mapping[str, Any], figures: Mapping[str, Any]) 
 
 
 def _is_astronomical(figures: Mapping[str, Any]) -> bool:
-  """Return True if the perplexity per word is too large to be read, and bits per character exist."""
+  """Return whether the perplexity per word is too large to be readable, and bits per character exist."""
   return 'bits_per_character' in figures and figures.get('perplexity_per_word', 0) > language.MAX_SHOWN_PERPLEXITY
 
 
@@ -146,32 +146,31 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
 
   Args:
     run: the run.
-    totals: of `measure`.
-    params: that were measured.
-    where: names the measurement, such as 'split test'.
+    totals: result of `measure`.
+    params: the evaluated parameters.
+    where: name of the evaluation for messages, such as 'split test'.
 
   Raises:
-    NonFiniteLoss: a term of the loss is NaN or infinite; names the parameters that are.
+    NonFiniteLoss: a term of the loss is NaN or infinite; names the parameters that are not finite.
   """
   if not all(math.isfinite(totals[term][0]) for term in objectives.get(run.objective_name).terms(run.objective)):
     raise state.nonfinite_error(f'the loss of {where} is', params)
 
 
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, float]:
-  """Turn totals into the figures of `results.json`, as the objective names them."""
+  """Return the metrics of `results.json` from totals, as the objective names them."""
   return objectives.get(run.objective_name).report(run.objective, totals, counts)
 
 
 def final_data(run: Run) -> pipeline.Config:
-  """The data section of the measurement at the end: with the rows of `evaluation.batch_size` and the windows of
-  `evaluation.stride`, if it gives any."""
+  """Return the data section of the final evaluation: with `evaluation.batch_size` and `evaluation.stride` if given."""
   rows, stride = run.evaluation.batch_size or run.data.eval_batch_size, run.evaluation.stride
   batching = dataclasses.replace(run.data.batching, stride=stride) if stride else run.data.batching
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
 def results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]:
-  """Return the metrics of a split, what they were counted over, and how."""
+  """Return the metrics of a split, the number and unit of scored tokens, and the protocol."""
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
@@ -194,14 +193,14 @@ def results(run: Run, corpus: Any, split: str, totals: Totals) -> dict[str, Any]
 
 
 def baselines(corpus: Any, splits: Iterable[str], order: int) -> dict[str, dict[str, Any]]:
-  """Return the metrics of unigram and interpolated Kneser-Ney models on each split, by its name."""
+  """Return split -> metrics of unigram and interpolated Kneser-Ney models."""
   texts = {split: (np.asarray(corpus.splits[split].tokens), corpus.splits[split].counts) for split in splits}
   return ngram.baselines(np.asarray(corpus.splits['train'].tokens), corpus.tokenizer.vocab_size, texts, order=order)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-  """Stands for the tokenizer where the ids of a split are replaced by their places in it."""
+  """Stand-in for the tokenizer of a split whose token ids are replaced by their positions in the split."""
 
   vocab_size: int
   eos_id: int = 0
@@ -209,17 +208,17 @@ class _Places:
 
 
 def check_scored(run: Run) -> None:
-  """Raise InputError unless the objective predicts tokens one after another."""
+  """Raise InputError unless the objective is a left-to-right language model's."""
   if not hasattr(objectives.get(run.objective_name), 'scored'):
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
 
 @precision.run_scope
 def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
-  """Negative log-likelihood of every token of a split, in the split's order and under the run's own protocol.
+  """Return the negative log-likelihood of every token of a split, in order and under the run's own protocol.
 
-  Batches of the places of the tokens, made as those of the tokens are, say where each figure belongs, whatever the
-  batching.
+  A second set of batches holds the positions of the tokens in place of their ids. It maps each loss to its token, for
+  any batching.
 
   Args:
     run: the run; its objective must export `scored`, as causal_lm does.
@@ -231,28 +230,28 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
     (tokens,) float64 in nats; NaN for tokens that are never predicted, such as the first of a stream.
 
   Raises:
-    InputError: the objective does not predict tokens one after another, or there is no such split.
+    InputError: the objective is no left-to-right language model's, or there is no such split.
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
   check_scored(run)
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   data = corpus.splits[split]
-  places = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
-  numbered = dataclasses.replace(corpus, splits={split: places}, tokenizer=_Places(len(data.tokens)))
+  positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
+  numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_Places(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
   scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.measured, *args)[::2])
-  found = np.full(len(data.tokens), np.nan)
+  losses = np.full(len(data.tokens), np.nan)
   state = model.init_state(run.measured, batches.batch_size)
   for i in tqdm(range(batches.steps), f'{split} by token', leave=False, disable=None):
-    batch, place = batches(i), where(i)
+    batch, position = batches(i), where(i)
     nll_BT, state = scored(params, batch, state)
     counts_BT = batch['weights_BT'] > 0
-    found[place['targets_BT'][counts_BT]] = np.asarray(nll_BT)[counts_BT]
-  return found
+    losses[position['targets_BT'][counts_BT]] = np.asarray(nll_BT)[counts_BT]
+  return losses
 
 
 def protocol(run: Run, batches: Any) -> str:
-  """Return the protocol of a metric, in words: two metrics are comparable if theirs are equal."""
+  """Return a description of the protocol; metrics are comparable if their protocols are equal."""
   words = [f'{run.data.batching.name}, batch {batches.batch_size}, length {batches.length}']
   changed = run.evaluation.model
   words += [f'measured with {", ".join(f"{name} {value}" for name, value in changed.items())}'] if changed else []

@@ -1,9 +1,11 @@
-"""n-gram models on a run's data, beside the run and mixed with it (Bengio et al. 2003, section 4.2).
+"""n-gram models on a run's data, alone and mixed with the run's model (Bengio et al. 2003, section 4.2).
 
-An n-gram model is named 'trigram' (interpolated: interpolated_trigram.py, its weights estimated on the validation
-split), 'kn3' (back-off Kneser-Ney of that order, modified, n-grams from order 3 on counted at least twice, which are
-the defaults of the toolkit that the paper used, SRILM), 'ikn3' (interpolated Kneser-Ney with all n-grams) or
-'class3_500' (back-off Kneser-Ney of order 3 over 500 classes of words: lmx/metrics/class_ngram.py).
+Names of n-gram models:
+- 'trigram': interpolated (interpolated_trigram.py), its weights estimated on the validation split;
+- 'kn3': modified back-off Kneser-Ney of order 3, whose n-grams from order 3 on are counted at least twice. These are
+  the defaults of SRILM, the toolkit of the paper;
+- 'ikn3': interpolated Kneser-Ney of order 3 with all n-grams;
+- 'class3_500': back-off Kneser-Ney of order 3 over 500 classes of words (lmx/metrics/class_ngram.py).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
 
 
 def ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
-  """Measures n-gram models: a record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} for each."""
-  found: list[dict[str, Any]] = []
+  """Evaluate n-gram models; return a record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} each."""
+  records: list[dict[str, Any]] = []
   memory: dict[int, Any] = {}
   for name in names:
     scores = _scorer(corpus, name, memory)
@@ -32,12 +34,12 @@ def ngrams(corpus: Any, splits: Sequence[str], names: Sequence[str]) -> list[dic
       data = corpus.split(split)
       nll, _ = scores(np.asarray(data.tokens))
       about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
-      found.append({**about, **language.report(nll, len(data.tokens), data.counts)})
-  return found
+      records.append({**about, **language.report(nll, len(data.tokens), data.counts)})
+  return records
 
 
 def check(run: Run) -> None:
-  """Raise InputError where `run.evaluation` names a mixture that `measure` could not measure."""
+  """Raise InputError if `measure` could not evaluate the mixture of `run.evaluation`."""
   evaluate.check_scored(run)
   _parsed(_name(run))
 
@@ -48,12 +50,12 @@ def _name(run: Run) -> str:
 
 
 def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
-  """Measures the mixture that `run.evaluation` names, on every token that the run predicts.
+  """Evaluate the mixture that `run.evaluation` names, on every token that the run predicts.
 
   p = weight p_run + (1 - weight) p_ngram, the mean of the two for the weight 0.5.
 
   Returns:
-    {'name', 'weight', the figures of the mixture, 'parts': {'run': ..., name: ...}} with the perplexities per token of
+    {'name', 'weight', metrics of the mixture, 'parts': {'run': ..., name: ...}} with the perplexities per token of
     its parts on the same tokens.
   """
   options = run.evaluation
@@ -61,10 +63,10 @@ def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
   data = corpus.split(split)
   own = evaluate.token_nll(run, corpus, params, split)
   _, other = _scorer(corpus, name, {})(np.asarray(data.tokens))
-  there = ~np.isnan(own)
-  mixed = mix(own[there], other[there], options.mixture_weight)
-  parts = {'run': own[there], name: other[there]}
-  count = int(there.sum())
+  scored = ~np.isnan(own)
+  mixed = mix(own[scored], other[scored], options.mixture_weight)
+  parts = {'run': own[scored], name: other[scored]}
+  count = int(scored.sum())
   return {
     'name': name,
     'weight': options.mixture_weight,
@@ -75,13 +77,13 @@ def measure(run: Run, corpus: Any, params: Any, split: str) -> dict[str, Any]:
 
 
 def mix(own: np.ndarray, other: np.ndarray, weight: float) -> np.ndarray:
-  """-log(weight exp(-own) + (1 - weight) exp(-other)) of negative log-likelihoods in nats."""
+  """Return -log(weight exp(-own) + (1 - weight) exp(-other)) of negative log-likelihoods in nats."""
   with np.errstate(divide='ignore'):
     return -np.logaddexp(np.log(weight) - own, np.log1p(-weight) - other)
 
 
 def label(found: Mapping[str, Any]) -> str:
-  """A line on a mixture for the summary of a run."""
+  """Return the line on a mixture in the summary of a run."""
   parts = ', '.join(f'{name} {value:,.2f}' for name, value in found['parts'].items())
   return (
     f'mixed with {found["name"]}, weight {found["weight"]:g}: perplexity per token '
@@ -90,7 +92,7 @@ def label(found: Mapping[str, Any]) -> str:
 
 
 def _parsed(name: str) -> re.Match[str]:
-  """Return the parts of the name of an n-gram model. Raises InputError."""
+  """Parse the name of an n-gram model. Raises InputError."""
   parsed = _NAME.fullmatch(name)
   if parsed is None:
     raise InputError(
@@ -101,9 +103,9 @@ def _parsed(name: str) -> re.Match[str]:
 
 
 def _scorer(corpus: Any, name: str, memory: dict[int, Any]) -> Any:
-  """Count the model on the training split; returns tokens -> (total, of each) negative log-likelihood.
+  """Count the model on the training split; return tokens -> (total, per token) negative log-likelihood.
 
-  `memory` keeps the classes of words that were found, by their number.
+  `memory` caches word classes: number of classes -> classes.
   """
   V, train = corpus.tokenizer.vocab_size, np.asarray(corpus.splits['train'].tokens)
   parsed = _parsed(name)

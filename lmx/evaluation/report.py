@@ -1,4 +1,4 @@
-"""Evaluation of a run on a split, its baselines, and the files that a finished run leaves."""
+"""Evaluation of a run on a split, its baselines, and the output files of a finished run."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Evaluation(NamedTuple):
   """Evaluation of a split.
 
   Attributes:
-    metrics: the metrics as `results.json` has them, with what they were counted over and how.
-    translations: of the split, where `evaluation.beam` is set.
-    answers: to the questions of the split, for the objective 'span'.
+    metrics: metrics as in `results.json`, with the number of scored tokens and the protocol.
+    translations: translations of the split, if `evaluation.beam` is set.
+    answers: answers to the questions of the split, for the objective 'span'.
   """
 
   metrics: dict[str, Any]
@@ -59,18 +59,18 @@ def evaluate_run(
   *,
   validation_baselines: bool = False,
 ) -> Evaluation:
-  """Evaluate parameters on a whole split, as the `evaluation` section of a run asks.
+  """Evaluate parameters on a whole split by the `evaluation` section of a run.
 
   Args:
     run: the run.
     corpus: its data.
     params: {'model': ..., 'objective': ...} as the engine has placed them.
-    engine: of the run.
+    engine: the run's engine.
     split: name of the split.
-    validation_baselines: where the baselines are measured, also measure them on the split 'valid'.
+    validation_baselines: evaluate the baselines, if any, on the split 'valid' too.
 
   Raises:
-    InputError: there is no such split, or it cannot be measured.
+    InputError: there is no such split, or it cannot be evaluated.
     NonFiniteLoss: the loss of the split is NaN or infinite.
   """
   batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
@@ -109,7 +109,7 @@ def evaluate_restored(loaded: Restored, split: str) -> Evaluation:
   """Evaluate a run that `lmx.load` returned, on the data of its config; see `evaluate_run`.
 
   Raises:
-    InputError: the data is tokenised by another tokenizer than the run's, or has labels that the run does not know.
+    InputError: another tokenizer than the run's made the data, or the data has labels unknown to the run.
   """
   run = loaded.run
   engine = sharding.Engine(run.parallel, matmul_precision=run.matmul_precision)
@@ -129,17 +129,17 @@ def write(
   evaluation: Evaluation,
   logger: run_log.Logger,
 ) -> None:
-  """Write the files of a finished run: its pictures, translations, answers and samples.
+  """Write the files of a finished run: its figures, translations, answers and samples.
 
-  `results.json` comes last, so a run killed before it is finished anew.
+  `results.json` comes last, so a run killed before that repeats its evaluation.
 
   Args:
     run: the run.
     corpus: its data.
-    params: those evaluated, as the engine has placed them.
-    engine: of the run.
-    evaluation: of `evaluation.split`, with the metrics to write.
-    logger: of the work directory.
+    params: the evaluated parameters, as the engine has placed them.
+    engine: the run's engine.
+    evaluation: evaluation of `evaluation.split`, with the metrics to write.
+    logger: logger of the work directory.
   """
   metrics, translations, answers = evaluation
   logger.plot(metrics)
@@ -158,15 +158,15 @@ def write(
 
 
 def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
-  """Return notes on the samples that a run leaves at its end.
+  """Check the settings of the final evaluation; return notes on the samples.
 
   Args:
     run: the run.
     corpus: its data.
-    batches: of the measurement at its end.
+    batches: batches of the final evaluation.
 
   Raises:
-    InputError: a setting that is read only after the last update could not be followed then.
+    InputError: a setting that is read only after the last update would fail then.
   """
   chosen = run.evaluation
   evaluate.check(run, batches)

@@ -1,4 +1,4 @@
-"""Samples of a finished run: text, predictions of masked tokens, nearest words, pictures of a memory, translations."""
+"""Samples of a finished run: text, predictions of masked tokens, nearest words, figures of a memory, translations."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lmx.types import Params
 
 
 def prompts(run: schema.Run, corpus: Any) -> tuple[list[str], list[str]]:
-  """Return the prompts that the vocabulary of a run allows, and a note on default ones that it does not.
+  """Return the prompts that are in a run's vocabulary, and a note on default ones that are not.
 
   Raises:
-    InputError: one of `samples.prompts` is not possible, or the texts are too many or too long.
+    InputError: one of `samples.prompts` is not in the vocabulary, or the samples are too many or too long.
   """
   check = {'text': _check_text, 'neighbours': _check_word}.get(objectives.get(run.objective_name).SAMPLES)
   if check is _check_text:
@@ -62,14 +62,14 @@ def _check_word(run: schema.Run, corpus: Any, prompt: str) -> None:
 def draw(
   run: schema.Run, corpus: Corpus, params: Params, translations: Sequence[translation.Translated], workdir: epath.Path
 ) -> str:
-  """Return the samples of a run as text; those of a model with a memory are pictures in its work directory.
+  """Return the samples of a run as text; those of a model with a memory are figures in its work directory.
 
   Args:
     run: the run.
     corpus: its data.
-    params: {'model': ..., 'objective': ...}, whole on one device.
-    translations: of the evaluated split; () translates the first pairs.
-    workdir: of the run.
+    params: {'model': ..., 'objective': ...}, unsharded on one device.
+    translations: translations of the evaluated split; () translates its first pairs.
+    workdir: work directory of the run.
   """
   kind = objectives.get(run.objective_name).SAMPLES
   if kind == 'translations':
@@ -82,7 +82,7 @@ def draw(
 
 
 def _texts(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
-  """Yield texts that the model generates after each prompt."""
+  """Yield generated texts for each prompt."""
   tokenizer, options = corpus.tokenizer, run.samples
   sampler = generate.Sampler(
     temperature=options.temperature,
@@ -132,7 +132,7 @@ def _gaps(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
 
 
 def _neighbours(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str]:
-  """Yield the nearest words of each prompt, or of some frequent words where there is no prompt."""
+  """Yield the nearest words of each prompt, or of some frequent words without a prompt."""
   vectors = word_vectors.from_tables(corpus, run.data, params['model'])
   frequent = vectors.words[50:] or vectors.words
   for word in prompts(run, corpus)[0] or frequent[: 50 * run.samples.count : 50]:
@@ -140,7 +140,7 @@ def _neighbours(run: schema.Run, corpus: Corpus, params: Params) -> Iterator[str
 
 
 def _memory(run: schema.Run, corpus: Corpus, params: Params, workdir: epath.Path) -> Iterator[str]:
-  """Plot episodes of the evaluated split, one of each length: memory_<length>.png; yield a line on each."""
+  """Plot episodes of the evaluated split, one for each length, as memory_<length>.png; yield a line on each."""
   data, split = evaluate.final_data(run), run.evaluation.split
   batches = pipeline.batches(data, corpus, split, pipeline.EVAL_SEED, train=False)
   trace = jax.jit(registry.get(run.model_name).trace, static_argnums=0)

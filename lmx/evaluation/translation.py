@@ -1,4 +1,4 @@
-"""A split translated by a run and measured: BLEU with its signature, chrF, and BLEU by the length of the source."""
+"""Translation of a split by a run, and its metrics: BLEU with its signature, chrF, and BLEU by source length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def options(run: schema.Run) -> translate.Options:
 
 
 def check(run: schema.Run, corpus: corpora.Corpus) -> None:
-  """Raise InputError unless a split of `corpus` can be translated as `evaluation` says."""
+  """Raise InputError unless a split of `corpus` can be translated with the settings of `evaluation`."""
   _check_pairs(run, corpus)
   translate.of(run, {}, corpus.tokenizer)
   most = (translate.longest(run.model) or run.data.eval_length or run.data.length) + run.evaluation.max_extra
@@ -48,10 +48,10 @@ def _check_pairs(run: schema.Run, corpus: corpora.Corpus) -> None:
 
 
 def texts(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[list[str], list[str]]:
-  """(sources, references) of a split as they stand in the data set, in the order of the corpus.
+  """Return (sources, references) of a split as the data set has them, in the order of the corpus.
 
   Raises:
-    InputError: the data set has no pairs, or no such split.
+    InputError: the data set has no sentence pairs, or no such split.
   """
   _check_pairs(run, corpus)
   corpus.split(split)
@@ -71,28 +71,28 @@ def scores(
   lower_case: bool = False,
   compounds: str = 'en_de',
 ) -> dict[str, Any]:
-  """Figures of translations.
+  """Return the metrics of translations.
 
   Args:
-    hypotheses: one for each line.
-    references: the same.
-    lines: the sources, for BLEU by their length in words; () leaves that out.
-    sides: languages of source and references; those of references that are not two letters have no tokenised BLEU.
-    lower_case: BLEU and chrF (their signatures say so) and exact match without case, for a run that has none.
+    hypotheses: one for each source.
+    references: one for each source.
+    lines: sources, for BLEU by their length in words; () skips that metric.
+    sides: languages of source and references; tokenised BLEU needs a two-letter language of the references.
+    lower_case: BLEU and chrF (as their signatures state) and exact match ignore case, for a lower-cased run.
     compounds: `evaluation.compounds`.
   """
   lengths = [max(len(line.split()), 1) for line in lines]
   sides = (sides[0], sides[1] if len(sides[1]) == 2 else '')
-  found = metrics.figures(
+  metrics_by_name = metrics.figures(
     hypotheses, references, sides=sides, source_lengths=lengths, lower_case=lower_case, compounds=compounds
   )
   plain = lambda text: text.strip().lower() if lower_case else text.strip()
   same = sum(plain(a) == plain(b) for a, b in zip(hypotheses, references, strict=True))
-  return found | {'exact_match': same / len(references), 'sentences': len(references)}
+  return metrics_by_name | {'exact_match': same / len(references), 'sentences': len(references)}
 
 
 class Translated(NamedTuple):
-  """A pair of the data and what a model made of its source."""
+  """Sentence pair of the data, and a model's translation of its source."""
 
   source: str
   translation: str
@@ -102,35 +102,35 @@ class Translated(NamedTuple):
 def pairs(
   run: schema.Run, corpus: corpora.Corpus, params: Params, split: str, count: int | None = None, title: str = ''
 ) -> list[Translated]:
-  """The first pairs of a split (None: all), translated as `evaluation` says.
+  """Translate the first pairs of a split (None: all) with the settings of `evaluation`.
 
   Args:
     run: the run.
     corpus: its data.
-    params: {'model': ..., 'objective': ...}, whole on one device.
+    params: {'model': ..., 'objective': ...}, unsharded on one device.
     split: name of the split.
-    count: how many.
-    title: of the progress bar, none if empty.
+    count: number of pairs.
+    title: title of the progress bar; '' for no bar.
   """
   lines, references = (side[:count] for side in texts(run, corpus, split))
   translator = translate.of(run, params['model'], corpus.tokenizer)
-  found = translate.translate(translator, lines, options(run), truncate=True, title=title)
-  return [Translated(*each) for each in zip(lines, (best[0].text for best in found), references, strict=True)]
+  hypotheses = translate.translate(translator, lines, options(run), truncate=True, title=title)
+  return [Translated(*each) for each in zip(lines, (best[0].text for best in hypotheses), references, strict=True)]
 
 
 def figures(run: schema.Run, corpus: corpora.Corpus, found: Sequence[Translated]) -> dict[str, Any]:
-  """Return the metrics of the translations of a split, as `pairs` gives them, for results.json."""
+  """Return the metrics in results.json of translations that `pairs` returned."""
   chosen, lines = options(run), [each.source for each in found]
   limit = translate.longest(run.model)
-  cut = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
+  truncated = 0 if limit is None else sum(len(ids) >= limit for ids in corpus.tokenizer.encode_batch(lines))
   hypotheses, references = [each.translation for each in found], [each.reference for each in found]
   sides, compounds = corpus.manifest['sides'], run.evaluation.compounds
   scored = scores(hypotheses, references, lines, sides, run.data.lower_case, compounds)
-  return scored | {'metric': 'bleu', 'decoding': decoding(chosen)} | ({'sources_cut': cut} if cut else {})
+  return scored | {'metric': 'bleu', 'decoding': decoding(chosen)} | ({'sources_cut': truncated} if truncated else {})
 
 
 def decoding(chosen: translate.Options) -> str:
-  """The search in words, for a report."""
+  """Return a description of the beam search, for a report."""
   penalty = f'{chosen.penalty} length penalty {chosen.alpha:g}' if chosen.alpha else 'no length penalty'
   most = f'{chosen.max_ratio:g} times the source' if chosen.max_ratio else f'{chosen.max_extra} tokens more'
   parts = [f'beam {chosen.beam}', penalty, f'up to {most}']
@@ -140,7 +140,7 @@ def decoding(chosen: translate.Options) -> str:
 
 
 def write(path: Any, found: Sequence[Translated], mode: str = 'w') -> None:
-  """Write translations, one a line, behind what is there with the mode 'a'. Raises InputError."""
+  """Write translations, one a line; mode 'a' appends. Raises InputError."""
   try:
     with open(path, mode, encoding='utf-8', errors='surrogateescape') as file:
       file.writelines(f'{each.translation}\n' for each in found)
@@ -149,21 +149,21 @@ def write(path: Any, found: Sequence[Translated], mode: str = 'w') -> None:
 
 
 def keep(workdir: Any, results: Mapping[str, Any], found: Sequence[Translated]) -> None:
-  """Leaves translations.txt and bleu_by_length.png in a work directory."""
+  """Write translations.txt and bleu_by_length.png to a work directory."""
   write(workdir / 'translations.txt', found)
   draw(workdir / 'bleu_by_length.png', results)
 
 
 def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) -> None:
-  """Draws BLEU by the length of the source, of one measurement and of the runs that are to stand beside it.
+  """Draw BLEU by source length, of one evaluation and of other runs to compare it with.
 
   Args:
-    path: picture to write.
-    results: `figures`, with those of `evaluate.results`.
-    workdirs: of the other runs; their results.json is read.
+    path: image file to write.
+    results: metrics of `figures` and of `evaluate.results`.
+    workdirs: work directories of the other runs, whose results.json is read.
 
   Raises:
-    InputError: one of them has no such figures, or those of another split.
+    InputError: one of them has no BLEU by length, or that of another split.
   """
   rows = {results['name']: results['bleu_by_length']}
   for workdir in workdirs:
@@ -183,7 +183,7 @@ def draw(path: Any, results: Mapping[str, Any], workdirs: Sequence[Any] = ()) ->
 
 
 def summary(found: Mapping[str, Any]) -> list[str]:
-  """Lines that show the figures of `scores`, the signature beside each score."""
+  """Return lines with the metrics of `scores`, each followed by its signature."""
   lines = []
   for name in ('bleu', 'bleu_tokenised', 'bleu_tokenised_lower', 'chrf'):
     if name in found:

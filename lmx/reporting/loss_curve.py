@@ -1,4 +1,4 @@
-"""loss.png: the losses of a run over its updates, with the baselines on the validation split as lines to beat."""
+"""loss.png: the losses of a run by update, with the validation losses of the baselines as horizontal lines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 def smooth(values: np.ndarray) -> np.ndarray:
   """Return the mean over a centred window, which grows from 1 to n / 20 values after the start.
 
-  It does not lag behind a steep curve, as a moving average of the past does. What is not finite is left out.
+  It does not lag behind a steep curve, unlike a trailing moving average. Values that are not finite are skipped.
   """
   n = len(values)
   finite = np.isfinite(values)
   index = np.arange(n)
   half = np.minimum(index // 4, n // 40)
   ends = np.stack([index - half, np.minimum(index + half + 1, n)], axis=1).ravel()
-  # Each window by itself: a difference of cumulative sums would lose all that comes after a large loss.
+  # Each window is summed by itself: differences of cumulative sums would lose precision after a large loss.
   total = lambda x: np.add.reduceat(np.append(x, 0.0), ends)[::2]
   with np.errstate(invalid='ignore'):
     return total(np.where(finite, values, 0.0)) / total(finite)
@@ -29,17 +29,17 @@ def smooth(values: np.ndarray) -> np.ndarray:
 def draw(
   records: Sequence[Mapping[str, Any]], path: pathlib.Path, results: Mapping[str, Any], tokens_per_step: int = 0
 ) -> None:
-  """Draws the losses of a run over its steps, with those of the baselines on the validation split as lines to beat.
+  """Draw the losses of a run by update, with the validation losses of the baselines as horizontal lines.
 
   Args:
-    records: of metrics.jsonl: `step`, `split` and `loss`, which is in nats.
+    records: records of metrics.jsonl: `step`, `split` and `loss` in nats.
     path: PNG file to write.
-    results: of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric`, the metric's value, and perhaps
-      `validation_baselines` and `baselines` (of the split `split`), each with a `loss` in nats a token, and
-      `trigger_step`, where averaging began.
-    tokens_per_step: named under the horizontal axis.
+    results: values of `results.json`, or {}: `name`, `model`, `dataset`, `split`, `metric` and the metric's value.
+      Optional: `validation_baselines` and `baselines` (of `split`), each with a `loss` in nats per token, and
+      `trigger_step`, at which averaging began.
+    tokens_per_step: tokens of a global batch, for the label of the horizontal axis.
   """
-  from matplotlib.figure import Figure  # here: half a second that evaluation and generation need not pay
+  from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
 
   curves = {
     split: np.asarray([(r['step'], r['loss']) for r in records if r['split'] == split and 'loss' in r], np.float64)
@@ -70,7 +70,7 @@ def draw(
 
 
 def _subtitle(results: Mapping[str, Any]) -> str:
-  """Return the model, the data and the figure that counts; '' before there are results."""
+  """Return the model, the data set and the run's metric; '' without results."""
   if not results:
     return ''
   metric = results['metric']
@@ -79,11 +79,11 @@ def _subtitle(results: Mapping[str, Any]) -> str:
 
 
 def _limits(curves: Mapping[str, np.ndarray], lines: list[float]) -> tuple[float, float]:
-  """Return the range of the losses; the first steep fall, 3 % of the points, may leave the frame."""
-  seen = [c[np.isfinite(c[:, 1]), 1] for c in curves.values() if len(c)]
-  seen = [c for c in seen if len(c)] or [np.ones(1)]
-  low = min(min(c.min() for c in seen), *lines, math.inf)
-  high = max(max(np.quantile(c, 0.97) for c in seen), *lines, low + 1e-3)
+  """Return the range of the losses; the highest 3 % of the points, the first steep fall, may be outside it."""
+  finite = [c[np.isfinite(c[:, 1]), 1] for c in curves.values() if len(c)]
+  finite = [c for c in finite if len(c)] or [np.ones(1)]
+  low = min(min(c.min() for c in finite), *lines, math.inf)
+  high = max(max(np.quantile(c, 0.97) for c in finite), *lines, low + 1e-3)
   margin = 0.07 * (high - low)
   return low - margin, high + margin
 
@@ -100,7 +100,7 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
     )
     if np.isfinite(valid[:, 1]).any():
       step, best = valid[np.nanargmin(valid[:, 1])]
-      below = len(train) > 0 and np.interp(step, train[:, 0], smooth(train[:, 1])) > best  # where no curve is
+      below = len(train) > 0 and np.interp(step, train[:, 0], smooth(train[:, 1])) > best  # the side without the curve
       axes.annotate(
         f'{best:.3f}',
         (step, best),
@@ -132,7 +132,7 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
       va='bottom',
     )
   trigger = results.get('trigger_step')
-  if trigger is not None and trigger < last:  # else it ended the run
+  if trigger is not None and trigger < last:  # otherwise it ended the run
     axes.axvline(trigger, color='0.45', linewidth=1.1, linestyle=(0, (1, 2)))
     axes.annotate(
       f'averaging begins ({trigger:,})',
@@ -146,7 +146,7 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
 
 
 def _draw_perplexity(axes: Any) -> None:
-  """Add a right axis with round perplexities, exp of the left one."""
+  """Add a right axis of round perplexities, the exp of the left axis."""
   from matplotlib.ticker import MaxNLocator
 
   right = axes.secondary_yaxis('right', functions=(np.asarray, np.asarray))

@@ -1,5 +1,5 @@
-"""Pictures that runs leave: a memory at work, where each word of a translation looked, scores by length, confusions,
-and figures by updates.
+"""Figures of runs: an NTM's memory, attention weights of a translation, scores by length, confusion matrices, metrics
+by update.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from lmx.errors import InputError
 
-_MOST = 8000  # dots of a side of a picture: the library draws none of 65,536, and they are all in memory
+_MOST = 8000  # pixels of a side: matplotlib rejects 65,536, and all pixels are held in memory
 
 
 def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
-  """The first episode of each length there is in the first batch, shortest first, at most `count`; a row each."""
+  """Return the first episode of each length in the first batch, shortest first, at most `count`; B = 1 each."""
   batch = batches(0)
   rows: dict[int, int] = {}
   for b in np.flatnonzero(batch['row_weights_B']):
@@ -26,17 +26,17 @@ def episodes(batches: Any, count: int) -> list[dict[str, np.ndarray]]:
 
 
 def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> None:
-  """Draws one episode as figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
+  """Draw one episode as in figures 4 to 6 of Graves et al. 2014 (arXiv 1410.5401) and those of the other tasks.
 
-  On top stand inputs, targets and answers, then what the write and the read heads attend to, and the memory at the end.
+  From top to bottom: inputs, targets, outputs, the weightings of the write and the read heads, the final memory.
   Time runs from left to right.
 
   Args:
-    path: image file to write, of this machine or a bucket.
+    path: image file to write, local or on a bucket.
     episode: one row of a batch.
-    seen: of the model's `trace` of it, B = 1; without a memory 'logits_BTO' alone.
+    seen: the model's `trace` of it, B = 1; 'logits_BTO' alone for a model without a memory.
   """
-  from matplotlib.figure import Figure  # half a second that other commands need not pay
+  from matplotlib.figure import Figure  # imported here: it takes half a second, which other commands save
 
   T = int(episode['valid_BT'].sum())
   answered_T = episode['weights_BT'][0, :T, None]
@@ -62,7 +62,7 @@ def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray
   if 'memory_BTSW' in seen:
     axes = all_axes[-1]
     memory_WS = np.asarray(seen['memory_BTSW'][0, T - 1]).T
-    bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # one row that is written again and again hides no other
+    bound = float(np.quantile(np.abs(memory_WS), 0.98)) or 1.0  # one row written many times does not hide the others
     shown = axes.imshow(memory_WS, aspect='auto', cmap='coolwarm', vmin=-bound, vmax=bound, interpolation='nearest')
     axes.set_title('memory after the last step', loc='left', fontsize=9)
     axes.set_xlabel('row')
@@ -71,12 +71,12 @@ def memory(path: Any, episode: dict[str, np.ndarray], seen: dict[str, np.ndarray
 
 
 def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) -> None:
-  """Draws how many rows of each class are said to be of each: the true ones down, those said across.
+  """Draw a confusion matrix: true classes down, predicted ones across.
 
   Args:
     path: image file to write.
-    counts: a row for each true class.
-    names: of the classes.
+    counts: (true class, predicted class).
+    names: names of the classes.
   """
   from matplotlib.figure import Figure
 
@@ -97,13 +97,13 @@ def confusion(path: Any, counts: Sequence[Sequence[int]], names: Sequence[str]) 
 
 
 def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> None:
-  """Draws the weights of one pair of sentences as figure 3 of Bahdanau et al. 2015: black 0, white 1.
+  """Draw the attention weights of one sentence pair as in figure 3 of Bahdanau et al. 2015: black 0, white 1.
 
   Args:
     path: image file to write.
-    a_TS: weights, a row for each word of the target.
-    source: its words, along the top.
-    target: its words, down the side.
+    a_TS: attention weights, a row for each target token.
+    source: source tokens, along the top.
+    target: target tokens, down the side.
   """
   from matplotlib.figure import Figure
 
@@ -119,52 +119,53 @@ def alignment(path: Any, a_TS: np.ndarray, source: Sequence[str], target: Sequen
 
 
 def by_length(path: Any, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-  """Draws BLEU by the words of the source, a line for each model, as figure 2 of Bahdanau et al. 2015.
+  """Draw BLEU by source length in words, a line for each model, as in figure 2 of Bahdanau et al. 2015.
 
   Args:
     path: image file to write.
-    rows: name of the model -> what `lmx.metrics.translation.bleu_by_length` found.
+    rows: name of the model -> result of `lmx.metrics.translation.bleu_by_length`.
   """
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(6, 4), layout='constrained')
   axes = figure.add_subplot()
-  labels = {(row['above'], row['up_to'] or np.inf): row['words'] for found in rows.values() for row in found}
-  places = {key: x for x, key in enumerate(sorted(labels))}
-  for name, found in rows.items():
-    x = [places[row['above'], row['up_to'] or np.inf] for row in found]
-    axes.plot(x, [row['bleu'] for row in found], marker='o', label=_plain(name), clip_on=False)
-  axes.set_xticks(list(places.values()), [labels[key] for key in places])
+  labels = {(row['above'], row['up_to'] or np.inf): row['words'] for bins in rows.values() for row in bins}
+  positions = {key: x for x, key in enumerate(sorted(labels))}
+  for name, bins in rows.items():
+    x = [positions[row['above'], row['up_to'] or np.inf] for row in bins]
+    axes.plot(x, [row['bleu'] for row in bins], marker='o', label=_plain(name), clip_on=False)
+  axes.set_xticks(list(positions.values()), [labels[key] for key in positions])
   axes.set(xlabel='words of the source', ylabel='BLEU', ylim=(0, None))
   axes.legend(frameon=False)
   _save(figure, path)
 
 
 def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]], title: str) -> None:
-  """Draws a figure by updates, a line for each name: of several runs their mean, in a band from the least to the
-  greatest, at the updates after which all of them were measured.
+  """Draw a metric by update, a line for each name.
+
+  Several runs of one name give their mean, in a band from minimum to maximum, at the updates that all measured.
 
   Args:
     path: image file to write.
-    runs: name -> (step, figure) of each run.
-    title: of the vertical axis.
+    runs: name -> for each run its pairs (step, metric).
+    title: label of the vertical axis.
 
   Raises:
-    InputError: runs of one name were never measured after the same update, or the file cannot be written.
+    InputError: runs of one name share no measured update, or the file cannot be written.
   """
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(7, 4.2), layout='constrained')
   axes = figure.add_subplot()
   axes.grid(True, color='0.92', linewidth=0.8)
-  for name, found in runs.items():
-    steps = sorted(set.intersection(*({step for step, _ in one} for one in found)))
+  for name, series in runs.items():
+    steps = sorted(set.intersection(*({step for step, _ in one} for one in series)))
     if not steps:
       raise InputError(f'the runs of {name} were not measured after the same updates')
-    values_RI = np.asarray([[dict(one)[step] for step in steps] for one in found], np.float64)
-    label = _plain(name) + (f' ({len(found)} runs)' if len(found) > 1 else '')
+    values_RI = np.asarray([[dict(one)[step] for step in steps] for one in series], np.float64)
+    label = _plain(name) + (f' ({len(series)} runs)' if len(series) > 1 else '')
     (line,) = axes.plot(steps, values_RI.mean(axis=0), marker='o', markersize=4, label=label)
-    if len(found) > 1:
+    if len(series) > 1:
       axes.fill_between(steps, values_RI.min(axis=0), values_RI.max(axis=0), color=line.get_color(), alpha=0.2, lw=0)
   axes.set(xlabel='updates', ylabel=_plain(title))
   axes.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
@@ -173,14 +174,14 @@ def curves(path: Any, runs: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
 
 
 def by_context(path: Any, found: Mapping[str, Any]) -> None:
-  """Draws what longer contexts give the models of a group, as figures 3 and 4 of Dai et al. 2019 (arXiv 1901.02860).
+  """Draw the gain from longer contexts of a group's models, as figures 3 and 4 of Dai et al. 2019 (arXiv 1901.02860).
 
   A panel for each share of the hardest tokens has the fall of perplexity from each context to the next, below the best
-  of the group; the last one perplexity itself.
+  of the group. The last panel has the perplexity itself.
 
   Args:
     path: image file to write.
-    found: of `lmx.evaluation.context_length.measure`.
+    found: result of `lmx.evaluation.context_length.measure`.
   """
   from matplotlib.figure import Figure
 
@@ -204,16 +205,16 @@ def by_context(path: Any, found: Mapping[str, Any]) -> None:
 
 
 def _plain(text: str) -> str:
-  return text.replace('$', r'\$')  # else a formula begins there
+  return text.replace('$', r'\$')  # otherwise it begins a formula
 
 
 def _save(figure: Any, path: Any) -> None:
   dots = min(120, _MOST / max(figure.get_size_inches()))
   path = path if hasattr(path, 'write_bytes') else pathlib.Path(path)
   try:
-    drawn = io.BytesIO()  # whole before the file is touched
-    figure.savefig(drawn, format=path.suffix[1:] or 'png', dpi=dots)
+    image = io.BytesIO()  # complete before the file is opened
+    figure.savefig(image, format=path.suffix[1:] or 'png', dpi=dots)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(drawn.getvalue())
+    path.write_bytes(image.getvalue())
   except (OSError, ValueError) as error:
     raise InputError(f'cannot write {path}: {error}') from None

@@ -1,9 +1,9 @@
 """Outputs of a run: progress, metrics.jsonl, TensorBoard, results.json, loss.png, samples.txt.
 
-Only process 0 writes. Numbers of a step are fetched from the device when the next step has been dispatched, so
-logging never waits for the step just started. When a run is taken up again, what was logged after the step it goes
-on from is dropped; so the files read as if the run had never been killed, provided that `flush` is called before a
-checkpoint is saved (else the numbers of the step saved may still be on the device).
+Only process 0 writes. Metrics of a step are fetched from the device after the next step has been dispatched, so
+logging never waits for the step just started. A resumed run drops all records after the step it resumes from. So the
+files are those of a run never killed, provided that `flush` is called before a checkpoint is saved: otherwise the
+metrics of the saved step may still be on the device.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from lmx.reporting import loss_curve
 
 Record = dict[str, Any]
 
-_WORDS = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # JSON has no such numbers
+_WORDS = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 _NUMBER = re.compile(r'_\d+$')
 _SAMPLE = re.compile(r'^=== step (\d+) ===$', re.MULTILINE)
 
 
 def versions() -> dict[str, str]:
-  """Return the versions of Python, lmx and what it computes with."""
-  found = {name: importlib.metadata.version(name) for name in _PACKAGES}
-  return {'python': platform.python_version(), 'lmx': lmx.__version__, **found}
+  """Return the versions of Python, lmx and its numerical packages."""
+  packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+  return {'python': platform.python_version(), 'lmx': lmx.__version__, **packages}
 
 
 def device() -> str:
-  """Return the devices in words, such as '8 x NVIDIA H100 (gpu), 2 processes'."""
+  """Return a description of the devices, such as '8 x NVIDIA H100 (gpu), 2 processes'."""
   first = jax.devices()[0]
   text = f'{jax.device_count()} x {first.device_kind} ({first.platform})'
   if first.platform == 'cpu':
@@ -58,7 +58,7 @@ def device() -> str:
 
 
 def to_json(value: Any) -> Any:
-  """Return `value` as strict JSON can hold it: arrays as lists, NaN and infinities as words."""
+  """Return `value` as strict JSON: arrays as lists, NaN and infinities as strings."""
   if isinstance(value, Mapping):
     return {str(k): to_json(v) for k, v in value.items()}
   if isinstance(value, (list, tuple)):
@@ -71,7 +71,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-  """Undoes what `to_json` does to NaN and infinities."""
+  """Return `value` with the strings that `to_json` writes for NaN and infinities as numbers."""
   if isinstance(value, dict):
     return {k: from_json(v) for k, v in value.items()}
   if isinstance(value, list):
@@ -80,17 +80,17 @@ def from_json(value: Any) -> Any:
 
 
 def _parse(text: str) -> list[Record]:
-  """Return the records of whole lines, the last for each (step, split)."""
-  found: dict[tuple[int, str], Record] = {}
+  """Return the records of complete lines, the last one of each (step, split)."""
+  records: dict[tuple[int, str], Record] = {}
   for line in text.split('\n'):
     try:
       record = json.loads(line)
       key = (record['step'], record['split'])
     except (ValueError, KeyError, TypeError, RecursionError):
-      continue  # a line that a killed run has left half-written
-    found.pop(key, None)  # so that the last one is also last in order
-    found[key] = record
-  return list(found.values())
+      continue  # a line half-written by a killed run
+    records.pop(key, None)  # so that the last record is also last in order
+    records[key] = record
+  return list(records.values())
 
 
 def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
@@ -100,7 +100,7 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Record]:
 
 
 def write_json(path: str, values: Any) -> None:
-  """Write figures where the user wants them, also through a link or to a pipe. Raises InputError."""
+  """Write `values` as JSON to `path`, which may be a link or a pipe. Raises InputError."""
   where, text = pathlib.Path(path), json.dumps(to_json(values), indent=1) + '\n'
   with writing(str(path)):
     if where.exists() and not where.is_file():  # such as /dev/stdout
@@ -110,7 +110,7 @@ def write_json(path: str, values: Any) -> None:
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
-  """Write a file in one go: a reader sees the old text or the new one."""
+  """Write a file atomically: a reader sees the old text or the new one."""
   part = path.with_name(path.name + '.part')
   with writing(str(path)):
     with part.open('w') as file:
@@ -121,22 +121,22 @@ def _replace(path: pathlib.Path, text: str) -> None:
 
 
 def _scalars(metrics: Mapping[str, Any]) -> Record:
-  """Return numbers: a scalar as it is, a (sum, weight) pair as its mean, a flag not at all."""
-  found: Record = {}
+  """Return metrics as floats: a (sum, weight) pair as its mean; booleans are skipped."""
+  scalars: Record = {}
   for name, value in metrics.items():
     if isinstance(value, (tuple, list)):
       total, weight = (float(x) for x in value)
-      found[name] = total / weight if weight else math.nan
+      scalars[name] = total / weight if weight else math.nan
     elif np.asarray(value).dtype != bool:
-      found[name] = float(value)
-  return found
+      scalars[name] = float(value)
+  return scalars
 
 
 def _short(names: Iterable[str]) -> list[str]:
-  """The names without those of a series of more than ten, which differ in the number at their end alone."""
-  found = {name: _NUMBER.sub('', name) for name in names}
-  counts = collections.Counter(found.values())
-  return [name for name, stem in found.items() if counts[stem] <= 10]
+  """Return the names without series of more than ten, whose names differ only in the number at their end."""
+  stems = {name: _NUMBER.sub('', name) for name in names}
+  counts = collections.Counter(stems.values())
+  return [name for name, stem in stems.items() if counts[stem] <= 10]
 
 
 def _duration(seconds: float) -> str:
@@ -150,10 +150,10 @@ def _count(number: float) -> str:
 
 
 class _Board:
-  """TensorBoard's event file of one session. A point is in the file once `flush` has returned, also after a kill."""
+  """TensorBoard's event file of one session. Points survive a kill once `flush` has returned."""
 
   def __init__(self, directory: pathlib.Path, purge_step: int | None) -> None:
-    """Open a file of its own; TensorBoard drops points of earlier sessions from `purge_step` on."""
+    """Open a new file; TensorBoard drops the points of earlier sessions from `purge_step` on."""
     directory.mkdir(parents=True, exist_ok=True)
     self.name = str(directory)
     self._file = EventsWriter(str(directory / 'events'), f'.{time.time_ns()}')
@@ -186,7 +186,7 @@ class Logger:
     every_seconds: float = 10.0,
     terminal: bool | None = None,
   ) -> None:
-    """Open the files and drop what was logged after `start_step`.
+    """Open the files and drop the records after `start_step`.
 
     Args:
       workdir: directory of the run.
@@ -195,15 +195,17 @@ class Logger:
       tokens_per_step: tokens of a global batch, for tokens/s.
       primary: whether this process writes; the others do nothing.
       every: steps between two training records.
-      every_seconds: least time between two plain lines, where there is no progress bar.
-      terminal: draw a progress bar; None asks standard error.
+      every_seconds: least seconds between two plain lines, without a progress bar.
+      terminal: draw a progress bar; None draws one if standard error is a terminal.
     """
     self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
     self.workdir = self.mirror.local
     self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
     self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
     self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
-    self._mark: tuple[int, float, float] | None = None  # step, time, waited: where the next rate begins
+    self._mark: tuple[int, float, float] | None = (
+      None  # (step, time, seconds waited) from which the next rate is measured
+    )
     self._opened, self._printed = time.monotonic(), -math.inf
     self._step, self._closed = start_step, False
     if not primary:
@@ -228,12 +230,12 @@ class Logger:
     self.close()
 
   def _take_up(self) -> float:
-    """Drop records and samples after `start_step`; returns the seconds of the sessions before."""
+    """Drop records and samples after `start_step`; return the seconds of earlier sessions."""
     path = self.workdir / 'metrics.jsonl'
     old = path.read_text(errors='replace') if path.exists() else ''
     records = _parse(old)
-    kept = [r for r in records if r['step'] <= self.start_step]
-    text = ''.join(json.dumps(r) + '\n' for r in kept)
+    remaining = [r for r in records if r['step'] <= self.start_step]
+    text = ''.join(json.dumps(r) + '\n' for r in remaining)
     if text != old:
       _replace(path, text)
     path, written = self.workdir / 'samples.txt', self._samples(self.start_step)
@@ -244,28 +246,28 @@ class Logger:
     return max((r['seconds'] for r in records if 'seconds' in r), default=0.0)
 
   def seconds(self) -> float:
-    """Return the seconds of all sessions, as far as their logs tell."""
+    """Return the seconds of all sessions that are in the log."""
     return self._before + time.monotonic() - self._opened
 
   def train(self, step: int, metrics: Mapping[str, Any], wait_seconds: float = 0.0) -> None:
-    """Take in the step just dispatched and write down the one before, if it is due.
+    """Record the step just dispatched and write the previous one, if it is due.
 
     Args:
-      step: steps done, the one dispatched included.
+      step: steps done, the dispatched one included.
       metrics: arrays on the device: scalars, or (sum, weight) pairs.
-      wait_seconds: time that this session has waited for data so far.
+      wait_seconds: seconds that this session has waited for data so far.
     """
     if not self.primary:
       return
     now = time.monotonic()
     self._settle()
     if self._mark is None:
-      self._mark = (step, now, wait_seconds)  # after the first, which compiles
+      self._mark = (step, now, wait_seconds)  # after the first step, which compiles
     self._pending, self._step = (step, now, wait_seconds, metrics), step
     self._bar.update(step - self._bar.n)
 
   def flush(self) -> None:
-    """Write what is logged so far to the disk; waits until the last step given to `train` is computed."""
+    """Write all records so far to disk; waits until the last step given to `train` is computed."""
     if not self.primary:
       return
     self._settle()
@@ -273,7 +275,7 @@ class Logger:
       self._board.flush()
 
   def _settle(self) -> None:
-    """Write down the last step given to `train`, if it is due."""
+    """Write the last step given to `train`, if it is due."""
     if self._pending is None:
       return
     (step, now, waited, metrics), self._pending = self._pending, None
@@ -291,8 +293,8 @@ class Logger:
     self._show(step, values, now)
 
   def _show(self, step: int, values: Record, now: float) -> None:
-    """Update the bar, or prints a plain line if the last one is old enough."""
-    rate = values.get('tokens_per_second')  # none for a session's first step
+    """Update the progress bar, or print a plain line if the last one is at least `every_seconds` old."""
+    rate = values.get('tokens_per_second')  # None at a session's first step
     shown = f'{_count(rate)} tokens/s' if rate else ''
     if not self._bar.disable:
       self._bar.set_postfix_str(', '.join(filter(None, [f'loss {values["loss"]:.3f}', shown])))
@@ -306,28 +308,28 @@ class Logger:
   def evaluation(
     self, step: int, split: str, values: Mapping[str, Any], captions: Mapping[str, str] = types.MappingProxyType({})
   ) -> None:
-    """Write and show the metrics of `split` after `step` steps; the time taken does not count in tokens/s.
+    """Write and show the metrics of `split` after `step` steps; tokens/s does not count the evaluation's time.
 
-    Metrics of a series of more than ten, such as one of each class, are written but not shown.
+    Metrics of a series of more than ten, such as one for each class, are written but not shown.
 
     Args:
-      captions: texts that metrics are shown with instead of their names; '' does not show one.
+      captions: texts to show metrics with instead of their names; '' hides a metric.
     """
     if not self.primary:
       return
     self._settle()
     if self._mark is not None:
       self._mark = (step, time.monotonic(), self._mark[2])
-    found = _scalars(values)
-    self._write(step, split, found | {'seconds': self.seconds()})
-    texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(found)}
-    shown = [f'{text} {found[name]:.4g}' for name, text in texts.items() if text]
+    metrics = _scalars(values)
+    self._write(step, split, metrics | {'seconds': self.seconds()})
+    texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(metrics)}
+    shown = [f'{text} {metrics[name]:.4g}' for name, text in texts.items() if text]
     self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown))
 
   def _write(self, step: int, split: str, values: Record) -> None:
     with writing(self._file.name):
       self._file.write(json.dumps(to_json({'step': step, 'split': split, **values})) + '\n')
-      self._file.flush()  # to the kernel: what is written outlives a killed process
+      self._file.flush()  # to the kernel: the line survives the kill of this process
     with writing(self._board.name):
       for name, value in values.items():
         self._board.add(f'{split}/{name}', value, step)
@@ -339,22 +341,24 @@ class Logger:
       sys.stderr.flush()
 
   def samples(self, text: str, step: int | None = None) -> None:
-    """Add a text to samples.txt under a header that names the step (by default the last one), in place of what is
-    there of this step or a later one."""
+    """Add a text to samples.txt under a header with the step (by default the last one).
+
+    It replaces the texts of this step and of later ones.
+    """
     if self.primary:
       step = self._step if step is None else step
       _replace(self.workdir / 'samples.txt', self._samples(step - 1) + f'=== step {step} ===\n{text.rstrip()}\n\n')
 
   def _samples(self, last: int) -> str:
-    """Return samples.txt up to the step `last`."""
+    """Return the text of samples.txt up to step `last`."""
     path = self.workdir / 'samples.txt'
     text = path.read_text() if path.exists() else ''
     return text[: next((m.start() for m in _SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
-    """Write results.json: `values`, and the seconds of all sessions, versions and device.
+    """Write results.json: `values`, the seconds of all sessions, versions and devices.
 
-    A run with results.json is finished, so it is written last, also to a bucket.
+    A run with results.json counts as finished, so the file is written last, also to a bucket.
     """
     if self.primary:
       self.flush()
@@ -363,24 +367,24 @@ class Logger:
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
 
   def plot(self, results: Mapping[str, Any]) -> None:
-    """Draws loss.png from metrics.jsonl and the values of results.json, {} before there are any."""
+    """Draw loss.png from metrics.jsonl and the values of results.json, {} before these exist."""
     if self.primary:
       self.flush()
       loss_curve.draw(read_metrics(self.workdir), self.workdir / 'loss.png', results, self.tokens_per_step)
 
   def close(self) -> None:
-    """Write down what is pending and close the files; safe to call twice, and after a failure."""
+    """Write the pending record and close the files; safe to call twice, and after a failure."""
     if not self.primary or self._closed:
       return
     self._closed = True
     try:
       self._settle()
-    except Exception as e:  # the step itself has failed, and its error is already on its way up
+    except Exception as e:  # the step itself has failed and raised its own error
       self.note(f"the last step's numbers are lost: {type(e).__name__}")
     self._bar.close()
     for file in (self._file, self._board):
       try:
         file.close()
-      except OSError as e:  # a full disk: the checkpoint or the last record has said so
+      except OSError as e:  # a full disk, which the checkpoint or the last record has reported
         self.note(f'cannot close a file below {self.workdir}: {e.strerror}')
     self.mirror.close()

@@ -1,7 +1,7 @@
-"""Weights that others trained become a run, and a run becomes a folder that others load.
+"""Import of published weights as a run, and export of a run as a folder of Hugging Face transformers.
 
-An imported run is a work directory like any other: it is loaded, measured, written with, says what it was trained to
-say of new rows, and is named in `train.init_from`. It has made no updates.
+An imported run is a work directory like any other, with no updates made. It can be evaluated, generate text, predict
+on new rows if it was fine-tuned, and be named in `train.init_from`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from lmx.reporting import run_log
 from lmx.runs import init, restore
 
 HUB = 'hub:'
-_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, where not 'windows'
+_BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _MARKS = ('_start_', '_delimiter_', '_classify_')  # special tokens of finetune-transformer-lm, in this order
-_RELEASES = (openai, tensorflow)  # what is no folder of transformers
-# Objective -> section `data`: a data set whose rows have such a form; its files are only needed to measure on it.
+_RELEASES = (openai, tensorflow)  # formats other than a folder of transformers
+# Objective -> section `data`: a data set with rows of that form; its files are needed only to evaluate on it.
 _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
   'regress': {'dataset': 'table_files', 'scores': True, 'batching': {'name': 'texts'}},
@@ -47,16 +47,16 @@ _ROWS: dict[str, dict[str, Any]] = {
 
 
 def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_tokenizer: bool = True) -> list[str]:
-  """Make a work directory of a folder of Hugging Face's (lmx/interop/huggingface/folder.py), or of the authors'.
+  """Import a folder of transformers (lmx/interop/huggingface/folder.py), or the authors' release, as a run.
 
   Args:
-    source: the folder, or 'hub:NAME' to fetch one from huggingface.co.
-    workdir: where; it must not be there, or be empty. It appears whole or not at all.
+    source: the folder, or 'hub:NAME' to download one from huggingface.co.
+    workdir: work directory to write; it must be missing or empty. It is written as a whole or not at all.
     overrides: `section.key=value`, such as model.attention=xla.
     with_tokenizer: read the tokenizer too; without one the run reads no text.
 
   Returns:
-    Lines that say what was read, and what of the model the files did not hold and is drawn anew.
+    Lines for the user: what was read, and which parameters were not in the files and are newly initialised.
 
   Raises:
     InputError: see `folder.read`; tensors missing, unknown or of another shape; a vocabulary larger than the model's.
@@ -79,15 +79,15 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
     except build.Missing as error:
       raise InputError(f'{error}; --tokenizer=none imports the model alone') from None
   data = {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer'), 'lower_case': bool(lower_case)}
-  marks = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
-  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, marks)), overrides)
+  special_tokens = settings.extra if len(settings.extra) == len(_MARKS) else _MARKS
+  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens)), overrides)
   config, run = _settled(config, folder, tokenizer.vocab_size)
-  found = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
-  if not found['objective'] and 'next_sentence' in config.objective:
+  params_read = huggingface.from_hf(folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels))
+  if not params_read['objective'] and 'next_sentence' in config.objective:
     config.unlock()
     config.objective.next_sentence = False
     run = config_lib.to_run(config.lock(), tokenizer.vocab_size)
-  params, drawn = _complete(run, found)
+  params, missing = _complete(run, params_read)
   names = list(folder.labels) if run.objective_name == 'classify' else []
   record = {'hash': '', 'imported_from': source, 'label_names': names}
   _write(workdir, params, tokenizer, config, record)
@@ -95,11 +95,11 @@ def import_run(source: str, workdir: Any, overrides: Iterable[str] = (), *, with
   words = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {words}']
   lines += _said(folder, run)
-  return lines + ([f'not in the files, so drawn anew: {", ".join(drawn)}'] if drawn else [])
+  return lines + ([f'not in the files, so drawn anew: {", ".join(missing)}'] if missing else [])
 
 
 def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record: dict[str, Any]) -> None:
-  """The work directory, whole or not at all."""
+  """Write the work directory, as a whole or not at all."""
   part = workdir.parent / f'{workdir.name}.part{os.getpid()}'
   extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
   try:
@@ -117,7 +117,7 @@ def _write(workdir: epath.Path, params: Any, tokenizer: Any, config: Any, record
 
 
 def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
-  """Return the config of an imported run; nothing is trained, and data is named when it is measured."""
+  """Return the config of an imported run; it trains nothing, and an evaluation names the data."""
   variants = registry.get(folder.name).VARIANTS
   named = [name for name, sizes in variants.items() if all(folder.fields.get(k) == v for k, v in sizes.items())]
   variant = max(named, key=lambda name: len(variants[name])) if named else next(iter(variants))
@@ -132,11 +132,11 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[str, Any]:
-  """Return the fields of section `data` on rows: as the objective and the model read them."""
+  """Return the fields of section `data` for rows as the objective and the model read them."""
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
   data = _ROWS[folder.objective['name']]
-  if folder.name == 'xlnet':  # its marks stand at the end of a row; words alone are labelled in plain ones
+  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have words alone
     form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
     return data | {'batching': {**data['batching'], 'form': form}}
   if data['batching']['name'] != 'texts':
@@ -149,7 +149,7 @@ def _rows(folder: folders.Folder, tokenizer: Any, marks: Sequence[str]) -> dict[
 
 
 def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, schema.Run]:
-  """(the config, the run) with what the labels and the form of the rows decide; see `config.with_corpus`."""
+  """Return (config, run) with the fields that labels and row form determine; see `config.resolve.with_corpus`."""
   run = config_lib.to_run(config, vocab_size)
   objective, rules = objectives.get(run.objective_name), RULES[run.data.dataset]
   if not folder.objective or not hasattr(objective, 'settle'):
@@ -168,7 +168,7 @@ def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any,
 
 
 def _said(folder: folders.Folder, run: schema.Run) -> list[str]:
-  """Lines on what a fine-tuned model says, and of what rows."""
+  """Return lines on what a fine-tuned model predicts, and from which rows."""
   if not folder.objective:
     return []
   words = f'read as {folder.architecture}, objective "{run.objective_name}"'
@@ -184,7 +184,7 @@ def _said(folder: folders.Folder, run: schema.Run) -> list[str]:
 
 
 def _complete(run: schema.Run, found: dict[str, Any]) -> tuple[Any, list[str]]:
-  """(parameters of the run, those that are not found drawn anew; the parts that are drawn)."""
+  """Return (parameters of the run, the missing ones newly initialised; names of those parts)."""
   key = jax.random.key(run.seed)
   wanted = jax.eval_shape(lambda: init.init_params(run, key))
   there = flatten_dict(found)
@@ -193,7 +193,7 @@ def _complete(run: schema.Run, found: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def fetch(name: str) -> str:
-  """Download a model's files from huggingface.co, or finds them in its cache; InputError without a network."""
+  """Download a model's files from huggingface.co, or find them in its cache. Raises InputError without a network."""
   from huggingface_hub import errors, snapshot_download
 
   try:
@@ -210,15 +210,15 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
   """Write a run's weights, config and tokenizer as a folder that transformers loads.
 
   Args:
-    workdir: the run.
-    to: the folder; it must not be there, or be empty.
+    workdir: work directory of the run.
+    to: the folder; it must be missing or empty.
     which: see `lmx.runs.restore.load`.
 
   Returns:
-    Lines that say what was written.
+    Lines for the user on what was written.
 
   Raises:
-    InputError: no run is there, or no class of transformers computes the same.
+    InputError: there is no run, or no class of transformers computes the same.
   """
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data

@@ -13,7 +13,7 @@ from lmx.types import Array, Params
 
 
 def init_params(run: schema.Run, key: Array) -> Params:
-  """Parameters before the first update: {'model': the model's, 'objective': its head}."""
+  """Initialise the parameters: {'model': the model's, 'objective': the head's}."""
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   model_key, head_key = jax.random.split(key)
   head = objective.init(run.objective, model, run.model, head_key)
@@ -21,6 +21,6 @@ def init_params(run: schema.Run, key: Array) -> Params:
 
 
 def merge(params: Params, taken: Params) -> Params:
-  """`params` with the leaves of `taken`, a nested dict of some of them, in place of its own."""
+  """Return `params` with the leaves of `taken`, a nested dict of some of them, in place of its own."""
   inner = lambda name, x: merge(x, taken[name]) if isinstance(x, Mapping) else taken[name]
   return {name: inner(name, x) if name in taken else x for name, x in params.items()}

@@ -12,7 +12,7 @@ from etils import epath
 
 
 def record(workdir: epath.Path, update: int, metrics: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> str:
-  """Write a line on an update to nonfinite.jsonl; return its loss, gradient norm and learning rate as text."""
+  """Append an update to nonfinite.jsonl; return its loss, gradient norm and learning rate as text."""
   values = {
     'step': update,
     'loss': float(metrics['loss']),

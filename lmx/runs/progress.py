@@ -1,4 +1,4 @@
-"""Progress of a training: what decides its schedule, its end and its best checkpoint."""
+"""Progress of a training: the state that decides its schedule, its end and its best checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Progress:
   @classmethod
   def from_dict(cls, meta: Meta) -> Progress:
     """Return the progress saved with a checkpoint."""
-    best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # NaN was once kept, and nothing is below it
+    best = (
+      meta['best'] if math.isfinite(meta['best'] or 0.0) else None
+    )  # earlier versions saved NaN, and no loss is below it
     return cls(**{**meta, 'best': best, 'plateau': schedules.Plateau(**meta['plateau'])})
 
   def observe(self, loss: float, optim: build.Config, done: int) -> None:
@@ -52,7 +54,7 @@ class Progress:
   def is_finished(self, done: int, total_steps: int, patience: int, optim: build.Config) -> bool:
     """Return whether no update is left after `done`, or the validation loss has ceased to fall.
 
-    The latter is by `train.patience`, or by `optim.asgd` = 'start', whose fine-tuning ends at its trigger.
+    `train.patience` decides the latter, or `optim.asgd` = 'start', whose fine-tuning ends at its trigger.
     """
     fine_tuned = optim.asgd == 'start' and self.trigger is not None
     return done >= total_steps or 0 < patience <= self.since_best or fine_tuned

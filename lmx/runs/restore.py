@@ -1,4 +1,4 @@
-"""A trained run, given back to Python from its work directory."""
+"""Restoration of a trained run from its work directory."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from lmx.types import Model, Objective, Params
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-  """A run as it was when the checkpoint was written.
+  """Run restored from a checkpoint.
 
   Attributes:
     model: the model's module; `run.model.apply(run.cfg, run.params['model'], batch, state)`.
-    cfg: its Config.
-    params: {'model': ..., 'objective': ...}: the running average where the run kept one.
+    cfg: the model's Config.
+    params: {'model': ..., 'objective': ...}: the running average if the run has one.
     tokenizer: see `lmx.data.tokenizers.build`.
     config: the resolved config.
-    run: the same as frozen dataclasses.
+    run: the config as frozen dataclasses.
     step: updates made.
-    workdir: where it was loaded from.
-    averaged: steps of the checkpoints whose mean `params` are; () where they are those of one.
+    workdir: work directory of the run.
+    averaged: steps of the checkpoints whose mean `params` is; () if it is from a single one.
   """
 
   model: Model
@@ -54,7 +54,7 @@ class Restored:
   averaged: tuple[int, ...] = ()
 
   def corpus(self) -> Corpus:
-    """The data of the run, tokenised. Raises InputError if that is not by the run's tokenizer."""
+    """Return the tokenised data of the run. Raises InputError if another tokenizer made it."""
     corpus = pipeline.load(self.run.data)
     if corpus.tokenizer.hash != self.tokenizer.hash:
       raise InputError(f"the data is tokenised by another tokenizer than the run's ({self.workdir}/tokenizer)")
@@ -66,7 +66,7 @@ class Restored:
 
   @property
   def labels(self) -> list[str]:
-    """Names of the labels that it tells apart, in the order of their scores; [] where it tells none."""
+    """Names of the labels that the head predicts, in the order of its logits; [] without labels."""
     if self.run.objective_name == 'tag':
       return list(self.run.objective.labels)
     if self.run.objective_name != 'classify':
@@ -77,18 +77,18 @@ class Restored:
 def load(
   workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), measured: Mapping[str, Any] | None = None
 ) -> Restored:
-  """Load a run for evaluation, generation or anything else, with a warning of parameters that are not finite.
+  """Load a run for evaluation, generation or anything else; warn of parameters that are not finite.
 
   Args:
     workdir: the run's work directory.
-    which: 'best' on the validation split (the last one where none was measured), 'last', a step, also as text, or
+    which: 'best' by validation loss (the last checkpoint if there was no validation), 'last', a step (int or text), or
       'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
-    measured: a resolved config whose name, data, objective and evaluation take the place of the run's own; the
-      tokenizer stays the run's.
+    measured: a resolved config whose name, data, objective and evaluation replace the run's own; the tokenizer stays
+      the run's.
 
   Raises:
-    InputError: no run is there, it has no finished checkpoint, or all are damaged.
+    InputError: there is no run, it has no finished checkpoint, or all are damaged.
   """
   workdir = epath.Path(workdir)
   own = run_files.read_config(workdir)
@@ -117,7 +117,7 @@ def load(
 
 
 def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir: Any) -> dict[str, Any]:
-  """The config of a run as another config wants it measured."""
+  """Return the config of a run with the name, data, objective and evaluation of another."""
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   taken = {name: given[name] for name in ('name', 'objective', 'evaluation')}
   path = storage.here(epath.Path(workdir) / 'tokenizer')
@@ -128,19 +128,19 @@ def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir: Any) 
 def average(
   directory: Any, wanted: Params, count: int, warn: manager.Warn = manager.stderr_warn
 ) -> tuple[Params, tuple[int, ...]]:
-  """The mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
+  """Return the mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1), in float32.
 
-  They are planned ones (`checkpoint.planned_steps`), so where a run was stopped does not change it. One checkpoint is
-  held beside the sum, however many there are.
+  Only planned checkpoints count (`manager.planned_steps`), so the mean does not depend on where a run was stopped.
+  Memory holds the sum and one checkpoint, for any `count`.
 
   Args:
-    directory: of the checkpoints.
+    directory: directory of the checkpoints.
     wanted: shapes of the parameters.
-    count: how many to average; where fewer are intact, those, with a warning.
+    count: number of checkpoints to average; if fewer are intact, those are, with a warning.
     warn: called with each warning.
 
   Returns:
-    (the mean, steps of the checkpoints it is of, rising).
+    (the mean, steps of the averaged checkpoints in ascending order).
 
   Raises:
     InputError: there is no intact checkpoint.
@@ -150,7 +150,7 @@ def average(
     try:
       params, _, _ = manager.restore_params(directory, wanted, step, warn=warn)
     except manager.AllDamaged:
-      damaged = True  # the warning has named it
+      damaged = True  # a warning has named it
       continue
     params = jax.tree.map(lambda x: np.asarray(x, np.float32), params)
     total = params if total is None else jax.tree.map(np.add, total, params)

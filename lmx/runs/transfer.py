@@ -1,4 +1,4 @@
-"""Parameters of a finished run as the start of another: `train.init_from`."""
+"""Initialisation of a run from the parameters of a finished one: `train.init_from`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from lmx.types import Params
 def take(
   workdir: Any, wanted: Params, parts: Sequence[str], tokenizer: Any, labels: Sequence[str] = ()
 ) -> tuple[Params, str]:
-  """Parameters of a finished run as the start of another.
+  """Return parameters of a finished run as initial values of another.
 
-  Rows that belong to words (the leaves that the other run's model names in VOCABULARY) are matched by word where the
-  two tokenizers differ, by id where the other run has no tokenizer; a word that the other run does not know gets the
-  mean of its rows (Howard and Ruder 2018, released code). What the head has for each label (the objective's `labelled`)
-  is put into the order of this run's labels. Learned positions (POSITIONS) are cut where this run has fewer; where it
+  Vocabulary rows (the leaves that the finished run's model names in VOCABULARY) are matched by token if the two
+  tokenizers differ, and by id if the finished run has no tokenizer. A token unknown to the finished run gets the mean
+  of its rows (Howard and Ruder 2018, released code). The head's label axes (the objective's `labelled`) are permuted
+  to the order of this run's labels. Learned position embeddings (POSITIONS) are truncated if this run has fewer. If it
   has more, they are repeated from the first on (Beltagy et al. 2020, arXiv 2004.05150, section 5).
 
   Args:
-    workdir: the finished run; its best parameters are taken.
+    workdir: the finished run, whose best parameters are read.
     wanted: shapes of the new run's parameters.
-    parts: 'part' or 'there=here', each a leading part of names such as 'model' or 'model/encoder'; () is all.
-    tokenizer: the new run's.
+    parts: 'part' or 'there=here', each a prefix of names such as 'model' or 'model/encoder'; () takes all.
+    tokenizer: the new run's tokenizer.
     labels: names of the new run's labels.
 
   Returns:
     (the leaves taken, as a nested dict; a line for the log).
 
   Raises:
-    InputError: no run can be loaded there, a leaf that a part should have is missing there, has another shape, no word
-      is known to both, or the labels are others.
+    InputError: no run can be loaded, a leaf of a part is missing in it or has another shape, the vocabularies share no
+      token, or the labels differ.
   """
   try:
     loaded = restore.load(workdir)
@@ -46,7 +46,7 @@ def take(
   ours = {'/'.join(path): x for path, x in flatten_dict(wanted).items()}
   source = _sources(workdir, parts, ours, theirs)
   by_word = {f'model/{name}' for name in getattr(loaded.model, 'VOCABULARY', ())}
-  by_place = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
+  by_position = {f'model/{name}' for name in getattr(loaded.model, 'POSITIONS', ())}
   by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
   rows = None if by_id else _rows(loaded.tokenizer, tokenizer)
   with_head = any(there.startswith('objective/') for there in source.values())
@@ -57,7 +57,7 @@ def take(
     x = np.asarray(theirs[there])
     if there in by_word and (rows is not None or x.shape[0] != ours[here].shape[0]):
       x = _by_word(x, _rows(loaded.tokenizer, tokenizer) if rows is None else rows, loaded, ours[here].shape[0])
-    if there in by_place and x.shape[1:] == ours[here].shape[1:]:
+    if there in by_position and x.shape[1:] == ours[here].shape[1:]:
       x = x[np.arange(ours[here].shape[0]) % x.shape[0]]
     if there in by_label:
       x = _by_label(x, by_label[there], loaded, labels)
@@ -67,8 +67,10 @@ def take(
   if wrong:
     raise InputError(f'train.init_from: parameters of {workdir} have other shapes: {"; ".join(wrong[:5])}')
   note = f'began from step {loaded.step} of {workdir}: {len(taken)} of {len(ours)} arrays taken'
-  places = [(len(theirs[there]), ours[here].shape[0]) for here, there in source.items() if there in by_place]
-  note += ''.join(f'; {new} positions of {old}' for old, new in places if old != new)
+  position_counts = [
+    (len(theirs[there]), ours[here].shape[0]) for here, there in source.items() if there in by_position
+  ]
+  note += ''.join(f'; {new} positions of {old}' for old, new in position_counts if old != new)
   if rows is not None and by_word & set(source.values()):
     known = int((rows >= 0).sum())
     if not known:
@@ -78,7 +80,7 @@ def take(
 
 
 def _sources(workdir: Any, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
-  """Name here -> name there of the leaves to take."""
+  """Return the leaves to take: name in the new run -> name in the finished run."""
   source: dict[str, str] = {}
   for part in parts or ('',):
     there, equals, here = part.partition('=')
@@ -104,13 +106,13 @@ def _tops(names: Iterable[str]) -> str:
 
 
 def _rows(theirs: Any, ours: Any) -> np.ndarray:
-  """For each of our ids the id of the same entry there, -1 where there is none."""
+  """Return for each id of our tokenizer the id of the same token in theirs, -1 if there is none."""
   known = {theirs.id_to_token(i): i for i in range(theirs.vocab_size)}
   return np.asarray([known.get(ours.id_to_token(i), -1) for i in range(ours.vocab_size)])
 
 
 def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.Restored, size: int) -> np.ndarray:
-  """Rows of `x` in our order; of entries not known there, and of those beyond our tokenizer, the mean."""
+  """Return the rows of `x` in our tokenizer's order; unknown tokens and padding rows get the mean row."""
   mean = x[: loaded.tokenizer.vocab_size].mean(axis=0)
   index = np.concatenate([rows, np.full(max(size - len(rows), 0), -1)])
   known = (index >= 0).reshape((-1,) + (1,) * (x.ndim - 1))
@@ -118,7 +120,7 @@ def _by_word(x: np.ndarray, rows: np.ndarray, loaded: restore.Restored, size: in
 
 
 def _by_label(x: np.ndarray, axes: Sequence[int], loaded: restore.Restored, labels: Sequence[str]) -> np.ndarray:
-  """A leaf of a head with its labels in the order given."""
+  """Return a leaf of a head with its label axes in the order of `labels`."""
   if sorted(labels) != sorted(loaded.labels):
     raise InputError(
       f'train.init_from: the labels of {loaded.workdir} are {", ".join(loaded.labels)}, those of this '

@@ -1,4 +1,4 @@
-"""The work directory of a run that trains: its config and data are checked, written and locked."""
+"""Work directory of a training run: check, write and lock its config and data."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lmx.errors import InputError
 
 
 def continued(config: Any, workdir: Any) -> tuple[Any, list[str]]:
-  """Return the config under the rules that a run in `workdir` began under, and a line for each earlier rule.
+  """Return the config with the rules under which the run in `workdir` began, and a line for each earlier rule.
 
   Raises:
-    InputError: its next updates would follow another rule than its first, or its config.json is damaged.
+    InputError: its next updates would follow another rule than its first ones, or its config.json is damaged.
   """
   saved = _saved(workdir)
   if saved is None:
@@ -49,7 +49,7 @@ def _saved(workdir: Any) -> Any:
 
 
 def check(workdir: Any, config: Any, corpus: Any) -> None:
-  """Check that a run in `workdir` has this config and data. Raises InputError, also if it is damaged."""
+  """Check that the run in `workdir` has this config and data. Raises InputError, also if its files are damaged."""
   saved = _saved(workdir)
   if saved is None:
     return
@@ -61,7 +61,7 @@ def check(workdir: Any, config: Any, corpus: Any) -> None:
 
 
 def create(workdir: Any, config: Any, corpus: Any) -> None:
-  """Write the config, the data manifest, the tokenizer and their checksums, where they are missing."""
+  """Write the config, the data manifest, the tokenizer and their checksums, if they are missing."""
   try:
     if jax.process_index() == 0 and not run_files.add_sums(workdir):
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
@@ -72,7 +72,7 @@ def create(workdir: Any, config: Any, corpus: Any) -> None:
 
 @contextlib.contextmanager
 def watched(workdir: Any) -> Iterator[None]:
-  """Name a work directory that is deleted during a run as the cause of what fails. Raises InputError."""
+  """Raise InputError for any failure inside if the work directory was deleted during the run."""
   try:
     yield
   except Exception as error:
@@ -85,7 +85,7 @@ def watched(workdir: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(workdir: Any) -> Iterator[None]:
-  """Lock a work directory until the process ends; one on a bucket cannot be locked.
+  """Lock a work directory for the duration of the block; one on a bucket cannot be locked.
 
   Raises:
     InputError: another process trains there.
