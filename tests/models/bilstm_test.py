@@ -165,7 +165,7 @@ def test_a_bilm_that_is_trained_moves_as_its_groups_say():
 
 
 def test_frozen_cuts_the_gradient():
-  """Of one that is not frozen the gradient moves every parameter: the test above."""
+  """Every parameter of a biLM that is not frozen moves: see the test above."""
   loss = lambda p: jnp.sum(run(FROZEN, p).last_BTD ** 2)
   gradient = jax.jit(jax.grad(loss))(params_of(FROZEN))
   assert max(np.abs(x).max() for x in jax.tree.leaves(gradient['bilm'])) == 0

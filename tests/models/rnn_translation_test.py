@@ -74,7 +74,7 @@ def params_of(model, cfg):
 
 @functools.cache
 def outputs(design):
-  """(config, parameters, batch, one pass over the target, the same step by step) of one program."""
+  """Config, parameters, batch, and the outputs of one pass and of single steps, from one program."""
   model, changes = DESIGNS[design]
   cfg = config(model, **changes)
   params, batch = params_of(model, cfg), batch_of(cfg)
@@ -88,11 +88,11 @@ def outputs(design):
 
     def step(state, now):
       features, state = model.apply(cfg, params, {name: x_B[:, None] for name, x_B in now.items()}, state)
-      return state, features.last_BTD[:, 0]
+      return state, (features.last_BTD[:, 0], jax.tree.leaves(state['layers']))
 
     words = {name: batch[name].T for name in ('tokens_BT', 'valid_BT')}
-    state, last_TBD = jax.lax.scan(step, model.begin(cfg, params, batch, length=0), words)
-    return whole, {'last': jnp.swapaxes(last_TBD, 0, 1), 'position': state['position_B']}
+    state, (last_TBD, carries) = jax.lax.scan(step, model.begin(cfg, params, batch, length=0), words)
+    return whole, {'last': jnp.swapaxes(last_TBD, 0, 1), 'carries': carries, 'position': state['position_B']}
 
   return cfg, params, batch, *jax.device_get(run(params, batch))
 
@@ -118,6 +118,9 @@ def test_step_by_step_equals_one_pass(design):
   valid_BT = batch['valid_BT']
   np.testing.assert_allclose(steps['last'][valid_BT], whole['last'][valid_BT], rtol=1e-5, atol=1e-5)
   np.testing.assert_array_equal(steps['position'], TARGETS)
+  for carry_TBD in steps['carries']:
+    for b, t in enumerate(TARGETS):
+      assert (carry_TBD[t:, b] == carry_TBD[t - 1, b]).all()  # padding leaves the state alone
 
 
 def test_rnnsearch_has_as_many_parameters_as_its_equations():

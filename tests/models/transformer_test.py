@@ -53,7 +53,7 @@ every_case = pytest.mark.parametrize('case', CASES, ids='-'.join)
 
 @functools.cache
 def outputs(case):
-  """(config, batch, all that the model says of it) from one program."""
+  """Config, batch and every output of the model, from one program."""
   cfg = config(**dict(zip(('norm', 'biases', 'attention'), case, strict=True)))
   batch = batch_of(cfg)
 

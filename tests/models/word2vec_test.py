@@ -116,7 +116,7 @@ def redrawn(batch, seed):
 
 
 def steps(architecture, V, *, D=5):
-  """(begin, which makes the state of parameters, sparse step of the same model at rate RATE)."""
+  """(function from parameters to a train state, sparse step of the same model at rate RATE)."""
   cfg = word2vec.Config(V=V, D=D, architecture=architecture)
   optim = build.Config(optimizer='sgd', lr=RATE)
   tx = build.make(optim, {'model': tables(V, D), 'objective': {}}, lambda path: word2vec.depth(cfg, path), 0, 10, 10)
