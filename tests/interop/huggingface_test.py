@@ -28,7 +28,7 @@ OUTPUTS = {'gpt': 'lm_head.weight', 'gpt2': 'lm_head.weight', 'bert': 'cls.predi
 def make(name, **changes):
   model = registry.get(name)
   cfg = model.Config(**SIZES[name] | changes)
-  leaves, tree = jax.tree.flatten(model.init(cfg, jax.random.key(0)))
+  leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: model.init(cfg, jax.random.key(0))))
   rng = np.random.default_rng(0)
   params = {'model': tree.unflatten([rng.normal(size=x.shape).astype(np.float32) for x in leaves]), 'objective': {}}
   if name == 'bert':
@@ -65,17 +65,22 @@ def test_an_untied_output_matrix_scores(name):
   untied = dataclasses.replace(cfg, tied=False)
   found = huggingface.from_hf(name, untied, tensors)['model']
   batch = {'tokens_BT': np.arange(8, dtype=np.int32)[None] % 11, 'targets_BT': np.zeros((1, 8), np.int32)}
-  features, _ = model.apply(untied, found, batch, ())
-  ours = model.logits(untied, found, features)
   identity = jax.tree.map(lambda x: x, params['model'])  # embeddings of eight tokens that give the vector itself
   identity['embed'] = {**identity['embed'], 'tokens': np.eye(11, 8, dtype=np.float32)}
   if name == 'bert':
     identity['mlm'] = {**identity['mlm'], 'bias': np.zeros(11, np.float32)}
-  x_BTD = np.asarray(model.logits(cfg, identity, features))[..., :8]
+
+  @jax.jit
+  def scores(found, identity):
+    features, _ = model.apply(untied, found, batch, ())
+    nll_BT = model.nll(untied, found, features, batch['targets_BT'])
+    return model.logits(untied, found, features), nll_BT, model.logits(cfg, identity, features)[..., :8]
+
+  ours, nll_of_ours, x_BTD = map(np.asarray, scores(found, identity))
   expected = x_BTD @ table_VD.T + (bias_V if name == 'bert' else 0)
   np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
   nll_BT = np.log(np.exp(expected).sum(-1)) - expected[..., 0]
-  np.testing.assert_allclose(model.nll(untied, found, features, batch['targets_BT']), nll_BT, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(nll_of_ours, nll_BT, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize('name', SIZES)
