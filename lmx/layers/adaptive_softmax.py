@@ -1,12 +1,12 @@
 """Adaptive embeddings and adaptive softmax: clusters of the vocabulary, with narrower tables for rarer tokens.
 
-Grave et al. 2017 (arXiv 1609.04309, section 4) divide the vocabulary, sorted by frequency, into clusters. The tokens of
-the first and one entry for each other cluster are the head: p(token) = p(cluster) p(token | cluster). Baevski & Auli
-2019 (arXiv 1809.10853, section 3) give input and output the same tables, cluster i `div_val`^i times narrower than the
-first; a projection takes each to the model's width. Without cutoffs it is the usual softmax with tied weights.
+Grave et al. 2017 (arXiv 1609.04309, section 4) partition the vocabulary, sorted by frequency, into clusters. The head
+has the tokens of the first cluster and one class for each other: p(token) = p(cluster) p(token | cluster). Baevski &
+Auli 2019 (arXiv 1809.10853, section 3) tie the tables of input and output; cluster i is `div_val`^i times narrower than
+the first, with a projection to the model's width. Without cutoffs it is the usual softmax with tied weights.
 
-`log_probabilities` is the equation. `nll` forms the logits of a tail only at the positions whose target is in its
-cluster, block by block (lmx/kernels/adaptive_softmax.py); its result is exact.
+`log_probabilities` is the equation. `nll` computes the logits of a tail only at positions whose target is in its
+cluster, block by block (lmx/kernels/adaptive_softmax.py); the result is exact.
 
 Axes: E width of the first cluster, I tokens of a cluster, J width of its table.
 """
@@ -44,12 +44,12 @@ class Sizes:
     V: vocabulary size.
     D: the model's width.
     E: width of the first cluster's table.
-    cutoffs: first tokens of the clusters after the first; () is one cluster.
-    div_val: factor by which each cluster's table is narrower than the one before.
-    tie_projections: projections that input and output share: 'all', 'but_first' (the first cluster has two) or 'none'.
-      There are projections, one a cluster, where div_val > 1; else one for all, where E is not D, and then only 'none'
-      makes a second.
-    project_same: a table of a cluster that is as wide as the model has a projection too, where div_val > 1.
+    cutoffs: first token of each cluster but the first; () is one cluster.
+    div_val: factor by which each cluster's table is narrower than the previous one.
+    tie_projections: projections shared by input and output: 'all', 'but_first' (the first cluster has two) or 'none'.
+      With div_val > 1 there is one projection per cluster. Otherwise there is one for all where E is not D, and only
+      'none' adds a second.
+    project_same: with div_val > 1, also project a cluster's table that has the width of the model.
   """
 
   V: int
@@ -74,19 +74,19 @@ class Sizes:
 
   @property
   def clusters(self) -> tuple[Cluster, ...]:
-    """The clusters, that of the most frequent tokens first."""
+    """The clusters, most frequent tokens first."""
     edges = [0, *self.cutoffs, self.V]
     return tuple(Cluster(edges[i], edges[i + 1], self.E // self.div_val**i) for i in range(len(edges) - 1))
 
   @property
   def tables(self) -> tuple[tuple[str, int, int], ...]:
-    """(ending of the names, rows, columns) of each table: one without an ending where all are as wide."""
+    """(name suffix, rows, columns) of each table: one without a suffix where all are equally wide."""
     if self.div_val == 1:
       return (('', self.V, self.E),)
     return tuple((f'_{i}', cluster.end - cluster.start, cluster.width) for i, cluster in enumerate(self.clusters))
 
   def projects(self, i: int, *, again: bool = False) -> bool:
-    """Return whether table i has a projection, or with `again` whether the output has one of its own."""
+    """Return True if table i has a projection, or with `again` if the output has its own."""
     own = self.tie_projections == 'none' or (self.tie_projections == 'but_first' and i == 0 and self.div_val > 1)
     width = self.tables[i][2]
     there = width != self.D or (self.div_val > 1 and self.project_same)
@@ -96,29 +96,29 @@ class Sizes:
 def init(
   sizes: Sizes, key: Array, std: float, projection_std: float, *, cluster_std: float | None = None
 ) -> tuple[Params, Params]:
-  """Return new parameters: tables and projections are normal, biases 0.
+  """Initialise the parameters: tables and projections are normal, biases 0.
 
   Args:
-    sizes: of the tables.
-    key: randomness.
-    std: deviation of the tables.
-    projection_std: deviation of the projections.
-    cluster_std: deviation of the kernel of the clusters' entries in the head; None is `std`.
+    sizes: sizes of the tables.
+    key: PRNG key.
+    std: standard deviation of the tables.
+    projection_std: standard deviation of the projections.
+    cluster_std: standard deviation of the head's kernel of the cluster classes; None is `std`.
 
   Returns:
-    (input, output). The input has 'tokens' (V, E) and 'projection' (E, D), with an ending _i for each cluster where
-    widths differ. The output has 'bias' (V,), 'projection' where it is not the input's, and with several clusters
-    'clusters' {'kernel' (clusters - 1, E), 'bias'}.
+    (input, output). The input has 'tokens' (V, E) and 'projection' (E, D), with a suffix _i for each cluster where
+    widths differ. The output has 'bias' (V,), 'projection' where it is not tied to the input's, and with several
+    clusters 'clusters' {'kernel' (clusters - 1, E), 'bias'}.
   """
   normal = lambda key, shape, std: std * jax.random.normal(key, shape, jnp.float32)
-  given: dict[str, Any] = {}
+  embed: dict[str, Any] = {}
   output: dict[str, Any] = {}
   for i, (ending, rows, columns) in enumerate(sizes.tables):
     keys = jax.random.split(jax.random.fold_in(key, i), 3)
-    given[f'tokens{ending}'] = normal(keys[0], (rows, columns), std)
+    embed[f'tokens{ending}'] = normal(keys[0], (rows, columns), std)
     output[f'bias{ending}'] = jnp.zeros(rows, jnp.float32)
     if sizes.projects(i):
-      given[f'projection{ending}'] = normal(keys[1], (columns, sizes.D), projection_std)
+      embed[f'projection{ending}'] = normal(keys[1], (columns, sizes.D), projection_std)
     if sizes.projects(i, again=True):
       output[f'projection{ending}'] = normal(keys[2], (columns, sizes.D), projection_std)
   if sizes.cutoffs:
@@ -126,7 +126,7 @@ def init(
     deviation = std if cluster_std is None else cluster_std
     kernel = normal(jax.random.fold_in(key, count + 1), (count, sizes.E), deviation)
     output['clusters'] = {'kernel': kernel, 'bias': jnp.zeros(count, jnp.float32)}
-  return given, output
+  return embed, output
 
 
 def lookup(sizes: Sizes, given: Params, ids_BT: Array, dtype: str) -> Array:
@@ -161,15 +161,15 @@ class _Table(NamedTuple):
 
 
 def _tables(sizes: Sizes, given: Params, output: Params) -> list[_Table]:
-  """Return the tables of the head, with the entries of the other clusters at its end, and of each tail."""
+  """Return the tables of the head, with the classes of the other clusters at its end, and of each tail."""
   tables, count = [], len(sizes.clusters)
   if sizes.div_val > 1:
     endings = [f'_{i}' for i in range(count)]
     parts = [(given[f'tokens{ending}'], output[f'bias{ending}']) for ending in endings]
   else:  # the gradient of `split` is a concatenation, that of slices a sum
     endings, lengths = [''] * count, [cluster.end - cluster.start for cluster in sizes.clusters]
-    both = (jax.lax.split(given['tokens'], lengths), jax.lax.split(output['bias'], lengths))
-    parts = list(zip(*both, strict=True))
+    tables_and_biases = (jax.lax.split(given['tokens'], lengths), jax.lax.split(output['bias'], lengths))
+    parts = list(zip(*tables_and_biases, strict=True))
   for i, (ending, (rows_IJ, bias_I)) in enumerate(zip(endings, parts, strict=True)):
     if i == 0 and sizes.cutoffs:
       rows_IJ = jnp.concatenate([rows_IJ, output['clusters']['kernel']])
@@ -180,7 +180,7 @@ def _tables(sizes: Sizes, given: Params, output: Params) -> list[_Table]:
 
 
 def log_probabilities(sizes: Sizes, given: Params, output: Params, x_BTD: Array) -> Array:
-  """Return log p of every token, (B, T, V) float32; without cutoffs the logits themselves."""
+  """Return log p of every token, (B, T, V) float32; without cutoffs the logits."""
   head, *tails = _tables(sizes, given, output)
   head_BTV = head.logits(x_BTD)
   if not tails:
@@ -199,13 +199,13 @@ def nll(
   """Return the negative log-likelihood of each target in nats, (B, T) float32.
 
   Args:
-    sizes: of the tables.
-    given: the input's parameters.
-    output: the output's.
+    sizes: sizes of the tables.
+    given: parameters of the input.
+    output: parameters of the output.
     x_BTD: last hidden layer.
     targets_BT: ids.
     block: positions in a block of a tail, see `lmx.kernels.adaptive_softmax.block_size`.
-    together: form blocks over all rows at once, which takes fewer; None: on a single device.
+    together: form blocks over all rows jointly, which needs fewer blocks; None: only on a single device.
   """
   head, *tails = _tables(sizes, given, output)
   entry_BT = targets_BT
@@ -222,5 +222,5 @@ def nll(
 
 
 def _tail_nll(table: _Table, x_BTD: Array, targets_BT: Array, inside_BT: Array) -> Array:
-  """Return the negative log-likelihood within a cluster, 0 for targets outside."""
+  """Return the negative log-likelihood within a cluster, 0 for targets outside it."""
   return jnp.where(inside_BT, softmax.cross_entropy(table.logits(x_BTD), targets_BT), 0.0)

@@ -1,7 +1,7 @@
 """Scaled dot-product attention (Vaswani et al. 2017, arXiv 1706.03762, section 3.2.1, equation 1).
 
 softmax(q k^T / sqrt(K)) v, with scores, softmax and its gradient in float32. `attention` is the equation and the
-reference of the fast paths in lmx/kernels/attention.py, one of which `attend` takes where it is faster.
+reference of the fused implementations in lmx/kernels/attention.py; `attend` uses one of them where it is faster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BACKENDS = kernels.BACKENDS
 
 
 def probabilities(q_BTHK: Array, k_BSHK: Array, mask: AttentionMask, causal: bool) -> Array:
-  """softmax(q k^T / sqrt(K)) over the keys that the mask allows, (B, H, T, S) float32."""
+  """Return softmax(q k^T / sqrt(K)) over the keys that the mask allows, (B, H, T, S) float32."""
   (T, K), S = (q_BTHK.shape[1], q_BTHK.shape[3]), k_BSHK.shape[1]
   scores_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * K**-0.5, k_BSHK, preferred_element_type=jnp.float32)
   return jax.nn.softmax(mask.hide(scores_BHTS, causal, (0, T), (0, S)), axis=-1)
@@ -34,7 +34,7 @@ def attention(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Return the values' mean under the probabilities, with dropout of these at `rate` where there is a key."""
+  """Return the attention-weighted mean of the values; with a key, probabilities are dropped at `rate`."""
   p_BHTS = probabilities(q_BTHK, k_BSHK, mask, causal)
   if rate and key is not None:
     p_BHTS = jnp.where(hash_dropout.kept_like(p_BHTS, rate, hash_dropout.seed(key)), p_BHTS / (1.0 - rate), 0.0)
@@ -52,21 +52,20 @@ def attend(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Compute `attention`, by a fast path where `backend` chooses one.
+  """Compute `attention`, by a fused implementation where `backend` selects one.
 
   Args:
     q_BTHK: queries.
     k_BSHK: keys, at positions 0 .. S-1.
-    v_BSHK: values, which may be of another width.
-    mask: positions and groups of queries and keys.
-    causal: hide keys whose position is after the query's.
+    v_BSHK: values, which may have another width.
+    mask: attention mask.
+    causal: mask keys after the query's position.
     backend: one of `BACKENDS`, see lmx/kernels/attention.py.
-    rate: dropout of the probabilities.
-    key: randomness of the dropout; None at evaluation.
-
+    rate: dropout rate of the probabilities.
+    key: PRNG key of dropout; None at evaluation.
   Returns:
-    (B, T, H, width of the values) in the type of the queries. A query whose keys are all hidden gets a finite output
-    without meaning.
+    (B, T, H, width of the values) in the type of the queries. The output of a query whose keys are all masked is
+    finite but undefined.
 
   Raises:
     InputError: 'cudnn' was set and cannot run; the message gives the reason.

@@ -1,12 +1,12 @@
-"""The body of ELMo's bidirectional language model (Peters et al. 2018, arXiv 1802.05365, sections 3.1 and 3.3).
+"""ELMo's bidirectional language model without its output layer (Peters et al. 2018, arXiv 1802.05365, 3.1 and 3.3).
 
-Words from characters, then N projected LSTM layers each way with a residual connection around every layer but the
-first. The two directions share the words' vectors and nothing else here. Dropout on the input of each layer; the
-residual adds the input after dropout, as in the released code, where the dropout wrapper is the outer one.
+Word vectors from characters, then N projected LSTM layers per direction, with a residual connection around each layer
+but the first. The two directions share only the word vectors. Dropout is on the input of each layer; the residual
+adds the input after dropout, as in the released code, where the dropout wrapper is the outer one.
 
-There are two ways to read. `streams`: two texts, each in its own reading order, for training. `sentences`: one text
-padded on the right; marks are put around each sentence, both directions read the same words, and what comes back is
-aligned, without the marks.
+There are two entry points. `streams` reads two texts, each in its own reading order, for training. `sentences` reads
+one text, padded on the right. It adds begin and end tokens to each sentence, both directions read the same words, and
+the outputs are aligned, without those tokens.
 
 Axes: C characters of a word, P projection (width of one direction).
 """
@@ -30,7 +30,7 @@ DIRECTIONS = ('forward', 'backward')
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-  """Sizes and switches; the models that hold a biLM have the same fields in their Config."""
+  """Sizes and switches; models that contain a biLM have the same fields in their Config."""
 
   filters: char_cnn.Filters
   characters: int
@@ -54,7 +54,7 @@ class Sizes:
 
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-# The sizes of the release, by the names of its files. Ours are 'mini', for a machine without accelerator, and 'tiny'.
+# The sizes of the release, by its file names. Ours are 'mini', for a machine without accelerator, and 'tiny'.
 SIZES: dict[str, dict[str, Any]] = {
   'original': dict(filters=_FILTERS, characters=16, highways=2, cells=4096, projection=512, layers=2),
   'medium': dict(filters=_FILTERS, characters=16, highways=1, cells=2048, projection=256, layers=2),
@@ -72,32 +72,32 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def name(i: int) -> str:
-  """Name of a layer's parameters."""
+  """Return the name of the parameters of layer i."""
   return f'layer_{i:02d}'
 
 
 def init(sizes: Sizes, key: Array) -> Params:
-  """{'embed': see `charcnn.init`, 'layer_00': {'forward', 'backward'}, ...}."""
+  """Initialise {'embed': see `char_cnn.init`, 'layer_00': {'forward', 'backward'}, ...}."""
   embed_key, *keys = jax.random.split(key, 1 + 2 * sizes.layers)
   params = {'embed': char_cnn.init(embed_key, sizes.filters, sizes.characters, sizes.highways, sizes.projection)}
   for i in range(sizes.layers):
     params[name(i)] = {
-      way: projected_lstm.init(k, sizes.projection, sizes.cells, sizes.projection)
-      for way, k in zip(DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
+      direction: projected_lstm.init(k, sizes.projection, sizes.cells, sizes.projection)
+      for direction, k in zip(DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
     }
   return params
 
 
 def init_state(sizes: Sizes, batch_size: int) -> State:
-  """Zero carries: a tuple over layers of {'forward': (h, c), 'backward': (h, c)}."""
+  """Return zero carries: a tuple over layers of {'forward': (h, c), 'backward': (h, c)}."""
   carry = lambda: projected_lstm.init_carry(batch_size, sizes.cells, sizes.projection)
-  return tuple({way: carry() for way in DIRECTIONS} for _ in range(sizes.layers))
+  return tuple({direction: carry() for direction in DIRECTIONS} for _ in range(sizes.layers))
 
 
 def _run(
   sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[list[Array], list[projected_lstm.Carry]]:
-  """One direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
+  """Run one direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
   x_TBP, valid_TB = x_BTP.swapaxes(0, 1), None if valid_BT is None else valid_BT.T
 
   def block(
@@ -129,31 +129,31 @@ def _run(
 def _both(
   sizes: Sizes, params: Params, inputs: tuple[Array, Array], valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[dict[str, list[Array]], State]:
-  """Both directions, each over its own input: ({way: outputs}, state)."""
+  """Run both directions, each over its own input: ({direction: outputs}, state)."""
   runs = {
-    way: _run(sizes, params, way, x_BTP, valid_BT, state, k)
-    for way, x_BTP, k in zip(DIRECTIONS, inputs, split(key, 2), strict=True)
+    direction: _run(sizes, params, direction, x_BTP, valid_BT, state, k)
+    for direction, x_BTP, k in zip(DIRECTIONS, inputs, split(key, 2), strict=True)
   }
-  outputs = {way: run[0] for way, run in runs.items()}
-  return outputs, tuple({way: runs[way][1][i] for way in DIRECTIONS} for i in range(sizes.layers))
+  outputs = {direction: run[0] for direction, run in runs.items()}
+  return outputs, tuple({direction: runs[direction][1][i] for direction in DIRECTIONS} for i in range(sizes.layers))
 
 
 def streams(
   sizes: Sizes, params: Params, forward_BTC: Array, backward_BTC: Array, state: State, key: Array | None = None
 ) -> tuple[list[Array], State]:
-  """Read two texts, the second for the backward direction and in its order.
+  """Run over two texts, the second for the backward direction and in its reading order.
 
   Returns:
     ([words, layer 1, .. layer N], each (B, T, 2P): the forward half at position t belongs to forward_BTC[:, t], the
     backward half to backward_BTC[:, t]; state).
   """
-  read = lambda c_BTC: char_cnn.apply(params['embed'], c_BTC, sizes.dtype)
-  outputs, state = _both(sizes, params, (read(forward_BTC), read(backward_BTC)), None, state, key)
+  embed = lambda c_BTC: char_cnn.apply(params['embed'], c_BTC, sizes.dtype)
+  outputs, state = _both(sizes, params, (embed(forward_BTC), embed(backward_BTC)), None, state, key)
   return [jnp.concatenate(pair, -1) for pair in zip(*(outputs[w] for w in DIRECTIONS), strict=True)], state
 
 
 def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
-  """Put the marks of begin and end around each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
+  """Add the begin and end tokens to each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
   B, T, C = characters_BTC.shape
   mark = lambda c: jnp.full(C, char_cnn.PAD).at[:3].set(jnp.array([char_cnn.BEGIN_WORD, c, char_cnn.END_WORD]))
   count_B1 = jnp.sum(valid_BT, axis=1, dtype=jnp.int32)[:, None]
@@ -165,7 +165,7 @@ def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
 
 
 def reordered(x_BTD: Array, index_BT: Array) -> Array:
-  """Positions of each row in the order of `index_BT`."""
+  """Return the positions of each row in the order of `index_BT`."""
   return jnp.take_along_axis(x_BTD, index_BT[..., None], axis=1)
 
 
@@ -177,13 +177,13 @@ def sentences(
   state: State,
   key: Array | None = None,
 ) -> tuple[list[Array], State]:
-  """Read each row as one sentence, in both directions.
+  """Run both directions over rows of one sentence each.
 
   Args:
-    characters_BTC: words without marks.
+    characters_BTC: words without begin and end tokens.
     valid_BT: bool, words come first; None: all.
-    state: of `init_state`, or what the sentences before left.
-    key: randomness of dropout.
+    state: from `init_state` or the previous sentences.
+    key: PRNG key of dropout.
 
   Returns:
     ([words twice, layer 1, .. layer N], each (B, T, 2P): both halves at position t belong to word t; state).

@@ -18,8 +18,8 @@ class Block(nn.Module):
     attention: `SelfAttention`, or a module with the same arguments.
     mlp: `Mlp`, or a module with the same arguments.
     norm: 'pre': x + f(norm(x)); 'post': norm(x + f(x)).
-    eps: of layer normalisation.
-    rate: dropout of f.
+    eps: epsilon of layer normalisation.
+    rate: dropout rate of f.
     dtype: compute type.
   """
 
@@ -46,10 +46,10 @@ class Block(nn.Module):
     return self.add('norm_2', x_BTD, f_BTD, keys.residual_2), cache
 
   def before(self, name: str, x_BTD: Array) -> Array:
-    """Return norm(x) where the normalisation comes before a part, else x."""
+    """Return norm(x) if pre-norm, else x."""
     return Norm(self.eps, self.dtype, name=name)(x_BTD) if self.norm == 'pre' else x_BTD
 
   def add(self, name: str, x_BTD: Array, f_BTD: Array, key: Array | None) -> Array:
-    """Return x + dropout(f), normalised where the normalisation comes after a part."""
+    """Return x + dropout(f), normalised if post-norm."""
     x_BTD = x_BTD + dropout.dropout(f_BTD, self.rate, key)
     return Norm(self.eps, self.dtype, name=name)(x_BTD) if self.norm == 'post' else x_BTD

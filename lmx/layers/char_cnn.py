@@ -1,13 +1,13 @@
-"""Word vectors from characters: convolutions, maximum over time, highway layers and a projection.
+"""Word vectors from characters: convolutions, max-pooling over time, highway layers and a projection.
 
-Kim et al. 2016 (arXiv 1508.06615), sections 2.2 and 2.3; Jozefowicz et al. 2016 (arXiv 1602.02410); the sizes and
-initial values of ELMo's release (Peters et al. 2018, arXiv 1802.05365). The maximum is taken before the activation, as
-released; for an activation that never falls it makes no difference. The first highway gate multiplies the transformed
-input, although the release names its parameters "carry".
+Kim et al. 2016 (arXiv 1508.06615), sections 2.2 and 2.3; Jozefowicz et al. 2016 (arXiv 1602.02410); sizes and
+initialisation of ELMo's release (Peters et al. 2018, arXiv 1802.05365). Max-pooling precedes the activation, as
+released; for a monotonic activation the result is the same. The first highway gate multiplies the transformed input,
+although the release names its parameters "carry".
 
-Ids of characters, of which a word has C: 0 stands where there is no word, and byte b of its UTF-8 form is b + 1. So
-the table of 261 rows (256 bytes and five marks) is read at id - 1, and zeros are read at 0: what the release calls
-`n_characters` 261 in training and 262 in prediction.
+Each word has C character ids: 0 is no word, and byte b of the UTF-8 form is b + 1. The table of 261 rows (256 bytes
+and five special tokens) is indexed with id - 1, and id 0 gives zeros. That is the release's `n_characters`, 261 in
+training and 262 in prediction.
 
 Axes: C characters, E width of a character, F filters of all widths, D width of the result.
 """
@@ -23,20 +23,20 @@ from jax import lax
 from lmx.types import Array, Params
 
 CHARACTERS = 261
-WORD_LENGTH = 50  # released options: max_characters_per_token, the two marks of a word included
-# Marks, as ids: byte values end at 256.
+WORD_LENGTH = 50  # released options: max_characters_per_token, the begin and end tokens of a word included
+# Ids of special tokens; byte values end at 256.
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261
 Filters = tuple[tuple[int, int], ...]  # (width in characters, number of filters)
 
 
 def init(key: Array, filters: Filters, width: int, highways: int, projection: int) -> Params:
-  """Parameters as the released code draws them.
+  """Initialise the parameters as the released code does.
 
   Args:
     filters: (width, number) of each convolution.
     width: E.
     highways: number of highway layers.
-    projection: D; 0 for no projection, D is F then.
+    projection: D; 0 for no projection, then D is F.
 
   Returns:
     {'characters': (261, E), 'convolution_i': {'kernel' (w, E, n), 'bias'}, 'highway_i': {'gate_kernel', 'gate_bias',
@@ -71,10 +71,10 @@ def _named(params: Params, prefix: str) -> list[Params]:
 
 
 def apply(params: Params, characters_BTC: Array, dtype: str = 'float32') -> Array:
-  """Vectors of words, (B, T, D) in `dtype`.
+  """Return the vectors of words, (B, T, D) in `dtype`.
 
   Args:
-    params: of `init`.
+    params: from `init`.
     characters_BTC: int32 ids, 0 to 261; C is at least the widest filter.
   """
   B, T, C = characters_BTC.shape

@@ -1,16 +1,16 @@
-"""Self-attention of a causal model over long texts (Liu et al. 2018, arXiv 1801.10198, section 4.2.3).
+"""Causal self-attention for long texts (Liu et al. 2018, arXiv 1801.10198, section 4.2.3).
 
-Both are parts that a `block.Block` takes in the place of its own self-attention (`attention=...`), with the same
+Both modules replace a `block.Block`'s self-attention (`attention=...`), with the same
 arguments.
 
-- `LocalAttention`: the text is divided into blocks of `window` tokens, and a token looks at those before it in its own
-  block. Cost and memory grow with the length of the text, not with its square.
-- `CompressedAttention`: the keys and values of `stride` tokens at a time become one, by a convolution of that width and
-  stride. The first token is kept as it is besides, so that there is always something to look at. Token t looks at it
-  and at every block that ends before t (tensor2tensor: the last token of a block does not look at the block); a block
-  that is not complete does not exist yet.
+- `LocalAttention`: the text is divided into blocks of `window` tokens, and a token attends to earlier tokens of its own
+  block. Time and memory are linear in the length of the text, not quadratic.
+- `CompressedAttention`: a convolution of width and stride `stride` compresses the keys and values of each block of
+  tokens into one. The first token is also a key uncompressed, so that every query has a key. Token t attends to it
+  and to every block that ends before t (tensor2tensor: the last token of a block does not attend to the block).
+  Incomplete blocks have no key.
 
-The convolution is linear, and so a cache of the blocks is a sum to which every token adds its part when it comes.
+The convolution is linear, so the cache of a block is a sum to which each token adds its part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lmx.types import Array
 
 
 class LocalAttention(SelfAttention):
-  """Attention inside blocks of `window` tokens; the cache is (keys, values), each (B, length, H, K)."""
+  """Causal attention inside blocks of `window` tokens; the cache is (keys, values), each (B, length, H, K)."""
 
   window: int = 256
 
@@ -47,22 +47,22 @@ class LocalAttention(SelfAttention):
       block_BS = jnp.broadcast_to(jnp.arange(cache[0].shape[1], dtype=jnp.int32) // W, (B, cache[0].shape[1]))
       mask = AttentionMask(position_BT, position_BT // W, block_BS)
       o_BTHK = attend(qkv_BTCHK[:, :, 0], *cache, mask)
-    else:  # padding is on the right, where no real token looks
+    else:  # padding is on the right; no real token attends to it
       blocks = -(-T // W)
       width = T if blocks == 1 else W
-      padded = jnp.pad(qkv_BTCHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0), (0, 0)))
-      q, k, v = (padded[:, :, c].reshape(B * blocks, width, H, K) for c in range(3))
+      padded_BTCHK = jnp.pad(qkv_BTCHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0), (0, 0)))
+      q, k, v = (padded_BTCHK[:, :, c].reshape(B * blocks, width, H, K) for c in range(3))
       o_BTHK = attend(q, k, v, AttentionMask()).reshape(B, blocks * width, H, K)[:, :T]
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
 
 class CompressedAttention(SelfAttention):
-  """Attention to compressed keys and values; the cache is both, each (B, `slots(length, stride)`, H, K).
+  """Attention to compressed keys and values; the cache has both, each (B, `slots(length, stride)`, H, K).
 
   Attributes:
-    stride: tokens that become one.
-    of: 'keys' compresses keys and values, each with a kernel of its own (paper); 'input' what they are made from, with
-      one kernel for both (tensor2tensor).
+    stride: number of tokens compressed into one.
+    of: 'keys' compresses keys and values, each with its own kernel (paper); 'input' compresses their common input, with
+      one kernel (tensor2tensor).
   """
 
   stride: int = 3
@@ -72,7 +72,7 @@ class CompressedAttention(SelfAttention):
   def __call__(
     self, x_BTD: Array, mask: AttentionMask, cache: Cache | None, position_BT: Array | None, key: Array | None
   ) -> tuple[Array, Cache | None]:
-    del mask  # padding is on the right, where no real token looks
+    del mask  # padding is on the right; no real token attends to it
     B, T, D = x_BTD.shape
     H, K, R = self.heads, D // self.heads, self.stride
     q_BTHK = self.project((D,), (H, K), name='q')(x_BTD)
@@ -82,7 +82,7 @@ class CompressedAttention(SelfAttention):
     bias_CE = self.param('bias', nn.initializers.zeros, (parts, D)).astype(x_BTD.dtype)
 
     def finish(y_BJCE: Array) -> Array:
-      """Keys and values (B, J, 2, H, K) from what the convolution gives."""
+      """Return the keys and values (B, J, 2, H, K) from the output of the convolution."""
       return y_BJCE.reshape(*y_BJCE.shape[:2], 2, H, K) if self.of == 'keys' else to_kv(y_BJCE[:, :, 0])
 
     kv_BTCHK = to_kv(x_BTD)
@@ -94,36 +94,36 @@ class CompressedAttention(SelfAttention):
       part_BTCHK = finish(part_BTCE) - finish(jnp.zeros_like(part_BTCE))  # without the biases
       cache = _add(cache, part_BTCHK, position_BT // R + 1)
       cache = _add(cache, kv_BTCHK, jnp.where(position_BT == 0, 0, cache[0].shape[1]))
-      constant_CHK = finish(bias_CE[None, None])[0, 0]  # of every block
+      constant_CHK = finish(bias_CE[None, None])[0, 0]  # the biases' part of every block
       is_block_1S11 = (jnp.arange(cache[0].shape[1]) > 0)[None, :, None, None]
       k_BSHK, v_BSHK = (x + jnp.where(is_block_1S11, constant_CHK[c], 0) for c, x in enumerate(cache))
       step_BT = position_BT // R
     else:
-      whole = T // R  # an incomplete block is not looked at
-      in_BJRCD = in_BTCD[:, : whole * R].reshape(B, whole, R, parts, D)
+      n_blocks = T // R  # incomplete blocks are not attended to
+      in_BJRCD = in_BTCD[:, : n_blocks * R].reshape(B, n_blocks, R, parts, D)
       y_BJCE = jnp.einsum('BJRCD,CRDE->BJCE', in_BJRCD, kernel_CRDE) + bias_CE[None, None]
       kv_BSCHK = jnp.concatenate([kv_BTCHK[:, :1], finish(y_BJCE)], axis=1)
       k_BSHK, v_BSHK = kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
       step_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32) // R, (B, T))
-    # Block j - 1 is in slot j; it ends before t where j R <= t.
+    # Block j - 1 is in slot j; it ends before t if j R <= t.
     o_BTHK = attention.attend(
       q_BTHK, k_BSHK, v_BSHK, AttentionMask(step_BT), causal=True, backend=self.backend, rate=self.rate, key=key
     )
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
   def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
-    """Glorot's uniform deviation over what a block sums up and what a token goes to."""
+    """Sample Glorot-uniform; fan-in is a block's elements, fan-out the output width."""
     limit = math.sqrt(6 / (shape[1] * (shape[2] + shape[3])))
     return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
 
 
 def slots(length: int, stride: int) -> int:
-  """Places of a cache for `length` tokens: the first as it is, and a block for every `stride`, the last maybe begun."""
+  """Return the cache length for `length` tokens: the first token, and one slot per `stride`, the last maybe partial."""
   return 1 + -(-length // stride)
 
 
 def _add(cache: Cache, kv_BTCHK: Array, slot_BT: Array) -> Cache:
-  """Add to keys and values in their places; those beyond the end are dropped."""
+  """Add to keys and values at their slots; slots beyond the end are dropped."""
   b_B1 = jnp.arange(slot_BT.shape[0])[:, None]
   put = lambda old, new: old.at[b_B1, slot_BT].add(new.astype(old.dtype), mode='drop')
   return put(cache[0], kv_BTCHK[:, :, 0]), put(cache[1], kv_BTCHK[:, :, 1])

@@ -1,6 +1,6 @@
-"""The decoder's layer of the Transformer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), with cross-attention.
+"""The Transformer's decoder layer (Vaswani et al. 2017, arXiv 1706.03762, section 3.1), with cross-attention.
 
-Its source is the encoder's output, or the keys and values that the layer makes of that, computed once (`source_keys`).
+Its source is the encoder's output, or the keys and values computed from it once (`source_keys`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lmx.types import Array, Params
 
 
 class Source(NamedTuple):
-  """Source of a decoder's layer.
+  """Source of a decoder layer.
 
   Attributes:
-    states: the encoder's output (B, S, D), or keys and values of `source_keys`.
-    mask: attention mask of the target's queries and the source's keys.
+    states: the encoder's output (B, S, D), or the keys and values from `source_keys`.
+    mask: attention mask of target queries and source keys.
   """
 
   states: Array | Cache
@@ -42,7 +42,7 @@ class CrossAttention(SelfAttention):
     return self.attend(q_BTHK, k_BSHK, v_BSHK, source.mask, key)
 
   def to_keys(self, D: int, **fields: Any) -> Projection:
-    """Return the projection of the source; as in self-attention, a bias of the keys gets no gradient."""
+    """Return the projection of the source; as in self-attention, the keys' bias gets no gradient."""
     return self.project((D,), (2, self.heads, D // self.heads), fused=2, idle=0, **fields)
 
 
@@ -52,7 +52,7 @@ def split(kv_BSCHK: Array) -> Cache:
 
 
 class DecoderBlock(Block):
-  """Self-attention, cross-attention (`cross`) and feed-forward network; else as `block.Block`."""
+  """Self-attention, cross-attention (`cross`) and feed-forward network; otherwise as `block.Block`."""
 
   cross: nn.Module = CrossAttention(1)
 
@@ -81,13 +81,13 @@ def init_block(block: DecoderBlock, width: int, key: Array, *, dtype: str = 'flo
 
 
 def source_keys(block: DecoderBlock, params: Params, source_BSD: Array) -> Cache:
-  """Return the keys and values that a block makes of the encoder's output, each (B, S, H, K)."""
+  """Return the keys and values of a block for the encoder's output, each (B, S, H, K)."""
   cross: Any = block.cross
   to_keys = cross.to_keys(source_BSD.shape[-1], parent=None)
   return split(to_keys.apply({'params': params['cross']['kv']}, source_BSD))
 
 
 def attention_weights(block: nn.Module, params: Params, *inputs: Any, **source: Any) -> dict[str, Array]:
-  """Return the probabilities of a block's heads, 'attention' and 'cross', each (B, H, T, S) float32."""
+  """Return the attention probabilities of a block's heads, 'attention' and 'cross', each (B, H, T, S) float32."""
   _, sown = block.apply({'params': params}, *inputs, **source, mutable=['alignment'])
   return {part: weights['a_BHTS'][0] for part, weights in sown['alignment'].items()}

@@ -9,10 +9,10 @@ from lmx.types import Array
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
-  """Zero each element with probability `rate` and divide the others by 1 - rate; key=None changes nothing."""
+  """Zero each element with probability `rate` and scale the others by 1 / (1 - rate); key=None returns x."""
   return x if key is None else drop(x, rate, seed(key))
 
 
 def split(key: Array | None, n: int) -> list[Array | None]:
-  """`n` keys from one; `n` times None from None."""
+  """Split a key into `n`; None gives `n` times None."""
   return [None] * n if key is None else list(jax.random.split(key, n))

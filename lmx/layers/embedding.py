@@ -1,4 +1,4 @@
-"""Embedding tables: lookup by token, by position, by type. Ids outside a table are clipped; check them on the host."""
+"""Embedding tables: lookup by token, position or type. Ids outside a table are clipped; check them on the host."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lmx.types import Array, Rows
 
 
 def table(key: Array, rows: int, width: int, std: float, *, truncated: bool = False) -> Array:
-  """A float32 (rows, width) table, normal or truncated normal (at two deviations) with deviation `std`."""
+  """Return a float32 (rows, width) table, normal or truncated normal (at two deviations), standard deviation `std`."""
   if truncated:
     return std * jax.random.truncated_normal(key, -2.0, 2.0, (rows, width), jnp.float32)
   return std * jax.random.normal(key, (rows, width), jnp.float32)
 
 
 def lookup(table_VD: Array | Rows, ids_BT: Any, dtype: str) -> Any:
-  """Rows of a table, (B, T, D) in `dtype`; for a tuple of ids a tuple.
+  """Return the rows of a table, (B, T, D) in `dtype`; a tuple of ids gives a tuple.
 
-  A step that has read the rows already gives them as `Rows` instead of the table.
+  A step that has already gathered the rows passes them as `Rows` instead of the table.
   """
   if isinstance(table_VD, Rows):
     return jax.tree.map(lambda x: x.astype(dtype), table_VD.values)
@@ -28,7 +28,7 @@ def lookup(table_VD: Array | Rows, ids_BT: Any, dtype: str) -> Any:
 
 
 def positions(table_TD: Array, position_BT: Array | None, length: int, dtype: str) -> Array:
-  """Learned positions: rows 0 .. length-1 as (1, T, D), or the rows at `position_BT` as (B, T, D)."""
+  """Return learned positions: rows 0 .. length-1 as (1, T, D), or the rows at `position_BT` as (B, T, D)."""
   if position_BT is None:
     return table_TD[None, :length].astype(dtype)
   return lookup(table_TD, position_BT, dtype)

@@ -1,7 +1,7 @@
-"""Encoder and decoder of the Transformer (Vaswani et al. 2017, section 3.1), whatever their blocks compute.
+"""Encoder and decoder of the Transformer (Vaswani et al. 2017, section 3.1), for any block.
 
-One table for source, target and output with embeddings multiplied by sqrt(D) of 3.4, sinusoidal positions of 3.5, and
-dropout of the sums of embeddings and positions of 5.4. A model file says of which blocks a `Net` is made and has
+Source, target and output share one table. Embeddings are multiplied by sqrt(D) (3.4), positions are sinusoidal (3.5),
+and the sums of embeddings and positions have dropout (5.4). A model file builds a `Net` from its blocks and takes
 `init`, `apply`, `begin`, `alignment`, `attention` and `depth` from here.
 
 Axes: S tokens of the source.
@@ -23,17 +23,17 @@ from lmx.types import Array, Batch, Features, Params, State
 
 
 class Net(NamedTuple):
-  """Values fixed at compile time.
+  """Static description of a model.
 
   Attributes:
-    encoder: what a layer of the encoder computes.
-    decoder: what one of the decoder computes.
-    layers: how many of each there are.
+    encoder: module of an encoder layer.
+    decoder: module of a decoder layer.
+    layers: number of encoder layers and of decoder layers.
     width: D.
     positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
-    dropout: of the sums of embeddings and positions.
+    dropout: dropout rate of the sums of embeddings and positions.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   encoder: Block
@@ -47,18 +47,18 @@ class Net(NamedTuple):
 
   @property
   def heads(self) -> int:
-    """Heads of the decoder's self-attention."""
+    """Number of heads of the decoder's self-attention."""
     attention: Any = self.decoder.attention
     return attention.heads
 
   def params(self, params: Params, decoder: bool) -> list[Params]:
-    """Those of each layer of the encoder or of the decoder."""
+    """Return the parameters of each layer of the encoder or of the decoder."""
     first = self.layers[0] if decoder else 0
     return [params[transformer.name(first + i)] for i in range(self.layers[decoder])]
 
 
 def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
-  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm_encoder, norm_decoder."""
+  """Initialise the parameters: embed (tokens), layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
   tokens_key, *keys = jax.random.split(key, sum(net.layers) + 1)
   D = net.width
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, V, D, D**-0.5)}}
@@ -76,27 +76,27 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
 def embedded(
   net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
 ) -> Array:
-  """Sum of embeddings and positions after their dropout; `position_BT` and `length` as in `sinusoids.embed`."""
+  """Return the sum of embeddings and positions, with dropout; `position_BT` and `length` as in `sinusoids.embed`."""
   x_BTD = sinusoids.embed(params['embed']['tokens'], tokens_BT, net.positions, position_BT, length)
   return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
 
 def _finish(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
-  """The normalisation after the last layer, which only 'pre' has."""
+  """Apply the normalisation after the last layer, which only pre-norm has."""
   if block.norm == 'post':
     return x_BTD
   return transformer.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], block.eps).astype(block.dtype)
 
 
 def encode(net: Net, params: Params, batch: Batch, key: Array | None = None) -> Array:
-  """The encoder's output for `source_BS`, padding on the right where `source_valid_BS` says so: (B, S, D)."""
+  """Return the encoder's output (B, S, D) for `source_BS`; `source_valid_BS` (optional) is False at padding."""
   return _encoded(net, params, batch, key)[0]
 
 
 def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple[Array, tuple[Array, ...]]:
-  """The encoder's output, and the input and the output of each of its layers."""
+  """Return the encoder's output, and the input and output of each layer."""
   embed_key, layers_key = dropout.split(key, 2)
-  x_BSD, _, seen = transformer.stack(
+  x_BSD, _, hidden = transformer.stack(
     net.encoder,
     net.params(params, False),
     embedded(net, params, batch['source_BS'], embed_key),
@@ -105,7 +105,7 @@ def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple
     scan=net.scan,
     remat=net.remat,
   )
-  return _finish(net.encoder, params, 'norm_encoder', x_BSD), seen
+  return _finish(net.encoder, params, 'norm_encoder', x_BSD), hidden
 
 
 def _encoder_mask(batch: Batch) -> masks.AttentionMask:
@@ -116,14 +116,14 @@ def begin(net: Net, params: Params, batch: Batch, length: int) -> State:
   """Encode the source, for decoding.
 
   Args:
-    net: of what kind.
-    params: of `init`.
+    net: description of the model.
+    params: from `init`.
     batch: source_BS, source_valid_BS (optional).
-    length: tokens that the decoder's cache must hold.
+    length: capacity of the decoder's cache in tokens.
 
   Returns:
-    {'position_B': tokens read so far, 'layers': for each layer of the decoder (keys, values) of what it has read, each
-    (B, length, H, K), 'sources': (keys, values) of the source, each (B, S, H, K), 'source_valid_BS'}.
+    {'position_B': tokens read so far, 'layers': for each decoder layer the cached (keys, values), each (B, length, H,
+    K), 'sources': (keys, values) of the source, each (B, S, H, K), 'source_valid_BS'}.
   """
   source_BSD = encode(net, params, batch)
   B, S, D = source_BSD.shape
@@ -145,15 +145,15 @@ def _source_mask(source_valid_BS: Array | None, T: int) -> masks.AttentionMask:
 def apply(
   net: Net, params: Params, batch: Batch, state: State, key: Array | None, all_layers: bool
 ) -> tuple[Features, State]:
-  """Run the decoder over `tokens_BT`, and with no state the encoder over the source before that.
+  """Run the decoder over `tokens_BT`; without a state, first run the encoder over the source.
 
   Args:
-    net: of what kind.
-    params: of `init`.
+    net: description of the model.
+    params: from `init`.
     batch: tokens_BT; valid_BT (padding on the right), optional; without a state source_BS and source_valid_BS
       (optional).
-    state: (), or from `begin`: then every row goes on at its own position, as in models/gpt2.py.
-    key: randomness of dropout, None at evaluation.
+    state: (), or from `begin`; then each row continues at its own position, as in models/gpt2.py.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the decoder's embeddings and the residual path after each of its layers (before the last
       normalisation).
 
@@ -173,7 +173,7 @@ def apply(
     states = [encode(net, params, batch, encode_key)] * net.layers[1]
     mask, source_valid_BS = masks.from_batch(batch), batch.get('source_valid_BS')
   source_mask = _source_mask(source_valid_BS, T)
-  x_BTD, caches, seen = transformer.stack(
+  x_BTD, caches, hidden = transformer.stack(
     net.decoder,
     net.params(params, True),
     embedded(net, params, tokens_BT, embed_key, position_BT, length),
@@ -186,61 +186,61 @@ def apply(
     remat=net.remat,
   )
   last_BTD = _finish(net.decoder, params, 'norm_decoder', x_BTD)
-  features = Features(last_BTD, layers=seen if all_layers else None)
+  features = Features(last_BTD, layers=hidden if all_layers else None)
   return features, {**state, 'position_B': read_B, 'layers': caches} if state else ()
 
 
 def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
-  """Return the cross-attention of one layer of the decoder, the mean over its heads, as an alignment (B, T, S).
+  """Return the cross-attention of one decoder layer, averaged over its heads, as an alignment (B, T, S).
 
   Args:
-    net: of what kind.
-    params: of `init`.
-    batch: tokens_BT, source_BS, source_valid_BS (optional), as `apply` reads them without a state.
-    layer: of the decoder; -1 is the last.
+    net: description of the model.
+    params: from `init`.
+    batch: tokens_BT, source_BS, source_valid_BS (optional), as for `apply` without a state.
+    layer: decoder layer; -1 is the last.
 
   Returns:
     (B, T, S) float32; each row sums to 1 over the valid tokens of the source.
   """
-  seen = apply(net, params, batch, (), None, True)[0].layers or ()
+  hidden = apply(net, params, batch, (), None, True)[0].layers or ()
   layer = range(net.layers[1])[layer]
   mask = _source_mask(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
   source = Source(encode(net, params, batch), mask)
   run = functools.partial(decoder_block.attention_weights, net.decoder, net.params(params, True)[layer])
-  return jnp.mean(run(seen[layer], masks.from_batch(batch), source=source)['cross'], axis=1)
+  return jnp.mean(run(hidden[layer], masks.from_batch(batch), source=source)['cross'], axis=1)
 
 
 def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
   """Return the attention probabilities of every head of every layer, in float32.
 
   Args:
-    net: of what kind.
-    params: of `init`.
-    batch: tokens_BT; valid_BT, source_BS and source_valid_BS (optional), as `apply` reads them without a state.
+    net: description of the model.
+    params: from `init`.
+    batch: tokens_BT; valid_BT, source_BS and source_valid_BS (optional), as for `apply` without a state.
 
   Returns:
-    {'encoder_NBHSS': the source to itself, 'decoder_NBHTT': the target to itself, 'cross_NBHTS': the target to the
-    source}, N being the layers of the encoder or of the decoder; each row sums to 1 over what it may look at.
+    {'encoder_NBHSS': source self-attention, 'decoder_NBHTT': target self-attention, 'cross_NBHTS': target to source},
+    where N are the layers of the encoder or of the decoder; each row sums to 1 over the unmasked keys.
   """
-  source_BSD, read = _encoded(net, params, batch, None)
+  source_BSD, encoder_hidden = _encoded(net, params, batch, None)
   encoder = [
     decoder_block.attention_weights(net.encoder, layer, x_BSD, _encoder_mask(batch))['attention']
-    for layer, x_BSD in zip(net.params(params, False), read[:-1], strict=True)
+    for layer, x_BSD in zip(net.params(params, False), encoder_hidden[:-1], strict=True)
   ]
-  written = apply(net, params, batch, (), None, True)[0].layers or ()
+  decoder_hidden = apply(net, params, batch, (), None, True)[0].layers or ()
   mask = _source_mask(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
   source = Source(source_BSD, mask)
   decoder = [
     decoder_block.attention_weights(net.decoder, layer, x_BTD, masks.from_batch(batch), source=source)
-    for layer, x_BTD in zip(net.params(params, True), written[:-1], strict=True)
+    for layer, x_BTD in zip(net.params(params, True), decoder_hidden[:-1], strict=True)
   ]
   return {
     'encoder_NBHSS': jnp.stack(encoder),
-    'decoder_NBHTT': jnp.stack([found['attention'] for found in decoder]),
-    'cross_NBHTS': jnp.stack([found['cross'] for found in decoder]),
+    'decoder_NBHTT': jnp.stack([probabilities['attention'] for probabilities in decoder]),
+    'cross_NBHTS': jnp.stack([probabilities['cross'] for probabilities in decoder]),
   }
 
 
 def depth(net: Net, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
+  """Return a parameter's layer number: 0 in the table, i + 1 in layer i (encoder first, then decoder), else N + 1."""
   return net.layers[0] if path[0] == 'norm_encoder' else transformer.depth(path, sum(net.layers))

@@ -1,7 +1,7 @@
 """The key/value cache of a causal Transformer.
 
-Each row is at its own position, so rows may differ in length and be reset one by one. Padding is on the right; its
-keys are after every real token's position, where the next tokens overwrite them.
+Each row has its own position, so rows may differ in length and be reset separately. Padding is on the right; its keys
+are after every real token's position, where the next tokens overwrite them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Cache = tuple[Array, Array]  # keys and values of one layer so far, each (B, S, 
 
 
 def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dtype: str) -> State:
-  """A cache for `length` positions, or () if `length` is 0.
+  """Return a cache for `length` positions, or () if `length` is 0.
 
   Returns:
-    {'position_B': tokens read so far, 'layers': for each layer (keys, values), each (B, length, H, K)}, H being `heads`
-    and K `width`.
+    {'position_B': tokens read so far, 'layers': for each layer (keys, values), each (B, length, H, K)}, where H is
+    `heads` and K `width`.
   """
   if not length:
     return ()
@@ -31,9 +31,9 @@ def empty(batch_size: int, length: int, layers: int, heads: int, width: int, dty
 
 
 def positions(batch: Batch, state: State) -> tuple[Array, Array]:
-  """Return the position of each token in the cache, (B, T), and the tokens read after the batch, (B,).
+  """Return the position of each token in the cache, (B, T), and the number of tokens read after the batch, (B,).
 
-  Rows of `reset_B` restart at 0; of a row with padding (`valid_BT`) the real tokens count.
+  Rows of `reset_B` restart at 0; padding (`valid_BT`) is not counted.
   """
   T = batch['tokens_BT'].shape[1]
   start_B = state['position_B']
@@ -51,13 +51,13 @@ def write(cache: Cache, k_BTHK: Array, v_BTHK: Array, position_BT: Array) -> Cac
 
 
 class Start(NamedTuple):
-  """Inputs of the layers of a model.
+  """Inputs shared by the layers of a model.
 
   Attributes:
     mask: attention mask.
     layers: keys and values of each layer, None without a cache.
     position_BT: position of each token, None for 0 .. T-1.
-    read_B: tokens read after these, None without a cache.
+    read_B: number of tokens read after this batch, None without a cache.
   """
 
   mask: AttentionMask
@@ -67,12 +67,12 @@ class Start(NamedTuple):
 
 
 def begin(name: str, batch: Batch, state: State) -> Start:
-  """Return the inputs of a batch by itself, or of one read into a cache, every row at its own position.
+  """Return the layers' inputs for a batch on its own, or for one that continues a cache, each row at its own position.
 
   Args:
-    name: of the model, for messages.
+    name: name of the model, for messages.
     batch: tokens_BT; valid_BT, documents_BT with position_BT (packed documents), reset_B: all optional.
-    state: () or a cache of `empty`.
+    state: () or a cache from `empty`.
 
   Raises:
     InputError: packed documents together with a cache.

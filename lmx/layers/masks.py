@@ -1,7 +1,7 @@
 """The attention mask, as a few small arrays instead of a (T, S) matrix.
 
-A query attends to a key of its own group (documents packed into one row; padding is a group without queries). A causal
-model hides keys after the query. Kernels build the matrix block by block and skip blocks that are hidden altogether.
+A query attends to keys of its own group (a document packed into the row; padding is a group without queries). A causal
+model masks keys after the query. Kernels build the matrix block by block and skip blocks that are fully masked.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import jax.numpy as jnp
 
 from lmx.types import Array, Batch
 
-HIDDEN = -1e30  # score of a hidden key, set after the cast to float32
+HIDDEN = -1e30  # score of a masked key, set after the cast to float32
 PADDING = -1  # group of invalid keys; documents are numbered from 0
 
 
 class AttentionMask(NamedTuple):
-  """Positions and groups; None stands for the index along the axis, and for one group.
+  """Positions and groups; None means the index along the axis, or a single group.
 
   Attributes:
     query_position_BT: position of each query, or None for 0 .. T-1.
-    query_group_BT: group of each query, or None if all tokens are in one.
+    query_group_BT: group of each query, or None if all tokens are in one group.
     key_group_BS: group of each key, or None.
   """
 
@@ -34,12 +34,12 @@ class AttentionMask(NamedTuple):
     """Return a block of the mask.
 
     Args:
-      causal: hide keys after the query.
+      causal: mask keys after the query.
       queries: first and one past the last query of the block.
-      keys: likewise for keys.
+      keys: first and one past the last key of the block.
 
     Returns:
-      Boolean (B, T, S), or (1, T, S) if all rows have the same mask, or None if nothing is hidden.
+      Boolean (B, T, S), or (1, T, S) if all rows have the same mask, or None if nothing is masked.
     """
     allowed_BTS = None
     if causal:
@@ -62,16 +62,16 @@ class AttentionMask(NamedTuple):
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, b, 1), self)
 
   def explicit(self) -> bool:
-    """Return whether it hides more than the keys after each query."""
+    """Return True if more than the keys after each query is masked."""
     return self.query_position_BT is not None or self.query_group_BT is not None
 
   def aligned(self) -> bool:
-    """Return whether query t is at position t."""
+    """Return True if query t is at position t."""
     return self.query_position_BT is None
 
 
 def from_batch(batch: Batch) -> AttentionMask:
-  """Return the mask of a batch that attends to itself, from its `valid_BT` and `documents_BT`."""
+  """Return the self-attention mask of a batch, from its `valid_BT` and `documents_BT`."""
   valid_BT, group_BT = batch.get('valid_BT'), batch.get('documents_BT')
   if valid_BT is None:
     return AttentionMask(None, group_BT, group_BT)

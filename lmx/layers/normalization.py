@@ -1,12 +1,12 @@
 """Batch normalisation (Ioffe and Szegedy 2015, arXiv 1502.03167) as a pure function.
 
-The running mean and variance are parameters that no gradient changes: training returns what they become, and the step
-puts them into the parameters after the update (`Output.statistics`). So they are saved, resumed, averaged and loaded
-like every other parameter, and evaluation is a function of parameters and batch alone.
+The running mean and variance are parameters without gradients: training returns their new values, and the step writes
+them into the parameters after the update (`Output.statistics`). So they are saved, resumed, averaged and loaded like
+every other parameter, and evaluation is a function of parameters and batch only.
 
-A mean over the batch is one over the global batch: under `jit` the arrays are global, under `pmap` sums go over `axis`.
-Rows of padding count for nothing. As in PyTorch the batch is normalised by the variance with denominator n, and the
-running variance takes the one with n - 1.
+Statistics are those of the global batch: under `jit` arrays are global, under `pmap` sums are `psum` over `axis`.
+Padding rows have weight 0. As in PyTorch the batch is normalised by the variance with denominator n, and the running
+variance uses denominator n - 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lmx.types import Array, Params
 
 
 def init_batch_norm(width: int) -> Params:
-  """{'scale', 'bias', 'mean', 'variance'}, each (D,): the identity, but for epsilon."""
+  """Return {'scale', 'bias', 'mean', 'variance'}, each (D,): the identity, but for epsilon."""
   ones, zeros = jnp.ones(width, jnp.float32), jnp.zeros(width, jnp.float32)
   return {'scale': ones, 'bias': zeros, 'mean': zeros, 'variance': ones}
 
@@ -33,19 +33,19 @@ def batch_norm(
   eps: float = 1e-5,  # PyTorch's and fastai's
   axis: str | None = None,
 ) -> tuple[Array, Params | None]:
-  """Normalises each column by the batch's mean and variance, or by the running ones.
+  """Normalise each column by the batch's mean and variance, or by the running ones at evaluation.
 
   Args:
-    params: of `init_batch_norm`.
+    params: from `init_batch_norm`.
     x_BD: rows, float32.
-    weights_B: 1 counts, 0 is a row of padding.
-    training: whether to measure the batch.
-    momentum: share of the new statistics in the running ones.
+    weights_B: 1 for real rows, 0 for padding.
+    training: use the statistics of the batch.
+    momentum: weight of the new statistics in the running ones.
     eps: added to the variance.
-    axis: name of the devices among which the rows of the batch are divided; None where the array is global.
+    axis: `pmap` axis over which the batch is sharded; None where the array is global.
 
   Returns:
-    (y_BD, the running {'mean', 'variance'} after this batch, or None when not training).
+    (y_BD, the updated running {'mean', 'variance'}, or None when not training).
   """
   if not training:
     mean_D, variance_D = params['mean'], params['variance']

@@ -1,11 +1,11 @@
-"""The memory of the Neural Turing Machine: where its heads attend, and how they read and write.
+"""The memory of the Neural Turing Machine: addressing, reading and writing.
 
-Graves, Wayne & Danihelka 2014 (arXiv 1410.5401), section 3, equations 2 to 9. A weighting moves by content
-(`by_content`), keeps a part of what it was before (`interpolate`), is shifted (`shift`) and sharpened (`sharpen`);
-`address` is the four in a row. All pure functions, in float32.
+Graves, Wayne & Danihelka 2014 (arXiv 1410.5401), section 3, equations 2 to 9. A weighting is formed by content
+(`by_content`), interpolated with the previous one (`interpolate`), shifted (`shift`) and sharpened (`sharpen`);
+`address` does all four. All are pure functions in float32.
 
-Deviations: lengths in the cosine are sqrt(|u|^2 + eps^2), which has a derivative at zero; sharpening is the softmax of
-gamma log w with log w held above log(TINY), which is equation 9 without an overflow.
+Deviations: norms in the cosine are sqrt(|u|^2 + eps^2), which is differentiable at zero. Sharpening is the softmax of
+gamma log w, with log w at least log(TINY): equation 9 without overflow.
 
 Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts.
 """
@@ -46,7 +46,7 @@ def sizes(width: int, shifts: int) -> tuple[int, ...]:
 
 
 def addressing(raw: tuple[Array, ...]) -> Addressing:
-  """From unbounded numbers, (B, H, sizes) each: softplus for beta and gamma - 1, a sigmoid for g, a softmax for s."""
+  """Map unbounded outputs, (B, H, size) each: softplus for beta and gamma - 1, sigmoid for g, softmax for s."""
   key_BHW, strength_BH1, gate_BH1, shift_BHK, gamma_BH1 = raw
   return Addressing(
     key_BHW,
@@ -58,36 +58,36 @@ def addressing(raw: tuple[Array, ...]) -> Addressing:
 
 
 def similarity(key_BHW: Array, memory_BSW: Array, eps: float) -> Array:
-  """Cosine of each key with each row, (B, H, S): equation 6."""
+  """Return the cosine of each key with each row, (B, H, S): equation 6."""
   length = lambda x: jnp.sqrt(jnp.sum(x * x, axis=-1) + eps * eps)
   product_BHS = jnp.einsum('BHW,BSW->BHS', key_BHW, memory_BSW)
   return product_BHS / (length(key_BHW)[..., None] * length(memory_BSW)[:, None])
 
 
 def by_content(key_BHW: Array, strength_BH: Array, memory_BSW: Array, eps: float) -> Array:
-  """Weighting by content, (B, H, S): equation 5."""
+  """Return the weighting by content, (B, H, S): equation 5."""
   return jax.nn.softmax(strength_BH[..., None] * similarity(key_BHW, memory_BSW, eps), axis=-1)
 
 
 def interpolate(content_BHS: Array, before_BHS: Array, gate_BH: Array) -> Array:
-  """The weighting by content where the gate is 1, the one of the step before where it is 0: equation 7."""
+  """Interpolate between content (gate 1) and the previous step's weighting (gate 0): equation 7."""
   return before_BHS + gate_BH[..., None] * (content_BHS - before_BHS)
 
 
 def shift(weights_BHS: Array, shift_BHK: Array) -> Array:
-  """Circular convolution with the distribution over shifts: equation 8."""
+  """Convolve circularly with the distribution over shifts: equation 8."""
   K = shift_BHK.shape[-1]
   moved = (jnp.roll(weights_BHS, j - (K - 1) // 2, axis=-1) * shift_BHK[..., j, None] for j in range(K))
   return sum(moved, jnp.zeros_like(weights_BHS))
 
 
 def sharpen(weights_BHS: Array, gamma_BH: Array) -> Array:
-  """w^gamma, made to sum to 1: equation 9."""
+  """Return w^gamma, normalised to sum 1: equation 9."""
   return jax.nn.softmax(gamma_BH[..., None] * jnp.log(jnp.maximum(weights_BHS, TINY)), axis=-1)
 
 
 def address(head: Addressing, before_BHS: Array, memory_BSW: Array, eps: float) -> Array:
-  """The next weighting of each head, (B, H, S): equations 5 to 9, figure 2."""
+  """Return the next weighting of each head, (B, H, S): equations 5 to 9, figure 2."""
   content_BHS = by_content(head.key_BHW, head.strength_BH, memory_BSW, eps)
   gated_BHS = interpolate(content_BHS, before_BHS, head.gate_BH)
   return sharpen(shift(gated_BHS, head.shift_BHK), head.gamma_BH)
@@ -99,7 +99,7 @@ def read(weights_BHS: Array, memory_BSW: Array) -> Array:
 
 
 def write(weights_BHS: Array, erase_BHW: Array, add_BHW: Array, memory_BSW: Array) -> Array:
-  """The memory after every head has erased and then every head has added: equations 3 and 4."""
+  """Return the memory after all heads have erased and then all have added: equations 3 and 4."""
   for h in range(weights_BHS.shape[1]):
     memory_BSW = memory_BSW * (1.0 - weights_BHS[:, h, :, None] * erase_BHW[:, h, None, :])
   return memory_BSW + jnp.einsum('BHS,BHW->BSW', weights_BHS, add_BHW)

@@ -5,11 +5,11 @@ With x the input, h the projected output and c the cell:
   i, j, f, o = split(W x + U h + b); c' = clip(s(f + forget_bias) (.) c + s(i) (.) tanh(j), cell_clip)
   h' = clip(P (s(o) (.) tanh(c')), proj_clip)
 
-The gates lie in TensorFlow's order i j f o, and the forget bias is added when the gate is computed and is no part of
-b, so that released weights are read as they stand. A clip of 0 is none. As in TensorFlow, no gradient flows through a
-value that was clipped.
+The gates have TensorFlow's order i j f o. The forget bias is added when the gate is computed and is not part of
+b, so that released weights load unchanged. A clip of 0 means no clipping. As in TensorFlow, no gradient flows through
+clipped values.
 
-`_scan` is the reference; lmx/kernels/projected_lstm.py has a faster derivative of it.
+`_scan` is the reference; lmx/kernels/projected_lstm.py has a faster gradient.
 
 Axes: T time leads, E width of the input, H cells, G = 4H, P projection.
 """
@@ -39,7 +39,7 @@ class _Options(NamedTuple):
 
 
 def init(key: Array, width_in: int, cells: int, projection: int) -> Params:
-  """Glorot-uniform matrices (TensorFlow's default, which the released code leaves as it is) and a zero bias.
+  """Initialise Glorot-uniform matrices (TensorFlow's default, which the released code uses) and a zero bias.
 
   Returns:
     {'kernel': (E + P, 4H), 'bias': (4H,), 'projection': (H, P)}.
@@ -54,7 +54,7 @@ def init(key: Array, width_in: int, cells: int, projection: int) -> Params:
 
 
 def init_carry(batch_size: int, cells: int, projection: int) -> Carry:
-  """The carry before the first step: zeros (B, P) and (B, H)."""
+  """Return the carry before the first step: zeros (B, P) and (B, H)."""
   return jnp.zeros((batch_size, projection), jnp.float32), jnp.zeros((batch_size, cells), jnp.float32)
 
 
@@ -73,15 +73,15 @@ def layer(
   """Run one layer over time.
 
   Args:
-    params: of `init`.
+    params: from `init`.
     x_TBE: inputs, time first.
-    carry: of `init_carry`, or what an earlier call returned.
-    valid_TB: bool; an invalid step leaves the carry as it is and puts out h again. None: all are valid.
-    cell_clip: bound of the cell, 0 for none; 3 in ELMo's released options.
+    carry: from `init_carry` or an earlier call.
+    valid_TB: bool; an invalid step leaves the carry unchanged and outputs h again. None: all are valid.
+    cell_clip: bound of the cell state, 0 for none; 3 in ELMo's released options.
     proj_clip: bound of the output, 0 for none; 3 in ELMo's released options.
     forget_bias: added to the forget gate; 1 in TensorFlow.
     dtype: type of the products; gates and carry are float32.
-    backend: 'scan', 'custom', or 'auto', which is 'custom'.
+    backend: 'scan', 'custom', or 'auto' (which is 'custom').
 
   Returns:
     (h_TBP in `dtype`, carry after the last step in float32).
@@ -100,7 +100,7 @@ def _clip(x: Array, bound: float) -> Array:
 def _step(
   options: _Options, u_PG: Array, bias_G: Array, projection_HP: Array, carry: Carry, x_BG: Array, valid_B: Array | None
 ) -> tuple[Carry, Array]:
-  """One step: (carry, activated gates_BG)."""
+  """Run one step: (carry, activated gates_BG)."""
   h_BP, c_BH = carry
   gates_BG = x_BG.astype(jnp.float32) + dot(h_BP.astype(u_PG.dtype), u_PG) + bias_G[None]
   i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
@@ -112,7 +112,7 @@ def _step(
 
 
 def _prepare(weights: Weights, x_TBE: Array) -> tuple[Array, Array, Array, Array]:
-  """(W x for all steps, U, b, P), the products' operands in the type of x."""
+  """Return (W x for all steps, U, b, P), the products' operands in the type of x."""
   kernel, bias_G, projection_HP = weights
   width, dtype = x_TBE.shape[-1], x_TBE.dtype
   x_TBG = dot(x_TBE, kernel[:width].astype(dtype)).astype(dtype)

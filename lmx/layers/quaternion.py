@@ -1,39 +1,38 @@
-"""Transformers whose matrices multiply quaternions (Tay et al. 2019, arXiv 1906.04393, sections 2 and 3).
+"""Transformers with quaternion matrices (Tay et al. 2019, arXiv 1906.04393, sections 2 and 3).
 
-A vector of width D is D / 4 quaternions r + x i + y j + z k; its first quarter holds the r of all of them, the next the
+A vector of width D is D / 4 quaternions r + x i + y j + z k. Its first quarter holds all r, the next all
 x, then y and z. With i^2 = j^2 = k^2 = ijk = -1 the Hamilton product of two quaternions is bilinear in their
-components, and so the product W * Q of a matrix and a vector of quaternions (section 2) is the product with a real
-matrix of 4 x 4 blocks that are W_r, W_x, W_y and W_z with signs. It has d_in d_out / 4 weights. As |pq| = |p||q|, one
-quaternion by itself only rotates and scales.
+components. So the product W * Q of a matrix and a vector of quaternions (section 2) is a product with a real
+matrix of 4 x 4 blocks, which are W_r, W_x, W_y and W_z with signs. It has d_in d_out / 4 weights. As |pq| = |p||q|, a
+single quaternion only rotates and scales.
 
-`Linear` builds the real matrix and takes one product. Forward and backward of 512 x 512 tokens and widths took 24 ms on
-a core so, 29 ms as sixteen products of blocks, and 25 ms with an ordinary matrix.
+`Linear` builds the real matrix and computes one product. Forward and backward of 512 x 512 tokens and widths took 24 ms
+on one core, against 29 ms as sixteen block products and 25 ms with an ordinary matrix.
 
-Attention (section 3.2): queries, keys and values are quaternions. The product of a query with a key is a quaternion
-too, and each of its components is a score of its own: four softmaxes, each of which takes the mean of one component of
-the values (`scores='component'`). Component c of sum_n q_n k_n is an ordinary product of q with the components of k in
-another order and with signs, so it is one head of four with its quarter of the values, and every backend of
-lmx/layers/attention.py serves (`views`). `scores='whole'` is one softmax over the product of all components (the real
-part of q times the conjugate of k): attention as it was, between quaternion projections.
+Attention (section 3.2): queries, keys and values are quaternions. The product of a query and a key is a quaternion,
+and each of its components is a score. So there are four softmaxes, each of which averages one component of
+the values (`scores='component'`). Component c of sum_n q_n k_n is an ordinary product of q with the permuted and signed
+components of k. So it is one of four heads with a quarter of the values each, and every backend of
+lmx/layers/attention.py applies (`views`). `scores='whole'` is one softmax over the sum of all components (the real
+part of q times the conjugate of k): ordinary attention between quaternion projections.
 
-Nonlinear functions, normalisation and dropout act on each component by itself ("split activation").
+Nonlinear functions, normalisation and dropout act on each component separately ("split activation").
 
-The released code (vanzytay/QuaternionTransformers) was read for this; the paper's own text was not at hand, and what is
-said of it is from notes on it. Where it leaves a choice, or the code chose otherwise:
+This follows the released code (vanzytay/QuaternionTransformers); the paper's own text was not available, and statements
+about it are from notes on it. Where the paper leaves a choice, or the code differs:
 - `grouping`: which quarters of a head are its components. 'quaternion': a head has an equal share of every component.
-  'contiguous': as released, heads are cut from the vector as it stands, so that all of a head lies in one component of
-  the projection (two heads in each, of eight), and its quarters are taken for components.
-- `initial`: 'glorot' draws all weights alike and independently, which the paper found no worse (section 3), with the
-  variance 2 / (d_in + d_out) that Glorot's rule gives the real matrix. 'released': uniform with variance
+  'contiguous': as released, heads are contiguous slices of the vector. So a head lies within one component of
+  the projection (two heads in each, of eight), and its quarters are used as components.
+- `initial`: 'glorot' samples all weights i.i.d., which the paper found no worse (section 3), with the
+  variance 2 / (d_in + d_out) of Glorot's rule for the real matrix. 'released': uniform with variance
   2 / (d_in / 4 + d_out) in feed-forward networks; in attention normal with variance 1 / D, and for queries 1 / D^2.
   'polar_glorot', 'polar_he' are those of Parcollet et al. 2019 (arXiv 1806.04418): w = |w| (cos t + u sin t) with t
-  uniform in [-pi, pi], u a unit imaginary quaternion (three uniform draws from [0, 1], normalised), and |w| from a chi
-  distribution with four degrees of freedom (in their code: Rayleigh's) times s, s^2 being 2 / (d_in + d_out) or
-  2 / d_in, which is the mean variance of a component.
-- `scores`: the released code takes 'component' only where it is asked for (self_attention_type).
+  uniform in [-pi, pi] and u a unit imaginary quaternion (three uniform samples from [0, 1], normalised). |w| is from a
+  chi distribution with four degrees of freedom (in their code: Rayleigh's) times s, where s^2 is 2 / (d_in + d_out) or
+  2 / d_in, the mean variance of a component.
+- `scores`: the released code uses 'component' only on request (self_attention_type).
 - `bias`: the released quaternion networks have none.
-- The released code multiplies by the conjugate of W, which is the same function of other parameters.
-
+- The released code multiplies by the conjugate of W, which is the same family of functions.
 Axes: C components; X and Y quaternions on the two sides of a matrix.
 """
 
@@ -58,12 +57,12 @@ GROUPINGS = ('quaternion', 'contiguous')
 INITIALS = ('glorot', 'released', 'polar_glorot', 'polar_he')
 # e_a e_b = SIGNS[a][b] e_(a ^ b), where e is 1, i, j, k and ^ the bitwise exclusive or of their numbers.
 SIGNS = ((1, 1, 1, 1), (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1))
-EPS = 1e-6  # of layer normalisation, tensor2tensor
+EPS = 1e-6  # epsilon of layer normalisation, tensor2tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Sizes and switches that the models of this paper share.
+  """Sizes and switches shared by the models of this paper.
 
   Attributes:
     V: vocabulary size.
@@ -71,19 +70,19 @@ class Config:
     F: width of the feed-forward networks.
     H: heads.
     quaternion: 'full' (every matrix), 'partial' (those of attention) or 'none' (the ordinary Transformer).
-    scores: 'component' or 'whole', see the docstring of lmx/layers/quaternion.py; as the three below.
+    scores: 'component' or 'whole'; this and the next three as in the docstring of lmx/layers/quaternion.py.
     grouping: 'quaternion' or 'contiguous', which quarters of a head are its components.
-    initial: how quaternion weights are drawn, one of INITIALS.
-    bias: have biases in quaternion feed-forward networks; the released code has none.
+    initial: initialisation of quaternion weights, one of INITIALS.
+    bias: use biases in quaternion feed-forward networks; the released code has none.
     norm: 'pre' (tensor2tensor since version 2) or 'post' (Vaswani et al. 2017).
     positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
-    dropout: of the sums of embeddings and positions, and of what is added to the residual path.
-    dropout_attention: of attention probabilities.
-    dropout_relu: inside the feed-forward networks.
+    dropout: dropout rate of the sums of embeddings and positions, and of the output of each sub-layer.
+    dropout_attention: dropout rate of the attention probabilities.
+    dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 32_000
@@ -118,8 +117,8 @@ class Config:
     check_least('model', self, D=1, F=1, H=1)
     parts = 1 if self.quaternion == 'none' else 4
     if self.D % (parts * self.H) or self.D % 2:
-      wanted = f'even and divisible by H = {self.H} heads' + (' of whole quaternions' if parts == 4 else '')
-      raise InputError(f'model.D is {self.D}; it must be {wanted}')
+      expected = f'even and divisible by H = {self.H} heads' + (' of whole quaternions' if parts == 4 else '')
+      raise InputError(f'model.D is {self.D}; it must be {expected}')
     if self.quaternion == 'full' and self.F % 4:
       raise InputError(f'model.F is {self.F}; it must be divisible by 4')
 
@@ -145,7 +144,7 @@ class _Projections:
 
 
 class _Components(_Projections):
-  """Attention of quaternions; `component` makes one softmax for each component of the scores."""
+  """Attention of quaternions; with `component` there is a softmax for each component of the scores."""
 
   component: bool
 
@@ -171,20 +170,20 @@ class CrossAttention(_Components, decoder_block.CrossAttention):
 
 
 class Mlp(_Projections, transformer.Mlp):
-  """Feed-forward network of matrices of quaternions."""
+  """Feed-forward network with quaternion matrices."""
 
   grouping: str = 'quaternion'
   initial: str = 'glorot'
 
 
 def block(cfg: Config, *, causal: bool) -> Block:
-  """Return an encoder's layer of section 3.2: quaternions where `cfg.quaternion` is set, else the Transformer's."""
+  """Return an encoder layer of section 3.2: quaternion where `cfg.quaternion` is set, else the ordinary one."""
   attention = _attention(cfg, transformer.SelfAttention, SelfAttention, causal=causal)
   return Block(attention, _mlp(cfg), cfg.norm, EPS, cfg.dropout, cfg.dtype)
 
 
 def decoder(cfg: Config) -> decoder_block.DecoderBlock:
-  """Return a decoder's layer."""
+  """Return a decoder layer."""
   attention = _attention(cfg, transformer.SelfAttention, SelfAttention, causal=True)
   cross = _attention(cfg, decoder_block.CrossAttention, CrossAttention)
   return decoder_block.DecoderBlock(attention, _mlp(cfg), cfg.norm, EPS, cfg.dropout, cfg.dtype, cross=cross)
@@ -208,22 +207,22 @@ def _mlp(cfg: Config) -> transformer.Mlp:
 
 
 def real(w_CXY: Array) -> Array:
-  """The real matrix (4X, .., 4Y) of the product W * Q, from the components of W (4, X, .., Y)."""
+  """Return the real matrix (4X, .., 4Y) of the product W * Q, from the components of W (4, X, .., Y)."""
   rows = [jnp.concatenate([SIGNS[b ^ c][b] * w_CXY[b ^ c] for c in range(4)], axis=-1) for b in range(4)]
   return jnp.concatenate(rows)
 
 
 def views(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
-  """Queries, keys and values of `scores='component'`: of each head four, one for each component of its scores.
+  """Return queries, keys and values of `scores='component'`: four heads per head, one for each component of its scores.
 
   Args:
-    q_BTHK: queries, whose K are four components of K / 4 quaternions, as those of keys and values are.
+    q_BTHK: queries, where K is four components of K / 4 quaternions, as for keys and values.
     k_BSHK: keys.
     v_BSHK: values.
 
   Returns:
-    (the queries four times (B, T, 4H, K); keys (B, S, 4H, K) whose product with a query is that component of the sum of
-    the Hamilton products; the components of the values (B, S, 4H, K / 4)).
+    (the queries repeated four times (B, T, 4H, K); keys (B, S, 4H, K), whose product with a query is that component of
+    the sum of the Hamilton products; the components of the values (B, S, 4H, K / 4)).
   """
   K = q_BTHK.shape[-1]
   flat = lambda heads: jnp.stack(heads, axis=3).reshape(*heads[0].shape[:2], -1, heads[0].shape[-1])
@@ -233,7 +232,7 @@ def views(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Ar
 
 
 class Linear(transformer.Projection):
-  """The product of a matrix of quaternions with x, whose axes of inputs and outputs are (D,) or (heads, K).
+  """Product of a quaternion matrix with x, whose axes of inputs and outputs are (D,) or (heads, K).
 
   `grouping` and `initial` are those of `SelfAttention`.
   """
@@ -242,8 +241,8 @@ class Linear(transformer.Projection):
   initial: str = 'glorot'
 
   def matrix(self) -> Array:
-    """The real matrix, (*inputs, *outputs) in the compute type, from the weights (4, d_in / 4, .., d_out / 4)."""
-    outputs = self.outputs[self.fused > 1 :]  # of each of the matrices side by side
+    """Return the real matrix, (*inputs, *outputs) in the compute type, from weights (4, d_in / 4, .., d_out / 4)."""
+    outputs = self.outputs[self.fused > 1 :]  # of each of the concatenated matrices
     inner, to_inputs = self._split(self.inputs)
     outer, to_outputs = self._split(outputs)
     side = (self.fused,) * (self.fused > 1)
@@ -254,7 +253,7 @@ class Linear(transformer.Projection):
     return real(w_CXY).reshape(*inner, *side, *outer).transpose(order).reshape(*self.inputs, *self.outputs)
 
   def _split(self, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], Sequence[int]]:
-    """(the axes of a vector, components first; the order of these in which it is read as `sizes`)."""
+    """Return (the axes of a vector, components first; the permutation of these that gives `sizes`)."""
     if len(sizes) == 2 and self.grouping == 'quaternion':
       return (4, sizes[0], sizes[1] // 4), (1, 0, 2)
     return (4, math.prod(sizes) // 4), (0, 1)
@@ -278,7 +277,7 @@ class Linear(transformer.Projection):
 
 
 def polar(key: Array, shape: tuple[int, ...], scale: float) -> Array:
-  """Weights (4, ..) in polar form, see the module's docstring, of mean variance `scale` squared."""
+  """Return weights (4, ..) in polar form, see the module's docstring, with mean variance `scale` squared."""
   length_key, axis_key, angle_key = jax.random.split(key, 3)
   length = scale * jnp.linalg.norm(jax.random.normal(length_key, shape, jnp.float32), axis=0)
   axis = jax.random.uniform(axis_key, (3, *shape[1:]), jnp.float32)

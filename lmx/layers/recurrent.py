@@ -8,13 +8,13 @@ gru (Cho et al. 2014, arXiv 1406.1078): r = s(W_r x + U_r h + b_r), z = s(W_z x 
 lstm (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000, as in Zaremba et al. 2014, arXiv
   1409.2329, section 3.1): i, f, o = s(.), g = tanh(.), c' = f (.) c + i (.) g, h' = o (.) tanh(c').
 
-Deviations: the GRU applies r after the recurrent product (equation 8 of the paper applies it before) and lets z keep
-the old h, the form of cuDNN and PyTorch. Gates are side by side in PyTorch's order: r z n; i f g o.
+Deviations: the GRU applies r after the recurrent product (equation 8 of the paper applies it before), and z weights the
+old h; this is the form of cuDNN and PyTorch. Gates are concatenated in PyTorch's order: r z n; i f g o.
 
-`scan` is the reference. lmx/kernels/recurrent.py has the same loop with a faster derivative, and cuDNN's.
+`scan` is the reference. lmx/kernels/recurrent.py has the same loop with a faster gradient, and cuDNN's.
 
-Axes: T time leads, because the loop runs over it; E width of the input, G all gates (1, 3 or 4 times D).
-Gates and carry are float32 whatever the compute type is; only the products are taken in it.
+Axes: T time is the leading axis, because the loop runs over it; E width of the input, G all gates (1, 3 or 4 times D).
+Gates and carry are float32 in every compute type; only the products are computed in it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Cell(NamedTuple):
     gates: G / D.
     carries: number of arrays in the carry, the output h first.
     forward: (x_BG, r_BG, carry) -> (carry, activated gates_BG), with x = W x + b and r = U h + c.
-    adds: x and r are only used as x + r, so that two biases are one.
+    adds: x and r enter only as x + r, so that two biases are equivalent to one.
   """
 
   gates: int
@@ -83,7 +83,7 @@ CELLS = {
 
 
 def get(name: str) -> Cell:
-  """Return the cell `name`; InputError with the nearest name if there is none."""
+  """Return the cell `name`; raise InputError with the nearest name if there is none."""
   if name not in CELLS:
     raise InputError(f'unknown recurrent cell "{name}"{nearest(name, CELLS)}')
   return CELLS[name]
@@ -92,7 +92,7 @@ def get(name: str) -> Cell:
 def init(
   cell: str, key: Array, width_in: int, width: int, *, scale: float, bias: str = 'single', forget_bias: float = 0.0
 ) -> Params:
-  """Draw the parameters of one layer, uniform in +-scale (biases too).
+  """Initialise the parameters of one layer, uniform in +-scale (biases too).
 
   Args:
     cell: name in CELLS.
@@ -124,16 +124,16 @@ def init_carry(cell: str, batch_size: int, width: int) -> Carry:
 
 
 def step(cell: str, weights: Weights, carry: Carry, x_BG: Array, valid_B: Array | None) -> tuple[Carry, Array, Array]:
-  """One step given W x, in float32: (carry, activated gates_BG, U h + c)."""
+  """Run one step given W x, in float32: (carry, activated gates_BG, U h + c)."""
   r_BG = dot(carry[0].astype(x_BG.dtype), weights.u_DG.astype(x_BG.dtype))
   r_BG = r_BG if weights.c_G is None else r_BG + weights.c_G[None]
-  # Adding b here instead of to all of W x saves writing that once more.
+  # Adding b here instead of to all of W x saves one write of that array.
   new, gates_BG = CELLS[cell].forward(x_BG.astype(jnp.float32) + weights.b_G[None], r_BG, carry)
   return keep(valid_B, new, carry), gates_BG, r_BG
 
 
 def scan(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None) -> tuple[Array, Carry]:
-  """The layer: (h_TBD float32, carry). The product W x is taken for all steps at once."""
+  """Run the layer: (h_TBD float32, carry). The product W x is computed for all steps at once."""
 
   def body(carry: Carry, inputs: tuple[Array, Array | None]) -> tuple[Carry, Array]:
     carry, _, _ = step(cell, weights, carry, *inputs)
@@ -161,10 +161,10 @@ def layer(
 
   Args:
     cell: name in CELLS.
-    params: of `init`.
+    params: from `init`.
     x_TBE: inputs, time first.
-    carry: of `init_carry`, or what an earlier call returned.
-    valid_TB: bool; an invalid step leaves the carry as it is and puts out h again. None: all are valid.
+    carry: from `init_carry` or an earlier call.
+    valid_TB: bool; an invalid step leaves the carry unchanged and outputs h again. None: all are valid.
     dtype: type of the products.
     backend: 'scan', 'custom' or 'cudnn' (both without forward-mode derivative), or 'auto', see `kernels.choose`.
 

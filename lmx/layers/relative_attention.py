@@ -5,9 +5,9 @@ distance d from a key, the score is the sum of three products, divided by sqrt(K
 
   content    (q + u) · k    terms (a) and (c) of Dai et al.
   position   (q + v) · r_d  terms (b) and (d), r_d = W_r R_d, where R are the sinusoids of Vaswani et al. 2017
-  segment    (q + s) · e    XLNet alone; e is one of two vectors: the key is in the query's segment, or in another
+  segment    (q + s) · e    XLNet only; e is one of two vectors: key and query are in the same segment, or not
 
-`attend` is the equation, and the reference of the fast path in lmx/kernels/relative_attention.py.
+`attend` is the equation and the reference of the fused implementation in lmx/kernels/relative_attention.py.
 
 Axes: S = M + T keys, R distances.
 """
@@ -26,7 +26,7 @@ BACKENDS = kernels.BACKENDS
 
 
 def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
-  """(q + u) · k / sqrt(K), (B, H, T, S) float32; u None is 0."""
+  """Return (q + u) · k / sqrt(K), (B, H, T, S) float32; u None is 0."""
   return product('BTHK,BSHK->BHTS', scaled(q_BTHK, u_HK), k_BSHK)
 
 
@@ -39,15 +39,15 @@ def position_scores(
   bias_HR: Array | None = None,
   positions_BP: Array | None = None,
 ) -> Array:
-  """(q + v) · r_d / sqrt(K), (B, H, T, S) float32; v None is 0.
+  """Return (q + v) · r_d / sqrt(K), (B, H, T, S) float32; v None is 0.
 
   Args:
     q_BTHK: queries, the last of which is at the last key.
     v_HK: bias of the queries.
-    r_RHK: vectors of the distances S - 1 down, for all rows or (B, R, H, K).
-    keys: their number, S.
+    r_RHK: vectors of the distances S - 1 downwards, shared by all rows or (B, R, H, K).
+    keys: number of keys, S.
     bias_HR: bias of each distance, added to the products.
-    positions_BP: positions of P further queries, which follow the others; R is S + T - 1 then.
+    positions_BP: positions of P further queries, appended to the others; R is then S + T - 1.
   """
   axes, q_BTHK = 'RHK' if r_RHK.ndim == 3 else 'BRHK', scaled(q_BTHK, v_HK)
   T = q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
@@ -64,19 +64,19 @@ def position_scores(
 
 
 def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:
-  """(q + s) · e / sqrt(K), (B, H, T, S) float32; e[1] where the key is in another segment than the query."""
+  """Return (q + s) · e / sqrt(K), (B, H, T, S) float32; e[1] where key and query are in different segments."""
   scores_BHT2 = product('BTHK,CHK->BHTC', scaled(q_BTHK, s_HK), e_2HK)
   return jnp.where(other_BTS[:, None], scores_BHT2[..., 1:], scores_BHT2[..., :1])
 
 
 def scaled(q_BTHK: Array, bias_HK: Array | None) -> Array:
-  """(q + bias) / sqrt(K)."""
+  """Return (q + bias) / sqrt(K)."""
   biased_BTHK = q_BTHK if bias_HK is None else q_BTHK + bias_HK.astype(q_BTHK.dtype)
   return biased_BTHK * q_BTHK.shape[-1] ** -0.5
 
 
 def product(axes: str, x: Array, y: Array) -> Array:
-  """Sum the products over the axes that the result lacks, in float32."""
+  """Return the `einsum` of x and y, accumulated in float32."""
   return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
 
 
@@ -87,10 +87,10 @@ def causal_mask(
 
   Args:
     queries: first and one past the last query, counted from the beginning of the segment.
-    keys: their number, S.
+    keys: number of keys, S.
     memory: number of keys in the memory, M.
-    filled_B: number of the memory's last positions that hold something; None: all.
-    farthest: greatest distance of a key; None: any.
+    filled_B: number of the memory's last positions that are filled; None: all.
+    farthest: maximum distance of a key; None: any.
   """
   distance_TS = memory + jnp.arange(*queries)[:, None] - jnp.arange(keys)[None]
   mask_TS = distance_TS >= 0
@@ -110,9 +110,9 @@ def weighted_values(
   *,
   empty_rows: bool = False,
 ) -> Array:
-  """softmax(scores) · values, (B, T, H, K), with dropout of the probabilities.
+  """Return softmax(scores) · values, (B, T, H, K), with dropout of the probabilities.
 
-  A mask of None hides nothing. With `empty_rows` the output of a query whose keys are all hidden is 0.
+  A mask of None masks nothing. With `empty_rows` the output of a query whose keys are all masked is 0.
   """
   if mask_BTS is not None:
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, HIDDEN)
@@ -137,7 +137,7 @@ def attend(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Return causal attention of T queries, the last positions, to S keys: (B, T, H, K).
+  """Return causal attention of T queries, at the last positions, to S keys: (B, T, H, K).
 
   Args:
     q_BTHK: queries.
@@ -149,8 +149,8 @@ def attend(
     filled_B: as in `causal_mask`.
     backend: one of BACKENDS, see lmx/kernels/relative_attention.py.
     farthest: as in `causal_mask`.
-    rate: dropout of the probabilities.
-    key: randomness of the dropout; None at evaluation.
+    rate: dropout rate of the probabilities.
+    key: PRNG key of dropout; None at evaluation.
   """
   T, S = q_BTHK.shape[1], k_BSHK.shape[1]
   if kernels.choose(backend, T, S) == 'blocked':
@@ -165,11 +165,11 @@ def attend(
 def update_memory(memory_BMX: Array, new_BTX: Array, count_B: Array | None) -> Array:
   """Return the last M positions of [memory; new], without a gradient (Dai et al., section 3.2).
 
-  `count_B` are the real tokens of each row of `new_BTX`; None: all.
+  `count_B` is the number of valid tokens in each row of `new_BTX`; None: all.
   """
   M, T = memory_BMX.shape[1], new_BTX.shape[1]
-  both = jax.lax.stop_gradient(jnp.concatenate([memory_BMX, new_BTX.astype(memory_BMX.dtype)], axis=1))
+  extended = jax.lax.stop_gradient(jnp.concatenate([memory_BMX, new_BTX.astype(memory_BMX.dtype)], axis=1))
   if count_B is None:
-    return both[:, T:]
+    return extended[:, T:]
   position_BM = count_B[:, None] + jnp.arange(M, dtype=jnp.int32)
-  return jnp.take_along_axis(both, position_BM.reshape(*position_BM.shape, *(1,) * (both.ndim - 2)), axis=1)
+  return jnp.take_along_axis(extended, position_BM.reshape(*position_BM.shape, *(1,) * (extended.ndim - 2)), axis=1)

@@ -3,8 +3,8 @@
   x = norm(x + attention(x, memory))
   x = norm(x + W_2 f(W_1 x + b_1) + b_2)
 
-Layer normalisation (Ba et al. 2016, arXiv 1607.06450) has its statistics in float32 and the biased variance. Kernels
-are normal with deviation `std`, biases 0. A block is a Linen module; `init` and `stack` take its parameters explicitly.
+Layer normalisation (Ba et al. 2016, arXiv 1607.06450) uses float32 statistics and the biased variance. Kernels are
+normal with standard deviation `std`, biases 0. A block is a Linen module; `init` and `stack` take its parameters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lmx.types import Array, Params
 
 
 class Dense(nn.Module):
-  """x · kernel, summed over the last `axes` axes of x, plus a bias if there is one; in the type of x."""
+  """x · kernel, contracted over the last `axes` axes of x, plus an optional bias; in the type of x."""
 
   outputs: tuple[int, ...]
   std: float
@@ -33,7 +33,7 @@ class Dense(nn.Module):
   def __call__(self, x: Array) -> Array:
     inputs = x.shape[-self.axes :]
     kernel = self.param('kernel', nn.initializers.normal(self.std), (*inputs, *self.outputs)).astype(x.dtype)
-    # One axis of rows: to sum a gradient over two, XLA on a CPU transposes an operand and takes twice as long.
+    # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
     y = jnp.tensordot(x.reshape(-1, *inputs), kernel, self.axes).reshape(*x.shape[: -self.axes], *self.outputs)
     return y + self.param('bias', nn.initializers.zeros, self.outputs).astype(x.dtype) if self.bias else y
 
@@ -69,15 +69,15 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-  """Attention and feed-forward network, each followed by residual connection and layer normalisation.
+  """Attention and feed-forward network, each followed by a residual connection and layer normalisation.
 
   Attributes:
-    attention: a module of (x, inputs, memory, key) that returns its output and the new memory.
+    attention: module with arguments (x, inputs, memory, key) that returns its output and the new memory.
     hidden: width of the feed-forward network.
     activation: f.
     eps: epsilon of layer normalisation.
-    std: deviation of kernels.
-    rate: dropout of what is added to the residual path, and inside the feed-forward network.
+    std: standard deviation of kernels.
+    rate: dropout rate of the sub-layer outputs and inside the feed-forward network.
   """
 
   attention: nn.Module
@@ -98,7 +98,7 @@ class Block(nn.Module):
 
 
 def init(block: Block, x_BTD: Array, inputs: Any, key: Array) -> Params:
-  """Return new parameters of one block (attention, mlp, norm_1, norm_2), from inputs of one token."""
+  """Initialise the parameters of one block (attention, mlp, norm_1, norm_2), from inputs of one token."""
   return layer_loop.init(block, key, x_BTD, inputs, None, None)
 
 
@@ -116,13 +116,13 @@ def stack(
   """Run the layers one after another.
 
   Args:
-    block: the computation of a layer.
+    block: the module of a layer.
     layers: parameters of each layer.
     x_BTD: input of the first layer.
     inputs: inputs of attention that all layers share.
-    memories: of each layer, or None.
-    key: randomness of dropout, or None.
-    scan: compile one layer and loop over stacked parameters; shorter to compile, and copies the parameters.
+    memories: memory of each layer, or None.
+    key: PRNG key of dropout, or None.
+    scan: compile one layer and scan over stacked parameters; compiles faster, but copies the parameters.
     remat: recompute a layer's activations in the backward pass.
 
   Returns:
@@ -134,8 +134,8 @@ def stack(
     y_BTD, memory = layer_loop.apply(block, params, x_BTD, inputs, memory, key)
     return y_BTD, (memory, y_BTD)
 
-  each = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
-  x_BTD, results = layer_loop.loop(layer, x_BTD, each, scan=scan, remat=remat)
+  layer_inputs = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
+  x_BTD, results = layer_loop.loop(layer, x_BTD, layer_inputs, scan=scan, remat=remat)
   return x_BTD, None if memories is None else tuple(new for new, _ in results), [y_BTD for _, y_BTD in results]
 
 

@@ -1,37 +1,37 @@
-"""Scores of the attention family, where they look, and how they are read.
+"""Attention scores of the RNN models, local windows, and soft and hard attention.
 
-A score says how well each source position fits a query. All are pure functions `score(params, query_BTD, keys_BSE) ->
+A score rates how well each source position fits a query. All are pure functions `score(params, query_BTD, keys_BSE) ->
 (B, T, S)`, by name in `SCORES`:
 
 cosine          b(q) cos(W q, k), with the key strength b(q) = log(1 + exp(u q + b)) (content addressing: Graves et al.
                 2014, arXiv 1410.5401, equation 6, and the strength of equation 5).
 cosine_plain    cos(q, k) alone, which has no parameters (Graves et al., equation 6).
-additive        v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2, whose text leaves out the
+additive        v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2, whose text omits the
                 bias "to increase readability").
 concat          v tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025, section 3.1).
-concat_identity v tanh(W q + k): concat with the part of W that reads k fixed at the identity.
-location        row q of W alone decides, one score a source position (Luong et al., equation 8); positions are numbered
-                in the order of the keys, and there is a most.
+concat_identity v tanh(W q + k): concat with the part of W that multiplies k fixed at the identity.
+location        W q, one score per source position (Luong et al., equation 8); independent of the keys, which have a
+                maximum number.
 general         q W k (Luong et al., section 3.1).
 dot             q k.
 scaled_dot      q k / sqrt(D) (Vaswani et al. 2017, arXiv 1706.03762, equation 1).
 
-Additive and concat are one family of functions and two parameterisations. Bahdanau has a matrix for each side, a width
-of its own and a bias, is given the state BEFORE the step and keys of both directions, and begins with v = 0. Luong has
-one matrix over both, the width of the query, no bias, and the state AFTER the step; his own runs, which did badly
-(perplexity 6.7 to 7.1, footnote 15), fixed half of that matrix at the identity, hence 'concat_identity'.
+Additive and concat are one family of functions with two parameterisations. Bahdanau has a matrix for each side, its own
+width and a bias. The query is the state BEFORE the step, the keys are of both directions, and v starts at 0. Luong has
+one matrix over both, the width of the query and no bias; the query is the state AFTER the step. His own runs, which did
+poorly (perplexity 6.7 to 7.1, footnote 15), fixed half of that matrix at the identity, hence 'concat_identity'.
 
-Where: all of the source ('global'), or a window of D positions on either side of a centre: t itself ('local_m'), or S
-sigmoid(v tanh(W q)) with a Gaussian of deviation D / 2 around it ('local_p'), S being the length of each row's own
-source (Luong et al., section 3.2, equations 9 and 10). Positions count from 0. Deviation: past the end of the source
-local_m stays at its last position, where the paper's window would be empty.
+Window: all of the source ('global'), or D positions on either side of a centre. The centre is t itself ('local_m'), or
+S sigmoid(v tanh(W q)) with a Gaussian of standard deviation D / 2 around it ('local_p'), where S is the length of the
+row's source (Luong et al., section 3.2, equations 9 and 10). Positions count from 0. Deviation: past the end of the
+source local_m stays at its last position, where the paper's window would be empty.
 
-How: 'soft' is the mean under the weights, 'hard' one position drawn from them (Xu et al. 2015, arXiv 1502.03044,
+Reading: 'soft' is the mean under the weights, 'hard' one sampled position (Xu et al. 2015, arXiv 1502.03044,
 sections 4.1 and 4.2).
 
-Weights are float32 whatever the type of the scores; hidden keys get exactly 0, and a row that hides all gets zeros.
+Weights are float32 in every compute type. Masked keys get exactly 0, and a fully masked row gets zeros.
 
-Axes: T queries, S keys; D width of a query, E of a key, A of the alignment, X of what is compared.
+Axes: T queries, S keys; D width of a query, E of a key, A of the alignment, X of the compared vectors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from lmx.types import Array, Params
 
 WINDOWS = ('global', 'local_m', 'local_p')
 READINGS = ('soft', 'hard')
-_LEAST = 1e-8  # of a product of two norms
+_LEAST = 1e-8  # lower bound of a product of two norms
 
 
 class Sizes(NamedTuple):
@@ -67,14 +67,14 @@ class Sizes(NamedTuple):
 
 
 class Score(NamedTuple):
-  """A score in three parts, so that a loop over queries takes the products with the keys once, before it.
+  """Score in three parts, so that a loop over queries computes the products with the keys once, before it.
 
   Attributes:
     shapes: Sizes -> {name: shape} of the parameters.
-    keys: (params, keys_BSE) -> keys_BSX, what queries are compared with.
-    matrix: (params, D) -> (D, X), the query's matrix, or None where the query is compared as it is.
-    compare: (params, query_BTX after the matrix, keys_BSX) -> scores_BTS, without a product of matrices' size.
-    same: whether query and key must be equally wide.
+    keys: (params, keys_BSE) -> keys_BSX, which queries are compared with.
+    matrix: (params, D) -> (D, X), the query's matrix, or None if the query is compared untransformed.
+    compare: (params, query_BTX after the matrix, keys_BSX) -> scores_BTS, without a matrix-sized product.
+    same: query and key must be equally wide.
   """
 
   shapes: Callable[[Sizes], dict[str, tuple[int, ...]]]
@@ -84,7 +84,7 @@ class Score(NamedTuple):
   same: bool = False
 
   def __call__(self, params: Params, query_BTD: Array, keys_BSE: Array) -> Array:
-    """Scores (B, T, S) of every query and key."""
+    """Return the scores (B, T, S) of every query and key."""
     query_BTX = query_BTD
     if self.matrix is not None:
       query_BTX = jnp.matmul(query_BTD, self.matrix(params, query_BTD.shape[-1]).astype(query_BTD.dtype))
@@ -92,12 +92,12 @@ class Score(NamedTuple):
 
 
 def _wide(x: Array) -> Array:
-  """In float32 at least: softmax, windows and sums are taken in it whatever the compute type is."""
+  """Cast to at least float32: softmax, windows and sums use it in every compute type."""
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def similarity(query_BTE: Array, keys_BSE: Array) -> Array:
-  """Cosine of the angle between each query and key, (B, T, S) float32 (Graves et al. 2014, equation 6)."""
+  """Return the cosine of each query with each key, (B, T, S) float32 (Graves et al. 2014, equation 6)."""
   query_BTE, keys_BSE = _wide(query_BTE), _wide(keys_BSE)
   dots_BTS = jnp.einsum('BTE,BSE->BTS', query_BTE, keys_BSE)
   squares_BTS = jnp.sum(query_BTE**2, -1)[..., None] * jnp.sum(keys_BSE**2, -1)[:, None]
@@ -110,7 +110,7 @@ def _cosine(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
 
 
 def _tanh_energy(params: Params, query_BTA: Array, keys_BSA: Array) -> Array:
-  # A product and a sum instead of an einsum: they are one loop over what tanh gives, which is then never stored.
+  # A product and a sum instead of an einsum: XLA fuses them with tanh, whose output is then never stored.
   energy_A = params['energy'].astype(keys_BSA.dtype)[None, None, None]
   t_BTSA = jnp.tanh(query_BTA[:, :, None] + keys_BSA[:, None])
   return jnp.sum(_wide(t_BTSA * energy_A), axis=-1)
@@ -129,7 +129,7 @@ def _positions(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
 
 
 def product(x: Array, matrix: Array) -> Array:
-  """x times a matrix, in the type of x."""
+  """Return x times a matrix, in the type of x."""
   return jnp.matmul(x, matrix.astype(x.dtype))
 
 
@@ -195,32 +195,32 @@ SCORES = {
 
 
 def get(name: str) -> Score:
-  """The score `name`; InputError with the nearest name if there is none."""
+  """Return the score `name`; raise InputError with the nearest name if there is none."""
   if name not in SCORES:
     raise InputError(f'unknown score "{name}"{nearest(name, SCORES)}')
   return SCORES[name]
 
 
 def shapes(name: str, window: str, sizes: Sizes) -> dict[str, tuple[int, ...]]:
-  """{name: shape} of the parameters of a score and of where it looks ('centre_query' and 'centre' of local_p).
+  """Return {name: shape} of the parameters of a score and its window ('centre_query' and 'centre' of local_p).
 
   Raises:
-    InputError: no such score, or query and key differ in width and cannot.
+    InputError: no such score, or it needs equal widths of query and key.
   """
   score = get(name)
   if score.same and sizes.query != sizes.key:
     raise InputError(f"the score '{name}' needs queries as wide as keys, but they are {sizes.query} and {sizes.key}")
-  found = score.shapes(sizes)
-  return found | ({'centre_query': (sizes.query, sizes.query), 'centre': (sizes.query,)} if window == 'local_p' else {})
+  table = score.shapes(sizes)
+  return table | ({'centre_query': (sizes.query, sizes.query), 'centre': (sizes.query,)} if window == 'local_p' else {})
 
 
 def monotonic(position_BT: Array, count_B: Array) -> Array:
-  """Centres (B, T) float32 of local_m: the query's own position, or the last one of the source."""
+  """Return the centres (B, T) float32 of local_m: the query's own position, or the last one of the source."""
   return jnp.clip(position_BT, 0, jnp.maximum(count_B - 1, 0)[:, None]).astype(jnp.float32)
 
 
 def predicted(params: Params, hidden_BTD: Array, count_B: Array) -> Array:
-  """Centres (B, T) float32 of local_p: S sigmoid(v tanh(W q)), equation 9; `hidden_BTD` is W q."""
+  """Return the centres (B, T) float32 of local_p: S sigmoid(v tanh(W q)), equation 9; `hidden_BTD` is W q."""
   hidden_BTD = jnp.tanh(_wide(hidden_BTD))
   share_BT = jax.nn.sigmoid(jnp.sum(hidden_BTD * params['centre'][None, None], axis=-1))
   return count_B[:, None].astype(share_BT.dtype) * share_BT
@@ -232,17 +232,17 @@ def inside(centre_BT: Array, S: int, reach: int) -> Array:
 
 
 def gaussian(centre_BT: Array, S: int, reach: int) -> Array:
-  """exp(-(s - p)^2 / (2 sigma^2)) with sigma = reach / 2, (B, T, S) float32: equation 10."""
+  """Return exp(-(s - p)^2 / (2 sigma^2)) with sigma = reach / 2, (B, T, S) float32: equation 10."""
   distance_BTS = jnp.arange(S, dtype=centre_BT.dtype) - centre_BT[..., None]
   return jnp.exp(-(distance_BTS**2) / (2 * (reach / 2) ** 2))
 
 
 def weights(scores_BTS: Array, seen_BTS: Array) -> Array:
-  """Softmax over what is seen, float32; exactly 0 elsewhere, and zeros where nothing is seen."""
+  """Return the softmax over the visible keys, float32; exactly 0 elsewhere, and zeros where no key is visible."""
   scores_BTS = _wide(scores_BTS)
   most_BT1 = jnp.max(jnp.where(seen_BTS, scores_BTS, -jnp.inf), axis=-1, keepdims=True)
   most_BT1 = jax.lax.stop_gradient(jnp.where(jnp.isfinite(most_BT1), most_BT1, 0.0))
-  # Hidden scores are replaced before exp, so that none of them can overflow into the gradient.
+  # Masked scores are replaced before exp, so that none can overflow into the gradient.
   e_BTS = jnp.where(seen_BTS, jnp.exp(jnp.where(seen_BTS, scores_BTS - most_BT1, 0.0)), 0.0)
   sum_BT1 = jnp.sum(e_BTS, axis=-1, keepdims=True)
   return e_BTS / jnp.where(sum_BT1 > 0, sum_BT1, 1.0)
@@ -256,15 +256,15 @@ def align(
   centre_BT: Array | None = None,
   reach: int = 0,
 ) -> Array:
-  """Weights of the source positions, (B, T, S) float32.
+  """Return the attention weights of the source positions, (B, T, S) float32.
 
   Args:
-    window: one of WINDOWS. Local weights are normalised inside of the window; local_p multiplies them by the Gaussian
+    window: one of WINDOWS. Local weights are normalised inside the window; local_p multiplies them by the Gaussian
       and, as in the paper, does not normalise again.
-    scores_BTS: of a score.
-    valid_BS: which keys there are.
-    centre_BT: of `monotonic` or `predicted`, where the window is local.
-    reach: D, positions seen on either side of the centre.
+    scores_BTS: from a score.
+    valid_BS: False at masked keys.
+    centre_BT: from `monotonic` or `predicted`, for local windows.
+    reach: D, positions on either side of the centre.
   """
   seen_BTS = jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape)
   if window == 'global':
@@ -276,16 +276,16 @@ def align(
 
 
 def noise(key: Array, shape: tuple[int, ...]) -> Array:
-  """Gumbel noise, with which the largest of log weights is a draw from them."""
+  """Return Gumbel noise; the argmax of log weights plus noise is a sample from them."""
   return jax.random.gumbel(key, shape, jnp.float32)
 
 
 def draw(a_BTS: Array, noise_BTS: Array | None) -> tuple[Array, Array]:
-  """One position for each query: (one-hot weights (B, T, S) without a gradient, its log-probability (B, T)).
+  """Sample one position for each query: (one-hot weights (B, T, S) without a gradient, its log-probability (B, T)).
 
   Args:
     a_BTS: weights, which need not sum to 1.
-    noise_BTS: of `noise`; None takes the most probable position.
+    noise_BTS: from `noise`; None takes the most probable position.
   """
   total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
   seen_BTS = a_BTS > 0
@@ -296,14 +296,14 @@ def draw(a_BTS: Array, noise_BTS: Array | None) -> tuple[Array, Array]:
 
 
 def entropy(a_BTS: Array) -> Array:
-  """Entropy of each query's weights in nats, (B, T) float32."""
+  """Return the entropy of each query's weights in nats, (B, T) float32."""
   total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
   p_BTS = a_BTS / jnp.where(total_BT1 > 0, total_BT1, 1.0)
   return -jnp.sum(p_BTS * jnp.log(jnp.where(p_BTS > 0, p_BTS, 1.0)), axis=-1)
 
 
 def unevenness(a_BTS: Array, valid_BS: Array, weights_BT: Array) -> Array:
-  """Sum over rows and positions of (1 - sum_t a_ts)^2, the doubly stochastic penalty (Xu et al., equation 14)."""
+  """Return the doubly stochastic penalty, (1 - sum_t a_ts)^2 summed over rows and positions (Xu, equation 14)."""
   paid_BS = jnp.einsum('BTS,BT->BS', a_BTS, weights_BT.astype(jnp.float32))
   there_BS = valid_BS & (jnp.max(weights_BT, axis=1, keepdims=True) > 0)
   return jnp.sum(jnp.where(there_BS, (1.0 - paid_BS) ** 2, 0.0))

@@ -1,7 +1,7 @@
-"""Recurrent cells as a step inside a larger loop, such as that of a decoder with attention.
+"""Recurrent cells as one step of a larger loop, such as that of a decoder with attention.
 
-To the cells of lmx/layers/recurrent.py comes 'gru_paper', the unit of Cho et al. 2014 (arXiv 1406.1078, equations 5 to
-8) and Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.1.1) as printed. The loop is lmx/kernels/recurrent.py's `scan`.
+In addition to the cells of lmx/layers/recurrent.py there is 'gru_paper', the unit of Cho et al. 2014 (arXiv 1406.1078,
+equations 5 to 8) and Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.1.1). The loop is lmx/kernels/recurrent.py's.
 
 Axes: T time leads; E width of the input, D of the state, G all gates.
 """
@@ -27,7 +27,7 @@ CELLS = (*recurrent.CELLS, 'gru_paper')
 
 
 def gates(cell: str) -> int:
-  """Return the width of all gates of a cell over that of its state; InputError if there is no such cell."""
+  """Return the ratio of the width of all gates to that of the state; raise InputError if there is no such cell."""
   if cell not in CELLS:
     raise InputError(f'unknown recurrent cell "{cell}"{nearest(cell, CELLS)}')
   return 3 if cell == 'gru_paper' else recurrent.get(cell).gates
@@ -39,7 +39,7 @@ def init_carry(cell: str, batch_size: int, width: int) -> recurrent.Carry:
 
 
 def recurrent_matrices(cell: str, params: Params, name: str) -> dict[str, Array]:
-  """Return the recurrent matrices of a layer, by the names under which `cell_step` reads them."""
+  """Return the recurrent matrices of a layer, under the names that `cell_step` uses."""
   u_DG = params['recurrent']
   if cell != 'gru_paper':
     return {name: u_DG}
@@ -48,10 +48,10 @@ def recurrent_matrices(cell: str, params: Params, name: str) -> dict[str, Array]
 
 
 def cell_step(cell: str, dot: Dot, name: str, x_BG: Array, carry: recurrent.Carry) -> recurrent.Carry:
-  """One step of a cell, given W x + b in float32.
+  """Run one step of a cell, given W x + b in float32.
 
-  'gru_paper' applies the reset gate before the recurrent product: n = tanh(W x + U (r (.) h)); z keeps the old h, as in
-  Cho's paper and in 'gru' (Bahdanau's z is 1 - z).
+  'gru_paper' applies the reset gate before the recurrent product: n = tanh(W x + U (r (.) h)). z weights the old h, as
+  in Cho's paper and in 'gru' (Bahdanau's z is 1 - z).
   """
   if cell != 'gru_paper':
     return recurrent.get(cell).forward(x_BG, dot(name, carry[0]), carry)[0]
@@ -81,10 +81,10 @@ def layer(
   dtype: str = 'float32',
   backend: str = 'auto',
 ) -> tuple[Array, recurrent.Carry]:
-  """Run one layer over time, as `recurrent.layer` but with 'gru_paper' among the cells.
+  """Run one layer over time, as `recurrent.layer`, but also for 'gru_paper'.
 
   Raises:
-    InputError: the backend 'cudnn' for another cell than an LSTM in float32.
+    InputError: the backend is 'cudnn' and the cell is not an LSTM in float32.
   """
   if cell != 'gru_paper':
     return recurrent.layer(cell, params, x_TBE, carry, valid_TB, dtype=dtype, backend=backend)

@@ -1,12 +1,12 @@
-"""Decoders that look at the source at every step: one loop for Bahdanau's design and Luong's.
+"""Recurrent decoders with attention at every step: one loop for the designs of Bahdanau and Luong.
 
-before (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2): the state before the step looks at the source; the
+before (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2): the query is the state before the step; the
   context is part of the input of the first layer.
-after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the new state of the top layer looks at the source;
-  h~ = tanh(W_c [c; s]) is what the step gives and, with input feeding, part of the next step's input.
+after (Luong et al. 2015, arXiv 1508.04025, sections 3 and 3.3): the query is the new state of the top layer;
+  h~ = tanh(W_c [c; s]) is the output of the step and, with input feeding, part of the next step's input.
 
-What does not depend on the steps before (the product of the inputs with W, that of the source with the score's matrix)
-is taken outside of the loop, as are the gradients of all matrices (lmx/kernels/recurrent.py).
+Products that do not depend on earlier steps (the inputs with W, the source with the score's matrix) are computed
+outside the loop, as are the gradients of all matrices (lmx/kernels/recurrent.py).
 
 Axes: S source positions, T target, which leads inside; E embedding, D state, H annotation, X keys.
 """
@@ -32,17 +32,17 @@ class Spec(NamedTuple):
   """Static options of the decoder.
 
   Attributes:
-    looks: 'before' or 'after' the step.
+    looks: attention 'before' or 'after' the step.
     cell: one of rnn_cell.CELLS.
     score: one of rnn_attention.SCORES.
     window: one of rnn_attention.WINDOWS.
-    reach: positions seen on either side of the centre of a local window.
+    reach: positions on either side of the centre of a local window.
     reading: 'soft' or 'hard'.
-    expected: hard: share of the rows that in training read the mean instead of a position drawn.
+    expected: hard: share of the rows that in training use the mean instead of a sampled position.
     feeding: after: h~ is part of the next input.
-    rate: dropout of h~ on its way into the next step, and between layers.
+    rate: dropout rate of h~ as an input of the next step, and between layers.
     dtype: type of the products.
-    remat: compute the scores again in the backward pass.
+    remat: recompute the scores in the backward pass.
   """
 
   looks: str
@@ -59,7 +59,7 @@ class Spec(NamedTuple):
 
 
 def check(cfg: Any) -> None:
-  """InputError where a field of attention in the Config of a model is out of range."""
+  """Raise InputError if an attention field in the Config of a model is out of range."""
   rnn_attention.get(cfg.score)
   check_choice('model.window', cfg.window, rnn_attention.WINDOWS)
   check_choice('model.reading', cfg.reading, rnn_attention.READINGS)
@@ -91,14 +91,14 @@ def spec(cfg: Any, looks: str, *, feeding: bool = False) -> Spec:
 
 
 def wanted(cfg: Any, *, alignment: bool, all_layers: bool) -> tuple[str, ...]:
-  """Return the outputs of `run` that the objective, a picture or `all_layers` need besides what the softmax reads."""
+  """Return the outputs of `run` that the objective, a picture or `all_layers` need beyond the softmax input."""
   hard = cfg.reading == 'hard'
   needed = {'alignment': alignment or hard or cfg.doubly_stochastic > 0, 'choice': hard, 'layers': all_layers}
   return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
 def normalized_alignment(features: Features) -> Array:
-  """Return the attention of each target position with rows of sum 1, (B, T, S); a row without attention stays 0."""
+  """Return the attention of each target position normalised to sum 1, (B, T, S); a row without attention stays 0."""
   a_BTS = features.alignment_BTS
   assert a_BTS is not None
   total_BT1 = jnp.sum(a_BTS, axis=-1, keepdims=True)
@@ -116,13 +116,13 @@ def evenness(weight: float, features: Features, batch: Batch) -> dict[str, Array
 
 
 def evenness_weights(weight: float, batch: Batch) -> dict[str, Array]:
-  """Return the number of rows with a target."""
+  """Return the number of rows that have a target."""
   rows = jnp.sum(jnp.max(batch['weights_BT'], axis=1) > 0, dtype=jnp.float32)
   return {'evenness': rows} if weight else {}
 
 
 def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dict[str, Array]:
-  """Return what the loop reads of the source: annotations, their keys, and their mask."""
+  """Return the loop's inputs from the source: annotations, their keys, and their mask."""
   keys_BSX = rnn_attention.get(spec.score).keys(score, values_BSH)
   return {'values_BSH': values_BSH, 'keys_BSX': keys_BSX, 'valid_BS': valid_BS}
 
@@ -130,7 +130,7 @@ def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dic
 def _look(
   spec: Spec, dot: Dot, shared: Params, constant: Params, h_BD: Array, now: Params
 ) -> tuple[Array, dict[str, Array]]:
-  """One step's context (B, H), with the weights (B, S) and the log-probability (B) of what was drawn."""
+  """Return one step's context (B, H), with the weights (B, S) and the log-probability (B) of a sampled position."""
   valid_BS, kind = constant['valid_BS'], rnn_attention.get(spec.score)
   B, S = valid_BS.shape
   query_BX = h_BD if kind.matrix is None else dot('query', h_BD)
@@ -142,14 +142,14 @@ def _look(
   elif spec.window == 'local_p':
     centre_B1 = rnn_attention.predicted(shared, dot('centre_query', h_BD)[:, None], count_B)
   a_B1S = rnn_attention.align(spec.window, scores_B1S, valid_BS, centre_BT=centre_B1, reach=spec.reach)
-  read_BS, found = a_B1S[:, 0], {'alignment': a_B1S[:, 0]}
+  read_BS, outputs = a_B1S[:, 0], {'alignment': a_B1S[:, 0]}
   if spec.reading == 'hard':
     noise_B1S = rnn_attention.noise(now['draw'], (B, 1, S)) if 'draw' in now else None
     drawn_B1S, log_p_B1 = rnn_attention.draw(a_B1S, noise_B1S)
     mean_B = constant['mean_B']
     read_BS = jnp.where(mean_B[:, None], read_BS, drawn_B1S[:, 0])
-    found['choice'] = jnp.where(mean_B, 0.0, log_p_B1[:, 0])
-  return dot('values', read_BS), found
+    outputs['choice'] = jnp.where(mean_B, 0.0, log_p_B1[:, 0])
+  return dot('values', read_BS), outputs
 
 
 def _body(
@@ -162,33 +162,33 @@ def _body(
   x_BG: Array,
   now: Params,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """One step: the carry, and of what it gives the parts that are wanted."""
+  """Run one step: (carry, the outputs named in `wanted`)."""
   layers, x_BG, y = list(carry['layers']), x_BG.astype(jnp.float32), {}
   if spec.looks == 'before':
     y['before'] = layers[-1][0]
-    y['context'], found = _look(spec, dot, shared, constant, layers[-1][0], now)
+    y['context'], attention_outputs = _look(spec, dot, shared, constant, layers[-1][0], now)
     x_BG = x_BG + dot('extra', y['context'])
   elif spec.feeding:
     x_BG = x_BG + dot('extra', dropout(carry['attentional_BD'], spec.rate, now.get('between_0')))
-  for i, before in enumerate(layers):
+  for i, carry_in in enumerate(layers):
     if i:
       h_BD = dropout(layers[i - 1][0], spec.rate, now.get(f'between_{i}'))
       x_BG = dot(f'input_{i}', h_BD) + shared[f'bias_{i}'][None]
-    layers[i] = rnn_cell.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, before)
+    layers[i] = rnn_cell.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, carry_in)
   new = {'layers': layers}
   y['state'] = layers[-1][0]
   if spec.looks == 'after':
-    context_BH, found = _look(spec, dot, shared, constant, layers[-1][0], now)
+    context_BH, attention_outputs = _look(spec, dot, shared, constant, layers[-1][0], now)
     y['attentional'] = jnp.tanh(dot('combine', jnp.concatenate([context_BH, layers[-1][0]], axis=-1)))
     new['attentional_BD'] = y['attentional']
-  y |= found | {'layers': tuple(layer[0] for layer in layers)}
+  y |= attention_outputs | {'layers': tuple(layer[0] for layer in layers)}
   return kernels.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
 
 
 def _matrices(
   spec: Spec, layers: Sequence[Params], score: Params, state: Mapping[str, Any], E: int
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-  """(what the loop multiplies with, the small parameters that every step reads)."""
+  """Return (the matrices of the loop, the small parameters that every step reads)."""
   matrices = {'values': state['values_BSH']}
   shared = {name: p for name, p in score.items() if p.ndim == 1} | {'keys_BSX': state['keys_BSX']}
   for i, layer in enumerate(layers):
@@ -216,19 +216,19 @@ def run(
   """Run the layers over the target.
 
   Args:
-    spec: of what kind.
-    layers: parameters of each layer; the first one's input reads E and then what looking adds.
+    spec: static options.
+    layers: parameters of each layer; the first one's input reads E and then the context (or h~).
     score: parameters of the score, and for 'after' the matrix 'combine' (H + D, D).
-    state: of `source`, with 'layers', the carries, and for 'after' 'attentional_BD', the h~ before.
+    state: from `source`, with 'layers', the carries, and for 'after' 'attentional_BD', the previous h~.
     x_TBE: inputs.
-    valid_TB: an invalid step leaves the state as it is. None: all are valid.
-    position_TB: the place of each step in its target.
-    key: randomness, None at evaluation.
+    valid_TB: an invalid step leaves the state unchanged. None: all are valid.
+    position_TB: position of each step in its target.
+    key: PRNG key, None at evaluation.
     wanted: of 'before' (the state before each step), 'state', 'context', 'attentional' (h~), 'alignment', 'choice' and
       'layers' (the state of all).
 
   Returns:
-    (what changed in the state, {name: (T, B, ..)} of what is wanted).
+    (the changed part of the state, {name: (T, B, ..)} of `wanted`).
   """
   (T, B), E = x_TBE.shape[:2], x_TBE.shape[-1]
   matrices, shared = _matrices(spec, layers, score, state, E)

@@ -1,7 +1,7 @@
-"""Recurrent encoder of a source text: layers in one direction or both, or from the end.
+"""Recurrent encoder of a source text: forward, backward or bidirectional layers.
 
-A layer of both directions gives their outputs side by side, the forward one first, each at its own position. Padding
-is on the right, and stays there for the backward direction, which begins at the last word of each row.
+A bidirectional layer concatenates both outputs, the forward one first, each at its own position. Padding
+is on the right, also for the backward direction, which starts at the last word of each row.
 
 Axes: S source positions, which lead inside; E embedding; H width of an annotation.
 """
@@ -23,7 +23,7 @@ Ends = Mapping[str, recurrent.Carry]  # by direction
 
 @jax.custom_vjp
 def turned(x_SBE: Array, index_SB: Array) -> Array:
-  """Each row in the order of its index, which must be its own inverse (`reversal`); so is the derivative."""
+  """Reorder each row by its index, which must be its own inverse (`reversal`); so is the gradient."""
   return jnp.take_along_axis(x_SBE, index_SB[..., None], axis=0)
 
 
@@ -43,19 +43,19 @@ def read(
   dtype: str = 'float32',
   backend: str = 'auto',
 ) -> tuple[Array, list[Ends]]:
-  """Read each row.
+  """Encode each row.
 
   Args:
     cell: one of rnn_cell.CELLS.
     layers: parameters of each layer, {'forward': ...} or {'forward': ..., 'backward': ...}.
     x_BSE: embeddings.
     valid_BS: bool; padding is on the right.
-    keys: randomness of the dropout of each layer's output.
-    width: of the state.
-    reverse: read from the end; what comes out is in the order of the text all the same.
-    rate: of that dropout.
+    keys: PRNG keys of the dropout of each layer's output.
+    width: width of the state.
+    reverse: read in reverse order; outputs are in the order of the text.
+    rate: dropout rate.
     dtype: type of the products.
-    backend: of `recurrent.layer`.
+    backend: as for `recurrent.layer`.
 
   Returns:
     (annotations (B, S, H), last carries of each layer by direction).

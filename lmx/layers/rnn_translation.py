@@ -3,10 +3,10 @@
 `cfg` is the Config of a model with the fields V, E, D, H, W, N, encoder_layers, decoder_layers, cell, bidirectional,
 reverse, shared, tied, the dropout rates, init, init_scale, dtype and backend.
 
-Deep output (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.2.2): t~ = U_o s + V_o e + C_o c, the larger of each two
+Deep output (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.2.2): t~ = U_o s + V_o e + C_o c, maxout over pairs of
 neighbours, then the softmax.
 
-Axes: S source positions, T target; E embedding, D hidden width, H annotation, G gates, W width that the softmax reads.
+Axes: S source positions, T target; E embedding, D hidden width, H annotation, G gates, W width of the softmax input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOCABULARY = ('embed/table', 'embed/source', 'embed/target', 'output/table', 'ou
 
 
 def check(cfg: Any) -> None:
-  """InputError where a shared field of the Config is out of range."""
+  """Raise InputError if a shared field of the Config is out of range."""
   rnn_cell.gates(cfg.cell)
   check_choice('model.init', cfg.init, INITS)
   check_choice('model.backend', cfg.backend, BACKENDS)
@@ -58,7 +58,7 @@ def shapes(cfg: Any, context: int) -> dict[str, Any]:
 
   Args:
     cfg: Config of the model.
-    context: width of what the decoder's first layer reads after the embedding.
+    context: width that the decoder's first layer reads in addition to the embedding.
   """
   V, E, D, G = cfg.V, cfg.E, cfg.D, cfg.D * rnn_cell.gates(cfg.cell)
   layer = lambda width: {'input': (width, G), 'recurrent': (D, G), 'bias': (G,)}
@@ -73,7 +73,7 @@ def shapes(cfg: Any, context: int) -> dict[str, Any]:
 
 
 def deep_shapes(cfg: Any, context: int) -> dict[str, tuple[int, ...]]:
-  """Return the shapes of a deep output that reads a context of that width."""
+  """Return the shapes of a deep output that reads a context of width `context`."""
   W2 = 2 * cfg.W
   return {
     'readout_state': (cfg.D, W2),
@@ -84,10 +84,10 @@ def deep_shapes(cfg: Any, context: int) -> dict[str, tuple[int, ...]]:
 
 
 def _draw(cfg: Any, key: Array, path: tuple[str, ...], shape: tuple[int, ...]) -> Array:
-  """The initial value of a parameter.
+  """Initialise a parameter.
 
-  'uniform' is +-init_scale for all (Luong et al. 2015, arXiv 1508.04025, section 4.1); 'paper' is Bahdanau's appendix
-  B.1: orthogonal recurrent matrices, deviation 0.001 in the alignment and 0.01 elsewhere, zero biases and v.
+  'uniform' is +-init_scale for all (Luong et al. 2015, arXiv 1508.04025, section 4.1). 'paper' is Bahdanau's appendix
+  B.1: orthogonal recurrent matrices, standard deviation 0.001 in the alignment, 0.01 elsewhere, zero biases and v.
   """
   if cfg.init == 'uniform':
     return jax.random.uniform(key, shape, jnp.float32, -cfg.init_scale, cfg.init_scale)
@@ -100,7 +100,7 @@ def _draw(cfg: Any, key: Array, path: tuple[str, ...], shape: tuple[int, ...]) -
 
 
 def init(cfg: Any, tree: dict[str, Any], key: Array) -> Params:
-  """Draw parameters of the shapes in `tree`."""
+  """Initialise parameters of the shapes in `tree`."""
   leaves, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, tuple))
   keys = jax.random.split(key, len(leaves))
   values = [_draw(cfg, k, tuple(p.key for p in path), shape) for k, (path, shape) in zip(keys, leaves, strict=True)]
@@ -140,14 +140,14 @@ def encode(cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[A
 
 
 def start(cfg: Any, params: Params, read_BD: Array) -> list[Carry]:
-  """Return the carry of each of the decoder's layers: tanh(W_s x + b). The memory of an LSTM starts at 0."""
+  """Return the carry of each of the decoder's layers: tanh(W_s x + b). The cell state of an LSTM starts at 0."""
   starts = jnp.tanh(rnn_attention.product(read_BD, params['state']) + params['state_bias'][None])
   states = jnp.split(starts, cfg.decoder_layers, -1)
   return [(h_BD, *rnn_cell.init_carry(cfg.cell, *h_BD.shape)[1:]) for h_BD in states]
 
 
 class Target(NamedTuple):
-  """Inputs of the decoder for teacher forcing; an invalid step leaves the state as it is (None: all are valid)."""
+  """Inputs of the decoder for teacher forcing; an invalid step leaves the state unchanged (None: all are valid)."""
 
   x_TBE: Array
   valid_TB: Array | None
@@ -156,7 +156,7 @@ class Target(NamedTuple):
 
 
 def target(cfg: Any, params: Params, batch: Batch, position_B: Array, key: Array | None) -> Target:
-  """Return the inputs of the decoder from position `position_B` on."""
+  """Return the inputs of the decoder, from position `position_B`."""
   tokens_TB, valid_BT = batch['tokens_BT'].T, batch.get('valid_BT')
   (T, B), valid_TB = tokens_TB.shape, None if valid_BT is None else valid_BT.T
   x_TBE = dropout(embedding.lookup(table(params, 'target'), tokens_TB, cfg.dtype), cfg.dropout_embedding, key)
@@ -176,7 +176,7 @@ def deep_output(cfg: Any, params: Params, x_TBE: Array, context: Array, state_TB
 def features(
   cfg: Any, x_TBE: Array, last_TBW: Array, y: dict[str, Any], key: Array | None, *, all_layers: bool
 ) -> Features:
-  """Return the Features of the decoder, rows first: `last_TBW` after dropout, and what `y` has of the loop."""
+  """Return the Features of the decoder, rows first: `last_TBW` after dropout, and the outputs of the loop in `y`."""
   last_TBW = dropout(last_TBW.astype(cfg.dtype), cfg.dropout_output, key)
   rows_first = lambda x: x.swapaxes(0, 1)
   return Features(

@@ -12,14 +12,14 @@ LAYOUTS = ('interleaved', 'halves', 'tensor2tensor')
 
 
 def table(length: int, width: int, layout: str) -> np.ndarray:
-  """Sines and cosines of each position (Vaswani et al. 2017, section 3.5).
+  """Return sines and cosines of each position (Vaswani et al. 2017, section 3.5).
 
   Args:
     length: positions 0 .. length-1.
     width: D, even.
     layout: 'interleaved': the paper's equations, PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) the cosine;
-      'halves': the same with all sines first (Marian); 'tensor2tensor': all sines first too, and exponents i/(D/2 - 1)
-      in the place of 2i/D, so that the longest wavelength is 10000 times 2 pi.
+      'halves': the same with all sines first (Marian); 'tensor2tensor': all sines first, with exponents i/(D/2 - 1)
+      instead of 2i/D, so that the longest wavelength is 10000 times 2 pi.
 
   Returns:
     float32 (length, D), computed in float64.
@@ -32,14 +32,14 @@ def table(length: int, width: int, layout: str) -> np.ndarray:
 
 
 def embed(table_VD: Array, tokens_BT: Array, layout: str, position_BT: Array | None = None, length: int = 0) -> Array:
-  """sqrt(D) times the token's row, plus its position's sinusoids (Vaswani et al. 2017, sections 3.4 and 3.5), float32.
+  """Return sqrt(D) times the token embedding plus the sinusoids of its position (sections 3.4 and 3.5), float32.
 
   Args:
-    table_VD: rows of the tokens.
+    table_VD: embedding table.
     tokens_BT: ids.
     layout: one of LAYOUTS.
     position_BT: position of each token; None for 0 .. T-1.
-    length: positions there are, where they are given.
+    length: number of positions, needed with `position_BT`.
   """
   D = table_VD.shape[1]
   table_TD = jnp.asarray(table(length or tokens_BT.shape[1], D, layout))

@@ -1,7 +1,7 @@
-"""Softmax over a vocabulary whose matrix is the embedding (Press & Wolf 2017, arXiv 1608.05859).
+"""Softmax over a vocabulary whose output matrix is the embedding (Press & Wolf 2017, arXiv 1608.05859).
 
-Scores and loss are float32 whatever the compute type. lmx/kernels/chunked_loss.py computes the loss of many tokens
-chunk by chunk.
+Logits and loss are float32 in every compute type. lmx/kernels/chunked_loss.py computes the loss of many tokens in
+chunks.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lmx.types import Array
 
 
 def tied_logits(x_BTD: Array, table_VD: Array, bias_V: Array | None = None) -> Array:
-  """Scores x · table + bias in the type of x, accumulated in float32: (B, T, V) float32."""
+  """Return logits x · table + bias, (B, T, V) float32: products in the type of x, accumulated in float32."""
   y_BTV = jnp.einsum('...D,VD->...V', x_BTD, table_VD.astype(x_BTD.dtype), preferred_element_type=jnp.float32)
   return y_BTV if bias_V is None else y_BTV + bias_V.reshape((1,) * (y_BTV.ndim - 1) + (-1,))
 
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   target_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
   return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
@@ -28,6 +28,6 @@ def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
 def tied_nll(
   x_BTD: Array, table_VD: Array, targets_BT: Array, bias_V: Array | None = None, *, chunk: int | None = None
 ) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32; `chunk` as in `chunked_loss.each`."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32; `chunk` as in `chunked_loss.each`."""
   score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V), targets_BM)
   return chunked_loss.each(score, x_BTD, targets_BT, chunk)

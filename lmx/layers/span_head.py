@@ -1,14 +1,14 @@
-"""Head of XLNet for questions: the start of an answer, its end given the start, and whether there is one.
+"""XLNet's head for question answering: start of the answer, end given the start, and answerability.
 
-Yang et al. 2019 (arXiv 1906.08237) name the task and not the head; this is `get_qa_outputs` of zihangdai/xlnet,
-function_builder.py. With x the vectors of a row, s that of the place where the answer begins and c that of the
-classification token,
+Yang et al. 2019 (arXiv 1906.08237) do not describe the head; this is `get_qa_outputs` of zihangdai/xlnet,
+function_builder.py. x are the vectors of a row, s is that of the answer's first token, and c that of the
+classification token:
 
   begin  w · x_t
   end    v · norm(tanh(E [x_t; s]))
   none   u · dropout(tanh(A [sum_t softmax(begin)_t x_t; c]))
 
-E [x; s] is formed as E_1 x + E_2 s, so that no row is repeated for the beginnings that are tried.
+E [x; s] is computed as E_1 x + E_2 s, so that rows are not repeated for each candidate start.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import jax.numpy as jnp
 from lmx.layers.dropout import dropout
 from lmx.types import Array, Params
 
-NEVER = -1e9  # score of places that cannot be
-EPS = 1e-12  # of layer normalisation, tf.contrib.layers.layer_norm
+NEVER = -1e9  # score of positions that cannot be chosen
+EPS = 1e-12  # epsilon of layer normalisation, tf.contrib.layers.layer_norm
 
 
 def init(D: int, std: float, key: Array) -> Params:
-  """{'begin', 'end_in', 'end_norm', 'end_out', 'none_in', 'none_out'}, kernels normal with deviation `std`."""
+  """Initialise {'begin', 'end_in', 'end_norm', 'end_out', 'none_in', 'none_out'}, kernels normal with `std`."""
   shapes = {'begin': (D, 1), 'end_in': (2 * D, D), 'end_out': (D, 1), 'none_in': (2 * D, D), 'none_out': (D, 1)}
   params: dict[str, Any] = {'end_norm': {'scale': jnp.ones(D, jnp.float32), 'bias': jnp.zeros(D, jnp.float32)}}
   for (name, shape), k in zip(shapes.items(), jax.random.split(key, len(shapes)), strict=True):
@@ -42,12 +42,12 @@ def _linear(params: Params, x: Array) -> Array:
 
 
 def begins(params: Params, x_BTD: Array, among_BT: Array) -> Array:
-  """Scores of beginning at each place, (B, T) float32, NEVER where not among those that may be."""
+  """Return the start score of each position, (B, T) float32, NEVER outside `among_BT`."""
   return jnp.where(among_BT, _linear(params['begin'], x_BTD)[..., 0], NEVER)
 
 
 def ends(params: Params, x_BTD: Array, begin_BKD: Array, among_BT: Array) -> Array:
-  """Scores of ending at each place, (B, K, T) float32, for K beginnings, of which the vectors are given."""
+  """Return the end score of each position, (B, K, T) float32, for K start positions with vectors `begin_BKD`."""
   D, kernel = x_BTD.shape[-1], params['end_in']['kernel']
   x_BKTD = (x_BTD @ kernel[:D])[:, None] + (begin_BKD @ kernel[D:])[:, :, None] + params['end_in']['bias']
   norm = nn.LayerNorm(epsilon=EPS, use_fast_variance=False)
@@ -56,14 +56,14 @@ def ends(params: Params, x_BTD: Array, begin_BKD: Array, among_BT: Array) -> Arr
 
 
 def none(params: Params, x_BTD: Array, begins_BT: Array, token_B: Array, rate: float, key: Array | None) -> Array:
-  """Log-odds of there being no answer, (B,) float32.
+  """Return the log-odds that there is no answer, (B,) float32.
 
   Args:
     x_BTD: vectors of the row, float32.
-    begins_BT: of `begins`.
-    token_B: place of the classification token.
-    rate: of dropout.
-    key: its randomness; None at evaluation.
+    begins_BT: start scores from `begins`.
+    token_B: position of the classification token.
+    rate: dropout rate.
+    key: PRNG key of dropout; None at evaluation.
   """
   begin_BD = jnp.einsum('BT,BTD->BD', jax.nn.softmax(begins_BT), x_BTD)
   token_BD = jnp.take_along_axis(x_BTD, token_B[:, None, None], axis=1)[:, 0]

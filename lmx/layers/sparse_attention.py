@@ -1,28 +1,28 @@
 """Factorized causal attention of Sparse Transformers (Child, Gray, Radford & Sutskever 2019, arXiv 1904.10509).
 
-Position i attends to a set S_i of positions up to i (equation 2). Two patterns make it of two sets (section 4.3), with
-l the stride and positions from 0:
+Position i attends to a set S_i of positions up to i (equation 2). Two patterns factorize it into two sets (section
+4.3), where l is the stride and positions start at 0:
 
 - 'strided': A1 = {max(0, i - l) .. i}, A2 = {j <= i: (i - j) mod l = 0}.
 - 'fixed': A1 = {j <= i: j and i in one block of l}, A2 = {j <= i: j mod l >= l - c}, the last c of every block.
 
-`sets` says how a layer takes them (section 5.1): 'first' or 'second' is one of the two, for layers that take turns;
+`sets` selects how a layer uses them (section 5.1): 'first' or 'second' is one of the two, for alternating layers;
 'merged' is one softmax over their union; 'heads' gives A1 to the first half of the heads and A2 to the others.
 
-Where equations and released code (openai/sparse_attention, attention.py) disagree, `fidelity` says which is followed:
+Where equations and released code (openai/sparse_attention, attention.py) differ, `fidelity` selects:
 - 'paper': the equations above.
-- 'released': A1 of 'strided' is the last l positions, i among them; in 'fixed' the heads have different summary
-  columns, head h the (h mod l / c)-th run of c from the end of a block, as section 4.3's text recommends too.
+- 'released': A1 of 'strided' is the last l positions, i included. In 'fixed' heads have different summary
+  columns: head h has the (h mod l / c)-th run of c from the end of a block, as section 4.3 also recommends.
 
-No T x T matrix is made. Queries are put into J = ceil(T / l) blocks of l, and a set is a `Part`: keys laid out so that
-plain products of a block, or a column, of queries with them give every score that is needed: own and previous block for
-A1, the same place of every block for A2 of 'strided', c places of every block for A2 of 'fixed'. Scores of a layer are
-T (2 l + T / l) and T (l + c T / l) a head. What a part has beside its set is masked, and so is in 'merged' what both
-have. A position whose set is empty, as the first ones' A2 in 'fixed', gets 0.
+No T x T matrix is formed. Queries are arranged in J = ceil(T / l) blocks of l, and a set is a `Part`: keys arranged so
+that batched products with a block, or a column, of queries give every score: own and previous block for A1, the same
+offset of every block for A2 of 'strided', c offsets of every block for A2 of 'fixed'. A head has T (2 l + T / l) and
+T (l + c T / l) scores. Keys of a part outside its set are masked, and in 'merged' so are keys that both sets have. A
+position with an empty set, as A2 of the first ones in 'fixed', gets 0.
 
-With a cache the keys of all positions are there and the sets are a mask on at most l queries at a time.
+With a cache the keys of all positions are available, and the sets are a mask on at most l queries at a time.
 
-Axes: J blocks, Q places in a block, S keys of a query.
+Axes: J blocks, Q offsets in a block, S keys of a query.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ class Plan(NamedTuple):
 
   @property
   def window(self) -> int:
-    """Positions in A1 of 'strided'."""
+    """Number of positions in A1 of 'strided'."""
     return self.stride + (self.fidelity == 'paper')
 
   def columns(self, head: np.ndarray) -> np.ndarray:
-    """First place in a block that A2 of 'fixed' has for each head; c places on are the others."""
+    """Return the first offset in a block that A2 of 'fixed' has for each head; it has c consecutive ones."""
     l, c = self.stride, self.summary
     run = 0 * head if self.fidelity == 'paper' else head % (l // c)
     return l - c - c * run
 
 
 class Part(NamedTuple):
-  """Keys of all queries, laid out for one product.
+  """Keys of all queries, arranged for one batched product.
 
   Attributes:
-    axes: of the keys: 'BJSHK' for each block its own, 'BSQHK' for each place in a block, 'BSHK' for all the same.
+    axes: axes of the keys: 'BJSHK' per block, 'BSQHK' per offset in a block, 'BSHK' shared by all queries.
     k, v: keys and values.
-    mask: which key a query has in its set, broadcast to (B, H, J, Q, S).
+    mask: True where a key is in the query's set, broadcast to (B, H, J, Q, S).
   """
 
   axes: str
@@ -90,7 +90,7 @@ class Part(NamedTuple):
 
 
 class SparseAttention(SelfAttention):
-  """`SelfAttention` over the sets of a `Plan`; the same parameters and the same cache."""
+  """`SelfAttention` over the sets of a `Plan`, with the same parameters and the same cache."""
 
   plan: Plan = Plan('strided', 'merged', 128, 1, 'paper')
 
@@ -112,12 +112,12 @@ class SparseAttention(SelfAttention):
 
 
 def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, plan: Plan) -> Array:
-  """Attention of every position to its set.
+  """Return the attention of every position to its set.
 
   Args:
     q_BTHK, k_BTHK, v_BTHK: queries, keys and values of positions 0 .. T-1.
-    mask: groups of queries and keys; keys of other groups are left out of a set.
-    plan: the sets.
+    mask: groups of queries and keys; keys of other groups are masked.
+    plan: the sparsity pattern.
 
   Returns:
     (B, T, H, K) in the type of the queries.
@@ -126,7 +126,7 @@ def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, pla
   blocks = -(-T // l)
 
   def to_blocks(x: Array, fill: int = 0) -> Array:
-    """(B, T, ...) to (B, J, Q, ...); what is added at the end comes after every query that counts."""
+    """Reshape (B, T, ...) to (B, J, Q, ...); the padding at the end comes after every real query."""
     x = jnp.pad(x, ((0, 0), (0, blocks * l - T), *((0, 0),) * (x.ndim - 2)), constant_values=fill)
     return x.reshape(B, blocks, l, *x.shape[2:])
 
@@ -151,42 +151,42 @@ def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, pla
 
 
 def _parts(k: Array, v: Array, groups: tuple[Array, Array] | None, plan: Plan, heads: np.ndarray) -> list[Part]:
-  """The parts of a layer, from keys and values (B, J, Q, H, K) of the given heads."""
+  """Return the parts of a layer, from keys and values (B, J, Q, H, K) of the given heads."""
   first, second = {'strided': (_recent, _same_place), 'fixed': (_own_block, _summaries)}[plan.pattern]
-  chosen = {'first': (first,), 'second': (second,), 'merged': (first, second)}[plan.sets]
-  return [make(k, v, groups, plan, heads) for make in chosen]
+  makers = {'first': (first,), 'second': (second,), 'merged': (first, second)}[plan.sets]
+  return [make(k, v, groups, plan, heads) for make in makers]
 
 
 def _recent(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
-  """A1 of 'strided': what of the previous and the own block lies in the window."""
+  """Return A1 of 'strided': the keys of the previous and the own block that are in the window."""
   del heads
   l, blocks = plan.stride, k.shape[1]
-  before = lambda x: jnp.pad(x, ((0, 0), (1, 0), *((0, 0),) * (x.ndim - 2)))[:, :-1]
-  both = lambda x: jnp.concatenate([before(x), x], axis=2)
+  previous = lambda x: jnp.pad(x, ((0, 0), (1, 0), *((0, 0),) * (x.ndim - 2)))[:, :-1]
+  joined = lambda x: jnp.concatenate([previous(x), x], axis=2)
   distance_QS = np.arange(l)[:, None] + l - np.arange(2 * l)
   there_JS = (np.arange(blocks)[:, None] > 0) | (np.arange(2 * l) >= l)
   mask = ((distance_QS >= 0) & (distance_QS < plan.window))[None] & there_JS[:, None]
-  return Part('BJSHK', both(k), both(v), _grouped(mask, groups, lambda x: both(x)[:, :, None]))
+  return Part('BJSHK', joined(k), joined(v), _grouped(mask, groups, lambda x: joined(x)[:, :, None]))
 
 
 def _same_place(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
-  """A2 of 'strided': the same place of this block and those before it; where merged, without what `_recent` has."""
+  """Return A2 of 'strided': the same offset of this block and earlier ones; if merged, without keys of `_recent`."""
   del heads
   blocks_J = np.arange(k.shape[1])
-  back_JS = blocks_J[:, None] - blocks_J  # blocks between query and key
+  back_JS = blocks_J[:, None] - blocks_J  # blocks from key to query
   least = -(-plan.window // plan.stride) if plan.sets == 'merged' else 0
   return Part('BSQHK', k, v, _grouped((back_JS >= least)[:, None], groups, lambda x: x.swapaxes(1, 2)[:, None]))
 
 
 def _own_block(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
-  """A1 of 'fixed': the own block up to the query."""
+  """Return A1 of 'fixed': the own block up to the query."""
   del heads
   mask_1QS = np.tril(np.ones((1, plan.stride, plan.stride), bool))
   return Part('BJSHK', k, v, _grouped(mask_1QS, groups, lambda x: x[:, :, None]))
 
 
 def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
-  """A2 of 'fixed': the summary columns of the blocks before, and unless merged of the own block up to the query."""
+  """Return A2 of 'fixed': summary columns of earlier blocks and, unless merged, of the own block up to the query."""
   blocks, c = k.shape[1], plan.summary
   start_H = plan.columns(heads)
   alike = len(set(start_H.tolist())) == 1
@@ -194,12 +194,12 @@ def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -
   block_J, block_S = np.arange(blocks), np.arange(blocks * c) // c
 
   def gather(x: Array) -> Array:
-    """(B, J, Q, H, ...) to (B, S, H, ...), S = J c."""
+    """Return (B, J, Q, H, ...) as (B, S, H, ...), S = J c."""
     if alike:
-      found = x[:, :, start_G[0] : start_G[0] + c]
+      columns = x[:, :, start_G[0] : start_G[0] + c]
     else:
-      found = jnp.stack([x[:, :, start : start + c, h] for h, start in enumerate(start_G)], axis=3)
-    return found.reshape(x.shape[0], blocks * c, *x.shape[3:])
+      columns = jnp.stack([x[:, :, start : start + c, h] for h, start in enumerate(start_G)], axis=3)
+    return columns.reshape(x.shape[0], blocks * c, *x.shape[3:])
 
   mask = jnp.asarray(block_J[:, None] > block_S)[None, None, :, None]  # (1, 1, J, 1, S)
   if plan.sets != 'merged':
@@ -214,37 +214,37 @@ def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -
 
 
 def _grouped(mask_JQS: np.ndarray, groups: Any, lay: Any) -> Array:
-  """A mask with what `lay` makes of the groups of the keys, to be compared with the queries' as (B, J, Q, S)."""
+  """Return a mask, restricted to equal groups: `lay` arranges the keys' groups like the queries', (B, J, Q, S)."""
   mask = jnp.asarray(mask_JQS)[None, None]
   return mask if groups is None else mask & (groups[0][..., None] == lay(groups[1]))[:, None]
 
 
 def _softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
-  """One softmax over all parts in float32, and the mean of the values under it, (B, J, Q, H, K)."""
+  """Return the values' mean under one softmax over all parts, in float32, (B, J, Q, H, K)."""
   scaled = q_BJQHK * q_BJQHK.shape[-1] ** -0.5
-  # Scores of a place in a block come with that place before the block: only what is summed over S is turned back.
+  # For 'BSQHK' scores have the offset before the block; only their sums over S are transposed back.
   rows = ['BHQJ' if part.axes == 'BSQHK' else 'BHJQ' for part in parts]
   turn = lambda x, rows: x.swapaxes(2, 3) if rows == 'BHQJ' else x
   scores, hidden = [], []
-  for part, at in zip(parts, rows, strict=True):
-    a = jnp.einsum(f'BJQHK,{part.axes}->{at}S', scaled, part.k, preferred_element_type=jnp.float32)
-    hidden.append(turn(part.mask, at))
+  for part, axes in zip(parts, rows, strict=True):
+    a = jnp.einsum(f'BJQHK,{part.axes}->{axes}S', scaled, part.k, preferred_element_type=jnp.float32)
+    hidden.append(turn(part.mask, axes))
     scores.append(jnp.where(hidden[-1], a, masks.HIDDEN))
-  tops = [turn(jnp.max(a, axis=-1), at) for a, at in zip(scores, rows, strict=True)]
+  tops = [turn(jnp.max(a, axis=-1), axes) for a, axes in zip(scores, rows, strict=True)]
   top_BHJQ = jax.lax.stop_gradient(jnp.max(jnp.stack(tops), axis=0))
   total_BHJQ, o_BJQHK = jnp.zeros_like(top_BHJQ), jnp.zeros(q_BJQHK.shape, jnp.float32)
-  for part, at, a, mask in zip(parts, rows, scores, hidden, strict=True):
-    e = jnp.where(mask, jnp.exp(a - turn(top_BHJQ, at)[..., None]), 0.0)
-    total_BHJQ = total_BHJQ + turn(jnp.sum(e, axis=-1), at)
+  for part, axes, a, mask in zip(parts, rows, scores, hidden, strict=True):
+    e = jnp.where(mask, jnp.exp(a - turn(top_BHJQ, axes)[..., None]), 0.0)
+    total_BHJQ = total_BHJQ + turn(jnp.sum(e, axis=-1), axes)
     o_BJQHK = o_BJQHK + jnp.einsum(
-      f'{at}S,{part.axes}->BJQHK', e.astype(part.v.dtype), part.v, preferred_element_type=jnp.float32
+      f'{axes}S,{part.axes}->BJQHK', e.astype(part.v.dtype), part.v, preferred_element_type=jnp.float32
     )
   total_BJQH1 = total_BHJQ.transpose(0, 2, 3, 1)[..., None]
   return (o_BJQHK / jnp.where(total_BJQH1 > 0, total_BJQH1, 1.0)).astype(q_BJQHK.dtype)
 
 
 def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Array, plan: Plan) -> Array:
-  """Attention of queries at any positions to their sets among keys at positions 0 .. S-1, at most l queries at a time.
+  """Return attention of queries at any positions to their sets of keys at positions 0 .. S-1, l queries at a time.
 
   Returns:
     (B, T, H, K) in the type of the queries.
@@ -258,15 +258,15 @@ def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Arra
 
   if T <= l:
     return some((q_BTHK, position_BT))
-  pieces = -(-T // l)
+  chunks = -(-T // l)
 
   def split(x: Array) -> Array:
-    """(B, T, ...) to (pieces, B, l, ...)."""
-    x = jnp.pad(x, ((0, 0), (0, pieces * l - T), *((0, 0),) * (x.ndim - 2)))
-    return x.reshape(B, pieces, l, *x.shape[2:]).swapaxes(0, 1)
+    """Reshape (B, T, ...) to (chunks, B, l, ...)."""
+    x = jnp.pad(x, ((0, 0), (0, chunks * l - T), *((0, 0),) * (x.ndim - 2)))
+    return x.reshape(B, chunks, l, *x.shape[2:]).swapaxes(0, 1)
 
   o_NBQHK = jax.lax.map(some, (split(q_BTHK), split(position_BT)))
-  return o_NBQHK.swapaxes(0, 1).reshape(B, pieces * l, H, K)[:, :T]
+  return o_NBQHK.swapaxes(0, 1).reshape(B, chunks * l, H, K)[:, :T]
 
 
 def allowed(i: Array, j: Array, heads: int, plan: Plan) -> Array:
@@ -278,7 +278,7 @@ def allowed(i: Array, j: Array, heads: int, plan: Plan) -> Array:
     start = plan.columns(head_H11)
     first, second = i // l == j // l, (j % l >= start) & (j % l < start + plan.summary)
   if plan.sets == 'heads':
-    found = jnp.where(head_H11 < heads // 2, first, second)
+    mask = jnp.where(head_H11 < heads // 2, first, second)
   else:
-    found = {'first': first, 'second': second, 'merged': first | second}[plan.sets]
-  return found & (j <= i)
+    mask = {'first': first, 'second': second, 'merged': first | second}[plan.sets]
+  return mask & (j <= i)

@@ -1,10 +1,10 @@
 """Parts of the Transformer's layer (Vaswani et al. 2017, arXiv 1706.03762, section 3), and the stack of layers.
 
-A block, the layer itself, is a Linen module of the model's file or of lmx/layers/block.py. Its arguments are (x, mask,
+A block (one layer) is a Linen module of the model's file or of lmx/layers/block.py. Its arguments are (x, mask,
 cache, position, key) and its results (x, cache). `init_block` initialises its parameters and `stack` applies it.
-Everything random comes from explicit keys, and a key/value cache goes in as an argument and comes back as a result.
+All randomness comes from explicit keys, and a key/value cache is an argument and a result.
 
-Layer normalisation (Ba et al. 2016, arXiv 1607.06450) has its statistics in float32 and the biased variance.
+Layer normalisation (Ba et al. 2016, arXiv 1607.06450) uses float32 statistics and the biased variance.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Init:
   """Initialisation of kernels; biases are 0.
 
   Attributes:
-    kind: 'normal'; 'truncated', normal within two deviations; 'fan_in', normal with the deviation divided by the square
-      root of a kernel's inputs; 'glorot', uniform with variance 2 / (inputs + outputs) of each matrix (Glorot & Bengio
-      2010, equation 16), queries, keys and values being one each.
-    std: deviation.
-    residual_std: deviation of the projections onto the residual path; None is `std`.
+    kind: 'normal'; 'truncated', normal within two deviations; 'fan_in', normal with `std` divided by the square
+      root of a kernel's inputs; 'glorot', uniform with variance 2 / (inputs + outputs) (Glorot & Bengio 2010, equation
+      16), where queries, keys and values are separate matrices.
+    std: standard deviation.
+    residual_std: standard deviation of the projections onto the residual path; None is `std`.
   """
 
   kind: str = 'normal'
@@ -42,31 +42,31 @@ class Init:
   residual_std: float | None = None
 
   def draw(self, key: Array, shape: tuple[int, ...], inputs: int, outputs: int, residual: bool) -> Array:
-    """Return a kernel of matrices with so many inputs and outputs."""
+    """Return a kernel of matrices with the given numbers of inputs and outputs."""
     if self.kind == 'glorot':
       limit = math.sqrt(6 / (inputs + outputs))
       return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
     std = self.residual_std if residual and self.residual_std is not None else self.std
-    # Linen's truncated normal divides by the deviation lost in truncation when asked; here `std` is that of the
+    # Linen's truncated normal can correct for the deviation lost in truncation; here `std` is that of the
     # normal before truncation, as in TensorFlow's truncated_normal_initializer.
     normal = nn.initializers.truncated_normal if self.kind == 'truncated' else nn.initializers.normal
     return normal(std / (math.sqrt(inputs) if self.kind == 'fan_in' else 1.0))(key, shape)
 
 
 def gelu(x: Array, form: str) -> Array:
-  """GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415): 'erf' exactly, 'tanh' and 'sigmoid' by their approximations."""
+  """Return GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415): 'erf' exact, 'tanh' and 'sigmoid' approximate."""
   if form == 'sigmoid':
     return x * jax.nn.sigmoid(1.702 * x)
   return jax.nn.gelu(x, approximate=form == 'tanh')
 
 
 def activate(x: Array, name: str) -> Array:
-  """'relu' (Vaswani et al. 2017, equation 2), or 'gelu_' and a form of `gelu`."""
+  """Apply 'relu' (Vaswani et al. 2017, equation 2), or 'gelu_' followed by a form of `gelu`."""
   return jax.nn.relu(x) if name == 'relu' else gelu(x, name.removeprefix('gelu_'))
 
 
 def layer_norm(x_BTD: Array, scale_D: Array, bias_D: Array, eps: float) -> Array:
-  """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis, float32."""
+  """Return (x - mean) / sqrt(variance + eps) * scale + bias over the last axis, float32."""
   x_BTD = x_BTD.astype(jnp.float32)
   lift = (1,) * (x_BTD.ndim - 1) + (-1,)
   centred_BTD = x_BTD - jnp.mean(x_BTD, axis=-1, keepdims=True)
@@ -89,16 +89,16 @@ class Norm(nn.Module):
 
 
 class Projection(nn.Module):
-  """A product over the last axes of x with a kernel of any shape, plus a bias.
+  """Product of the last axes of x with a kernel of any shape, plus a bias.
 
   Attributes:
-    inputs: sizes of the axes of x that are summed over.
+    inputs: sizes of the axes of x that are contracted.
     outputs: sizes of the axes that replace them.
     kernel_init: initialisation of the kernel.
-    residual: it ends on the residual path.
-    fused: matrices side by side in the kernel, along the first of the outputs.
+    residual: the output is added to the residual path.
+    fused: number of matrices concatenated in the kernel, along the first of the outputs.
     idle: index along the first of the outputs at which the bias gets no gradient, if any.
-    bias: have one.
+    bias: use a bias.
     dtype: compute type.
   """
 
@@ -114,7 +114,7 @@ class Projection(nn.Module):
   @nn.compact
   def __call__(self, x: Array) -> Array:
     n = len(self.inputs)
-    # One axis of rows: to sum a gradient over two, XLA on a CPU turns an operand around and takes twice as long.
+    # Flatten the rows: to sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
     x_R = x.reshape(-1, *self.inputs)
     y = jax.lax.dot_general(x_R, self.matrix(), ((tuple(range(1, n + 1)), tuple(range(n))), ((), ())))
     y = y.reshape(*x.shape[: x.ndim - n], *self.outputs)
@@ -140,10 +140,10 @@ class SelfAttention(nn.Module):
   Attributes:
     heads: H.
     kernel_init: initialisation of the kernels.
-    causal: hide keys after the query.
+    causal: mask keys after the query.
     backend: one of `attention.BACKENDS`.
-    rate: dropout of the probabilities.
-    bias: have biases.
+    rate: dropout rate of the probabilities.
+    bias: use biases.
     dtype: compute type.
   """
 
@@ -161,8 +161,8 @@ class SelfAttention(nn.Module):
   ) -> tuple[Array, Cache | None]:
     D = x_BTD.shape[-1]
     H, K = self.heads, D // self.heads
-    # A bias of the keys adds the same to all scores of a query, so its gradient is exactly 0. Back-propagation would
-    # give rounding noise in its place, which Adam blows up to updates of full size.
+    # A bias of the keys adds a constant to all scores of a query, so its gradient is exactly 0. Back-propagation would
+    # give rounding noise instead, which Adam scales up to full-size updates.
     qkv_BTCHK = self.project((D,), (3, H, K), fused=3, idle=1, name='qkv')(x_BTD)
     q_BTHK, k_BSHK, v_BSHK = (qkv_BTCHK[:, :, i] for i in range(3))
     if cache is not None and position_BT is not None:
@@ -174,7 +174,7 @@ class SelfAttention(nn.Module):
     return Projection(inputs, outputs, self.kernel_init, bias=self.bias, dtype=self.dtype, **fields)
 
   def attend(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, key: Array | None) -> Array:
-    """Attention and the projection of its heads, (B, T, D); sows the probabilities where 'alignment' is mutable."""
+    """Return attention and its output projection, (B, T, D); sows the probabilities where 'alignment' is mutable."""
     H, K = q_BTHK.shape[2:]
     q, k, v = self.views(q_BTHK, k_BSHK, v_BSHK)
     if self.is_mutable_collection('alignment'):
@@ -183,7 +183,7 @@ class SelfAttention(nn.Module):
     return self.project((H, K), (H * K,), residual=True, name='out')(o_BTHK.reshape(q_BTHK.shape))
 
   def views(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array) -> tuple[Array, Array, Array]:
-    """Return the queries, keys and values of the softmaxes, of which a subclass may make several a head."""
+    """Return the queries, keys and values of the softmaxes; a subclass may return several per head."""
     return q_BTHK, k_BSHK, v_BSHK
 
 
@@ -209,7 +209,7 @@ class Mlp(nn.Module):
 
 
 class Keys(NamedTuple):
-  """Randomness of the dropouts of one layer; all None at evaluation."""
+  """PRNG keys of the dropouts of one layer; all None at evaluation."""
 
   attention: Array | None
   residual_1: Array | None
@@ -261,9 +261,9 @@ def stack(
     layers: parameters of each layer.
     x_BTD: input of the first layer.
     mask: an `AttentionMask`, or another argument of the block's attention.
-    caches: of each layer, or None.
+    caches: cache of each layer, or None.
     position_BT: position of each token in the caches.
-    key: randomness of dropout, or None.
+    key: PRNG key of dropout, or None.
     sources: for each layer the source of a `DecoderBlock`.
     scan: compile one layer, see lmx/kernels/layer_loop.py.
     remat: recompute a layer's activations in the backward pass.
@@ -274,8 +274,8 @@ def stack(
 
   def layer(x_BTD: Array, inputs: Any) -> tuple[Array, Any]:
     params, cache, key, source = inputs
-    named = {} if source is None else {'source': source}
-    x_BTD, cache = layer_loop.apply(block, params, x_BTD, mask, cache, position_BT, key, **named)
+    source_args = {} if source is None else {'source': source}
+    x_BTD, cache = layer_loop.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
     return x_BTD, (cache, x_BTD)
 
   none = [None] * len(layers)

@@ -1,19 +1,19 @@
 """AWD-LSTM: Merity, Keskar & Socher 2018, "Regularizing and Optimizing LSTM Language Models" (arXiv 1708.02182).
 
-Section 2: DropConnect on the recurrent weights, one mask for a whole forward pass. Section 4.2: locked dropout on the
-embedding, between the layers and on the output. 4.3: embedding dropout, whole words at a time. 4.4: tied output.
-4.5: embeddings narrower than the hidden layers; the last layer has the width of the embedding, which the tied output
-needs. 4.6: `penalties`, the activation regularisation alpha * mean(dropped output squared) and the temporal one
-beta * mean((h_t - h_t+1) squared) of the output before dropout. Both are means over elements, as released, where the
-paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.1 (random lengths of back-propagation)
+Section 2: DropConnect on the recurrent weights, one mask per forward pass. Section 4.2: locked dropout of the
+embedding, between the layers and of the output. 4.3: embedding dropout of whole words. 4.4: tied output.
+4.5: embeddings narrower than the hidden layers; the last layer has the width of the embedding, as the tied output
+requires. 4.6: `penalties`, the activation regularisation alpha * mean(dropped output squared) and the temporal one
+beta * mean((h_t - h_t+1) squared) of the output before dropout. Both are means over elements, as released; the
+paper writes L2 norms. Section 3 (NT-ASGD) is lmx/optim/averaging.py, section 4.1 (random BPTT lengths)
 lmx/data/batching/streams.py, the continuous cache of section 6 lmx/metrics/continuous_cache.py.
 
 Parameters, tied, 1150-1150-400: 24,221,600 at V = 10,000 (Penn Treebank), 33,556,078 at V = 33,278 (WikiText-2). Each
 LSTM has PyTorch's two biases. Cell 'qrnn' is the alternative of the released code: window 2 in the first
 layer, 1 in the others, DropConnect on all of its weights.
-Deviation: the released code draws a mask a GPU; under 'pmap' every device draws its own, under 'jit' all share one.
+Deviation: the released code samples one mask per GPU; 'pmap' samples one per device, 'jit' one for all.
 
-Axes: E embedding width, D width of the hidden layers but the last, T time first inside the layers.
+Axes: E embedding width, D width of the hidden layers but the last; T time, the leading axis inside the layers.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    E: embedding width, and with `tied` the width of the last layer.
+    E: embedding width, with `tied` also the width of the last layer.
     D: width of the other layers.
     N: number of layers.
     cell: 'lstm' or 'qrnn'.
-    tied: the embedding is the output matrix.
-    dropout_input: locked, on the embedding on its way into the first layer.
-    dropout_hidden: locked, between the layers.
-    dropout_output: locked, before the output layer.
-    dropout_embedding: of whole words.
-    dropout_weight: DropConnect on the recurrent weights.
+    tied: use the embedding as the output matrix.
+    dropout_input: locked dropout rate of the embedding, the input of the first layer.
+    dropout_hidden: locked dropout rate between the layers.
+    dropout_output: locked dropout rate before the output layer.
+    dropout_embedding: dropout rate of whole words.
+    dropout_weight: DropConnect rate of the recurrent weights.
     alpha: factor of the activation penalty, in training only.
     beta: factor of the temporal activation penalty, in training only.
-    init_range: embedding (and untied output) uniform in +-init_range; LSTM layers in +-1/sqrt(their width), those of
-      the QRNN by their inputs, biases too; bias of the output 0.
+    init_range: embedding (and untied output) uniform in +-init_range. LSTM layers are uniform in +-1/sqrt(their width),
+      QRNN layers in +-1/sqrt(their inputs), biases too; the output bias is 0.
     dtype: compute type.
-    backend: loop over time of the LSTM, 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
+    backend: implementation of the LSTM's loop: 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -127,18 +127,18 @@ def _name(i: int) -> str:
 
 
 def _window(i: int) -> int:
-  """Inputs that a step of the QRNN's layer i sees."""
+  """Return the number of inputs that a step of QRNN layer i reads."""
   return 1 if i else 2
 
 
 def widths(cfg: Config) -> list[tuple[int, int]]:
-  """(width in, width) of every layer."""
+  """Return (input width, output width) of each layer."""
   out = [cfg.D] * (cfg.N - 1) + [cfg.E if cfg.tied else cfg.D]
   return list(zip([cfg.E, *out[:-1]], out, strict=True))
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed/table, layer_00 .., output/bias, and output/table where it is not tied."""
+  """Initialise the parameters: embed/table, layer_00 .., output/bias, and output/table if not tied."""
   embed_key, output_key, *keys = jax.random.split(key, cfg.N + 2)
   table = lambda k, rows, width: jax.random.uniform(k, (rows, width), jnp.float32, -cfg.init_range, cfg.init_range)
   params: dict[str, Any] = {'embed': {'table': table(embed_key, cfg.V, cfg.E)}}
@@ -154,7 +154,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A carry per layer, zeros with rows leading; `length` is not needed, the carry has one size for any length."""
+  """Return zero carries, one per layer, rows leading; `length` is unused, the carry has one size for any length."""
   del length
   if cfg.cell == 'qrnn':
     return tuple(init_qrnn_carry(batch_size, *both, _window(i)) for i, both in enumerate(widths(cfg)))
@@ -162,23 +162,23 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 
 def locked_dropout(x_TBD: Array, rate: float, key: Array | None) -> Array:
-  """Dropout with one mask (1, B, D) for all steps (section 4.2; Gal & Ghahramani 2016, arXiv 1512.05287)."""
+  """Apply dropout with one mask (1, B, D) for all steps (section 4.2; Gal & Ghahramani 2016, arXiv 1512.05287)."""
   if key is None or rate == 0.0:
     return x_TBD
   return x_TBD * drop(jnp.ones((1, *x_TBD.shape[1:]), x_TBD.dtype), rate, seed(key))
 
 
 def word_dropout(x_TBD: Array, tokens_TB: Array, V: int, rate: float, key: Array | None) -> Array:
-  """Zero the embedding of whole words, sampled once for the batch, and divide the others by 1 - rate (section 4.3).
+  """Zero the embedding of whole words, sampled once per batch, and divide the others by 1 - rate (section 4.3).
 
-  The same as dropping rows of the embedding table, without the table being copied.
+  Equivalent to dropping rows of the embedding table, without a copy of the table.
 
   Args:
-    x_TBD: embeddings of `tokens_TB`, axes in any order as long as they are the same.
-    tokens_TB: their ids.
-    V: number of words.
+    x_TBD: embeddings of `tokens_TB`, with the axes in the same order.
+    tokens_TB: token ids.
+    V: vocabulary size.
     rate: probability that a word is dropped.
-    key: None changes nothing.
+    key: PRNG key; None disables dropout.
   """
   if key is None or rate == 0.0:
     return x_TBD
@@ -192,13 +192,13 @@ def apply(
   """Run the layers over `tokens_BT`.
 
   Args:
-    batch: tokens_BT; valid_BT (optional, padding on the right): invalid steps leave the state as it is.
-    state: of `init_state` or of the call before.
-    key: randomness of all dropouts, None at evaluation.
+    batch: tokens_BT; valid_BT (optional, padding on the right): invalid steps leave the state unchanged.
+    state: from `init_state` or the previous call.
+    key: PRNG key of all dropouts, None at evaluation.
     all_layers: also return the embedding and the output of each layer, before dropout.
 
   Returns:
-    (Features with last_BTD after the output's dropout, as the output layer reads it, and raw_BTD before it; state).
+    (Features with last_BTD, the input of the output layer after dropout, and raw_BTD before dropout; state).
   """
   word_key, input_key, output_key, *keys = split(key, 3 + 2 * cfg.N)
   valid_BT = batch.get('valid_BT')
@@ -230,71 +230,71 @@ def apply(
 
 
 def _valid(batch: Batch) -> tuple[Array, Array]:
-  """(valid_BT, which of the first T - 1 steps and the step after are valid) as float32."""
+  """Return as float32 (valid_BT, 1 where both a step and the next one are valid (B, T - 1))."""
   valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool)).astype(jnp.float32)
   return valid_BT, valid_BT[:, 1:] * valid_BT[:, :-1]
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Weights of `penalties`: valid steps, and pairs of neighbouring ones."""
+  """Return the weights of `penalties`: the number of valid steps, and of valid pairs of consecutive steps."""
   valid_BT, pairs_BT = _valid(batch)
-  found = {'activation': jnp.sum(valid_BT), 'slowness': jnp.sum(pairs_BT)}
-  return {name: found[name] for name, factor in (('activation', cfg.alpha), ('slowness', cfg.beta)) if factor}
+  weights = {'activation': jnp.sum(valid_BT), 'slowness': jnp.sum(pairs_BT)}
+  return {name: weights[name] for name, factor in (('activation', cfg.alpha), ('slowness', cfg.beta)) if factor}
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Sum over steps of what training adds to the loss (section 4.6), one entry a weight of `penalty_weights`.
+  """Return the penalties of section 4.6 summed over steps, under the names of `penalty_weights`.
 
   Args:
-    params: not needed.
-    features: of `apply` in training.
+    params: unused.
+    features: from `apply` in training.
     batch: of the same call.
 
   Returns:
     'activation': alpha times the mean square of each step's dropped output; 'slowness': beta times the mean squared
-    difference of neighbouring steps' outputs before dropout; float32 scalars.
+    difference of consecutive steps' outputs before dropout; float32 scalars.
   """
   del params
   valid_BT, pairs_BT = _valid(batch)
-  found = {}
+  sums = {}
   if cfg.alpha:
     last_BTD = features.last_BTD.astype(jnp.float32)
-    found['activation'] = cfg.alpha * jnp.sum(jnp.mean(last_BTD**2, axis=-1) * valid_BT)
+    sums['activation'] = cfg.alpha * jnp.sum(jnp.mean(last_BTD**2, axis=-1) * valid_BT)
   if cfg.beta:
-    assert features.raw_BTD is not None  # `apply` always gives it
+    assert features.raw_BTD is not None  # always set by `apply`
     raw_BTD = features.raw_BTD.astype(jnp.float32)
-    found['slowness'] = cfg.beta * jnp.sum(jnp.mean((raw_BTD[:, 1:] - raw_BTD[:, :-1]) ** 2, axis=-1) * pairs_BT)
-  return found
+    sums['slowness'] = cfg.beta * jnp.sum(jnp.mean((raw_BTD[:, 1:] - raw_BTD[:, :-1]) ** 2, axis=-1) * pairs_BT)
+  return sums
 
 
 def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
-  """(table_VD, bias_V) of the output layer."""
+  """Return (table_VD, bias_V) of the output layer."""
   return params['embed' if cfg.tied else 'output']['table'], params['output']['bias']
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   return softmax.tied_logits(features.last_BTD, *_output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
   return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embedding 0, layer i is i + 1, output N + 1."""
+  """Return a parameter's layer number: embedding 0, layer i is i + 1, output N + 1."""
   if path[0] == 'embed':
     return 0
   return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1
 
 
 def init_qrnn(key: Array, width_in: int, width: int, window: int) -> Params:
-  """Draw the parameters of a QRNN layer, uniform in +-1/sqrt(window E), PyTorch's rule for its linear layer.
+  """Initialise a QRNN layer, uniform in +-1/sqrt(window E), as PyTorch's linear layer.
 
   Returns:
-    {'input': (window E, 3 D), rows of the newest input first, 'bias': (3 D,)}.
+    {'input': (window E, 3 D), rows of the latest input first, 'bias': (3 D,)}.
   """
   weight_key, bias_key = jax.random.split(key)
   scale = (window * width_in) ** -0.5
@@ -309,7 +309,7 @@ def init_qrnn_carry(batch_size: int, width_in: int, width: int, window: int) -> 
 
 
 def forget_mult(f_TBD: Array, z_TBD: Array, c_BD: Array) -> Array:
-  """Return c_t = f_t z_t + (1 - f_t) c_t-1 for all t, (T, B, D), by a parallel scan in log2 T rounds."""
+  """Return c_t = f_t z_t + (1 - f_t) c_t-1 for all t, (T, B, D), by an associative scan of log2 T rounds."""
 
   def join(first: Any, second: Any) -> Any:
     return first[0] * second[0], second[0] * first[1] + second[1]
@@ -330,14 +330,14 @@ def qrnn(
   """Run a quasi-recurrent layer with fo-pooling over time (Bradbury et al. 2017, arXiv 1611.01576, section 2).
 
   z, f, o = tanh, sigmoid, sigmoid of a convolution over the last `window` inputs; c_t = f_t (.) z_t + (1 - f_t) (.)
-  c_t-1; h_t = o_t (.) c_t. As in the layer released with it, f is the gate of what is new, where equation 3 has 1 - f.
+  c_t-1; h_t = o_t (.) c_t. As in the released layer, f gates the new value, where equation 3 has 1 - f.
 
   Args:
     params: of `init_qrnn`.
     x_TBE: inputs, time first.
-    carry: of `init_qrnn_carry`, or what an earlier call returned.
-    valid_TB: bool, padding on the right; an invalid step leaves the carry as it is. None: all are valid.
-    window: 1 or 2 inputs that a step sees.
+    carry: of `init_qrnn_carry` or of an earlier call.
+    valid_TB: bool, padding on the right; an invalid step leaves the carry unchanged. None: all are valid.
+    window: number of inputs that a step reads, 1 or 2.
     dtype: type of the products.
 
   Returns:
@@ -346,10 +346,10 @@ def qrnn(
   x_TBE = x_TBE.astype(dtype)
   source, last = x_TBE, carry[1:]
   if window == 2:
-    before = jnp.concatenate([carry[1][None].astype(dtype), x_TBE])
-    source = jnp.concatenate([x_TBE, before[:-1]], axis=-1)
+    inputs = jnp.concatenate([carry[1][None].astype(dtype), x_TBE])
+    source = jnp.concatenate([x_TBE, inputs[:-1]], axis=-1)
     count_B = jnp.full(x_TBE.shape[1], len(x_TBE)) if valid_TB is None else jnp.sum(valid_TB, axis=0)
-    last = (jnp.take_along_axis(before, count_B[None, :, None], axis=0)[0].astype(jnp.float32),)
+    last = (jnp.take_along_axis(inputs, count_B[None, :, None], axis=0)[0].astype(jnp.float32),)
   gates = jnp.matmul(source, params['input'].astype(dtype), preferred_element_type=jnp.float32) + params['bias']
   z_TBD, f_TBD, o_TBD = jnp.split(gates, 3, axis=-1)
   f_TBD = jax.nn.sigmoid(f_TBD)

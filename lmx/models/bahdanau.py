@@ -1,25 +1,25 @@
 """RNNsearch, the encoder-decoder with attention: Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473).
 
-Appendix A, with e the embedding of the token before, s the decoder's state, h_j the source's annotations:
+Appendix A, where e is the embedding of the previous token, s the decoder's state, h_j the source's annotations:
 
-- Encoder: gated units in both directions, side by side.
+- Encoder: bidirectional gated units, outputs concatenated.
 - Start: s_0 = tanh(W_s h_1 of the backward direction).
-- Attention: the state before each step is the query; c = sum_j a_j h_j, a = softmax(v tanh(W s + U h_j)).
+- Attention: the query is the state before each step; c = sum_j a_j h_j, a = softmax(v tanh(W s + U h_j)).
 - Decoder: e and c enter every gate.
-- Deep output (appendix A.2.2): t~ = U_o s + V_o e + C_o c, the larger of each two neighbours, then the softmax.
-  `readout='previous'` reads the state before the step, as the appendix and the released code have it; 'current' the
-  state after it, as equation 4 of section 3.1 has it.
+- Deep output (appendix A.2.2): t~ = U_o s + V_o e + C_o c, maxout over pairs of neighbours, then the softmax.
+  `readout='previous'` uses the state before the step, as in the appendix and the released code; 'current' the
+  state after it, as in equation 4 of section 3.1.
 
-`reading='hard'` and `doubly_stochastic` are of Xu et al. 2015 (arXiv 1502.03044). Other scores and windows are those
+`reading='hard'` and `doubly_stochastic` are from Xu et al. 2015 (arXiv 1502.03044). Other scores and windows are those
 of lmx/layers/rnn_attention.py.
 
 Parameters: 80,443,000 at V = 30,000.
 
-Deviations: one vocabulary for both sides, hence its size counted twice; a bias wherever the text leaves it out "to
-increase readability"; in the cell 'gru_paper' z keeps the old state (the paper's z is 1 - z). An LSTM's memory starts
-at 0.
+Deviations: one vocabulary for both sides, hence its size counted twice; a bias wherever the text omits it "to
+increase readability"; in the cell 'gru_paper' z weights the old state (the paper's z is 1 - z). An LSTM's cell state
+starts at 0.
 
-Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width that the softmax reads.
+Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width of the softmax input.
 """
 
 from __future__ import annotations
@@ -52,31 +52,31 @@ class Config:
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     cell: one of lmx.layers.rnn_cell.CELLS.
-    bidirectional: the encoder reads in both directions; a layer gives its outputs side by side.
-    reverse: the encoder of one direction reads the source from its end.
+    bidirectional: the encoder reads in both directions; a layer concatenates their outputs.
+    reverse: the encoder of one direction reads the source in reverse order.
     score: one of lmx.layers.rnn_attention.SCORES.
     A: width of the alignment of the score 'additive'.
-    S: most source positions of the score 'location'.
-    window: source positions that attention reads, one of lmx.layers.rnn_attention.WINDOWS.
+    S: maximum number of source positions of the score 'location'.
+    window: source positions that attention covers, one of lmx.layers.rnn_attention.WINDOWS.
     reach: positions on either side of the centre of a local window, the D of Luong's section 3.2.
     reading: 'soft' or 'hard' attention.
-    expected: hard: share of the rows that in training read the mean instead of a sampled position (Xu, section 4.1).
+    expected: hard: share of the rows that in training use the mean instead of a sampled position (Xu, section 4.1).
     doubly_stochastic: weight of the penalty for a source position whose attention does not sum to 1 (Xu, equation 14).
-    readout: state that the deep output reads, 'previous' or 'current'.
+    readout: state used by the deep output, 'previous' or 'current'.
     maxout: W, the width of the deep output.
     shared: one embedding table for both sides.
-    tied: the embedding of the target is the output matrix; needs W = E.
-    dropout_embedding: rate on embeddings.
-    dropout_hidden: rate on the input of each layer but the first, and on the annotations.
-    dropout_output: rate on what the softmax reads.
-    init: 'uniform' draws all from +-init_scale, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
-    init_scale: of 'uniform'.
+    tied: use the target's embedding as the output matrix; needs W = E.
+    dropout_embedding: dropout rate of the embeddings.
+    dropout_hidden: dropout rate of the input of each layer but the first, and of the annotations.
+    dropout_output: dropout rate of the input of the softmax.
+    init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
+    init_scale: bound of 'uniform'.
     dtype: compute type.
-    backend: the loop of a layer without attention (lmx/layers/recurrent.py).
-    remat: compute the scores again in the backward pass instead of keeping them.
+    backend: implementation of layers without attention (lmx/layers/recurrent.py).
+    remat: recompute the scores in the backward pass instead of storing them.
   """
 
-  V: int = 30_000  # appendix A.2.3 and section 4.2, as what follows
+  V: int = 30_000  # appendix A.2.3 and section 4.2, as the fields below
   E: int = 620
   D: int = 1000
   encoder_layers: int = 1
@@ -123,12 +123,12 @@ class Config:
 
   @property
   def W(self) -> int:  # noqa: N802
-    """Width of what the softmax reads."""
+    """Width of the input of the softmax."""
     return self.maxout
 
   @property
   def longest(self) -> int | None:
-    """Most tokens of a source, its end mark among them: the S of the score 'location'; None is any number."""
+    """Maximum source length in tokens, the end token included: the S of the score 'location'; None is any number."""
     return self.S if self.score == 'location' else None
 
 
@@ -141,7 +141,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Draw the parameters: embed, layer_00 .. of the encoder and then of the decoder, start, attention and output."""
+  """Initialise embed, layer_00 .. of the encoder and then of the decoder, start, attention and output."""
   starts = cfg.decoder_layers * cfg.D
   tree = rnn_translation.shapes(cfg, context=cfg.H)
   tree['start'] = {'state': (cfg.D, starts), 'state_bias': (starts,)}
@@ -152,13 +152,13 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): between batches nothing is kept; decoding starts from `begin`."""
+  """Return (): no state is kept between batches; decoding starts from `begin`."""
   del cfg, batch_size, length
   return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Return the state after the source and before the target; the carry has one size for any `length`."""
+  """Return the state after the source and before the target; it has one size for any `length`."""
   del length
   return _read(cfg, params, batch, None)
 
@@ -166,13 +166,13 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Read the source and predict the target, or continue a target.
+  """Encode the source and run the decoder over the target, or continue a target.
 
   Args:
     batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
-    state: (), or of `begin` or the call before.
-    key: randomness of dropout and of hard attention, None at evaluation, when that reads the most probable position.
-    all_layers: also return the target's embedding, each layer of the decoder, and what the softmax reads.
+    state: (), or from `begin` or the previous call.
+    key: PRNG key of dropout and hard attention; None at evaluation, where it takes the most probable position.
+    all_layers: also return the target's embedding, each layer of the decoder, and the input of the softmax.
 
   Returns:
     (Features, with alignment_BTS where a penalty or hard attention needs it; () or the state after the target).
@@ -184,7 +184,7 @@ def apply(
 
 
 def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
-  """The encoder: what the decoder reads of the source, and its own state before the first token."""
+  """Run the encoder: the decoder's inputs from the source, and its initial state."""
   values_BSH, valid_BS, ends = rnn_translation.encode(cfg, params, batch, split(key, 2)[0])
   first_BD = ends[-1]['backward' if cfg.bidirectional else 'forward'][0]
   state = {
@@ -197,11 +197,11 @@ def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[
 def _write(
   cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool, alignment: bool
 ) -> tuple[Features, State]:
-  """The decoder from a state, with the tokens given: (Features, state)."""
+  """Run the decoder from a state under teacher forcing: (Features, state)."""
   embed_key, output_key, loop_key = split(key, 3)
   target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
-  read = 'before' if cfg.readout == 'previous' else 'state'
-  wanted = (read, 'context', *rnn_decoder.wanted(cfg, alignment=alignment, all_layers=all_layers))
+  readout = 'before' if cfg.readout == 'previous' else 'state'
+  output_names = (readout, 'context', *rnn_decoder.wanted(cfg, alignment=alignment, all_layers=all_layers))
   end, y = rnn_decoder.run(
     rnn_decoder.spec(cfg, 'before'),
     rnn_translation.decoder_layers(cfg, params),
@@ -211,15 +211,15 @@ def _write(
     target.valid_TB,
     target.position_TB,
     loop_key,
-    wanted,
+    output_names,
   )
-  last_TBW = rnn_translation.deep_output(cfg, params, target.x_TBE, y['context'], y[read])
+  last_TBW = rnn_translation.deep_output(cfg, params, target.x_TBE, y['context'], y[readout])
   features = rnn_translation.features(cfg, target.x_TBE, last_TBW, y, output_key, all_layers=all_layers)
   return features, {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}
 
 
 def alignment(cfg: Config, params: Params, batch: Batch) -> Array:
-  """Return the attention of each target position, (B, T, S) float32: teacher forcing without dropout, rows of sum 1.
+  """Return the attention of each target position, (B, T, S) float32, teacher forcing without dropout; rows sum to 1.
 
   Source positions are those of the text, also with `reverse`. The Gaussian of local_p is normalised here.
   """
@@ -234,7 +234,7 @@ def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> 
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return the number of rows with a target."""
+  """Return the number of rows that have a target."""
   return rnn_decoder.evenness_weights(cfg.doubly_stochastic, batch)
 
 

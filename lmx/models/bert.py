@@ -1,17 +1,17 @@
 """BERT: Devlin, Chang, Lee & Toutanova 2019 (arXiv 1810.04805), "Pre-training of Deep Bidirectional Transformers".
 
-The encoder of section 3 (layer normalisation after each residual connection), the input of figure 2 (tokens +
-positions + segment types, normalised, dropped out), the pooler over [CLS], and the masked-LM head of the released code
-(dense, GELU, LayerNorm, then the output matrix, which is the embedding unless `tied` is False, and a bias). The
-next-sentence head belongs to the objective masked_lm. Sizes base and large are section 3's, tiny to medium are Turc et
-al. 2019 (arXiv 1908.08962). Counts of parameters without the masked-LM head, at V = 30,522 and T = 512: base
+The encoder of section 3 (layer normalisation after each residual connection). The input is the sum of token, position
+and segment embeddings (figure 2), with layer normalisation and dropout. Heads: the pooler over [CLS], and the masked-LM
+head of the released code (dense, GELU, LayerNorm, then the output matrix, tied to the embedding unless `tied` is False,
+and a bias). The next-sentence head is in the objective masked_lm. Sizes base and large are section 3's, tiny to medium
+those of Turc et al. 2019 (arXiv 1908.08962). Parameters without the masked-LM head, at V = 30,522 and T = 512: base
 109,482,240, large 335,141,888.
 
-As released (google-research/bert): LayerNorm's epsilon 1e-12 (the default of TensorFlow's contrib layer), tanh-GELU
-(`gelu='erf'` for the exact one, as in the paper's reference and in Hugging Face's default), kernels and
-embeddings from a truncated normal with deviation 0.02, dropout 0.1 everywhere.
+As released (google-research/bert): LayerNorm's epsilon is 1e-12 (the default of TensorFlow's contrib layer), GELU the
+tanh form (`gelu='erf'` is the exact one of the paper's reference and of Hugging Face's default). Kernels and embeddings
+are truncated normal with standard deviation 0.02, dropout is 0.1 everywhere.
 
-Deviation: the dropout mask comes from a hash (lmx/kernels/hash_dropout.py).
+Deviation: the dropout mask is a hash (lmx/kernels/hash_dropout.py).
 
 Axes: C queries, keys and values of the fused kernel; E segment types.
 """
@@ -36,7 +36,7 @@ OBJECTIVE = 'masked_lm'
 HEADS = ('mlm',)
 VOCABULARY = ('embed/tokens', 'mlm/table', 'mlm/bias')
 POSITIONS = ('embed/positions',)
-EPS = 1e-12  # of layer normalisation, released code
+EPS = 1e-12  # epsilon of layer normalisation, released code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    T: positions, the longest window.
+    T: maximum sequence length.
     E: segment types.
     D: width.
     H: heads.
     N: layers.
     F: width of the feed-forward networks; 0 is 4 D.
-    tied: the embedding is the output matrix.
+    tied: use the embedding as the output matrix.
     gelu: 'tanh' (released) or 'erf'.
-    dropout_hidden: after the embeddings and of what is added to the residual path.
-    dropout_attention: of attention probabilities.
-    init_std: deviation of kernels and tables.
+    dropout_hidden: dropout rate of the embeddings and of the output of each sub-layer.
+    dropout_attention: dropout rate of the attention probabilities.
+    init_std: standard deviation of kernels and tables.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 30_522
@@ -99,7 +99,7 @@ VARIANTS = {
 
 
 class Block(nn.Module):
-  """Layer of section 3: x = norm(x + attention(x)), then x = norm(x + mlp(x))."""
+  """Post-norm layer of section 3: x = norm(x + attention(x)), then x = norm(x + mlp(x))."""
 
   cfg: Config
 
@@ -127,7 +127,7 @@ def _norm(D: int) -> Params:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias, untied table)."""
+  """Initialise embed (tokens, positions, types, norm), layer_00 .., pooler, mlm (dense, norm, bias, untied table)."""
   keys = jax.random.split(key, cfg.N + 5)
   D = cfg.D
   draw = lambda i, rows: embedding.table(keys[i], rows, D, cfg.init_std, truncated=True)
@@ -148,13 +148,13 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """(): every batch is read by itself."""
+  """Return (): batches are independent."""
   del cfg, batch_size, length
   return ()
 
 
 def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Array:
-  """Figure 2: the sum of three embeddings, normalised and dropped out, (B, T, D)."""
+  """Return the input of figure 2, (B, T, D): the sum of three embeddings, normalised, with dropout."""
   tables, tokens_BT = params['embed'], batch['tokens_BT']
   types_BT = batch['types_BT'] if 'types_BT' in batch else jnp.zeros_like(tokens_BT)
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, 'float32')
@@ -175,14 +175,14 @@ def apply(
   """Encode `tokens_BT`.
 
   Args:
-    batch: tokens_BT; types_BT (segment of each token, 0 without it), valid_BT (invalid tokens are not looked at),
+    batch: tokens_BT; types_BT (segment of each token, default 0), valid_BT (invalid tokens are masked out),
       documents_BT and position_BT (packed documents): all optional.
     state: (), passed through.
-    key: randomness of dropout, None at evaluation.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and each layer's output.
 
   Returns:
-    (Features with last_BTD and pooled_BD, the tanh pooler over the first token; state).
+    (Features with last_BTD and pooled_BD, the pooler's tanh output at the first token; state).
 
   Raises:
     InputError: more tokens than positions.
@@ -191,7 +191,7 @@ def apply(
   if T > cfg.T:
     raise InputError(f'bert: {T} tokens in a row, but the model has T = {cfg.T} positions')
   embed_key, layers_key = dropout.split(key, 2)
-  last_BTD, _, seen = transformer.stack(
+  last_BTD, _, hidden = transformer.stack(
     Block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     _embed(cfg, params, batch, embed_key),
@@ -201,32 +201,32 @@ def apply(
     remat=cfg.remat,
   )
   pooled_BD = jnp.tanh(_dense(params['pooler'], last_BTD[:, 0]))
-  return Features(last_BTD, pooled_BD, seen if all_layers else None), state
+  return Features(last_BTD, pooled_BD, hidden if all_layers else None), state
 
 
 def _transform(cfg: Config, params: Params, features: Features) -> Array:
-  """The masked-LM head up to the output matrix."""
+  """Return the input of the masked-LM output matrix: dense, GELU, LayerNorm."""
   head = params['mlm']
   x_BTD = transformer.gelu(_dense(head['dense'], features.last_BTD), cfg.gelu)
   return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], EPS).astype(cfg.dtype)
 
 
 def _output(cfg: Config, params: Params) -> Array:
-  """The output matrix, (V, D)."""
+  """Return the output matrix, (V, D)."""
   return params['embed']['tokens'] if cfg.tied else params['mlm']['table']
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of the token at each position given, (B, T, V) float32."""
+  """Return the logits of the token at each position, (B, T, V) float32."""
   return softmax.tied_logits(_transform(cfg, params, features), _output(cfg, params), params['mlm']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   x_BTD = _transform(cfg, params, features)
   return softmax.tied_nll(x_BTD, _output(cfg, params), targets_BT, params['mlm']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings 0, layer i is i + 1, pooler and masked-LM head N + 1."""
+  """Return a parameter's layer number: embeddings 0, layer i is i + 1, pooler and masked-LM head N + 1."""
   return transformer.depth(path, cfg.N)

@@ -1,18 +1,18 @@
 """Bidirectional LSTM for tasks, with or without ELMo (Peters et al. 2018, arXiv 1802.05365, sections 3.2 and 3.3).
 
-Word embeddings, optionally words from characters learned with the task, N layers of LSTMs each way, and ELMo vectors
-concatenated to the input of the first layer, to the output of the last, or both (section 3.3): each place has a mix of
-its own over the biLM's layers, with learned weights and gamma. Dropout on the ELMo vectors; lambda * ||w||^2 on the
+Word embeddings, optionally word vectors from characters learned with the task, and N bidirectional LSTM layers. ELMo
+vectors are concatenated to the input of the first layer, to the output of the last, or both (section 3.3). Each has its
+own mix of the biLM's layers, with learned weights and gamma, and dropout. lambda * ||w||^2 on the
 weights of each mix is a term of the loss. The sizes are those of the named-entity tagger of appendix A.6 as AllenNLP
 released it (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of width 3, two layers of 200
-cells each way. Pooled, it is a classifier. The head is the objective's (`tag`, `classify`): there is no output over
-words.
+cells per direction. Pooled, it is a classifier. The head belongs to the objective (`tag`, `classify`): there is no
+output over words.
 
-The biLM is params['bilm'], without its output layer, so a run of lmx/models/elmo.py or a released one can stand there
-(train.init_from with train.init_parts). `frozen` cuts the gradient before it, which also saves its backward pass.
-Deviations: the biLM's state begins anew with each sentence, while the released code carries it from batch to batch;
-initial values of the LSTMs are uniform in +-1/sqrt(D), PyTorch's, as the paper names none; those of the characters are
-ELMo's. AllenNLP's labels are BIOUL and its CRF has no scores of the first and last label; here they are BIO, with both.
+The biLM is params['bilm'], without its output layer, so it can be initialised from a run of lmx/models/elmo.py or a
+released model (train.init_from with train.init_parts). `frozen` stops the gradient into it, which also saves its
+backward pass. Deviations: the biLM's state is reset at each sentence, while the released code carries it across
+batches. LSTMs are initialised uniformly in +-1/sqrt(D) as in PyTorch, because the paper gives nothing; the character
+CNN as in ELMo. AllenNLP's labels are BIOUL and its CRF has no start and end scores; here they are BIO, with both.
 
 Axes: C characters of a word, P projection of the biLM, E width of a word embedding, D cells of one direction.
 """
@@ -44,34 +44,34 @@ class Config:
   """Sizes and switches.
 
   Attributes:
-    V: words with an embedding of their own.
+    V: number of words with an embedding.
     E: width of a word embedding.
-    char_filters: (width, number) of each convolution over the characters of a word; () leaves these out.
-    char_characters: width of a character's embedding there.
-    char_projection: width of the result; 0 for the filters themselves, without a projection.
+    char_filters: (width, number) of each convolution over the characters of a word; () disables them.
+    char_characters: width of their character embedding.
+    char_projection: width of their projection; 0 uses the filters' output without a projection.
     D: cells of an LSTM layer in one direction.
     N: number of layers.
-    dropout: rate on the input of the first layer and the output of each.
-    elmo: where ELMo vectors stand: 'none', 'input', 'output' or 'both'.
-    dropout_elmo: rate on them.
+    dropout: dropout rate of the input of the first layer and the output of each.
+    elmo: where ELMo vectors are concatenated: 'none', 'input', 'output' or 'both'.
+    dropout_elmo: dropout rate of the ELMo vectors.
     mix_normalise: normalise each layer before the mix.
     mix_l2: lambda of section 3.3, on the weights before their softmax: 0.1 in the named-entity tagger.
-    frozen: no gradient into the biLM, and no dropout in it.
-    bilm_filters: of the biLM, as the fields of models/elmo.py, and so on.
-    bilm_characters: width of a character's embedding.
+    frozen: stop the gradient into the biLM, and disable its dropout.
+    bilm_filters: filters of the biLM, as in models/elmo.py; likewise the fields below.
+    bilm_characters: width of a character embedding.
     bilm_highways: highway layers.
     bilm_cells: cells of an LSTM layer.
     bilm_projection: width P of its output.
     bilm_layers: number of LSTM layers.
-    bilm_cell_clip: bound of the cells, 0 for none.
+    bilm_cell_clip: bound of the cell state, 0 for none.
     bilm_proj_clip: bound of a layer's output, 0 for none.
-    dropout_bilm: rate inside the biLM where it is not frozen.
+    dropout_bilm: dropout rate inside the biLM if it is not frozen.
     dtype: compute type.
-    backend: derivative of the loops over time, 'scan', 'custom' or 'auto'.
+    backend: implementation of the loops over time, 'scan', 'custom' or 'auto'.
   """
 
   V: int = 10_000
-  E: int = 50  # ner_elmo.jsonnet, as the four below and the dropout rates
+  E: int = 50  # ner_elmo.jsonnet, as the four fields below and the dropout rates
   char_filters: char_cnn.Filters = ((3, 128),)
   char_characters: int = 16
   char_projection: int = 0
@@ -132,7 +132,7 @@ VARIANTS = {
 
 
 def sizes(cfg: Config) -> bilm.Sizes:
-  """The part of the Config that the biLM reads."""
+  """Return the biLM's part of the Config."""
   return bilm.Sizes(
     filters=cfg.bilm_filters,
     characters=cfg.bilm_characters,
@@ -153,7 +153,7 @@ def _places(cfg: Config) -> tuple[str, ...]:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed {'table', 'spelling'}, bilm, mix_input, mix_output, layer_00 {'forward', 'backward'}, ..."""
+  """Initialise embed {'table', 'spelling'}, bilm, mix_input, mix_output, layer_00 {'forward', 'backward'}, ..."""
   table_key, spelling_key, bilm_key, *keys = jax.random.split(key, 3 + 2 * cfg.N)
   params: dict = {'embed': {'table': embedding.table(table_key, cfg.V, cfg.E, cfg.E**-0.5)}}
   width = cfg.E
@@ -169,34 +169,34 @@ def init(cfg: Config, key: Array) -> Params:
   width += 2 * cfg.bilm_projection * ('input' in _places(cfg))
   for i in range(cfg.N):
     params[f'layer_{i:02d}'] = {
-      way: recurrent.init('lstm', k, width, cfg.D, scale=cfg.D**-0.5)
-      for way, k in zip(bilm.DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
+      direction: recurrent.init('lstm', k, width, cfg.D, scale=cfg.D**-0.5)
+      for direction, k in zip(bilm.DIRECTIONS, keys[2 * i : 2 * i + 2], strict=True)
     }
     width = 2 * cfg.D
   return params
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """(): every sentence begins anew."""
+  """Return (): sentences are independent."""
   del cfg, batch_size, length
   return ()
 
 
 def _contextual(cfg: Config, params: Params, batch: Batch, valid_BT: Array, key: Array | None) -> list[Array]:
-  """The biLM's layers, (B, T, 2P) each."""
+  """Return the biLM's layers, (B, T, 2P) each."""
   begin = bilm.init_state(sizes(cfg), valid_BT.shape[0])
   own = jax.lax.stop_gradient(params['bilm']) if cfg.frozen else params['bilm']
   return bilm.sentences(sizes(cfg), own, batch['characters_BTC'], valid_BT, begin, None if cfg.frozen else key)[0]
 
 
 def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
-  """One LSTM each way over the valid positions, (B, T, 2D)."""
+  """Run a bidirectional LSTM over the valid positions, (B, T, 2D)."""
   index_BT = reversal(valid_BT)
   outputs = []
-  for way, read in (('forward', x_BTD), ('backward', bilm.reordered(x_BTD, index_BT))):
+  for direction, input_BTD in (('forward', x_BTD), ('backward', bilm.reordered(x_BTD, index_BT))):
     carry = recurrent.init_carry('lstm', x_BTD.shape[0], cfg.D)
     y_TBD, _ = recurrent.layer(
-      'lstm', params[way], read.swapaxes(0, 1), carry, valid_BT.T, dtype=cfg.dtype, backend=cfg.backend
+      'lstm', params[direction], input_BTD.swapaxes(0, 1), carry, valid_BT.T, dtype=cfg.dtype, backend=cfg.backend
     )
     outputs.append(y_TBD.swapaxes(0, 1))
   return jnp.concatenate([outputs[0], bilm.reordered(outputs[1], index_BT)], -1)
@@ -208,13 +208,13 @@ def apply(
   """Run the model over rows of words.
 
   Args:
-    batch: tokens_BT, characters_BTC where characters or ELMo are read, valid_BT (optional).
+    batch: tokens_BT, characters_BTC if characters or ELMo are used, valid_BT (optional).
     state: ().
-    key: randomness of dropout, None at evaluation.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the input of the first layer and the output of each, before dropout.
 
   Returns:
-    (Features with last_BTD: the last layer's output after dropout, with ELMo vectors beside it where `elmo` says; ()).
+    (Features with last_BTD: the last layer's output after dropout, with ELMo vectors concatenated as in `elmo`; ()).
   """
   valid_BT = batch.get('valid_BT', jnp.ones(batch['tokens_BT'].shape, bool))
   bilm_key, elmo_key, input_key, *keys = split(key, 3 + cfg.N)
@@ -230,62 +230,62 @@ def apply(
   x_BTD = dropout(jnp.concatenate(parts, -1), cfg.dropout, input_key)
   if 'input' in mixed:
     x_BTD = jnp.concatenate([x_BTD, mixed['input']], -1)
-  seen = [x_BTD]
+  hidden = [x_BTD]
   for i, k in enumerate(keys):
-    seen.append(_layer(cfg, params[f'layer_{i:02d}'], x_BTD, valid_BT))
-    x_BTD = dropout(seen[-1], cfg.dropout, k)
+    hidden.append(_layer(cfg, params[f'layer_{i:02d}'], x_BTD, valid_BT))
+    x_BTD = dropout(hidden[-1], cfg.dropout, k)
   if 'output' in mixed:
     x_BTD = jnp.concatenate([x_BTD, mixed['output']], -1)
-  return Features(x_BTD, layers=tuple(seen) if all_layers else None), state
+  return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Weight of `penalties`: rows, so that microbatches and devices add up to one whole."""
+  """Return the weight of `penalties`: the number of rows, so that sums over microbatches and devices are correct."""
   used = bool(_places(cfg)) and cfg.mix_l2 > 0
   return {'mix_l2': jnp.float32(batch['tokens_BT'].shape[0])} if used else {}
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
-  """Lambda times the squared norm of the weights of the mixes (section 3.3), times the number of rows: {'mix_l2'}."""
+  """Return {'mix_l2'}: lambda times the squared norm of the mixes' weights (section 3.3), times the number of rows."""
   del features
   total = sum(jnp.sum(params[f'mix_{place}']['weights'] ** 2) for place in _places(cfg))
   return {name: cfg.mix_l2 * total * rows for name, rows in penalty_weights(cfg, batch).items()}
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """InputError: there is no output over words."""
+  """Raise InputError: there is no output over words."""
   raise InputError('model bilstm predicts no words; train it with objective "tag" or "classify"')
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """InputError: there is no output over words."""
+  """Raise InputError: there is no output over words."""
   return logits(cfg, params, features)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings, biLM and the mix at the input 0, layer i is i + 1, the last mix N + 1."""
+  """Return a parameter's layer number: embeddings, biLM and input mix 0, layer i is i + 1, output mix N + 1."""
   if path[0].startswith('layer_'):
     return int(path[0].removeprefix('layer_')) + 1
   return cfg.N + 1 if path[0] == 'mix_output' else 0
 
 
 def init_mix(layers: int) -> Params:
-  """Return equal weights: {'weights': zeros (layers,), 'gamma': 1}."""
+  """Initialise equal weights: {'weights': zeros (layers,), 'gamma': 1}."""
   return {'weights': jnp.zeros(layers, jnp.float32), 'gamma': jnp.ones((), jnp.float32)}
 
 
 def mix(params: Params, layers: Sequence[Array], valid_BT: Array | None = None, *, normalise: bool = False) -> Array:
   """Return the mix of layers of equation 1, gamma * sum_j s_j h_j with s = softmax(w), (B, T, D) float32.
 
-  "In some cases it also helped to apply layer normalization to each biLM layer before weighting". AllenNLP takes its
-  mean and variance over all valid positions and features of the batch. Deviation: ours are those of one row, so that a
-  row does not depend on its neighbours.
+  "In some cases it also helped to apply layer normalization to each biLM layer before weighting". AllenNLP computes the
+  mean and variance over all valid positions and features of the batch. Deviation: here they are those of one row, so
+  that a row does not depend on its batch.
 
   Args:
-    params: of `init_mix`.
+    params: from `init_mix`.
     layers: each (B, T, D).
-    valid_BT: bool, positions that the normalisation counts; None: all.
-    normalise: layer normalisation of each layer, without gain and bias.
+    valid_BT: bool, positions included in the normalisation; None: all.
+    normalise: apply layer normalisation to each layer, without gain and bias.
   """
   share = jax.nn.softmax(params['weights'])
   mask_BT1 = None if valid_BT is None else valid_BT[..., None].astype(jnp.float32)

@@ -1,30 +1,30 @@
 """Character Transformer: Al-Rfou, Choe, Constant, Guo & Jones 2018, "Character-Level Language Modeling with Deeper
 Self-Attention" (arXiv 1808.04444), sections 2 and 3.
 
-A causal Transformer over bytes. Learned positions are added to the input of every layer, each layer having a table of
-its own ("Positional embeddings": N x T x D parameters); dropout is in the attention and in the ReLU layers alone. In
-training every layer predicts the next character and the one after it, each by a logistic regression of its own over all
-256 bytes ("Intermediate layer losses", "Multiple targets"; lmx/objectives/character_aux.py). What the last layer says
-of the next character is the model.
+A causal Transformer over bytes. Learned positions are added to the input of every layer, and each layer has its own
+table ("Positional embeddings": N x T x D parameters). Dropout is only in the attention and in the ReLU layers. In
+training every layer predicts the next character and the one after it, each with its own classifier over all
+256 bytes ("Intermediate layer losses", "Multiple targets"; lmx/objectives/character_aux.py). The model's prediction is
+that of the last layer for the next character.
 
-Parameters, with those classifiers (as trained) and with the last layer's first one alone (as used); the paper's table
-prints them in millions:
+Parameters with these classifiers (as trained), and with only the last layer's next-character classifier (as used); the
+paper's table prints them in millions:
 
   variant  layers       positions   classifiers  trained            used
   t12       37,804,032   3,145,728   3,151,872    44,232,704 (44)    41,212,160 (41)
   t64      201,621,504  16,777,216  16,809,984   235,339,776 (235)  218,661,120 (219)
 
-The table of 256 x 512 tokens, 131,072, is in both. A layer has 4 D^2 + 2 D F + F + D + 4 D.
+Both include the table of 256 x 512 tokens, 131,072. A layer has 4 D^2 + 2 D F + F + D + 4 D.
 
-Not said in the paper, and chosen here as in Vaswani et al. 2017 and tensor2tensor, which it points to: layer
-normalisation after each sub-block (`norm='post'`; 'pre', with one more before each layer's classifiers, is
-tensor2tensor's), no biases in attention, kernels drawn as Glorot & Bengio. Tokens are drawn with deviation 1 and not
-scaled, positions and classifiers with 1 / sqrt(D). `positions='sinusoids'` is what the tables took the place of: the
-sinusoids of Vaswani et al. added to the input of the first layer (in the ablation "without positional embedding in each
-layer"; that these are what it has instead is an assumption).
+Not specified in the paper, and chosen as in Vaswani et al. 2017 and tensor2tensor, which it cites: layer
+normalisation after each sub-block (`norm='post'`; 'pre', with another one before each layer's classifiers, is
+tensor2tensor's), no biases in attention, Glorot initialisation of kernels. Tokens have standard deviation 1 and are not
+scaled, positions and classifiers 1 / sqrt(D). `positions='sinusoids'` is the alternative to the tables: the
+sinusoids of Vaswani et al. added to the input of the first layer. That this is the ablation "without positional
+embedding in each layer" is an assumption.
 
-A text beyond T is read in windows, as by the paper's evaluator, which moves the window by one character and reads the
-last position (`evaluation.stride=1`). A position's row belongs to its place in the window, so keys cannot be kept
+A text longer than T is read in windows, as by the paper's evaluator, which moves the window by one character and scores
+the last position (`evaluation.stride=1`). A position is relative to its window, so keys cannot be cached
 when the window moves: generation reads the last half of a full window again (lmx/decoding/generate.py).
 
 Axes: see lmx/types.py.
@@ -47,8 +47,8 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'character_aux'
 HEADS = ('output',)
-TARGETS = ('next', 'second')  # what each layer has a classifier for
-EPS = 1e-6  # of layer normalisation, tensor2tensor
+TARGETS = ('next', 'second')  # targets of each layer's classifiers
+EPS = 1e-6  # epsilon of layer normalisation, tensor2tensor
 _NAMES = tuple(transformer.name(i) for i in range(100))
 VOCABULARY = (
   'embed/tokens',
@@ -63,18 +63,18 @@ class Config:
 
   Attributes:
     V: vocabulary size; the paper predicts all 256 bytes, on text8 too.
-    T: positions, the longest window.
+    T: maximum sequence length.
     D: width.
     F: width of the feed-forward networks.
     H: heads.
     N: layers.
     norm: 'post' or 'pre', see the module's docstring.
-    positions: 'layers' (learned, in every layer) or 'sinusoids' (below the first).
-    dropout: of attention probabilities and inside the feed-forward networks.
+    positions: 'layers' (learned, in every layer) or 'sinusoids' (added to the input of the first).
+    dropout: dropout rate of the attention probabilities and inside the feed-forward networks.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 256
@@ -108,7 +108,7 @@ VARIANTS = {  # section 3
 
 
 class PositionedBlock(Block):
-  """A block whose input is x plus a learned vector of each position; `T` is the number of positions, 0 has none."""
+  """Block whose input is x plus a learned vector of each position; `T` is the number of positions, 0 for none."""
 
   T: int = 0
 
@@ -133,7 +133,7 @@ def _block(cfg: Config) -> PositionedBlock:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens), layer_00 .., output (for each layer next and second; norm where that comes first)."""
+  """Initialise embed (tokens), layer_00 .., output (next and second of each layer; norm if that is first)."""
   tokens_key, output_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 1.0)}, 'output': {}}
   output: dict[str, Params] = {}
@@ -145,30 +145,30 @@ def init(cfg: Config, key: Array) -> Params:
 
 def _init_classifiers(cfg: Config, key: Array) -> Params:
   zeros = lambda n: jnp.zeros(n, jnp.float32)
-  drawn = lambda key: {'table': embedding.table(key, cfg.V, cfg.D, cfg.D**-0.5), 'bias': zeros(cfg.V)}
-  found = {target: drawn(k) for target, k in zip(TARGETS, jax.random.split(key), strict=True)}
-  return found | ({'norm': {'scale': 1 + zeros(cfg.D), 'bias': zeros(cfg.D)}} if cfg.norm == 'pre' else {})
+  classifier = lambda key: {'table': embedding.table(key, cfg.V, cfg.D, cfg.D**-0.5), 'bias': zeros(cfg.V)}
+  classifiers = {target: classifier(k) for target, k in zip(TARGETS, jax.random.split(key), strict=True)}
+  return classifiers | ({'norm': {'scale': 1 + zeros(cfg.D), 'bias': zeros(cfg.D)}} if cfg.norm == 'pre' else {})
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A key/value cache for `length` positions, see `cache.empty`."""
+  """Return a key/value cache for `length` positions, see `kv_cache.empty`."""
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Run the layers over `tokens_BT`; with a cache every row goes on at its own position.
+  """Run the layers over `tokens_BT`; with a cache each row continues at its own position.
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
-      optional. Without position_BT positions are 0 .. T-1, or go on from the cache.
-    state: () or a cache of `init_state`.
-    key: randomness of dropout, None at evaluation.
-    all_layers: also return the embeddings and what each layer gives.
+      optional. Without position_BT positions are 0 .. T-1, or continue from the cache.
+    state: () or a cache from `init_state`.
+    key: PRNG key of dropout, None at evaluation.
+    all_layers: also return the embeddings and the output of each layer.
 
   Returns:
-    (Features, state); last_BTD is what the last layer's classifiers read.
+    (Features, state); last_BTD is the input of the last layer's classifiers.
 
   Raises:
     InputError: more tokens than positions; packed documents together with a cache.
@@ -181,7 +181,7 @@ def apply(
   if cfg.positions == 'sinusoids':
     table_TD = jnp.asarray(sinusoids.table(cfg.T, cfg.D, 'interleaved'))
     x_BTD = x_BTD + embedding.positions(table_TD, position_BT, T, cfg.dtype)
-  x_BTD, caches, seen = transformer.stack(
+  x_BTD, caches, hidden = transformer.stack(
     _block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     x_BTD,
@@ -192,7 +192,7 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  features = Features(_readable(cfg, _last(cfg, params), x_BTD), layers=seen if all_layers else None)
+  features = Features(_readable(cfg, _last(cfg, params), x_BTD), layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
@@ -201,7 +201,7 @@ def _last(cfg: Config, params: Params) -> Params:
 
 
 def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
-  """Return the input of the classifiers of a layer: its output, normalised where the layer itself does not do so."""
+  """Return the input of a layer's classifiers: its output, normalised where the layer itself does not do so."""
   if cfg.norm == 'post':
     return x_BTD
   norm = classifiers['norm']
@@ -209,31 +209,31 @@ def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   head = _last(cfg, params)['next']
   return softmax.tied_logits(features.last_BTD, head['table'], head['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   head = _last(cfg, params)['next']
   return softmax.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'])
 
 
 def readouts(cfg: Config, params: Params, features: Features) -> list[tuple[Params, Array]]:
-  """For every layer its classifiers and its output, from features with `layers`; alike, so they are traced once."""
+  """Return the classifiers and output of every layer, from features with `layers`; equal shapes, so traced once."""
   if features.layers is None:
     raise ValueError('readouts needs features of apply(..., all_layers=True)')
   return [(params['output'][transformer.name(i)], features.layers[i + 1]) for i in range(cfg.N)]
 
 
 def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, target: str) -> Array:
-  """Negative log-likelihood of each target in nats by a classifier of one of `readouts`, (B, T) float32.
+  """Return the negative log-likelihood of each target in nats under one of `readouts`, (B, T) float32.
 
   Args:
-    readout: of a layer.
-    targets_BT: the tokens it is to say.
-    target: which of its classifiers, one of TARGETS.
+    readout: classifiers and output of a layer.
+    targets_BT: target tokens.
+    target: which classifier to use, one of TARGETS.
   """
   classifiers, x_BTD = readout
   x_BTD, head = _readable(cfg, classifiers, x_BTD), classifiers[target]
@@ -241,5 +241,5 @@ def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, t
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: the table 0, layer i is i + 1, all classifiers N + 1."""
+  """Return the layer number of a parameter: the table 0, layer i is i + 1, all classifiers N + 1."""
   return transformer.depth(path, cfg.N)

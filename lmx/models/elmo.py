@@ -2,16 +2,16 @@
 
 Peters et al. 2018, "Deep contextualized word representations", arXiv 1802.05365.
 
-Section 3.1 (the two directions and their joint likelihood), section 3.3 (n-gram character convolutions, two highway
-layers, two layers of 4,096 cells projected to 512, a residual connection from the first to the second). The output
-layer is shared by the directions; it is trained with `nll` or `sampled_nll` and measured with
-`nll`. The mix of the layers (section 3.2) belongs to the models of tasks, such as lmx/models/bilstm.py.
+Section 3.1 (the two directions and their joint likelihood), section 3.3 (character n-gram convolutions, two highway
+layers, two layers of 4,096 cells projected to 512, a residual connection from the first to the second). Both directions
+share the output layer. It is trained with `nll` or `sampled_nll` and evaluated with
+`nll`. The mix of the layers (section 3.2) belongs to task models, such as lmx/models/bilstm.py.
 
 Variants `original`, `medium` and `small` are those of the release: 93,600,848, 28,027,728 and 13,593,296 parameters
 without the output layer (it prints 93.6, 28.0 and 13.6 million). `mini` is ours.
 
-A batch that has `backward_characters_BTC` is two streams, each in its own reading order (training); any other is rows
-of words without marks, and features are aligned (see lmx/layers/bilm.py). The state goes on through both.
+A batch with `backward_characters_BTC` is two streams, each in its own reading order (training). Any other batch is rows
+of words without begin and end tokens, and features are aligned (see lmx/layers/bilm.py). Both carry the state on.
 Deviation: dropout is not that of TensorFlow's generator; no other known.
 
 Axes: C characters of a word, P projection; features are 2P wide, the forward direction first.
@@ -33,7 +33,7 @@ from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
 OBJECTIVE = 'bidirectional_lm'
-HEADS = ('softmax',)  # the paper's 93.6 million are without it
+HEADS = ('softmax',)  # not included in the paper's 93.6 million
 READS = 'characters'
 
 
@@ -42,18 +42,18 @@ class Config:
   """Sizes and switches.
 
   Attributes:
-    V: words of the output layer, by falling frequency.
+    V: words of the output layer, by decreasing frequency.
     filters: (width in characters, number) of each convolution.
     characters: width of a character's embedding.
     highways: highway layers after the convolutions.
     cells: cells of an LSTM layer in one direction.
-    projection: width P of its output, and of the words.
+    projection: width P of an LSTM layer's output, and of the word vectors.
     N: number of LSTM layers.
-    cell_clip: bound of the cells, 0 for none.
+    cell_clip: bound of the cell state, 0 for none.
     proj_clip: bound of a layer's output, 0 for none.
-    dropout: rate on the input of each layer and on the last output.
+    dropout: dropout rate of the input of each layer and of the last output.
     dtype: compute type.
-    backend: derivative of the loop over time, 'scan', 'custom' or 'auto' (lmx/layers/projected_lstm.py).
+    backend: implementation of the loop over time, 'scan', 'custom' or 'auto' (lmx/layers/projected_lstm.py).
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -90,7 +90,7 @@ VARIANTS = {
 
 
 def sizes(cfg: Config) -> bilm.Sizes:
-  """The part of the Config that the body reads."""
+  """Return the biLM's part of the Config."""
   return bilm.Sizes(
     filters=cfg.filters,
     characters=cfg.characters,
@@ -108,14 +108,14 @@ def sizes(cfg: Config) -> bilm.Sizes:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed, layer_00 .., and softmax {'table' (V, P), 'bias' (V,)}."""
+  """Initialise the parameters: embed, layer_00 .., and softmax {'table' (V, P), 'bias' (V,)}."""
   body_key, table_key = jax.random.split(key)
   table_VP = cfg.projection**-0.5 * jax.random.normal(table_key, (cfg.V, cfg.projection), jnp.float32)
   return {**bilm.init(sizes(cfg), body_key), 'softmax': {'table': table_VP, 'bias': jnp.zeros(cfg.V, jnp.float32)}}
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Carries of both directions, zeros; `length` is not needed, a carry has one size for any length."""
+  """Return zero carries of both directions; `length` is unused, a carry has one size for any length."""
   del length
   return bilm.init_state(sizes(cfg), batch_size)
 
@@ -126,13 +126,13 @@ def apply(
   """Run both directions.
 
   Args:
-    batch: characters_BTC, and backward_characters_BTC where each direction has its own stream; valid_BT (optional).
-    state: of `init_state` or of the call before.
-    key: randomness of dropout, None at evaluation.
+    batch: characters_BTC, and backward_characters_BTC if each direction has its own stream; valid_BT (optional).
+    state: from `init_state` or the previous call.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the words and the output of each layer, (B, T, 2P) each.
 
   Returns:
-    (Features with last_BTD (B, T, 2P), forward first, as the output layer reads it, i.e. after dropout; state).
+    (Features with last_BTD (B, T, 2P), forward first, the input of the output layer after dropout; state).
   """
   body_key, last_key = split(key, 2)
   if 'backward_characters_BTC' in batch:
@@ -146,17 +146,17 @@ def apply(
 
 
 def _one_way(cfg: Config, features: Features) -> Array:
-  """The features of one direction: those given, or the forward half of both."""
+  """Return the features of one direction: those given, or the forward half of both."""
   return features.last_BTD[..., : cfg.projection]
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of the next word, (B, T, V) float32; features of both directions give the forward one's."""
+  """Return the logits of the next word, (B, T, V) float32; features of both directions give the forward one's."""
   return softmax.tied_logits(_one_way(cfg, features), params['softmax']['table'], params['softmax']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Full negative log-likelihood of each target in nats, (B, T) float32; as `logits`."""
+  """Return the full negative log-likelihood of each target in nats, (B, T) float32; directions as in `logits`."""
   head = params['softmax']
   return softmax.tied_nll(_one_way(cfg, features), head['table'], targets_BT, head['bias'])
 
@@ -164,13 +164,13 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
 def sampled_nll(
   cfg: Config, params: Params, features: Features, targets_BT: Array, key: Array, samples: int, *, correct_target: bool
 ) -> Array:
-  """Loss over `samples` drawn words and the target, (B, T) float32: to train with, not to report."""
+  """Return the loss over `samples` sampled words and the target, (B, T) float32: for training, not for reporting."""
   head, x_BTP = params['softmax'], _one_way(cfg, features)
   return sampled_loss(x_BTP, head['table'], head['bias'], targets_BT, key, samples, correct_target=correct_target)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: characters and their convolutions 0, layer i is i + 1, output N + 1."""
+  """Return a parameter's layer number: characters and their convolutions 0, layer i is i + 1, output N + 1."""
   if path[0] == 'embed':
     return 0
   return cfg.N + 1 if path[0] == 'softmax' else int(path[0].removeprefix('layer_')) + 1
@@ -178,16 +178,16 @@ def depth(cfg: Config, path: tuple[str, ...]) -> int:
 
 @functools.cache
 def tries(V: int, samples: int) -> float:
-  """Return the number of draws (a fraction) in which `samples` different classes of V are to be expected."""
+  """Return the number of draws (a fraction) in which `samples` different classes of V are expected."""
   p_V = np.log1p(1.0 / (np.arange(V) + 1.0)) / math.log(V + 1)
   log_not_V = np.log1p(-p_V)
   low, high = float(samples), float(samples)
-  found = lambda n: float(-np.expm1(n * log_not_V).sum())
-  while found(high) < samples:
+  expected_classes = lambda n: float(-np.expm1(n * log_not_V).sum())
+  while expected_classes(high) < samples:
     high *= 2.0
   for _ in range(60):
     middle = 0.5 * (low + high)
-    low, high = (middle, high) if found(middle) < samples else (low, middle)
+    low, high = (middle, high) if expected_classes(middle) < samples else (low, middle)
   return high
 
 
@@ -209,7 +209,7 @@ def draw(key: Array, V: int, samples: int) -> Array:
 def log_expected(ids: Array, V: int, samples: int) -> Array:
   """Return the log-probability that a class is among the samples, in the shape of `ids`.
 
-  TensorFlow puts the number n of draws that it happened to need into 1 - (1 - p(v))^n; here n is the one number for
+  TensorFlow uses the number n of draws that it needed in 1 - (1 - p(v))^n. Here n is the number for
   which these expectations sum to `samples`, so the correction is not random.
   """
   return jnp.log(-jnp.expm1(tries(V, samples) * jnp.log1p(-_p(ids, V))))
@@ -225,20 +225,20 @@ def sampled_loss(
   *,
   correct_target: bool = True,
 ) -> Array:
-  """Return the sampled softmax loss of each target in nats, (B, T) float32. It is no perplexity's logarithm.
+  """Return the sampled softmax loss of each target in nats, (B, T) float32; it is not a perplexity's logarithm.
 
   Jean et al. 2015 (arXiv 1412.2007), section 3: logits are corrected by the logarithm of the expected number of times
   (0 to 1) that a class is among the samples.
 
   Args:
     x_BTD: last hidden layer.
-    table_VD: output matrix, rows by falling frequency.
-    bias_V: of the output.
+    table_VD: output matrix, rows by decreasing frequency.
+    bias_V: output bias.
     targets_BT: int32.
-    key: draws the classes, the same for all positions; a position's own target is taken out of them.
-    samples: number of classes drawn, below V.
-    correct_target: correct the target's score too, as TensorFlow does: where the scores are log-probabilities the
-      expected gradient is then 0. Without it exp(loss) has the expectation exp(full loss) for any scores.
+    key: PRNG key of the classes, the same for all positions; a position's own target is removed from them.
+    samples: number of sampled classes, below V.
+    correct_target: correct the target's logit too, as TensorFlow does: if the logits are log-probabilities, the
+      expected gradient is then 0. Without it the expectation of exp(loss) is exp(full loss) for any logits.
   """
   V = table_VD.shape[0]
   ids_S = draw(key, V, samples)

@@ -1,20 +1,20 @@
 """GPT: Radford, Narasimhan, Salimans & Sutskever 2018, "Improving Language Understanding by Generative Pre-Training".
 
-The decoder-only Transformer of sections 3.1 and 4.1: 12 layers of 768 with 12 heads, layer normalisation after each
-residual connection and none at the end, learned positions, tanh-GELU, the output matrix tied to the embedding without a
-bias (equation 2) unless `tied` is False. With V = 40,478 tokens (40,000 merges, 478 characters and special tokens) and
-512 positions that is 116,534,784 parameters; tokens added for fine-tuning are further rows.
+The decoder-only Transformer of sections 3.1 and 4.1: 12 post-norm layers of width 768 with 12 heads, learned positions
+and tanh-GELU. The output matrix is tied to the embedding, without a bias (equation 2), unless `tied` is False. With
+V = 40,478 tokens (40,000 merges, 478 characters and special tokens) and 512 positions it has 116,534,784 parameters;
+tokens added for fine-tuning are further rows.
 
-The released code (openai/finetune-transformer-lm) keeps tokens and positions in one table; `embed/tokens` and
-`embed/positions` are its rows. `fidelity` says what follows from that:
-- 'paper': "residual, embedding, and attention dropouts with a rate of 0.1" (section 4.1): the embedding's dropout is of
-  the sum of token and position, and equation 2 is a softmax over tokens.
-- 'released': the dropout is of the entries of the table, so that it reaches the output matrix too, and an entry that is
-  dropped is so for every position of the batch; `nll` is a softmax over tokens and positions. `logits` are of tokens.
+The released code (openai/finetune-transformer-lm) has tokens and positions in one table; `embed/tokens` and
+`embed/positions` are its rows. `fidelity` selects what follows from that:
+- 'paper': "residual, embedding, and attention dropouts with a rate of 0.1" (section 4.1): embedding dropout applies to
+  the sum of token and position, and the softmax of equation 2 is over tokens.
+- 'released': dropout applies to the elements of the table. So it affects the output matrix too, and a dropped element
+  is dropped at every position of the batch. `nll` is a softmax over tokens and positions; `logits` are of tokens.
 
-Kernels and tables are drawn from N(0, 0.02) (section 4.1).
+Kernels and tables are initialised from N(0, 0.02) (section 4.1).
 
-Deviations: the width of the feed-forward network is always 4 D; the dropout mask comes from a hash
+Deviations: the width of the feed-forward network is always 4 D; the dropout mask is a hash
 (lmx/kernels/hash_dropout.py).
 
 Axes: C queries, keys and values of the fused kernel.
@@ -40,7 +40,7 @@ OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/positions',)
-EPS = 1e-5  # of layer normalisation, released code
+EPS = 1e-5  # epsilon of layer normalisation, released code
 FIDELITY = ('paper', 'released')
 
 
@@ -50,20 +50,20 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    T: positions, the longest window.
+    T: maximum sequence length.
     D: width.
     H: heads.
     N: layers.
-    tied: the embedding is the output matrix; fidelity 'released' needs it.
+    tied: use the embedding as the output matrix; required by fidelity 'released'.
     fidelity: 'paper' or 'released', see the module's docstring.
-    dropout_embedding: after tokens + positions, or of the table's entries.
-    dropout_attention: of attention probabilities.
-    dropout_residual: of what is added to the residual path.
-    init_std: deviation of kernels and tables.
+    dropout_embedding: dropout rate of the sum of token and position, or of the table's elements.
+    dropout_attention: dropout rate of the attention probabilities.
+    dropout_residual: dropout rate of the output of each sub-layer.
+    init_std: standard deviation of kernels and tables.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 40_478
@@ -103,7 +103,7 @@ VARIANTS = {
 
 
 class Block(nn.Module):
-  """Layer of section 3.1: x = norm(x + attention(x)), then x = norm(x + mlp(x))."""
+  """Post-norm layer of section 3.1: x = norm(x + attention(x)), then x = norm(x + mlp(x))."""
 
   cfg: Config
 
@@ -127,7 +127,7 @@ class Block(nn.Module):
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, positions), layer_00 .., and output (table) if not tied."""
+  """Initialise the parameters: embed (tokens, positions), layer_00 .., and output (table) if not tied."""
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
@@ -143,27 +143,27 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A key/value cache for `length` positions, see `cache.empty`."""
+  """Return a key/value cache for `length` positions, see `kv_cache.empty`."""
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def _table(params: Params) -> Array:
-  """Tokens and positions in one table, (V + T, D)."""
+  """Return the table of tokens and positions, (V + T, D)."""
   return jnp.concatenate([params['embed']['tokens'], params['embed']['positions']])
 
 
 def _embed(
   cfg: Config, params: Params, batch: Batch, position_BT: Array | None, key: Array | None
 ) -> tuple[Array, Array | None]:
-  """(tokens + positions after their dropout (B, T, D); the table after its dropout, where it has one)."""
-  tables, dropped = params['embed'], None
+  """Return (the input (B, T, D) after dropout, the table after dropout or None where the table has none)."""
+  tables, dropped_VD = params['embed'], None
   if cfg.fidelity == 'released' and key is not None and cfg.dropout_embedding:
-    dropped = dropout.dropout(_table(params), cfg.dropout_embedding, key)
-    tables = {'tokens': dropped[: cfg.V], 'positions': dropped[cfg.V :]}
+    dropped_VD = dropout.dropout(_table(params), cfg.dropout_embedding, key)
+    tables = {'tokens': dropped_VD[: cfg.V], 'positions': dropped_VD[cfg.V :]}
   tokens_BT = batch['tokens_BT']
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, cfg.dtype)
   x_BTD = x_BTD + embedding.positions(tables['positions'], position_BT, tokens_BT.shape[1], cfg.dtype)
-  return x_BTD if dropped is not None else dropout.dropout(x_BTD, cfg.dropout_embedding, key), dropped
+  return x_BTD if dropped_VD is not None else dropout.dropout(x_BTD, cfg.dropout_embedding, key), dropped_VD
 
 
 def apply(
@@ -173,13 +173,13 @@ def apply(
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
-      optional. Without position_BT positions are 0 .. T-1, or go on from the cache.
-    state: () or a cache of `init_state`, which is used as models/gpt2.py says.
-    key: randomness of dropout, None at evaluation.
+      optional. Without position_BT positions are 0 .. T-1, or continue from the cache.
+    state: () or a cache from `init_state`, used as in models/gpt2.py.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and each layer's output.
 
   Returns:
-    (Features with last_BTD and, where its dropout reaches the output, the table; state).
+    (Features with last_BTD and, where dropout applies to the table, table_VD; state).
 
   Raises:
     InputError: more tokens than positions; packed documents together with a cache.
@@ -189,8 +189,8 @@ def apply(
     raise InputError(f'gpt: {T} tokens in a row, but the model has T = {cfg.T} positions')
   embed_key, layers_key = dropout.split(key, 2)
   mask, caches, position_BT, read_B = kv_cache.begin('gpt', batch, state)
-  x_BTD, dropped = _embed(cfg, params, batch, position_BT, embed_key)
-  last_BTD, caches, seen = transformer.stack(
+  x_BTD, dropped_VD = _embed(cfg, params, batch, position_BT, embed_key)
+  last_BTD, caches, hidden = transformer.stack(
     Block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     x_BTD,
@@ -201,23 +201,23 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  features = Features(last_BTD, layers=seen if all_layers else None, table_VD=dropped)
+  features = Features(last_BTD, layers=hidden if all_layers else None, table_VD=dropped_VD)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
 def _output(cfg: Config, params: Params) -> Array:
-  """The output matrix, (V, D)."""
+  """Return the output matrix, (V, D)."""
   return params['embed']['tokens'] if cfg.tied else params['output']['table']
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   table_VD = _output(cfg, params) if features.table_VD is None else features.table_VD[: cfg.V]
   return softmax.tied_logits(features.last_BTD, table_VD)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32; as released among tokens and positions."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32; 'released' adds positions as classes."""
   if features.table_VD is not None:
     return softmax.tied_nll(features.last_BTD, features.table_VD, targets_BT)
   table_VD = _table(params) if cfg.fidelity == 'released' else _output(cfg, params)
@@ -225,5 +225,5 @@ def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> A
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings 0, layer i is i + 1, an untied output N + 1."""
+  """Return a parameter's layer number: embeddings 0, layer i is i + 1, an untied output N + 1."""
   return transformer.depth(path, cfg.N)

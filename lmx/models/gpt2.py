@@ -1,21 +1,20 @@
 """GPT-2: Radford, Wu, Child, Luan, Amodei & Sutskever 2019, "Language Models are Unsupervised Multitask Learners".
 
-A decoder-only Transformer (section 2.3, on top of Radford et al. 2018): layer normalisation at the input of each
-sub-block and after the last one, learned positions, tanh-GELU, the output matrix tied to the embedding without a bias
-unless `tied` is False. The sizes are table 2's; counts of parameters at V = 50,257 and T = 1024: 124,439,808,
-354,823,168, 774,030,080 and 1,557,611,200 (the paper's table prints 117M and 345M for the first two by mistake).
+A decoder-only Transformer (section 2.3, based on Radford et al. 2018). It has pre-norm sub-blocks, a final layer
+normalisation, learned positions and tanh-GELU; the output matrix is tied to the embedding unless `tied` is False.
+Sizes are those of table 2. Parameters at V = 50,257 and T = 1024: 124,439,808, 354,823,168, 774,030,080 and
+1,557,611,200 (the paper's table misprints the first two as 117M and 345M). The output layer has no bias.
 
 Initialisation (`init`; biases 0, LayerNorm scale 1 in all three):
 - 'paper': section 2.3, "we scale the weights of residual layers at initialization by a factor of 1/sqrt(N) where N is
-  the number of residual layers", with N read as the number of layers of table 2. The paper prints no deviations: 0.02
-  for kernels and tokens and 0.01 for positions are the released code's.
+  the number of residual layers". N is read as the number of layers of table 2. The paper gives no standard deviations:
+  0.02 for kernels and tokens and 0.01 for positions are the released code's.
 - 'released': openai/gpt-2's model.py: kernels and tokens 0.02, positions 0.01, nothing scaled.
-- 'nanogpt': karpathy/nanoGPT: everything 0.02, projections onto the residual path 0.02 / sqrt(2 N), for each
-  layer adds to the residual path twice.
+- 'nanogpt': karpathy/nanoGPT: everything 0.02, projections onto the residual path 0.02 / sqrt(2 N), because each layer
+  has two of them.
 
-Deviations: dropout (0.1 in the GPT paper, unknown for GPT-2) is off by default; the dropout mask comes from a hash
+Deviations: dropout (0.1 in the GPT paper, unknown for GPT-2) is off by default; the dropout mask is a hash
 (lmx/kernels/hash_dropout.py).
-
 Axes: C queries, keys and values of the fused kernel.
 """
 
@@ -39,7 +38,7 @@ OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/positions',)
-EPS = 1e-5  # of layer normalisation, released code
+EPS = 1e-5  # epsilon of layer normalisation, released code
 INITS = ('paper', 'released', 'nanogpt')
 
 
@@ -49,20 +48,20 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    T: positions, the longest window.
+    T: maximum sequence length.
     D: width.
     H: heads.
     N: layers.
     F: width of the feed-forward networks; 0 is 4 D.
-    tied: the embedding is the output matrix.
+    tied: use the embedding as the output matrix.
     init: 'paper', 'released' or 'nanogpt', see the module's docstring.
-    dropout_embedding: after tokens + positions.
-    dropout_attention: of attention probabilities.
-    dropout_residual: of what is added to the residual path.
+    dropout_embedding: dropout rate of the sum of token and position embeddings.
+    dropout_attention: dropout rate of the attention probabilities.
+    dropout_residual: dropout rate of the output of each sub-layer.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer and loop over it.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 50_257
@@ -100,7 +99,7 @@ VARIANTS = {  # table 2
 
 
 class Block(nn.Module):
-  """Layer of section 2.3: x = x + attention(norm(x)), then x = x + mlp(norm(x))."""
+  """Pre-norm layer of section 2.3: x = x + attention(norm(x)), then x = x + mlp(norm(x))."""
 
   cfg: Config
 
@@ -125,7 +124,7 @@ class Block(nn.Module):
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, positions), layer_00 .., norm, and output (table) if not tied."""
+  """Initialise the parameters: embed (tokens, positions), layer_00 .., norm, and output (table) if not tied."""
   tokens_key, positions_key, *keys = jax.random.split(key, cfg.N + 2)
   params: dict[str, Params] = {
     'embed': {
@@ -142,7 +141,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A key/value cache for `length` positions, see `cache.empty`."""
+  """Return a key/value cache for `length` positions, see `kv_cache.empty`."""
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
@@ -151,15 +150,15 @@ def apply(
 ) -> tuple[Features, State]:
   """Run the layers over `tokens_BT`.
 
-  With a cache, every row goes on at its own position: its keys and values are written there, and it may look
-  at what the row has read before. Padding is on the right; its keys lie after every real token's position, where the
-  next tokens overwrite them. Positions beyond the cache are not checked here (decode does it).
+  With a cache, each row continues at its own position: its keys and values are written there, and its queries attend
+  to all of its earlier positions. Padding is on the right; the next tokens overwrite its keys, which no real token
+  attends to. Positions beyond the cache are not checked here (the decoder checks them).
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
-      optional. Without position_BT positions are 0 .. T-1, or go on from the cache.
-    state: () or a cache of `init_state`.
-    key: randomness of dropout, None at evaluation.
+      optional. Without position_BT positions are 0 .. T-1, or continue from the cache.
+    state: () or a cache from `init_state`.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
 
   Returns:
@@ -176,7 +175,7 @@ def apply(
   x_BTD = embedding.lookup(params['embed']['tokens'], batch['tokens_BT'], cfg.dtype)
   x_BTD = x_BTD + embedding.positions(params['embed']['positions'], position_BT, T, cfg.dtype)
   x_BTD = dropout.dropout(x_BTD, cfg.dropout_embedding, embed_key)
-  x_BTD, caches, seen = transformer.stack(
+  x_BTD, caches, hidden = transformer.stack(
     Block(cfg),
     [params[transformer.name(i)] for i in range(cfg.N)],
     x_BTD,
@@ -188,25 +187,25 @@ def apply(
     remat=cfg.remat,
   )
   last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS)
-  features = Features(last_BTD.astype(cfg.dtype), layers=seen if all_layers else None)
+  features = Features(last_BTD.astype(cfg.dtype), layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
 def _output(cfg: Config, params: Params) -> Array:
-  """The output matrix, (V, D)."""
+  """Return the output matrix, (V, D)."""
   return params['embed']['tokens'] if cfg.tied else params['output']['table']
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   return softmax.tied_logits(features.last_BTD, _output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   return softmax.tied_nll(features.last_BTD, _output(cfg, params), targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings 0, layer i is i + 1, the last normalisation and an untied output N + 1."""
+  """Return a parameter's layer number: embeddings 0, layer i is i + 1, final normalisation and untied output N + 1."""
   return transformer.depth(path, cfg.N)

@@ -1,15 +1,15 @@
 """Encoder-decoder with global and local attention: Luong, Pham & Manning 2015 (arXiv 1508.04025).
 
-Sections 3 and 3.3, with s the state of the decoder's top layer, h_j the source's annotations:
+Sections 3 and 3.3, where s is the state of the decoder's top layer, h_j the source's annotations:
 
-- Encoder: stacked LSTMs in one direction; `reverse` reads the source from its end (section 4.1).
-- Start: each layer of the decoder starts from the last state of the encoder's.
-- Attention: the new top state of each step is the query; c = sum_j a_j h_j, h~ = tanh(W_c [c; s]).
+- Encoder: stacked LSTMs in one direction; `reverse` reads the source in reverse order (section 4.1).
+- Start: each layer of the decoder starts from the last state of the same encoder layer.
+- Attention: the query is the new top state of each step; c = sum_j a_j h_j, h~ = tanh(W_c [c; s]).
 - Decoder: with input feeding, h~ is part of the next step's input.
-- Output: the softmax reads h~.
+- Output: softmax over h~.
 
-Scores and local windows are those of lmx/layers/rnn_attention.py. Annotations are put back in the order of the text, so
-that alignments and local windows count its positions. `reading='hard'` and `doubly_stochastic` are of Xu et al. 2015
+Scores and local windows are those of lmx/layers/rnn_attention.py. Annotations are returned in the order of the text, so
+that alignments and local windows use its positions. `reading='hard'` and `doubly_stochastic` are from Xu et al. 2015
 (arXiv 1502.03044).
 
 Parameters: 222,083,000 at V = 50,000.
@@ -46,31 +46,31 @@ class Config:
     V: vocabulary size, of both sides.
     E: embedding width.
     D: width of the hidden layers.
-    layers: layers of the encoder, and as many of the decoder.
+    layers: number of layers of the encoder, and of the decoder.
     cell: one of lmx.layers.rnn_cell.CELLS.
-    reverse: the encoder reads the source from its end.
+    reverse: the encoder reads the source in reverse order.
     score: one of lmx.layers.rnn_attention.SCORES.
     A: width of the alignment of the score 'additive'.
-    S: most source positions of the score 'location'.
-    window: source positions that attention reads, one of lmx.layers.rnn_attention.WINDOWS.
+    S: maximum number of source positions of the score 'location'.
+    window: source positions that attention covers, one of lmx.layers.rnn_attention.WINDOWS.
     reach: positions on either side of the centre of a local window, the D of Luong's section 3.2.
     reading: 'soft' or 'hard' attention.
-    expected: hard: share of the rows that in training read the mean instead of a sampled position (Xu, section 4.1).
+    expected: hard: share of the rows that in training use the mean instead of a sampled position (Xu, section 4.1).
     doubly_stochastic: weight of the penalty for a source position whose attention does not sum to 1 (Xu, equation 14).
     input_feeding: h~ is part of the next input (section 3.3).
     shared: one embedding table for both sides.
-    tied: the embedding of the target is the output matrix; needs W = E.
-    dropout_embedding: rate on embeddings.
-    dropout_hidden: rate on the input of each layer but the first, on the annotations, and on h~ as an input.
-    dropout_output: rate on what the softmax reads.
-    init: 'uniform' draws all from +-init_scale, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
-    init_scale: of 'uniform'.
+    tied: use the target's embedding as the output matrix; needs W = E.
+    dropout_embedding: dropout rate of the embeddings.
+    dropout_hidden: dropout rate of the input of each layer but the first, of the annotations, and of h~ as an input.
+    dropout_output: dropout rate of the input of the softmax.
+    init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
+    init_scale: bound of 'uniform'.
     dtype: compute type.
-    backend: the loop of a layer without attention (lmx/layers/recurrent.py).
-    remat: compute the scores again in the backward pass instead of keeping them.
+    backend: implementation of layers without attention (lmx/layers/recurrent.py).
+    remat: recompute the scores in the backward pass instead of storing them.
   """
 
-  V: int = 50_000  # section 4.1, as what follows
+  V: int = 50_000  # section 4.1, as the fields below
   E: int = 1000
   D: int = 1000
   layers: int = 4
@@ -125,27 +125,27 @@ class Config:
 
   @property
   def W(self) -> int:  # noqa: N802
-    """Width of what the softmax reads."""
+    """Width of the input of the softmax."""
     return self.D
 
   @property
   def longest(self) -> int | None:
-    """Most tokens of a source, its end mark among them: the S of the score 'location'; None is any number."""
+    """Maximum source length in tokens, the end token included: the S of the score 'location'; None is any number."""
     return self.S if self.score == 'location' else None
 
 
 _NO_DROPOUT: dict[str, Any] = dict(dropout_embedding=0.0, dropout_hidden=0.0, dropout_output=0.0)
 VARIANTS: dict[str, dict[str, Any]] = {
   'luong': {},  # section 4.1
-  # For data sets of a few ten thousand sentences on two cores. A range of 0.2 is to 256 units what the 0.1 of the paper
-  # is to its 1,000.
+  # For data sets of a few ten thousand sentences on two cores. A range of 0.2 for 256 units corresponds to the paper's
+  # 0.1 for 1,000.
   'luong_small': dict(**_NO_DROPOUT, V=30_000, E=256, D=256, layers=1, init_scale=0.2),
   'tiny': dict(**_NO_DROPOUT, V=61, E=12, D=16, layers=1, A=10, S=16, init_scale=0.3, reach=2),
 }
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Draw the parameters: embed, layer_00 .. of the encoder and then of the decoder, attention and output."""
+  """Initialise the parameters: embed, layer_00 .. of the encoder and then of the decoder, attention and output."""
   tree = rnn_translation.shapes(cfg, context=cfg.D if cfg.input_feeding else 0)
   attention = rnn_attention.shapes(cfg.score, cfg.window, rnn_decoder.sizes(cfg))
   tree['attention'] = attention | {'combine': (cfg.H + cfg.D, cfg.D)}
@@ -153,13 +153,13 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): between batches nothing is kept; decoding starts from `begin`."""
+  """Return (): no state is kept between batches; decoding starts from `begin`."""
   del cfg, batch_size, length
   return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Return the state after the source and before the target; the carry has one size for any `length`."""
+  """Return the state after the source and before the target; it has one size for any `length`."""
   del length
   return _read(cfg, params, batch, None)
 
@@ -167,13 +167,13 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Read the source and predict the target, or continue a target.
+  """Encode the source and run the decoder over the target, or continue a target.
 
   Args:
     batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
-    state: (), or of `begin` or the call before.
-    key: randomness of dropout and of hard attention, None at evaluation, when that reads the most probable position.
-    all_layers: also return the target's embedding, each layer of the decoder, and what the softmax reads.
+    state: (), or from `begin` or the previous call.
+    key: PRNG key of dropout and hard attention; None at evaluation, where it takes the most probable position.
+    all_layers: also return the target's embedding, each layer of the decoder, and the input of the softmax.
 
   Returns:
     (Features, with alignment_BTS where a penalty or hard attention needs it; () or the state after the target).
@@ -185,7 +185,7 @@ def apply(
 
 
 def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
-  """The encoder: what the decoder reads of the source, and its own state before the first token."""
+  """Run the encoder: the decoder's inputs from the source, and its initial state."""
   values_BSH, valid_BS, ends = rnn_translation.encode(cfg, params, batch, split(key, 2)[0])
   state: dict[str, Any] = {
     'layers': [end['forward'] for end in ends],
@@ -198,7 +198,7 @@ def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[
 def _write(
   cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool, alignment: bool
 ) -> tuple[Features, State]:
-  """The decoder from a state, with the tokens given: (Features, state)."""
+  """Run the decoder from a state under teacher forcing: (Features, state)."""
   embed_key, output_key, loop_key = split(key, 3)
   target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
   end, y = rnn_decoder.run(
@@ -217,7 +217,7 @@ def _write(
 
 
 def alignment(cfg: Config, params: Params, batch: Batch) -> Array:
-  """Return the attention of each target position, (B, T, S) float32: teacher forcing without dropout, rows of sum 1.
+  """Return the attention of each target position, (B, T, S) float32, teacher forcing without dropout; rows sum to 1.
 
   Source positions are those of the text, also with `reverse`. The Gaussian of local_p is normalised here.
   """
@@ -232,7 +232,7 @@ def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> 
 
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Return the number of rows with a target."""
+  """Return the number of rows that have a target."""
   return rnn_decoder.evenness_weights(cfg.doubly_stochastic, batch)
 
 

@@ -1,17 +1,17 @@
 """Decoder-only Transformer with memory-compressed attention: Liu, Saleh, Pot, Goodrich, Sepassi, Kaiser & Shazeer 2018.
 
 "Generating Wikipedia by Summarizing Long Sequences" (arXiv 1801.10198). Section 4.2.2: the decoder of the Transformer
-without a source, as a language model over input and output put together (T-D). Section 4.2.3: the same for long texts,
-layers of local attention in blocks of 256 tokens alternating with layers whose keys and values are compressed by a
-convolution of width 3 and stride 3 (T-DMCA), five of them in the order L M L M L. `pattern` gives the order: F looks at
-the whole text, L locally, M at the compressed text. Parts and sizes are those of models/transformer.py, base.
+without a source, as a language model over the concatenation of input and output (T-D). Section 4.2.3, for long texts:
+layers of local attention in blocks of 256 tokens alternate with layers whose keys and values are compressed by a
+convolution of width 3 and stride 3 (T-DMCA), five layers in the order L M L M L. In `pattern`, F attends to
+the whole text, L locally, M to the compressed text. Parts and sizes are those of models/transformer.py, base.
 
-Parameters at 32,000 entries, a vocabulary assumed here as the paper prints neither: 35,286,016 (t_d) and 35,283,456
-(t_dmca).
+Parameters at 32,000 tokens, a vocabulary size assumed here because the paper prints neither: 35,286,016 (t_d) and
+35,283,456 (t_dmca).
 
-Where paper and tensor2tensor differ: the paper compresses keys and values after their projection, each by a convolution
-of its own (`compress='keys'`); tensor2tensor compresses what they are projected from (`'input'`). That the first token
-is looked at uncompressed, and the last token of a block does not look at the block, is the released code's.
+Where paper and tensor2tensor differ: the paper compresses keys and values after their projection, each by its own
+convolution (`compress='keys'`); tensor2tensor compresses the input of the projection (`'input'`). From the released
+code: the first token is also attended to uncompressed, and the last token of a block does not attend to the block.
 
 Deviations: no mixture-of-experts layers (the paper's T-DMCA without them is the row "no MoE-layer"); packed documents
 are refused.
@@ -48,16 +48,16 @@ class Config:
     H: heads.
     pattern: a letter for each layer: F full, L local, M memory-compressed attention.
     window: tokens in a block of local attention.
-    stride: tokens that memory-compressed attention makes one of.
+    stride: number of tokens that memory-compressed attention compresses into one.
     compress: 'keys' (and values, paper) or 'input' (tensor2tensor).
     norm: 'post' or 'pre', as in models/transformer.py.
     positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
-    dropout: of the sums of embeddings and positions, and of what is added to the residual path.
-    dropout_attention: of attention probabilities.
-    dropout_relu: inside the feed-forward networks.
+    dropout: dropout rate of the sums of embeddings and positions, and of the output of each sub-layer.
+    dropout_attention: dropout rate of the attention probabilities.
+    dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 32_000
@@ -91,7 +91,7 @@ class Config:
 
   @property
   def N(self) -> int:  # noqa: N802, the number of layers in every model
-    """Layers."""
+    """Number of layers."""
     return len(self.pattern)
 
 
@@ -100,7 +100,7 @@ VARIANTS = {
   't_d': dict(pattern='FFFFFF'),  # section 4.2.2
   'tiny': dict(V=97, D=32, F=48, H=4, pattern='LMF', window=4, norm='pre'),
 }
-EPS = 1e-6  # of layer normalisation, released code
+EPS = 1e-6  # epsilon of layer normalisation, released code
 _NOWHERE = 2**30  # position of padding, beyond every cache
 
 
@@ -119,7 +119,7 @@ def _block(cfg: Config, i: int) -> Block:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm."""
+  """Initialise the parameters: embed (tokens), layer_00 .., and norm if pre-norm."""
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
   for i, k in enumerate(keys):
@@ -130,7 +130,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Keys and values for `length` positions, of a layer M those of its blocks; () if `length` is 0.
+  """Return keys and values for `length` positions (in a layer M for its blocks); () if `length` is 0.
 
   Returns:
     {'position_B': tokens read so far, 'layers': for each layer (keys, values)}.
@@ -147,12 +147,12 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 
 def _cached(cfg: Config, batch: Batch, state: State) -> tuple[State, Array, int]:
-  """(state with the rows that begin anew emptied, where each token belongs (B, T), positions there are)."""
+  """Return (state with the rows of `reset_B` cleared, position of each token (B, T), number of positions)."""
   if 'reset_B' in batch:
-    keep = lambda x: jnp.where(batch['reset_B'].reshape((-1,) + (1,) * (x.ndim - 1)), 0, x)
-    state = jax.tree.map(keep, state)
+    clear = lambda x: jnp.where(batch['reset_B'].reshape((-1,) + (1,) * (x.ndim - 1)), 0, x)
+    state = jax.tree.map(clear, state)
   position_BT = state['position_B'][:, None] + jnp.arange(batch['tokens_BT'].shape[1], dtype=jnp.int32)[None]
-  if 'valid_BT' in batch:  # padding belongs nowhere
+  if 'valid_BT' in batch:  # padding has no position
     position_BT = jnp.where(batch['valid_BT'], position_BT, _NOWHERE)
   places = [layer[0].shape[1] for layer in state['layers']]
   length = max((n - 1) * cfg.stride if kind == 'M' else n for kind, n in zip(cfg.pattern, places, strict=True))
@@ -166,12 +166,12 @@ def apply(
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right) and reset_B, optional.
-    state: (), or from `init_state`: then every row goes on at its own position.
-    key: randomness of dropout, None at evaluation.
+    state: (), or from `init_state`; then each row continues at its own position.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
 
   Raises:
-    InputError: packed documents, whose blocks would mix.
+    InputError: the batch has packed documents, whose blocks would overlap.
   """
   if 'documents_BT' in batch:
     raise InputError(
@@ -183,7 +183,7 @@ def apply(
     state, position_BT, length = _cached(cfg, batch, state)
   x_BTD = sinusoids.embed(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
   x_BTD = dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key)
-  seen, caches = [x_BTD], list[kv_cache.Cache]()
+  hidden, caches = [x_BTD], list[kv_cache.Cache]()
   for i in range(cfg.N):
     x_BTD, cache, _ = transformer.stack(
       _block(cfg, i),
@@ -195,11 +195,11 @@ def apply(
       key=keys[i],
       remat=cfg.remat,
     )
-    seen.append(x_BTD)
+    hidden.append(x_BTD)
     caches += cache or ()
   if cfg.norm == 'pre':
     x_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS).astype(cfg.dtype)
-  features = Features(x_BTD, layers=tuple(seen) if all_layers else None)
+  features = Features(x_BTD, layers=tuple(hidden) if all_layers else None)
   if position_BT is None:
     return features, ()
   new_B = jnp.sum(position_BT < _NOWHERE, axis=1, dtype=jnp.int32)
@@ -207,17 +207,17 @@ def apply(
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: the table 0, layer i is i + 1, the last normalisation N + 1."""
+  """Return a parameter's layer number: the table 0, layer i is i + 1, the last normalisation N + 1."""
   return transformer.depth(path, cfg.N)

@@ -2,17 +2,17 @@
 
 Paper: Bengio, Ducharme, Vincent & Jauvin 2003, "A Neural Probabilistic Language Model", JMLR 3, 1137-1155, section 2:
 
-    x = (C(w_t-1), C(w_t-2), ..., C(w_t-n+1))        the words before, the nearest first
+    x = (C(w_t-1), C(w_t-2), ..., C(w_t-n+1))        the previous words, the nearest first
     y = b + W x + U tanh(d + H x)                    equation 1; p(w_t | ...) = softmax(y)
 
-with |V| (1 + n m + h) + h (1 + (n - 1) m) parameters; without direct connections W = 0, and with h = 0 there is no
+with |V| (1 + n m + h) + h (1 + (n - 1) m) parameters. Without direct connections W = 0, and with h = 0 there is no
 hidden layer ("MLP3" and "MLP4" of table 1). `layer_00` holds H and d; `output/table` holds U and, after its h columns,
 W, so that both are one product.
 
-Read as a causal model over a row of tokens: position t sees its own word and the n - 2 before it. Those that lie before
-the row come from the state, so rows of any length give what a window moved over the whole text gives. Words before the
-first one have the feature vector 0 (the paper does not say what stands there). The paper does not say how its weights
-begin either: here uniform in +-init_scale / sqrt(columns), the rows of C in +-embed_scale. Training (stochastic
+Run as a causal model over a row of tokens: position t reads its own word and the n - 2 before it. Words before
+the row come from the state, so rows of any length give the same result as a window over the whole text. Before the
+first word the feature vector is 0 (unspecified in the paper). The initialisation is also unspecified:
+here uniform in +-init_scale / sqrt(columns), the rows of C in +-embed_scale. Training (stochastic
 gradient ascent, decay, early stopping) and the mixture with a trigram belong to the experiment and to evaluation.
 
 Axes: E width (n - 1) m of x, L = n - 2 + T positions of the row with its context, S words of the context in the state.
@@ -42,12 +42,12 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    n: order of the model: n - 1 words are read.
+    n: order of the model: it reads n - 1 words.
     m: width of the embedding.
-    h: hidden units; 0 leaves the hidden layer out and needs `direct`.
-    direct: connections W from the embeddings to the output.
-    init_scale: weights of a matrix start uniform in +-init_scale / sqrt(its inputs); biases start at 0.
-    embed_scale: the embedding starts uniform in +-embed_scale.
+    h: hidden units; 0 removes the hidden layer and needs `direct`.
+    direct: use connections W from the embeddings to the output.
+    init_scale: matrices are initialised uniformly in +-init_scale / sqrt(their inputs), biases at 0.
+    embed_scale: the embedding is initialised uniformly in +-embed_scale.
     dtype: compute type.
   """
 
@@ -67,12 +67,12 @@ class Config:
 
   @property
   def N(self) -> int:  # noqa: N802
-    """Layers between the embedding and the output: 1, or 0 without hidden units."""
+    """Number of layers between the embedding and the output: 1, or 0 without hidden units."""
     return 1 if self.h else 0
 
   @property
   def D(self) -> int:  # noqa: N802
-    """Width of what the output reads: the hidden units, and x where there are direct connections."""
+    """Width of the output layer's input: the hidden units, and x if there are direct connections."""
     return self.h + (self.E if self.direct else 0)
 
   @property
@@ -81,7 +81,7 @@ class Config:
     return (self.n - 1) * self.m
 
 
-VARIANTS = {  # table 1; every second row there is the one before with the trigram mixed in
+VARIANTS = {  # table 1; in every second row the previous one is mixed with the trigram
   'mlp1': dict(n=5, h=50, m=60, direct=True),
   'mlp3': dict(n=5, h=0, m=60, direct=True),
   'mlp5': dict(n=5, h=50, m=30, direct=True),
@@ -97,7 +97,7 @@ def _uniform(key: Array, shape: tuple[int, ...], scale: float) -> Array:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed/table C (V, m), layer_00/kernel H (E, h) and bias d, output/table [U W] (V, D) and bias b."""
+  """Initialise embed/table C (V, m), layer_00/kernel H (E, h) and bias d, output/table [U W] (V, D) and bias b."""
   embed_key, hidden_key, output_key = jax.random.split(key, 3)
   params: dict[str, Any] = {'embed': {'table': _uniform(embed_key, (cfg.V, cfg.m), cfg.embed_scale)}}
   if cfg.h:
@@ -109,24 +109,24 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """The n - 2 words before the row, (B, S) int32, -1 where there is none; () for a bigram model."""
-  del length  # the context has one size, however long the text
+  """Return the n - 2 words before the row, (B, S) int32, -1 where there is none; () for a bigram model."""
+  del length  # the context has one size for any length
   return () if cfg.n == 2 else {'context_BS': jnp.full((batch_size, cfg.n - 2), -1, jnp.int32)}
 
 
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Read the window that ends at each position of `tokens_BT`.
+  """Run over the window that ends at each position of `tokens_BT`.
 
   Args:
     batch: tokens_BT; valid_BT (optional): invalid words, on the right, do not enter the state.
-    state: of `init_state` or of the call before.
-    key: not used, there is no dropout.
+    state: from `init_state` or the previous call.
+    key: unused, there is no dropout.
     all_layers: also return x and, if there is one, the hidden layer.
 
   Returns:
-    (Features with last_BTD = [hidden units, x], as far as the output reads them; state).
+    (Features with last_BTD = [hidden units, x], or the part that the output layer uses; state).
   """
   del key
   tokens_BT = batch['tokens_BT']
@@ -135,33 +135,33 @@ def apply(
   there_BL1 = (words_BL >= 0)[..., None].astype(cfg.dtype)
   c_BLE = embedding.lookup(params['embed']['table'], jnp.maximum(words_BL, 0), cfg.dtype) * there_BL1
   x_BTE = jnp.concatenate([c_BLE[:, i : i + T] for i in reversed(range(cfg.n - 1))], axis=-1)
-  read = [x_BTE] if cfg.direct else []
+  output_inputs = [x_BTE] if cfg.direct else []
   layers = [x_BTE]
   if cfg.h:
     kernel_ED = params['layer_00']['kernel'].astype(cfg.dtype)
     sum_BTD = jnp.einsum('BTE,ED->BTD', x_BTE, kernel_ED, preferred_element_type=jnp.float32)
     layers.append(jnp.tanh(sum_BTD + params['layer_00']['bias']).astype(cfg.dtype))
-    read.insert(0, layers[-1])
+    output_inputs.insert(0, layers[-1])
   if state:
     valid_BT = batch.get('valid_BT')
     count_B = jnp.full(B, T) if valid_BT is None else jnp.sum(valid_BT, axis=1, dtype=jnp.int32)
     last_BS = count_B[:, None] + jnp.arange(cfg.n - 2)
     state = {'context_BS': jnp.take_along_axis(words_BL, last_BS, axis=1)}
-  return Features(jnp.concatenate(read, axis=-1), layers=tuple(layers) if all_layers else None), state
+  return Features(jnp.concatenate(output_inputs, axis=-1), layers=tuple(layers) if all_layers else None), state
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores y of every next word, (B, T, V) float32."""
+  """Return the logits y of the next word, (B, T, V) float32."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['output']['table'], params['output']['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
   return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT, params['output']['bias'])
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: C 0, H and d 1, output N + 1."""
+  """Return a parameter's layer number: C 0, H and d 1, output N + 1."""
   return {'embed': 0, 'layer_00': 1, 'output': cfg.N + 1}[path[0]]

@@ -1,20 +1,20 @@
-"""Neural Turing Machine (Graves, Wayne & Danihelka 2014, arXiv 1410.5401), and the stacked LSTM beside it.
+"""Neural Turing Machine (Graves, Wayne & Danihelka 2014, arXiv 1410.5401), and its baseline, the stacked LSTM.
 
-A controller, feed-forward or LSTM, reads the input and what the heads read at the step before; H write heads and as
-many read heads address a memory of `rows` x `width` (section 3; lmx/layers/ntm_memory.py). Within a step the memory is
-written first, and read as it then is (equation 2). `H=0` is a network without memory: the LSTM of the paper's table 3,
-in which every layer reads the input and the output layer reads every layer; its parameter counts fix that. What an
-episode starts from is learned ("reset to bias values", section 4): weightings, read vectors, the LSTM's state; of the
-memory, `memory` says.
+A controller, feed-forward or LSTM, reads the input and the previous step's read vectors. H write heads and
+H read heads address a memory of `rows` x `width` (section 3; lmx/layers/ntm_memory.py). Within a step the memory is
+written first and then read (equation 2). `H=0` is a network without memory, the LSTM of the paper's table 3:
+every layer reads the input and the output layer reads every layer, as its parameter counts imply. The
+initial state of an episode is learned ("reset to bias values", section 4): weightings, read vectors, the LSTM's state;
+for the memory, see `memory`.
 
 It reads vectors and not words (`READS`, `WORDS`); `logits` are those of bits, the loss is lmx/objectives/bits.py.
 
-Deviations and choices where the paper is silent: tanh on the controller's layer, the keys and the add vectors; output
-and heads read the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every place, is of
-Collier & Beel 2018 (arXiv 1807.08518), who find it to learn fastest; the paper's is 'learned'; 'random' draws a memory
-for every episode, in evaluation always the same. The machines have not as many parameters as tables 1 and 2 of the
-paper print: with a learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. What those
-numbers tell of its layout, and what they do not, is in docs/results.md. The networks without memory have those of table
+Deviations and choices where the paper gives none: tanh on the controller's layer, the keys and the add vectors; output
+and heads read the controller, the output also the read vectors. `memory='constant'`, 1e-6 in every cell, is from
+Collier & Beel 2018 (arXiv 1807.08518), who find that it learns fastest; the paper's is 'learned'; 'random' samples a
+memory per episode, at evaluation always the same. Parameter counts differ from those of tables 1 and 2: with a
+learned memory 16,317 and 65,817 for copying, where the paper has 17,162 and 67,561. docs/results.md
+discusses what these numbers imply about its layout. The networks without memory have the counts of table
 3.
 
 Axes: S rows of the memory (the paper's N), W width of a row (its M), K shifts, I inputs, O outputs.
@@ -46,24 +46,24 @@ MEMORIES = ('constant', 'learned', 'random')
 class Config:
   """Sizes and switches.
 
-  Attributes:
-    I: numbers read at each step.
-    O: bits predicted at each step.
-    controller: 'feedforward' or 'lstm'.
-    D: width of a controller layer.
-    N: number of controller layers; each reads the input, the read vectors and the layer below.
-    H: read heads, and as many write heads; 0 for no memory.
-    rows: rows of the memory.
-    width: width of a row.
-    shifts: a weighting moves by up to this many rows either way.
-    memory: what the memory holds at first: 'constant', 'learned' or 'random'.
-    memory_value: the constant, or the standard deviation of what is drawn: 'learned' contents before any update (a
-      normal), or 'random' ones (a normal cut off at two of them).
-    focus: score by which a head starts at its row 0; the weightings before the first step are learned from there.
-    init_scale: kernels are uniform in +- init_scale / sqrt(width of their input).
-    eps: added to the lengths of the cosine, see lmx/layers/ntm_memory.py.
-    dtype: compute type of the products of the controller; addressing is float32.
-    remat: keep only the state of each step for the derivative, which halves the time of a step on a CPU.
+  I: number of inputs per step.
+  O: number of predicted bits per step.
+  O: bits predicted at each step.
+  controller: 'feedforward' or 'lstm'.
+  D: width of a controller layer.
+  N: number of controller layers; each reads the input, the read vectors and the layer below.
+  H: read heads, and as many write heads; 0 for no memory.
+  rows: rows of the memory.
+  width: width of a row.
+  shifts: a weighting moves by up to this many rows in either direction.
+  memory: initial content of the memory: 'constant', 'learned' or 'random'.
+  memory_value: the constant, or the standard deviation of the initialisation: of 'learned' contents (a
+    normal), or of 'random' ones (a normal truncated at two standard deviations).
+  focus: initial score of row 0 of each head; the initial weightings are learned from there.
+  init_scale: kernels are uniform in +- init_scale / sqrt(width of their input).
+  eps: added to the norms of the cosine, see lmx/layers/ntm_memory.py.
+  dtype: compute type of the products of the controller; addressing is float32.
+  remat: store only the state of each step for the backward pass, which halves the time of a step on a CPU.
   """
 
   I: int = 10
@@ -94,7 +94,7 @@ class Config:
       raise InputError(f'model.shifts is {self.shifts}, but a memory of {self.rows} rows cannot be shifted as far')
 
 
-_IO = {  # (inputs, outputs): with these the LSTM networks have the numbers of parameters of table 3
+_IO = {  # (inputs, outputs): these give the LSTM networks the parameter counts of table 3
   'copy': (10, 9),
   'repeat': (8, 7),
   'recall': (8, 6),
@@ -104,8 +104,8 @@ _IO = {  # (inputs, outputs): with these the LSTM networks have the numbers of p
 
 
 def _variants() -> dict[str, dict[str, Any]]:
-  """Tables 1 to 3 of the paper: heads and width of each network."""
-  found: dict[str, dict[str, Any]] = {}
+  """Return the variants of tables 1 to 3 of the paper: heads and width of each network."""
+  variants: dict[str, dict[str, Any]] = {}
   for task, heads, width in (
     ('copy', 1, 100),
     ('repeat', 1, 100),
@@ -113,14 +113,14 @@ def _variants() -> dict[str, dict[str, Any]]:
     ('ngrams', 1, 100),
     ('sort', 8, 512),
   ):
-    found[f'{task}_ff'] = dict(controller='feedforward', H=heads, D=width)
+    variants[f'{task}_ff'] = dict(controller='feedforward', H=heads, D=width)
   for task, heads, layers in (('copy', 1, 1), ('repeat', 1, 1), ('recall', 1, 1), ('ngrams', 1, 1), ('sort', 5, 2)):
-    found[f'{task}_lstm'] = dict(controller='lstm', H=heads, D=100, N=layers)
+    variants[f'{task}_lstm'] = dict(controller='lstm', H=heads, D=100, N=layers)
   for task, width in (('copy', 256), ('repeat', 512), ('recall', 256), ('ngrams', 128), ('sort', 128)):
-    found[f'{task}_baseline'] = dict(controller='lstm', H=0, D=width, N=3)
-  for name, fields in found.items():
+    variants[f'{task}_baseline'] = dict(controller='lstm', H=0, D=width, N=3)
+  for name, fields in variants.items():
     fields['I'], fields['O'] = _IO[name.split('_')[0]]
-  return found
+  return variants
 
 
 VARIANTS = {
@@ -130,7 +130,7 @@ VARIANTS = {
 
 
 def _head_sizes(cfg: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
-  """Numbers that a read head and a write head take from the controller, part by part."""
+  """Return the sizes that a read head and a write head take from the controller's output, part by part."""
   addressing = memory_lib.sizes(cfg.width, 2 * cfg.shifts + 1)
   return addressing, (*addressing, cfg.width, cfg.width)
 
@@ -141,7 +141,7 @@ def _kernel(cfg: Config, key: Array, width_in: int, width: int) -> Array:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: start, layer_00 .., heads {'kernel', 'bias'} where there is a memory, output {'kernel', 'bias'}."""
+  """Initialise start, layer_00 .., heads {'kernel', 'bias'} if there is a memory, output {'kernel', 'bias'}."""
   start_key, heads_key, output_key, *keys = jax.random.split(key, 3 + cfg.N)
   read_width = cfg.H * cfg.width
   params: dict[str, Any] = {'start': _init_start(cfg, start_key)}
@@ -160,7 +160,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def _init_start(cfg: Config, key: Array) -> dict[str, Any]:
-  """Draw the initial state of an episode, as parameters: scores of the weightings before their softmax, and so on."""
+  """Initialise the start of an episode, as parameters: weightings as scores before their softmax, and so on."""
   read_key, write_key, memory_key = jax.random.split(key, 3)
   start: dict[str, Any] = {}
   if cfg.H:
@@ -176,7 +176,7 @@ def _init_start(cfg: Config, key: Array) -> dict[str, Any]:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Zeros: `begun_B` says that the learned start is still to be put in their place; `length` is not needed."""
+  """Return zeros; `begun_B` False means that the learned start replaces them; `length` is unused."""
   del length
   empty = lambda *sizes: jnp.zeros((batch_size, *sizes), jnp.float32)
   state: dict[str, Array] = {'begun_B': jnp.zeros(batch_size, bool)}
@@ -193,22 +193,22 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 
 def _start(cfg: Config, params: Params, batch_size: int, key: Array | None) -> dict[str, Array]:
-  """The state that episodes begin with, without `begun_B`."""
+  """Return the initial state of episodes, without `begun_B`."""
   start, rows = params['start'], lambda x: jnp.broadcast_to(x, (batch_size, *x.shape))
-  found: dict[str, Array] = {}
+  state: dict[str, Array] = {}
   if cfg.controller == 'lstm':
-    found |= {'hidden_BND': rows(start['hidden']), 'cell_BND': rows(start['cell'])}
+    state |= {'hidden_BND': rows(start['hidden']), 'cell_BND': rows(start['cell'])}
   if not cfg.H:
-    return found
+    return state
   if cfg.memory == 'learned':
     memory_BSW = rows(start['memory'])
   elif cfg.memory == 'constant':
     memory_BSW = jnp.full((batch_size, cfg.rows, cfg.width), cfg.memory_value, jnp.float32)
   else:
     shape = (cfg.rows, cfg.width) if key is None else (batch_size, cfg.rows, cfg.width)
-    drawn = jax.random.truncated_normal(jax.random.key(0) if key is None else key, -2.0, 2.0, shape, jnp.float32)
-    memory_BSW = cfg.memory_value * (rows(drawn) if key is None else drawn)
-  return found | {
+    samples = jax.random.truncated_normal(jax.random.key(0) if key is None else key, -2.0, 2.0, shape, jnp.float32)
+    memory_BSW = cfg.memory_value * (rows(samples) if key is None else samples)
+  return state | {
     'memory_BSW': memory_BSW,
     'vectors_BHW': jnp.tanh(rows(start['vectors'])),
     'read_BHS': rows(jax.nn.softmax(start['read'])),
@@ -221,10 +221,10 @@ def _dot(cfg: Config, x: Array, kernel: Array) -> Array:
 
 
 def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Array) -> dict[str, Array]:
-  """One step of the controller: its new state, and 'outputs_BD' of all its layers side by side.
+  """Run one step of the controller: its new state, and 'outputs_BD' of all its layers, concatenated.
 
   Args:
-    x_BNG: the products of each layer with the input of the step, and its bias.
+    x_BNG: products of each layer with the input of the step, plus its bias.
   """
   B = x_BNG.shape[0]
   vectors_BR = state['vectors_BHW'].reshape(B, -1)
@@ -249,19 +249,19 @@ def _controller(cfg: Config, params: Params, state: dict[str, Array], x_BNG: Arr
 
 
 def _heads(cfg: Config, params: Params, outputs_BD: Array, state: dict[str, Array], valid_B: Array) -> dict[str, Array]:
-  """Write, then read: the weightings and the vectors read after the step, and the memory, which keeps what it holds in
-  rows that are not valid."""
+  """Write, then read: return the new weightings, read vectors and memory; in invalid rows the memory is
+  unchanged."""
   numbers_BX = _dot(cfg, outputs_BD, params['heads']['kernel']) + params['heads']['bias']
   read_sizes, write_sizes = _head_sizes(cfg)
   ends = [sum((*read_sizes, *write_sizes)[: i + 1]) for i in range(len(read_sizes) + len(write_sizes) - 1)]
   parts = jnp.split(numbers_BX.reshape(len(outputs_BD), cfg.H, -1), ends, axis=-1)
-  read_key, *read = parts[: len(read_sizes)]
-  write_key, *write, erase_BHW, add_BHW = parts[len(read_sizes) :]
-  head = memory_lib.addressing((jnp.tanh(write_key), *write))
+  read_key, *read_parts = parts[: len(read_sizes)]
+  write_key, *write_parts, erase_BHW, add_BHW = parts[len(read_sizes) :]
+  head = memory_lib.addressing((jnp.tanh(write_key), *write_parts))
   write_BHS = memory_lib.address(head, state['write_BHS'], state['memory_BSW'], cfg.eps)
   erase_BHW, add_BHW = (x * valid_B[:, None, None] for x in (jax.nn.sigmoid(erase_BHW), jnp.tanh(add_BHW)))
   memory_BSW = memory_lib.write(write_BHS, erase_BHW, add_BHW, state['memory_BSW'])
-  head = memory_lib.addressing((jnp.tanh(read_key), *read))
+  head = memory_lib.addressing((jnp.tanh(read_key), *read_parts))
   read_BHS = memory_lib.address(head, state['read_BHS'], memory_BSW, cfg.eps)
   vectors_BHW = memory_lib.read(read_BHS, memory_BSW)
   return {'memory_BSW': memory_BSW, 'vectors_BHW': vectors_BHW, 'read_BHS': read_BHS, 'write_BHS': write_BHS}
@@ -274,7 +274,7 @@ def _keep(valid_B: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[
 def _with_memory(
   cfg: Config, params: Params, inputs_BTI: Array, valid_BT: Array, state: dict[str, Array], record: bool
 ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-  """The loop over time: (last_BTD, state, what `trace` shows of every step if `record`)."""
+  """Run the loop over time: (last_BTD, state, the states of every step for `trace` if `record`)."""
   layers = [params[f'layer_{i:02d}'] for i in range(cfg.N)]
   x_BTNG = jnp.stack([_dot(cfg, inputs_BTI, p['input'][: cfg.I]) + p['bias'] for p in layers], 2)
 
@@ -283,20 +283,20 @@ def _with_memory(
     new = _controller(cfg, params, state, x_BNG)
     outputs_BD = new.pop('outputs_BD')
     new |= _heads(cfg, params, outputs_BD, state, valid_B)
-    seen = {k: new[k] for k in ('memory_BSW', 'read_BHS', 'write_BHS')} if record else {}
+    states = {k: new[k] for k in ('memory_BSW', 'read_BHS', 'write_BHS')} if record else {}
     last_BD = jnp.concatenate([outputs_BD, new['vectors_BHW'].reshape(len(outputs_BD), -1)], -1)
-    kept = _keep(valid_B, new, state) | {'memory_BSW': new['memory_BSW']}
-    return kept, (last_BD, seen)
+    next_state = _keep(valid_B, new, state) | {'memory_BSW': new['memory_BSW']}
+    return next_state, (last_BD, states)
 
   steps = (x_BTNG.swapaxes(0, 1), valid_BT.T)
-  state, (last_TBD, seen) = jax.lax.scan(jax.checkpoint(step, prevent_cse=False) if cfg.remat else step, state, steps)
-  return last_TBD.swapaxes(0, 1), state, jax.tree.map(lambda x: x.swapaxes(0, 1), seen)
+  state, (last_TBD, states) = jax.lax.scan(jax.checkpoint(step, prevent_cse=False) if cfg.remat else step, state, steps)
+  return last_TBD.swapaxes(0, 1), state, jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
 
 def _without_memory(
   cfg: Config, params: Params, inputs_BTI: Array, valid_BT: Array, state: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
-  """The stack of layers, each over all steps at once: (last_BTD, state)."""
+  """Run the stack of layers, each over all steps at once: (last_BTD, state)."""
   outputs: list[Array] = []
   carries: list[recurrent.Carry] = []
   for i in range(cfg.N):
@@ -317,13 +317,13 @@ def _without_memory(
 def _begin(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None
 ) -> tuple[Array, Array, dict[str, Array]]:
-  """(inputs_BTI, valid_BT, the state with the learned start in the rows that have not begun)."""
+  """Return (inputs_BTI, valid_BT, the state with the learned start in rows that have not begun)."""
   inputs_BTI = batch['inputs_BTI']
   if inputs_BTI.shape[-1] != cfg.I:
     raise InputError(f'the data has {inputs_BTI.shape[-1]} inputs, but model.I is {cfg.I}')
   valid_BT = batch.get('valid_BT', jnp.ones(inputs_BTI.shape[:2], bool))
-  given = {k: v for k, v in state.items() if k != 'begun_B'}
-  return inputs_BTI, valid_BT, _keep(state['begun_B'], given, _start(cfg, params, len(inputs_BTI), key))
+  old = {k: v for k, v in state.items() if k != 'begun_B'}
+  return inputs_BTI, valid_BT, _keep(state['begun_B'], old, _start(cfg, params, len(inputs_BTI), key))
 
 
 def apply(
@@ -332,13 +332,13 @@ def apply(
   """Run the machine over `inputs_BTI`.
 
   Args:
-    batch: inputs_BTI float32; valid_BT (optional): invalid steps leave the state as it is.
-    state: of `init_state` or of the call before.
-    key: of a random memory, None at evaluation.
-    all_layers: also return the inputs and what the output layer reads.
+    batch: inputs_BTI float32; valid_BT (optional): invalid steps leave the state unchanged.
+    state: from `init_state` or the previous call.
+    key: PRNG key of a random memory, None at evaluation.
+    all_layers: also return the inputs and the input of the output layer.
 
   Returns:
-    (Features with last_BTD: the controller's layers and the vectors read, side by side; state).
+    (Features with last_BTD: the controller's layers and the read vectors, concatenated; state).
   """
   inputs_BTI, valid_BT, begun = _begin(cfg, params, batch, state, key)
   if cfg.H:
@@ -350,36 +350,36 @@ def apply(
 
 
 def trace(cfg: Config, params: Params, batch: Batch) -> dict[str, Array]:
-  """Every step of whole episodes, for pictures: logits_BTO and, with a memory, memory_BTSW, read_BTHS and write_BTHS as
-  they are after the step."""
+  """Return every step of whole episodes, for pictures: logits_BTO and, with a memory, memory_BTSW, read_BTHS and
+  write_BTHS after the step."""
   begun = _begin(cfg, params, batch, init_state(cfg, len(batch['inputs_BTI'])), None)
   if cfg.H:
-    last_BTD, _, seen = _with_memory(cfg, params, *begun, True)
+    last_BTD, _, records = _with_memory(cfg, params, *begun, True)
   else:
-    last_BTD, seen = _without_memory(cfg, params, *begun)[0], {}
-  found = {name.replace('_B', '_BT', 1): value for name, value in seen.items()}
-  return found | {'logits_BTO': logits(cfg, params, Features(last_BTD))}
+    last_BTD, records = _without_memory(cfg, params, *begun)[0], {}
+  arrays = {name.replace('_B', '_BT', 1): value for name, value in records.items()}
+  return arrays | {'logits_BTO': logits(cfg, params, Features(last_BTD))}
 
 
 def read_shapes(cfg: Config, rows: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.ShapeDtypeStruct]:
-  """The shapes of a batch with this machine's numbers of inputs and outputs."""
+  """Return the shapes of a batch with the model's numbers of inputs and outputs."""
   last = {'inputs_BTI': cfg.I, 'target_bits_BTO': cfg.O}
   return {k: jax.ShapeDtypeStruct((*v.shape[:-1], last[k]), v.dtype) if k in last else v for k, v in rows.items()}
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of the bits, (B, T, O) float32: a bit is 1 with probability sigmoid(score)."""
+  """Return the logits of the bits, (B, T, O) float32: a bit is 1 with probability sigmoid(logit)."""
   return _dot(cfg, features.last_BTD, params['output']['kernel']) + params['output']['bias']
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BTO: Array) -> Array:
-  """Negative log-likelihood of the bits of each step in nats, (B, T) float32."""
+  """Return the negative log-likelihood of the bits of each step in nats, (B, T) float32."""
   scores_BTO = logits(cfg, params, features)
   return jnp.sum(jax.nn.softplus(scores_BTO) - scores_BTO * targets_BTO, axis=-1)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: the start 0, layer i of the controller i + 1, heads and output N + 1."""
+  """Return a parameter's layer number: the start 0, layer i of the controller i + 1, heads and output N + 1."""
   if path[0].startswith('layer_'):
     return int(path[0].removeprefix('layer_')) + 1
   return 0 if path[0] == 'start' else cfg.N + 1

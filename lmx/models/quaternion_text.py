@@ -1,12 +1,12 @@
 """Quaternion Transformer over one text: Tay, Zhang, Luu, Rao, Zhang, Wang, Fu & Hui 2019 (arXiv 1906.04393).
 
 The layers of models/quaternion_transformer.py without a source (lmx/layers/quaternion.py), for two uses:
-- `causal=False`: the encoder that the paper classifies sentiment with (section 4), tensor2tensor's
+- `causal=False`: the encoder with which the paper classifies sentiment (section 4), tensor2tensor's
   transformer_tiny: 2 layers, D 128, F 512, 4 heads. `encoder_base`, `encoder_partial` and `encoder_full` have 395,776,
-  297,472 and 99,584 parameters without the embedding; the table says 400K, 300K and 100K. What a row is classified by
-  is the objective's: tensor2tensor takes the mean of the outputs.
-- `causal=True`: a language model, which the paper has none of; `base`, `partial` and `full` are its translator's
-  decoder without attention to a source. The output matrix is the embedding.
+  297,472 and 99,584 parameters without the embedding; the table prints 400K, 300K and 100K. Pooling for
+  classification belongs to the objective: tensor2tensor takes the mean of the outputs.
+- `causal=True`: a language model, which the paper does not have; `base`, `partial` and `full` are its translation
+  decoder without cross-attention. The output matrix is the embedding.
 
 Deviations: as in models/quaternion_transformer.py.
 """
@@ -22,19 +22,19 @@ from lmx.errors import InputError, check_range
 from lmx.layers import dropout, embedding, kv_cache, quaternion, sinusoids, softmax, transformer
 from lmx.types import Array, Batch, Features, Params, State
 
-CAUSAL = True  # but for `causal=False`, which has neither a state nor a next token
+CAUSAL = True  # except `causal=False`, which has neither a state nor next-token logits
 OBJECTIVE = 'causal_lm'
-HEADS = ('embed',)  # the paper counts without it
+HEADS = ('embed',)  # not included in the paper's counts
 VOCABULARY = ('embed/tokens',)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(quaternion.Config):
-  """Sizes and switches, beside those of `quaternion.Config`.
+  """Sizes and switches, in addition to those of `quaternion.Config`.
 
   Attributes:
     N: layers.
-    causal: a token sees those up to it; else all of its row.
+    causal: a token attends to those up to it; otherwise to its whole row.
   """
 
   N: int = 6
@@ -58,7 +58,7 @@ VARIANTS = {
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm."""
+  """Initialise the parameters: embed (tokens), layer_00 .., and norm if pre-norm."""
   tokens_key, *keys = jax.random.split(key, cfg.N + 1)
   block = quaternion.block(cfg, causal=cfg.causal)
   params: dict[str, Params] = {'embed': {'tokens': embedding.table(tokens_key, cfg.V, cfg.D, cfg.D**-0.5)}}
@@ -70,10 +70,10 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A key/value cache for `length` positions, see `cache.empty`.
+  """Return a key/value cache for `length` positions, see `kv_cache.empty`.
 
   Raises:
-    InputError: the model reads both ways.
+    InputError: the model is bidirectional.
   """
   if length and not cfg.causal:
     raise InputError(
@@ -91,8 +91,8 @@ def apply(
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT and position_BT (packed documents), reset_B: all
       optional.
-    state: () or a cache of `init_state`, which is used as models/gpt2.py says.
-    key: randomness of dropout, None at evaluation.
+    state: () or a cache from `init_state`, used as in models/gpt2.py.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
 
   Raises:
@@ -102,7 +102,7 @@ def apply(
   mask, caches, position_BT, read_B = kv_cache.begin('quaternion_text', batch, state)
   length = caches[0][0].shape[1] if state else 0
   x_BTD = sinusoids.embed(params['embed']['tokens'], batch['tokens_BT'], cfg.positions, position_BT, length)
-  x_BTD, caches, seen = transformer.stack(
+  x_BTD, caches, hidden = transformer.stack(
     quaternion.block(cfg, causal=cfg.causal),
     [params[transformer.name(i)] for i in range(cfg.N)],
     dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout, embed_key),
@@ -116,7 +116,7 @@ def apply(
   if cfg.norm == 'pre':
     norm = params['norm']
     x_BTD = transformer.layer_norm(x_BTD, norm['scale'], norm['bias'], quaternion.EPS).astype(cfg.dtype)
-  features = Features(x_BTD, layers=seen if all_layers else None)
+  features = Features(x_BTD, layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
@@ -129,17 +129,17 @@ def _next_token(cfg: Config) -> None:
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32; InputError if the model reads both ways."""
+  """Return the logits of the next token, (B, T, V) float32; raise InputError if the model is bidirectional."""
   _next_token(cfg)
   return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32; InputError if the model reads both ways."""
+  """Return the negative log-likelihood of each target in nats, (B, T); raise InputError if bidirectional."""
   _next_token(cfg)
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: the table 0, layer i is i + 1, the last normalisation N + 1."""
+  """Return a parameter's layer number: the table 0, layer i is i + 1, the last normalisation N + 1."""
   return transformer.depth(path, cfg.N)

@@ -1,23 +1,23 @@
 """Quaternion Transformer for translation: Tay, Zhang, Luu, Rao, Zhang, Wang, Fu & Hui 2019 (arXiv 1906.04393).
 
 "Lightweight and Efficient Neural Natural Language Processing with Quaternion Networks": the encoder and decoder of
-Vaswani et al. 2017 whose matrices are of quaternions (sections 2.2 and 3.2), with attention between quaternions. The
-parts, and what paper and released code (vanzytay/QuaternionTransformers) leave open, are in lmx/layers/quaternion.py;
-sizes, norms before each part, positions and dropout are those of tensor2tensor's transformer_base since its version 2,
-which the released code copies. models/quaternion_text.py has the same layers over one text.
+Vaswani et al. 2017 with quaternion matrices (sections 2.2 and 3.2) and attention between quaternions. The
+parts, and the choices that paper and released code (vanzytay/QuaternionTransformers) leave open, are in
+lmx/layers/quaternion.py. Sizes, pre-norm, positions and dropout are those of tensor2tensor's transformer_base since its
+version 2, which the released code copies. models/quaternion_text.py has the same layers for a single text.
 
-The paper's table of translation gives numbers of parameters without the embedding, whatever the vocabulary. Exactly:
+The paper's translation table gives parameters without the embedding, for any vocabulary. Exactly:
 
   base     44,103,680   the ordinary Transformer                        44M
-  partial  29,947,904   the four matrices of each attention             29M (cut off, not rounded)
+  partial  29,947,904   the four matrices of each attention             29M (truncated, not rounded)
   full     11,042,816   those of the feed-forward networks too          11M
 
-With an ordinary matrix after the heads, partial would have 33.5 million; so that is of quaternions too, as in the
-released code. Of the 44,103,680 matrices have 44,040,192, biases 30,720 and normalisations 32,768.
+With an ordinary output projection of attention, partial would have 33.5 million; so that one is quaternion too, as in
+the released code. Of the 44,103,680, matrices have 44,040,192, biases 30,720 and normalisations 32,768.
 
 Deviations: no embedding of the target's language, which tensor2tensor adds to the source; the decoder's first input is
-eos_id's embedding, where tensor2tensor has a vector of zeros; the table and kernels that are not of quaternions are
-drawn as in models/transformer.py; the dropout mask comes from a hash (lmx/kernels/hash_dropout.py).
+eos_id's embedding, where tensor2tensor has a vector of zeros; the table and the ordinary kernels are
+initialised as in models/transformer.py; the dropout mask is a hash (lmx/kernels/hash_dropout.py).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 READS = 'source'
 OBJECTIVE = 'translation'
-HEADS = ('embed',)  # the paper counts without it
+HEADS = ('embed',)  # not included in the paper's counts
 VOCABULARY = ('embed/tokens',)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(quaternion.Config):
-  """Sizes and switches, beside those of `quaternion.Config`.
+  """Sizes and switches, in addition to those of `quaternion.Config`.
 
   Attributes:
     encoder_layers: layers of the encoder.
@@ -54,7 +54,7 @@ class Config(quaternion.Config):
 
   @property
   def N(self) -> int:  # noqa: N802, the number of layers in every model
-    """All layers: the encoder's 0 .. encoder_layers-1, then the decoder's."""
+    """Number of layers: the encoder's 0 .. encoder_layers-1, then the decoder's."""
     return self.encoder_layers + self.decoder_layers
 
 
@@ -73,12 +73,12 @@ def _net(cfg: Config) -> encoder_decoder.Net:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens), layer_00 .., and with norm 'pre' norm_encoder, norm_decoder."""
+  """Initialise the parameters: embed (tokens), layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
   return encoder_decoder.init(_net(cfg), cfg.V, key)
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """(): a state needs a source, see `begin`."""
+  """Return (): a state needs a source, see `begin`."""
   del cfg, batch_size, length
   return ()
 
@@ -91,27 +91,27 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Run the decoder over `tokens_BT`, and with no state the encoder before that; see `encoder_decoder.apply`."""
+  """Run the decoder over `tokens_BT`; without a state, first run the encoder; see `encoder_decoder.apply`."""
   return encoder_decoder.apply(_net(cfg), params, batch, state, key, all_layers)
 
 
 def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> Array:
-  """Return the cross-attention as an alignment, the mean over heads and components, (B, T, S)."""
+  """Return the cross-attention as an alignment, averaged over heads and components, (B, T, S)."""
   return encoder_decoder.alignment(_net(cfg), params, batch, layer)
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['embed']['tokens'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
+  """Return a parameter's layer number: 0 in the table, i + 1 in layer i (encoder first, then decoder), else N + 1."""
   return encoder_decoder.depth(_net(cfg), path)

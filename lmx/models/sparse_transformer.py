@@ -1,29 +1,29 @@
 """Sparse Transformer: Child, Gray, Radford & Sutskever 2019, "Generating Long Sequences with Sparse Transformers".
 
-A language model over long sequences (arXiv 1904.10509) whose attention is factorized (sparse_attention.py, section 4;
-`pattern` and the three ways to take its two sets of section 5.1, `merge`), with
+A language model over long sequences (arXiv 1904.10509) with factorized attention (sparse_attention.py, section 4). It
+has the patterns of section 4.3 (`pattern`), the three ways of section 5.1 to use their two sets (`merge`), and
 
 - pre-activation residual blocks (section 5.2): a = dropout(attention(norm(H))), b = dropout(ff(norm(H + a))), then
-  H + a + b, a normalisation at the end, f(x) = x sigmoid(1.702 x), and dropout nowhere else;
-- projections onto the residual path begun smaller by 1 / sqrt(2 N) (section 5.2);
+  H + a + b, a final normalisation, f(x) = x sigmoid(1.702 x), and no other dropout;
+- projections onto the residual path initialised smaller by 1 / sqrt(2 N) (section 5.2);
 - learned attention embeddings added to the tokens' (section 5.3): for text two, of the row and the column of a position
   in a matrix as wide as the stride;
-- attention computed again in the backward pass (section 5.4), which is `remat`: here that of whole blocks.
+- recomputation in the backward pass (section 5.4, of attention), which is `remat`, here of whole blocks.
 
-`pattern='dense'` is the same model with full attention and equally many parameters, the paper's comparison (table 2).
-Enwik8's size has 94,949,376 parameters, "95M" in table 1. Sizes for images (59M, 152M) and music are not here: their
-data, inputs of three channels among it, are outside of this project.
+`pattern='dense'` is the same model with full attention and as many parameters, the paper's comparison (table 2).
+Enwik8's size has 94,949,376 parameters, "95M" in table 1. Sizes for images (59M, 152M) and music are not included:
+their data, with inputs of three channels, are outside this project.
 
 `fidelity` is that of sparse_attention.py; enwik8 has 'released', different summary columns for different heads, which
-section 4.3 too calls preferable. `init` is the reading of section 6's N(0, 0.125 / sqrt(d)), d the inputs of a matrix:
-- 'paper': that as deviation; tokens 0.125 / sqrt(D), attention embeddings 0.125 / sqrt(2 D);
+section 4.3 also prefers. `init` is the reading of section 6's N(0, 0.125 / sqrt(d)), d the inputs of a matrix:
+- 'paper': as standard deviation; tokens 0.125 / sqrt(D), attention embeddings 0.125 / sqrt(2 D);
 - 'released': 0.125 / d as variance, as in the authors' later code (openai/distribution_augmentation), whose tokens have
   0.013 and positions 0.007 / sqrt(2).
-The output matrix begins at 0 and is not that of the embedding; biases begin at 0.
+The output matrix is initialised to 0 and is not tied to the embedding; biases are 0.
 
-Deviations: bfloat16 in the place of float16 with a scaled loss (section 5.6); plain products in the place of kernels
-(section 5.5); the mask of dropout comes from a hash (lmx/kernels/hash_dropout.py). In packed documents positions and
-patterns are those of the row. Epsilon of normalisation is the released code's, the paper prints none.
+Deviations: bfloat16 instead of float16 with loss scaling (section 5.6); plain products instead of kernels
+(section 5.5); the dropout mask is a hash (lmx/kernels/hash_dropout.py). In packed documents positions and
+patterns are those of the row. Epsilon of normalisation is the released code's, because the paper gives none.
 
 Axes: see lmx/layers/sparse_attention.py.
 """
@@ -47,7 +47,7 @@ OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
 VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/rows',)
-EPS = 1e-5  # of layer normalisation, released code
+EPS = 1e-5  # epsilon of layer normalisation, released code
 PATTERNS = (*sparse_attention.PATTERNS, 'dense')
 MERGES = ('alternate', 'merged', 'heads')
 INITS = ('paper', 'released')
@@ -60,25 +60,25 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    T: positions, the longest window.
+    T: maximum sequence length.
     D: width.
     H: heads.
     N: layers.
     pattern: 'strided', 'fixed' or 'dense'.
-    merge: section 5.1: 'alternate' (a layer has the first set, the next the second), 'merged' or 'heads'.
+    merge: section 5.1: 'alternate' (even layers use the first set, odd ones the second), 'merged' or 'heads'.
     stride: l.
     summary: c, summary columns of 'fixed'.
     fidelity: one of lmx.layers.sparse_attention.FIDELITIES.
     init: 'paper' or 'released', see the module's docstring.
-    dropout: of what is added to the residual path.
+    dropout: dropout rate of the output of each sub-layer.
     dtype: compute type.
     attention: backend of 'dense', one of lmx.layers.attention.BACKENDS.
-    scan: compile one layer and loop over it, where neighbouring layers are alike (not with 'alternate').
-    remat: compute a layer's activations again in the backward pass.
+    scan: compile one layer and loop over it, if neighbouring layers are alike (not with 'alternate').
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 256
-  T: int = 12_288  # section 7.2, as all that follow
+  T: int = 12_288  # section 7.2, as the fields below
   D: int = 512
   H: int = 8
   N: int = 30
@@ -120,7 +120,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def _block(cfg: Config, i: int) -> Block:
-  """Layer i."""
+  """Return the module of layer i."""
   one = 0.125 if cfg.init == 'paper' else 0.125**0.5  # section 6
   common: dict[str, Any] = dict(kernel_init=transformer.Init('fan_in', one, one * (2 * cfg.N) ** -0.5), dtype=cfg.dtype)
   attention = transformer.SelfAttention(cfg.H, causal=True, backend=cfg.attention, **common)
@@ -133,20 +133,20 @@ def _block(cfg: Config, i: int) -> Block:
 
 
 def _period(cfg: Config) -> int:
-  """After how many layers their sets repeat."""
+  """Return the number of layers after which the sets repeat."""
   return 2 if cfg.merge == 'alternate' and cfg.pattern != 'dense' else 1
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens, rows, columns), layer_00 .., norm, output."""
+  """Initialise the parameters: embed (tokens, rows, columns), layer_00 .., norm, output."""
   tokens_key, rows_key, columns_key, *keys = jax.random.split(key, cfg.N + 3)
-  tokens, places = (0.125 * cfg.D**-0.5,) * 2 if cfg.init == 'paper' else (0.013, 0.007)
-  places *= _EMBEDDINGS**-0.5
+  tokens, positions = (0.125 * cfg.D**-0.5,) * 2 if cfg.init == 'paper' else (0.013, 0.007)
+  positions *= _EMBEDDINGS**-0.5
   params: dict[str, Params] = {
     'embed': {
       'tokens': embedding.table(tokens_key, cfg.V, cfg.D, tokens),
-      'rows': embedding.table(rows_key, -(-cfg.T // cfg.stride), cfg.D, places),
-      'columns': embedding.table(columns_key, cfg.stride, cfg.D, places),
+      'rows': embedding.table(rows_key, -(-cfg.T // cfg.stride), cfg.D, positions),
+      'columns': embedding.table(columns_key, cfg.stride, cfg.D, positions),
     },
     'norm': {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)},
     'output': {'table': jnp.zeros((cfg.V, cfg.D), jnp.float32)},
@@ -157,16 +157,16 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """A key/value cache for `length` positions, see `cache.empty`."""
+  """Return a key/value cache for `length` positions, see `kv_cache.empty`."""
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
 
 def _embedded(cfg: Config, params: Params, tokens_BT: Array, position_BT: Array | None) -> Array:
-  """Tokens, rows and columns of the matrix as wide as the stride, (B, T, D)."""
+  """Return the sum of token, row and column embeddings, (B, T, D); the matrix is as wide as the stride."""
   if position_BT is None:
     position_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
-  places = {'tokens': tokens_BT, 'rows': position_BT // cfg.stride, 'columns': position_BT % cfg.stride}
-  return sum(embedding.lookup(params['embed'][name], ids_BT, cfg.dtype) for name, ids_BT in places.items())
+  ids = {'tokens': tokens_BT, 'rows': position_BT // cfg.stride, 'columns': position_BT % cfg.stride}
+  return sum(embedding.lookup(params['embed'][name], ids_BT, cfg.dtype) for name, ids_BT in ids.items())
 
 
 def apply(
@@ -176,8 +176,8 @@ def apply(
 
   Args:
     batch: tokens_BT; valid_BT (padding on the right), documents_BT (packed documents), reset_B: all optional.
-    state: () or a cache of `init_state`, which is used as models/gpt2.py says.
-    key: randomness of dropout, None at evaluation.
+    state: () or a cache from `init_state`, used as in models/gpt2.py.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and the residual path after each layer (before the last normalisation).
 
   Returns:
@@ -196,39 +196,39 @@ def apply(
     position_BT, read_B = kv_cache.positions(batch, state)
     mask, caches = masks.AttentionMask(query_position_BT=position_BT), state['layers']
   x_BTD = _embedded(cfg, params, batch['tokens_BT'], position_BT)
-  keys, seen, new = dropout.split(key, cfg.N), [x_BTD], list[kv_cache.Cache]()
+  keys, hidden, new = dropout.split(key, cfg.N), [x_BTD], list[kv_cache.Cache]()
   for kind, group in itertools.groupby(range(cfg.N), lambda i: i % _period(cfg)):
-    at = list(group)
-    x_BTD, found, outputs = transformer.stack(
+    indices = list(group)
+    x_BTD, group_caches, outputs = transformer.stack(
       _block(cfg, kind),
-      [params[transformer.name(i)] for i in at],
+      [params[transformer.name(i)] for i in indices],
       x_BTD,
       mask,
-      caches=None if caches is None else [caches[i] for i in at],
+      caches=None if caches is None else [caches[i] for i in indices],
       position_BT=position_BT,
-      key=keys[at[0]],
+      key=keys[indices[0]],
       scan=cfg.scan,
       remat=cfg.remat,
     )
-    seen += outputs[1:]
-    new += found or ()
+    hidden += outputs[1:]
+    new += group_caches or ()
   last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS)
-  features = Features(last_BTD.astype(cfg.dtype), layers=tuple(seen) if all_layers else None)
+  features = Features(last_BTD.astype(cfg.dtype), layers=tuple(hidden) if all_layers else None)
   return features, {'position_B': read_B, 'layers': tuple(new)} if state else ()
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['output']['table'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
   return softmax.tied_nll(features.last_BTD, params['output']['table'], targets_BT)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: embeddings 0, layer i is i + 1, the last normalisation and the output N + 1."""
+  """Return a parameter's layer number: embeddings 0, layer i is i + 1, final normalisation and output N + 1."""
   return transformer.depth(path, cfg.N)

@@ -1,27 +1,27 @@
 """Transformer: Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser & Polosukhin 2017 (arXiv 1706.03762).
 
-Encoder and decoder of section 3.1, multi-head attention of 3.2, ReLU networks of 3.3, one table for source, target and
-output with embeddings multiplied by sqrt(D) of 3.4, sinusoidal positions of 3.5, dropout of the sums of embeddings and
-positions and of every part's output of 5.4. The schedule of section 5.3 is optim.schedule 'inverse_sqrt' with a width,
-label smoothing the objective's.
+Encoder and decoder of section 3.1, multi-head attention of 3.2, ReLU networks of 3.3, sinusoidal positions of 3.5. One
+table for source, target and output, with embeddings multiplied by sqrt(D) (3.4). Dropout of the sums of embeddings and
+positions and of the output of each sub-layer (5.4). The schedule of section 5.3 is optim.schedule 'inverse_sqrt' with a
+width, label smoothing belongs to the objective.
 
-Paper and released code (tensor2tensor) differ; what the experiments call fidelity sets these fields:
-- `norm`: 'post' (figure 1: after each residual connection; transformer_base_v1) or 'pre' (before each part, and once
-  more after the encoder and the decoder; transformer_base since version 2).
+Paper and released code (tensor2tensor) differ; the experiments' fidelity sets these fields:
+- `norm`: 'post' (figure 1: after each residual connection; transformer_base_v1) or 'pre' (before each sub-layer, and
+  after the encoder and the decoder; transformer_base since version 2).
 - `positions`: 'interleaved' sines and cosines as in the paper's equations, or 'tensor2tensor', see `sinusoids.table`.
 - `dropout_attention`, `dropout_relu`: 0 in the paper, 0.1 in later versions of the released code.
-- Projections of attention have no bias in either; fairseq's have, and Marian's, whose output has one too (`biases`).
-Kernels are drawn uniformly with variance 2 / (inputs + outputs) and the table normally with deviation D^-0.5, both as
-released; fairseq draws those of queries, keys and values 2^-0.5 times as wide (`gain_qkv`), as if they were one matrix.
+- Attention projections have no bias in either; fairseq's do, as do Marian's, whose output has one too (`biases`).
+Kernels are initialised uniformly with variance 2 / (inputs + outputs), the table normally with standard deviation
+D^-0.5, both as released. fairseq scales queries, keys and values by 2^-0.5 (`gain_qkv`), as if they were one matrix.
 Layer normalisation's epsilon is the released 1e-6.
 
-Table 3 rounds numbers of parameters to millions and says of the vocabulary "about 37,000", which would be 63.0 and
-214.2 million. All of its base rows that change D, F or the layers agree with 41,004 to 41,208 entries and big's with
-35,368 to 36,344. So the variants say 41,100 (65,144,832 parameters) and 36,000 (213,147,648); a run takes its
+Table 3 rounds parameters to millions and gives the vocabulary as "about 37,000", which would be 63.0 and
+214.2 million. All of its base rows that change D, F or the layers agree with 41,004 to 41,208 tokens and big's with
+35,368 to 36,344. So the variants have 41,100 (65,144,832 parameters) and 36,000 (213,147,648); a run uses its
 tokenizer's.
 
 Deviations: the decoder's first input is eos_id's embedding, where tensor2tensor has a vector of zeros; the dropout mask
-comes from a hash (lmx/kernels/hash_dropout.py).
+is a hash (lmx/kernels/hash_dropout.py).
 
 Axes: S tokens of the source.
 """
@@ -63,14 +63,14 @@ class Config:
     positions: layout of the sinusoids, one of lmx.layers.sinusoids.LAYOUTS.
     biases: 'none', 'attention' (of its projections, as in fairseq) or 'all' (of the output too, as in Marian).
     gain_qkv: factor of the initial kernels of queries, keys and values.
-    eps: of layer normalisation.
-    dropout: of the sums of embeddings and positions, and of what is added to the residual path.
-    dropout_attention: of attention probabilities.
-    dropout_relu: inside the feed-forward networks.
+    eps: epsilon of layer normalisation.
+    dropout: dropout rate of the sums of embeddings and positions, and of the output of each sub-layer.
+    dropout_attention: dropout rate of the attention probabilities.
+    dropout_relu: dropout rate inside the feed-forward networks.
     dtype: compute type.
     attention: backend, one of lmx.layers.attention.BACKENDS.
     scan: compile one layer of the encoder and one of the decoder and loop over them.
-    remat: compute a layer's activations again in the backward pass.
+    remat: recompute a layer's activations in the backward pass.
   """
 
   V: int = 37_000
@@ -104,14 +104,14 @@ class Config:
 
   @property
   def N(self) -> int:  # noqa: N802, the number of layers in every model
-    """All layers: the encoder's 0 .. encoder_layers-1, then the decoder's."""
+    """Number of layers: the encoder's 0 .. encoder_layers-1, then the decoder's."""
     return self.encoder_layers + self.decoder_layers
 
 
 VARIANTS = {
   'base': dict(V=41_100),  # table 3
   'big': dict(V=36_000, D=1024, F=4096, H=16, dropout=0.3),
-  # Wu et al. 2021 (ACL), Transformer-Tiny, whose code is fairseq
+  # Wu et al. 2021 (ACL), Transformer-Tiny, with code in fairseq
   'tiny_multi30k': dict(
     D=128,
     F=256,
@@ -149,7 +149,7 @@ def _net(cfg: Config) -> encoder_decoder.Net:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Parameters: embed (tokens), layer_00 .., and where there are such norm_encoder, norm_decoder, output (bias)."""
+  """Initialise embed (tokens), layer_00 .., and where they exist norm_encoder, norm_decoder, output (bias)."""
   params = dict(encoder_decoder.init(_net(cfg), cfg.V, key))
   for i in range(cfg.N):
     layer = params[transformer.name(i)]
@@ -160,12 +160,12 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def _widen(cfg: Config, path: tuple[jax.tree_util.DictKey, ...], x: Array) -> Array:
-  """An initial parameter of a layer, times `gain_qkv` where it makes queries, keys or values."""
+  """Return an initial parameter of a layer, times `gain_qkv` if it projects queries, keys or values."""
   return cfg.gain_qkv * x if path[-2].key in ('qkv', 'q', 'kv') else x
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """(): a state needs a source, see `begin`."""
+  """Return (): a state needs a source, see `begin`."""
   del cfg, batch_size, length
   return ()
 
@@ -178,7 +178,7 @@ def begin(cfg: Config, params: Params, batch: Batch, length: int) -> State:
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State = (), key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """Run the decoder over `tokens_BT`, and with no state the encoder before that; see `encoder_decoder.apply`."""
+  """Run the decoder over `tokens_BT`; without a state, first run the encoder; see `encoder_decoder.apply`."""
   return encoder_decoder.apply(_net(cfg), params, batch, state, key, all_layers)
 
 
@@ -197,17 +197,17 @@ def _bias(params: Params) -> Array | None:
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every next token, (B, T, V) float32."""
+  """Return the logits of the next token, (B, T, V) float32."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], _bias(params))
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
-  """Negative log-likelihood of each target in nats, (B, T) float32."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32."""
   del cfg
   return softmax.tied_nll(features.last_BTD, params['embed']['tokens'], targets_BT, _bias(params))
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: 0 in the table, i + 1 in layer i (the decoder's after the encoder's), then N + 1."""
+  """Return a parameter's layer number: 0 in the table, i + 1 in layer i (encoder first, then decoder), else N + 1."""
   return encoder_decoder.depth(_net(cfg), path)

@@ -42,7 +42,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 HEADS: tuple[str, ...] = ()
-VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are as wide
+VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
 POSITIONS = ('sinusoids', 'shaw', 'absolute')
 FIDELITIES = {'tf': 1e-12, 'pytorch': 1e-5}  # epsilon of layer normalisation
 
@@ -60,20 +60,20 @@ class Config:
     N: layers.
     M: memory length in positions; 0 is no memory.
     recurrent: number of layers with a memory, from the lowest; -1 is all.
-    clamp: greatest distance, which stands for all greater ones; 0 is none.
-    same_length: every query attends to equally many keys, wherever it is in the segment.
-    cutoffs: first tokens of the clusters after the first; ids must be sorted by frequency.
-    div_val: factor by which each cluster's table is narrower than the one before.
-    tie_projections: projections that input and output share, one of lmx.layers.adaptive_softmax.TIES.
-    project_same: a cluster's table that is as wide as the model has a projection too, where div_val > 1.
-    untie: u and v are each layer's own.
+    clamp: maximum distance, which replaces all greater ones; 0 is none.
+    same_length: every query attends to the same number of keys, at any position of the segment.
+    cutoffs: first token of each cluster but the first; ids must be sorted by frequency.
+    div_val: factor by which each cluster's table is narrower than the previous one.
+    tie_projections: projections shared by input and output, one of lmx.layers.adaptive_softmax.TIES.
+    project_same: with div_val > 1, also project a cluster's table that has the width of the model.
+    untie: give each layer its own u and v.
     positions: one of POSITIONS.
     fidelity: 'tf' or 'pytorch', see the module's docstring.
     eps: epsilon of layer normalisation; 0 is that of `fidelity`.
-    dropout: of embeddings, sinusoids, what is added to the residual path, inside the MLP, and of the output.
-    dropout_attention: of attention probabilities.
-    init_std: deviation of kernels and tables.
-    projection_std: deviation of the projections of adaptive embeddings.
+    dropout: dropout rate of embeddings, sinusoids, sub-layer outputs, the inside of the MLP, and the output.
+    dropout_attention: dropout rate of the attention probabilities.
+    init_std: standard deviation of kernels and tables.
+    projection_std: standard deviation of the projections of adaptive embeddings.
     dtype: compute type.
     attention: backend, one of lmx.layers.relative_attention.BACKENDS.
     scan: compile one layer and loop over it.
@@ -100,7 +100,7 @@ class Config:
   eps: float = 0.0
   dropout: float = 0.1
   dropout_attention: float = 0.0
-  init_std: float = 0.02  # released code, section 3 of neither says
+  init_std: float = 0.02  # released code; the paper gives none
   projection_std: float = 0.01  # released code
   dtype: str = 'float32'
   attention: str = 'auto'
@@ -149,13 +149,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     dropout=0.2,
     dropout_attention=0.2,
   ),
-  'wt103_128m': dict(**_WT103, N=7),  # table 6; the paper prints 128M alone, and 7 layers of the base are that
+  'wt103_128m': dict(**_WT103, N=7),  # table 6; the paper prints only 128M, the size of 7 layers of the base model
   'enwik8_12l': dict(V=204, D=512, F=2048, H=8, N=12, M=512),
-  'enwik8_18l': dict(V=204, D=640, F=2208, H=10, N=18, M=512),  # the paper prints 88M alone
+  'enwik8_18l': dict(V=204, D=640, F=2208, H=10, N=18, M=512),  # the paper prints only 88M
   'enwik8_24l': dict(V=204, **_LARGE),
   'text8_24l': dict(V=27, **_LARGE),
-  'ptb': dict(V=10_000, D=400, F=900, H=10, N=13, M=70),  # the paper prints 24M alone
-  # The paper's base: 20 layers and 6144 by issue 69 of the released code, whose script has 18 and 4096.
+  'ptb': dict(V=10_000, D=400, F=900, H=10, N=13, M=70),  # the paper prints only 24M
+  # The paper's base model: 20 layers and F = 6144 by issue 69 of the released code, whose script has 18 and 4096.
   'lm1b_base': dict(**_LM1B, D=1024, F=6144, H=8, N=20),
   'lm1b_large': dict(**_LM1B, D=1280, F=8192, H=16, N=24, dropout=0.05, dropout_attention=0.05, init_std=0.005),
   'tiny': dict(
@@ -165,7 +165,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def alone(cfg: Config) -> Config:
-  """Return the Config of the same parameters without a memory, not even one of zeros."""
+  """Return the Config of the same parameters without a memory, not even a memory of zeros."""
   return dataclasses.replace(cfg, M=0, same_length=False)
 
 
@@ -179,11 +179,11 @@ class RelativePositions(NamedTuple):
   """Inputs of attention that all layers share.
 
   Attributes:
-    encoding_SD: sinusoids R of the distances S - 1 to 0, of which a layer takes the last it needs; None without.
-    filled_B: number of the memory's last positions that hold something; None: all.
-    count_B: real tokens of each row of the segment; None: all.
+    encoding_SD: sinusoids R of the distances S - 1 to 0, of which a layer uses the last; None without sinusoids.
+    filled_B: number of the memory's last positions that are filled; None: all.
+    count_B: number of valid tokens in each row of the segment; None: all.
     u_HK: bias of the queries in content scores; None where each layer has its own.
-    v_HK: bias of the queries in position scores, likewise.
+    v_HK: bias of the queries in position scores; None where each layer has its own.
   """
 
   encoding_SD: Array | None = None
@@ -196,7 +196,7 @@ class RelativePositions(NamedTuple):
 class RelativeAttention(nn.Module):
   """Multi-head attention to [memory; x]: kernels qkv (D, 3, H, K), r (D, H, K) and out (H, K, D).
 
-  A memory is the layer's inputs (B, M, D). In decoding, where parameters stay as they are, it is the keys and values
+  The memory is the layer's inputs (B, M, D). In decoding, where parameters do not change, it is the keys and values
   computed from them.
   """
 
@@ -211,7 +211,7 @@ class RelativeAttention(nn.Module):
     k_BSHK, value_BSHK = new = project(x_BTD, 1), project(x_BTD, 2)
     if memory is not None:
       decoding = isinstance(memory, tuple)
-      # The memory is projected by itself, because no gradient flows into it.
+      # The memory is projected separately, because no gradient flows into it.
       old = memory if decoding else tuple(project(memory.astype(cfg.dtype), c) for c in (1, 2))
       k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(old, new, strict=True))
       update = lambda old, new: relative_attention.update_memory(old, new, inputs.count_B)
@@ -257,7 +257,7 @@ def _block(cfg: Config) -> relative_block.Block:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Return new parameters: embed, layer_00 .., output, and bias (u_HK, v_HK) where the layers share them."""
+  """Initialise embed, layer_00 .., output, and bias (u_HK, v_HK) where the layers share them."""
   table_key, bias_key, norm_key, *keys = jax.random.split(key, cfg.N + 3)
   normal = lambda key, shape: cfg.init_std * jax.random.normal(key, shape, jnp.float32)
   cluster_std = 0.0 if cfg.fidelity == 'tf' else None
@@ -284,11 +284,11 @@ def init(cfg: Config, key: Array) -> Params:
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """Return the memory before the first token, () if there is none.
 
-  With a `length`, for decoding, it holds keys and values, M of them, or `length` where the model has no memory.
+  With a `length`, for decoding, it holds the keys and values of M positions (of `length` where M is 0).
 
   Returns:
-    {'filled_B': number of the last positions that hold something, 'layers': for each layer (B, M, D), or keys and
-    values, each (B, M, H, K)}; M is 0 in a layer without a memory.
+    {'filled_B': number of the last positions that are filled, 'layers': for each layer (B, M, D), or keys and values,
+    each (B, M, H, K)}; M is 0 in a layer without a memory.
   """
   M = cfg.M or length
   if not M:
@@ -332,9 +332,9 @@ def apply(
   """Run the layers over a segment and its memory.
 
   Args:
-    batch: tokens_BT; optional valid_BT (padding on the right, which does not go into the memory).
-    state: of `init_state` or of the call before; () is no memory, before and after.
-    key: randomness of dropout, None at evaluation.
+    batch: tokens_BT; optional valid_BT (padding on the right, which does not enter the memory).
+    state: from `init_state` or the previous call; () runs without a memory.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and the output of each layer.
 
   Raises:
@@ -357,12 +357,12 @@ def apply(
   outputs, memories = [x_BTD], list[Any]()
   for (first, end), part_key in zip(_parts(cfg), keys, strict=False):
     layers = [params[relative_block.name(i)] for i in range(first, end)]
-    before = None if caches is None else caches[first:end]
-    x_BTD, after, each = relative_block.stack(
-      _block(cfg), layers, x_BTD, inputs, before, part_key, scan=cfg.scan, remat=cfg.remat
+    caches_in = None if caches is None else caches[first:end]
+    x_BTD, caches_out, hidden = relative_block.stack(
+      _block(cfg), layers, x_BTD, inputs, caches_in, part_key, scan=cfg.scan, remat=cfg.remat
     )
-    outputs += each
-    memories += after or ()
+    outputs += hidden
+    memories += caches_out or ()
   features = Features(dropout.dropout(x_BTD, cfg.dropout, last_key), layers=tuple(outputs) if all_layers else None)
   if not state:
     return features, ()
@@ -371,13 +371,13 @@ def apply(
 
 
 def _parts(cfg: Config) -> list[tuple[int, int]]:
-  """Return (first, end) of the layers with a memory, and of those without."""
+  """Return (first, end) of the layers with a memory, then of those without."""
   edge = cfg.N if cfg.recurrent == -1 else cfg.recurrent
   return [(a, b) for a, b in ((0, edge), (edge, cfg.N)) if a < b]
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Return the logits of the next token, (B, T, V) float32; with several clusters they are log-probabilities."""
+  """Return the logits of the next token, (B, T, V) float32; with several clusters, log-probabilities."""
   return adaptive_softmax.log_probabilities(_tables(cfg), params['embed'], params['output'], features.last_BTD)
 
 

@@ -1,19 +1,19 @@
-"""word2vec: vectors of words that predict their neighbours, CBOW and skip-gram.
+"""word2vec: CBOW and skip-gram, word vectors that predict neighbouring words.
 
 Papers: Mikolov, Chen, Corrado & Dean 2013, "Efficient Estimation of Word Representations in Vector Space" (arXiv
 1301.3781; 2013a): the two architectures of section 3, hierarchical softmax over a Huffman tree
-(`data.batching.negative=0`); Mikolov, Sutskever, Chen, Corrado & Dean 2013 (arXiv 1310.4546; 2013b): negative sampling
-(equation 4). Where the papers leave something open the released word2vec.c decides: start values, and the gradient of
-CBOW, which goes unscaled to every context word though the forward pass takes their mean (`cbow_gradient='c'`; 'mean'
-is the derivative).
+(`data.batching.negative=0`). Mikolov, Sutskever, Chen, Corrado & Dean 2013 (arXiv 1310.4546; 2013b): negative sampling
+(equation 4). Where the papers are silent this follows the released word2vec.c: the initialisation, and the gradient of
+CBOW, which reaches every context word unscaled though the forward pass takes their mean (`cbow_gradient='c'`; 'mean'
+is the true gradient).
 
 As in word2vec.c, skip-gram predicts the centre from each of its context words, which over a corpus are the same pairs.
-A model of windows and not of sequences (`READS`): `apply` gives one hidden vector for a context slot (skip-gram) or a
-centre (CBOW), no scores of words in the order of a text (`WORDS`), and the loss belongs to lmx/objectives/skipgram.py.
-Both tables are read by row only (`rows`), so a training step costs the same whatever V is.
-Deviation: the logistic function is exact, where word2vec.c has a table of it, cut off at +-6.
+The model reads windows and not sequences (`READS`): `apply` gives one hidden vector per context slot (skip-gram) or
+centre (CBOW) and no next-word logits (`WORDS`); the loss is lmx/objectives/skipgram.py.
+Both tables are accessed only by row (`rows`), so the cost of a training step does not depend on V.
+Deviation: the logistic function is exact, where word2vec.c has a table, truncated at +-6.
 
-Axes: J updates of a step, one after the other (the sparse step gives one at a time, without the axis); T centres of an
+Axes: J sequential updates of a step (the sparse step passes one at a time, without the axis); T centres of an
 update; S = T + 2 window context slots, of which slot t + window is centre t; M noise words of an update, or nodes below
 the top of the tree; R top nodes; W, K context slots of a centre and noise words of a pair.
 """
@@ -46,7 +46,7 @@ class Config:
     V: vocabulary size.
     D: width of the vectors.
     architecture: 'skipgram' or 'cbow'.
-    cbow_gradient: 'c' or 'mean', see above.
+    cbow_gradient: 'c' or 'mean', see the module's docstring.
     dtype: compute type.
   """
 
@@ -72,9 +72,9 @@ VARIANTS = {
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Vectors of words uniform in +-1 / (2 D), output vectors zero, as word2vec.c begins.
+  """Initialise word vectors uniformly in +-1 / (2 D) and output vectors to zero, as word2vec.c does.
 
-  With hierarchical softmax the V - 1 inner nodes have the first rows of the output table and the last one is spare.
+  With hierarchical softmax the V - 1 inner nodes have the first rows of the output table; the last row is unused.
   """
   half = 0.5 / cfg.D
   table = jax.random.uniform(key, (cfg.V, cfg.D), jnp.float32, -half, half)
@@ -82,16 +82,16 @@ def init(cfg: Config, key: Array) -> Params:
 
 
 def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
-  """None."""
+  """Return (): there is no state."""
   del cfg, batch_size, length
   return ()
 
 
 def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
-  """Ids of the rows that a batch reads: {'embed/table': (B, J, S), 'output/table': two arrays}.
+  """Return the ids of the rows that a batch reads: {'embed/table': (B, J, S), 'output/table': two arrays}.
 
-  The output rows of an update are, with negative sampling, its centres (B, J, T) and its noise words (`noise`); with
-  hierarchical softmax the top nodes of the tree (B, J, R) and the nodes below on the centres' ways (B, J, M).
+  With negative sampling the output rows of an update are its centres (B, J, T) and its noise words (`noise`). With
+  hierarchical softmax they are the top nodes of the tree (B, J, R) and the lower nodes on the centres' paths (B, J, M).
   """
   tokens_BJS = batch['tokens_BJS']
   if hierarchical(batch):
@@ -103,12 +103,12 @@ def rows(cfg: Config, batch: Batch) -> dict[str, Any]:
 
 
 def hierarchical(batch: Batch) -> bool:
-  """Return True if the batch has paths through the tree instead of negative samples: the data decides the output."""
+  """Return True if the batch has paths through the tree instead of negative samples; the data selects the output."""
   return 'top_BJTR' in batch
 
 
 def noise(cfg: Config, batch: Batch) -> Array:
-  """Noise words: (B, J, M) shared by an update, or (B, J, T, W, K), of which CBOW needs those of one slot a centre."""
+  """Return the noise words: (B, J, M) shared by an update, or (B, J, T, W, K), of which CBOW uses one slot a centre."""
   if 'negatives_BJM' in batch:
     return batch['negatives_BJM']
   found_BJTWK = batch['pair_negatives_BJTWK']
@@ -116,19 +116,19 @@ def noise(cfg: Config, batch: Batch) -> Array:
 
 
 def centres(batch: Batch, x_BJS: Array) -> Array:
-  """The part of the context slots that is centres, (B, J, T)."""
+  """Return the centres among the context slots, (B, J, T)."""
   return _slots(batch, x_BJS, 0)
 
 
 def _slots(batch: Batch, x_BJS: Array, offset: int) -> Array:
-  """The slots that lie `offset` after each centre, (B, J, T)."""
+  """Return the slots at `offset` from each centre, (B, J, T)."""
   T = batch['window_BJT'].shape[-1]
   first = (x_BJS.shape[-1] - T) // 2 + offset
   return x_BJS[..., first : first + T]
 
 
 def pairs(batch: Batch) -> Array:
-  """1 where a context slot is in the window of a centre, else 0: float32 (B, J, S, T).
+  """Return 1 where a context slot is in the window of a centre, else 0: float32 (B, J, S, T).
 
   A centre's window (`window_BJT`, 0 for padding) ends with its sentence (`documents_BJS`, 0 for padding).
   """
@@ -136,28 +136,28 @@ def pairs(batch: Batch) -> Array:
   T, S = window_BJT.shape[-1], documents_BJS.shape[-1]
   distance_ST = jnp.abs(jnp.arange(S)[:, None] - jnp.arange(T) - (S - T) // 2)
   near_BJST = (distance_ST > 0) & (distance_ST <= window_BJT[..., None, :])
-  found_BJST = near_BJST & (documents_BJS[..., None] == centres(batch, documents_BJS)[..., None, :])
-  # The barrier keeps XLA from computing this anew inside every loop that reads it, which took half of a step.
-  return jax.lax.optimization_barrier(found_BJST.astype(jnp.float32))
+  is_pair_BJST = near_BJST & (documents_BJS[..., None] == centres(batch, documents_BJS)[..., None, :])
+  # The barrier keeps XLA from recomputing this inside every loop that reads it, which took half of a step.
+  return jax.lax.optimization_barrier(is_pair_BJST.astype(jnp.float32))
 
 
 def has_context(batch: Batch) -> Array:
-  """1 where a centre has a context word, else 0: float32 (B, J, T); the nearest slots decide."""
+  """Return 1 where a centre has a context word, else 0: float32 (B, J, T); the nearest slots decide."""
   documents_BJS = batch['documents_BJS']
-  before, here, after = (_slots(batch, documents_BJS, offset) for offset in (-1, 0, 1))
-  found_BJT = (batch['window_BJT'] > 0) & ((before == here) | (after == here))
-  return jax.lax.optimization_barrier(found_BJT.astype(jnp.float32))
+  previous, centre, following = (_slots(batch, documents_BJS, offset) for offset in (-1, 0, 1))
+  has_BJT = (batch['window_BJT'] > 0) & ((previous == centre) | (following == centre))
+  return jax.lax.optimization_barrier(has_BJT.astype(jnp.float32))
 
 
 def apply(
   cfg: Config, params: Params, batch: Batch, state: State, key: Array | None = None, *, all_layers: bool = False
 ) -> tuple[Features, State]:
-  """The hidden vectors: with skip-gram those of the context words, with CBOW the mean of each centre's context.
+  """Return the hidden vectors: with skip-gram the context words', with CBOW the mean of each centre's context.
 
   Args:
     batch: tokens_BJS, documents_BJS, window_BJT.
     state: ().
-    key: not used, there is no dropout.
+    key: unused, there is no dropout.
     all_layers: also return the vectors of the context words.
 
   Returns:
@@ -177,24 +177,24 @@ def apply(
 
 
 def outputs(cfg: Config, params: Params, batch: Batch) -> tuple[Array, Array]:
-  """The output vectors of `rows`, (..., D) each."""
+  """Return the output vectors of `rows`, (..., D) each."""
   return embedding.lookup(params['output']['table'], rows(cfg, batch)['output/table'], cfg.dtype)
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Scores of every output row, a word or a node: (..., V) float32."""
+  """Return the logits of every output row, a word or a node: (..., V) float32."""
   table_VD = params['output']['table'].astype(features.last_BTD.dtype)
   return jnp.einsum('...D,VD->...V', features.last_BTD, table_VD, preferred_element_type=jnp.float32)
 
 
 def nll(cfg: Config, params: Params, features: Features, targets: Array) -> Array:
-  """-log sigmoid(score) of one output row for each hidden vector, in nats: float32, shaped like `targets`."""
+  """Return -log sigmoid(logit) of one output row for each hidden vector, in nats: float32, shaped like `targets`."""
   y = embedding.lookup(params['output']['table'], targets, cfg.dtype)
   score = jnp.einsum('...D,...D->...', features.last_BTD, y, preferred_element_type=jnp.float32)
   return jax.nn.softplus(-score)
 
 
 def depth(cfg: Config, path: tuple[str, ...]) -> int:
-  """Layer number of a parameter: the words' vectors 0, the output 1."""
+  """Return a parameter's layer number: the words' vectors 0, the output 1."""
   del cfg
   return {'embed': 0, 'output': 1}[path[0]]

@@ -1,25 +1,24 @@
 """XLNet: Yang, Dai, Yang, Carbonell, Salakhutdinov & Le 2019 (arXiv 1906.08237).
 
-Permutation language modelling (equation 3): predict tokens in orders drawn at random, each from those before it in its
-order. Two-stream self-attention (section 2.3, equations in appendix A.2): position t of the content stream h sees the
-tokens that are not after its own in the order. The query stream g, which has rows only at predicted positions, sees
-those strictly before, and not its own token. Both use the same weights, and keys and values are made of [memory; h]
-alone. So both go through a layer as one array [h; g], and only attention distinguishes them.
+Permutation language modelling (equation 3): predict tokens in a random factorisation order, each from those before it
+in that order. Two-stream self-attention (section 2.3, appendix A.2): position t of the content stream h attends to the
+tokens up to and including its own in the order. The query stream g has rows only at predicted positions; it attends to
+strictly earlier tokens, so not to its own. Both share the weights, and keys and values come from [memory; h] only. So
+both pass through a layer as one array [h; g], and only the attention mask distinguishes them.
 
 Segment-level recurrence and relative positions as in Transformer-XL (section 2.4; relative_attention.py), here with
 distances of both signs. Relative segment encodings: section 2.5. With `order_BT` in the batch there is a query stream
-at `positions_BP`, whose outputs are `Features.query_BPD`. Without, as in fine-tuning, every token sees every other, and
-`Features.last_BTD` is the content stream. `order_BT` is 0 at tokens that all may see, and 1, 2, ... at those predicted.
+at `positions_BP`, whose outputs are `Features.query_BPD`. Without it, as in fine-tuning, attention is bidirectional and
+`Features.last_BTD` is the content stream. `order_BT` is 0 at tokens visible to all, and 1, 2, ... at predicted ones.
 
-Parameters: 116,718,336 (base) and 360,268,800 (large) at 32,000 subwords, output biases counted apart.
+Parameters: 116,718,336 (base) and 360,268,800 (large) at 32,000 subwords, without output biases.
 
-Where paper and released code differ, `fidelity`: 'released' begins with a memory of zero vectors that are attended to,
-as its training does; 'paper' with an empty one. The release has the tanh form of GELU, Hugging Face's port the exact.
+Where paper and released code differ, `fidelity` selects: 'released' starts with a memory of zero vectors that are
+attended to, as its training does; 'paper' with an empty one. The release has tanh-GELU, Hugging Face's port the exact.
 
-Deviations: a query without any visible token takes nothing from attention (the release's takes the mean of all values,
-its own token's among them). Padding is on the right, the classification token before it (the release pads on the left;
-positions are relative, so real tokens see the same). Packed documents are refused. There is no causal attention
-('uni').
+Deviations: a query without visible tokens gets 0 from attention (in the release the mean of all values, its own token's
+included). Padding is on the right, the classification token before it. The release pads on the left; positions are
+relative, so real tokens get the same result. Packed documents are refused. There is no causal attention ('uni').
 
 Axes: X = T + P rows of both streams, S = M + T keys, R = S + T - 1 distances, from S - 1 to 1 - T.
 """
@@ -44,7 +43,7 @@ CAUSAL = False
 OBJECTIVE = 'permutation_lm'
 HEADS = ('output',)
 VOCABULARY = ('embed/tokens', 'output/bias')
-EPS = 1e-12  # of layer normalisation, released code
+EPS = 1e-12  # epsilon of layer normalisation, released code
 GELU: dict[str, Callable[[Array], Array]] = {
   'tanh': jax.nn.gelu,
   'erf': functools.partial(jax.nn.gelu, approximate=False),
@@ -63,14 +62,14 @@ class Config:
     H: heads.
     N: layers.
     M: memory length in positions; 0 is no memory.
-    reuse: number of a row's first positions that go into the memory (reuse_len of the release); 0 is all.
-    clamp: greatest distance of either sign, which stands for all greater ones; 0 is none.
-    untie: u, v and s are each layer's own.
+    reuse: number of a row's first positions that enter the memory (reuse_len of the release); 0 is all.
+    clamp: maximum distance of either sign, which replaces all greater ones; 0 is none.
+    untie: give each layer its own u, v and s.
     gelu: 'tanh' or 'erf'.
     fidelity: 'released' or 'paper', see the module's docstring.
-    dropout: of embeddings, sinusoids, what is added to the residual path, inside the MLP, and of the output.
-    dropout_attention: of attention probabilities.
-    init_std: deviation of kernels and tables.
+    dropout: dropout rate of embeddings, sinusoids, sub-layer outputs, the inside of the MLP, and the output.
+    dropout_attention: dropout rate of the attention probabilities.
+    init_std: standard deviation of kernels and tables.
     dtype: compute type.
     scan: compile one layer and loop over it.
     remat: recompute a layer's activations in the backward pass.
@@ -116,11 +115,11 @@ class TwoStreamInputs(NamedTuple):
   Attributes:
     encoding_RD: sinusoids R of the distances S - 1 to 1 - T.
     positions_BP: positions of the query stream; None without one.
-    mask_BXS: attention mask of [h; g] (`permutation_mask`); None hides nothing.
+    mask_BXS: attention mask of [h; g] (`permutation_mask`); None if nothing is masked.
     other_BXS: True where a key is in another segment than the row (`other_segment`); None without segments.
-    count_B: real tokens of each row; None: all.
-    backward_B: True for rows that are read from their end, or None.
-    biases: {'u', 'v', 's'} (H, K) of all layers, None where each has its own.
+    count_B: number of valid tokens in each row; None: all.
+    backward_B: True for rows read in reverse order, or None.
+    biases: {'u', 'v', 's'} (H, K) shared by all layers, None where each has its own.
   """
 
   encoding_RD: Array
@@ -133,12 +132,12 @@ class TwoStreamInputs(NamedTuple):
 
 
 def permutation_mask(batch: Batch, M: int, filled_B: Array | None) -> Array | None:  # noqa: N803
-  """Return the attention mask of [h; g], (B, X, S); None where nothing is hidden.
+  """Return the attention mask of [h; g], (B, X, S); None if nothing is masked.
 
   Args:
     batch: tokens_BT; order_BT with positions_BP, and valid_BT, each optional.
-    M: positions of the memory.
-    filled_B: number of its last positions that hold something; None: all.
+    M: length of the memory.
+    filled_B: number of its last positions that are filled; None: all.
   """
   order_BT, valid_BT = batch.get('order_BT'), batch.get('valid_BT')
   if order_BT is None and valid_BT is None and (filled_B is None or not M):
@@ -160,7 +159,7 @@ def permutation_mask(batch: Batch, M: int, filled_B: Array | None) -> Array | No
 
 
 def other_segment(batch: Batch, M: int) -> Array | None:  # noqa: N803
-  """Return where a key is in another segment than the row of [h; g], (B, X, S); None without `types_BT`.
+  """Return True where a key is in another segment than the row of [h; g], (B, X, S); None without `types_BT`.
 
   A memory of M positions is in segment 0.
   """
@@ -188,18 +187,18 @@ class TwoStreamAttention(nn.Module):
     project = lambda x_BSD, c: jnp.einsum('BSD,DHK->BSHK', x_BSD, qkv_DCHK[:, c])
     h_BTD = x_BXD[:, :T]
     q_BXHK, k_BSHK, value_BSHK = project(x_BXD, 0), project(h_BTD, 1), project(h_BTD, 2)
-    if memory is not None:  # projected by itself, because no gradient flows into it
+    if memory is not None:  # projected separately, because no gradient flows into it
       memory_BMD = memory.astype(dtype)
       k_BSHK = jnp.concatenate([project(memory_BMD, 1), k_BSHK], axis=1)
       value_BSHK = jnp.concatenate([project(memory_BMD, 2), value_BSHK], axis=1)
-      kept = cfg.reuse or T
-      count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, kept)
-      memory = relative_attention.update_memory(memory, h_BTD[:, :kept], count_B)
+      n_reused = cfg.reuse or T
+      count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, n_reused)
+      memory = relative_attention.update_memory(memory, h_BTD[:, :n_reused], count_B)
     S = k_BSHK.shape[1]
     biases = {name: param(name, H, K) for name in ('u', 'v', 's')} if cfg.untie else inputs.biases
     to_r = relative_block.Dense((H, K), cfg.init_std, name='r')
     r_RHK = to_r(inputs.encoding_RD)
-    if inputs.backward_B is not None:  # of distance -d: the sines change sign
+    if inputs.backward_B is not None:  # distances -d: the sines change sign
       sign_D = jnp.where(jnp.arange(D) < D // 2, -1, 1).astype(dtype)
       r_RHK = jnp.where(inputs.backward_B[:, None, None, None], to_r(inputs.encoding_RD * sign_D)[None], r_RHK[None])
     scores_BHXS = relative_attention.content_scores(q_BXHK, biases['u'], k_BSHK)
@@ -207,7 +206,7 @@ class TwoStreamAttention(nn.Module):
     types_2HK = param('types', 2, H, K)
     if inputs.other_BXS is not None:
       scores_BHXS += relative_attention.segment_scores(q_BXHK, biases['s'], types_2HK, inputs.other_BXS)
-    # The first tokens of the order may see no key at all.
+    # The first tokens of the order may have no visible key.
     o_BXHK = relative_attention.weighted_values(
       scores_BHXS, mask_BXS, value_BSHK, cfg.dropout_attention, key, empty_rows=True
     )
@@ -219,7 +218,7 @@ def _block(cfg: Config) -> relative_block.Block:
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Return new parameters: embed (tokens, and mask: the first input of the query stream), layer_00 .., output (bias).
+  """Initialise embed (tokens, and mask: the initial input of the query stream), layer_00 .., output (bias).
 
   Where the layers share them, also bias (u, v, s).
   """
@@ -245,7 +244,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """Return the memory before the first token, () if there is none; `length` is unused, because nothing is decoded.
 
   Returns:
-    {'filled_B': number of the last positions that hold something, 'layers': for each layer (B, M, D)}.
+    {'filled_B': number of the last positions that are filled, 'layers': for each layer (B, M, D)}.
   """
   del length
   if not cfg.M:
@@ -256,7 +255,7 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
 
 
 def _encoding(cfg: Config, T: int, S: int, key: Array | None) -> Array:
-  """Return the sinusoids of the distances S - 1 to 1 - T, with dropout; below 0 the sines change sign."""
+  """Return the sinusoids of the distances S - 1 to 1 - T, with dropout; below distance 0 the sines are negated."""
   distance_R = np.arange(S - 1, -T, -1)
   distance_R = np.clip(distance_R, -cfg.clamp, cfg.clamp) if cfg.clamp else distance_R
   table = sinusoids.table(int(np.abs(distance_R).max()) + 1, cfg.D, 'halves')
@@ -271,9 +270,9 @@ def apply(
 
   Args:
     batch: tokens_BT; optional: types_BT (segments), valid_BT (padding on the right), order_BT with positions_BP (two
-      streams), backward_B (rows read from their end).
-    state: of `init_state` or of the call before; () is no memory, before and after.
-    key: randomness of dropout, None at evaluation.
+      streams), backward_B (rows read in reverse order).
+    state: from `init_state` or the previous call; () runs without a memory.
+    key: PRNG key of dropout, None at evaluation.
     all_layers: also return the embeddings and the content stream after each layer.
 
   Raises:
@@ -304,11 +303,11 @@ def apply(
   layers = [params[relative_block.name(i)] for i in range(cfg.N)]
   memories = jax.lax.stop_gradient(state['layers']) if state else None
   outputs = [x_BXD]
-  x_BXD, memories, each = relative_block.stack(
+  x_BXD, memories, hidden_states = relative_block.stack(
     _block(cfg), layers, x_BXD, inputs, memories, layers_key, scan=cfg.scan, remat=cfg.remat
   )
   x_BXD = dropout.dropout(x_BXD, cfg.dropout, last_key)
-  hidden = tuple(x[:, :T] for x in outputs + each) if all_layers else None
+  hidden = tuple(x[:, :T] for x in outputs + hidden_states) if all_layers else None
   features = Features(x_BXD[:, :T], layers=hidden, query_BPD=None if positions_BP is None else x_BXD[:, T:])
   if not state:
     return features, ()
@@ -317,7 +316,7 @@ def apply(
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
-  """Return the logits of each position, (B, T, V) float32, by the embedding table and a bias."""
+  """Return the logits of each position, (B, T, V) float32, from the tied embedding table and a bias."""
   del cfg
   return softmax.tied_logits(features.last_BTD, params['embed']['tokens'], params['output']['bias'])
 
