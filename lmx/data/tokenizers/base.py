@@ -1,4 +1,4 @@
-"""The interface of every tokenizer: text to ids and back."""
+"""Interface of all tokenizers: text to ids and back."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def digest(content: Any) -> str:
 
 
 class Tokenizer(abc.ABC):
-  """Text to ids and back.
+  """Conversion of text to ids and back.
 
   Attributes:
     kind: one of KINDS.
     vocab_size: ids are 0 .. vocab_size - 1.
-    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id, eop_id: ids of the special tokens, None where there is
-      none. eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
-    space_first: a text is encoded as if a space stood before it, so its first word is like every other.
+    pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id, eop_id: ids of the special tokens, None if absent.
+      eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
+    space_first: a text is encoded as if a space preceded it, so its first word is encoded like any other.
   """
 
   kind: str
@@ -48,38 +48,38 @@ class Tokenizer(abc.ABC):
 
   @abc.abstractmethod
   def encode(self, text: str) -> np.ndarray:
-    """Ids of `text`, int32, without special tokens, except `<eos>` at line ends under that rule."""
+    """Return the ids of `text`, int32, without special tokens, except `<eos>` at line ends under that rule."""
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
-    """Text of `ids`. Raises InputError for an id outside the vocabulary."""
+    """Return the text of `ids`. Raises InputError for an id outside the vocabulary."""
 
   @abc.abstractmethod
   def id_to_token(self, index: int) -> str:
-    """The printable piece of one id."""
+    """Return the printable form of one token."""
 
   @abc.abstractmethod
   def content(self) -> dict[str, Any]:
-    """Everything that decides encode and decode, JSON-able."""
+    """Return everything that determines encode and decode, JSON-serialisable."""
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of `text`, and from where to where in it each piece comes: int32 (T,) and (T, 2), in code points.
+    """Return the ids of `text` and each token's (start, end) offsets: int32 (T,) and (T, 2), in code points.
 
     Raises:
-      InputError: tokenizers of this kind do not say.
+      InputError: tokenizers of this kind have no offsets.
     """
     raise InputError(f'tokenizer "{self.kind}" does not say where its pieces come from; take "wordpiece" or "bpe"')
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    """`encode` of each text."""
+    """Return `encode` of each text."""
     return [self.encode(text) for text in texts]
 
   def pieces(self, ids: Iterable[int]) -> list[str]:
-    """`id_to_token` of each id."""
+    """Return `id_to_token` of each id."""
     return [self.id_to_token(i) for i in self._checked(ids)]
 
   def starts_word(self, ids: np.ndarray) -> np.ndarray:
-    """bool of the shape of `ids` (1-D): does the piece begin a word? A special token is a word."""
+    """Return for each of `ids` (1-D) whether the token starts a word, as bool; a special token is a word."""
     row = np.asarray(self._checked(ids), np.int64)
     begins, ends = self._word_tables
     starts = begins[row]
@@ -89,7 +89,7 @@ class Tokenizer(abc.ABC):
 
   @functools.cached_property
   def hash(self) -> str:
-    """Digest of everything that decides encode and decode."""
+    """Digest of everything that determines encode and decode."""
     return digest(self.content())
 
   def save(self, directory: str) -> list[str]:
@@ -101,7 +101,7 @@ class Tokenizer(abc.ABC):
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
-    """bool tables by id: the piece begins a word; the piece after it begins a word."""
+    """Return bool tables indexed by id: the token starts a word; the next token starts a word."""
     special = {i for i in (self.unk_id, self.eos_id) if i is not None}
     texts = [self.id_to_token(i) for i in range(self.vocab_size)]
     begins = [i in special or text[:1].isspace() for i, text in enumerate(texts)]
@@ -117,7 +117,7 @@ class Tokenizer(abc.ABC):
 
 
 class Absent(Tokenizer):
-  """Stand-in for the tokenizer of a model that was imported without one: it has a size alone."""
+  """Placeholder for the tokenizer of a model that was imported without one; it has only a size."""
 
   kind = 'none'
 
@@ -144,5 +144,5 @@ class Absent(Tokenizer):
 
 
 def by_frequency(counts: collections.Counter[str]) -> list[str]:
-  """Return the tokens by falling frequency, those of one frequency in the order of their code points."""
+  """Return the tokens by decreasing frequency, ties by code points."""
   return [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

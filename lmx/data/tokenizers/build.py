@@ -1,11 +1,11 @@
-"""Trains, reads and loads tokenizers: bytes, characters, words, BPE, BPE of words, GPT's BPE, WordPiece and Unigram.
+"""Trains, reads and loads tokenizers: bytes, characters, words, BPE, word BPE, GPT's BPE, WordPiece and Unigram.
 
-Words follow the rules of the data set: Penn Treebank, WikiText, Brown and 1B words are split at white space and each
-line ends with a counted `<eos>` (Mikolov's rule); text8 is split at white space; plain prose is split into words,
-punctuation and line ends. Vocabularies are sorted by falling frequency, as adaptive and hierarchical softmaxes need.
+Words follow the rules of the data set. Penn Treebank, WikiText, Brown and 1B words are split at white space, and each
+line ends with a counted `<eos>` (Mikolov's rule). text8 is split at white space. Plain prose is split into words,
+punctuation and line ends. Vocabularies are sorted by decreasing frequency, as adaptive and hierarchical softmaxes need.
 Byte-level BPE (GPT-2's, Radford et al. 2019, section 2.2), WordPiece (BERT's, Devlin et al. 2018) and Unigram (Kudo
-2018) are the `tokenizers` library's. BPE of words (Sennrich et al. 2016) and GPT's BPE (Radford et al. 2018) are of
-characters in words. Special tokens written out in a text are ordinary text.
+2018) come from the `tokenizers` library. Word BPE (Sennrich et al. 2016) and GPT's BPE (Radford et al. 2018) merge
+characters within words. Special tokens written out in a text are ordinary text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = ('bytes', 'characters', 'words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiec
 
 
 class Missing(InputError):
-  """A folder without the files of a tokenizer."""
+  """A folder has no files of a tokenizer."""
 
 
 def train(
@@ -45,19 +45,19 @@ def train(
   marks: str = '',
   prefix_space: bool = False,
 ) -> Tokenizer:
-  """Train a tokenizer; the result depends on the arguments alone.
+  """Train a tokenizer; the result depends only on the arguments.
 
   Args:
     kind: one of KINDS.
-    texts: documents to learn from.
-    vocab_size: the most entries, special tokens included; 0: no limit (words, characters), 8192 (subwords).
-    min_count: rarer words or characters become `<unk>`; for bpe and wordpiece the least count of a merged pair.
-    lower_case: words and subwords.
+    texts: training documents.
+    vocab_size: largest number of tokens, special tokens included; 0: no limit (words, characters), 8192 (subwords).
+    min_count: rarer words or characters become `<unk>`; for bpe and wordpiece the smallest count of a merged pair.
+    lower_case: lower-case the text; words and subwords only.
     rule: see `Words`.
     document_eos: give bytes, characters and words of rule 'prose' an `<eos>` that ends a document.
-    others: characters only: texts not learned from that must be encodable; `<unk>` is added if they need it.
-    marks: unigram only: the special tokens that the first ids are of, one of MARKS.
-    prefix_space: bpe only: a word has the same pieces at the beginning of a text as within it.
+    others: characters only: texts outside training that must be encodable; `<unk>` is added if they need it.
+    marks: unigram only: the special tokens that get the first ids, one of MARKS.
+    prefix_space: bpe only: a word has the same subwords at the start of a text as within it.
   """
   check_options(kind, marks, prefix_space)
   if kind == 'bytes':
@@ -80,7 +80,7 @@ def train(
 
 
 def check_options(kind: str, marks: str, prefix_space: bool) -> None:
-  """InputError unless a trained tokenizer of this kind can have these marks and this prefix."""
+  """Raise InputError unless a trained tokenizer of this kind supports these special tokens and this prefix space."""
   check_choice('data.marks', marks, tuple(MARKS))
   if marks and kind != 'unigram':
     raise InputError(f'data.marks "{marks}" goes with data.tokenizer "unigram", not "{kind}"')
@@ -88,9 +88,9 @@ def check_options(kind: str, marks: str, prefix_space: bool) -> None:
     raise InputError(f'data.prefix_space goes with data.tokenizer "bpe", not "{kind}"; set it to False')
 
 
-# Files of a vocabulary -> of its merges: as Hugging Face has them, GPT-2's and GPT's as released.
+# Vocabulary file -> merges file: Hugging Face's names, then those of GPT-2's and GPT's releases.
 _MERGES = {'vocab.json': 'merges.txt', 'encoder.json': 'vocab.bpe', 'encoder_bpe_40000.json': 'vocab_40000.bpe'}
-# Kinds whose files others write, and how these are called where they are not vocabularies with merges.
+# Kinds that other libraries write too, and their file names unless these are vocabularies with merges.
 _READ = {'bpe': Bpe, 'word_bpe': WordBpe, 'gpt_bpe': GptBpe, 'wordpiece': WordPiece, 'unigram': Unigram}
 _FILES = {'wordpiece': ('tokenizer.json', 'vocab.txt'), 'unigram': ('tokenizer.json', sentencepiece.FILE)}
 
@@ -102,12 +102,12 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
     kind: 'bpe', 'word_bpe', 'gpt_bpe': a tokenizer.json, or a directory with one or with vocab.json and merges.txt, or
       the same under the names of OpenAI's releases; 'wordpiece': a tokenizer.json, a vocab.txt, or a directory with
       either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
-    path: file or directory; of a directory the settings of transformers are read too (settings.py).
-    lower_case: for a vocab.txt or spiece.model.
+    path: file or directory; for a directory the settings of transformers are read too (settings.py).
+    lower_case: case of a vocab.txt or spiece.model.
 
   Raises:
-    InputError: no such tokenizer, a damaged file, or settings that lmx does not compute with or that name the other
-      case.
+    InputError: there is no such tokenizer, a file is damaged, or settings are not supported or contradict
+      `lower_case`.
   """
   if kind not in KINDS:
     raise InputError(f'unknown tokenizer "{kind}"{nearest(kind, KINDS)}')
@@ -139,7 +139,7 @@ def read(kind: str, path: str, *, lower_case: bool = False) -> Tokenizer:
 
 
 def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settings) -> hf.Tokenizer:
-  """Return the model in a file."""
+  """Return the model of a file."""
   if os.path.basename(path) == 'tokenizer.json':
     model = hf.Tokenizer.from_file(path)
     return subword_models.marks_apart(model) if kind == 'unigram' else model
@@ -147,8 +147,10 @@ def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settin
     unknown = settings.special.get('unk', '[UNK]')
     return subword_models.wordpiece(hf.models.WordPiece.from_file(path, unk_token=unknown), lower_case)
   if kind == 'unigram':
-    found = sentencepiece.tokenizer(sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents)
-    return subword_models.marks_apart(found)
+    spiece = sentencepiece.tokenizer(
+      sentencepiece.read(path), lower_case=lower_case, keep_accents=settings.keep_accents
+    )
+    return subword_models.marks_apart(spiece)
   merges = os.path.join(os.path.dirname(path), _MERGES.get(os.path.basename(path), 'merges.txt'))
   around = {'bpe': subword_models.bpe, 'word_bpe': subword_models.word_bpe, 'gpt_bpe': subword_models.gpt_bpe}[kind]
   model = around(subword_models.read_bpe(path, merges, kind))
@@ -158,7 +160,7 @@ def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settin
 
 
 def load(directory: str) -> Tokenizer:
-  """Read what `save` wrote."""
+  """Load a tokenizer written by `save`."""
   path = os.path.join(directory, FILE)
   try:
     with open(path, encoding='utf-8') as file:

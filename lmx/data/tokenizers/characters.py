@@ -13,7 +13,7 @@ from lmx.errors import InputError
 
 
 class Bytes(Tokenizer):
-  """UTF-8 bytes: ids 0-255, and 256 ends a document where the data set has documents."""
+  """UTF-8 bytes: ids 0-255, and 256 ends a document if the data set has documents."""
 
   kind = 'bytes'
 
@@ -22,7 +22,7 @@ class Bytes(Tokenizer):
     self.eos_id = 256 if eos else None
 
   def encode(self, text: str) -> np.ndarray:
-    # surrogateescape: a split of a byte stream may cut a character; its bytes come through unchanged.
+    # surrogateescape: a split of a byte stream may cut a character; its bytes round-trip unchanged.
     return np.frombuffer(text.encode('utf-8', 'surrogateescape'), np.uint8).astype(np.int32)
 
   def decode(self, ids: Iterable[int]) -> str:
@@ -37,7 +37,7 @@ class Bytes(Tokenizer):
 
 
 class Characters(Tokenizer):
-  """Unicode code points seen in training; `<unk>` exists only where some text of the data set needs it."""
+  """Unicode code points of the training text; `<unk>` exists only if some text of the data set needs it."""
 
   kind = 'characters'
 
@@ -71,19 +71,19 @@ class Characters(Tokenizer):
 def train(
   texts: Iterable[str], vocab_size: int, min_count: int, document_eos: bool, others: Iterable[str]
 ) -> Characters:
-  """Train a tokenizer of characters; see `lmx.data.tokenizers.build.train`."""
+  """Train a character tokenizer; see `lmx.data.tokenizers.build.train`."""
   counts: collections.Counter[str] = collections.Counter()
   for text in texts:
     counts.update(text)
-  kept = [c for c in by_frequency(counts) if counts[c] >= min_count]
-  limit = vocab_size - document_eos if vocab_size else len(kept)
-  unknown = len(kept) < len(counts) or limit < len(kept) or _has_others(others, set(kept))
+  frequent = [c for c in by_frequency(counts) if counts[c] >= min_count]
+  limit = vocab_size - document_eos if vocab_size else len(frequent)
+  unknown = len(frequent) < len(counts) or limit < len(frequent) or _has_others(others, set(frequent))
   if unknown and vocab_size:
     limit -= 1
   special = ['<eos>'] * document_eos + ['<unk>'] * unknown
   if limit < 1:
     raise InputError(f'vocab_size {vocab_size} leaves no room for characters')
-  return Characters(special + kept[:limit])
+  return Characters(special + frequent[:limit])
 
 
 def _has_others(texts: Iterable[str], known: set[str]) -> bool:

@@ -1,15 +1,15 @@
-"""Files spiece.model of SentencePiece, as XLNet's release has one, become models of the `tokenizers` library.
+"""Conversion of SentencePiece's spiece.model, as in XLNet's release, to a model of the `tokenizers` library.
 
-Such a file is a message of Protocol Buffers, `ModelProto` of google/sentencepiece (src/sentencepiece_model.proto), of
-which the fields below are read. Text is cleaned as the release does (zihangdai/xlnet, prepro_utils.py: quotes, NFKD,
-accents, case, white space) and then by the map of characters in the file; a piece of a number with its comma is not
-used, so that the comma is a piece by itself.
+Such a file is a Protocol Buffers message, `ModelProto` of google/sentencepiece (src/sentencepiece_model.proto); the
+fields below are read. Text is normalised as in the release (zihangdai/xlnet, prepro_utils.py: quotes, NFKD,
+accents, case, white space) and then by the character map in the file. A subword of a number with its comma is not
+used, so that the comma is a token of its own.
 
-Deviations: accents are all of Unicode's marks, as in transformers' fast tokenizer, and Hangul stays in the parts that
-NFKD takes it into; the release leaves vowel signs of India, and puts Hangul together again. A comma after a digit is
-never in one piece with it, where the release cuts it off and reads the rest anew by itself. transformers cuts a text at
-`user_defined_symbols` of a spiece.model before it is read, so that what follows one begins with a space; the release
-and this do not.
+Deviations: accents are all characters of Unicode's category Mark, as in transformers' fast tokenizer, and Hangul stays
+decomposed after NFKD. The release keeps vowel signs of Indic scripts, and recomposes Hangul. A comma after a digit is
+never in one subword with it; the release cuts it off and encodes the rest again separately. transformers splits a text
+at `user_defined_symbols` of a spiece.model before encoding, so the text after one begins with a space; the release and
+this module do not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from lmx.errors import InputError
 FILE = 'spiece.model'
 UNIGRAM = 1  # TrainerSpec.ModelType
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # SentencePiece.Type
-_COMMA = -100.0  # added to the logarithm of a piece's probability
+_COMMA = -100.0  # added to a subword's log probability
 _TYPE = descriptor_pb2.FieldDescriptorProto
 _STRING, _BYTES, _FLOAT, _INT = _TYPE.TYPE_STRING, _TYPE.TYPE_BYTES, _TYPE.TYPE_FLOAT, _TYPE.TYPE_INT32
-# Message -> name of a field, its number, its type, and its default where that is not 0.
+# Message -> name of a field, its number, its type, and its default unless 0.
 _FIELDS = {
   'Piece': (('piece', 1, _STRING, ''), ('score', 2, _FLOAT, ''), ('type', 3, _INT, '1')),
   'Trainer': (('model_type', 3, _INT, '1'), ('unk_id', 40, _INT, '')),
@@ -44,9 +44,9 @@ class Spiece(NamedTuple):
   """Contents of a file.
 
   Attributes:
-    pieces: (piece, logarithm of its probability, its type) by id.
-    unk_id: id of what no piece holds.
-    characters: SentencePiece's compiled map of characters, b'' if there is none.
+    pieces: (subword, its log probability, its type) by id.
+    unk_id: id of text that no subword covers.
+    characters: SentencePiece's compiled character map, b'' if there is none.
   """
 
   pieces: tuple[tuple[str, float, int], ...]
@@ -56,7 +56,7 @@ class Spiece(NamedTuple):
 
 @functools.cache
 def model_proto() -> Any:
-  """The class of the message."""
+  """Return the class of the message."""
   file = descriptor_pb2.FileDescriptorProto(name='lmx/spiece.proto', package='lmx.spiece', syntax='proto2')
   for name, fields in _FIELDS.items():
     kind = file.message_type.add(name=name)
@@ -75,39 +75,39 @@ def model_proto() -> Any:
 
 
 def read(path: Any) -> Spiece:
-  """Read a file; InputError where it is missing, damaged, or no Unigram model."""
-  found = model_proto()()
+  """Read a file; raise InputError if it is missing, damaged or not a Unigram model."""
+  proto = model_proto()()
   try:
-    found.ParseFromString(pathlib.Path(path).read_bytes())
+    proto.ParseFromString(pathlib.Path(path).read_bytes())
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror})') from None
   except (message.DecodeError, UnicodeDecodeError) as error:
     raise InputError(f'{path} is no model of SentencePiece, or damaged or cut short ({error})') from None
-  trainer = found.trainer_spec
-  if not found.pieces or not 0 <= trainer.unk_id < len(found.pieces):
+  trainer = proto.trainer_spec
+  if not proto.pieces or not 0 <= trainer.unk_id < len(proto.pieces):
     raise InputError(
-      f'{path} is no model of SentencePiece, or damaged: {len(found.pieces)} pieces, of which number '
+      f'{path} is no model of SentencePiece, or damaged: {len(proto.pieces)} pieces, of which number '
       f'{trainer.unk_id} stands for unknown ones'
     )
   if trainer.model_type != UNIGRAM:
     raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
-  pieces = tuple((piece.piece, piece.score, piece.type) for piece in found.pieces)
-  return Spiece(pieces, trainer.unk_id, found.normalizer_spec.precompiled_charsmap)
+  pieces = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
+  return Spiece(pieces, trainer.unk_id, proto.normalizer_spec.precompiled_charsmap)
 
 
 def has_capitals(path: Any) -> bool:
-  """Return True if a vocabulary is of text with capitals: some ordinary subword has one."""
+  """Return True if a vocabulary is for text with capitals: some ordinary subword has one."""
   ordinary = (piece for piece, _, kind in read(path).pieces if kind not in (UNKNOWN, CONTROL, USER_DEFINED))
   return any(character.isupper() for piece in ordinary for character in piece)
 
 
 def tokenizer(found: Spiece, *, lower_case: bool = False, keep_accents: bool = False) -> hf.Tokenizer:
-  """XLNet's tokenizer of a file; its marks are special tokens.
+  """Return XLNet's tokenizer from a file's contents; its special tokens are marked as such.
 
   Args:
-    found: what is read of the file.
-    lower_case: lower the text first, as for an uncased vocabulary.
-    keep_accents: leave characters composed, and their accents.
+    found: contents of the file.
+    lower_case: lower-case the text first, as for an uncased vocabulary.
+    keep_accents: keep accents and composed characters.
   """
   vocabulary = [(piece, score + _COMMA if re.search(r'\d,$', piece) else score) for piece, score, _ in found.pieces]
   model = hf.Tokenizer(hf.models.Unigram(vocabulary, unk_id=found.unk_id, byte_fallback=False))
@@ -123,6 +123,6 @@ def tokenizer(found: Spiece, *, lower_case: bool = False, keep_accents: bool = F
     [hf.pre_tokenizers.WhitespaceSplit(), hf.pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme='always')]
   )
   model.decoder = hf.decoders.Metaspace(replacement=SPACE, prepend_scheme='always')
-  there = {piece for piece, _, _ in found.pieces}
-  model.add_special_tokens([name for name in XLNET_SPECIALS if name in there])
+  subwords = {piece for piece, _, _ in found.pieces}
+  model.add_special_tokens([name for name in XLNET_SPECIALS if name in subwords])
   return model

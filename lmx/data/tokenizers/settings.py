@@ -1,8 +1,8 @@
-"""Settings of a tokenizer's folder as `save_pretrained` of transformers leaves them.
+"""Settings of a tokenizer's folder in the format of `save_pretrained` of transformers.
 
-tokenizer_config.json holds options and special tokens, special_tokens_map.json special tokens, added_tokens.json the
-ids of tokens beyond the vocabulary. Beside a tokenizer.json, which is complete, only what transformers replaces in it
-is read. Beside a vocab.txt, vocab.json or spiece.model every key counts, so one that lmx does not know is an error.
+tokenizer_config.json has options and special tokens, special_tokens_map.json special tokens, added_tokens.json the
+ids of tokens beyond the vocabulary. A tokenizer.json is complete, so with one only the settings that transformers
+overrides are read. With a vocab.txt, vocab.json or spiece.model every key matters, so an unknown key is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lmx.errors import InputError, nearest
 
 FILE = 'tokenizer_config.json'
 ROLES = ('pad', 'unk', 'cls', 'sep', 'mask', 'bos', 'eos')
-# Names that a special token can have without being renamed, by kind and role; () is any.
+# Default names of a special token, by kind and role; another name counts as renamed, and () allows any.
 _END = '<|endoftext|>'
 _BERT: dict[str, tuple[str, ...]] = {role: (f'[{role.upper()}]',) for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
 _XLNET: dict[str, tuple[str, ...]] = {role: (f'<{role}>',) for role in ('pad', 'unk', 'cls', 'sep', 'mask')}
@@ -31,7 +31,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
   'unigram': _XLNET | {'bos': ('<s>', _END), 'eos': ('</s>', _END)},
 }
 _RENAMED = ('wordpiece', 'bpe')  # kinds that may have special tokens of other names
-# Keys that change no token.
+# Keys without effect on tokens.
 _UNUSED = re.compile(
   r'_.*|backend|cache_dir|chat_template|clean_up_tokenization_spaces|device_map|errors|from_slow|'
   r'full_tokenizer_file|init_inputs|is_local|language|legacy|local_files_only|max_len(gth)?|max_model_input_sizes|merges_file|'
@@ -40,7 +40,7 @@ _UNUSED = re.compile(
   r'subfolder|tok(enizer)?_file|token|transformers_version|trim_offsets|truncation(_side|_strategy)?|'
   r'trust_remote_code|unk_id|use_(auth_token|fast)|verbose|vocab_(file|size)|(bos|eos|unk|sep|cls|mask)_token_id'
 )
-# Key -> the values with which lmx computes.
+# Key -> the supported values.
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
   'wordpiece': {
     'do_basic_tokenize': (True,),
@@ -66,11 +66,11 @@ class Settings(NamedTuple):
   """Settings of a folder.
 
   Attributes:
-    lower_case: do_lower_case; None where it is not given.
-    normalizer: fields of BERT's normalizer that are given, by their names in the library.
-    keep_accents: of a spiece.model.
-    prefix_space: add_prefix_space; None where it is not given.
-    special: role -> name of the special tokens that have other names than the kind's own.
+    lower_case: do_lower_case; None if not given.
+    normalizer: given fields of BERT's normalizer, by their names in the library.
+    keep_accents: option of a spiece.model.
+    prefix_space: add_prefix_space; None if not given.
+    special: role -> name of the special tokens whose names differ from the kind's defaults.
     added: (id, token) of tokens beyond the vocabulary, by id.
     extra: further special tokens.
   """
@@ -85,46 +85,46 @@ class Settings(NamedTuple):
 
 
 def read(directory: Any, kind: str) -> Settings:
-  """Read the settings of a folder; those of a folder without such files are the defaults.
+  """Read the settings of a folder; without such files they are the defaults.
 
   Args:
     directory: the folder.
-    kind: of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe' or 'unigram'; another kind has no settings.
+    kind: kind of its tokenizer: 'wordpiece', 'bpe', 'gpt_bpe' or 'unigram'; another kind has no settings.
 
   Raises:
-    InputError: a file is damaged, a value has another type or is one that lmx does not compute with, or a key is
+    InputError: a file is damaged, a value has another type or is not supported, or a key is
       unknown; the file and the key are named.
   """
   directory = pathlib.Path(directory)
   if kind not in _NAMES:
     return Settings()
-  given, where = _object(directory / FILE), str(directory / FILE)
+  config, where = _object(directory / FILE), str(directory / FILE)
   if not (directory / 'tokenizer.json').exists():
-    _check(given, kind, where)
-  switch = lambda key: documents.typed(given[key], bool, f'{where}: {key}') if given.get(key) is not None else None
-  normalizer = {theirs: switch(key) for key, theirs in _SWITCHES.items() if key in given}
+    _check(config, kind, where)
+  switch = lambda key: documents.typed(config[key], bool, f'{where}: {key}') if config.get(key) is not None else None
+  normalizer = {theirs: switch(key) for key, theirs in _SWITCHES.items() if key in config}
   normalizer = {name: value for name, value in normalizer.items() if value is not None or name == 'strip_accents'}
   lower_case = switch('do_lower_case')
   normalizer |= {} if lower_case is None else {'lowercase': lower_case}
-  special, extra = _special(directory, kind, given)
+  special, extra = _special(directory, kind, config)
   return Settings(
     lower_case,
     normalizer,
     bool(switch('keep_accents')),
     switch('add_prefix_space'),
     special,
-    _added(directory, given, {*special.values(), *extra}),
+    _added(directory, config, {*special.values(), *extra}),
     extra,
   )
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
-  found = documents.read_json(path) if path.exists() else {}
-  return documents.typed(found, dict, str(path))
+  content = documents.read_json(path) if path.exists() else {}
+  return documents.typed(content, dict, str(path))
 
 
 def _check(given: Mapping[str, Any], kind: str, where: str) -> None:
-  """Raise InputError for a value that lmx does not compute with, and for a key that may change tokens."""
+  """Raise InputError for an unsupported value, and for an unknown key that may change tokens."""
   for key, values in _FIXED[kind].items():
     if key in given and given[key] not in values:
       raise InputError(
@@ -157,7 +157,7 @@ def _check(given: Mapping[str, Any], kind: str, where: str) -> None:
 
 
 def _special(directory: pathlib.Path, kind: str, given: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-  """Return (role -> name of renamed special tokens, names of further ones)."""
+  """Return (role -> name of the renamed special tokens, names of further ones)."""
   others = _object(directory / 'special_tokens_map.json')
   special: dict[str, str] = {}
   for role in ROLES:
@@ -179,8 +179,10 @@ def _special(directory: pathlib.Path, kind: str, given: Mapping[str, Any]) -> tu
   extra: dict[str, None] = {}
   for source in (given, others):
     for key in ('additional_special_tokens', 'extra_special_tokens'):
-      found = source.get(key) or []
-      for value in found.values() if isinstance(found, dict) else documents.typed(found, list, f'{directory}: {key}'):
+      tokens = source.get(key) or []
+      for value in (
+        tokens.values() if isinstance(tokens, dict) else documents.typed(tokens, list, f'{directory}: {key}')
+      ):
         extra[_name(value, f'{directory}: {key}')] = None
   return special, tuple(extra)
 
@@ -194,10 +196,10 @@ def _added(
 ) -> tuple[tuple[int, hf.AddedToken], ...]:
   """Return (id, token) of the tokens beyond the vocabulary."""
   path = directory / 'added_tokens.json'
-  found: dict[int, hf.AddedToken] = {}
+  tokens: dict[int, hf.AddedToken] = {}
   for name, number in _object(path).items():
     is_special = name in special
-    found[documents.typed(number, int, f'{path}: {name}')] = hf.AddedToken(
+    tokens[documents.typed(number, int, f'{path}: {name}')] = hf.AddedToken(
       name, special=is_special, normalized=not is_special
     )
   decoder = documents.field(given, 'added_tokens_decoder', dict, str(directory / FILE), {})
@@ -209,20 +211,20 @@ def _added(
       name: documents.field(token, name, bool, where, False)
       for name in ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')
     }
-    found[int(key)] = hf.AddedToken(documents.field(token, 'content', str, where), **options)
-  return tuple(sorted(found.items(), key=lambda entry: entry[0]))
+    tokens[int(key)] = hf.AddedToken(documents.field(token, 'content', str, where), **options)
+  return tuple(sorted(tokens.items(), key=lambda entry: entry[0]))
 
 
 def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
-  """Return the model with the settings that its own file does not hold.
+  """Return the model with the settings that its own file does not contain.
 
   Args:
-    model: of a tokenizer.json or a vocabulary; it is changed.
-    settings: of its folder.
+    model: model of a tokenizer.json or a vocabulary; it is modified.
+    settings: settings of its folder.
     where: the folder, for messages.
 
   Raises:
-    InputError: an added token has another id than its number in the vocabulary.
+    InputError: an added token's id differs from its id in the vocabulary.
   """
   state = json.loads(model.to_str())
   if settings.normalizer and (state['normalizer'] or {}).get('type') == 'BertNormalizer':
@@ -231,10 +233,10 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any) -> hf.Tokenizer:
   splits = state['pre_tokenizer'] or {}
   if settings.prefix_space is not None and splits.get('type') == 'ByteLevel':
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(settings.prefix_space, use_regex=splits['use_regex'])
-  there = {token.content: token.special for token in model.get_added_tokens_decoder().values()}
+  is_special = {token.content: token.special for token in model.get_added_tokens_decoder().values()}
   for number, token in settings.added:
     known = model.token_to_id(token.content)
-    if not (token.special and known is not None) and there.get(token.content) != token.special:
+    if not (token.special and known is not None) and is_special.get(token.content) != token.special:
       (model.add_special_tokens if token.special else model.add_tokens)([token])
     if model.token_to_id(token.content) != number:
       raise InputError(

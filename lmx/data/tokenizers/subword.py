@@ -1,4 +1,4 @@
-"""Tokenizers of pieces of words, around models of the `tokenizers` library (lmx/data/tokenizers/subword_models.py)."""
+"""Subword tokenizers around models of the `tokenizers` library (lmx/data/tokenizers/subword_models.py)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _BYTE = re.compile('<0x([0-9A-F]{2})>')
 
 
 class _Subwords(Tokenizer):
-  """A tokenizer of the `tokenizers` library, which sees U+FFFD where a text has half of a surrogate pair.
+  """A tokenizer of the `tokenizers` library; lone surrogates in a text are encoded as U+FFFD.
 
   Args:
-    model: of the library.
-    special: role -> name of the special tokens that have other names than the kind's own, such as {'pad': '<pad>'}.
+    model: model of the library.
+    special: role -> name of the special tokens whose names differ from the kind's defaults, such as {'pad': '<pad>'}.
   """
 
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
@@ -41,21 +41,21 @@ class _Subwords(Tokenizer):
     return np.asarray(self._model.encode(_whole(text), add_special_tokens=False).ids, np.int32)
 
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    found = self._model.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
-    return [np.asarray(e.ids, np.int32) for e in found]
+    encodings = self._model.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
+    return [np.asarray(e.ids, np.int32) for e in encodings]
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-    found = self._model.encode(_whole(text), add_special_tokens=False)
-    return np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int32).reshape(-1, 2)
+    encoding = self._model.encode(_whole(text), add_special_tokens=False)
+    return np.asarray(encoding.ids, np.int32), np.asarray(encoding.offsets, np.int32).reshape(-1, 2)
 
   def decode(self, ids: Iterable[int]) -> str:
     return self._model.decode(self._checked(ids), skip_special_tokens=False)
 
   def id_to_token(self, index: int) -> str:
-    return self._model.id_to_token(index) or ''  # an id that a vocabulary left out
+    return self._model.id_to_token(index) or ''  # an id that the vocabulary skips
 
   def token_id(self, name: str) -> int | None:
-    """Id of an entry, None if it is not in the vocabulary."""
+    """Return the id of a token, None if it is not in the vocabulary."""
     return self._model.token_to_id(name)
 
   def content(self) -> dict[str, Any]:
@@ -64,15 +64,15 @@ class _Subwords(Tokenizer):
 
 
 def _whole(text: str) -> str:
-  """The text as characters that UTF-8 has."""
+  """Return the text with lone surrogates replaced, which UTF-8 cannot encode."""
   return subword_models.SURROGATE.sub('\ufffd', text)
 
 
 def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
-  """The tokenizer with further special tokens behind its own entries; those that it has already stay where they are.
+  """Return the tokenizer with further special tokens after its own tokens; those that it already has keep their ids.
 
   Raises:
-    InputError: the tokenizer is not of pieces of words, or a name is an ordinary entry of its already.
+    InputError: the tokenizer has no subwords, or a name is already an ordinary token.
   """
   if not isinstance(tokenizer, _Subwords):
     raise InputError(f'data.special_tokens needs a tokenizer of pieces of words, not "{tokenizer.kind}"')
@@ -86,24 +86,24 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
 
 
 def _special(model: hf.Tokenizer) -> set[str]:
-  """Names of the special tokens of a model."""
+  """Return the names of a model's special tokens."""
   return {token.content for token in model.get_added_tokens_decoder().values() if token.special}
 
 
 def _end_of_text(model: hf.Tokenizer, name: str = subword_models.END_OF_TEXT) -> int:
-  """Return the id of the end-of-text of a BPE."""
-  found = model.token_to_id(name)
-  if found is None:
+  """Return the id of a BPE's end-of-text token."""
+  index = model.token_to_id(name)
+  if index is None:
     raise InputError(f'the BPE vocabulary has no {name}')
-  return found
+  return index
 
 
 class Bpe(_Subwords):
-  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also begins a text to generate.
+  """GPT-2's byte-level BPE; `<|endoftext|>` ends a document and also starts a text to generate.
 
-  A byte that is no UTF-8, as where the split of a byte stream cuts a character, is a surrogate in the text, as Python's
-  `surrogateescape` has it; it is a token of its own, and a vocabulary that puts a space before a text
-  (`space_first`) puts one behind it too.
+  A byte that is not UTF-8, such as at a split of a byte stream inside a character, is a surrogate in the text, as with
+  Python's `surrogateescape`. It is a token of its own. A vocabulary that prepends a space to a text (`space_first`)
+  adds one after the byte too.
   """
 
   kind = 'bpe'
@@ -122,8 +122,8 @@ class Bpe(_Subwords):
   def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     parts = [subword_models.LONE_BYTE.split(text) for text in texts]
     whole = iter(super().encode_batch([part for text in parts for part in text[::2]]))
-    found = [[next(whole) if n % 2 == 0 else self._byte(part) for n, part in enumerate(text)] for text in parts]
-    return [ids[0] if len(ids) == 1 else np.concatenate(ids) for ids in found]
+    ids_by_text = [[next(whole) if n % 2 == 0 else self._byte(part) for n, part in enumerate(text)] for text in parts]
+    return [ids[0] if len(ids) == 1 else np.concatenate(ids) for ids in ids_by_text]
 
   def _byte(self, lone: str) -> np.ndarray:
     return np.asarray([self._model.token_to_id(subword_models.printable(ord(lone) - 0xDC00))], np.int32)
@@ -138,10 +138,10 @@ class Bpe(_Subwords):
 
 
 class GptBpe(_Subwords):
-  """GPT's BPE (Radford et al. 2018, section 4.1): characters merged within words, whose last piece ends with `</w>`.
+  """GPT's BPE (Radford et al. 2018, section 4.1): characters merged within words; the last subword ends with `</w>`.
 
-  Text is lowered and split at white space and punctuation, so decoding gives words with spaces between them. What no
-  piece holds is `<unk>`. There is no end-of-text.
+  Text is lower-cased and split at white space and punctuation, so decoding returns words separated by spaces.
+  Characters that no subword covers are `<unk>`. There is no end-of-text token.
   """
 
   kind = 'gpt_bpe'
@@ -162,9 +162,9 @@ class GptBpe(_Subwords):
 class WordBpe(GptBpe):
   """BPE of machine translation (Sennrich et al. 2016, section 3.2): characters merged within words and punctuation.
 
-  A word's last piece ends with `</w>`, so the end of a compound is the same piece as the word by itself, which it is
-  not where the beginning is marked (`Bpe`). Decoding writes prose. What no piece holds is `<unk>`; `<|endoftext|>` ends
-  a text.
+  A word's last subword ends with `</w>`. So the end of a compound is the same subword as the word on its own, unlike
+  with marked word starts (`Bpe`). Decoding writes prose. Characters that no subword covers are `<unk>`;
+  `<|endoftext|>` ends a text.
   """
 
   kind = 'word_bpe'
@@ -178,11 +178,11 @@ class WordBpe(GptBpe):
 
 
 class Unigram(_Subwords):
-  """SentencePiece's Unigram model, of lmx or of XLNet.
+  """SentencePiece's Unigram model, trained by lmx or read from XLNet.
 
-  A vocabulary that lmx learns spells in bytes what no piece holds, and decoding gives the text back, but for U+2581,
-  which stands for a space; its end of text is `<|endoftext|>`, or `<eod>` where it has XLNet's marks. One that XLNet's
-  authors or transformers left has its own cleaning of text.
+  A vocabulary trained by lmx encodes characters that no subword covers as bytes. Decoding then returns the text, except
+  U+2581, which represents a space. Its end of text is `<|endoftext|>`, or `<eod>` if it has XLNet's special tokens. A
+  vocabulary of XLNet's authors or of transformers has its own normalization.
   """
 
   kind = 'unigram'
@@ -190,42 +190,42 @@ class Unigram(_Subwords):
   def __init__(self, model: hf.Tokenizer, special: Mapping[str, str] | None = None):
     super().__init__(model, special)
     self._marks = _special(model)
-    mark = lambda name: model.token_to_id(name) if name in self._marks else None
+    special_id = lambda name: model.token_to_id(name) if name in self._marks else None
     self.unk_id = model.token_to_id('<unk>')
-    ends = (mark(name) for name in (subword_models.END_OF_TEXT, '<eod>'))
+    ends = (special_id(name) for name in (subword_models.END_OF_TEXT, '<eod>'))
     self.eos_id = self.bos_id = next((i for i in ends if i is not None), None)
     if self.eos_id is None or self.unk_id is None:
       raise InputError(
         f'the Unigram vocabulary has no special token {subword_models.END_OF_TEXT} or <eod>, or no <unk>'
       )
     self.cls_id, self.sep_id, self.pad_id, self.mask_id, self.eop_id = map(
-      mark, ('<cls>', '<sep>', '<pad>', '<mask>', '<eop>')
+      special_id, ('<cls>', '<sep>', '<pad>', '<mask>', '<eop>')
     )
 
   def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
     ids, spans_T2 = super().encode_spans(text)
     bytes_T = self._bytes[ids]
-    # The library gives each byte of a run of characters that no piece holds the offsets of the whole run.
+    # The library gives each byte of a run of uncovered characters the offsets of the whole run.
     changes = np.any(spans_T2[1:] != spans_T2[:-1], axis=1) | (bytes_T[1:] < 0) | (bytes_T[:-1] < 0)
     edges = [0, *(np.flatnonzero(changes) + 1), len(ids)]
     for first, last in zip(edges[:-1], edges[1:], strict=True):
-      begin, end = spans_T2[first] if last - first > 1 else (0, 0)
-      if end - begin > 1:
+      start, end = spans_T2[first] if last - first > 1 else (0, 0)
+      if end - start > 1:
         run = bytes(bytes_T[first:last].tolist())
-        at_T = begin + self._characters_of(run, _whole(text)[begin:end])
+        at_T = start + self._characters_of(run, _whole(text)[start:end])
         spans_T2[first:last] = np.stack([at_T, at_T + 1], axis=1) if len(at_T) else spans_T2[first:last]
     return ids, spans_T2
 
   def _characters_of(self, run: bytes, text: str) -> np.ndarray:
-    """Return for each byte of a run the number of its character in `text`, of which the run has all characters.
+    """Return for each byte of a run the index of its character in `text`; the run covers all of its characters.
 
-    The first and the last character may be in part in other pieces: a lowered `İ` is the piece `i` and two bytes. Where
-    the tokenizer normalises characters in context the array is empty, with a warning.
+    The first and the last character may be partly in other tokens: a lower-cased `İ` is the subword `i` and two bytes.
+    If the tokenizer normalises characters in context the array is empty, with a warning.
     """
     parts = [self._normalized(character).encode() for character in text]
     whole = b''.join(parts)
-    begin = whole.find(run)
-    if not 0 <= begin < len(parts[0]) or begin + len(run) <= len(whole) - len(parts[-1]):
+    start = whole.find(run)
+    if not 0 <= start < len(parts[0]) or start + len(run) <= len(whole) - len(parts[-1]):
       warnings.warn(
         'the tokenizer normalises characters in context, so bytes have the offsets of a run of characters '
         f'and answers in such runs are too long: "{text}"',
@@ -233,18 +233,18 @@ class Unigram(_Subwords):
         stacklevel=4,
       )
       return np.zeros(0, np.int64)
-    return np.repeat(np.arange(len(parts)), list(map(len, parts)))[begin : begin + len(run)]
+    return np.repeat(np.arange(len(parts)), list(map(len, parts)))[start : start + len(run)]
 
   def _normalized(self, character: str) -> str:
-    """Return what the normaliser makes of a character that is not the first one."""
+    """Return a character's normalised form away from the start of the text."""
     normalize = self._model.normalizer.normalize_str if self._model.normalizer else str
     return normalize('x' + character).removeprefix(normalize('x'))
 
   @functools.cached_property
   def _bytes(self) -> np.ndarray:
-    """Byte of each id, -1 where it is another piece."""
-    found = (_BYTE.fullmatch(self.id_to_token(i)) for i in range(self.vocab_size))
-    return np.asarray([int(byte[1], 16) if byte else -1 for byte in found])
+    """Return the byte of each id, -1 for other tokens."""
+    matches = (_BYTE.fullmatch(self.id_to_token(i)) for i in range(self.vocab_size))
+    return np.asarray([int(byte[1], 16) if byte else -1 for byte in matches])
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,8 @@
-"""Models of the `tokenizers` library, made the same each time: byte-level BPE (GPT-2's), BPE within words (of machine
-translation, and GPT's), WordPiece (BERT's) and Unigram (SentencePiece's)."""
+"""Reproducible models of the `tokenizers` library.
+
+They are byte-level BPE (GPT-2's), BPE within words (machine translation's and GPT's), WordPiece (BERT's) and Unigram
+(SentencePiece's).
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ from lmx.data.tokenizers import words
 from lmx.errors import InputError
 
 END_OF_TEXT = '<|endoftext|>'
-LONE_BYTE = re.compile('([\udc80-\udcff])')  # a byte that is no UTF-8, as `surrogateescape` has it
-SURROGATE = re.compile('[\ud800-\udfff]')  # no character, and refused by the library
-WORD_END = '</w>'  # Sennrich et al.'s mark, and GPT's
-SPACE = '▁'  # U+2581, SentencePiece's sign for a space
-_NEVER = -10_000.0  # a logarithm of a probability
+LONE_BYTE = re.compile('([\udc80-\udcff])')  # a byte that is not UTF-8, in `surrogateescape`
+SURROGATE = re.compile('[\ud800-\udfff]')  # not a character, and rejected by the library
+WORD_END = '</w>'  # end-of-word suffix of Sennrich et al. and of GPT
+SPACE = '▁'  # U+2581, SentencePiece's symbol for a space
+_NEVER = -10_000.0  # a log probability
 _ASCII = [chr(code) for code in range(33, 127)]
-_CHARACTERS = 1000  # besides ASCII in the pieces of Unigram
-_STEP = 1e-4  # between the logarithms that the library gives to characters without a piece
+_CHARACTERS = 1000  # in Unigram's subwords, in addition to ASCII
+_STEP = 1e-4  # between the log probabilities that the library gives to characters outside the subwords
 BERT_SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 # XLNet's, by id (zihangdai/xlnet, data_utils.py): <eod> ends a document, <eop> a paragraph.
 XLNET_SPECIALS = ('<unk>', '<s>', '</s>', '<cls>', '<sep>', '<pad>', '<mask>', '<eod>', '<eop>')
 
 
 def printable(byte: int) -> str:
-  """GPT-2's form of a byte from 128 on: itself in Latin-1 where that can be printed, else a character behind Latin-1
+  """Return GPT-2's form of a byte from 128 on: itself in Latin-1 if printable, else a character after Latin-1
   (openai/gpt-2, encoder.py)."""
   if byte == 0xAD:
     return chr(323)
@@ -39,7 +42,7 @@ def printable(byte: int) -> str:
 
 
 def bpe(model: hf.models.BPE, lower_case: bool = False, prefix_space: bool = False) -> hf.Tokenizer:
-  """Put GPT-2's splitting and byte alphabet around a model; `prefix_space` gives a text's first word a space."""
+  """Return a model with GPT-2's splitting and byte alphabet; `prefix_space` prepends a space to a text."""
   tokenizer = hf.Tokenizer(model)
   steps = [hf.normalizers.Lowercase()] * lower_case + [hf.normalizers.Prepend(' ')] * prefix_space
   if steps:
@@ -54,7 +57,7 @@ def bpe(model: hf.models.BPE, lower_case: bool = False, prefix_space: bool = Fal
 def train_bpe(
   texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool = False, prefix_space: bool = False
 ) -> hf.Tokenizer:
-  """Learns merges; id 0 is `<|endoftext|>`, then come the bytes. `lower_case` and `prefix_space`: see `bpe`."""
+  """Train the merges; id 0 is `<|endoftext|>`, then come the bytes. `lower_case` and `prefix_space`: see `bpe`."""
   if vocab_size < 257:
     raise InputError(f'vocab_size {vocab_size}: byte-level BPE needs 256 bytes and {END_OF_TEXT}')
   tokenizer = bpe(hf.models.BPE(), lower_case, prefix_space)
@@ -70,7 +73,7 @@ def train_bpe(
 
 
 def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
-  """Put GPT's cleaning and splitting around a model; the authors split with spaCy, here it is BERT's rule."""
+  """Return a model with GPT's normalization and splitting; it splits by BERT's rule, where the authors used spaCy."""
   tokenizer = hf.Tokenizer(model)
   tokenizer.normalizer = hf.normalizers.BertNormalizer(lowercase=True)
   tokenizer.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()
@@ -79,7 +82,7 @@ def gpt_bpe(model: hf.models.BPE) -> hf.Tokenizer:
 
 
 def word_bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
-  """Put a splitting into words and punctuation around a model: that of `words.HANGING`."""
+  """Return a model that splits text into words and punctuation as `words.HANGING` does."""
   tokenizer = hf.Tokenizer(model)
   if lower_case:
     tokenizer.normalizer = hf.normalizers.Lowercase()
@@ -89,14 +92,14 @@ def word_bpe(model: hf.models.BPE, lower_case: bool = False) -> hf.Tokenizer:
 
 
 def read_bpe(vocabulary: str, merges: str, kind: str) -> hf.models.BPE:
-  """A model from vocab.json and merges.txt."""
+  """Return a model from vocab.json and merges.txt."""
   if kind == 'bpe':
     return hf.models.BPE.from_file(vocabulary, merges)
   return hf.models.BPE.from_file(vocabulary, merges, unk_token='<unk>', end_of_word_suffix=WORD_END)
 
 
 def train_word_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool) -> hf.Tokenizer:
-  """Learns merges; id 0 is `<|endoftext|>`, 1 `<unk>`, then come the characters as in `train_gpt_bpe`."""
+  """Train the merges; id 0 is `<|endoftext|>`, 1 `<unk>`, then come the characters as in `train_gpt_bpe`."""
   special = (END_OF_TEXT, '<unk>')
   trained = _train_in_words(texts, vocab_size, min_count, functools.partial(word_bpe, lower_case=lower_case), special)
   trained.add_special_tokens([END_OF_TEXT])
@@ -104,7 +107,7 @@ def train_word_bpe(texts: Iterable[str], vocab_size: int, min_count: int, lower_
 
 
 def train_gpt_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> hf.Tokenizer:
-  """Learns merges; id 0 is `<unk>`, then come the characters, each by itself and at the end of a word."""
+  """Train the merges; id 0 is `<unk>`, then come the characters, each alone and at the end of a word."""
   return _train_in_words(texts, vocab_size, min_count, gpt_bpe, ('<unk>',))
 
 
@@ -115,10 +118,10 @@ def _train_in_words(
   around: Callable[[hf.models.BPE], hf.Tokenizer],
   special: Sequence[str],
 ) -> hf.Tokenizer:
-  """Learns merges within the words that `around` cuts a text into.
+  """Train merges within the words into which `around` splits a text.
 
-  The library numbers the characters at the end of a word in hash order, so all are given first, as if they were special
-  tokens, and the model is rebuilt from what results, as for WordPiece.
+  The library numbers the characters at the end of a word in hash order. So all are passed first, as if they were
+  special tokens, and the model is rebuilt from the result, as for WordPiece.
   """
   texts = list(texts)
   tokenizer = around(hf.models.BPE(unk_token='<unk>', end_of_word_suffix=WORD_END))
@@ -141,7 +144,7 @@ def _train_in_words(
 
 
 def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
-  """Put SentencePiece's way with spaces around a model: a space is a part of the word after it, also of the first."""
+  """Return a model with SentencePiece's treatment of spaces: each is part of the next word, also the first word's."""
   tokenizer = hf.Tokenizer(model)
   first = hf.normalizers.Prepend(SPACE)
   tokenizer.normalizer = hf.normalizers.Sequence([hf.normalizers.Lowercase(), first]) if lower_case else first
@@ -155,13 +158,13 @@ def unigram(model: hf.models.Unigram, lower_case: bool) -> hf.Tokenizer:
 def train_unigram(
   texts: Iterable[str], vocab_size: int, lower_case: bool, fixed: Sequence[str] = (END_OF_TEXT, '<unk>')
 ) -> hf.Tokenizer:
-  """Trains a Unigram language model of pieces (Kudo 2018, arXiv 1804.10959).
+  """Train a Unigram language model of subwords (Kudo 2018, arXiv 1804.10959).
 
-  First come the special tokens `fixed`, which nothing is encoded as, `<unk>` among them; then the pieces by falling
-  probability and 256 bytes, which spell what no piece holds: besides ASCII, the most frequent 1,000 characters can be
-  in pieces, or fewer where `vocab_size` is small. The library adds up in an order that differs from run to run, so
-  probabilities are rounded and pieces of equal ones sorted; and it spreads the characters that no piece was kept for
-  over a narrow range in such an order, so they get one probability here.
+  First come the special tokens `fixed`, `<unk>` among them; no text is encoded as one. Then come the subwords by
+  decreasing probability, and 256 bytes that encode uncovered characters. Besides ASCII, subwords contain the most
+  frequent 1,000 characters only, or fewer if `vocab_size` is small. The library sums in an order that differs from run
+  to run, so probabilities are rounded and ties sorted. It also spreads characters without a subword over a narrow range
+  of probabilities in such an order, so here they all get one probability.
   """
   others = [f'<0x{byte:02X}>' for byte in range(256)]
   room = vocab_size - len(fixed) - len(others) - len(_ASCII)
@@ -179,12 +182,12 @@ def train_unigram(
     initial_alphabet=_ASCII,
   )
   trained.train_from_iterator(_in_characters(list(texts), min(_CHARACTERS, room // 2)), trainer)
-  found = dict(json.loads(trained.to_str())['model']['vocab'][1:])  # the first is <unk>
-  lowest = min(found.values())
-  spread = lowest + _STEP * (1 + sum(len(piece) == 1 for piece in found))
-  levelled = {p: lowest if len(p) == 1 and score < spread else score for p, score in found.items()}
+  scores = dict(json.loads(trained.to_str())['model']['vocab'][1:])  # the first is <unk>
+  lowest = min(scores.values())
+  spread = lowest + _STEP * (1 + sum(len(piece) == 1 for piece in scores))
+  levelled = {p: lowest if len(p) == 1 and score < spread else score for p, score in scores.items()}
   pieces = sorted(((p, round(score, 4)) for p, score in levelled.items()), key=lambda entry: (-entry[1], entry[0]))
-  # So improbable that the same characters in a text are read as pieces of one character, which ASCII always has.
+  # So improbable that the same characters in a text are encoded as single-character subwords, which ASCII always has.
   never = [(name, _NEVER) for name in fixed]
   vocabulary = [*never, *pieces, *((name, _NEVER) for name in others)]
   tokenizer = unigram(hf.models.Unigram(vocabulary, unk_id=fixed.index('<unk>'), byte_fallback=True), lower_case)
@@ -193,12 +196,12 @@ def train_unigram(
 
 
 def marks_apart(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
-  """A Unigram tokenizer of others in which no text is encoded as one of XLNet's control symbols, as in SentencePiece.
+  """Return an imported Unigram tokenizer that encodes no text as XLNet's control symbols, as in SentencePiece.
 
-  They are pieces of its model too, so one that is written out in a text is cut behind its first character. <eop> is
-  not: it may stand in a text (`user_defined_symbols` of the release).
+  They are subwords of its model too, so one that is written out in a text is split after its first character. <eop> is
+  not: it may occur in a text (`user_defined_symbols` of the release).
   """
-  inner = '|'.join(mark[1:-1] for mark in XLNET_SPECIALS if mark != '<eop>')
+  inner = '|'.join(token[1:-1] for token in XLNET_SPECIALS if token != '<eop>')
   cut = hf.pre_tokenizers.Split(hf.Regex(f'<(?=(?:{inner})>)'), 'merged_with_previous')
   before = tokenizer.pre_tokenizer
   tokenizer.pre_tokenizer = cut if before is None else hf.pre_tokenizers.Sequence([before, cut])
@@ -206,7 +209,7 @@ def marks_apart(tokenizer: hf.Tokenizer) -> hf.Tokenizer:
 
 
 def _in_characters(texts: list[str], most: int) -> Iterator[str]:
-  """The texts without the words that hold other characters than ASCII and the `most` frequent ones."""
+  """Yield the texts without words that have characters other than ASCII and the `most` frequent ones."""
   counts: collections.Counter[str] = collections.Counter()
   for text in texts:
     counts.update(text)
@@ -217,7 +220,7 @@ def _in_characters(texts: list[str], most: int) -> Iterator[str]:
 
 
 def wordpiece(model: hf.models.WordPiece, lower_case: bool) -> hf.Tokenizer:
-  """Put BERT's cleaning and splitting around a model."""
+  """Return a model with BERT's normalization and splitting."""
   tokenizer = hf.Tokenizer(model)
   tokenizer.normalizer = hf.normalizers.BertNormalizer(lowercase=lower_case)
   tokenizer.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()
@@ -226,8 +229,11 @@ def wordpiece(model: hf.models.WordPiece, lower_case: bool) -> hf.Tokenizer:
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool) -> hf.Tokenizer:
-  """Trains WordPiece. The library numbers the `##c` pieces in hash order and breaks ties by number, so they are given
-  first, sorted, as if they were special tokens, and the model is rebuilt from the vocabulary that results."""
+  """Train WordPiece.
+
+  The library numbers the `##c` subwords in hash order and breaks ties by number. So they are passed first, sorted, as
+  if they were special tokens, and the model is rebuilt from the resulting vocabulary.
+  """
   texts = list(texts)
   tokenizer = wordpiece(hf.models.WordPiece(unk_token='[UNK]'), lower_case)
   alphabet, inner = _alphabet(texts, tokenizer.normalizer)
@@ -246,7 +252,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, min_count: int, lower
 def _alphabet(
   texts: Iterable[str], normalizer: hf.normalizers.Normalizer | None, limit: int = 1000
 ) -> tuple[list[str], list[str]]:
-  """The `limit` (BERT's) most frequent characters, sorted, and those of them that continue a word."""
+  """Return the `limit` (BERT's) most frequent characters, sorted, and those of them that continue a word."""
   counts: collections.Counter[str] = collections.Counter()
   inner: set[str] = set()
   for text in texts:
@@ -254,7 +260,7 @@ def _alphabet(
     counts.update(text)
     inner.update(re.findall(r'(?<=\S)\S', text))
   frequent = sorted(counts, key=lambda c: (-counts[c], c))[:limit]
-  kept = sorted(c for c in frequent if c == '\n' or not c.isspace())
-  return kept, [
-    c for c in kept if c in inner and not unicodedata.category(c).startswith('P') and c not in string.punctuation
+  alphabet = sorted(c for c in frequent if c == '\n' or not c.isspace())
+  return alphabet, [
+    c for c in alphabet if c in inner and not unicodedata.category(c).startswith('P') and c not in string.punctuation
   ]

@@ -1,15 +1,16 @@
-"""Characters of words, for models that read them (ELMo's token-level rule, `UnicodeCharsVocabulary` of its release).
+"""Characters of words for character-level models (ELMo's token-level rule, `UnicodeCharsVocabulary` of its release).
 
-The tokenizer is one of words in which every word of the text has an id: the vocabulary proper first, by falling
-frequency, and all other words behind it (`words.with_all_words`). So an input keeps its letters however rare it is,
-while as a target, or for a table of embeddings, it is `<unk>`.
+The word tokenizer has an id for every word of the text: first the vocabulary proper by decreasing frequency, then all
+other words (`words.with_all_words`). So an input keeps its characters however rare it is, but is `<unk>` as a target
+and in an embedding table.
 
-Ids of words in a batch: 0 begins and 1 ends a sentence, 2 is `<unk>`, from 3 on the words of the vocabulary, as in the
-released vocabularies. Ids of characters: 0 no word, b + 1 byte b of the word's UTF-8, then the marks 257 begin and 258
-end of sentence, 259 begin and 260 end of word, 261 padding inside a word. A word of more bytes than C - 2 is cut.
+Word ids in a batch, as in the released vocabularies: 0 starts and 1 ends a sentence, 2 is `<unk>`, and words of the
+vocabulary start at 3. Character ids: 0 no word, b + 1 byte b of the word's UTF-8, then the special tokens 257 start and
+258 end of sentence, 259 start and 260 end of word, 261 padding inside a word. A word longer than C - 2 bytes is
+truncated.
 
-The letters of all words are kept as one array of bytes with offsets: about 20 bytes a word, so 50 MB for the 2.4
-million words of the 1B Word Benchmark, where a table of ids would take 240 MB. A batch's are gathered when it is made.
+The characters of all words are one array of bytes with offsets: about 20 bytes a word, so 50 MB for the 2.4
+million words of the 1B Word Benchmark, where a table of ids would take 240 MB. They are gathered for each batch.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def character_ids(words: Sequence[bytes], characters: int) -> np.ndarray:
 
 
 def _flat(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-  """(bytes one word after the other, offsets)."""
+  """Return (concatenated bytes of the words, offsets)."""
   offsets = np.cumsum([0, *map(len, words)])
   return np.frombuffer(b''.join(words) + b'\0', np.uint8), offsets
 
 
 def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, characters: int) -> np.ndarray:
-  """Characters of the words `index`, int32 index.shape + (C,)."""
+  """Return the characters of the words `index`, int32 index.shape + (C,)."""
   start = offsets[index][..., None]
   length = np.minimum(offsets[index + 1][..., None] - start, characters - 2)
   column_C = np.arange(characters)
@@ -50,10 +51,10 @@ def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, charact
 
 
 class WordCharacters:
-  """Ids of words and of their characters, from ids of a tokenizer.
+  """Conversion of a tokenizer's ids to word ids and character ids.
 
   Attributes:
-    vocab_size: ids of words are below it.
+    vocab_size: number of word ids.
     characters: C.
   """
 
@@ -63,38 +64,38 @@ class WordCharacters:
     specials = {tokenizer.tokens.index(name) for name in SPECIALS[:2] if name in tokenizer.tokens}
     self._letters, self._offsets = _flat([word.encode('utf-8', 'replace') for word in tokenizer.tokens])
     ids = np.full(tokenizer.vocab_size, UNKNOWN, np.int32)
-    kept = np.array([i for i in range(tokenizer.known) if i not in specials], np.int64)
-    ids[kept] = FIRST + np.arange(len(kept))
+    vocabulary = np.array([i for i in range(tokenizer.known) if i not in specials], np.int64)
+    ids[vocabulary] = FIRST + np.arange(len(vocabulary))
     if tokenizer.eos_id is not None:
       ids[tokenizer.eos_id] = END
-    self._ids, self.vocab_size = ids, FIRST + len(kept)
+    self._ids, self.vocab_size = ids, FIRST + len(vocabulary)
     self._end = tokenizer.eos_id
     self.marks = character_ids([b'', b''], characters)
     self.marks[:, 1] = BEGIN_SENTENCE, END_SENTENCE
     self.marks[:, 2] = END_WORD
 
   def word_ids(self, tokens: np.ndarray) -> np.ndarray:
-    """Return the ids of words, int32 in the shape of `tokens`."""
+    """Return the word ids, int32 in the shape of `tokens`."""
     return self._ids[tokens]
 
   def character_ids(self, tokens: np.ndarray) -> np.ndarray:
-    """Return the ids of characters, int32 tokens.shape + (C,); an end-of-text token ends a sentence."""
-    found = _gather(self._letters, self._offsets, tokens, self.characters)
-    return found if self._end is None else np.where((tokens == self._end)[..., None], self.marks[1], found)
+    """Return the character ids, int32 tokens.shape + (C,); an end-of-text token ends a sentence."""
+    characters = _gather(self._letters, self._offsets, tokens, self.characters)
+    return characters if self._end is None else np.where((tokens == self._end)[..., None], self.marks[1], characters)
 
 
 @functools.lru_cache(maxsize=4)
 def create(tokenizer: Any, characters: int) -> WordCharacters:
-  """Return the `WordCharacters` of a tokenizer of words, made once. Raises InputError for another tokenizer."""
+  """Return the cached `WordCharacters` of a word tokenizer. Raises InputError for another tokenizer."""
   if getattr(tokenizer, 'known', None) is None:
     raise InputError('data.characters needs data.tokenizer "words"')
   return WordCharacters(tokenizer, characters)
 
 
 class WithCharacters:
-  """Batches of words with characters_BTC beside tokens_BT, ids of words as above.
+  """Batches of words with characters_BTC in addition to tokens_BT, with the word ids above.
 
-  Everything else is as in the batches given; positions that are not valid have no characters.
+  The rest of the batch is unchanged; positions that are not valid have no characters.
   """
 
   def __init__(self, batches: Any, words: WordCharacters):
@@ -114,7 +115,7 @@ class WithCharacters:
     characters_BTC = self._words.character_ids(tokens_BT)
     if 'valid_BT' in batch:
       characters_BTC *= batch['valid_BT'][..., None]
-    found = {'tokens_BT': self._words.word_ids(tokens_BT), 'characters_BTC': characters_BTC}
+    ids = {'tokens_BT': self._words.word_ids(tokens_BT), 'characters_BTC': characters_BTC}
     if 'targets_BT' in batch:
-      found['targets_BT'] = self._words.word_ids(batch['targets_BT'])
-    return batch | found
+      ids['targets_BT'] = self._words.word_ids(batch['targets_BT'])
+    return batch | ids

@@ -1,4 +1,4 @@
-"""Tokenizer of words: text is split into words and punctuation, and joined to read as prose."""
+"""Word tokenizer: splits text into words and punctuation, and joins them as prose."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lmx.data.tokenizers.base import Tokenizer, by_frequency
 from lmx.errors import InputError
 
 _JOINERS = '\u200c\u200d'
-# Vowel signs of Hindi, accents that stand apart; beyond the basic plane they would make `re` slow.
+# Combining characters, such as vowel signs of Hindi and separate accents; beyond the basic plane they would slow `re`.
 _MARKS = ''.join(c for c in map(chr, range(0x300, 0x10000)) if unicodedata.category(c)[0] == 'M')
 
 
 def _rule(inside: str, hanging: bool = False) -> str:
-  """Pattern of a word or a sign; `inside` are signs within words that are no letters."""
+  """Return the pattern of a word or a sign; `inside` are non-letters allowed within words."""
   letters = rf'\w+(?:[{inside}]+\w*)*'
   word = rf"{letters}(?:[-.'’]{letters})*"
   if hanging:
@@ -28,16 +28,16 @@ def _rule(inside: str, hanging: bool = False) -> str:
 
 
 _PROSE = re.compile(_rule(_MARKS + _JOINERS))
-# A hyphen that hangs on a word is a part of it, as for Moses' tokenizer: German `Obst- und Gemüse`. For Oniguruma, to
-# which marks are letters.
+# A hanging hyphen belongs to its word, as for Moses' tokenizer: German `Obst- und Gemüse`. For Oniguruma, which
+# counts combining characters as letters.
 HANGING = _rule(_JOINERS, hanging=True)
 _CLOSING = frozenset('. , ; : ! ? ) ] } % ... ’'.split())
 _OPENING = frozenset('( [ { $ # @ \\'.split())
-_QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # what closes a quote: German, English, Swedish
+_QUOTES = {'"': '"', "'": "'", '`': '`', '„': '“”', '“': '”', '”': '”'}  # closing quotes: German, English, Swedish
 
 
 def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
-  """Words of `text` under a rule of `Words`."""
+  """Return the words of `text` under a rule of `Words`."""
   if lower_case:
     text = text.lower()
   if rule == 'prose':
@@ -46,7 +46,7 @@ def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
 
 
 def join(words: Sequence[str]) -> str:
-  """Write words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
+  """Return words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
   out: list[str] = []
   opened: list[str] = []
   glue = True  # no space before the next word
@@ -55,11 +55,11 @@ def join(words: Sequence[str]) -> str:
       out.append('\n' if word == '\n' else '\n\n')
       glue, opened = True, []
       continue
-    begun = next((quote for quote in opened[::-1] if word in _QUOTES[quote]), '')
-    out.append(word if glue or begun or word in _CLOSING else ' ' + word)
-    glue = word in _OPENING or word in _QUOTES and not begun
-    if begun:
-      opened.remove(begun)
+    opening = next((quote for quote in opened[::-1] if word in _QUOTES[quote]), '')
+    out.append(word if glue or opening or word in _CLOSING else ' ' + word)
+    glue = word in _OPENING or word in _QUOTES and not opening
+    if opening:
+      opened.remove(opening)
     elif word in _QUOTES:
       opened.append(word)
   return ''.join(out)
@@ -69,11 +69,11 @@ class Words(Tokenizer):
   """Words with `<unk>`.
 
   Args:
-    tokens: the vocabulary, by falling frequency.
+    tokens: the vocabulary, by decreasing frequency.
     rule: 'lines': white space splits, a line end is `<eos>`; 'space': white space splits; 'prose': words,
       punctuation and line ends, and `<eos>` ends a document.
-    lower_case: lower the text first.
-    known: how many of the tokens are the vocabulary proper, the others being there to be spelled; 0: all.
+    lower_case: lower-case the text first.
+    known: number of tokens of the vocabulary proper; the others only have characters; 0: all.
   """
 
   kind = 'words'
@@ -110,7 +110,7 @@ class Words(Tokenizer):
 
 
 def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
-  """The tokenizer with the other words of `texts` behind its own, by falling frequency; InputError if not of words."""
+  """Append the other words of `texts` by decreasing frequency; raise InputError unless it is a word tokenizer."""
   if not isinstance(tokenizer, Words):
     raise InputError(f'data.characters needs data.tokenizer "words"; it is "{tokenizer.kind}"')
   counts: collections.Counter[str] = collections.Counter()
@@ -124,7 +124,7 @@ def with_all_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Words:
 def train(
   texts: Iterable[str], vocab_size: int, min_count: int, lower_case: bool, rule: str, document_eos: bool
 ) -> Words:
-  """Train a tokenizer of words; see `lmx.data.tokenizers.build.train`."""
+  """Train a word tokenizer; see `lmx.data.tokenizers.build.train`."""
   counts: collections.Counter[str] = collections.Counter()
   documents = 0
   for text in texts:
@@ -140,7 +140,7 @@ def train(
     if vocab_size <= len(special):
       raise InputError(f'vocab_size {vocab_size} leaves no room for words')
     words = words[: vocab_size - len(special)]
-  kept = set(words)
-  counts['<unk>'] += sum(n for word, n in counts.items() if word not in kept and word not in special)
+  vocabulary = set(words)
+  counts['<unk>'] += sum(n for word, n in counts.items() if word not in vocabulary and word not in special)
   tokens = by_frequency(collections.Counter({word: counts[word] for word in (*words, *special)}))
   return Words(tokens, rule, lower_case=lower_case)
