@@ -14,13 +14,12 @@ from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.reporting import run_log
 from lmx.runs import restore
+from tests import small_text
 
 BASE = {
   'model': {'name': 'transformer', 'variant': 'tiny', 'encoder_layers': 1, 'decoder_layers': 1, 'dropout': 0.0},
   'data': {
-    'dataset': 'embedded_numbers',
     'tokenizer': 'words',
-    'fraction': 0.02,
     'length': 12,
     'batching': {'name': 'translation', 'tokens': 192, 'buckets': (8,)},
   },
@@ -31,11 +30,16 @@ BASE = {
 }
 
 
+@pytest.fixture(scope='module')
+def numbers(tmp_path_factory):
+  return small_text.numbers(tmp_path_factory.mktemp('numbers'), train=400, held_out=30)
+
+
 @pytest.mark.slow
-def test_rows_that_differ_are_divided_among_devices(tmp_path):
+def test_rows_that_differ_are_divided_among_devices(numbers, tmp_path):
   found, losses, figures = {}, {}, {}
   for name, overrides in (('one', ['parallel.data=1']), ('two', ['parallel.mode=pmap', 'parallel.data=2'])):
-    assert train.train(resolve.resolve(BASE, overrides), tmp_path / name) == 0
+    assert train.train(resolve.resolve(BASE, [*numbers, *overrides]), tmp_path / name) == 0
     run = restore.load(tmp_path / name, 'last')
     found[name] = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.params)])
     losses[name] = [r['loss'] for r in run_log.read_metrics(tmp_path / name) if r['split'] == 'train']
@@ -48,9 +52,9 @@ def test_rows_that_differ_are_divided_among_devices(tmp_path):
   assert figures['two']['tokens_counted'] == figures['one']['tokens_counted'] == tokens > 30
 
 
-def test_a_run_goes_by_the_smoothed_loss_where_it_is_asked_to(tmp_path):
+def test_a_run_goes_by_the_smoothed_loss_where_it_is_asked_to(numbers, tmp_path):
   smoothed = ['objective.smoothing=0.3', 'objective.validation=smoothed', 'train.eval_every=2', 'parallel.data=1']
-  assert train.train(resolve.resolve(BASE, smoothed), tmp_path) == 0
+  assert train.train(resolve.resolve(BASE, [*numbers, *smoothed]), tmp_path) == 0
   looks = [record for record in run_log.read_metrics(tmp_path) if record['split'] == 'valid']
   lowest = min(look['smoothed_loss'] for look in looks)
   assert len(looks) == 3 and lowest > min(look['loss'] for look in looks)

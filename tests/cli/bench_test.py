@@ -11,6 +11,7 @@ from lmx.benchmark import attention
 from lmx.cli.main import main
 from lmx.config import resolve
 from lmx.data import pipeline
+from tests import small_text
 
 TINY = ['bench', 'rnn_lm:tiny', '--batch=2', '--length=4', '--steps=3', '--warmup=1']
 
@@ -34,7 +35,7 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
     '--config=experiments/transformer/quickstart.py:tiny',
     '--config.data.batching.buckets=(10,)',
     '--config.data.batching.tokens=400',
-    '--config.data.fraction=0.1',
+    *(f'--config.{setting}' for setting in small_text.numbers(tmp_path)),
     '--config.parallel.data=1',
     '--config.model.encoder_layers=1',
     '--config.model.decoder_layers=1',
@@ -52,8 +53,8 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
 
 def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
   file, path = tmp_path / 'out.json', 'experiments/transformer/quickstart.py:tiny'
-  changes = ['data.batching.buckets=(10,)', 'data.batching.groups=2', 'parallel.data=1']
-  changes += ['model.encoder_layers=1', 'model.decoder_layers=1']
+  changes = [*small_text.numbers(tmp_path), 'data.batching.buckets=(10,)', 'data.batching.groups=2', 'parallel.data=1']
+  changes += ['data.batch_size=16', 'model.encoder_layers=1', 'model.decoder_layers=1']
   words = [f'--config={path}', *(f'--config.{change}' for change in changes), '--warmup=0', '--steps=1']
   assert main(['bench', *words, f'--json={file}']) == 0
   (found,) = json.loads(file.read_text())

@@ -21,12 +21,12 @@ from lmx.data.tokenizers import build
 from lmx.decoding import translate
 from lmx.errors import InputError, InputWarning
 from lmx.models import registry
+from tests import small_text
 
 QUICK = (
   'parallel.data=1',
   'train.steps=40',
   'train.eval_every=40',
-  'data.fraction=0.1',
   'data.batching.buckets=()',
   'model.encoder_layers=1',
   'model.decoder_layers=1',
@@ -43,7 +43,8 @@ LINES = ['three hundred and twelve', '', 'five', 'sixty thousand and one']
 def workdir(tmp_path_factory):
   """A run of few updates: what it writes is nonsense, and the same each time."""
   directory = tmp_path_factory.mktemp('run')
-  assert train.train(resolve.load('experiments/transformer/quickstart.py:tiny', QUICK), directory) == 0
+  options = [*QUICK, *small_text.numbers(tmp_path_factory.mktemp('numbers'))]
+  assert train.train(resolve.load('experiments/transformer/quickstart.py:tiny', options), directory) == 0
   return directory
 
 

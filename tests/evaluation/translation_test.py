@@ -23,6 +23,7 @@ from lmx.errors import InputError
 from lmx.evaluation import report, translation
 from lmx.metrics import translation as metrics
 from lmx.runs import restore
+from tests import small_text
 
 BASE = 'experiments/transformer/quickstart.py:tiny'
 QUICK = (
@@ -35,7 +36,7 @@ QUICK = (
   'evaluation.average=3',
   'evaluation.beam=2',
   'evaluation.max_extra=4',
-  'data.fraction=0.05',
+  'data.fraction=0.5',
   'data.batch_size=16',
   'data.batching.buckets=()',
   'model.encoder_layers=1',
@@ -48,7 +49,8 @@ QUICK = (
 def run(tmp_path_factory):
   """Work directory of a run of six updates."""
   workdir = tmp_path_factory.mktemp('run')
-  assert train.train(resolve.load(BASE, QUICK), workdir) == 0
+  numbers = small_text.numbers(tmp_path_factory.mktemp('numbers'))
+  assert train.train(resolve.load(BASE, [*QUICK, *numbers]), workdir) == 0
   return workdir
 
 
@@ -69,7 +71,7 @@ def test_the_end_of_a_run_translates_the_split(run):
   lines, references = translation.texts(run_cfg, corpus, 'test')
   # The texts are those that the corpus holds tokens of, in its order, though only a part of them is used.
   split = corpus.splits['test']
-  assert len(lines) == len(written) == found['sentences'] == (len(split.offsets) - 1) // 2 < 500
+  assert len(lines) == len(written) == found['sentences'] == (len(split.offsets) - 1) // 2 < 60
   for i, text in enumerate(text for pair in zip(lines, references, strict=True) for text in pair):
     ids = np.append(corpus.tokenizer.encode(text), corpus.tokenizer.eos_id)
     np.testing.assert_array_equal(split.tokens[split.offsets[i] : split.offsets[i + 1]], ids)
@@ -152,7 +154,7 @@ def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   capsys.readouterr()
   assert main([*call, '--split=valid', f'--by_length={picture}', f'--beside={run}']) == 2
   said = capsys.readouterr()
-  assert 'was measured on embedded_numbers/test' in said.err and json.loads(said.out)['split'] == 'valid'
+  assert 'was measured on parallel_files/test' in said.err and json.loads(said.out)['split'] == 'valid'
   assert main([*call, f'--beside={run}']) == 2
   assert 'the picture of --by_length' in capsys.readouterr().err
   assert main([*call[:3], '--config.evaluation.beam=0', f'--translations={texts}']) == 2
