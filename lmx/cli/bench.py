@@ -1,9 +1,9 @@
-"""`lmx bench`: the time of a training step, alone or in turns with the same step in PyTorch.
+"""`lmx bench`: time of a training step, alone or alternating with the same step in PyTorch.
 
-Of the training step three things can be timed: a model at given sizes (MODEL[:variant], random tokens, one device), a
-preset of these, and a run with its own data, devices and optimizer (--config). --attention times factorized and dense
-attention by themselves at several lengths, --evaluation the evaluation of a model with a memory. With --peer the step
-of transformers or torch.nn runs in another interpreter. `lmx.benchmark` has the measurements.
+The timed step is that of a model at given sizes (MODEL[:variant], random tokens, one device), of a preset of these, or
+of a run with its own data, devices and optimizer (--config). --attention times factorized and dense attention alone at
+several lengths, --evaluation the evaluation of a model with a memory. With --peer the step of transformers or torch.nn
+runs in another interpreter. The measurements are in `lmx.benchmark`.
 """
 
 from __future__ import annotations

@@ -50,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
   lengths, shares = _lengths(args.lengths), _shares(args.shares)
   output = pathlib.Path(args.output)
-  try:  # before the work
+  try:  # before the evaluation
     output.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise InputError(f'{output}: cannot be made ({error.strerror})') from None
-  found = context_length.measure(
+  results = context_length.measure(
     [workdir for workdir in args.workdirs.split(',') if workdir],
     args.split,
     lengths,
@@ -66,14 +66,14 @@ def run(args: argparse.Namespace) -> int:
     overrides=args.overrides,
     window_tokens=args.window_tokens,
   )
-  run_log.write_json(str(output / 'context.json'), found)
-  plots.by_context(output / 'context.png', found)
-  print(context_length.table(found))
+  run_log.write_json(str(output / 'context.json'), results)
+  plots.by_context(output / 'context.png', results)
+  print(context_length.table(results))
   return 0
 
 
 def _lengths(text: str) -> list[int]:
-  """The numbers of FIRST:LAST:STEP."""
+  """Parse FIRST:LAST:STEP into a list of lengths."""
   from lmx.errors import InputError
 
   parts = text.split(':')

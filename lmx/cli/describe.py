@@ -1,8 +1,8 @@
 """`lmx describe MODEL[:variant]`: parameters, operations and memory of a model, without building it.
 
 `lmx describe --workdir=DIR` describes the model of a run, with the compute of its training. The last line is the
-number of parameters of the model. Heads that a paper does not count (BERT's masked LM and next sentence heads) stand on
-a line of their own above it.
+number of parameters of the model. The line above it has the heads that a paper does not count (BERT's masked LM and
+next sentence heads).
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def run(args: argparse.Namespace) -> int:
 
     heads, body = counts(task)
     every = body + sum(heads.values())
-    found = {'model': name, 'parameters': body, 'parameters_with_heads': every, 'heads': heads}
-    run_log.write_json(args.output, found | training)
+    record = {'model': name, 'parameters': body, 'parameters_with_heads': every, 'heads': heads}
+    run_log.write_json(args.output, record | training)
   return 0
 
 
 def _run(workdir: str) -> Any:
-  """The run of a work directory, of which nothing but its settings is read."""
+  """Return the run of a work directory; reads its config alone."""
   from lmx.config import resolve, run_files
 
   return resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
@@ -88,8 +88,10 @@ def _task_of_run(run: Any) -> Any:
 
 
 def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
-  """Return the cost of training, for the updates made or, before the end, the configured ones; {} where the
-  configuration has none, as with `train.epochs`."""
+  """Return the compute of training, over the updates made or, before the end, the configured ones.
+
+  It is {} if the config has no number of updates, as with `train.epochs`.
+  """
   import json
 
   from etils import epath
@@ -106,7 +108,7 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
 
 
 def table(task: Any, *, collapse: bool) -> list[str]:
-  """Lines of the parameters, a group for each layer; `collapse` shows equal layers in a row once."""
+  """Return lines of the parameters, a group for each layer; `collapse` shows consecutive equal layers once."""
   from lmx.benchmark import flops
 
   shapes = task.shapes()
@@ -130,18 +132,18 @@ def _line(name: str, shape: str, count: str) -> str:
 
 
 def _collapsed(groups: list[tuple[str, list[Row]]]) -> list[tuple[str, int, list[Row]]]:
-  """Join neighbours `name_00`, `name_01`, ... of equal shapes into one (name, how many, rows)."""
-  found: list[tuple[str, int, list[Row]]] = []
+  """Join neighbours `name_00`, `name_01`, ... of equal shapes into one (name, number of layers, rows)."""
+  merged: list[tuple[str, int, list[Row]]] = []
   first = last = ''
   for name, rows in groups:
     stem, number = _numbered(name)
-    if found and number is not None and found[-1][2] == rows and _numbered(last) == (stem, number - 1):
-      found[-1] = (f'{first} .. {name}', found[-1][1] + 1, rows)
+    if merged and number is not None and merged[-1][2] == rows and _numbered(last) == (stem, number - 1):
+      merged[-1] = (f'{first} .. {name}', merged[-1][1] + 1, rows)
     else:
-      found.append((name, 1, rows))
+      merged.append((name, 1, rows))
       first = name
     last = name
-  return found
+  return merged
 
 
 def _numbered(name: str) -> tuple[str, int | None]:
@@ -150,7 +152,7 @@ def _numbered(name: str) -> tuple[str, int | None]:
 
 
 def costs(task: Any, batch: int, length: int) -> list[str]:
-  """Lines of operations a token and memory of a batch."""
+  """Return lines of the operations per token and the memory of a batch."""
   from lmx.benchmark import flops
 
   forward = flops.flops_per_token(task, batch, length, training=False)
@@ -180,7 +182,7 @@ def _quantity(number: float, base: int, unit: str) -> str:
 
 
 def totals(task: Any) -> list[str]:
-  """The heads, if there are any, and the last line: the parameters of the model without them."""
+  """Return a line of the heads, if there are any, and the last line: the parameters of the model without them."""
   heads, body = counts(task)
   lines = []
   if heads:
@@ -190,7 +192,7 @@ def totals(task: Any) -> list[str]:
 
 
 def counts(task: Any) -> tuple[dict[str, int], int]:
-  """Parameters of each head, and those of the model without its heads."""
+  """Return (parameters of each head, parameters of the model without its heads)."""
   from lmx.benchmark import flops
 
   shapes = task.shapes()

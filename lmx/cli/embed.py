@@ -1,9 +1,9 @@
-"""`lmx embed --workdir=DIR --input=FILE --output=FILE.npz|.hdf5`: all layers of the words of a text's lines.
+"""`lmx embed --workdir=DIR --input=FILE --output=FILE.npz|.hdf5`: embeddings by all layers for lines of text.
 
-The output has for line i (from 0) an array named `i` of shape (layers, tokens, width), the embeddings first, float32,
-and its tokens as `i_tokens`; where the layers have different widths, arrays `i_layer_j` of shape (tokens, width). The
-.npz file is read with numpy.load, the .hdf5 file with h5py. `--workdir` may also be a directory with the two files of
-an ELMo release.
+The output has for line i (from 0) an array `i` of shape (layers, tokens, width), float32, the embeddings first, and its
+tokens as `i_tokens`. If the layers have different widths, it has arrays `i_layer_j` of shape (tokens, width) instead.
+numpy.load reads the .npz file, h5py the .hdf5 file. `--workdir` may also be a directory with the two files of an ELMo
+release.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     lines = [reader.read(line, number) for number, line in enumerate(_lines(args.input), 1)]
     size = 1 if args.carry else args.batch
     tokens = sum(len(line[0]) for line in lines)
-    found = contextual_embeddings.embedded(reader, lines, size, carry=args.carry)
+    embedded = contextual_embeddings.embedded(reader, lines, size, carry=args.carry)
     with tqdm(total=tokens, unit=' tokens', unit_scale=True, disable=None) as progress:
-      for number, (words, layers) in enumerate(found):
+      for number, (words, layers) in enumerate(embedded):
         write(f'{number}_tokens', np.asarray(words, np.str_))
         if len({layer.shape[-1] for layer in layers}) == 1:
           write(str(number), np.stack(layers))
@@ -68,7 +68,7 @@ def _lines(path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _writer(path: str) -> Iterator[Write]:
-  """Give a function that adds a named array to the file; the file appears, whole, at the end."""
+  """Yield a function that adds a named array to the file; the file is renamed into place when complete."""
   part = f'{path}.part'
   try:
     if path.endswith('.npz'):

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
   cache = [f'evaluation.cache=({args.cache})'] if args.cache else []
   mixed = _mixture(args.mixture) if args.mixture else []
   measured = resolve.load(args.config).to_dict() if args.config else None
-  # The baselines of a run itself are shown whether it measured them at its end or not.
+  # The baselines are evaluated even if the run's own final evaluation skipped them.
   baselines = ['evaluation.baselines=false'] * args.no_baselines
   shown = [] if measured else ['evaluation.baselines=true']
   run = restore.load(args.workdir, args.which, [*shown, *args.overrides, *baselines, *cache, *mixed], measured)
@@ -53,24 +53,26 @@ def run(args: argparse.Namespace) -> int:
       raise InputError('--cache and --mixture are for language models; leave them out with --ensemble')
     if measured or args.translations or args.by_length:
       raise InputError('--config, --translations and --by_length are for one run; leave them out with --ensemble')
-    figures = classification.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
+    metrics = classification.ensemble([args.workdir, *args.ensemble.split(',')], split, args.which, args.overrides)
   else:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
     if args.translations:
-      translation.write(args.translations, (), 'a')  # fails before anything is measured; what is there is kept
-    figures, translations, _ = report.evaluate_restored(run, split)
+      translation.write(
+        args.translations, (), 'a'
+      )  # fails before the evaluation if not writable; mode 'a' keeps the content
+    metrics, translations, _ = report.evaluate_restored(run, split)
     if args.translations:
       translation.write(args.translations, translations)
-  print(json.dumps(figures, indent=1) if args.json else report.summary(figures))
+  print(json.dumps(metrics, indent=1) if args.json else report.summary(metrics))
   if args.by_length:
-    translation.draw(args.by_length, figures, [name for name in args.beside.split(',') if name])
+    translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
   if args.output:
-    run_log.write_json(args.output, figures)
+    run_log.write_json(args.output, metrics)
   return 0
 
 
 def _mixture(text: str) -> list[str]:
-  """Overrides for NAME[:WEIGHT]."""
+  """Return the overrides for NAME[:WEIGHT]."""
   name, _, weight = text.partition(':')
   return [f'evaluation.mixture={name}', *([f'evaluation.mixture_weight={weight}'] if weight else [])]

@@ -1,4 +1,4 @@
-"""`lmx generate --workdir=DIR`: writes text with a trained model, as it is drawn or all at once."""
+"""`lmx generate --workdir=DIR`: generate text with a trained model, streamed or all at once."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _prompt(args: argparse.Namespace) -> str:
   if args.prompt is not None or sys.stdin is None or sys.stdin.isatty():
     return args.prompt or ''
   if isinstance(sys.stdin, io.TextIOWrapper):
-    sys.stdin.reconfigure(encoding='utf-8', errors='surrogateescape')  # bytes that are no UTF-8 are read too
+    sys.stdin.reconfigure(encoding='utf-8', errors='surrogateescape')  # accepts bytes that are no UTF-8
   return sys.stdin.read().rstrip('\n')
 
 
 def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any:
-  """Return the decode.Sampler of the options."""
+  """Return the `generate.Sampler` of the options."""
   from lmx.decoding import generate
 
   forbidden = generate.unwritable(tokenizer, vocab_size, allow_unk=args.allow_unk)
@@ -82,7 +82,7 @@ def sampler_of(args: argparse.Namespace, tokenizer: Any, vocab_size: int) -> Any
 
 
 def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Iterator[Iterable[str]]:
-  """One sequence of pieces of text for each sample; sample i has the same text with and without streaming."""
+  """Yield the text parts of each sample; sample i has the same text with and without streaming."""
   import jax
 
   from lmx.decoding import generate
@@ -97,19 +97,19 @@ def _texts(args: argparse.Namespace, loaded: Any, prompt_T: np.ndarray) -> Itera
       drawn = (int(token_B[0]) for token_B in generate.stream(*call, prompt_T[None], key=own, **options))
       yield pieces(loaded.tokenizer, prompt_T, drawn)
     return
-  found = generate.generate(*call, np.repeat(prompt_T[None], args.samples, 0), key=key, **options)
-  for tokens_T, count in zip(found.tokens_BT, found.counts_B, strict=True):
+  generated = generate.generate(*call, np.repeat(prompt_T[None], args.samples, 0), key=key, **options)
+  for tokens_T, count in zip(generated.tokens_BT, generated.counts_B, strict=True):
     yield pieces(loaded.tokenizer, prompt_T, tokens_T[:count].tolist())
 
 
 def pieces(tokenizer: Any, prompt_T: np.ndarray, drawn: Iterable[int]) -> Iterator[str]:
-  """Yield the prompt and then, token by token, what each adds to the text.
+  """Yield the prompt and then, token by token, the text that each token adds.
 
-  The whole text is decoded each time, because tokens may join (sub-words, spaces before punctuation); what could still
-  change, the bytes of an unfinished character, is held back.
+  The whole text is decoded each time, because tokens may join (subwords, spaces before punctuation). The bytes of an
+  unfinished character are held back, because they may still change.
   """
-  mark = prompt_T.size == 1 and prompt_T[0] == tokenizer.eos_id
-  ids = [] if mark else prompt_T.tolist()
+  is_start = prompt_T.size == 1 and prompt_T[0] == tokenizer.eos_id
+  ids = [] if is_start else prompt_T.tolist()
   text = shown = tokenizer.decode(ids) if ids else ''
   if shown:
     yield shown

@@ -1,4 +1,4 @@
-"""`lmx import --from=DIR --workdir=OUT`: a work directory from weights that others trained."""
+"""`lmx import --from=DIR --workdir=OUT`: import published weights as a work directory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`lmx list`: the models with their sizes, and the experiments, found by listing their folders.
+"""`lmx list`: the models with their sizes, and the experiments, from the files in their folders.
 
 JAX is not imported: docstrings come from the syntax tree, and numbers of parameters from `lmx/models/parameters.json`.
-The file has a digest of each model's fields and variants. A model that is not in it, or whose digest differs, is
-counted with JAX. `python -m lmx.cli.list` counts all models and writes the file.
+The file has a digest of each model's fields and variants. JAX counts the parameters of a model that is not in it, or
+whose digest differs. `python -m lmx.cli.list` counts all models and writes the file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def model_files() -> list[pathlib.Path]:
 
 
 def digest(tree: ast.Module) -> str:
-  """Return a digest of what decides the sizes of a model file: its constants, and the fields of its Config."""
+  """Return a digest of the constants of a model file and the fields of its Config, which determine its sizes."""
   config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == 'Config')
   parts = [node for node in [*tree.body, *config.body] if isinstance(node, ast.Assign | ast.AnnAssign)]
   values = [[type(node).__name__, *_names(node)] for part in parts for node in ast.walk(part)]
@@ -60,7 +60,7 @@ def digest(tree: ast.Module) -> str:
 
 
 def _names(node: ast.AST) -> list[str]:
-  """Return what a node has beside other nodes; `ast.dump` differs between versions of Python."""
+  """Return the plain values of a node; `ast.dump` cannot be used, because it differs between versions of Python."""
   return [str(getattr(node, name)) for name in ('id', 'attr', 'arg', 'value') if _is_plain(getattr(node, name, None))]
 
 
@@ -69,7 +69,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def count(name: str, tree: ast.Module) -> dict[str, Any]:
-  """Return the record of a model in the file: its digest and the parameters of each variant, counted with JAX."""
+  """Return the record of a model in the file: its digest and each variant's parameters, counted with JAX."""
   from lmx.cli import describe
   from lmx.models import registry
 
@@ -96,14 +96,14 @@ def lines(function: str = 'get_config') -> list[str]:
 
 
 def experiments(function: str = 'get_config') -> list[tuple[str, str]]:
-  """Return (path below the repository, first sentence of its docstring) of every experiment that has `function`."""
-  found = []
+  """Return (path in the repository, first sentence of its docstring) of every experiment that has `function`."""
+  paths_and_summaries = []
   for file in sorted((ROOT / 'experiments').glob('*/*.py')):
     tree = ast.parse(file.read_text())
-    # What only helps other experiments has no get_config and cannot be trained.
+    # Modules shared by experiments have no get_config and cannot be trained.
     if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
-      found.append((file.relative_to(ROOT).as_posix(), summary(ast.get_docstring(tree))))
-  return found
+      paths_and_summaries.append((file.relative_to(ROOT).as_posix(), summary(ast.get_docstring(tree))))
+  return paths_and_summaries
 
 
 def summary(docstring: str | None) -> str:

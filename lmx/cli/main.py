@@ -1,4 +1,4 @@
-"""`lmx COMMAND ...`: one module of this folder is one command, with `add_arguments(parser)` and `run(args) -> int`.
+"""`lmx COMMAND ...`: each module of this folder is a command, with `add_arguments(parser)` and `run(args) -> int`.
 
 Exit codes: 0 done, 2 bad input (the message says what to fix), 3 the loss is not finite, 75 stopped by SIGTERM after
 saving (start the same command again), 130 interrupted from the keyboard (a training saves first; a second Ctrl-C ends
@@ -44,14 +44,14 @@ COMMANDS = {
   'bench': 'time the training step, also against PyTorch',
 }
 
-WITHOUT_CONFIG = ('results', 'export', 'describe', 'list', 'phrases')  # commands that read none, or change none
+WITHOUT_CONFIG = ('results', 'export', 'describe', 'list', 'phrases')  # commands that read or change no config
 
 
 def main(argv: list[str] | None = None) -> int:
   """Run one command and return its exit code.
 
   Args:
-    argv: arguments; None for those of this process, which is lmx's own then, so that its memory may be tuned.
+    argv: arguments; None for those of this process, which then is lmx's own, so that its memory may be tuned.
   """
   own_process = argv is None
   argv = sys.argv[1:] if argv is None else argv
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f'lmx: out of memory ({short}); {advice}', file=sys.stderr)
     return 2
   except BrokenPipeError:
-    sys.stderr.close()  # the reader of the output has gone: nothing is left to say
+    sys.stderr.close()  # the reader of the output has closed it: exit without a message
     return 0
   except KeyboardInterrupt as error:
     print(f'\nlmx: interrupted{"; " if error.args else ""}{error}', file=sys.stderr)
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _check_config(args: argparse.Namespace) -> None:
-  """Raise InputError where `--config` names no file, before anything imports JAX."""
+  """Raise InputError if `--config` names no file, before anything imports JAX."""
   path = (getattr(args, 'config', None) or '').partition(':')[0]
   if path.endswith('.py'):
     experiment.find(path)
@@ -96,7 +96,7 @@ def _check_config(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-  """Of an InputWarning the message alone is shown: where it arose says nothing to a user."""
+  """Show an InputWarning by its message alone, because its source line means nothing to a user."""
   usual = warnings.formatwarning
 
   def plain(message: Any, category: Any, filename: Any, lineno: Any, line: Any = None) -> str:
@@ -115,8 +115,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   """Parse the command line; `--config.section.key=value` and `--config.section.key value` go to `args.overrides`.
 
   Raises:
-    InputError: an unknown command or option, with the nearest known one; or an override for a command of
-      `WITHOUT_CONFIG`.
+    InputError: an unknown command or option (suggests the nearest), or an override for a command of `WITHOUT_CONFIG`.
   """
   from lmx import __version__
 
@@ -148,7 +147,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 class _Parser(argparse.ArgumentParser):
-  """Parser that lists the experiments where `--config` is missing, and refuses numbers as `lmx.ranges` says."""
+  """Parser that lists the experiments if `--config` is missing, and raises InputError for numbers out of range."""
 
   def error(self, message: str) -> NoReturn:
     if ': got ' in message:
@@ -164,12 +163,16 @@ def _experiments(function: str = 'get_config') -> str:
 
 
 def _module(command: str) -> ModuleType:
-  """The module of a command; one that is named as a word of Python has an underscore behind."""
+  """Import the module of a command; after a Python keyword its name has an underscore."""
   return importlib.import_module(f'lmx.cli.{command}{"_" if keyword.iskeyword(command) else ""}')
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[str]]:
-  """The arguments without the `--config.` overrides, and these as 'section.key=value'. InputError: one has no value."""
+  """Return (arguments without `--config.` overrides, overrides as 'section.key=value').
+
+  Raises:
+    InputError: an override has no value.
+  """
   rest: list[str] = []
   overrides: list[str] = []
   words = iter(argv)

@@ -24,11 +24,11 @@ def run(args: argparse.Namespace) -> int:
 
   corpus = pipeline.load(resolve.to_run(resolve.load(args.config, args.overrides)).data)
   splits, models = args.split.split(','), args.models.split(',')
-  found = ngram_mixture.ngrams(corpus, splits, models)
-  by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in found}
+  records = ngram_mixture.ngrams(corpus, splits, models)
+  by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in records}
   print('perplexity per token', *(f'{split:>12}' for split in splits))
   for name in models:
     print(f'{name:20}', *(f'{by_name[name, split]:12,.2f}' for split in splits))
   if args.output:
-    run_log.write_json(args.output, found)
+    run_log.write_json(args.output, records)
   return 0

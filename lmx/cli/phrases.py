@@ -1,4 +1,4 @@
-"""`lmx phrases --input=TEXT --output=TEXT`: joins words that keep company ("new_york"), a line being a sentence.
+"""`lmx phrases --input=TEXT --output=TEXT`: join frequent collocations into phrases ("new_york"), a sentence a line.
 
 The result is a text for `data.dataset=text_files`. Both may be gzipped (.gz); --input takes several files with commas
 between. The defaults are those of the script released with word2vec: two passes, thresholds 200 and 100.
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
   except argparse.ArgumentTypeError as error:
     raise InputError(f'--thresholds: {error}; write numbers with commas between') from None
   files = args.input.split(',')
-  found = []
+  passes = []
   for number, one in enumerate(
     phrases.passes(
       lambda: _sentences(files, args.lower_case), thresholds, discount=args.discount, min_count=args.min_count
@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
   ):
     best = sorted(one.scores, key=lambda pair: -one.scores[pair])[:8]
     print(f'pass {number}: {len(one.scores):,} pairs, such as {", ".join(map("_".join, best)) or "none"}', flush=True)
-    found.append(one)
+    passes.append(one)
   try:
     with _open(args.output) as out:
       for words in _sentences(files, args.lower_case):
-        for one in found:
+        for one in passes:
           words = one.apply(words)
         out.write(' '.join(words) + '\n')
   except OSError as error:

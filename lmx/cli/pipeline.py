@@ -1,10 +1,9 @@
-"""`lmx pipeline --config=FILE[:arg] --workdir=DIR`: the stages of an experiment one after another, each resumable.
+"""`lmx pipeline --config=FILE[:arg] --workdir=DIR`: run the stages of an experiment in order, each resumable.
 
-The experiment's `stages(arg)` lists them: {'name', 'config', 'overrides'} trains `config` in DIR/name, '{dir}' in an
-override standing for DIR; {'name', 'ensemble': (names), 'which'} averages the probabilities of earlier classifiers, of
-their 'best' or 'last' parameters. A stage that has its results is left as it is; the same command goes on where the
-pipeline stopped. `--config.NAME.section.key=value` changes the stage NAME, `--config.section.key=value` every stage
-that trains.
+The experiment's `stages(arg)` lists them. {'name', 'config', 'overrides'} trains `config` in DIR/name; '{dir}' in an
+override is replaced by DIR. {'name', 'ensemble': (names), 'which'} averages the probabilities of earlier classifiers,
+with their 'best' or 'last' parameters. Stages with results are skipped, so the same command resumes a pipeline.
+`--config.NAME.section.key=value` changes the stage NAME, `--config.section.key=value` every training stage.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dict[str, Any]]:
-  """The stages with every override as text.
+  """Return the stages with every override as text.
 
   Raises:
     InputError: the experiment has no stages, or the config of one has a mistake.
@@ -62,22 +61,22 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
     raise InputError(f'{path} has no stages; train it with `lmx train`')
   try:
     stages = module.stages(arg)
-  except ValueError as error:  # experiments know nothing of lmx, so neither of its errors
+  except ValueError as error:  # experiments import nothing of lmx, so they cannot raise its errors
     raise InputError(f'{path}: {error}') from None
   names = [stage['name'] for stage in stages]
-  found = []
+  planned = []
   for stage in stages:
     if 'config' in stage:
       own = [f'{key}={_text(value, directory)}' for key, value in stage['overrides'].items()]
-      given = [text.removeprefix(stage['name'] + '.') for text in overrides if _stage_of(text, names, stage['name'])]
-      stage = {**stage, 'overrides': own + given}
-      config_lib.load(stage['config'], stage['overrides'])  # a mistake in the last stage is told before the first
-    found.append(stage)
-  return found
+      changes = [text.removeprefix(stage['name'] + '.') for text in overrides if _stage_of(text, names, stage['name'])]
+      stage = {**stage, 'overrides': own + changes}
+      config_lib.load(stage['config'], stage['overrides'])  # an error in any stage is raised before the first one runs
+    planned.append(stage)
+  return planned
 
 
 def _stage_of(override: str, names: list[str], name: str) -> bool:
-  """Return True if an override is for the stage `name`: it begins with it, or with no stage's name."""
+  """Return whether an override is for the stage `name`: it begins with that name, or with no stage's name."""
   first = override.partition('.')[0]
   return first == name or first not in names
 
@@ -87,7 +86,7 @@ def _text(value: Any, directory: pathlib.Path) -> str:
 
 
 def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
-  """The command that does the same as a stage."""
+  """Return the equivalent command of a stage."""
   if 'ensemble' in stage:
     first, *rest = (directory / name for name in stage['ensemble'])
     output = directory / stage['name'] / 'results.json'
@@ -100,7 +99,7 @@ def command(stage: dict[str, Any], directory: pathlib.Path) -> str:
 
 
 def _split(workdir: pathlib.Path) -> str:
-  """Return the split that a member of an ensemble was measured on; 'test' before it was."""
+  """Return the split on which a member of an ensemble was evaluated; 'test' before that."""
   path = workdir / 'results.json'
   return json.loads(path.read_text())['split'] if path.exists() else 'test'
 
@@ -120,28 +119,28 @@ def _run(stage: dict[str, Any], directory: pathlib.Path) -> int:
   print(f'{stage["name"]}: {command(stage, directory)}', file=sys.stderr)
   if 'ensemble' in stage:
     members = [directory / name for name in stage['ensemble']]
-    found = classification.ensemble(members, _split(members[0]), stage['which'])
+    metrics = classification.ensemble(members, _split(members[0]), stage['which'])
     workdir.mkdir(exist_ok=True)
-    run_log.write_json(str(workdir / 'results.json'), found)
+    run_log.write_json(str(workdir / 'results.json'), metrics)
     return 0
   loaded = resolve.load(stage['config'], stage['overrides'])
   return train.train(loaded, workdir, command=['lmx', *sys.argv[1:]])
 
 
 def table(directory: pathlib.Path, stages: list[dict[str, Any]]) -> str:
-  """One line for each stage that has results, also written as results.json of the whole."""
+  """Return a line for each stage with results; write them to the pipeline's results.json too."""
   from lmx.reporting import run_log
 
-  found = {}
+  rows = {}
   for stage in stages:
     path = directory / stage['name'] / 'results.json'
     if path.exists():
-      figures = json.loads(path.read_text())
-      kept = ('metric', 'split', 'dataset', 'protocol', 'training_seconds', 'accuracy', 'loss')
-      found[stage['name']] = {'value': figures[figures['metric']], **{k: figures[k] for k in kept if k in figures}}
-  run_log.write_json(str(directory / 'results.json'), found)
-  width = max([len(name) for name in found], default=0)
+      metrics = json.loads(path.read_text())
+      keys = ('metric', 'split', 'dataset', 'protocol', 'training_seconds', 'accuracy', 'loss')
+      rows[stage['name']] = {'value': metrics[metrics['metric']], **{k: metrics[k] for k in keys if k in metrics}}
+  run_log.write_json(str(directory / 'results.json'), rows)
+  width = max([len(name) for name in rows], default=0)
   return '\n'.join(
     f'{name:{width}}  {row["value"]:10.2f}  {row["metric"].replace("_", " ")} on {row["dataset"]}/{row["split"]}'
-    for name, row in found.items()
+    for name, row in rows.items()
   )

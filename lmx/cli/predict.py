@@ -1,4 +1,4 @@
-"""`lmx predict --workdir=DIR --input=FILE`: what a fine-tuned run says of a file, or of a split, as JSON lines.
+"""`lmx predict --workdir=DIR --input=FILE`: predictions of a fine-tuned run on a file, or on a split, as JSON lines.
 
 lmx predict --workdir=DIR --input=FILE.jsonl                          labels or scores of rows
 lmx predict --workdir=DIR --split=test --glue --output=FILE.tsv
@@ -64,20 +64,20 @@ def run(args: argparse.Namespace) -> int:
   if args.n_best and 'squad' not in module.FORMS:
     raise InputError('--n_best is for runs that answer questions')
   asked = module.of_file(loaded, args.input) if args.input else module.of_split(loaded, args.split)
-  found = module.said(loaded, asked)
-  made = {
-    path: module.FORMS[form](loaded, asked, found) if form else _lines(found, args.n_best)
+  predictions = module.said(loaded, asked)
+  outputs = {
+    path: module.FORMS[form](loaded, asked, predictions) if form else _lines(predictions, args.n_best)
     for path, form in forms.items()
   }
-  for path, text in made.items():
+  for path, text in outputs.items():
     _write(path, text)
-  for note in filter(None, (*asked.notes, module.judged(loaded, asked, found))):
+  for note in filter(None, (*asked.notes, module.judged(loaded, asked, predictions))):
     print(note, file=sys.stderr)
   return 0
 
 
 def _module(loaded: Any) -> ModuleType:
-  """The module that knows what the run is asked; see lmx/prediction/batched.py."""
+  """Return the module for the run's task; see lmx/prediction/batched.py."""
   from lmx.prediction import classification, question_answering, tagging
 
   modules = {
@@ -94,15 +94,17 @@ def _module(loaded: Any) -> ModuleType:
 
 
 def _lines(found: Sequence[Mapping[str, Any]], n_best: int) -> str:
-  """JSON lines; of what is said of a question, so many candidates."""
+  """Return predictions as JSON lines, with at most `n_best` candidates for a question."""
   from lmx.reporting import run_log
 
-  cut = lambda row: {key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best}
-  return ''.join(json.dumps(run_log.to_json(cut(row)), ensure_ascii=False) + '\n' for row in found)
+  shorten = lambda row: {
+    key: x[:n_best] if key == 'n_best' else x for key, x in row.items() if key != 'n_best' or n_best
+  }
+  return ''.join(json.dumps(run_log.to_json(shorten(row)), ensure_ascii=False) + '\n' for row in found)
 
 
 def _write(path: str, text: str) -> None:
-  """Write a file, or to standard output where `path` is ''."""
+  """Write a file, or to standard output if `path` is ''."""
   with writing(path or 'standard output'):
     if path:
       with open(path, 'w', encoding='utf-8') as file:

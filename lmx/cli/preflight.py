@@ -1,6 +1,6 @@
 """`lmx preflight --config=FILE --workdir=DIR`: check the hosts before a training (`lmx/cluster/preflight.py`).
 
-It is run in every process, as the training will be; the launchers do it before each.
+It runs in every process of the training; the launchers run it before each training.
 """
 
 from __future__ import annotations

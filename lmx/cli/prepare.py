@@ -1,4 +1,4 @@
-"""`lmx prepare --config=FILE`: builds the data set and the token cache of a config ahead of the run."""
+"""`lmx prepare --config=FILE`: build the data set and the token cache of a config before the run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """`lmx results DIR DIR ... [--metric=NAME] [--output=FILE.json] [--plot=FILE.png]`: metrics of finished runs, averaged
 over seeds.
 
-One row is one group of runs of the same config (but for the seed), data and protocol: their number, the mean of the
-metric, its standard deviation (n - 1) and standard error, minimum and maximum. Runs of one name whose settings or data
-differ are separate rows, each with its work directories and what differs; nothing is averaged over them. A
-results.json without a config.json is a row of its own. The plot shows the metric on the validation split by updates:
-the mean of each group, and a band from the minimum to the maximum.
+A row is a group of runs with the same config (except the seed), data and protocol: their number, the mean of the
+metric, its standard deviation (n - 1), standard error, minimum and maximum. Runs of one name with other settings or
+data are separate rows, each with its work directories and the differences; no mean is taken over them. A results.json
+without a config.json is a row of its own. The plot shows the metric on the validation split by update: the mean of each
+group, and a band from the minimum to the maximum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from lmx.config import experiment
 from lmx.errors import InputError, nearest
 
 LABEL = ('name', 'dataset', 'split')  # the model is in the config
-# Where data and tokenizer are (the hash of the data covers their content), and how a run is executed and logged.
+# Settings that may differ in a group: paths of data and tokenizer (the data hash covers their content), and settings of
+# execution and logging.
 FREE = (
   'seed',
   'parallel',
@@ -36,7 +37,7 @@ FREE = (
   'data.prefetch',
   'data.workers',
 )
-NOT_FINITE = ('NaN', 'Infinity', '-Infinity')  # how results.json spells what JSON has no number for
+NOT_FINITE = ('NaN', 'Infinity', '-Infinity')  # strings of results.json for numbers that JSON lacks
 MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 
 
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-  """Return results.json of a run, with all that two runs must share to be averaged under 'settings'."""
+  """Return results.json of a run; 'settings' has everything that the runs of a group must share."""
   path = path / 'results.json' if path.is_dir() else path
   result = _json(path)
   missing = [key for key in (*LABEL, 'model', 'metric') if key not in result]
@@ -92,27 +93,27 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _settings(workdir: pathlib.Path, seen: tuple[pathlib.Path, ...] = ()) -> dict[str, Any]:
-  """Flat settings of a run but for `FREE`, and those of the runs that it began from under 'train.init_from'.
+  """Return the flat settings of a run except `FREE`, and under 'train.init_from' those of the run it began from.
 
-  A run that began from seed 1 of a pre-training equals one that began from its seed 0. Imported weights have no
-  results.json; they are known by their path.
+  So a run that began from seed 1 of a pre-training has the same settings as one that began from its seed 0. Imported
+  weights have no results.json and are identified by their path.
   """
   flat = dict(experiment.flatten(_json(workdir / 'config.json')))
-  kept = {key: value for key, value in flat.items() if not key.startswith(FREE)}
-  if flat.get('evaluation.which') == 'average':  # the checkpoints that are averaged are as far apart
-    kept['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
+  settings = {key: value for key, value in flat.items() if not key.startswith(FREE)}
+  if flat.get('evaluation.which') == 'average':  # it sets which checkpoints are averaged
+    settings['checkpoint.every_steps'] = flat.get('checkpoint.every_steps')
   start = flat.get('train.init_from')
   if start:
     source = pathlib.Path(str(start))
     seen = (*seen, workdir)
     if source not in seen and all((source / name).exists() for name in ('results.json', 'config.json')):
-      kept['train.init_from'] = {
+      settings['train.init_from'] = {
         'data_hash': _json(source / 'results.json').get('data_hash'),
         **_settings(source, seen),
       }
     else:
-      kept['train.init_from'] = str(start)
-  return kept
+      settings['train.init_from'] = str(start)
+  return settings
 
 
 def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
@@ -120,20 +121,20 @@ def _label(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _differences(groups: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-  """For each group its settings that another group of the same label does not share; {} where it is the only one."""
-  found = []
+  """Return for each group its settings that differ from another group of the same label; {} if there is no other."""
+  differences = []
   every = [(_label(group[0]), dict(experiment.flatten(group[0]['settings']))) for group in groups]
   for label, settings in every:
     others = [other for other_label, other in every if other_label == label]
     names = dict.fromkeys(name for other in others for name in other)
-    found.append(
+    differences.append(
       {name: settings.get(name) for name in names if any(other.get(name) != settings.get(name) for other in others)}
     )
-  return found
+  return differences
 
 
 def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metric: str) -> dict[str, Any]:
-  """One row of the table."""
+  """Return a row of the table."""
   metric = metric or group[0]['metric']
   for one in group:
     if not isinstance(one.get(metric), (int, float)) and one.get(metric) not in NOT_FINITE:
@@ -159,14 +160,14 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
 
 
 def _deviation(values: Sequence[float]) -> float | None:
-  """Return the sample standard deviation, NaN where a value is not finite, None for a single one."""
+  """Return the sample standard deviation: NaN if a value is not finite, None for a single value."""
   if len(values) < 2:
     return None
   return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def _text(differing: Mapping[str, Any]) -> str:
-  """'data 8f31c2a0, optim.lr=0.001': the data first, the config next."""
+  """Return the differences as text, such as 'data 8f31c2a0, optim.lr=0.001': the data first, then the config."""
   cells = [
     f'data {str(x)[:8]}' if name == 'data_hash' else f'{name}={x}' for name, x in differing.items() if name != 'path'
   ]
@@ -177,7 +178,7 @@ def _text(differing: Mapping[str, Any]) -> str:
 def _curves(
   groups: Iterable[Sequence[Mapping[str, Any]]], differences: Sequence[Mapping[str, Any]], metric: str
 ) -> dict[str, list[list[tuple[int, float]]]]:
-  """(step, metric) of each run, by the name of its group and the settings in which other groups differ."""
+  """Return (step, metric) of each run, by the name of its group and the settings in which other groups differ."""
   curves: dict[str, list[list[tuple[int, float]]]] = {}
   for group, differing in zip(groups, differences, strict=True):
     name = f'{group[0]["name"]} {_text(differing)}'.strip()

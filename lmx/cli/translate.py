@@ -1,11 +1,11 @@
-"""`lmx translate --workdir=DIR < TEXT`: translates lines of a file or of standard input by beam search.
+"""`lmx translate --workdir=DIR < TEXT`: translate lines of a file or of standard input by beam search.
 
 A line is a sentence; its translation is a line of the output, in the same order. With --n_best or --scores a line has
-columns with tabs between: the number of the source line, the score and the log-probability (in nats), and the text.
-With --reference=FILE the scores of the translations (BLEU with sacreBLEU's signature, the tokenised BLEU of papers,
-chrF) are printed at the end, to standard error where the translations go to standard output. --plot=DIR draws where
-each word of the reference, or of the translation, looked in the source. --alignments=FILE holds gold alignments
-(`i-j`, possible ones `ipj`) between the words of source and reference, and prints the alignment error rate.
+tab-separated columns: the number of the source line, the score, the log-probability (in nats) and the text.
+--reference=FILE prints metrics at the end: BLEU with sacreBLEU's signature, the tokenised BLEU of papers, chrF. They go
+to standard error if the translations go to standard output. --plot=DIR draws the attention weights of each word of the
+reference, or of the translation, over the source. --alignments=FILE has gold alignments (`i-j`, possible ones `ipj`)
+between the words of source and reference, and prints the alignment error rate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lmx import documents, ranges
 from lmx.errors import InputError, writing
 
 _SEARCH = ('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk')
-_CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 go through as they are
+_CHARACTERS = 'surrogateescape'  # bytes that are no UTF-8 are passed through unchanged
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
   translator = translate.of(loaded.run, loaded.params['model'], loaded.tokenizer)
   if args.plot or args.alignments:
     translate.check_attention(translator)
-  given = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
-  search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | given
+  chosen = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
+  search = {'beam': loaded.run.evaluation.beam or translate.Options.beam} | chosen
   if args.max_extra is not None:
-    search.setdefault('max_ratio', 0.0)  # else the run's would count instead
+    search.setdefault('max_ratio', 0.0)  # otherwise the run's max_ratio takes precedence
   _check_most(args, search['beam'])
   options = dataclasses.replace(
     translation.options(loaded.run),
@@ -104,24 +104,24 @@ def run(args: argparse.Namespace) -> int:
     stream = stack.enter_context(_reading(args.input))
     out = stack.enter_context(_writing(args.output))
     for some in _parts(stream, args.input, args.lines):
-      if not args.lines:  # these are all
+      if not args.lines:  # the part is the whole input
         _check_references(args, references, some)
       first = len(lines) + 1
       read = translator.sources(some, truncate=args.truncate, first=first)
-      found = translate.of_ids(translator, read, options, first=first, title='translating')
-      for number, hypotheses in enumerate(found, first):
+      translations = translate.of_ids(translator, read, options, first=first, title='translating')
+      for number, hypotheses in enumerate(translations, first):
         out.writelines(_rows(args, number, hypotheses))
       out.flush()
       lines += some
       sources += read
-      best += [hypotheses[0] for hypotheses in found]
+      best += [hypotheses[0] for hypotheses in translations]
   with precision.scope(loaded.run.matmul_precision):
     _about(args, loaded, translator, lines, sources, best, references, gold)
   return 0
 
 
 def _check(args: argparse.Namespace) -> None:
-  """Check the options that need no run."""
+  """Check the options, as far as possible before loading the run."""
   if args.alignments and not args.reference:
     raise InputError('--alignments are between the source and the reference: give --reference too')
   if args.language and not (args.reference and len(args.language) == 2):
@@ -154,14 +154,14 @@ def _rows(args: argparse.Namespace, number: int, hypotheses: Sequence[Any]) -> I
 def _about(
   args: Any, loaded: Any, translator: Any, lines: Any, sources: Any, best: Any, references: Any, gold: Any
 ) -> None:
-  """Write the outputs beside the translations: scores, pictures, the alignment error rate."""
+  """Write the further outputs: metrics, figures, the alignment error rate."""
   from lmx.evaluation import translation
 
   report = sys.stderr if args.output == '-' else sys.stdout
   _check_references(args, references, lines)
   if references is not None:
     source, target = _sides(loaded.workdir)
-    found = translation.scores(
+    metrics = translation.scores(
       [one.text for one in best],
       references,
       lines,
@@ -169,23 +169,23 @@ def _about(
       loaded.run.data.lower_case,
       loaded.run.evaluation.compounds,
     )
-    print('\n'.join(translation.summary(found)), file=report)
+    print('\n'.join(translation.summary(metrics)), file=report)
   if args.plot or args.alignments:
     from lmx.decoding import translate
 
     texts = [np.asarray(one.tokens, np.int32) for one in best] if references is None else translator.targets(references)
-    seen = translate.alignments(translator, sources, texts, args.tokens)
+    weights = translate.alignments(translator, sources, texts, args.tokens)
     if args.plot:
-      _draw(args.plot, translator.tokenizer, sources, texts, seen)
+      _draw(args.plot, translator.tokenizer, sources, texts, weights)
       count = sum(len(ids) > 0 for ids in sources)
       print(f'  wrote {count:,} picture{"s" * (count != 1)} to {args.plot}', file=report)
     if args.alignments:
-      rate = _error_rate(translator.tokenizer, zip(lines, references, strict=True), sources, texts, seen, gold)
+      rate = _error_rate(translator.tokenizer, zip(lines, references, strict=True), sources, texts, weights, gold)
       print(f'  {"alignment error rate":24} {rate:12.3f}', file=report)
 
 
 def _sides(workdir: Any) -> tuple[str, str]:
-  """The languages that the run translates from and into."""
+  """Return the languages that the run translates from and into."""
   from lmx.config import run_files
 
   source, target = run_files.read_data(workdir).get('sides') or ('', '')
@@ -205,7 +205,7 @@ def _draw(folder: str, tokenizer: Any, sources: Sequence[Any], texts: Sequence[A
 
 
 def _words(tokenizer: Any, ids: np.ndarray) -> list[str]:
-  """Return the labels of rows or columns: the text of each id, after a dot where it continues a word."""
+  """Return the labels of rows or columns: the text of each token, after a dot if it continues a word."""
   begins = np.append(True, tokenizer.starts_word(ids)[1:])
   texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
   return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]
@@ -230,18 +230,18 @@ def _error_rate(
   seen: Sequence[Any],
   gold: Any,
 ) -> float:
-  """Of the links between words, end marks left out; words are what white space divides."""
+  """Return the alignment error rate of links between words without EOS; words are separated by white space."""
   from lmx.decoding import translate
   from lmx.metrics import translation as metrics
 
-  found: list[set[tuple[int, int]]] = []
+  predicted: list[set[tuple[int, int]]] = []
   for pair, source, text, a_TS in zip(pairs, sources, texts, seen, strict=True):
     if len(source) < 2 or len(text) < 2:
-      found.append(set())
+      predicted.append(set())
       continue
     starts = [translate.word_starts(tokenizer, line, ids[:-1]) for line, ids in zip(pair, (source, text), strict=True)]
-    found.append(metrics.links(metrics.between_words(a_TS[:-1, :-1], *starts)))
-  return metrics.alignment_error_rate(found, *gold)
+    predicted.append(metrics.links(metrics.between_words(a_TS[:-1, :-1], *starts)))
+  return metrics.alignment_error_rate(predicted, *gold)
 
 
 def _lines(path: str) -> list[str]:
@@ -250,7 +250,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _parts(stream: TextIO, name: str, size: int) -> Iterator[list[str]]:
-  """Lines of the input, `size` at a time, or all at once where it is 0."""
+  """Yield lines of the input, `size` at a time; 0 yields all at once."""
   lines = (line.rstrip('\r\n') for line in stream)
   try:
     while some := list(itertools.islice(lines, size or None)):
@@ -285,7 +285,7 @@ def _writing(path: str) -> Iterator[TextIO]:
     if path == '-':
       if sys.stdout is None:
         raise InputError('standard output is closed: name a file')
-      if isinstance(sys.stdout, io.TextIOWrapper):  # a caller may have put something else there
+      if isinstance(sys.stdout, io.TextIOWrapper):  # a caller may have replaced standard output
         sys.stdout.reconfigure(encoding='utf-8', errors=_CHARACTERS, newline='\n')
       yield sys.stdout
     else:

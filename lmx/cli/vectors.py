@@ -1,4 +1,4 @@
-"""`lmx vectors`: what a run's vectors of words, or a file of vectors, are worth; nearest words, a picture, export.
+"""`lmx vectors`: evaluation, nearest words, plot and export of word vectors, of a run or of a file.
 
 lmx vectors --workdir=DIR --analogies questions-words.txt --similarity wordsim353.tsv,simlex999.tsv
 lmx vectors --workdir=DIR --nearest france,king          lmx vectors --workdir=DIR --analogy france,paris,italy
@@ -42,29 +42,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   vectors = _vectors(args)
-  found: dict[str, Any] = {'words': len(vectors.words), 'width': vectors.raw_VD.shape[1]}
+  results: dict[str, Any] = {'words': len(vectors.words), 'width': vectors.raw_VD.shape[1]}
   if args.analogies:
-    found['analogies'] = _analogies(vectors, args.analogies, args.restrict)
+    results['analogies'] = _analogies(vectors, args.analogies, args.restrict)
   if args.similarity:
-    found['similarity'] = _similarity(vectors, args.similarity.split(','))
+    results['similarity'] = _similarity(vectors, args.similarity.split(','))
   if args.nearest:
-    found['nearest'] = {word: vectors.nearest(word, args.count) for word in args.nearest.split(',')}
+    results['nearest'] = {word: vectors.nearest(word, args.count) for word in args.nearest.split(',')}
   if args.analogy:
-    found['nearest'] = found.get('nearest', {}) | {args.analogy: vectors.analogy(*_three(args.analogy), args.count)}
+    results['nearest'] = results.get('nearest', {}) | {args.analogy: vectors.analogy(*_three(args.analogy), args.count)}
   if args.export:
     from lmx.interop import word2vec
 
     binary = args.export.removesuffix('.gz').endswith('.bin')
     word2vec.write(args.export, vectors.words, vectors.raw_VD, binary=binary)
-    found['written'] = args.export
+    results['written'] = args.export
   if args.plot:
     draw(vectors, (args.words or ','.join(vectors.words[:40])).split(','), args.plot, pairs=args.pairs)
-    found['drawn'] = args.plot
+    results['drawn'] = args.plot
   if args.output:
     from lmx.reporting import run_log
 
-    run_log.write_json(args.output, found)
-  print(json.dumps(found, indent=1) if args.json else '\n'.join(_lines(found)))
+    run_log.write_json(args.output, results)
+  print(json.dumps(results, indent=1) if args.json else '\n'.join(_lines(results)))
   return 0
 
 
@@ -124,16 +124,16 @@ def _percent(right: int, asked: int) -> str:
 
 
 def draw(vectors: Any, words: list[str], path: str, *, pairs: bool = False) -> None:
-  """Draws words at their first two principal components, as figure 2 of arXiv 1310.4546.
+  """Draw words at their first two principal components, as in figure 2 of arXiv 1310.4546.
 
   Args:
-    vectors: of `lmx.metrics.embeddings`.
+    vectors: `lmx.metrics.embeddings.Vectors`.
     words: two or more words that have vectors.
     path: image file to write.
     pairs: join words two and two (country, capital, country, capital ...).
 
   Raises:
-    InputError: an unknown word, fewer than two words, or the file cannot be written.
+    InputError: a word is unknown, there are fewer than two words, or the file cannot be written.
   """
   from matplotlib.figure import Figure
 

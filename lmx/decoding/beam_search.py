@@ -1,25 +1,25 @@
-"""Beam search over any model whose state is carried in and out: an encoder-decoder with a source, or a causal LM.
+"""Beam search for any model with explicit state: an encoder-decoder with a source, or a causal LM.
 
-The K best continuations of each row that the search finds, by log p(Y) / lp(Y), where |Y| counts the end mark and
+The search returns the K continuations of each row with the highest log p(Y) / lp(Y), where |Y| counts the
+end-of-sequence token (EOS) and
 
     lp(Y) = ((5 + |Y|) / 6)^alpha   'gnmt': Wu et al. 2016 (arXiv 1609.08144), equation 14, without their coverage term
     lp(Y) = |Y|^alpha               'power': Hugging Face's length_penalty
 
-A step extends K live hypotheses by one token and looks at the 2K most probable results, so that K of them can go on
-even where all of a row's hypotheses end. Those among the first K that end are finished: they are set aside and never
-change again, and of them the K best by score are kept. The others take the place of the live ones. A hypothesis that
-reaches its row's limit counts as finished without an end mark.
+A step extends K live hypotheses by one token and keeps the 2K most probable extensions, so that K of them can continue
+even if K others end. Those among the first K that end are finished: they never change again, and the K best of
+all finished ones by score are kept. The others become the live ones. A hypothesis that reaches its row's limit counts
+as finished without EOS.
 
 A row ends when K hypotheses are finished and, by `stop`,
   'bound': no live one can ever beat them. Its log-probability can only fall, and alpha >= 0, so that its score can
-    never exceed log p / lp(limit). This is exact: going on could not change the result.
+    never exceed log p / lp(limit). This is exact: continuing could not change the result.
   'current': the best live one, scored at its present length, does not beat them (Hugging Face's early_stopping=False);
   'full': at once (early_stopping=True).
-With 'current' or 'full', 'power' and equal limits the tokens are those of `transformers`' generate.
+With 'current' or 'full', 'power' and equal limits the tokens are those of `generate` in `transformers`.
 
-A row's result depends on the row alone: on no other row, and not on how far the batch is padded. In the state, leaves
-that `apply` hands back untouched (what the decoder reads of the source) are equal for the hypotheses of a row and are
-not gathered.
+A row's result depends on no other row and not on the padding of the batch. Leaves of the state that `apply` returns
+unchanged (the encoder's outputs) are equal for all hypotheses of a row and are not gathered.
 
 Axes: K hypotheses, W candidates.
 """
@@ -47,14 +47,14 @@ class Beam:
   """Options of the search and the ranking of hypotheses.
 
   Attributes:
-    size: K, live hypotheses of a row and hypotheses returned; 1 is greedy.
+    size: K, number of live and of returned hypotheses of a row; 1 is greedy.
     alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
     penalty: 'gnmt' or 'power', see above.
     stop: 'bound', 'current' or 'full', see above.
-    forbidden: ids that no hypothesis holds. The probabilities of the others stay as the model gives them.
+    forbidden: ids that no hypothesis contains. The probabilities of the others are not renormalised.
 
   Raises:
-    InputError: a value outside its range.
+    InputError: a value is outside its range.
   """
 
   size: int = 4
@@ -71,7 +71,7 @@ class Beam:
 
 
 def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
-  """InputError naming the field unless least and most tokens for each token of a source go together; 0 is none."""
+  """Check the least and most target tokens per source token, 0 for no bound. Raises InputError naming the field."""
   check_range(f'{section}min_ratio', min_ratio, 0, 100)
   check_range(f'{section}max_ratio', max_ratio, 0, 100)
   if max_ratio and min_ratio > max_ratio:
@@ -82,7 +82,7 @@ def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
 
 
 def length_penalty(beam: Beam, length: Array) -> Array:
-  """lp of hypotheses with `length` tokens, the end mark among them; float32 in the shape of `length`."""
+  """Return lp of hypotheses with `length` tokens, EOS included; float32 in the shape of `length`."""
   length = jnp.asarray(length, jnp.float32)
   return (length if beam.penalty == 'power' else (5 + length) / 6) ** beam.alpha
 
@@ -91,10 +91,10 @@ class Found(NamedTuple):
   """Hypotheses of `search`, best first.
 
   Attributes:
-    tokens_BKT: int32, the continuations alone; from the end mark on, `eos_id`.
-    counts_BK: int32, tokens of each, the end mark included; 0 where fewer than K hypotheses exist.
-    log_p_BK: float32, sum of the tokens' log-probabilities in nats; minus infinity where there is no hypothesis.
-    scores_BK: float32, log_p divided by the length penalty: what the order goes by.
+    tokens_BKT: int32, the continuations without the prompt, padded with `eos_id`.
+    counts_BK: int32, tokens of each, EOS included; 0 for missing hypotheses, if fewer than K exist.
+    log_p_BK: float32, sum of the tokens' log-probabilities in nats; minus infinity for missing hypotheses.
+    scores_BK: float32, log_p divided by the length penalty, in descending order.
   """
 
   tokens_BKT: np.ndarray
@@ -104,12 +104,12 @@ class Found(NamedTuple):
 
 
 class _Carry(NamedTuple):
-  """State between two tokens."""
+  """Carry of the loop over tokens."""
 
   state: State  # B * K rows
-  live_BKT: Array  # tokens of the hypotheses that go on
-  log_p_BK: Array  # of these; minus infinity: there is none
-  found: tuple[Array, Array, Array, Array]  # as Found
+  live_BKT: Array  # tokens of the live hypotheses
+  log_p_BK: Array  # of the live hypotheses; minus infinity for a missing one
+  found: tuple[Array, Array, Array, Array]  # the finished hypotheses, fields as in Found
   done_B: Array
 
 
@@ -127,12 +127,12 @@ class _Setting:
 def _candidates(
   setting: _Setting, logits_BKV: Array, log_p_BK: Array, least_B: Array, t: Array
 ) -> tuple[Array, Array, Array]:
-  """The 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
+  """Return the 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
   beam, (B, K, V) = setting.beam, logits_BKV.shape
   allowed_V = jnp.ones(V, bool).at[np.asarray(beam.forbidden, np.int32)].set(False)
   allowed_B1V = allowed_V & ((jnp.arange(V) != setting.eos_id) | (t >= least_B[:, None, None]))
   norm_BK1 = jax.nn.logsumexp(logits_BKV, axis=-1, keepdims=True)
-  # A row's best are among the best of each hypothesis, and so V is sorted once a hypothesis.
+  # A row's best extensions are among the best of each hypothesis, so top_k over V runs once per hypothesis.
   best_BKW, token_BKW = jax.lax.top_k(jnp.where(allowed_B1V, logits_BKV, -jnp.inf), min(2 * K, V))
   each = best_BKW.shape[-1]
   log_p_BKW = log_p_BK[..., None] + (best_BKW - norm_BK1)
@@ -141,7 +141,7 @@ def _candidates(
 
 
 def _pick(tree: Any, index_BK: Array) -> Any:
-  """Take hypotheses `index_BK` along axis 1 of every (B, ...) leaf."""
+  """Gather hypotheses `index_BK` along axis 1 of every (B, ...) leaf."""
   reach = lambda x: index_BK.reshape(index_BK.shape + (1,) * (x.ndim - 2))
   return jax.tree.map(lambda x: jnp.take_along_axis(x, reach(x), axis=1), tree)
 
@@ -149,7 +149,7 @@ def _pick(tree: Any, index_BK: Array) -> Any:
 def _choose(
   setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array
 ) -> tuple[_Carry, Array]:
-  """Extend the hypotheses by token t (from 0). Returns the carry, its state as it was, and the parents (B, K)."""
+  """Extend the hypotheses by token t (from 0). Returns the carry, with its state unchanged, and the parents (B, K)."""
   beam, K, count = setting.beam, setting.beam.size, t + 1
   log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, least_B, t)
   tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_pick(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
@@ -162,22 +162,22 @@ def _choose(
   counts_BW = jnp.where(finished_BW, count, 0)
   join = lambda old, new: jnp.concatenate([old, new], axis=1)
   both = jax.tree.map(join, carry.found, (tokens_BWT, counts_BW, ended_BW, scores_BW))
-  found = _pick(both, jax.lax.top_k(both[3], K)[1])
+  finished = _pick(both, jax.lax.top_k(both[3], K)[1])
 
   log_p_BK, next_BK = _top(jnp.where(ends_BW, -jnp.inf, log_p_BW), K)
   live_BKT, parent_BK = _pick((tokens_BWT, parent_BW), next_BK)
-  worst_B, best_B = jnp.min(found[3], axis=1), jnp.max(log_p_BK, axis=1)
-  reach_B = {
+  worst_B, best_B = jnp.min(finished[3], axis=1), jnp.max(log_p_BK, axis=1)
+  best_score_B = {
     'bound': lambda: best_B / length_penalty(beam, limits_B),
     'current': lambda: best_B / length_penalty(beam, count),
     'full': lambda: jnp.full_like(best_B, -jnp.inf),
   }[beam.stop]()
-  done_B = carry.done_B | (best_B == -jnp.inf) | ((worst_B > -jnp.inf) & (reach_B <= worst_B))
-  return _Carry(carry.state, live_BKT, log_p_BK, found, done_B), parent_BK
+  done_B = carry.done_B | (best_B == -jnp.inf) | ((worst_B > -jnp.inf) & (best_score_B <= worst_B))
+  return _Carry(carry.state, live_BKT, log_p_BK, finished, done_B), parent_BK
 
 
 def _top(x_BW: Array, k: int) -> tuple[Array, Array]:
-  """`top_k`, with minus infinity for what is not there."""
+  """Return `top_k`, padded with minus infinity if there are fewer than k values."""
   missing = max(k - x_BW.shape[1], 0)
   values_BK, index_BK = jax.lax.top_k(jnp.pad(x_BW, ((0, 0), (0, missing)), constant_values=-jnp.inf), k)
   return values_BK, jnp.minimum(index_BK, x_BW.shape[1] - 1)
@@ -199,9 +199,9 @@ def _search(
   state = jax.tree.map(lambda x: jnp.repeat(x, K, axis=0), state)
   none_BK = jnp.full((B, K), -jnp.inf)
   empty_BKT = jnp.full((B, K, steps), setting.eos_id, jnp.int32)
-  found = (empty_BKT, jnp.zeros((B, K), jnp.int32), none_BK, none_BK)
-  # One hypothesis at first, the empty one; the others are not there.
-  carry = _Carry(state, empty_BKT, none_BK.at[:, 0].set(0.0), found, jnp.zeros(B, bool))
+  finished = (empty_BKT, jnp.zeros((B, K), jnp.int32), none_BK, none_BK)
+  # At first one hypothesis, the empty one; the other K - 1 are missing.
+  carry = _Carry(state, empty_BKT, none_BK.at[:, 0].set(0.0), finished, jnp.zeros(B, bool))
   spread = lambda x_BV: jnp.broadcast_to(x_BV[:, None], (B, K, x_BV.shape[1]))
   carry, _ = _choose(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
 
@@ -220,7 +220,7 @@ def _search(
 
 
 def check_penalty(beam: Beam, tokens: int) -> None:
-  """Raise InputError unless the length penalty of so many tokens is a number."""
+  """Raise InputError unless the length penalty of `tokens` tokens is finite."""
   if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
     raise InputError(f'beam alpha {beam.alpha:g} is too large: the length penalty of {tokens} tokens is no number')
 
@@ -242,21 +242,19 @@ def search(
   """Search for the best continuations of each row, in one compiled loop.
 
   Args:
-    model: a causal model of the contract, with its config `cfg` and its parameters `params` (without the
-      objective's).
-    prompt_BT: (B, T) ids, padded on the right; None: `eos_id` alone, the start symbol of an encoder-decoder.
-    lengths_B: (B,) tokens in each prompt; None = T for all.
-    beam: how.
-    limits: most tokens of a continuation, the end mark included: one number, or (B,). No more than the model's window
-      leaves room for.
-    least: least number of tokens before the end mark: one number, or (B,). A row's limit comes first.
-    eos_id: the end mark.
+    model: a causal model's module, with its config `cfg` and its parameters `params` (without the objective's).
+    prompt_BT: (B, T) ids, padded on the right; None is `eos_id` alone, the start symbol of an encoder-decoder.
+    lengths_B: (B,) tokens in each prompt; None is T for all.
+    beam: options of the search.
+    limits: most tokens of a continuation, EOS included: one number, or (B,). The model's window bounds it too.
+    least: least number of tokens before EOS: one number, or (B,). A row's limit takes precedence.
+    eos_id: id of EOS.
     source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.
     steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
 
   Raises:
-    InputError: a model that does not write from left to right, ids outside the vocabulary, no room for a continuation,
-      a length penalty that overflows.
+    InputError: the model is not causal, ids are outside the vocabulary, a continuation has no room, or the length
+      penalty overflows.
   """
   rows = len(source['source_BS']) if source is not None else 0
   prompt_BT = np.full((rows, 1), eos_id, np.int32) if prompt_BT is None else np.asarray(prompt_BT, np.int32)
@@ -266,7 +264,7 @@ def search(
     raise InputError(f'the end mark is {eos_id}, but the vocabulary has ids 0 to {cfg.V - 1}')
   limits_B = np.broadcast_to(np.asarray(limits, np.int32), lengths_B.shape)
   window = generate.window(cfg)
-  if window is not None:  # the last token is written, but not read
+  if window is not None:  # the last token is generated, but never read
     limits_B = np.minimum(limits_B, window + 1 - lengths_B)
     steps = None if steps is None else min(steps, window)
   if limits_B.min() < 1:
@@ -280,5 +278,5 @@ def search(
   setting = _Setting(model, cfg, beam, eos_id, reach if window is None else min(reach, window))
   least_B = jnp.broadcast_to(jnp.asarray(least, jnp.int32), limits_B.shape)
   arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B), least_B
-  found = _search(setting, params, *arrays, steps)
-  return Found(*(np.asarray(x) for x in found))
+  hypotheses = _search(setting, params, *arrays, steps)
+  return Found(*(np.asarray(x) for x in hypotheses))

@@ -1,13 +1,12 @@
-"""Decoding: generation from any model whose state is carried in and out.
+"""Autoregressive generation from any model with explicit state.
 
-One step serves every causal model, because a key/value cache (gpt2) and a recurrent carry
-(rnn_lm) are both the `State` of the contract: the prompt goes through `apply` once, then one
-token at a time. An encoder-decoder is begun with its source (`begin`); its prompt is the start
-symbol. Beam search is in lmx/decoding/beam_search.py.
+One step serves every causal model, because a key/value cache (gpt2) and a recurrent carry (rnn_lm) are both the `State`
+of the model contract: `apply` reads the prompt once, then one token at a time. The initial state of an encoder-decoder
+comes from its source (`begin`); its prompt is the start symbol. Beam search is in lmx/decoding/beam_search.py.
 
-Beyond the model's window: when a row has filled all `context` positions, its last `context // 2`
-tokens are read again as if they were the prompt, so a token is always conditioned on at least
-half a window. A recurrent model has no window and never does this.
+Beyond the model's window: when a row has filled all `context` positions, its last `context // 2` tokens are read again
+as a new prompt. So a token is always conditioned on at least half a window. A recurrent model has no window and never
+does this.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lmx.decoding.sampling import Sampler, sample
 from lmx.errors import InputError, InputWarning
 from lmx.types import Array, Batch, Features, Model, Params, State
 
-# Prompts are padded to a multiple of this, so that a new length seldom means a new compilation.
+# Prompts are padded to a multiple of this, so that a new length seldom needs a new compilation.
 _BUCKET = 32
 MOST_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, and XLA aborts beyond 2**31
 
@@ -35,8 +34,8 @@ class Generated(NamedTuple):
   """Continuations of `generate`.
 
   Attributes:
-    tokens_BT: (B, steps) int32, the continuation alone; after the end of text, the padding id.
-    counts_B: (B,) int32, how many of them were drawn (the end of text included).
+    tokens_BT: (B, steps) int32, the continuation without the prompt; padded after the end-of-text token.
+    counts_B: (B,) int32, number of sampled tokens, the end-of-text token included.
   """
 
   tokens_BT: np.ndarray
@@ -44,13 +43,13 @@ class Generated(NamedTuple):
 
 
 class _Carry(NamedTuple):
-  """State between two tokens; the axis L of the history has prompt and continuation."""
+  """Carry of the loop over tokens; axis L of the history has prompt and continuation."""
 
   state: State
   logits_BV: Array  # of the next token
   history_BL: Array
   length_B: Array  # tokens in the history
-  used_B: Array  # positions of the window that are taken
+  used_B: Array  # positions of the window in use
   drawn_B: Array
   done_B: Array
 
@@ -71,14 +70,14 @@ class _Setting:
 def read(
   model: Model, cfg: Any, params: Params, prompt_BT: Array, lengths_B: Array, cache: int, source: Batch | None
 ) -> tuple[State, Array]:
-  """Run right-padded prompts from an empty state, or from the one that a source begins.
+  """Run right-padded prompts from an empty state, or from the state of an encoded source.
 
   Args:
     cache: positions that the state must hold.
     source: source_BS and source_valid_BS for an encoder-decoder, else None.
 
   Returns:
-    (state, logits_BV after each row's last token).
+    (state, logits_BV of the token after each row's last one).
   """
   B, T = prompt_BT.shape
   state = model.init_state(cfg, B, cache) if source is None else model.begin(cfg, params, source, cache)
@@ -95,7 +94,7 @@ def _start(
   B = prompt_BT.shape[0]
   state, logits_BV = read(setting.model, setting.cfg, params, prompt_BT, lengths_B, setting.cache, source)
   history_BL = jnp.pad(prompt_BT, ((0, 0), (0, steps)))
-  # Distinct buffers: the carry is donated, and one buffer cannot be given away twice.
+  # Distinct buffers: the carry is donated, and one buffer cannot be donated twice.
   return _Carry(
     state,
     logits_BV,
@@ -108,13 +107,13 @@ def _start(
 
 
 def _rows(choose_B: Array, new: Any, old: Any) -> Any:
-  """Take the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
+  """Return the rows of `new` where `choose_B`, else those of `old`, in every leaf."""
   pick = lambda a, b: jnp.where(choose_B.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
   return jax.tree.map(pick, new, old)
 
 
 def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carry: _Carry) -> _Carry:
-  """Read the second half of the window again, in the rows whose window is full."""
+  """Read the second half of the window as a new prompt, in the rows whose window is full."""
   half = max(context // 2, 1)
   take = jax.vmap(lambda row_L, start: jax.lax.dynamic_slice(row_L, (start,), (half,)))
   tokens_BT = take(carry.history_BL, jnp.maximum(carry.length_B - half, 0))
@@ -125,7 +124,7 @@ def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carr
 
 
 def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[_Carry, Array]:
-  """Draws one token a row and feeds it back. Returns the carry and the tokens, (B,) int32."""
+  """Sample one token per row and feed it back. Returns the carry and the tokens, (B,) int32."""
   draw_B = sample(setting.sampler, carry.logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.drawn_B))
   live_B = ~carry.done_B
   token_B = jnp.where(live_B, draw_B, setting.pad_id)
@@ -157,7 +156,7 @@ _step = jax.jit(_advance, static_argnames=('setting',), donate_argnames=('carry'
 
 @functools.partial(jax.jit, static_argnames=('setting', 'steps'))
 def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps: int) -> tuple[Array, Array]:
-  """Advances until every row has ended or has `steps` tokens."""
+  """Generate until every row has ended or has `steps` tokens."""
 
   def unfinished(loop: Any) -> Any:
     t, carry, _ = loop
@@ -174,13 +173,12 @@ def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps
 
 
 def window(cfg: Any) -> int | None:
-  """Positions a model can see at most: its config's field `T`; None if it has none (recurrent
-  models)."""
+  """Return the most positions that a model can attend to: its config's field `T`; None for recurrent models."""
   return cfg.T if any(field.name == 'T' for field in dataclasses.fields(cfg)) else None
 
 
 def check_positions(where: str, rows: int, tokens: int) -> None:
-  """InputError naming the fields `where` unless `rows` texts of `tokens` tokens each can be written together."""
+  """Raise InputError naming the fields `where` if `rows` texts of `tokens` tokens are too many to generate at once."""
   if rows * tokens > MOST_POSITIONS:
     raise InputError(
       f'{where}: got {rows:,} x {tokens:,} = {rows * tokens:,} tokens; expected at most '
@@ -196,7 +194,7 @@ def check(
   forbidden: Sequence[int],
   source: Batch | None = None,
 ) -> None:
-  """Raise InputError for what cannot be continued."""
+  """Raise InputError unless the model can continue the prompts."""
   name = model.__name__.rsplit('.', 1)[-1]
   if (source is not None) != (getattr(model, 'READS', '') == 'source'):
     raise InputError(f'model "{name}" ' + ('reads no source' if source is not None else 'needs a source to translate'))
@@ -221,7 +219,7 @@ def check(
 
 
 def check_source(cfg: Any, source: Batch, rows: int) -> None:
-  """Raise InputError unless `source` has `rows` rows of known tokens, no more than the model has positions."""
+  """Raise InputError unless `source` has `rows` rows of ids in the vocabulary, no longer than the model's positions."""
   ids_BS, valid_BS = np.asarray(source['source_BS']), np.asarray(source['source_valid_BS'])
   if ids_BS.shape != valid_BS.shape or ids_BS.ndim != 2 or len(ids_BS) != rows:
     raise InputError(f'source_BS {ids_BS.shape} and source_valid_BS {valid_BS.shape} must both be ({rows}, S)')
@@ -236,7 +234,7 @@ def check_source(cfg: Any, source: Batch, rows: int) -> None:
 def _prompt(
   prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None, multiple: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Cuts prompts to the window (their last part is kept) and pads them to a common length, a multiple of `multiple`."""
+  """Truncate prompts on the left to the window and pad them on the right to a multiple of `multiple`."""
   rows = [row[:n] for row, n in zip(prompt_BT, lengths_B, strict=True)]
   if context is not None and lengths_B.max() > context:
     warnings.warn(
@@ -313,26 +311,25 @@ def generate(
   context: int | None = None,
   source: Batch | None = None,
 ) -> Generated:
-  """Continues each prompt by up to `steps` tokens, in one compiled loop.
+  """Continue each prompt by up to `steps` tokens, in one compiled loop.
 
-  A row's tokens depend on its own prompt and key alone. Beyond the model's window the last half of
-  it is read again (see the module's docstring).
+  A row's tokens depend on its own prompt and key alone. Beyond the model's window the last half of it is read again
+  (see the module's docstring).
 
   Args:
-    model: a causal model of the contract, with its config `cfg` and its parameters `params`
-      (without the objective's).
+    model: a causal model's module, with its config `cfg` and its parameters `params` (without the objective's).
     prompt_BT: (B, T) ids, padded on the right.
-    lengths_B: (B,) tokens in each prompt; None = T for all.
-    steps: tokens to draw.
+    lengths_B: (B,) tokens in each prompt; None is T for all.
+    steps: number of tokens to sample.
     key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys.
-    sampler: how tokens are drawn.
-    eos_id: the row ends with this token and is padded with it; None = no row ends early.
-    context: positions to see at most, 2 to the model's window; None = the whole window.
-    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts
-      are then the start symbol, and prompt and steps must fit its window.
+    sampler: options of sampling.
+    eos_id: the row ends with this token and is padded with it; None: no row ends early.
+    context: most positions to attend to, 2 to the model's window; None is the whole window.
+    source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts are then the start
+      symbol, and prompt and steps must fit its window.
 
   Raises:
-    InputError: model that is not causal, ids outside the vocabulary, empty prompt.
+    InputError: the model is not causal, ids are outside the vocabulary, or a prompt is empty.
   """
   options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
@@ -356,7 +353,7 @@ def stream(
 ) -> Iterator[np.ndarray]:
   """Iterate over the tokens that `generate` returns, one (B,) array at a time, until every row has ended.
 
-  Arguments are checked, and the prompt is read, before the iterator is returned.
+  The call itself checks the arguments and reads the prompt.
   """
   options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
@@ -372,10 +369,10 @@ def stream(
 
 
 def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
-  """Return the (T,) ids to continue: those of `text`, or an end-of-text mark if it is empty.
+  """Return the (T,) ids to continue: those of `text`, or the end-of-text token if it is empty.
 
   Raises:
-    InputError: an empty prompt, and the tokenizer has no end-of-text mark to begin after.
+    InputError: the prompt is empty, and the tokenizer has no end-of-text token.
   """
   ids = np.asarray(tokenizer.encode(text), np.int32) if text else np.zeros(0, np.int32)
   if ids.size and ids[-1] == tokenizer.eos_id:
@@ -388,7 +385,7 @@ def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
 
 
 def unwritable(tokenizer: Any, vocab_size: int, *, allow_unk: bool = False) -> tuple[int, ...]:
-  """Ids that no text should hold: padding, the unknown word unless allowed, and those the tokenizer does not have."""
+  """Return ids that must not be generated: padding, the unknown word unless allowed, and ids beyond the tokenizer's."""
   unwanted = {tokenizer.pad_id} if allow_unk else {tokenizer.pad_id, tokenizer.unk_id}
   beyond = set(range(tokenizer.vocab_size, vocab_size))
   return tuple(sorted((unwanted - {None, tokenizer.eos_id}) | beyond))

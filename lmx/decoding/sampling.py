@@ -1,10 +1,9 @@
 """Sampling of the next token: temperature, top-k and top-p.
 
-Filters, in the order OpenAI's GPT-2 sampler applies them: temperature, top-k (Fan et al. 2018,
-section 5.4), top-p (Holtzman et al. 2020, arXiv 1904.09751, section 3.1). For top-p the paper and
-Hugging Face keep the token that crosses p; OpenAI's released GPT-2 code drops it, but never the
-most probable one (`top_p_form='released'`). Deviation from all three: tokens tied with the last
-one kept are kept too.
+Filters are applied in the order of OpenAI's GPT-2 sampler: temperature, top-k (Fan et al. 2018, section 5.4), top-p
+(Holtzman et al. 2020, arXiv 1904.09751, section 3.1). For top-p the paper and Hugging Face keep the token that crosses
+p. OpenAI's released GPT-2 code drops it, but never the most probable one (`top_p_form='released'`). Deviation from all
+three: tokens tied with the last one kept are kept too.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ class Sampler:
   """Options of sampling.
 
   Attributes:
-    temperature: logits are divided by it; 0 = greedy.
-    top_k: only the k most probable tokens; 0 = all.
-    top_p: only the most probable tokens that together reach this probability; 1 = all.
-    top_p_form: 'paper' keeps the token that crosses top_p (Holtzman, Hugging Face), 'released'
-      drops it (OpenAI).
-    greedy: the most probable token, whatever the fields above say.
-    forbidden: ids that are never drawn.
+    temperature: divides the logits; 0 is greedy.
+    top_k: sample from the k most probable tokens; 0 is all.
+    top_p: sample from the most probable tokens that together reach this probability; 1 is all.
+    top_p_form: 'paper' keeps the token that crosses top_p (Holtzman, Hugging Face), 'released' drops it (OpenAI).
+    greedy: take the most probable token; overrides the fields above.
+    forbidden: ids that are never sampled.
 
   Raises:
-    InputError: a value outside its range.
+    InputError: a value is outside its range.
   """
 
   temperature: float = 1.0
@@ -57,7 +55,7 @@ class Sampler:
 
 
 def check_temperature(where: str, value: float) -> None:
-  """InputError naming `where` unless a temperature is 0 or one that float32 logits can be divided by."""
+  """Raise InputError naming `where` unless a temperature is 0 or a valid divisor of float32 logits."""
   if value and not _COLDEST <= value <= 1 / _COLDEST:
     raise InputError(f'{where}: got {value:g}; expected 0 (greedy) or {_COLDEST:g} to {1 / _COLDEST:g}')
 
@@ -68,8 +66,7 @@ def forbid(logits_BV: Array, ids: Sequence[int]) -> Array:
 
 
 def top_k(logits_BV: Array, k: int) -> Array:
-  """Return the logits with all but the k largest of each row (and ties) at minus infinity; k = 0
-  changes nothing."""
+  """Return the logits with all but the k largest of each row (and ties) at minus infinity; k = 0 changes nothing."""
   if k == 0 or k >= logits_BV.shape[-1]:
     return logits_BV
   least_B = jax.lax.top_k(logits_BV, k)[0][:, -1]
@@ -80,12 +77,10 @@ def top_p(logits_BV: Array, p: float, form: str = 'paper') -> Array:
   """Return the logits with the tokens outside the nucleus of probability p at minus infinity.
 
   Args:
-    logits_BV: logits, of which some may be minus infinity already; the probabilities are those of
-      the rest.
+    logits_BV: logits, some of which may be minus infinity; probabilities are normalised over the rest.
     p: 0 < p <= 1; 1 changes nothing.
-    form: 'paper': the smallest set with probability >= p. 'released': the tokens whose cumulative
-      probability is
-      <= p, at least one (openai/gpt-2, src/sample.py).
+    form: 'paper': the smallest set with probability >= p. 'released': the tokens whose cumulative probability is <= p,
+      at least one (openai/gpt-2, src/sample.py).
   """
   if p >= 1:
     return logits_BV
@@ -99,7 +94,7 @@ def top_p(logits_BV: Array, p: float, form: str = 'paper') -> Array:
 
 
 def filtered(sampler: Sampler, logits_BV: Array) -> Array:
-  """Return the logits from which `sampler` draws; what it never draws is at minus infinity."""
+  """Return the logits from which `sampler` samples; excluded tokens are at minus infinity."""
   logits_BV = forbid(logits_BV.astype(jnp.float32), sampler.forbidden)
   if sampler.greedy or sampler.temperature == 0:
     return top_k(logits_BV, 1)
@@ -108,7 +103,7 @@ def filtered(sampler: Sampler, logits_BV: Array) -> Array:
 
 
 def sample(sampler: Sampler, logits_BV: Array, keys_B: Array) -> Array:
-  """Draws one token a row, each with its own key. Returns (B,) int32."""
+  """Sample one token per row, each with its own key. Returns (B,) int32."""
   logits_BV = filtered(sampler, logits_BV)
   if sampler.greedy or sampler.temperature == 0:
     return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)

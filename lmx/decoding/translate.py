@@ -1,6 +1,6 @@
-"""Translation with a trained encoder-decoder: lines of text in, lines of text out.
+"""Translation of lines of text with a trained encoder-decoder.
 
-Sources are sorted by length and padded to one of a few lengths, so that few programs are compiled; neither the order
+Sources are sorted by length and padded to one of a few lengths, so that few programs are compiled. Neither the order
 nor the padding changes a translation.
 """
 
@@ -31,20 +31,18 @@ class Options:
   """Options of translation.
 
   Attributes:
-    beam: hypotheses of the beam search; 1 is greedy.
+    beam: beam size; 1 is greedy.
     alpha: exponent of the length penalty (lmx/decoding/beam_search.py).
-    max_extra: a translation has at most so many tokens more than its source (Vaswani et al. 2017, section 6.1: 50).
-    min_ratio: the search writes at least so many tokens for each token of the source and its end mark, rounded down,
-      before the end mark of the translation; 0 for no such bound.
-    max_ratio: most tokens for each token of the source, both end marks counted, rounded down; 0 leaves it to
-      `max_extra`.
+    max_extra: a translation has at most this many tokens more than its source (Vaswani et al. 2017, section 6.1: 50).
+    min_ratio: least tokens of a translation before EOS per source token (EOS counted), rounded down; 0 for no bound.
+    max_ratio: most tokens of a translation per source token, EOS counted in both, rounded down; 0 for `max_extra`.
     penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py.
     stop: 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
-    tokens: positions of the source in a batch.
-    allow_unk: whether a translation may hold the unknown word.
-    sample: draw translations with `temperature` and `seed` instead of seeking the best.
-    temperature: divides the scores of the tokens drawn.
-    seed: of the tokens drawn; a line's draws are its own.
+    tokens: source positions of a batch.
+    allow_unk: whether a translation may contain the unknown word.
+    sample: sample translations with `temperature` and `seed` instead of searching for the best.
+    temperature: divides the logits in sampling.
+    seed: seed of sampling; each line has its own key.
   """
 
   beam: int = 4
@@ -68,19 +66,19 @@ class Options:
     generate.Sampler(temperature=self.temperature)
 
   def search(self, forbidden: tuple[int, ...]) -> beam_lib.Beam:
-    """The beam search of these options."""
+    """Return the options of the beam search."""
     return beam_lib.Beam(self.beam, self.alpha, self.penalty, self.stop, forbidden=forbidden)
 
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-  """A translation of a line.
+  """Translation of a line.
 
   Attributes:
-    text: in one line.
-    tokens: its ids, the end mark last unless the limit came first; () of an empty line.
+    text: text in one line.
+    tokens: ids, with EOS last unless the limit came first; () for an empty line.
     log_p: log-probability of these tokens in nats.
-    score: what hypotheses are ordered by: log_p over the length penalty; log_p where it was drawn.
+    score: score that ranks hypotheses: log_p over the length penalty; log_p if it was sampled.
   """
 
   text: str
@@ -91,13 +89,13 @@ class Translation:
 
 @dataclasses.dataclass(frozen=True)
 class Translator:
-  """An encoder-decoder with its parameters and its tokenizer.
+  """Encoder-decoder with its parameters and its tokenizer.
 
   Attributes:
-    model: its module.
+    model: module of the model.
     cfg: its Config.
     params: its parameters, without an objective's.
-    tokenizer: of both languages.
+    tokenizer: tokenizer of both languages.
   """
 
   model: Model
@@ -106,17 +104,17 @@ class Translator:
   tokenizer: Any
 
   def sources(self, lines: Sequence[str], *, truncate: bool = False, first: int = 1) -> list[np.ndarray]:
-    """Ids of each line with the end mark, in the order of the text; of a line without text none at all.
+    """Return the ids of each line followed by EOS; no ids for a line without text.
 
     Args:
-      lines: text.
-      truncate: cut what is longer than the model's positions, with a warning, instead of refusing it.
+      lines: lines of text.
+      truncate: truncate lines longer than the model's positions, with a warning, instead of raising InputError.
       first: number of the first line, for messages.
 
     Raises:
       InputError: a line is longer than the model's positions.
     """
-    limit, found = longest(self.cfg), []
+    limit, all_ids = longest(self.cfg), []
     for number, ids in enumerate(self.tokenizer.encode_batch([line.strip() for line in lines]), first):
       if ids.size and limit is not None and len(ids) >= limit:
         if not truncate:
@@ -126,51 +124,53 @@ class Translator:
           )
         warnings.warn(f'line {number} has {len(ids)} tokens and is cut to {limit - 1}', InputWarning, stacklevel=2)
         ids = ids[: limit - 1]
-      found.append(np.append(ids, self.tokenizer.eos_id).astype(np.int32) if ids.size else ids)
-    return found
+      all_ids.append(np.append(ids, self.tokenizer.eos_id).astype(np.int32) if ids.size else ids)
+    return all_ids
 
   def targets(self, lines: Sequence[str]) -> list[np.ndarray]:
-    """Ids of each line with the end mark, the end mark alone of an empty one."""
-    found = self.tokenizer.encode_batch([line.strip() for line in lines])
-    return [np.append(ids, self.tokenizer.eos_id).astype(np.int32) for ids in found]
+    """Return the ids of each line followed by EOS."""
+    all_ids = self.tokenizer.encode_batch([line.strip() for line in lines])
+    return [np.append(ids, self.tokenizer.eos_id).astype(np.int32) for ids in all_ids]
 
   def text(self, ids: Iterable[int]) -> str:
-    """The text of ids, in one line, without the end mark."""
-    kept = [int(i) for i in ids if i != self.tokenizer.eos_id]
-    return re.sub(r'\s*[\n\r]+\s*', ' ', self.tokenizer.decode(kept)).strip()
+    """Decode ids, without EOS, to text in one line."""
+    tokens = [int(i) for i in ids if i != self.tokenizer.eos_id]
+    return re.sub(r'\s*[\n\r]+\s*', ' ', self.tokenizer.decode(tokens)).strip()
 
 
 def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
-  """Return True for each id that begins a word of the line; words are separated by white space.
+  """Return for each id whether it begins a word of the line; words are separated by white space.
 
   Raises:
-    InputError: the ids are not those of the words one after another, as where a piece spans two of them.
+    InputError: the ids are not the concatenated ids of the words, for example because a token spans two words.
   """
-  words = re.findall(r'\s*\S+', line.strip())  # each with the white space before it, but for that of `space_first`
-  pieces = [tokenizer.encode(word[1:] if i and tokenizer.space_first else word) for i, word in enumerate(words)]
-  if words and np.array_equal(np.concatenate(pieces), ids):
+  words = re.findall(
+    r'\s*\S+', line.strip()
+  )  # with the preceding white space; tokenizers with `space_first` add one space themselves
+  tokens = [tokenizer.encode(word[1:] if i and tokenizer.space_first else word) for i, word in enumerate(words)]
+  if words and np.array_equal(np.concatenate(tokens), ids):
     starts = np.zeros(len(ids), bool)
-    starts[np.cumsum([0, *(len(piece) for piece in pieces[:-1])])] = True
+    starts[np.cumsum([0, *(len(piece) for piece in tokens[:-1])])] = True
     return starts
   raise InputError(f'the tokens of "{line}" do not belong to one word each, so words cannot be aligned')
 
 
 def longest(cfg: Any) -> int | None:
-  """Most tokens of a source, its end mark among them: the field or property `longest` of a model's Config, or else its
-  window; None for any number."""
+  """Return the most tokens of a source, EOS included: `longest` of a model's Config, else its window; None for no
+  limit."""
   return getattr(cfg, 'longest', None) or generate.window(cfg)
 
 
 def of(run: Any, params: Params, tokenizer: Any) -> Translator:
-  """The translator of a run.
+  """Return the translator of a run.
 
   Args:
-    run: `lmx.config.resolve.Run`.
+    run: `lmx.config.schema.Run`.
     params: the model's parameters, without the objective's.
-    tokenizer: the run's.
+    tokenizer: the run's tokenizer.
 
   Raises:
-    InputError: the model is no encoder-decoder, or the tokenizer has no end mark.
+    InputError: the model is no encoder-decoder, or the tokenizer has no EOS.
   """
   model = registry.get(run.model_name)
   if getattr(model, 'READS', '') != 'source':
@@ -181,16 +181,16 @@ def of(run: Any, params: Params, tokenizer: Any) -> Translator:
 
 
 def padded(length: int, limit: int | None) -> int:
-  """The length that a source of `length` tokens is padded to, at most the model's positions."""
+  """Return the padded length of a source of `length` tokens, at most the model's positions."""
   step = max(_STEP, 2 ** (length.bit_length() - 3))
   size = -(-length // step) * step
   return size if limit is None else min(size, limit)
 
 
 def batches(sources: Sequence[np.ndarray], tokens: int, limit: int | None) -> Iterator[tuple[list[int], Any]]:
-  """Yield (numbers of the sources, source_BS and source_valid_BS) of all that are not empty, short ones first.
+  """Yield (indices of the sources, {source_BS, source_valid_BS}) of all non-empty sources, short ones first.
 
-  The last rows of a batch may repeat the first one, so that batches of a length have the same number of rows.
+  The last rows of a batch may repeat its first one, so that all batches of a length have the same number of rows.
   """
   buckets: dict[int, list[int]] = {}
   for i, ids in enumerate(sources):
@@ -217,18 +217,18 @@ def translate(
   first: int = 1,
   title: str = '',
 ) -> list[list[Translation]]:
-  """Translate lines; the hypotheses of each, best first, in the order of the lines.
+  """Translate lines; return the hypotheses of each line, best first.
 
   Args:
-    translator: from `of`.
-    lines: of text; a line without text has an empty translation.
-    options: how.
+    translator: result of `of`.
+    lines: lines of text; a line without text has an empty translation.
+    options: options of translation.
     truncate: see `Translator.sources`.
-    first: number of the first line, for messages and for the draws of a sample.
-    title: of the progress bar, none if empty.
+    first: number of the first line, for messages and for the keys of sampling.
+    title: title of the progress bar; '' for no bar.
 
   Raises:
-    InputError: a line is longer than the model's positions, or what it is translated into has no score.
+    InputError: a line is longer than the model's positions, or the scores of its translation are not finite.
   """
   sources = translator.sources(lines, truncate=truncate, first=first)
   return list(of_ids(translator, sources, options, first=first, title=title))
@@ -242,21 +242,21 @@ def of_ids(
   first: int = 1,
   title: str = '',
 ) -> list[list[Translation]]:
-  """As `translate`, from ids as `Translator.sources` makes them."""
-  found: list[list[Translation]] = [[Translation('', (), 0.0, 0.0)] for _ in sources]
+  """Translate ids that `Translator.sources` returned; see `translate`."""
+  translations: list[list[Translation]] = [[Translation('', (), 0.0, 0.0)] for _ in sources]
   limit = longest(translator.cfg)
   forbidden = generate.unwritable(translator.tokenizer, translator.cfg.V, allow_unk=options.allow_unk)
   find = functools.partial(_drawn if options.sample else _sought, translator, options, forbidden)
   with tqdm(total=len(sources), desc=title, unit=' lines', leave=False, disable=None if title else True) as progress:
     for chosen, source in batches(sources, options.tokens, limit):
       for i, hypotheses in zip(chosen, find(source, [first + i for i in chosen]), strict=True):
-        found[i] = hypotheses
+        translations[i] = hypotheses
       progress.update(len(chosen))
-  return found
+  return translations
 
 
 def _limits(length: np.ndarray | int, options: Options) -> Any:
-  """Most tokens of a translation, its end mark included, for a source of `length` tokens with its end mark."""
+  """Return the most tokens of a translation of a source of `length` tokens; both counts include EOS."""
   if options.max_ratio:
     return np.maximum(options.max_ratio * length, 1).astype(int)
   return length - 1 + options.max_extra
@@ -265,9 +265,9 @@ def _limits(length: np.ndarray | int, options: Options) -> Any:
 def _sought(
   translator: Translator, options: Options, forbidden: tuple[int, ...], source: Batch, numbers: Sequence[int]
 ) -> list[list[Translation]]:
-  """The hypotheses of a beam, at least one, for the first rows, as many as there are numbers."""
+  """Return the hypotheses of a beam search, at least one, for each of the first `len(numbers)` rows."""
   length_B = np.sum(source['source_valid_BS'], axis=1)
-  found = beam_lib.search(
+  beams = beam_lib.search(
     translator.model,
     translator.cfg,
     translator.params,
@@ -278,11 +278,11 @@ def _sought(
     source=source,
     steps=int(_limits(source['source_BS'].shape[1], options)),
   )
-  if not found.counts_BK[:, 0].all():
+  if not beams.counts_BK[:, 0].all():
     raise InputError("the model's scores are no numbers, as after a training that diverged; choose another checkpoint")
   rows = []
   for b in range(len(numbers)):
-    each = zip(*(part[b] for part in found), strict=True)
+    each = zip(*(part[b] for part in beams), strict=True)
     rows.append([_of(translator, tokens[:n], log_p, score) for tokens, n, log_p, score in each if n])
   return rows
 
@@ -290,14 +290,14 @@ def _sought(
 def _drawn(
   translator: Translator, options: Options, forbidden: tuple[int, ...], source: Batch, numbers: Sequence[int]
 ) -> list[list[Translation]]:
-  """One translation drawn for each of the first rows, as many as there are numbers; a row's key is its number's."""
+  """Return one sampled translation for each of the first `len(numbers)` rows; a row's key depends on its number."""
   B, S = source['source_BS'].shape
   numbers_B = np.resize(np.asarray(numbers), B)
   keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(options.seed), numbers_B)
   window, eos_id = generate.window(translator.cfg), translator.tokenizer.eos_id
   steps = int(_limits(S, options))
   steps = steps if window is None else min(steps, window - 1)
-  found = generate.generate(
+  sampled = generate.generate(
     translator.model,
     translator.cfg,
     translator.params,
@@ -308,8 +308,8 @@ def _drawn(
     eos_id=eos_id,
     source=source,
   )
-  counts_B = np.minimum(found.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))
-  rows = [tokens_T[:count] for tokens_T, count in zip(found.tokens_BT, counts_B, strict=True)]
+  counts_B = np.minimum(sampled.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))
+  rows = [tokens_T[:count] for tokens_T, count in zip(sampled.tokens_BT, counts_B, strict=True)]
   log_p = [float(np.sum(each)) for each in _scored(translator, source, rows)]
   return [[_of(translator, rows[b], log_p[b], log_p[b])] for b in range(len(numbers))]
 
@@ -319,7 +319,7 @@ def _of(translator: Translator, tokens_T: np.ndarray, log_p: float, score: float
 
 
 def _forced(translator: Translator, source: Batch, targets: Sequence[np.ndarray]) -> dict[str, Any]:
-  """A batch that predicts each target token from those before it."""
+  """Return a teacher-forcing batch, which predicts each target token from those before it."""
   limit = generate.window(translator.cfg)
   T = padded(max(map(len, targets)), limit)
   tokens_BT, targets_BT = np.zeros((2, len(targets), T), np.int32)
@@ -347,24 +347,24 @@ def _scored(translator: Translator, source: Batch, targets: Sequence[np.ndarray]
 def log_probabilities(
   translator: Translator, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], tokens: int = 4096
 ) -> list[np.ndarray]:
-  """Log-probability of each token of each target given its source, in nats; float32.
+  """Return the log-probability of each token of each target given its source, in nats; float32.
 
   Args:
-    translator: from `of`.
-    sources: from `Translator.sources`.
-    targets: from `Translator.targets`.
-    tokens: positions of the source in a batch.
+    translator: result of `of`.
+    sources: result of `Translator.sources`.
+    targets: result of `Translator.targets`.
+    tokens: source positions of a batch.
   """
-  found = [np.zeros(0, np.float32) for _ in sources]
+  log_p = [np.zeros(0, np.float32) for _ in sources]
   for chosen, source in batches(sources, tokens, longest(translator.cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
     for i, each in zip(chosen, _scored(translator, source, rows), strict=False):
-      found[i] = each
-  return found
+      log_p[i] = each
+  return log_p
 
 
 def check_attention(translator: Translator) -> None:
-  """Raise InputError where the model has no attention, and so no alignments."""
+  """Raise InputError if the model has no attention, and so no alignments."""
   model = translator.model
   source: Any = {'source_BS': np.zeros((1, 1), np.int32), 'source_valid_BS': np.ones((1, 1), bool)}
   if not hasattr(model, 'alignment'):
@@ -376,20 +376,20 @@ def check_attention(translator: Translator) -> None:
 def alignments(
   translator: Translator, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], tokens: int = 4096
 ) -> list[np.ndarray]:
-  """Return the alignments: for each pair (target tokens, source tokens) float32, rows sum to 1.
+  """Return the attention weights of each pair: (target tokens, source tokens) float32, rows sum to 1.
 
-  Args and order of the source's tokens as in `log_probabilities`; source tokens stand in the order of the text.
+  Args as in `log_probabilities`. Source tokens are in the order of the text.
 
   Raises:
     InputError: the model has no attention.
   """
   model, cfg = translator.model, translator.cfg
   check_attention(translator)
-  look = jax.jit(functools.partial(model.alignment, cfg))
-  found = [np.zeros((0, 0), np.float32) for _ in sources]
+  attend = jax.jit(functools.partial(model.alignment, cfg))
+  weights = [np.zeros((0, 0), np.float32) for _ in sources]
   for chosen, source in batches(sources, tokens, longest(cfg)):
     rows = [targets[i] for i in np.resize(chosen, len(source['source_BS']))]
-    a_BTS = np.asarray(look(translator.params, _forced(translator, source, rows)), np.float32)
+    a_BTS = np.asarray(attend(translator.params, _forced(translator, source, rows)), np.float32)
     for i, a_TS in zip(chosen, a_BTS, strict=False):
-      found[i] = a_TS[: len(targets[i]), : len(sources[i])]
-  return found
+      weights[i] = a_TS[: len(targets[i]), : len(sources[i])]
+  return weights

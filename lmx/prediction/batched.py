@@ -1,13 +1,13 @@
 """Predictions of a trained run for every row of a split, batch by batch.
 
-A row's meaning is known to one module for each task: classification.py (labels and scores of rows), tagging.py (a label
-for each word), question_answering.py (spans of a passage). `lmx predict` uses these names of each:
+Each task has a module: classification.py (labels or scores of rows), tagging.py (a label for each word) and
+question_answering.py (spans of a passage). `lmx predict` uses these names of each:
 
   of_file(loaded, path) -> Asked           the inputs of a user's file
   of_split(loaded, split) -> Asked         the inputs of a split of the run's own data
   said(loaded, asked) -> [{...}]           predictions, JSON-able, one for each input
-  judged(loaded, asked, said) -> str       the score, where labels are known; '' elsewhere
-  FORMS = {'name': form}                   other forms than JSON lines: form(loaded, asked, said) -> text
+  judged(loaded, asked, said) -> str       the metrics, if labels are known; '' otherwise
+  FORMS = {'name': form}                   output formats besides JSON lines: form(loaded, asked, said) -> text
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Asked(NamedTuple):
   """Input of a prediction.
 
   Attributes:
-    corpus: the input in tokens.
-    split: of the corpus.
-    items: the input in words, with its labels if known; a module's own type.
-    notes: what a user should know of how it is read, such as what is cut.
+    corpus: the tokenised input.
+    split: split of the corpus.
+    items: the input as text, with its labels if known; a module's own type.
+    notes: notes for the user on the reading of the input, such as truncation.
   """
 
   corpus: corpora.Corpus
@@ -55,33 +55,33 @@ Form = Callable[[Restored, Asked, Sequence[Mapping[str, Any]]], str]
 
 
 def batches(run: schema.Run, corpus: corpora.Corpus, split: str) -> Batches:
-  """The batches of a split in one exact pass, as an evaluation reads them."""
+  """Return the batches of one exact pass over a split, as in an evaluation."""
   return pipeline.batches(run.data, corpus, split, pipeline.EVAL_SEED, train=False)
 
 
 def over(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple[Arrays, Arrays]]:
-  """Each batch and what the objective's `predict` says of it, without having seen what is right.
+  """Yield each batch and the result of the objective's `predict` on it, from which the labels are removed.
 
   Args:
     run: the run.
     batches: see `batches`.
-    params: {'model': ..., 'objective': ...}, whole on one device.
+    params: {'model': ..., 'objective': ...}, unsharded on one device.
   """
   objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
   own = functools.partial(objective.predict, run.objective, model, run.measured)
   predict = jax.jit(precision.wrap(run.matmul_precision, own))
   for step in range(batches.steps):
     batch = batches(step)
-    made, _ = predict(params, {key: x for key, x in batch.items() if key not in _TRUTHS}, ())
-    yield batch, {name: np.asarray(x) for name, x in made.items()}
+    predictions, _ = predict(params, {key: x for key, x in batch.items() if key not in _TRUTHS}, ())
+    yield batch, {name: np.asarray(x) for name, x in predictions.items()}
 
 
 def ending(path: str, endings: Iterable[str], what: str) -> str:
-  """Return the ending of a file's name, compressed by gzip or not. InputError if it has none of them."""
+  """Return the ending of a file's name, before '.gz' if it has that. Raises InputError if it is none of `endings`."""
   name = path.removesuffix('.gz')
-  found = next((end for end in endings if name.endswith(end)), None)
-  if found is None:
+  suffix = next((end for end in endings if name.endswith(end)), None)
+  if suffix is None:
     raise InputError(f'{path}: {what} are read from files whose names end in {", ".join(endings)}')
   if not pathlib.Path(path).is_file():
     raise InputError(f'{path}: cannot be read (there is no such file)')
-  return found
+  return suffix

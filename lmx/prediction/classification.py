@@ -1,4 +1,4 @@
-"""Predictions of a trained classifier or regression: of a split, alone or averaged with others, and of new rows."""
+"""Predictions of a trained classifier or regression model on a split or on new rows, and ensembles of classifiers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv')
 
 
 def label_names(loaded: Restored) -> list[str]:
-  """The labels of a classifier (numbers of choices), in the order of its probabilities. InputError if the run is no
-  classifier."""
+  """Return the labels of a classifier (for multiple choice, the numbers of the choices) in the order of its logits.
+
+  Raises:
+    InputError: the run is no classifier.
+  """
   if loaded.run.objective_name == 'multiple_choice':
     return [str(choice) for choice in range(loaded.run.objective.choices)]
   if loaded.run.objective_name != 'classify':
@@ -37,48 +40,48 @@ def label_names(loaded: Restored) -> list[str]:
 
 
 def outputs(run: schema.Run, corpus: corpora.Corpus, params: Params, split: str) -> dict[str, np.ndarray]:
-  """Return the prediction of every row of a split, in the order of the rows.
+  """Return the predictions of every row of a split, in the order of the rows.
 
   Args:
     run: the run.
-    corpus: tokenised by the run's tokenizer, in its direction of reading.
-    params: {'model': ..., 'objective': ...}, whole on one device.
+    corpus: data tokenised by the run's tokenizer, in its direction of reading.
+    params: {'model': ..., 'objective': ...}, unsharded on one device.
     split: name of the split.
 
   Returns:
-    Name -> (I, ...), such as 'logits_BC'; and 'truth', labels or scores (I,), where the split has some.
+    Name -> (I, ...), such as 'logits_BC'; and 'truth', labels or scores (I,), if the split has them.
   """
   batches = batched.batches(run, corpus, split)
-  found: dict[str, np.ndarray] = {}
-  for batch, made in batched.over(run, batches, params):
+  arrays: dict[str, np.ndarray] = {}
+  for batch, predictions in batched.over(run, batches, params):
     truth = [batch[key] for key in ('labels_B', 'scores_B') if key in batch]
     live_B = batch['index_B'] >= 0
-    for name, rows in [*made.items(), *(('truth', x_B) for x_B in truth)]:
-      found.setdefault(name, np.zeros((batches.examples, *rows.shape[1:]), rows.dtype))
-      found[name][batch['index_B'][live_B]] = rows[live_B]
-  return found
+    for name, rows in [*predictions.items(), *(('truth', x_B) for x_B in truth)]:
+      arrays.setdefault(name, np.zeros((batches.examples, *rows.shape[1:]), rows.dtype))
+      arrays[name][batch['index_B'][live_B]] = rows[live_B]
+  return arrays
 
 
 def softmax(logits_IC: np.ndarray) -> np.ndarray:
-  """Probabilities of the classes, float64."""
+  """Return the probabilities of the classes, float64."""
   logits_IC = np.asarray(logits_IC, np.float64)
-  with np.errstate(invalid='ignore'):  # infinity less infinity is NaN
+  with np.errstate(invalid='ignore'):  # infinity minus infinity is NaN
     p_IC = np.exp(logits_IC - logits_IC.max(axis=1, keepdims=True))
   return p_IC / p_IC.sum(axis=1, keepdims=True)
 
 
 def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
-  """(probabilities of the classes of every row of a split (I, C) float64, their labels (I,)); see `outputs`.
+  """Return (class probabilities (I, C) float64, labels (I,)) of every row of a split; see `outputs`.
 
   Raises:
     InputError: rows have no label.
     NonFiniteLoss: a probability is NaN.
   """
-  found = outputs(loaded.run, corpus, loaded.params, split)
-  truth = found.get('truth', np.full(len(found['logits_BC']), -1))
+  predictions = outputs(loaded.run, corpus, loaded.params, split)
+  truth = predictions.get('truth', np.full(len(predictions['logits_BC']), -1))
   if (truth < 0).any():
     raise InputError(f'split {split} has {(truth < 0).sum():,} rows without a label, so it cannot be measured')
-  p_IC = softmax(found['logits_BC'])
+  p_IC = softmax(predictions['logits_BC'])
   if not np.isfinite(p_IC).all():
     raise state.nonfinite_error(f'the probabilities of {loaded.workdir} on split {split} are', loaded.params)
   return p_IC, truth
@@ -87,19 +90,19 @@ def probabilities(loaded: Restored, corpus: corpora.Corpus, split: str) -> tuple
 def ensemble(
   workdirs: Sequence[Any], split: str, which: str | int = 'best', overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
-  """Measures the mean of the probabilities of several classifiers (Howard and Ruder 2018, section 3.4).
+  """Evaluate the mean of the probabilities of several classifiers (Howard and Ruder 2018, section 3.4).
 
   Args:
     workdirs: their work directories; all must be trained on the same documents and labels.
-    split: split to measure.
+    split: split to evaluate.
     which: see `lmx.runs.restore.load`.
-    overrides: of each, see there.
+    overrides: overrides of each run, see there.
 
   Returns:
-    Figures as `evaluate.results` has them, and those of each classifier under 'members'.
+    Metrics as in `evaluate.results`, and those of each classifier under 'members'.
 
   Raises:
-    InputError: the classifiers have other labels, or documents in another number, with other labels or with none.
+    InputError: the classifiers' label sets, numbers of documents or true labels differ, or documents have no label.
     NonFiniteLoss: a probability is NaN.
   """
   names: list[str] = []
@@ -142,7 +145,7 @@ def _error(p_IC: np.ndarray, labels_I: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """A row of a user's file: its texts, the label that the file gives ('' for none), and its line number."""
+  """Row of a user's file: its texts, its label in the file ('' for none), and its line number."""
 
   texts: tuple[str, ...]
   label: str
@@ -150,7 +153,7 @@ class Row:
 
 
 def fields(loaded: Restored) -> tuple[str, ...]:
-  """Names of the texts of a row, as the run's data set has them; ('text',) where it is no table."""
+  """Return the names of the text columns of the run's data set; ('text',) if it is no table."""
   name = loaded.run.data.dataset
   if not sources.RULES[name].table:
     return ('text',)
@@ -158,11 +161,13 @@ def fields(loaded: Restored) -> tuple[str, ...]:
 
 
 def read(path: str, loaded: Restored) -> list[Row]:
-  """Return the rows of a file: of .txt a text a line, of others as `lmx.data.builders.cells` reads tables, with the
-  columns of `fields` and, optional, that of the label.
+  """Return the rows of a file.
+
+  A .txt file has a text a line. Other files are tables (`lmx.data.builders.cells`) with the columns of `fields` and
+  optionally that of the label.
 
   Raises:
-    InputError: the file cannot be read or holds nothing, a line is empty or not as it should be, a label is unknown.
+    InputError: the file cannot be read or is empty, a line is empty or malformed, or a label is unknown.
   """
   batched.ending(path, ENDINGS, 'rows')
   names = label_names(loaded) if loaded.run.objective_name != 'regress' else []
@@ -173,11 +178,11 @@ def read(path: str, loaded: Restored) -> list[Row]:
     table = tables.Table(tuple((name,) for name in columns), (loaded.run.data.label,), choices=choices)
     if loaded.run.data.dataset in tables.TABLES:
       table = dataclasses.replace(table, prepare=tables.TABLES[loaded.run.data.dataset].prepare)
-    found = tables.read(table, path, 'test')
-    rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in found]
+    entries = tables.read(table, path, 'test')
+    rows = [Row(texts, label, int(name.rpartition('-')[2])) for name, texts, label in entries]
   if not rows:
     raise InputError(f'{path}: the file has no rows')
-  known = {cells.label(name, path): name for name in names}  # of a run whose data had labels such as "1.0"
+  known = {cells.label(name, path): name for name in names}  # for runs whose data had labels such as "1.0"
   for row in rows:
     if names and row.label and row.label not in known:
       raise InputError(f'{path}, line {row.line}: the classifier has no label "{row.label}"{nearest(row.label, names)}')
@@ -185,7 +190,7 @@ def read(path: str, loaded: Restored) -> list[Row]:
 
 
 def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
-  """(line number, text) of each line of a .txt file; blank lines at its end are skipped."""
+  """Yield (line number, text) of each line of a .txt file; blank lines at its end are skipped."""
   if len(columns) > 1:
     names = ' and '.join(columns)
     raise InputError(f'{path}: rows have {len(columns)} texts, {names}; give a .jsonl, .tsv or .csv file')
@@ -196,27 +201,27 @@ def _lines(path: str, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def of_file(loaded: Restored, path: str) -> Asked:
-  """The rows of a file; see `read`."""
+  """Return the rows of a file; see `read`."""
   rows = read(path, loaded)
   texts = [text for row in rows for text in row.texts]
-  no_labels = {path: [0] * len(texts)}  # batches of documents have some
-  made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels=no_labels)
+  no_labels = {path: [0] * len(texts)}  # placeholders: batches of documents need labels
+  corpus = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels=no_labels)
   choices = getattr(loaded.run.objective, 'choices', 0)
-  made = dataclasses.replace(made, manifest={**made.manifest, 'texts': len(rows[0].texts), 'choices': choices})
-  return Asked(transforms.view(made, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
+  corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'texts': len(rows[0].texts), 'choices': choices})
+  return Asked(transforms.view(corpus, reverse=loaded.run.data.reverse, train_splits=()), path, rows)
 
 
 def of_split(loaded: Restored, split: str) -> Asked:
-  """The rows of a split."""
+  """Return the rows of a split."""
   return Asked(pipeline.load(loaded.run.data), split, ())
 
 
 def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
-  """{'label', 'probabilities': {label: p}} of each row in order, or {'score'} of a regression."""
-  found = outputs(loaded.run, asked.corpus, loaded.params, asked.split)
+  """Return {'label', 'probabilities': {label: p}} for each row in order, or {'score'} for a regression."""
+  predictions = outputs(loaded.run, asked.corpus, loaded.params, asked.split)
   if loaded.run.objective_name == 'regress':
-    return [{'score': round(float(score), 6)} for score in found['scores_B']]
-  names, p_IC = label_names(loaded), softmax(found['logits_BC'])
+    return [{'score': round(float(score), 6)} for score in predictions['scores_B']]
+  names, p_IC = label_names(loaded), softmax(predictions['logits_BC'])
   return [
     {'label': names[int(np.argmax(p_C))], 'probabilities': dict(zip(names, p_C.round(6).tolist(), strict=True))}
     for p_C in p_IC
@@ -224,7 +229,7 @@ def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
 
 
 def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """Return the share of correct predictions, in words, of the labelled rows of a file; '' of a regression."""
+  """Return a sentence with the accuracy on the labelled rows of a file; '' for a regression."""
   if loaded.run.objective_name == 'regress':
     return ''
   pairs = [(row['label'], one.label) for row, one in zip(found, asked.items, strict=False) if one.label]
@@ -235,10 +240,10 @@ def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -
 
 
 def submission(loaded: Restored, asked: Asked | None, found: Sequence[Mapping[str, Any]]) -> str:
-  """The file that GLUE's test server takes for a task: index and prediction, labels as its files write them.
+  """Return the file for GLUE's test server: index and prediction, with labels as in the task's files.
 
   Raises:
-    InputError: the run is of no task of GLUE.
+    InputError: the run was not trained on a GLUE task.
   """
   name = loaded.run.data.dataset
   if not name.startswith('glue/'):

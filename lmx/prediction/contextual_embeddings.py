@@ -1,4 +1,4 @@
-"""The vectors of words in their contexts: every layer of a model over lines of text."""
+"""Contextual word embeddings: the outputs of every layer of a model on lines of text."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from lmx.runs import restore
 from lmx.types import Params
 
 _ROUND = 16  # tokens of a row are rounded up to this, so that few shapes are compiled
-Line = tuple[list[str], dict[str, np.ndarray]]  # tokens, and what a batch holds of them
+Line = tuple[list[str], dict[str, np.ndarray]]  # tokens, and their arrays in a batch
 
 
 class Reader(NamedTuple):
-  """A model, and how it reads a line of text.
+  """Model with its function from a line of text to inputs.
 
   Attributes:
-    model: its module.
+    model: module of the model.
     cfg: its Config.
     params: its parameters, without an objective's.
-    read: (line, its number) -> `Line`.
-    matmul_precision: of its products, see lmx/engine/precision.py.
+    read: (line, line number) -> `Line`.
+    matmul_precision: precision of matrix products, see lmx/engine/precision.py.
   """
 
   model: Any
@@ -43,15 +43,15 @@ class Reader(NamedTuple):
 
 
 def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides: Sequence[str] = ()) -> Reader:
-  """The reader of a run, or of a directory with the two files of an ELMo release.
+  """Return the reader of a run, or of a directory with the two files of an ELMo release.
 
   Args:
-    workdir: where it is.
+    workdir: the directory.
     which: checkpoint of a run, see `lmx.load`.
-    overrides: of the config of a run, as `section.key=value`.
+    overrides: `section.key=value` for the config of a run.
 
   Raises:
-    InputError: neither is there, or a release, which has no config, is to have another one.
+    InputError: the directory holds neither, or overrides are given for a release, which has no config.
   """
   workdir = os.fspath(workdir)
   if not os.path.exists(os.path.join(workdir, 'config.json')) and list(pathlib.Path(workdir).glob('*options.json')):
@@ -67,7 +67,7 @@ def open_reader(workdir: str | os.PathLike, which: str | int = 'best', overrides
 
 
 def from_run(loaded: restore.Restored) -> Reader:
-  """The reader of a run given back by `lmx.load`."""
+  """Return the reader of a run that `lmx.load` returned."""
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
 
   def read(line: str, number: int) -> Line:
@@ -93,13 +93,13 @@ def _spelled(line: str, rule: str, lower_case: bool, characters: int) -> Line:
 def vectors(
   reader: Reader, lines: Iterable[str], *, size: int = 32, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-  """Yield (tokens, layers, the embeddings first, each (tokens, width) float32) of each line of text in order.
+  """Yield (tokens, layers) of each line in order; layers are (tokens, width) float32, the embeddings first.
 
   Args:
-    reader: of `from_run` or `open_reader`.
-    lines: of text.
+    reader: result of `from_run` or `open_reader`.
+    lines: lines of text.
     size: lines of a batch.
-    carry: one text: a line goes on from the state of the line before.
+    carry: the lines are one text: each continues from the state of the line before.
 
   Raises:
     InputError: a line is longer than the model's positions.
@@ -111,13 +111,13 @@ def vectors(
 def embedded(
   reader: Reader, lines: Sequence[Line], size: int, *, carry: bool = False
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-  """Yield (tokens, layers, each (tokens, width) float32) of each line in order.
+  """Yield (tokens, layers) of each line in order; layers are (tokens, width) float32.
 
   Args:
-    reader: of the lines.
-    lines: as it reads them.
+    reader: the reader of the lines.
+    lines: results of its `read`.
     size: lines of a batch.
-    carry: continue from the state of the line before; needs `size` 1.
+    carry: each line continues from the state of the line before; needs `size` 1.
   """
   model, cfg, params = reader.model, reader.cfg, reader.params
   state = model.init_state(cfg, size)
@@ -133,7 +133,7 @@ def embedded(
 
 
 def _batch(lines: Sequence[Line], rows: int, length: int, cfg: Any) -> dict[str, np.ndarray]:
-  """Rows padded on the right; the positions of a model are not exceeded."""
+  """Return a batch of rows padded on the right to `length`, at most the model's positions."""
   length = min(length, generate.window(cfg) or length)
   batch = {'valid_BT': np.zeros((rows, length), bool)}
   for b, (words, arrays) in enumerate(lines):

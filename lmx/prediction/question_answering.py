@@ -1,13 +1,12 @@
-"""Answers of a trained run to questions on passages, of a split or a file: the best spans over all windows, and their
-figures.
+"""Answers of a trained run to questions on passages: the best spans over all windows, and their metrics.
 
-With BERT's head as google-research/bert's run_squad.py does: the `n_best` best places of beginning and of ending in
-each window, where a beginning must be in the window that shows the most around it, spans of at most `answer_length`
-tokens, scored by the sum of the two. The score of there being no answer is the least of the windows' scores of [CLS],
-and its odds what that is above the best span's. With XLNet's head as zihangdai/xlnet's does: spans are those that
-`predict` found, by the same rules, and the odds are the least of the windows' own. Where questions without an answer
-are among those trained on, '' is said if these odds are above `null_threshold`.
-An answer's text is cut out of the passage by the places that its pieces come from.
+BERT's head follows google-research/bert's run_squad.py. Candidates are the `n_best` start and end positions of each
+window; a start counts only in its window of maximum context. Spans have at most `answer_length` tokens and are scored
+by start plus end logit. The null score, of no answer, is the minimum over the windows' [CLS] scores; the null odds are
+its difference to the best span's score. XLNet's head follows zihangdai/xlnet: spans are those of `predict`, by the same
+rules, and the null odds are the minimum over the windows. If the training data has questions without an answer, ''
+is predicted when the null odds exceed `null_threshold`.
+An answer's text is the part of the passage between the character offsets of its first and last token.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lmx.prediction.batched import Asked
 from lmx.runs.restore import Restored
 from lmx.types import Params
 
-SHARED = ('text', 'score', 'start', 'end')  # what an answer and its candidates are shown with
+SHARED = ('text', 'score', 'start', 'end')  # fields of an answer and of its candidates
 
 UNKNOWN = (
   'the run does not say whether it was trained on questions without an answer, so that "" may be said; '
@@ -43,12 +42,12 @@ class Answer(NamedTuple):
   """Answer to a question.
 
   Attributes:
-    id: of the question.
-    text: the answer, '' for none.
-    best: the best answer that is one.
-    null_odds: how much there being none is above the best.
-    candidates: the best spans, [{'text', 'probability', 'score', 'start', 'end'}], from where to where in code points.
-    truths: the right answers, () for none, None where they are not known.
+    id: id of the question.
+    text: the predicted answer, '' for none.
+    best: the best non-empty answer.
+    null_odds: score of no answer minus that of the best span.
+    candidates: the best spans, [{'text', 'probability', 'score', 'start', 'end'}], offsets in code points.
+    truths: the true answers, () for none, None if they are unknown.
   """
 
   id: str
@@ -62,31 +61,31 @@ class Answer(NamedTuple):
 def answer(
   run: schema.Run, corpus: corpora.Corpus, params: Params, split: str, asked: Sequence[Question] | None = None
 ) -> list[Answer]:
-  """Answers every question of a split.
+  """Answer every question of a split.
 
   Args:
     run: the run.
     corpus: its data.
-    params: {'model': ..., 'objective': ...}, whole on one device.
+    params: {'model': ..., 'objective': ...}, unsharded on one device.
     split: name of the split.
-    asked: its questions in words; None reads them in the run's data set.
+    asked: its questions as text; None reads them from the run's data set.
   """
   batches: Any = batched.batches(run, corpus, split)
   asked = _texts(run, split) if asked is None else asked
-  found: list[list[Span]] = [[] for _ in asked]
+  spans_by_question: list[list[Span]] = [[] for _ in asked]
   null = np.full(len(asked), np.inf)
-  for batch, made in batched.over(run, batches, params):
+  for batch, predictions in batched.over(run, batches, params):
     for b in np.flatnonzero(batch['index_B'] >= 0):
       f = int(batch['index_B'][b])
-      i, begin, _, place = (int(x[f]) for x in batches.windows)
-      none, spans = _window({key: x[b] for key, x in (*batch.items(), *made.items())}, run.evaluation)
+      i, begin, _, shift = (int(x[f]) for x in batches.windows)
+      none, spans = _window({key: x[b] for key, x in (*batch.items(), *predictions.items())}, run.evaluation)
       null[i] = min(null[i], none)
-      found[i] += [(score, first - place + begin, last - place + begin) for score, first, last in spans]
+      spans_by_question[i] += [(score, first - shift + begin, last - shift + begin) for score, first, last in spans]
   with_null, own = _unanswered(corpus) > 0, run.objective.head == 'xlnet'
-  places: dict[str, np.ndarray] = {}
+  offsets: dict[str, np.ndarray] = {}
   return [
-    _answer(run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, own, places)
-    for i, (one, spans) in enumerate(zip(asked, found, strict=True))
+    _answer(run, corpus, one, sorted(spans, key=lambda s: -s[0]), float(null[i]) if with_null else None, own, offsets)
+    for i, (one, spans) in enumerate(zip(asked, spans_by_question, strict=True))
   ]
 
 
@@ -94,24 +93,24 @@ def _unanswered(corpus: corpora.Corpus) -> int:
   """Return the number of training questions without an answer."""
   if 'unanswered' in corpus.manifest:
     return int(corpus.manifest['unanswered'])
-  return labels.unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not say
+  return labels.unanswered(corpus.splits['train'].labels)  # tokenised by an earlier lmx, which did not record it
 
 
 def _texts(run: schema.Run, split: str) -> list[Question]:
-  """The questions of a split as they stand in the data set."""
+  """Return the questions of a split as the data set has them."""
   rows = list(pipeline.examples(run.data, split))
-  found = []
+  asked = []
   for (_, context, _), (_, question, label) in zip(rows[::2], rows[1::2], strict=True):
     about = json.loads(label)
-    found.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
-  return [found[i] for i in pipeline.kept(run.data, split, len(found))]
+    asked.append(Question(about['id'], context, question, tuple((text, begin) for text, begin in about['answers'])))
+  return [asked[i] for i in pipeline.kept(run.data, split, len(asked))]
 
 
-Span = tuple[float, int, int]  # score, first and last place
+Span = tuple[float, int, int]  # (score, first position, last position)
 
 
 def _window(row: Mapping[str, np.ndarray], chosen: Any) -> tuple[float, list[Span]]:
-  """(score of no answer, the best spans) of a window, from its row of the batch and what is predicted of it."""
+  """Return (null score or odds, best spans) of a window, from its row of the batch and of the predictions."""
   if 'scores_BT2' in row:
     scores_T2 = row['scores_BT2'].astype(np.float64)
     return float(scores_T2[row['null_B']].sum()), _spans(scores_T2, row['passage_BT'], row['best_BT'], chosen)
@@ -126,7 +125,7 @@ def _window(row: Mapping[str, np.ndarray], chosen: Any) -> tuple[float, list[Spa
 
 
 def _spans(scores_T2: np.ndarray, passage_T: np.ndarray, best_T: np.ndarray, chosen: Any) -> list[Span]:
-  """The best spans of a window."""
+  """Return the best spans of a window."""
 
   def top(scores_T: np.ndarray, among_T: np.ndarray) -> np.ndarray:
     ranked = np.argsort(-scores_T[among_T], kind='stable')[: chosen.n_best]
@@ -151,7 +150,7 @@ def _answer(
   own: bool,
   places: dict[str, np.ndarray],
 ) -> Answer:
-  """Put the spans of a question into words; `own`: `null` is odds already, and no score beside those of spans."""
+  """Return the answer of a question from its spans; with `own`, `null` is already odds and not a score like spans'."""
   if asked.context not in places:
     places.clear()  # questions on a passage follow one another
     places[asked.context] = corpus.tokenizer.encode_spans(asked.context)[1]
@@ -171,9 +170,9 @@ def _answer(
     rows.append({'text': '', 'score': null, 'start': None, 'end': None})
   scale = np.exp([row['score'] - max(one['score'] for one in rows) for row in rows])
   listed = [row | {'probability': float(p)} for row, p in zip(rows, scale / max(scale.sum(), 1e-300), strict=True)]
-  said = '' if odds > run.evaluation.null_threshold else best
+  predicted = '' if odds > run.evaluation.null_threshold else best
   truths = None if asked.answers is None else tuple(text for text, _ in asked.answers)
-  return Answer(asked.id, said, best, odds, sorted(listed, key=lambda row: -row['score']), truths)
+  return Answer(asked.id, predicted, best, odds, sorted(listed, key=lambda row: -row['score']), truths)
 
 
 def figures(run: schema.Run, found: Sequence[Answer]) -> dict[str, Any]:
@@ -187,33 +186,33 @@ def figures(run: schema.Run, found: Sequence[Answer]) -> dict[str, Any]:
 
 
 def of_file(loaded: Restored, path: str) -> Asked:
-  """The questions of a file in the form of SQuAD, whose answers may be left out; see `lmx.data.builders.questions`.
+  """Return the questions of a file in SQuAD's format, in which answers are optional; see `data.builders.questions`.
 
   Raises:
-    InputError: the file cannot be read, holds no question, or an answer that does not stand where it is said to.
+    InputError: the file cannot be read, has no question, or the offset of an answer is wrong.
   """
   batched.ending(path, ('.json', '.jsonl'), 'questions')
-  found = list(questions.read(path, known=False))
-  if not found:
+  items = list(questions.read(path, known=False))
+  if not items:
     raise InputError(f'{path}: the file has no questions')
-  texts = [text for one in found for text in (one.context, one.question)]
-  made = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels={path: [-1] * len(texts)})
+  texts = [text for one in items for text in (one.context, one.question)]
+  corpus = corpora.Corpus.from_texts({path: texts}, loaded.tokenizer, labels={path: [-1] * len(texts)})
   about = run_files.read_data(loaded.workdir)
   count = about.get('unanswered', 1)
-  made = dataclasses.replace(made, manifest={**made.manifest, 'spans': True, 'unanswered': count})
+  corpus = dataclasses.replace(corpus, manifest={**corpus.manifest, 'spans': True, 'unanswered': count})
   notes = [] if 'unanswered' in about else [UNKNOWN]
-  return Asked(made, path, found, (*notes, *batched.batches(loaded.run, made, path).notes))
+  return Asked(corpus, path, items, (*notes, *batched.batches(loaded.run, corpus, path).notes))
 
 
 def of_split(loaded: Restored, split: str) -> Asked:
-  """The questions of a split of the run's data."""
+  """Return the questions of a split of the run's data."""
   return Asked(pipeline.load(loaded.run.data), split, _texts(loaded.run, split))
 
 
 def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
-  """{'id', 'text', 'score', 'start', 'end', 'n_best'} of each question, and 'null_odds' where '' is an answer."""
-  found = answer(loaded.run, asked.corpus, loaded.params, asked.split, asked.items)
-  return [_shown(one) for one in found]
+  """Return {'id', 'text', 'score', 'start', 'end', 'n_best'} for each question, and 'null_odds' if '' is possible."""
+  answers = answer(loaded.run, asked.corpus, loaded.params, asked.split, asked.items)
+  return [_shown(one) for one in answers]
 
 
 def _shown(one: Answer) -> dict[str, Any]:
@@ -224,7 +223,7 @@ def _shown(one: Answer) -> dict[str, Any]:
 
 
 def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """Exact match and F1 over the questions whose answers are known."""
+  """Return a sentence with exact match and F1 over the questions whose answers are known."""
   del loaded
   truths = {one.id: [text for text, _ in one.answers] for one in asked.items if one.answers is not None}
   if not truths:
@@ -234,13 +233,13 @@ def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -
 
 
 def _predictions(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """The file of answers that the official evaluation reads."""
+  """Return the file of answers that SQuAD's official evaluation reads."""
   del loaded, asked
   return _json({row['id']: row['text'] for row in found})
 
 
 def _null_odds(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """The file that it takes as --na-prob-file: the greater a number, the less is there an answer."""
+  """Return the file for --na-prob-file of that evaluation: higher values mean no answer."""
   del asked
   if not all('null_odds' in row for row in found):
     raise InputError(f'{loaded.workdir} was trained on questions that all have an answer: there are no odds of none')
@@ -255,7 +254,7 @@ def _json(content: Mapping[str, Any]) -> str:
 
 
 def keep(workdir: Any, found: Sequence[Answer]) -> None:
-  """Leaves predictions.json, nbest_predictions.json and, with questions without an answer, null_odds.json."""
+  """Write predictions.json, nbest_predictions.json and, with questions without an answer, null_odds.json."""
   files: dict[str, Mapping[str, Any]] = {
     'predictions.json': {one.id: one.text for one in found},
     'nbest_predictions.json': {one.id: one.candidates for one in found},

@@ -1,7 +1,7 @@
-"""The labels that a trained tagger gives to words: of a split, and of sentences in files.
+"""Predictions of a trained tagger: a label for each word of a split, or of sentences in a file.
 
-A sentence of more tokens than a row of the run holds (`data.length`) is read in parts, each by itself and as long as
-fits, so that every word gets a label; a word of more tokens than that is read by its first ones.
+A sentence of more tokens than a row of the run (`data.length`) is split into parts of similar size that fit, read
+independently, so that every word gets a label. A word of more tokens than that is truncated to its first ones.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from lmx.runs.restore import Restored
 
 
 def of_file(loaded: Restored, path: str) -> Asked:
-  """The sentences of a file; see `lmx.data.builders.tagged.read`.
+  """Return the sentences of a file; see `lmx.data.builders.tagged.read`.
 
   Raises:
-    InputError: the file cannot be read, holds no sentence, or has a label that the tagger does not know.
+    InputError: the file cannot be read, has no sentence, or has a label unknown to the tagger.
   """
   batched.ending(path, tagged.ENDINGS, 'sentences')
-  found, names = list(tagged.read(path)), loaded.run.objective.labels
-  if not found:
+  sentences, names = list(tagged.read(path)), loaded.run.objective.labels
+  if not sentences:
     raise InputError(f'{path}: the file has no sentences')
-  if spans.is_scheme(names):  # as data sets in IOB1 are read
-    found = [one._replace(tags=one.tags and tuple(tagged.bio(one.tags))) for one in found]
-  return _asked(loaded, found, path)
+  if spans.is_scheme(names):  # IOB1 is converted to BIO, as in data sets
+    sentences = [one._replace(tags=one.tags and tuple(tagged.bio(one.tags))) for one in sentences]
+  return _asked(loaded, sentences, path)
 
 
 def of_split(loaded: Restored, split: str) -> Asked:
-  """The sentences of a split of the run's data set."""
+  """Return the sentences of a split of the run's data set."""
   rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
-  found = [Sentence(tuple(words), tuple(tags), (i,) * len(words)) for i, (words, tags) in enumerate(rows, 1)]
-  return _asked(loaded, found, f'split {split}')
+  sentences = [Sentence(tuple(words), tuple(tags), (i,) * len(words)) for i, (words, tags) in enumerate(rows, 1)]
+  return _asked(loaded, sentences, f'split {split}')
 
 
 def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
-  """Sentences as a corpus, in which a part of a sentence is a document."""
+  """Return sentences as a corpus whose documents are parts of sentences."""
   data, tokenizer, names = loaded.run.data, loaded.tokenizer, loaded.run.objective.labels
   for one in found:
     for tag, line in zip(one.tags or (), one.lines, strict=False):
@@ -58,26 +58,26 @@ def _asked(loaded: Restored, found: Sequence[Sentence], where: str) -> Asked:
   if data.characters:
     tokenizer = with_all_words(tokenizer, map(' '.join, words))
   room = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
-  parts, long, cut = [], [], 0
-  for pieces in corpora.encoded_words(words, tokenizer):
-    cut += sum(len(ids) > room for ids in pieces)
-    made = _parts([ids[:room] for ids in pieces], room)
-    parts += made
-    long += [len(made)] if len(made) > 1 else []
+  parts, long, truncated = [], [], 0
+  for word_ids in corpora.encoded_words(words, tokenizer):
+    truncated += sum(len(ids) > room for ids in word_ids)
+    sentence_parts = _parts([ids[:room] for ids in word_ids], room)
+    parts += sentence_parts
+    long += [len(sentence_parts)] if len(sentence_parts) > 1 else []
   notes: list[str] = []
   if long:
     notes.append(
       f'{len(long):,} of {len(found):,} sentences have more than {room} tokens and are read in {sum(long):,} parts'
     )
-  if cut:
-    notes.append(f'{cut:,} words have more than {room} tokens and are read by their first {room}')
+  if truncated:
+    notes.append(f'{truncated:,} words have more than {room} tokens and are read by their first {room}')
   split = _split(where, parts, tokenizer.eos_id)
   corpus = corpora.Corpus(tokenizer, {where: split}, {'dataset': {'name': 'sentences'}}, hash='')
   return Asked(corpus, where, found, tuple(notes))
 
 
 def _parts(pieces: Sequence[np.ndarray], room: int) -> list[list[np.ndarray]]:
-  """The words of a sentence, given by their tokens, in parts of like size and at most `room` tokens."""
+  """Split a sentence, given by the ids of each word, into parts of similar size and at most `room` tokens."""
   total = sum(map(len, pieces))
   parts: list[list[np.ndarray]] = [[]]
   like, size = total / -(-total // room), 0
@@ -91,63 +91,63 @@ def _parts(pieces: Sequence[np.ndarray], room: int) -> list[list[np.ndarray]]:
 
 
 def _split(name: str, parts: Sequence[Sequence[np.ndarray]], eos_id: int | None) -> Split:
-  """Parts as documents. The first piece of each word has a label, so that it counts; which one is not looked at."""
+  """Return parts as documents. The first token of each word has a placeholder label, so that it is predicted."""
   end = [] if eos_id is None else [np.asarray([eos_id])]
-  tokens = [np.concatenate([*pieces, *end]) for pieces in parts]
+  tokens = [np.concatenate([*word_ids, *end]) for word_ids in parts]
   labels = [np.full(len(row), -1, np.int32) for row in tokens]
-  for row, pieces in zip(labels, parts, strict=True):
-    row[np.cumsum([0, *map(len, pieces[:-1])])] = 0
+  for row, word_ids in zip(labels, parts, strict=True):
+    row[np.cumsum([0, *map(len, word_ids[:-1])])] = 0
   offsets = np.cumsum([0, *map(len, tokens)])
   return Split(name, np.concatenate(tokens), offsets, None, None, {}, np.concatenate(labels))
 
 
 def said(loaded: Restored, asked: Asked) -> list[dict[str, Any]]:
-  """{'tokens', 'tags'} of each sentence."""
+  """Return {'tokens', 'tags'} for each sentence."""
   batches = batched.batches(loaded.run, asked.corpus, asked.split)
   numbers: list[np.ndarray] = [np.zeros(0, np.int32)] * batches.examples
-  for batch, made in batched.over(loaded.run, batches, loaded.params):
+  for batch, predictions in batched.over(loaded.run, batches, loaded.params):
     for b in np.flatnonzero(batch['index_B'] >= 0):
-      numbers[batch['index_B'][b]] = made['labels_BT'][b][made['words_BT'][b]]
+      numbers[batch['index_B'][b]] = predictions['labels_BT'][b][predictions['words_BT'][b]]
   names, row = loaded.run.objective.labels, iter(np.concatenate(numbers).tolist())
   return [{'tokens': list(one.words), 'tags': [names[next(row)] for _ in one.words]} for one in asked.items]
 
 
 def figures(names: Sequence[str], pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float]:
-  """Figures as the objective reports them.
+  """Return the metrics that the objective reports.
 
   Args:
-    names: of the labels.
-    pairs: labels said and true labels of each sentence.
+    names: names of the labels.
+    pairs: (predicted labels, true labels) of each sentence.
 
   Returns:
-    {'accuracy'} of the words, and of labels of spans {'span_precision', 'span_recall', 'span_f1'} in percent.
+    {'accuracy'} over words, and for span labels {'span_precision', 'span_recall', 'span_f1'} in percent.
   """
   T, number = max(len(true) for _, true in pairs), {name: i for i, name in enumerate(names)}
   table = lambda side: np.asarray([[number[tag] for tag in one[side]] + [0] * (T - len(one[side])) for one in pairs])
   valid_BT = np.arange(T) < np.asarray([len(true) for _, true in pairs])[:, None]
-  said_BT, true_BT = table(0), table(1)
-  found = {'accuracy': float((said_BT == true_BT)[valid_BT].mean())}
+  predicted_BT, true_BT = table(0), table(1)
+  metrics = {'accuracy': float((predicted_BT == true_BT)[valid_BT].mean())}
   if spans.is_scheme(names):
-    numbers = spans.counts(spans.scheme(names), *map(jnp.asarray, (said_BT, true_BT, valid_BT)))
-    found |= spans.scores(*map(float, numbers))
-  return found
+    numbers = spans.counts(spans.scheme(names), *map(jnp.asarray, (predicted_BT, true_BT, valid_BT)))
+    metrics |= spans.scores(*map(float, numbers))
+  return metrics
 
 
 def judged(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """The figures over the sentences whose labels are known."""
+  """Return a sentence with the metrics over the sentences whose labels are known."""
   pairs = [(row['tags'], one.tags) for row, one in zip(found, asked.items, strict=True) if one.tags is not None]
   if not pairs:
     return ''
-  figure = figures(loaded.run.objective.labels, pairs)
+  metrics = figures(loaded.run.objective.labels, pairs)
   first = ''
-  if 'span_f1' in figure:
-    first = 'F1 of spans {span_f1:.2f} (precision {span_precision:.2f}, recall {span_recall:.2f}), '.format(**figure)
+  if 'span_f1' in metrics:
+    first = 'F1 of spans {span_f1:.2f} (precision {span_precision:.2f}, recall {span_recall:.2f}), '.format(**metrics)
   count = sum(len(true) for _, true in pairs)
-  return f'{first}{figure["accuracy"]:.2%} of {count:,} words in {len(pairs):,} sentences with labels are right'
+  return f'{first}{metrics["accuracy"]:.2%} of {count:,} words in {len(pairs):,} sentences with labels are right'
 
 
 def _columns(loaded: Restored, asked: Asked, found: Sequence[Mapping[str, Any]]) -> str:
-  """A word a line, with its true label if all are known and the one that is said, as conlleval and seqeval read it."""
+  """Return a word a line, with its true label (if all are known) and the predicted one, for conlleval and seqeval."""
   del loaded
   known = all(one.tags is not None for one in asked.items)
   text = ''

@@ -1,4 +1,4 @@
-"""The vectors of words that a run has learned, as `metrics.embeddings.Vectors`."""
+"""Learned word vectors of a run, as `metrics.embeddings.Vectors`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXPECTED = (
 
 
 def words(corpus: Any, data: pipeline.Config) -> list[str]:
-  """Words of the training split, the most frequent first."""
+  """Return the words of the training split, the most frequent first."""
   return [corpus.tokenizer.tokens[i] for i in _ids(corpus, data)]
 
 
@@ -32,9 +32,9 @@ def from_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
   """Return the rows of the embedding table that belong to words of the training split, the most frequent first.
 
   Args:
-    corpus: whose tokenizer numbers the rows.
-    data: section of the run, which defines words.
-    params: the model's.
+    corpus: the run's data, whose tokenizer numbers the rows.
+    data: the run's data section, which defines words.
+    params: the model's parameters.
 
   Raises:
     InputError: the model has no such table.
@@ -51,7 +51,7 @@ def _table(params: Params) -> np.ndarray:
 
 
 def from_run(loaded: Any) -> Vectors:
-  """Return the vectors of a run from `lmx.load`. Raises InputError where it has none."""
+  """Return the word vectors of a run from `lmx.load`. Raises InputError if it has none."""
   data = loaded.run.data
   if loaded.tokenizer.kind != 'words' or data.characters:
     got = 'data.characters' if data.characters else f'the tokenizer "{loaded.tokenizer.kind}"'
