@@ -145,6 +145,25 @@ def test_a_gpu_whose_cudnn_lacks_the_kernel_computes_without_it(monkeypatch):
     attend('cudnn')
 
 
+def test_cudnn_is_called_with_masks_and_with_values_as_wide_as_keys(monkeypatch):
+  """By what `jax.nn.dot_product_attention` computes without cuDNN."""
+  plain = jax.nn.dot_product_attention
+
+  def checked(q, k, v, *, implementation, **options):
+    assert implementation == 'cudnn' and k.shape == v.shape
+    return plain(q, k, v, **options)
+
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', checked)
+
+  @jax.jit
+  def run(q, k, v):
+    both = lambda name, *of: [serve(*of, MASKS[name], causal=True) for serve in (attention.attention, kernels.cudnn)]
+    return {'all': both('all', q, k, v[..., :5]), 'both': both('both', q, k, v)}
+
+  for name, (expected, found) in run(*draw()).items():
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
 def test_cudnn_without_a_gpu():
   if jax.default_backend() == 'gpu':
     pytest.skip('there is a GPU here')
