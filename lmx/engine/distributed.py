@@ -1,4 +1,4 @@
-"""Processes of a run: their settings, joining, and barriers, over `jax.distributed`."""
+"""Processes of a run: settings, initialisation and barriers of `jax.distributed`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def initialize(
   *,
   timeout: int = 300,
 ) -> bool:
-  """Join the other processes of a run; call it before anything else uses a device. A second call does nothing.
+  """Join the other processes of a run; call it before any device is used. A second call does nothing.
 
-  Arguments left out come from LMX_COORDINATOR ('host:port', or 'auto' where JAX knows the cluster: TPU pods, Slurm),
+  Missing arguments come from LMX_COORDINATOR ('host:port', or 'auto' where JAX knows the cluster: TPU pods, Slurm),
   LMX_NUM_PROCESSES and LMX_PROCESS_ID. Without a coordinator nothing happens.
 
   Args:
     coordinator: address of process 0.
     processes: number of processes.
-    process_id: number of this one.
+    process_id: index of this process.
     timeout: seconds to wait for the others.
 
   Returns:
@@ -60,9 +60,9 @@ def initialize(
 
 
 def given() -> tuple[str, int, int] | None:
-  """Return (address of process 0, number of processes, number of this one), ('', 1, 0) for one process alone.
+  """Return (address of process 0, number of processes, index of this one); ('', 1, 0) for a single process.
 
-  None where LMX_COORDINATOR is 'auto', because JAX finds the processes then. Connects to no other process.
+  Return None if LMX_COORDINATOR is 'auto', because JAX finds the processes then. Connects to no other process.
 
   Raises:
     InputError: incomplete settings.

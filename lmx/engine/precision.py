@@ -1,8 +1,8 @@
-"""Precision of the products of a run: matrix products and convolutions of float32 arrays.
+"""Precision of a run's products: matrix products and convolutions of float32 arrays.
 
 On a CPU their operands are float32. XLA's default rounds them to bfloat16 on a TPU, and to TF32 on an NVIDIA GPU from
-Ampere on. JAX reads the setting where a product is traced, so every function that computes for a run is traced at the
-`matmul_precision` of its config. Outside of a run the setting is that of lmx/types.py. Products of bfloat16 arrays are
+Ampere on. JAX reads the setting when a product is traced, so every function of a run is traced at the
+`matmul_precision` of its config. Outside a run the setting is that of lmx/types.py. Products of bfloat16 arrays are
 the same at every setting.
 """
 
@@ -19,7 +19,7 @@ CHOICES = ('float32', 'tensorfloat32', 'bfloat16', 'default')
 
 
 def default(dtypes: Iterable[str]) -> str:
-  """Return the precision of a run whose models compute in `dtypes`: 'float32' where one of them is, else 'default'."""
+  """Return the default precision of a run: 'float32' if a model computes in float32, else 'default'."""
   return 'float32' if 'float32' in dtypes else 'default'
 
 
@@ -29,7 +29,7 @@ def scope(precision: str) -> AbstractContextManager[Any]:
 
 
 def wrap(precision: str, function: Callable[..., Any]) -> Callable[..., Any]:
-  """Return `function`, traced at `precision` wherever it is called."""
+  """Return `function`, traced at `precision` in every call."""
 
   @functools.wraps(function)
   def call(*args: Any, **named: Any) -> Any:
@@ -40,7 +40,7 @@ def wrap(precision: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_scope(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Decorate a function whose first argument is a Run, or has one as `run`: it computes at the run's precision."""
+  """Decorate a function whose first argument is a Run, or has a `run`: it computes at the run's precision."""
 
   @functools.wraps(function)
   def call(first: Any, *args: Any, **named: Any) -> Any:

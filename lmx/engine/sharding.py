@@ -1,10 +1,10 @@
-"""One step on many devices: a mesh with sharded arrays under `jit`, or the same step under `pmap`.
+"""A step on many devices: sharded arrays on a mesh under `jit`, or the same step under `pmap`.
 
-`jit` is the engine. The mesh has the axes 'data', 'fsdp' and 'tensor'; rows of a batch are divided over data x fsdp,
-parameters (and with them the optimizer's moments and the average) over fsdp and tensor by rules on their names, and
-XLA places the collectives. `pmap` is data-parallel only: every device holds all parameters, and the step sums what it
-must with `psum`. Both start from and end in the same global arrays (`to_global`, `from_global`), so a checkpoint
-does not know which of them wrote it, nor on how many devices.
+`jit` is the default. The mesh has the axes 'data', 'fsdp' and 'tensor'. Rows of a batch are sharded over data x fsdp;
+parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names.
+XLA inserts the collectives. `pmap` is data-parallel only: every device holds all parameters, and the step reduces
+with `psum`. Both start from and return the same global arrays (`to_global`, `from_global`), so a checkpoint
+is independent of the mode and of the number of devices.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Rule = tuple[str, tuple[str | None, ...]]  # regular expression, mesh axis of ea
 AXES = ('data', 'fsdp', 'tensor')
 ROWS = PartitionSpec(('data', 'fsdp'))
 
-# Shoeybi et al. 2019, arXiv 1909.08053, section 3: the first matrix of a pair is cut along its outputs, the second
+# Shoeybi et al. 2019, arXiv 1909.08053, section 3: the first matrix of a pair is sharded along its outputs, the second
 # along its inputs, attention along its heads, and embedding and output along the vocabulary. A dimension that the axis
-# does not divide stays whole, and so do recurrent layers, whose loop would communicate at every time step.
+# does not divide is replicated, and so are recurrent layers, whose loop would communicate at every time step.
 TENSOR_RULES: tuple[Rule, ...] = (
   (r'attention/qkv(/kernel)?$', (None, None, 'tensor', None)),
   (r'attention/qkv/bias$', (None, 'tensor', None)),
@@ -61,12 +61,12 @@ class Config:
 
   Attributes:
     mode: 'jit' or 'pmap' (data-parallel only).
-    data: devices along the axis that divides rows and copies parameters; -1 takes all that are left.
-    fsdp: devices along the axis that divides rows and parameters.
-    tensor: devices along the axis that divides parameters, with every row on each of them.
-    rules: (regular expression, mesh axis or None for each dimension) for parameters, tried before the built-in ones;
-      the first that is found in a parameter's name ('model/layer_00/...') decides alone.
-    min_size: matrices with fewer entries are not divided over 'fsdp' unless a rule says so.
+    data: devices along the axis that shards rows and replicates parameters; -1 is all remaining ones.
+    fsdp: devices along the axis that shards rows and parameters.
+    tensor: devices along the axis that shards parameters and replicates rows.
+    rules: (regular expression, mesh axis or None for each dimension) for parameters, before the built-in rules; the
+      first that matches in a parameter's name ('model/layer_00/...') applies.
+    min_size: matrices with fewer elements are not sharded over 'fsdp' unless a rule applies.
   """
 
   mode: str = 'jit'
@@ -95,19 +95,19 @@ class Config:
 
 
 class Engine:
-  """The devices of a run, where its arrays live on them, and the two ways to compile a step.
+  """The devices of a run, the placement of its arrays, and the two ways to compile a step.
 
   Attributes:
     cfg: the `parallel` section.
-    mesh: over AXES.
-    row_shards: number of parts that the rows of a batch are divided into.
+    mesh: the mesh over AXES.
+    row_shards: number of shards of the rows of a batch.
   """
 
   def __init__(self, cfg: Config, devices: Sequence[jax.Device] | None = None, matmul_precision: str = 'float32'):
-    """Lays out `devices` (all of them if None) for steps that are compiled at `matmul_precision`.
+    """Arrange `devices` (all if None) for steps that are compiled at `matmul_precision`.
 
     Raises:
-      InputError: the axes do not multiply to the number of devices, or to more than there are.
+      InputError: the product of the axes is not the number of devices, or exceeds it.
     """
     self.cfg, self.matmul_precision = cfg, matmul_precision
     devices = list(jax.devices() if devices is None else devices)
@@ -123,7 +123,7 @@ class Engine:
     self.row_shards = data * cfg.fsdp
     self._whole = NamedSharding(self.mesh, PartitionSpec())
     self._rows = NamedSharding(self.mesh, ROWS)
-    # pmap's arrays belong to one process; placed like this from the start, they are neither copied nor traced twice.
+    # pmap's arrays belong to one process; with this initial placement they are neither copied nor traced twice.
     self._local = [d for d in self.mesh.devices.flat if d.process_index == jax.process_index()]
     local_mesh = Mesh(np.array(self._local), ('data',), axis_types=(AxisType.Auto,))
     self._pmap_whole = NamedSharding(local_mesh, PartitionSpec())
@@ -144,7 +144,7 @@ class Engine:
     )
 
   def process_rows(self, batch_size: int) -> slice:
-    """The rows of a global batch that this process must make."""
+    """Return the rows of a global batch that this process must load."""
     self.check_batch(batch_size)
     spans = {
       index[0].indices(batch_size)[:2]
@@ -160,14 +160,14 @@ class Engine:
     """Turn this process's rows into the step's batch.
 
     Args:
-      rows: key -> array whose leading axis are the rows `process_rows` names.
+      rows: key -> array whose leading axis are the rows of `process_rows`.
     """
     if self.cfg.mode == 'pmap':
       return {key: jax.device_put(self._fold(np.asarray(x)), self._pmap_rows) for key, x in rows.items()}
     return {key: self._global_rows(np.asarray(x)) for key, x in rows.items()}
 
   def _fold(self, x: Any) -> Any:
-    """(rows of this process, ...) -> (devices of this process, rows of one device, ...)."""
+    """Reshape (rows of this process, ...) to (devices of this process, rows of one device, ...)."""
     n = len(self._local)
     return x.reshape((n, x.shape[0] // n) + x.shape[1:])
 
@@ -179,31 +179,31 @@ class Engine:
   # Placement
 
   def shardings(self, state: Any) -> Any:
-    """The sharding of each leaf of a training state, arrays or shapes.
+    """Return the sharding of each leaf of a training state, arrays or shapes.
 
     Raises:
-      InputError: a rule of the config is found in no name, or does not fit what it is found in.
+      InputError: a rule of the config matches no name, or does not fit the array that it matches.
     """
     if self.cfg.mode == 'pmap':
       return jax.tree.map(lambda _: self._whole, state)
     used: set[str] = set()
-    found = jax.tree_util.tree_map_with_path(
+    shardings = jax.tree_util.tree_map_with_path(
       lambda path, leaf: NamedSharding(self.mesh, _spec(self.cfg, self.mesh.shape, _name(path), leaf.shape, used)),
       state,
     )
     for regex, _ in self.cfg.rules:
       if regex not in used:
         raise InputError(f'parallel.rules: "{regex}" is the first match of no parameter')
-    return found
+    return shardings
 
   def abstract(self, state: Any, model_state: Any) -> tuple[Any, Any]:
-    """Shapes with the shardings of the global arrays, for a checkpoint to restore into (then `from_global`)."""
-    put = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
-    shapes = jax.tree.map(put, state, self.shardings(state))
-    return shapes, jax.tree.map(lambda x: put(x, self._rows), model_state)
+    """Return the shapes and shardings of the global arrays, for a checkpoint to restore into (then `from_global`)."""
+    with_sharding = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
+    shapes = jax.tree.map(with_sharding, state, self.shardings(state))
+    return shapes, jax.tree.map(lambda x: with_sharding(x, self._rows), model_state)
 
   def replicate(self, tree: Any) -> Any:
-    """Put host values (the run's key, the rate's scale) on every device."""
+    """Put host values (the run's key, the scale of the learning rate) on every device."""
     if self.cfg.mode == 'pmap':
       return jax.tree.map(jnp.asarray, tree)
     return jax.tree.map(self._replicate_leaf, tree)
@@ -216,7 +216,7 @@ class Engine:
     return jax.make_array_from_callback(x.shape, self._whole, lambda index: x[index])
 
   def build(self, create: Callable[..., Any], *args: Any) -> Any:
-    """Compute a training state where it belongs, no device holding more than its part.
+    """Compute a training state in its sharding; no device holds more than its shards.
 
     Args:
       create: pure function to a state, the same in every process.
@@ -237,7 +237,7 @@ class Engine:
     return jax.jit(create, out_shardings=self._rows)()
 
   def to_global(self, state: Any, model_state: Any) -> tuple[Any, Any]:
-    """The global arrays that a checkpoint stores, from what the compiled step returns; nothing is copied."""
+    """Return the global arrays that a checkpoint stores, from the output of the compiled step; nothing is copied."""
     if self.cfg.mode == 'jit':
       return state, model_state
     size = self.row_shards
@@ -255,7 +255,7 @@ class Engine:
     return jax.tree.map(whole, state), jax.tree.map(rows, model_state)
 
   def on_one(self, params: Any) -> Any:
-    """Parameters as the compiled step has them, whole on this process's first device."""
+    """Gather the compiled step's parameters on this process's first device."""
     params, _ = self.to_global(params, ())
     if jax.process_count() > 1:
       return multihost_utils.process_allgather(params, tiled=True)
@@ -264,16 +264,16 @@ class Engine:
   # Compiling
 
   def everywhere(self, x: Any) -> Any:
-    """Inside a step compiled by `jit`: the array whole on every device."""
+    """Replicate an array on every device, inside a step compiled by `jit`."""
     return x if self.cfg.mode == 'pmap' else jax.lax.with_sharding_constraint(x, self._whole)
 
   def compile_train(self, step: Callable[..., Any], state: Any, *, donate: bool = True) -> Any:
-    """Compiles a training step, see `lmx.engine.step`.
+    """Compile a training step, see `lmx.engine.step`.
 
     Args:
       step: the step.
       state: the training state, arrays or shapes.
-      donate: let the new state take the memory of the old.
+      donate: let the new state reuse the memory of the old one.
 
     Returns:
       `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
@@ -292,7 +292,7 @@ class Engine:
     return jax.jit(step, out_shardings=out, donate_argnums=arguments)
 
   def compile_eval(self, step: Callable[..., Any]) -> Any:
-    """Compiles an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
+    """Compile an evaluation step: `(params, model_state, batch) -> (metrics, model_state)`."""
     step = precision.wrap(self.matmul_precision, step)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
@@ -310,20 +310,20 @@ class Engine:
 
 def _mesh(cfg: Config, devices: Sequence[jax.Device], data: int) -> Mesh:
   shape, types = (data, cfg.fsdp, cfg.tensor), (AxisType.Auto,) * 3
-  if cfg.mode == 'pmap':  # whose order of devices is fixed, so that rows keep their device when they become global
+  if cfg.mode == 'pmap':  # it fixes the order of devices, so rows keep their device when they become global
     return Mesh(np.array(devices).reshape(shape), AXES, axis_types=types)
   return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
 
 
 def _rewrap(x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
-  """The same memory on every device, seen as an array of `shape` under `sharding`."""
+  """Return the same buffers on every device as an array of `shape` under `sharding`."""
   part = sharding.shard_shape(shape)
   parts = [s.data.reshape(part) for s in x.addressable_shards]
   return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
 
 def _name(path: Sequence[Any]) -> str:
-  """A leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
+  """Return a leaf's name from 'model' or 'objective' on, so that Adam's moments have their parameter's name."""
   parts = [str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path]
   for start, part in enumerate(parts):
     if part in ('model', 'objective'):
@@ -332,7 +332,7 @@ def _name(path: Sequence[Any]) -> str:
 
 
 def _spec(cfg: Config, sizes: Mapping[str, int], name: str, shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
-  """Return the mesh axis that divides each dimension of the array `name`."""
+  """Return the mesh axis that shards each dimension of the array `name`."""
   for regex, axes in cfg.rules:
     if len(shape) and re.search(regex, name):
       used.add(regex)

@@ -1,12 +1,12 @@
-"""The training step of models that read their tables by row: its cost does not grow with the tables.
+"""Training step of models that read their tables by row: its cost does not grow with the tables.
 
-Where a model exports `rows` and the optimizer is plain SGD, a batch is J updates, one after the other: arrays whose
-axes begin with BJ are cut along J. An update reads the rows it needs, differentiates the loss with respect to them
-(the sum over the update, not the mean: word2vec's rate is that of one pair), and adds -rate times the gradient to the
-rows, those that occur twice twice. Nothing else of a table is touched: no dense gradient, no copy, no average.
+It is used if a model exports `rows` and the optimizer is plain SGD. A batch is then J sequential updates: arrays whose
+axes begin with BJ are split along J. An update gathers its rows, differentiates the loss with respect to them
+(the sum over the update, not the mean: word2vec's rate is per pair), and adds -rate times the gradient to the
+rows; repeated rows accumulate. The rest of a table is untouched: no dense gradient, no copy, no average.
 
-The tables are carried through a loop and changed in place, so an update whose loss is not finite cannot be undone after
-the fact: it and the ones after it in the step are left out, the ones before it stay.
+The tables are carried through a loop and updated in place, so an update with a non-finite loss cannot be undone
+afterwards: it and the later ones of the step are skipped, the earlier ones remain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def suits(model: Model, cfg: build.Config) -> bool:
   """Return True if this model is trained by the sparse step.
 
   Raises:
-    InputError: the model and the optimizer ask for it, but another option needs whole tables.
+    InputError: model and optimizer select it, but another option needs whole tables.
   """
   if not hasattr(model, 'rows') or cfg.optimizer != 'sgd':
     return False
@@ -74,12 +74,12 @@ def make(
     objective: the objective's module.
     objective_cfg: its Config.
     rate: the schedule, from `optim.build.rate`.
-    everywhere: under jit over a mesh, puts an array whole on every device; rows then travel between devices, and
-      never a table.
+    everywhere: under jit over a mesh, replicates an array on every device; so rows are communicated, never a
+      table.
 
   Returns:
-    The step. Its metrics are those of the dense one; 'loss' is the mean as the objective reports it, 'grad_norm' that
-    of the rows read by the first update.
+    The step. Its metrics are those of the dense step; 'loss' is the mean as the objective reports it, 'grad_norm' that
+    of the rows of the first update.
   """
   parts = _Parts(model, model_cfg, objective, objective_cfg, everywhere)
 
@@ -96,8 +96,8 @@ def make(
 
     def body(carry: Any, xs: Any) -> Any:
       (tables, going), (index, part) = carry, xs
-      seen = fixed | part, model_state, jax.random.fold_in(key, index)
-      tables, changes, metrics, going = _update(parts, tables, others, seen, lr, going, axis)
+      inputs = fixed | part, model_state, jax.random.fold_in(key, index)
+      tables, changes, metrics, going = _update(parts, tables, others, inputs, lr, going, axis)
       norm = jax.lax.cond(index == 0, optax.tree.norm, lambda _: jnp.float32(0), changes)
       return (tables, going), (norm, metrics)
 
@@ -105,11 +105,11 @@ def make(
     start = ({name: flat[name] for name in names}, jnp.bool_(True))
     (tables, going), (norm, metrics) = jax.lax.scan(body, start, (jnp.arange(count), cut))
     params = {'model': unflatten_dict(flat | tables, sep='/'), 'objective': state.params['objective']}
-    found = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
-    mean = sum(found[term][0] / jnp.maximum(found[term][1], 1.0) for term in objective.terms(objective_cfg))
+    sums = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+    mean = sum(sums[term][0] / jnp.maximum(sums[term][1], 1.0) for term in objective.terms(objective_cfg))
     norm = jnp.sqrt(sum_over(axis, jnp.square(norm[0]))) / jnp.maximum(lr, jnp.finfo(jnp.float32).tiny)
-    found |= {'loss': mean, 'grad_norm': norm, 'finite': going, 'lr': lr}
-    return state.replace(params=params, step=state.step + 1), model_state, found
+    sums |= {'loss': mean, 'grad_norm': norm, 'finite': going, 'lr': lr}
+    return state.replace(params=params, step=state.step + 1), model_state, sums
 
   return explained(train_step)
 
@@ -117,7 +117,7 @@ def make(
 def _update(
   parts: _Parts, tables: dict[str, Array], others: Params, seen: Any, lr: Array, going: Array, axis: str | None
 ) -> Any:
-  """One update: (tables, -rate times the gradient of the rows, metrics, whether all was finite so far)."""
+  """Apply one update: (tables, -rate times the gradient of the rows, metrics, True if all was finite so far)."""
   batch, model_state, key = seen
   ids = parts.model.rows(parts.model_cfg, batch)
   read = {name: Rows(jax.tree.map(lambda i, t=tables[name]: _read(t, i), part)) for name, part in ids.items()}
@@ -132,7 +132,7 @@ def _update(
   loss, derive, metrics = jax.vjp(local, read, has_aux=True)
   loss, metrics = sum_over(axis, (loss, metrics))
   going &= jnp.isfinite(loss)
-  # The rate goes into the cotangent, where it multiplies small arrays instead of rows.
+  # The rate scales the cotangent, because small arrays are cheaper to multiply than rows.
   changes = derive(jnp.where(going, -lr, 0.0))[0]
   for name, change in changes.items():
     for i, rows in zip(jax.tree.leaves(ids[name]), jax.tree.leaves(change), strict=True):

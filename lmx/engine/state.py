@@ -1,4 +1,4 @@
-"""Everything that an update changes, except the model's own state."""
+"""Training state: everything that an update changes, except the model's own state."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class TrainState(flax.struct.PyTreeNode):
   """The training state.
 
   Attributes:
-    step: batches used so far, int32 scalar; the only counter that schedules, dropout keys and data follow.
+    step: number of batches so far, int32 scalar; the only counter of schedules, dropout keys and data.
     params: {'model': ..., 'objective': ...}, float32.
     opt_state: the optimizer's state.
     ema: running average of the parameters (`optim.averaging`), or None.
-    lr_scale: float32 scalar that multiplies the scheduled rate; the loop lowers it on a validation plateau.
+    lr_scale: float32 scalar that multiplies the scheduled rate; the loop reduces it on a validation plateau.
   """
 
   step: Array
@@ -40,7 +40,7 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
   Args:
     params: {'model': ..., 'objective': ...}.
     tx: the optimizer, see `optim.build.make`.
-    ema: start of the average of the parameters, from `optim.averaging.init`; None keeps none.
+    ema: initial average of the parameters, from `optim.averaging.init`; None for no average.
   """
   return TrainState(
     step=jnp.zeros((), jnp.int32),
@@ -52,39 +52,39 @@ def create(params: Params, tx: optax.GradientTransformation, ema: Any = None) ->
 
 
 def nonfinite(tree: Params) -> list[str]:
-  """Return the names of the arrays of a nested dict that have a NaN or an infinity, joined with '/'."""
+  """Return the names, joined with '/', of the arrays of a nested dict that contain NaN or infinity."""
   return [name for name, x in flatten_dict(dict(tree), sep='/').items() if not _is_finite(x)]
 
 
 def _is_finite(x: Any) -> bool:
-  """Return True for an array without NaN and infinity; NumPy reads those in the host's memory, and compiles nothing."""
+  """Return True for an array without NaN and infinity; host arrays are checked by NumPy, which compiles nothing."""
   if isinstance(x, jax.Array) and not (x.is_fully_addressable and x.platform() == 'cpu'):
     return bool(jnp.isfinite(x).all())
   return bool(np.isfinite(np.asarray(x)).all())
 
 
 def warn_nonfinite(source: object, tensors: Params, stacklevel: int = 3) -> None:
-  """Warn of the tensors of `source` that have a NaN or an infinity, by their names."""
+  """Warn of the tensors of `source` that contain NaN or infinity, by name."""
   if names := nonfinite(tensors):
     warnings.warn(f'{source}: tensors with NaN or infinity: {listed(names)}', InputWarning, stacklevel=stacklevel)
 
 
 def nonfinite_error(subject: str, params: Params) -> NonFiniteLoss:
-  """Return the error for a measurement that is NaN or infinite; it names the parameters that are.
+  """Return the error for a metric that is NaN or infinite; it names the parameters that are.
 
   Args:
-    subject: the measurement with its verb, such as 'the loss of split test is'.
-    params: that were measured.
+    subject: the metric with its verb, such as 'the loss of split test is'.
+    params: the evaluated parameters.
   """
   names = nonfinite(params)
-  held = f'parameters with NaN or infinity: {listed(names)}' if names else 'all parameters are finite'
+  cause = f'parameters with NaN or infinity: {listed(names)}' if names else 'all parameters are finite'
   return NonFiniteLoss(
-    f'{subject} not finite; {held}. Train anew with a lower optim.lr or with optim.clip_norm, or '
+    f'{subject} not finite; {cause}. Train anew with a lower optim.lr or with optim.clip_norm, or '
     'measure an earlier checkpoint (--which)'
   )
 
 
 def listed(names: list[str], most: int = 10) -> str:
-  """Return the first `most` of the names in words, and how many more there are."""
+  """Return the first `most` names as text, and how many more there are."""
   more = len(names) - most
   return ', '.join(names[:most]) + (f' and {more:,} more' if more > 0 else '')

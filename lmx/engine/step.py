@@ -1,9 +1,9 @@
 """The training step and the evaluation step, written once for the global batch.
 
-Under `jit` the arrays are global and `axis` is None. Under `pmap` each device sees its rows, and `axis` names the
-devices: the weights of the loss, the gradient and the metrics are then summed over it. The loss is
-sum over terms of (sum over the global batch) / max(weight of the global batch, 1); since the weights come from the data
-alone, they are known before the backward pass, and rows can be divided among devices and microbatches in any way.
+Under `jit` the arrays are global and `axis` is None. Under `pmap` each device has its own rows, and loss weights,
+gradient and metrics are reduced by `psum` over `axis`. The loss is
+sum over terms of (sum over the global batch) / max(weight of the global batch, 1). The weights depend only on the data,
+so they are known before the backward pass, and rows can be divided among devices and microbatches in any way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Parts = tuple[Model, Any, Objective, Any]  # model, its Config, objective, its C
 
 
 def explained(step: Callable[..., Any]) -> Callable[..., Any]:
-  """The step, a function of (_, _, batch, ...), with an InputError where it reads an array that no batch has."""
+  """Wrap a step, a function of (_, _, batch, ...): raise InputError if it reads an array that no batch has."""
 
   @functools.wraps(step)
   def run(first: Any, second: Any, batch: Batch, *more: Any, **named: Any) -> Any:
@@ -64,9 +64,9 @@ def make_train_step(
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
-  The key is the run's base key: the step folds `state.step` into it, so that a resumed run draws what an uninterrupted
-  one draws. Where the loss or the gradient is not finite, parameters, optimizer state, average and model state stay
-  as they were and only `state.step` moves on.
+  The key is the run's base key. The step folds `state.step` into it, so a resumed run has the same randomness as an
+  uninterrupted one. If the loss or the gradient is not finite, parameters, optimizer state, average and model state
+  are unchanged and only `state.step` advances.
 
   Args:
     model: the model's module.
@@ -75,12 +75,12 @@ def make_train_step(
     objective_cfg: its Config.
     tx: the optimizer, from `optim.build.make`.
     rate: the schedule, from `optim.build.rate`, for the metrics.
-    accumulate: number k of microbatches, one after the other; row r belongs to microbatch r % k.
-    lengths: rows are dealt to microbatches by their length instead, and each is cut to the shortest of these lengths
-      that holds its longest row; one program holds them all. For batches whose rows do not go on in the next.
-    ema: decay of the average of the parameters, read where `state.ema` is an `averaging.Average`.
-    lag: whether the factor of the rate is that of the batch before, see `optim.averaging`.
-    total_steps: updates of the whole run, for an objective whose loss changes with them (`PROGRESS`).
+    accumulate: number k of sequential microbatches; row r belongs to microbatch r % k.
+    lengths: assign rows to microbatches by length instead, and truncate each to the shortest of these lengths
+      that holds its longest row; one program contains all of them. For batches without state carried to the next.
+    ema: decay of the average of the parameters, used where `state.ema` is an `averaging.Average`.
+    lag: use the rate factor of the previous batch, see `optim.averaging`.
+    total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
 
   Returns:
     The step. Its metrics are the scalars 'loss', 'grad_norm' (before clipping), 'lr' and 'finite' (bool), and the
@@ -98,14 +98,14 @@ def make_train_step(
     rows_gradient = functools.partial(_gradient, parts, _more(objective, axis, state.step, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_cut, rows_gradient, lengths, axis)
-    found = _accumulated(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
-    grads, loss, metrics = sum_over(axis, found[:3])
+    results = _accumulated(rows_gradient, accumulate, state.params, weights, batch, model_state, key)
+    grads, loss, metrics = sum_over(axis, results[:3])
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite}
     metrics['lr'] = rate(state.step) * state.lr_scale
     new, new_model_state = _where(
-      finite, (_updated(state, grads, found[4], tx, ema, batch.get('rate_B'), lag), found[3]), (state, model_state)
+      finite, (_updated(state, grads, results[4], tx, ema, batch.get('rate_B'), lag), results[3]), (state, model_state)
     )
     return new.replace(step=state.step + 1), new_model_state, metrics
 
@@ -145,8 +145,8 @@ def _more(objective: Objective, axis: str | None, made: Array, total_steps: int)
 def make_eval_step(model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any) -> EvalStep:
   """Return `eval_step(params, model_state, batch, *, axis=None) -> (metrics, model_state)`.
 
-  `params` are those to be measured, see `optim.averaging.value`. The metrics are the objective's: (sum, weight) pairs,
-  to be added up over batches and divided once, and arrays with a row for each row of the global batch.
+  `params` are those to evaluate, see `optim.averaging.value`. The metrics are the objective's: (sum, weight) pairs,
+  to be summed over batches and divided once, and arrays with a row for each row of the global batch.
   """
 
   def eval_step(params: Params, model_state: State, batch: Batch, *, axis: str | None = None) -> tuple[Metrics, State]:
@@ -172,11 +172,11 @@ def training_loss(
   """Return the Output of the objective in training, with the model's penalties among its sums and metrics.
 
   Raises:
-    InputError: the model has penalties, but the objective gives no features to take them from.
+    InputError: the model has penalties, but the objective returns no features for them.
   """
   out: Output = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
-  read = _model_batch(objective, objective_cfg, batch)
-  weights = _penalty_weights(model, model_cfg, read)
+  model_batch = _model_batch(objective, objective_cfg, batch)
+  weights = _penalty_weights(model, model_cfg, model_batch)
   if not weights:
     return out
   if out.features is None:
@@ -185,7 +185,7 @@ def training_loss(
       f'objective.name: got {name}, which takes no penalties; expected an objective that adds '
       f'{", ".join(weights)} to its loss; fix the objective, or set their factors in model to 0'
     )
-  sums = model.penalties(model_cfg, params['model'], out.features, read)
+  sums = model.penalties(model_cfg, params['model'], out.features, model_batch)
   metrics = {name: (total, weights[name]) for name, total in sums.items()}
   return out._replace(sums=out.sums | sums, metrics=out.metrics | metrics)
 
@@ -193,7 +193,7 @@ def training_loss(
 def training_weights(
   model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any, batch: Batch
 ) -> dict[str, Array]:
-  """Return the weight that each term of `training_loss` is divided by, summed over these rows."""
+  """Return the weight that divides each term of `training_loss`, summed over these rows."""
   weights: dict[str, Array] = objective.weights(objective_cfg, batch)
   return weights | _penalty_weights(model, model_cfg, _model_batch(objective, objective_cfg, batch))
 
@@ -210,7 +210,7 @@ def _penalty_weights(model: Model, model_cfg: Any, batch: Batch) -> dict[str, Ar
 def _accumulated(
   gradient: Any, k: int, params: Params, weights: Any, batch: Batch, model_state: State, key: Array
 ) -> Any:
-  """`gradient` of the whole batch from k microbatches in a row, at the memory of one."""
+  """Compute `gradient` of the whole batch from k sequential microbatches, with the memory of one."""
   if k == 1:
     return gradient(params, weights, batch, model_state, key)
 
@@ -243,25 +243,25 @@ def _valid(batch: Batch) -> list[Array]:
 
 
 def _lengths(batch: Batch) -> Array:
-  """Places of each row up to its last token, (B,); of the longest of its sequences where it has several."""
+  """Return the position after each row's last token, (B,); the maximum over its sequences where it has several."""
   ends = [jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0) for valid in _valid(batch)]
   return functools.reduce(jnp.maximum, [jnp.max(x, axis=tuple(range(1, x.ndim))) for x in ends])
 
 
 def _by_length(batch: Batch, k: int) -> Batch:
-  """The rows so ordered that microbatch j (rows j, j + k, ...) has the j-th part of them by length."""
+  """Order the rows so that microbatch j (rows j, j + k, ...) has the j-th part of them by length."""
   order_B = jnp.argsort(_lengths(batch)).reshape(k, -1).T.ravel()
   return {key: x[order_B] for key, x in batch.items()}
 
 
 def parts(batch: Batch, k: int, lengths: Sequence[int], devices: int = 1) -> tuple[tuple[int, int], ...]:
-  """(rows, places) of the microbatches that a step with `lengths` makes of a batch.
+  """Return (rows, positions) of the microbatches of a step with `lengths`.
 
   Args:
     batch: on the host.
     k: number of microbatches.
     lengths: see `make_train_step`.
-    devices: that deal their own rows, as under `pmap`.
+    devices: number of devices that assign their own rows, as under `pmap`.
   """
   longest_K = np.sort(np.asarray(_lengths(batch)).reshape(devices, -1)).reshape(devices, k, -1).max(axis=(0, 2))
   rows = len(_valid(batch)[0]) // k
@@ -269,7 +269,7 @@ def parts(batch: Batch, k: int, lengths: Sequence[int], devices: int = 1) -> tup
 
 
 def _steps(batch: Batch, lengths: Sequence[int]) -> tuple[int, ...]:
-  """The lengths that a microbatch may be cut to, its own the last."""
+  """Return the lengths to which a microbatch may be truncated, its own last."""
   T = max(valid.shape[-1] for valid in _valid(batch))
   return (*sorted(length for length in lengths if length < T), T)
 
@@ -284,11 +284,11 @@ def _cut(
   model_state: State,
   key: Array,
 ) -> Any:
-  """`gradient` of the batch without the places that none of its rows needs, as far as `lengths` go."""
-  # Which axis, by the letters of the name: T, or S for the source of a translation.
+  """Compute `gradient` of the batch without positions that are padding in all rows, as far as `lengths` allow."""
+  # The axis to truncate, by the letters of the name: T, or S for the source of a translation.
   places = {name: max(map(name.rpartition('_')[2].find, 'TS')) for name in batch}
   steps, longest = _steps(batch, lengths), jnp.max(_lengths(batch))
-  if axis is not None:  # all devices take the same branch: there may be sums over them in it
+  if axis is not None:  # all devices take the same branch, because it may contain collectives
     longest = jax.lax.pmax(longest, axis)
 
   def of(length: int) -> Any:
@@ -313,7 +313,7 @@ def _updated(
 
 
 def _replaced(params: Params, leaves: Params) -> Params:
-  """`params` with some leaves changed, given as a nested dict of those alone."""
+  """Return `params` with some leaves replaced, given as a nested dict of only those."""
   inner = lambda name, x: _replaced(x, leaves[name]) if isinstance(x, Mapping) else leaves[name]
   return {name: inner(name, x) if name in leaves else x for name, x in params.items()}
 
@@ -323,10 +323,10 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
 
 
 def sum_over(axis: str | None, tree: Any) -> Any:
-  """The sum over the devices that `axis` names; the tree itself under `jit`, where it is global already."""
+  """Return the `psum` over `axis`; under `jit` the tree itself, which is global already."""
   return tree if axis is None else jax.lax.psum(tree, axis)
 
 
 def rows_over(axis: str | None, tree: Any) -> Any:
-  """The rows of all devices that `axis` names; the tree itself under `jit`, where it is global already."""
+  """Return the rows of all devices of `axis`; under `jit` the tree itself, which is global already."""
   return tree if axis is None else jax.lax.all_gather(tree, axis, tiled=True)

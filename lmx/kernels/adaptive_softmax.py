@@ -1,7 +1,7 @@
-"""Fast path of the adaptive softmax's tails: a loss formed at selected positions only, block by block.
+"""Adaptive softmax tails: compute a loss only at selected positions, block by block.
 
-The selected positions are sorted to the front and processed in blocks of fixed size, as many as are needed, in a loop
-that both passes run. Shapes are static, no position is dropped, and the cost follows the number of selected positions.
+The selected positions are sorted to the front and processed in blocks of fixed size. A loop, in both passes, runs as
+many blocks as are needed. Shapes are static, no position is dropped, and the cost is linear in the selected positions.
 
 Axes: L positions of a group (all of a batch on one device; those of a row where rows may be sharded), G groups, M
 positions of a block.
@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from lmx.types import Array
 
-CPU_LOGITS, LOGITS = 2**24, 2**28  # logits of a block, at most, on a CPU and elsewhere
-LEAST = 128  # positions of a block, at least where it may have them: fewer would wait for the table's rows
+CPU_LOGITS, LOGITS = 2**24, 2**28  # maximum number of logits in a block, on a CPU and elsewhere
+LEAST = 128  # minimum positions of a block, where possible: with fewer, reading the table dominates
 
 Loss = Callable[
   [Any, Array, Array, Array], Array
@@ -29,7 +29,7 @@ Loss = Callable[
 def block_size(positions: int, classes: int, groups: int, block: int = 0) -> int:
   """Return the positions in a block of a group.
 
-  `block` are those of all groups; 0: a 16th of all, or `LEAST` if that is more, within `CPU_LOGITS` or `LOGITS`.
+  `block` is the size for all groups; 0: a 16th of the positions, at least `LEAST`, within `CPU_LOGITS` or `LOGITS`.
   """
   most = (CPU_LOGITS if jax.default_backend() == 'cpu' else LOGITS) // classes
   return min(max(1, (block or min(most, max(LEAST, positions // 16))) // groups), positions // groups)
@@ -46,17 +46,17 @@ def selected(
   block: int = 0,
   together: bool | None = None,
 ) -> Array:
-  """Return `loss(table, x, targets, selected)`, (B, T), formed at the selected positions only.
+  """Return `loss(table, x, targets, selected)`, (B, T), computed only at the selected positions.
 
   Args:
-    loss: a function that is 0 where nothing is selected; it must not close over arrays.
-    table: a tree of its parameters.
+    loss: function that is 0 where nothing is selected; it must not close over arrays.
+    table: pytree of its parameters.
     x_BTD: last hidden layer.
-    targets_BT: classes, of any value where not selected.
-    selected_BT: the positions.
-    classes: number of them.
+    targets_BT: classes; arbitrary where not selected.
+    selected_BT: the positions, bool.
+    classes: number of classes.
     block: as in `block_size`.
-    together: form blocks over all rows at once, which takes fewer; None: on a single device.
+    together: form blocks over all rows jointly, which needs fewer blocks; None: only on a single device.
   """
   B, T = targets_BT.shape
   together = jax.device_count() == 1 if together is None else together
@@ -67,7 +67,7 @@ def selected(
 
 
 def _queue(selected_GL: Array, size: int) -> tuple[Array, Array, Array]:
-  """Return (positions of a group, selected first, padded to whole blocks; number of selected; blocks needed)."""
+  """Return (positions of a group, selected first, padded to whole blocks; number of selected; number of blocks)."""
   order_GL = jnp.argsort(~selected_GL, axis=1, stable=True)
   count_G = jnp.sum(selected_GL, axis=1)
   padded_GL = jnp.pad(order_GL, ((0, 0), (0, -order_GL.shape[1] % size)))
@@ -77,7 +77,7 @@ def _queue(selected_GL: Array, size: int) -> tuple[Array, Array, Array]:
 def _block(
   size: int, p: Array, order_GL: Array, count_G: Array, x_GLD: Array, target_GL: Array
 ) -> tuple[Array, Array, Array, Array]:
-  """Return (positions, x, targets, live) of block p; the position of what is not live is out of range."""
+  """Return (positions, x, targets, live) of block p; positions that are not live are out of range."""
   position_GM = jax.lax.dynamic_slice_in_dim(order_GL, p * size, size, axis=1)
   live_GM = p * size + jnp.arange(size)[None] < count_G[:, None]
   x_GMD = jnp.take_along_axis(x_GLD, position_GM[..., None], axis=1)
@@ -94,8 +94,8 @@ def _selected(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array,
   order_GL, count_G, blocks = _queue(selected_GL, size)
 
   def body(p: Array, loss_GL: Array) -> Array:
-    position_GM, *given = _block(size, p, order_GL, count_G, x_GLD, target_GL)
-    return _put(loss_GL, position_GM, loss(table, *given))
+    position_GM, *inputs = _block(size, p, order_GL, count_G, x_GLD, target_GL)
+    return _put(loss_GL, position_GM, loss(table, *inputs))
 
   return jax.lax.fori_loop(0, blocks, body, jnp.zeros(target_GL.shape, jnp.float32))
 

@@ -1,15 +1,15 @@
-"""Fast paths of scaled dot-product attention, all equal to `lmx.layers.attention.attention`.
+"""Implementations of scaled dot-product attention, all equal to `lmx.layers.attention.attention`.
 
-- 'xla': the equation itself, over all rows and heads. It keeps the (B, H, T, S) probabilities for the backward pass.
-- 'blocked': one head of one row at a time and a block of queries at a time, so that the scores fit a CPU's cache. The
+- 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
+- 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
   backward pass recomputes them from the saved log-normalisers (Rabe & Staats 2021, arXiv 2112.05682; Dao et al. 2022,
-  arXiv 2205.14135). Blocks of keys after all of a block's queries are never computed. Rows are processed one after
-  another, so this is for one device; 'xla' suits a batch that is sharded over devices.
+  arXiv 2205.14135). Blocks of keys after all of a block's queries are skipped. Because rows are sequential,
+  it is for one device; 'xla' is for a batch that is sharded over devices.
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
-- 'auto': 'cudnn' on a GPU within these limits, 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on,
-  else 'xla'.
+- 'auto': 'cudnn' on a GPU within these limits, 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a
+  head, else 'xla'.
 
-'xla' and 'blocked' have dropout of the probabilities, and both drop the same ones (lmx/kernels/hash_dropout.py).
+'xla' and 'blocked' have dropout of the probabilities, with the same mask (lmx/kernels/hash_dropout.py).
 
 Axes: G rows x heads, Q and C queries and keys of a block.
 """
@@ -27,8 +27,8 @@ from lmx.kernels import hash_dropout
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'cudnn', 'blocked')
-BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' takes 'blocked' on a CPU
-_QUERIES = 64  # least number of queries in a block
+BLOCKED_FROM = 2**16  # scores (T x S) of a head from which 'auto' selects 'blocked' on a CPU
+_QUERIES = 64  # minimum number of queries in a block
 
 Block = tuple[int, int]  # first and end of the positions of a block
 
@@ -37,23 +37,23 @@ class Mask(Protocol):
   """The part of `lmx.layers.masks.AttentionMask` that kernels use."""
 
   def explicit(self) -> bool:
-    """Return whether it hides more than the keys after each query."""
+    """Return True if more than the keys after each query is masked."""
 
   def aligned(self) -> bool:
-    """Return whether query t is at position t."""
+    """Return True if query t is at position t."""
 
   def row(self, b: Array) -> Mask:
     """Return the mask of batch row `b`, as a batch of one."""
 
   def allowed(self, causal: bool, queries: Block, keys: Block) -> Array | None:
-    """Return a block of the Boolean mask (B, T, S); None where nothing is hidden."""
+    """Return a block of the Boolean mask (B, T, S); None if nothing is masked."""
 
   def hide(self, a_BHTS: Array, causal: bool, queries: Block, keys: Block) -> Array:
-    """Return a block of scores, hidden keys far below all others."""
+    """Return a block of scores, with masked keys far below all others."""
 
 
 def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str:
-  """Return the backend that `backend` stands for at these shapes on the default device.
+  """Return the implementation that `backend` selects at these shapes on the default device.
 
   Raises:
     InputError: 'cudnn' was set outside its limits.
@@ -70,7 +70,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
 
 
 def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str | None:
-  """Return the reason against cuDNN's fused attention, in words that follow its name; None if there is none."""
+  """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
   T, S, K = q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.shape[3]
   if jax.default_backend() != 'gpu':
     return f'needs a GPU, and the device here is {jax.default_backend()}'
@@ -96,7 +96,7 @@ def fused(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array | None:
-  """Return attention by the fast path that `backend` chooses, or None where that is 'xla', the equation itself.
+  """Return attention by the implementation that `backend` selects, or None for 'xla', the equation.
 
   Raises:
     InputError: 'cudnn' was set and cannot run; the message gives the reason.
@@ -107,20 +107,20 @@ def fused(
   if choice == 'cudnn':
     try:
       return cudnn(q_BTHK, k_BSHK, v_BSHK, mask, causal=causal)
-    except RuntimeError as error:  # a release of cuDNN, or a GPU, that lacks the kernel
+    except RuntimeError as error:  # a release of cuDNN, or a GPU, without the kernel
       if backend == 'cudnn':
         raise InputError(f'model.attention: got "cudnn", which fails here ({error}); set it to "auto"') from None
   return None
 
 
 def cudnn(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: Mask, *, causal: bool) -> Array:
-  """Attention by NVIDIA's fused kernel."""
+  """Compute attention by NVIDIA's fused kernel."""
   mask_B1TS = None
   if mask.explicit():
     mask_BTS = mask.allowed(causal, (0, q_BTHK.shape[1]), (0, k_BSHK.shape[1]))
     mask_B1TS, causal = None if mask_BTS is None else mask_BTS[:, None], False
   width = v_BSHK.shape[-1]
-  v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN wants values as wide as keys
+  v_BSHK = jnp.pad(v_BSHK, ((0, 0),) * 3 + ((0, k_BSHK.shape[-1] - width),))  # cuDNN needs values as wide as keys
   o_BTHK = jax.nn.dot_product_attention(
     q_BTHK, k_BSHK, v_BSHK, mask=mask_B1TS, is_causal=causal, implementation='cudnn'
   )
@@ -131,8 +131,8 @@ class Plan(NamedTuple):
   """Compile-time constants of the blocked kernel.
 
   Attributes:
-    causal: hide keys after the query.
-    rate: dropout of the probabilities.
+    causal: mask keys after the query.
+    rate: dropout rate of the probabilities.
     heads: H.
     aligned: query t is at position t, so that blocks above the diagonal are empty.
   """
@@ -143,8 +143,8 @@ class Plan(NamedTuple):
   aligned: bool
 
   def blocks(self, T: int, S: int) -> list[tuple[Block, Block]]:
-    """(first, end) of the queries of each block and of the keys that it may attend to."""
-    size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled by itself
+    """Return (first, end) of the queries of each block and of the keys that it may attend to."""
+    size = max(_QUERIES, -(-T // 8))  # few blocks, because each is compiled separately
     spans = [(t, min(t + size, T)) for t in range(0, T, size)]
     skip = self.causal and self.aligned
     return [(span, (0, min(span[1], S) if skip else S)) for span in spans]
@@ -160,7 +160,7 @@ def blocked(
   rate: float = 0.0,
   key: Array | None = None,
 ) -> Array:
-  """Attention head by head and block by block."""
+  """Compute attention by heads and blocks of queries."""
   B, T, H, _ = q_BTHK.shape
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], -1)
   seed_2 = hash_dropout.seed(key) if key is not None and rate else None
@@ -170,13 +170,13 @@ def blocked(
 
 
 def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries: Block, keys: Block) -> Array:
-  """Scores (Q, C) of a block in float32, hidden keys far below all others."""
+  """Return the scores (Q, C) of a block in float32, with masked keys far below all others."""
   a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
   return mask.row(g // plan.heads).hide(a_QC[None, None], plan.causal, queries, keys)[0, 0]
 
 
 def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Block) -> Array:
-  """Dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
+  """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
   keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)

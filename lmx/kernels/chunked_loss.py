@@ -1,8 +1,8 @@
-"""Losses of the softmax computed chunk by chunk along time, so that the (B, T, V) scores are never kept.
+"""Softmax losses computed in chunks along time, so that the (B, T, V) logits are never stored.
 
-Equal to the loss of all tokens at once (lmx/layers/softmax.py). Where a sum is needed (`total`), a chunk's gradient is
-computed with its loss. Where the loss of every token is (`each`), the backward pass recomputes a chunk's scores, a
-fourth matrix product on top of three. On a CPU that is still faster than to keep them, because memory is slower than
+Equal to the loss of all tokens at once (lmx/layers/softmax.py). `total` needs only a sum, so a chunk's gradient is
+computed together with its loss. `each` returns the loss of every token, so the backward pass recomputes a chunk's
+logits, a fourth matrix product. On a CPU that is still faster than storing them, because memory is slower than
 the cores.
 """
 
@@ -18,13 +18,13 @@ import jax.numpy as jnp
 from lmx.types import Array
 
 CPU_CHUNK = 512  # tokens in one chunk on a CPU, the best of 83 to 4096 at V = 8k, 16k and 50k
-CHUNK = 8192  # elsewhere: 1.6 GB of scores at V = 50k
+CHUNK = 8192  # elsewhere: 1.6 GB of logits at V = 50k
 
 
 def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
-  """Return argmax(logits) == targets, (B, T) float32; of equal scores the first is the greatest.
+  """Return argmax(logits) == targets, (B, T) float32; ties go to the first token.
 
-  Several times as fast on a CPU as argmax, whose pairs of score and place XLA does not vectorise.
+  Several times faster on a CPU than argmax, because XLA does not vectorise its (value, index) pairs.
   """
   own_BT1 = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)
   before_BTV = jax.lax.broadcasted_iota(jnp.int32, logits_BTV.shape, logits_BTV.ndim - 1) < targets_BT[..., None]
@@ -32,14 +32,14 @@ def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
 
 
 def each(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None) -> Any:
-  """Return `score(x_BMD, targets_BM)`, a tree of (B, M) arrays, of every chunk of time, concatenated to (B, T).
+  """Return `score(x_BMD, targets_BM)`, a pytree of (B, M) arrays, of every chunk of time, concatenated to (B, T).
 
   Args:
-    score: computes the loss of a chunk, and again in the backward pass.
+    score: loss of a chunk; the backward pass computes it again.
     x_BTD: last hidden layer.
     targets_BT: labels.
-    chunk: tokens in a chunk, at most (but at least one time step of all rows); None: `CPU_CHUNK` or `CHUNK`. Fewer
-      tokens than this are one chunk, and their scores are kept.
+    chunk: maximum number of tokens in a chunk (at least one time step of all rows); None: `CPU_CHUNK` or `CHUNK`.
+      Fewer tokens than this are one chunk, and their logits are stored.
   """
   chunks = _split(chunk, x_BTD, targets_BT)
   if len(chunks[0]) == 1:
@@ -54,18 +54,18 @@ def each(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, 
 
 
 def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
-  """Chunks of time of (B, T, ...), the last one padded with zeros: each (chunks, B, times, ...)."""
+  """Split (B, T, ...) into chunks of time, the last one zero-padded: each (chunks, B, times, ...)."""
   if chunk is None:
     chunk = CPU_CHUNK if jax.default_backend() == 'cpu' else CHUNK
   B, T = arrays_BT[0].shape[:2]
   steps = -(-T // max(1, chunk // B))
-  size = -(-T // steps)  # times in a chunk, evened out
+  size = -(-T // steps)  # time steps in a chunk, balanced
   steps = -(-T // size)
 
   def split(x_BT: Array) -> Array:
-    # Time, not rows, goes to the front: rows may be divided over devices.
-    padded = jnp.pad(x_BT, ((0, 0), (0, steps * size - T)) + ((0, 0),) * (x_BT.ndim - 2))
-    return padded.reshape(B, steps, size, *x_BT.shape[2:]).swapaxes(0, 1)
+    # Time, not rows, becomes the leading axis: rows may be sharded over devices.
+    x_padded = jnp.pad(x_BT, ((0, 0), (0, steps * size - T)) + ((0, 0),) * (x_BT.ndim - 2))
+    return x_padded.reshape(B, steps, size, *x_BT.shape[2:]).swapaxes(0, 1)
 
   return tuple(map(split, arrays_BT))
 
@@ -83,17 +83,17 @@ def total(
   weights_BT: Array,
   chunk: int | None = None,
 ) -> tuple[Array, Any]:
-  """Return a weighted sum of losses whose gradient is computed in the forward pass, so no scores are computed twice.
+  """Return a weighted sum of losses, with its gradient computed in the forward pass, so logits are computed once.
 
-  The cotangent of a sum is one number, by which the backward pass multiplies the gradient. That leaves three matrix
-  products where `each` has four, and only the gradient is kept.
+  The cotangent of a sum is a scalar, by which the backward pass multiplies the gradient. So there are three matrix
+  products, where `each` has four, and only the gradient is stored.
 
   Args:
-    score: (losses, a tree of metrics) of a chunk, each (B, M), from `x_BMD` and `targets_BM`; the parameters that it
+    score: (losses, a pytree of metrics) of a chunk, each (B, M), from `x_BMD` and `targets_BM`; parameters that it
       closes over have gradients too.
     x_BTD: last hidden layer.
     targets_BT: labels.
-    weights_BT: of the losses; they have no gradient.
+    weights_BT: weights of the losses, without gradients.
     chunk: as in `each`.
 
   Returns:
@@ -103,30 +103,30 @@ def total(
   closed, consts = jax.closure_convert(score, xs[0][0], xs[1][0])
 
   def chunk_total(x_BMD: Array, consts: Any, targets_BM: Array, weights_BM: Array) -> tuple[Array, Any]:
-    costs_BM, measured = closed(x_BMD, targets_BM, *consts)
-    return jnp.sum(costs_BM * weights_BM, dtype=jnp.float32), measured
+    costs_BM, metrics = closed(x_BMD, targets_BM, *consts)
+    return jnp.sum(costs_BM * weights_BM, dtype=jnp.float32), metrics
 
   @jax.custom_vjp
   def run(x_NBMD: Array, consts: Any, targets_NBM: Array, weights_NBM: Array) -> tuple[Array, Any]:
     def step(sum_: Array, xs: tuple[Array, ...]) -> tuple[Array, Any]:
-      cost, measured = chunk_total(xs[0], consts, *xs[1:])
-      return sum_ + cost, measured
+      cost, metrics = chunk_total(xs[0], consts, *xs[1:])
+      return sum_ + cost, metrics
 
     return jax.lax.scan(step, jnp.zeros((), jnp.float32), (x_NBMD, targets_NBM, weights_NBM))
 
   def forward(x_NBMD: Array, consts: Any, targets_NBM: Array, weights_NBM: Array) -> tuple[Any, Any]:
     def step(sums: tuple[Array, Any], xs: tuple[Array, ...]) -> tuple[tuple[Array, Any], tuple[Any, Array]]:
-      (cost, measured), (x_bar, bars) = jax.value_and_grad(chunk_total, (0, 1), has_aux=True)(xs[0], consts, *xs[1:])
-      return jax.tree.map(jnp.add, sums, (cost, bars)), (measured, x_bar)
+      (cost, metrics), (x_bar, bars) = jax.value_and_grad(chunk_total, (0, 1), has_aux=True)(xs[0], consts, *xs[1:])
+      return jax.tree.map(jnp.add, sums, (cost, bars)), (metrics, x_bar)
 
     start = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, consts)
-    (cost, bars), (measured, x_bars) = jax.lax.scan(step, start, (x_NBMD, targets_NBM, weights_NBM))
-    return (cost, measured), (x_bars, bars)
+    (cost, bars), (metrics, x_bars) = jax.lax.scan(step, start, (x_NBMD, targets_NBM, weights_NBM))
+    return (cost, metrics), (x_bars, bars)
 
-  def backward(bars: Any, given: Any) -> tuple[Any, ...]:
-    x_bars, consts_bars = jax.tree.map(lambda bar: (given[0] * bar).astype(bar.dtype), bars)
+  def backward(bars: Any, cotangents: Any) -> tuple[Any, ...]:
+    x_bars, consts_bars = jax.tree.map(lambda bar: (cotangents[0] * bar).astype(bar.dtype), bars)
     return x_bars, consts_bars, None, None
 
   run.defvjp(forward, backward)
-  cost, measured = run(xs[0], consts, *xs[1:])
-  return cost, jax.lax.stop_gradient(_join(measured, targets_BT.shape))
+  cost, metrics = run(xs[0], consts, *xs[1:])
+  return cost, jax.lax.stop_gradient(_join(metrics, targets_BT.shape))

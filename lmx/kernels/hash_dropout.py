@@ -1,11 +1,11 @@
 """Dropout whose mask is a hash of the element's index.
 
 The mask is computed where it is used and again in the backward pass. So it is never stored and costs a few integer
-operations an element; drawing it with threefry takes as long on a CPU as the layer that it regularises.
+operations per element. Sampling it with threefry takes as long on a CPU as the layer that it regularises.
 
 Each row (all axes but the last) gets a start and an odd stride from the key, and `lowbias32` (C. Wellons, "Prospecting
-for hash functions", 2018) scrambles start + stride * column. A mask depends on key, shape and index alone. Therefore
-two backends of a layer drop the same units, and so does every sharding of an array.
+for hash functions", 2018) hashes start + stride * column. The mask depends only on key, shape and index. Therefore
+all implementations of a layer, and all shardings of an array, drop the same units.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lmx.types import Array
 
 
 def seed(key: Array) -> Array:
-  """Two words from a key, of any generator: (2,) uint32."""
+  """Return two words from a key, of any generator: (2,) uint32."""
   return jax.random.bits(key, (2,), jnp.uint32)
 
 
 def _mix(x: Array) -> Array:
-  """lowbias32: a bijection of 32-bit words in which each output bit depends on every input bit."""
+  """Apply lowbias32, a bijection of 32-bit words in which each output bit depends on every input bit."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
   x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
   return x ^ (x >> 16)
@@ -72,5 +72,5 @@ _drop.defvjp(_drop_forward, _drop_backward)
 
 
 def drop(x: Array, rate: float, seed_2: Array | None) -> Array:
-  """Zero each element with probability `rate` and divide the others by 1 - rate; `seed_2` None changes nothing."""
+  """Zero each element with probability `rate`, scale the others by 1 / (1 - rate); `seed_2` None returns x."""
   return x if seed_2 is None or rate == 0.0 else _drop(rate, x, seed_2)

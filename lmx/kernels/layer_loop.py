@@ -1,4 +1,4 @@
-"""The loop over equal layers: each traced once, and on request scanned or recomputed. Equal to a plain Python loop."""
+"""Loop over layers of one structure: traced once, optionally scanned or rematerialised; equal to a Python loop."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def loop(
   """Compute x, y = layer(x, inputs[i]) for every i.
 
   Args:
-    layer: the computation.
+    layer: function of a layer.
     x: input of the first layer.
     inputs: other inputs of each layer, such as its parameters, cache and key.
-    scan: compile one layer and loop over stacked inputs; shorter to compile, and copies the parameters.
+    scan: compile one layer and scan over stacked inputs; compiles faster, but copies the parameters.
     remat: recompute a layer's activations in the backward pass.
 
   Returns:

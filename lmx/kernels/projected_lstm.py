@@ -1,8 +1,8 @@
-"""Derivative of the projected LSTM of lmx/layers/projected_lstm.py that takes matrices' gradients after the loop.
+"""Gradient of the projected LSTM of lmx/layers/projected_lstm.py, with matrix gradients computed after the loop.
 
-Only dh and dc are carried through the backward loop; the gradients of all matrices are one product each after it.
+The backward loop carries only dh and dc; the gradient of each matrix is one product after it.
 
-Axes: T time leads, E width of the input, H cells, G = 4H, P projection.
+Axes: T time is the leading axis, E width of the input, H cells, G = 4H, P projection.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lmx.types import Array
 
 
 def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Callable[..., Any]) -> Callable[..., Any]:
-  """Return the loop `reference` with the derivative of this module.
+  """Return the loop `reference` with the gradient of this module.
 
   Args:
     reference: (options, weights, x_TBE, carry, valid_TB) -> (h_TBP float32, carry).
-    step: one step of it, (options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B) -> (carry, activated gates_BG).
+    step: one step, (options, u_PG, bias_G, projection_HP, carry, x_BG, valid_B) -> (carry, activated gates_BG).
     prepare: (weights, x_TBE) -> (W x for all steps, u_PG, bias_G, projection_HP).
   """
   run = jax.custom_vjp(reference, nondiff_argnums=(0,))
@@ -33,7 +33,7 @@ def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Call
 
 
 def _passes(x: Array, bound: float, gradient: Array) -> Array:
-  """The gradient where x is not at the bound."""
+  """Return the gradient where x is not clipped at the bound."""
   return jnp.where(jnp.abs(x) < bound, gradient, 0.0) if bound else gradient
 
 
@@ -80,11 +80,11 @@ def _backward(options: Any, residuals: tuple[Any, ...], gradients: Any) -> tuple
       ],
       -1,
     ).astype(dtype)
-    before = (dot(dgates_BG, u_PG.T), dnew_BH * f)
+    dbefore = (dot(dgates_BG, u_PG.T), dnew_BH * f)
     if valid_B is not None:
       dgates_BG, dp_BP = keep(valid_B, (dgates_BG, dp_BP), (jnp.zeros_like(dgates_BG), jnp.zeros_like(dp_BP)))
-      before = keep(valid_B, before, (dout_BP, dc_BH))
-    return before, (dgates_BG, dp_BP)
+      dbefore = keep(valid_B, dbefore, (dout_BP, dc_BH))
+    return dbefore, (dgates_BG, dp_BP)
 
   before_TBH = jnp.concatenate([c0_BH[None], c_TBH[:-1]])
   inputs = (gates_TBG, h_TBP, c_TBH, before_TBH, dh_TBP.astype(jnp.float32), valid_TB)

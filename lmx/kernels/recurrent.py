@@ -1,13 +1,13 @@
-"""Fast loops over time for the recurrent layers of lmx/layers/recurrent.py, and their choice.
+"""Fast loops over time for the recurrent layers of lmx/layers/recurrent.py, and the choice between them.
 
-Differentiating `lax.scan` adds up the gradient of every matrix at every step: a small product and a pass over the whole
-matrix each time. `fused` and `scan` carry only the gradient of the state through the backward loop, keep those of the
-gates, and take the gradient of each matrix in one product over all steps, after the loop. `fused` is for a layer alone,
+Differentiating `lax.scan` accumulates the gradient of every matrix at every step: a small product and a pass over the
+whole matrix. `fused` and `scan` carry only the gradient of the state through the backward loop and store those of the
+gates. The gradient of each matrix is then one product over all steps, after the loop. `fused` is for a single layer,
 `scan` for a decoder, where attention is between the products. `cudnn` is NVIDIA's kernel for a whole layer of the LSTM
 (jax.experimental.rnn): float32, one GPU.
 
-Axes: T time leads, because the loop runs over it; E width of the input, D of the state, G all gates; X and Y the two
-sides of a matrix. Gates and carry are float32 whatever the compute type is; only the products are taken in it.
+Axes: T time is the leading axis, because the loop runs over it; E width of the input, D of the state, G all gates; X
+and Y the two sides of a matrix. Gates and carry are float32 in every compute type; only products are computed in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Carry = tuple[Array, ...]  # (h_BD,), or (h_BD, c_BD) of the LSTM; float32
 
 
 class Weights(NamedTuple):
-  """Parameters of a layer as the loop reads them: b is added to W x, c (None: zero) to U h."""
+  """Parameters of a layer as the loop uses them: b is added to W x, c (None: zero) to U h."""
 
   w_EG: Array
   u_DG: Array
@@ -38,9 +38,9 @@ class Weights(NamedTuple):
 
 
 def choose(backend: str, cell: str, dtype: str) -> str:
-  """'scan', 'custom' or 'cudnn' for 'auto', else the backend given; InputError if cuDNN cannot do it.
+  """Resolve 'auto' to 'scan', 'custom' or 'cudnn', else return the backend; InputError if cuDNN cannot run it.
 
-  'auto' takes cuDNN for a float32 LSTM where one NVIDIA GPU is all there is: a program over several devices would
+  'auto' selects cuDNN for a float32 LSTM if the only device is an NVIDIA GPU: a program over several devices would
   gather all rows for the kernel.
   """
   fits = cell == 'lstm' and dtype == 'float32'
@@ -66,19 +66,19 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def keep(valid_B: Array | None, new: Any, old: Any) -> Any:
-  """Return `new` in the rows that are valid, `old` in the others."""
+  """Return `new` in valid rows and `old` in the others."""
   if valid_B is None:
     return new
   return jax.tree.map(lambda n, o: jnp.where(valid_B.reshape((-1,) + (1,) * (n.ndim - 1)), n, o), new, old)
 
 
 class Derivative(NamedTuple):
-  """Derivative of one step of a cell.
+  """Gradient of one step of a cell.
 
   Attributes:
-    residuals: (r_BG = U h + c, carry before) -> tuple of (B, D), what the derivative needs besides the gates.
-    backward: (activated gates_BG, residuals, h_BD before, gradient of the carry) -> (dx_BG, dr_BG, gradient of the
-      carry before, without what flows through U). Where dr equals dx the same object is returned twice.
+    residuals: (r_BG = U h + c, previous carry) -> tuple of (B, D), the residuals in addition to the gates.
+    backward: (activated gates_BG, residuals, previous h_BD, gradient of the carry) -> (dx_BG, dr_BG, gradient of the
+      previous carry, without the part through U). Where dr equals dx the same object is returned twice.
   """
 
   residuals: Callable[[Array, Carry], tuple[Array, ...]]
@@ -132,11 +132,11 @@ DERIVATIVES = {
 
 
 def fused(reference: Callable[..., Any], step: Callable[..., Any]) -> Callable[..., Any]:
-  """Return the loop `reference` with the derivative of this module.
+  """Return the loop `reference` with the gradient of this module.
 
   Args:
     reference: (cell, weights, x_TBE, carry, valid_TB) -> (h_TBD float32, carry).
-    step: one step of it, (cell, weights, carry, x_BG, valid_B) -> (carry, activated gates_BG, r_BG = U h + c).
+    step: one step, (cell, weights, carry, x_BG, valid_B) -> (carry, activated gates_BG, r_BG = U h + c).
   """
   run = jax.custom_vjp(reference, nondiff_argnums=(0,))
   run.defvjp(functools.partial(_fused_forward, step), _fused_backward)
@@ -154,35 +154,35 @@ def _put(tree: Any, values: Any, t: Array) -> Any:
 def _fused_forward(
   step: Callable[..., Any], cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None
 ) -> tuple[Any, tuple[Any, ...]]:
-  """The loop that keeps what the derivative needs. The gates replace W x in its own buffer."""
+  """Run the loop and store the residuals. The gates replace W x in its own buffer."""
   T, B, _ = x_TBE.shape
   residuals = DERIVATIVES[cell].residuals
   x_TBG = dot(x_TBE, weights.w_EG.astype(x_TBE.dtype)).astype(x_TBE.dtype)
   h_TBD = jnp.zeros((T + 1, *carry[0].shape), jnp.float32).at[0].set(carry[0])
-  kept = jax.eval_shape(residuals, jax.ShapeDtypeStruct(x_TBG.shape[1:], jnp.float32), carry)
-  kept_TBD = jax.tree.map(lambda k: jnp.zeros((T, *k.shape), k.dtype), kept)
+  step_residuals = jax.eval_shape(residuals, jax.ShapeDtypeStruct(x_TBG.shape[1:], jnp.float32), carry)
+  residuals_TBD = jax.tree.map(lambda k: jnp.zeros((T, *k.shape), k.dtype), step_residuals)
 
   def body(t: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
-    carry, x_TBG, h_TBD, kept_TBD = loop
+    carry, x_TBG, h_TBD, residuals_TBD = loop
     new, gates_BG, r_BG = step(cell, weights, carry, *_at((x_TBG, valid_TB), t))
-    kept = residuals(r_BG, carry)
-    return new, _put(x_TBG, gates_BG, t), _put(h_TBD, new[0], t + 1), _put(kept_TBD, kept, t)
+    step_residuals = residuals(r_BG, carry)
+    return new, _put(x_TBG, gates_BG, t), _put(h_TBD, new[0], t + 1), _put(residuals_TBD, step_residuals, t)
 
-  carry, gates_TBG, h_TBD, kept_TBD = lax.fori_loop(0, T, body, (carry, x_TBG, h_TBD, kept_TBD))
-  return (h_TBD[1:], carry), (weights, x_TBE, valid_TB, gates_TBG, h_TBD, kept_TBD)
+  carry, gates_TBG, h_TBD, residuals_TBD = lax.fori_loop(0, T, body, (carry, x_TBG, h_TBD, residuals_TBD))
+  return (h_TBD[1:], carry), (weights, x_TBE, valid_TB, gates_TBG, h_TBD, residuals_TBD)
 
 
 def _fused_backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[Weights, Array, Carry, None]:
-  """The backward loop."""
-  weights, x_TBE, valid_TB, gates_TBG, h_TBD, kept_TBD = residuals
+  """Run the backward loop."""
+  weights, x_TBE, valid_TB, gates_TBG, h_TBD, residuals_TBD = residuals
   dh_TBD, dcarry = gradients
   dtype = x_TBE.dtype
   u_GD = weights.u_DG.astype(dtype).T
 
   def step(dcarry: Carry, inputs: tuple[Any, ...]) -> tuple[Carry, tuple[Array, Array | None]]:
-    gates_BG, kept, before_BD, dh_BD, valid_B = inputs
+    gates_BG, step_residuals, before_BD, dh_BD, valid_B = inputs
     dcarry = (dcarry[0] + dh_BD, *dcarry[1:])
-    dx_BG, dr_BG, dbefore = DERIVATIVES[cell].backward(gates_BG.astype(jnp.float32), kept, before_BD, dcarry)
+    dx_BG, dr_BG, dbefore = DERIVATIVES[cell].backward(gates_BG.astype(jnp.float32), step_residuals, before_BD, dcarry)
     is_same = dr_BG is dx_BG
     if valid_B is not None:
       dx_BG, dr_BG = keep(valid_B, (dx_BG, dr_BG), (jnp.zeros_like(dx_BG),) * 2)
@@ -190,7 +190,7 @@ def _fused_backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tu
     dx_BG, dr_BG = dx_BG.astype(dtype), dr_BG.astype(dtype)
     return (dbefore[0] + dot(dr_BG, u_GD), *dbefore[1:]), (dx_BG, None if is_same else dr_BG)
 
-  inputs = (gates_TBG, kept_TBD, h_TBD[:-1], dh_TBD, valid_TB)
+  inputs = (gates_TBG, residuals_TBD, h_TBD[:-1], dh_TBD, valid_TB)
   dcarry, (dx_TBG, dr_TBG) = lax.scan(step, dcarry, inputs, reverse=True)
   dr_TBG = dx_TBG if dr_TBG is None else dr_TBG
 
@@ -208,7 +208,7 @@ def _fused_backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tu
 
 
 def cudnn_weights(weights: Weights) -> Array:
-  """Return the parameters as cuDNN packs a layer's: W_ih, W_hh (outputs by inputs, gates i f g o), b_ih, b_hh."""
+  """Return the parameters in cuDNN's packing of a layer: W_ih, W_hh (outputs by inputs, gates i f g o), b_ih, b_hh."""
   c_G = jnp.zeros_like(weights.b_G) if weights.c_G is None else weights.c_G
   return jnp.concatenate([jnp.ravel(weights.w_EG.T), jnp.ravel(weights.u_DG.T), weights.b_G, c_G])
 
@@ -219,7 +219,7 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
   T, B, E = x_TBE.shape
   h_BD, c_BD = carry
   count_B = jnp.full(B, T, jnp.int32) if valid_TB is None else jnp.sum(valid_TB, axis=0, dtype=jnp.int32)
-  # Every row is given a step at least, whose result is not used where there is none.
+  # Every row has at least one step; its result is discarded for empty rows.
   y_BTD, h_1BD, c_1BD = rnn.lstm(
     x_TBE.swapaxes(0, 1),
     h_BD[None],
@@ -233,12 +233,12 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
     False,
     None,
   )
-  after = keep(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
+  last_carry = keep(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
   h_TBD = y_BTD.swapaxes(0, 1)
-  return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, after[0][None])), after
+  return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, last_carry[0][None])), last_carry
 
 
-Matrices = Mapping[str, Array]  # (X, Y), or (B, X, Y) with a matrix of its own for each row
+Matrices = Mapping[str, Array]  # (X, Y), or (B, X, Y) with a separate matrix for each row
 _FORWARD = {2: 'BX,XY->BY', 3: 'BX,BXY->BY'}
 _BACKWARD = {2: 'TBX,TBY->XY', 3: 'TBX,TBY->BXY'}
 
@@ -256,16 +256,16 @@ def scan(
   """Run `carry, y = body(dot, shared, constant, carry, x, now)` over time.
 
   Args:
-    body: reads its matrices through `dot(name, x_BX)` alone, each name once a step; closes over no arrays.
+    body: uses its matrices only through `dot(name, x_BX)`, each name once a step; closes over no arrays.
     matrices: by name. A name that the body does not use is an error.
-    shared: arrays that every step reads, with a gradient that is added up step by step; for small ones.
-    carry: float arrays that lead with the batch.
-    xs: float arrays that lead with time.
-    fixed: (constant, over time): what takes no gradient, such as masks and keys, for all steps and step by step.
-    dtype: type of the products; they are added up in float32.
+    shared: arrays that every step reads, with a gradient accumulated step by step; for small ones.
+    carry: float arrays with a leading batch axis.
+    xs: float arrays with a leading time axis.
+    fixed: (constant, per step): inputs without gradients, such as masks and keys.
+    dtype: type of the products; they are accumulated in float32.
 
   Returns:
-    (carry, ys with time leading).
+    (carry, ys with a leading time axis).
   """
   return _scan(body, dtype, dict(matrices), shared, carry, xs, fixed)
 
@@ -280,24 +280,24 @@ def _run(
   fixed: tuple[Any, Any],
   extra: dict[str, Array] | None,
 ) -> tuple[Any, Any, dict[str, Array]]:
-  """(carry, outputs, the input of each product); `extra` is added to its result."""
+  """Return (carry, outputs, the input of each product); `extra` is added to the products."""
   matrices = {name: w.astype(dtype) for name, w in matrices.items()}
 
   def step(carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, dict[str, Array]]]:
     x, now, extra = inputs
-    seen: dict[str, Array] = {}
+    inputs_of: dict[str, Array] = {}
 
     def dot(name: str, x_BX: Array) -> Array:
       w = matrices[name]
-      seen[name] = x_BX.astype(dtype)
-      y_BY = jnp.einsum(_FORWARD[w.ndim], seen[name].astype(w.dtype), w, preferred_element_type=jnp.float32)
+      inputs_of[name] = x_BX.astype(dtype)
+      y_BY = jnp.einsum(_FORWARD[w.ndim], inputs_of[name].astype(w.dtype), w, preferred_element_type=jnp.float32)
       return y_BY if extra is None else y_BY + extra[name]
 
     carry, y = body(dot, shared, fixed[0], carry, x, now)
-    return carry, (y, seen)
+    return carry, (y, inputs_of)
 
-  carry, (ys, seen) = lax.scan(step, carry, (xs, fixed[1], extra))
-  return carry, ys, seen
+  carry, (ys, inputs_of) = lax.scan(step, carry, (xs, fixed[1], extra))
+  return carry, ys, inputs_of
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -313,24 +313,24 @@ def _forward(
   T = len(jax.tree.leaves((xs, fixed[1]))[0])
   B = len(jax.tree.leaves(carry)[0])
   extra = {name: jnp.zeros((T, B, w.shape[-1]), jnp.float32) for name, w in matrices.items()}
-  held = jax.tree.map(lax.stop_gradient, matrices)
+  matrices_held = jax.tree.map(lax.stop_gradient, matrices)
 
   def run(shared: Any, carry: Any, xs: Any, extra: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
-    carry, ys, seen = _run(body, dtype, held, shared, carry, xs, fixed, extra)
-    return (carry, ys), seen
+    carry, ys, product_inputs = _run(body, dtype, matrices_held, shared, carry, xs, fixed, extra)
+    return (carry, ys), product_inputs
 
-  out, pull, seen = jax.vjp(run, shared, carry, xs, extra, has_aux=True)
-  # Only what the derivative needs of the matrices: their types, as arrays without elements.
-  return out, (pull, seen, {name: jnp.zeros((0,) * w.ndim, w.dtype) for name, w in matrices.items()})
+  out, pull, product_inputs = jax.vjp(run, shared, carry, xs, extra, has_aux=True)
+  # The gradient needs only the types of the matrices: arrays without elements.
+  return out, (pull, product_inputs, {name: jnp.zeros((0,) * w.ndim, w.dtype) for name, w in matrices.items()})
 
 
 def _backward(body: Callable[..., Any], dtype: str, residuals: tuple[Any, ...], gradients: Any) -> tuple[Any, ...]:
   del body
-  pull, seen, types = residuals
+  pull, product_inputs, types = residuals
   dshared, dcarry, dxs, dextra = pull(gradients)
   dmatrices = {
     name: jnp.einsum(
-      _BACKWARD[w.ndim], seen[name], dextra[name].astype(dtype), preferred_element_type=jnp.float32
+      _BACKWARD[w.ndim], product_inputs[name], dextra[name].astype(dtype), preferred_element_type=jnp.float32
     ).astype(w.dtype)
     for name, w in types.items()
   }

@@ -1,12 +1,12 @@
-"""Fast path of relative attention, equal to the equation in lmx/layers/relative_attention.py, and the relative shift.
+"""Implementations of relative attention (lmx/layers/relative_attention.py), and the relative shift.
 
-- 'xla': the equation itself, over all rows and heads. It keeps the (B, H, T, S) probabilities for the backward pass.
-- 'blocked': one head of one row at a time and a block of queries at a time, so that the scores fit a CPU's cache. The
+- 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
+- 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
   backward pass recomputes them from the saved log-normalisers, as in lmx/kernels/attention.py. For one device.
-- 'auto': 'blocked' on a single CPU device from `BLOCKED_FROM` scores a head on, else 'xla'. One head after another
-  leaves cores idle, so with several cores it pays from `BLOCKED_FROM_CORES` on.
+- 'auto': 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head, else 'xla'. Sequential heads
+  leave cores idle, so with several cores it is faster only from `BLOCKED_FROM_CORES`.
 
-Axes: G rows x heads, S = M + T keys, R distances from S - 1 down, Q and C queries and keys of a block.
+Axes: G rows x heads, S = M + T keys, R distances from S - 1 downwards, Q and C queries and keys of a block.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lmx.kernels import hash_dropout
 from lmx.types import Array
 
 BACKENDS = ('auto', 'xla', 'blocked')
-BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' takes 'blocked' on one core of a CPU
+BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' selects 'blocked' on one core of a CPU
 BLOCKED_FROM_CORES = 2**18  # and on several
-HIDDEN = -1e30  # score of a hidden key
+HIDDEN = -1e30  # score of a masked key
 
 
 def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
-  """Return the backend that `backend` stands for, with T queries and S keys on the default device."""
+  """Return the implementation that `backend` selects, with T queries and S keys on the default device."""
   if backend != 'auto':
     return backend
   one_cpu = jax.default_backend() == 'cpu' and jax.device_count() == 1
@@ -38,10 +38,10 @@ def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
 
 
 def shift(x_XTR: Array, S: int | None = None) -> Array:
-  """Move row t left by T - 1 - t, by padding and reshaping (Dai et al. 2019, appendix B): no gather.
+  """Shift row t left by T - 1 - t, by padding and reshaping (Dai et al. 2019, appendix B), without a gather.
 
-  Column c of a row holds distance R' - c for some R'. Afterwards column s holds the distance of key s. Columns that
-  come in on the right belong to keys after the query, unless R is S + T - 1 or more.
+  Column c of a row holds distance R' - c for some R'. Afterwards column s holds the distance of key s. Columns
+  shifted in on the right belong to keys after the query, unless R is S + T - 1 or more.
 
   Returns:
     The first S columns, (..., T, S); all without `S`.
@@ -54,15 +54,15 @@ def shift(x_XTR: Array, S: int | None = None) -> Array:
 def _back(g_TS: Array, R: int) -> Array:
   """Return the transpose of `shift`: (T, S) to (T, R)."""
   T, S = g_TS.shape
-  whole = jnp.pad(jnp.pad(g_TS, ((0, 0), (0, R - S))).reshape(R, T), ((1, 0), (0, 0)))
-  return whole.reshape(T, R + 1)[:, 1:]
+  g_RT = jnp.pad(jnp.pad(g_TS, ((0, 0), (0, R - S))).reshape(R, T), ((1, 0), (0, 0)))
+  return g_RT.reshape(T, R + 1)[:, 1:]
 
 
 Block = tuple[int, int]  # first and end of the positions of a block
 
 
 class _Plan(NamedTuple):
-  """Values fixed at compile time."""
+  """Compile-time constants."""
 
   mask: Callable[..., Array]  # of (queries, keys, M, filled_B, farthest)
   farthest: int | None
@@ -71,8 +71,8 @@ class _Plan(NamedTuple):
   memory: int
 
   def blocks(self, T: int) -> list[tuple[Block, int]]:
-    """((first, end) of the queries, keys up to the last of them) of each block."""
-    size = max(64, -(-T // 8))  # few blocks, because each is compiled by itself
+    """Return ((first, end) of the queries, number of keys up to the last of them) for each block."""
+    size = max(64, -(-T // 8))  # few blocks, because each is compiled separately
     ends = [(t, min(t + size, T)) for t in range(0, T, size)]
     return [(queries, self.memory + queries[1]) for queries in ends]
 
@@ -90,7 +90,7 @@ def blocked(
   rate: float,
   key: Array | None,
 ) -> Array:
-  """Attend with the queries q + u for content and q + v for positions, head by head.
+  """Compute attention by heads, with the queries q + u for content and q + v for positions.
 
   `mask` is the reference's function of (queries, keys, M, filled_B, farthest).
   """
@@ -107,7 +107,7 @@ def blocked(
 
 
 def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, filled: Array, queries: Block) -> Array:
-  """Return the scores (Q, C) of a block in float32, hidden keys at `HIDDEN`."""
+  """Return the scores (Q, C) of a block in float32, masked keys at `HIDDEN`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   s_QC = product('QK,CK->QC', a_QK, k_CK) + shift(product('QK,CK->QC', b_QK, r_CK))
   mask_1QC = plan.mask(queries, len(k_CK), plan.memory, filled[None], plan.farthest)

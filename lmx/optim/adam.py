@@ -1,11 +1,11 @@
-"""The forms of Adam that papers used and optax lacks.
+"""Variants of Adam that papers used and optax lacks.
 
 Kingma and Ba 2015, arXiv 1412.6980. With m and v the running means of the gradient and its square after t updates,
-c1 = 1 - b1**t and c2 = 1 - b2**t, the update (before the rate) is
+c1 = 1 - b1**t and c2 = 1 - b2**t, the update (before the learning rate) is
   optax, PyTorch, algorithm 1            (m / c1) / (sqrt(v / c2) + eps)
   TensorFlow, released GPT, section 2    (m * sqrt(c2) / c1) / (sqrt(v) + eps)
   released BERT, XLNet                   m / (sqrt(v) + eps)
-The last has no bias correction (google-research/bert, `AdamWeightDecayOptimizer`); the first updates are then larger,
+The last has no bias correction (google-research/bert, `AdamWeightDecayOptimizer`). So its first updates are larger,
 by up to (1 - b1) / sqrt(1 - b2), which is 3.2 for (0.9, 0.999).
 """
 
@@ -27,7 +27,7 @@ def bias_correction(b1: float, b2: float, count: Array) -> Array:
 
 
 def scale_by_raw_adam(b1: float, b2: float, eps: float, *, corrected: bool) -> optax.GradientTransformation:
-  """Adam with `eps` added to the uncorrected square root.
+  """Return Adam with `eps` added to the uncorrected square root.
 
   Args:
     b1: decay of the mean of the gradient.

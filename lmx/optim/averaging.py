@@ -1,14 +1,14 @@
-"""Averages of the parameters, used in evaluation and generation instead of them.
+"""Averages of the parameters, which replace them in evaluation and generation.
 
-`Average` is an exponential moving average. It carries the sum of the weights it has given so far. Started from nothing
-(debiased, as in Adam's arXiv 1412.6980 section 3) that sum grows from 0 to 1 and `value` divides by it; started from
-the parameters it is 1 throughout, which is the plain average of TensorFlow's `ExponentialMovingAverage`.
+`Average` is an exponential moving average with the sum of its weights. Initialised at zero
+(debiased, as in Adam, arXiv 1412.6980, section 3), that sum grows from 0 to 1 and `value` divides by it. Initialised at
+the parameters it is always 1, which is the plain average of TensorFlow's `ExponentialMovingAverage`.
 
-`Mean` is the plain mean of averaged SGD (Polyak & Juditsky 1992) from some update on: from the first, or from when the
-validation loss has stopped to fall (NT-ASGD: Merity et al. 2018, arXiv 1708.02182, algorithm 1; `triggered` is its
-condition). Until it begins it follows the parameters. `lag` gives what torch.optim.ASGD(t0=0, lambd=0) does, which the
-released code uses: the factor of the rate and the weight of the mean are those of the update before, so a window's
-rate belongs to the window after it, and the parameters after the first update drop out of the mean again.
+`Mean` is the plain mean of averaged SGD (Polyak & Juditsky 1992) from some update on: the first, or the one at which
+the validation loss stops falling (NT-ASGD: Merity et al. 2018, arXiv 1708.02182, algorithm 1; `triggered` is its
+condition). Before that it equals the parameters. `lag` reproduces torch.optim.ASGD(t0=0, lambd=0), which the
+released code uses: the factor of the rate and the weight of the mean are those of the previous update. So a window's
+rate applies to the next window, and the parameters after the first update are removed from the mean again.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Mean(NamedTuple):
   """The mean of averaged SGD.
 
   Attributes:
-    mean: the parameters until the averaging has begun, then their mean.
-    begun: whether it has; bool scalar. The loop sets it.
-    updates: number of them since then, int32 scalar.
-    factor: of the rate in the update before, float32 scalar.
+    mean: the parameters until averaging begins, then their mean.
+    begun: True once averaging has begun; bool scalar, set by the loop.
+    updates: number of updates since then, int32 scalar.
+    factor: factor of the rate in the previous update, float32 scalar.
   """
 
   mean: Params
@@ -55,7 +55,7 @@ State = Average | Mean | None
 
 
 def init(params: Params, decay: float, *, debias: bool = True) -> Average | None:
-  """Start an average at nothing (`debias`) or at `params`; None if `decay` is 0, for no average."""
+  """Initialise an average at zero (`debias`) or at `params`; return None if `decay` is 0, for no average."""
   if not decay:
     return None
   if debias:
@@ -64,17 +64,17 @@ def init(params: Params, decay: float, *, debias: bool = True) -> Average | None
 
 
 def init_mean(params: Params, *, begun: bool) -> Mean:
-  """Start a mean; `begun`: it averages from the first update."""
+  """Initialise a mean; `begun`: it averages from the first update."""
   return Mean(jax.tree.map(jnp.array, params), jnp.asarray(begun), jnp.zeros((), jnp.int32), jnp.ones(()))
 
 
 def factor(average: State, now: Array, lag: bool) -> Array:
-  """The factor of the rate that this update is made with: `now`, or with `lag` that of the update before.
+  """Return the factor of the rate of this update: `now`, or with `lag` that of the previous update.
 
   Args:
     average: before the update.
     now: the batch's own factor (`rate_B`), float32 scalar.
-    lag: see above; matters once a mean has begun, and not in its first update.
+    lag: see the module's docstring; applies once a mean has begun, except in its first update.
   """
   if not lag or not isinstance(average, Mean):
     return now
@@ -82,14 +82,14 @@ def factor(average: State, now: Array, lag: bool) -> Array:
 
 
 def update(average: State, params: Params, decay: float = 0.0, *, now: Array | float = 1.0, lag: bool = False) -> State:
-  """Take in the parameters after an update.
+  """Update the average with the parameters after an update.
 
   Args:
-    average: so far.
+    average: the previous average.
     params: after the update.
-    decay: of an `Average`, which moves by 1 - decay towards `params`.
-    now: of a `Mean`: the batch's factor of the rate, kept for the next update.
-    lag: of a `Mean`: see above.
+    decay: for an `Average`, which moves by 1 - decay towards `params`.
+    now: for a `Mean`: the batch's factor of the rate, stored for the next update.
+    lag: for a `Mean`: see the module's docstring.
   """
   if average is None:
     return None
@@ -105,7 +105,7 @@ def update(average: State, params: Params, decay: float = 0.0, *, now: Array | f
 
 
 def value(average: State, params: Params) -> Params:
-  """The averaged parameters: what to evaluate. `params` themselves while nothing has been averaged."""
+  """Return the averaged parameters, for evaluation; `params` themselves while nothing has been averaged."""
   if average is None:
     return params
   if isinstance(average, Mean):
@@ -121,11 +121,11 @@ def _value(average: Average, params: Params) -> Params:
 
 
 def triggered(losses: Sequence[float], loss: float, window: int) -> bool:
-  """Return True if averaging begins: `loss` exceeds the lowest but for the last `window` (algorithm 1, line 6).
+  """Return True if averaging begins: `loss` exceeds the minimum before the last `window` (algorithm 1, line 6).
 
   Args:
-    losses: of the validations before, in order.
+    losses: of the previous validations, in order.
     loss: of this one.
-    window: n, 5 in the paper; nothing is triggered before more than n validations.
+    window: n, 5 in the paper; averaging cannot begin before more than n validations.
   """
   return len(losses) > window and loss > min(losses[: len(losses) - window])

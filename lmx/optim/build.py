@@ -1,8 +1,8 @@
-"""The `optim` section of a config, and the optax transformation and rate that it stands for.
+"""The `optim` section of a config, and its optax transformation and learning rate.
 
 The order inside one update: clip by the global norm, then by value, L2 into the gradient ('adam', 'sgd'), moments or
 momentum, decoupled decay ('adamw': Loshchilov and Hutter 2019, arXiv 1711.05101; 'bert_adam': released BERT, where the
-decay is inside the rate as well), factors of the groups, rate. Only `rate` counts updates; the transformation is told
+rate multiplies the decay too), factors of the groups, rate. The transformation has no counter of its own; it is given
 the number of the step, so a resumed or partly skipped run cannot drift from its schedule.
 """
 
@@ -49,55 +49,55 @@ class Config:
       'sgd' (L2 in the gradient), 'adagrad' (Duchi et al. 2011; L2 in the gradient), 'rmsprop_graves' (Graves 2013,
       arXiv 1308.0850, equations 38 to 45: over the running standard deviation, then momentum; L2 in the gradient),
       'adadelta' (Zeiler 2012, arXiv 1212.5701, algorithm 1; L2 in the gradient; `lr` 1 is the paper's).
-    accumulator: Adagrad's sum of squares before the first update; 1 in ELMo's release, 0.1 in TensorFlow.
+    accumulator: Adagrad's initial sum of squares; 1 in ELMo's release, 0.1 in TensorFlow.
     lr: peak learning rate; for 'inverse_sqrt' with a width, the factor of the paper's formula.
     b1: Adam's decay of the mean.
     b2: Adam's decay of the mean square.
-    eps: Adam's epsilon; 0 means 1e-8, 1e-6 for 'bert_adam' and, under their roots, 1e-4 for 'rmsprop_graves' and 1e-6
-      for 'adadelta'. Adagrad's, under its root, is 0 unless given.
+    eps: epsilon; 0 means 1e-8, 1e-6 for 'bert_adam' and, under the roots, 1e-4 for 'rmsprop_graves' and 1e-6
+      for 'adadelta'. Adagrad's, under its root, is 0 unless set.
     eps_form: 'corrected' adds eps to the bias-corrected root (paper, optax), 'uncorrected' to the raw one
       (TensorFlow, released GPT). 'bert_adam' has no correction, so both are the same there.
     decay_form: 'scheduled' multiplies the decoupled decay of 'adamw' by the scheduled rate (arXiv 1711.05101),
       'bias_corrected' also by sqrt(1 - b2**t) / (1 - b1**t) at update t (released GPT, opt.py).
-    momentum: of 'sgd' and 'rmsprop_graves', 0 turns it off.
-    rms_decay: of the running mean and mean square of 'rmsprop_graves', and of the two mean squares of 'adadelta' (rho).
-    nesterov: Nesterov's form of that momentum.
-    weight_decay: times the factor of the parameter's group.
-    clip_norm: global gradient norm above which the gradient is scaled down, 0 turns it off.
-    clip_value: bound of each entry of the gradient, 0 turns it off.
+    momentum: of 'sgd' and 'rmsprop_graves'; 0 disables it.
+    rms_decay: decay of the running mean and mean square of 'rmsprop_graves', and of both of 'adadelta' (rho).
+    nesterov: use Nesterov's form of that momentum.
+    weight_decay: multiplied by the factor of the parameter's group.
+    clip_norm: maximum global gradient norm, 0 disables it.
+    clip_value: maximum absolute value of each gradient element, 0 disables it.
     schedule: see SCHEDULES.
     warmup_steps: updates of linear warm-up from 0.
-    warmup_fraction: the same as a fraction of all updates; give one of the two.
-    end_fraction: of `lr`, reached at the end by 'linear' and 'cosine'.
-    schedule_origin: where 'linear' and 'cosine' count from, see `schedules.decayed`.
+    warmup_fraction: the same as a fraction of all updates; set one of the two.
+    end_fraction: fraction of `lr` at the end of 'linear' and 'cosine'.
+    schedule_origin: origin of 'linear' and 'cosine', see `schedules.decayed`.
     decay_after_epochs: 'step_decay': epochs at the full rate.
     decay_rate: 'step_decay': divisor per epoch after those; 'milestones': divisor at each of them.
     milestones: 'milestones': epochs after which the rate is divided by decay_rate.
     decrease: 'inverse_time': the rate is lr / (1 + decrease t) after t updates.
-    patience: 'plateau': validations without a new best that are borne before a step down.
-    factor: 'plateau': factor of a step down.
-    min_lr: 'plateau': the rate falls no lower.
+    patience: 'plateau': validations without a new best before a reduction.
+    factor: 'plateau': factor of a reduction.
+    min_lr: 'plateau': minimum rate.
     cut_fraction: 'slanted_triangular': fraction of the updates in which the rate rises.
     ratio: 'slanted_triangular': peak over lowest rate.
-    min_cut: 'slanted_triangular': fewest updates in which the rate rises; 0 is the rule of earlier versions, whose runs
-      of fewer than 1 / cut_fraction updates have their peak at the first and the lowest rate at all others.
+    min_cut: 'slanted_triangular': minimum number of updates in which the rate rises. 0 is the rule of earlier versions:
+      runs of fewer than 1 / cut_fraction updates have their peak at the first and the lowest rate at all others.
     width: 'inverse_sqrt': model width of the paper's formula; 0 makes `lr` the peak.
-    groups: (regular expression, factor of the rate, factor of the decay); the first that is found in a parameter's
-      name counts, and every parameter must have one.
-    layer_decay: factor of the rate per layer counted from the top; 1 turns it off.
+    groups: (regular expression, factor of the rate, factor of the decay); the first that matches in a parameter's
+      name applies, and every parameter needs one.
+    layer_decay: factor of the rate per layer counted from the top; 1 disables it.
     layer_decay_form: 'by_depth', 'by_depth_of_biases', 'as_paper' or 'as_released', see lmx/optim/groups.py.
-    unfreeze_every: epochs after which one more layer from the top is trained along, the head alone at first; 0 trains
+    unfreeze_every: epochs after which one more layer from the top is trained, initially only the head; 0 trains
       all from the start (lmx/optim/unfreeze.py).
-    stages: the same with a triangle of 'slanted_triangular' for each stage: (groups trained from the top, 0 for all;
+    stages: gradual unfreezing with a 'slanted_triangular' schedule per stage: (groups trained from the top, 0 for all;
       epochs, 0 for the rest of the run; factor of `lr`; cut_fraction).
-    ema: decay of the average of the parameters that evaluation uses; 0 turns it off.
-    ema_debias: start that average at nothing and correct for it, instead of at the first parameters.
-    asgd: averaged SGD: 'off'; 'triggered' averages the parameters from when the validation loss has not fallen below
+    ema: decay of the average of the parameters used in evaluation; 0 disables it.
+    ema_debias: initialise that average at zero and correct its bias, instead of at the first parameters.
+    asgd: averaged SGD: 'off'; 'triggered' averages the parameters once the validation loss has not fallen below
       its best (NT-ASGD); 'start' averages from the first update and ends the run there (the fine-tuning of the
       released AWD-LSTM).
-    nonmono: asgd: validations that the best is compared without, n of the paper's algorithm 1.
-    asgd_lag: asgd: rate and mean lag behind by an update, as in torch.optim.ASGD (lmx/optim/averaging.py).
-    accumulate: microbatches that a batch is split into, one after the other, before the update.
+    nonmono: asgd: number of last validations excluded from the best, n of the paper's algorithm 1.
+    asgd_lag: asgd: rate and mean lag by one update, as in torch.optim.ASGD (lmx/optim/averaging.py).
+    accumulate: number of sequential microbatches of an update (gradient accumulation).
   """
 
   optimizer: str = 'adamw'
@@ -197,11 +197,11 @@ class Config:
 
 
 def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Schedule:
-  """Return the function from the number of updates made so far to the learning rate (before `lr_scale`).
+  """Return the function from the number of previous updates to the learning rate (before `lr_scale`).
 
   Args:
     cfg: the section.
-    total_steps: updates in the whole run.
+    total_steps: number of updates of the run.
     steps_per_epoch: updates in an epoch, for 'step_decay'.
   """
   warmup = cfg.warmup_steps or round(cfg.warmup_fraction * total_steps)
@@ -231,7 +231,7 @@ def rate(cfg: Config, total_steps: int, steps_per_epoch: int) -> schedules.Sched
       warm = schedules.decayed(one, warmup, 'from_zero', total_steps)
       steps = schedules.step_decay(steps_per_epoch, cfg.decay_after_epochs, cfg.decay_rate)
       factor = lambda step: warm(step) * steps(step)
-    case _:  # 'constant', and 'plateau', whose steps down come through lr_scale
+    case _:  # 'constant', and 'plateau', whose reductions are in lr_scale
       factor = schedules.decayed(one, warmup, 'from_zero', total_steps)
   return lambda step: jnp.asarray(cfg.lr * factor(step), jnp.float32)
 
@@ -253,7 +253,7 @@ def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
 
 
 def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.Plateau:
-  """Return the plateau's state after a validation; its `scale` is the `lr_scale` to go on with."""
+  """Return the plateau's state after a validation; its `scale` is the next `lr_scale`."""
   return state.observe(
     metric,
     patience=cfg.patience,
@@ -263,7 +263,7 @@ def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.P
 
 
 def average(cfg: Config, params: Params) -> averaging.State:
-  """Return the average of the parameters that the section asks for, before the first update; None for none."""
+  """Return the initial average of the parameters that the section selects; None for none."""
   if cfg.asgd != 'off':
     return averaging.init_mean(params, begun=cfg.asgd == 'start')
   return averaging.init(params, cfg.ema, debias=cfg.ema_debias)
@@ -280,18 +280,18 @@ def make(
   """Build the transformation from the gradient of the global loss to the change of the parameters.
 
   Its `update` takes two further keyword arguments: `step`, the number of the update, and `lr_scale`, a factor of
-  the scheduled rate (1 if left out).
+  the scheduled rate (default 1).
 
   Args:
     cfg: the section.
-    params: {'model': ..., 'objective': ...}, arrays or shapes; names and numbers of axes are read.
+    params: {'model': ..., 'objective': ...}, arrays or shapes; only names and numbers of axes are used.
     depth: path below params['model'] -> layer number (the model's `depth` with its config bound).
     n_layers: number of layers N; an objective's head has depth N + 1.
-    total_steps: updates in the whole run.
+    total_steps: number of updates of the run.
     steps_per_epoch: updates in an epoch.
 
   Raises:
-    InputError: `groups` do not cover the parameters, or one covers none.
+    InputError: `groups` do not cover the parameters, or one matches none.
   """
   powers = groups_lib.exponents(cfg.layer_decay_form, params, depth, n_layers)
   released = cfg.layer_decay_form == 'as_released'
@@ -338,7 +338,7 @@ def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:
 
 
 def _trained(cfg: Config, steps_per_epoch: int) -> unfreeze.Trained | None:
-  """The number of groups that an update trains; None where it is all of them always."""
+  """Return the function to the number of groups that an update trains; None if it is always all."""
   if cfg.stages:
     return unfreeze.by_stage(cfg.stages, steps_per_epoch)
   return unfreeze.every(cfg.unfreeze_every, steps_per_epoch) if cfg.unfreeze_every else None

@@ -8,10 +8,10 @@ Layer-wise decay multiplies the rate by a power of `layer_decay`, by depth of N 
                                                            1801.06146, section 3.2: a factor of 1 / 2.6 per layer)
   as_paper     N            N - n                  0       rates (XLNet: Yang et al. 2019, arXiv 1906.08237, table 8)
   as_released  0            N - n                  0       gradients, after clipping (zihangdai/xlnet, model_utils.py);
-                                                           Adam, which divides by their size, takes it out again
+                                                           Adam's normalisation cancels it
 
 `top` is the highest depth with a matrix: N + 1 under a head, and N where the output matrix is the embedding, whose bias
-is no layer of its own. The last layer then has the full rate. `by_depth_of_biases` has N + 1 in the place of `top`.
+is not a layer of its own. The last layer then has the full rate. `by_depth_of_biases` has N + 1 instead of `top`.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ Depth = Callable[[tuple[str, ...]], int]  # path below params['model'] -> 0 embe
 
 
 def path_of(path: Sequence[Any]) -> tuple[str, ...]:
-  """Plain strings for the key path of a leaf, as `jax.tree_util` gives it."""
+  """Return the key path of a leaf, from `jax.tree_util`, as plain strings."""
   return tuple(str(getattr(k, 'key', getattr(k, 'name', getattr(k, 'idx', k)))) for k in path)
 
 
 def name_of(path: Sequence[Any]) -> str:
-  """The name of a leaf: its path joined with '/'."""
+  """Return the name of a leaf: its path joined with '/'."""
   return '/'.join(path_of(path))
 
 
 def assign(groups: Sequence[Group], params: Params) -> dict[str, Group]:
-  """Map each parameter's name to the first group whose expression is found in it (`re.search`).
+  """Map each parameter's name to the first group whose expression matches in it (`re.search`).
 
   Raises:
-    InputError: a parameter that no group matches, or a group left without any parameter.
+    InputError: a parameter that no group matches, or a group without parameters.
   """
   names = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-  found = {name: next((g for g in groups if re.search(g[0], name)), None) for name in names}
-  missed = [name for name, group in found.items() if group is None]
+  assigned = {name: next((g for g in groups if re.search(g[0], name)), None) for name in names}
+  missed = [name for name, group in assigned.items() if group is None]
   if missed:
-    known = ', '.join(f'"{g[0]}"' for g in groups)
-    raise InputError(f'optim.groups must cover every parameter, but {known} match none of: {", ".join(missed)}')
+    regexes = ', '.join(f'"{g[0]}"' for g in groups)
+    raise InputError(f'optim.groups must cover every parameter, but {regexes} match none of: {", ".join(missed)}')
   for group in groups:
-    if group not in found.values():
+    if group not in assigned.values():
       raise InputError(
         f'optim.groups: "{group[0]}" is the first match of no parameter; the parameters are: ' + ', '.join(names)
       )
-  return {name: group for name, group in found.items() if group is not None}
+  return {name: group for name, group in assigned.items() if group is not None}
 
 
 def top(form: str, params: Params, depth: Depth, n_layers: int) -> int:
@@ -76,7 +76,7 @@ def level_of(path: Sequence[Any], depth: Depth, n_layers: int) -> int:
 
 
 def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
-  """The power of `layer_decay` for each parameter, a tree of integers shaped like `params`.
+  """Return the power of `layer_decay` for each parameter, a tree of integers shaped like `params`.
 
   Args:
     form: one of FORMS, see the module's docstring.
@@ -101,12 +101,12 @@ def multipliers(groups: Sequence[Group], layer_decay: float, powers: Params, par
 
   Args:
     groups: see `assign`.
-    layer_decay: factor of the rate per layer; 1 turns it off.
-    powers: of it, see `exponents`.
-    params: {'model': ..., 'objective': ...}; only names are read.
+    layer_decay: factor of the rate per layer; 1 disables it.
+    powers: powers of `layer_decay`, see `exponents`.
+    params: {'model': ..., 'objective': ...}; only names are used.
   """
-  found = assign(groups, params)
-  rate = lambda path, _, power: found[name_of(path)][1] * layer_decay**power
+  assigned = assign(groups, params)
+  rate = lambda path, _, power: assigned[name_of(path)][1] * layer_decay**power
   rates = jax.tree_util.tree_map_with_path(rate, params, powers)
-  decays = jax.tree_util.tree_map_with_path(lambda path, _: found[name_of(path)][2], params)
+  decays = jax.tree_util.tree_map_with_path(lambda path, _: assigned[name_of(path)][2], params)
   return rates, decays

@@ -1,16 +1,16 @@
-"""Learning-rate schedules as factors of the peak rate, over the number of updates made so far (0 for the first).
+"""Learning-rate schedules as factors of the peak rate, of the number of previous updates (0 for the first).
 
-Linear and cosine decay come from optax. Written here, because optax lacks them:
+Linear and cosine decay are optax's. The others are here, because optax lacks them:
   inverse_sqrt        Vaswani et al. 2017, arXiv 1706.03762, section 5.3, equation 3.
   slanted_triangular  Howard and Ruder 2018, arXiv 1801.06146, section 3.2, equation 3.
   step_decay          by epoch, Zaremba et al. 2014, arXiv 1409.2329, section 4.1 (optax's staircase cannot begin
                       in epoch 0).
   milestones          by epoch, Merity et al. 2018, arXiv 1803.08240 (optax's takes numbers of steps).
   inverse_time        Bengio et al. 2003, section 4.1.
-  schedule origins    where the decay after a warm-up counts from. The released code of BERT (`optimization.py`) counts
-                      from step 0 over all steps, so the rate jumps down at the end of the warm-up; the released code
-                      of GPT (`opt.py`, `warmup_linear`) moreover multiplies warm-up and decay.
-  Plateau             a step down when the validation metric stops falling, decided on the host between updates.
+  schedule origins    origin of the decay after a warm-up. The released code of BERT (`optimization.py`) counts
+                      from step 0 over all steps, so the rate drops at the end of the warm-up; the released code
+                      of GPT (`opt.py`, `warmup_linear`) also multiplies warm-up and decay.
+  Plateau             reduction when the validation metric stops falling, decided on the host between updates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import optax
 
 from lmx.types import Array
 
-Schedule = Callable[[int | Array], Array]  # updates made so far -> factor of the peak rate
+Schedule = Callable[[int | Array], Array]  # number of previous updates -> factor of the peak rate
 
 
 def decayed(decay: optax.Schedule, warmup_steps: int, origin: str, total_steps: int) -> Schedule:
@@ -51,17 +51,17 @@ def decayed(decay: optax.Schedule, warmup_steps: int, origin: str, total_steps: 
 
 
 def linear(end_fraction: float) -> optax.Schedule:
-  """From 1 to `end_fraction` as progress goes from 0 to 1."""
+  """Decay from 1 to `end_fraction` as progress goes from 0 to 1."""
   return optax.linear_schedule(1.0, end_fraction, 1)
 
 
 def cosine(end_fraction: float) -> optax.Schedule:
-  """Half a cosine from 1 to `end_fraction` as progress goes from 0 to 1."""
+  """Decay by half a cosine from 1 to `end_fraction` as progress goes from 0 to 1."""
   return optax.cosine_decay_schedule(1.0, 1, alpha=end_fraction)
 
 
 def inverse_sqrt(warmup_steps: int, width: int = 0) -> Schedule:
-  """Linear warm-up, then the inverse square root of the number of the update (1 for the first).
+  """Warm up linearly, then decay with the inverse square root of the number of the update (1 for the first).
 
   Args:
     warmup_steps: number of the update at which both parts meet; at least 1.
@@ -84,7 +84,7 @@ def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float, min_
     total_steps: updates of the triangle.
     cut_fraction: fraction of them until the peak.
     ratio: peak over lowest factor.
-    min_cut: fewest updates until the peak. With 0 a peak at the first update leaves all others at 1/ratio.
+    min_cut: minimum number of updates until the peak. With 0, a peak at the first update leaves all others at 1/ratio.
   """
   cut = max(math.floor(total_steps * cut_fraction), min_cut)
 
@@ -98,12 +98,12 @@ def slanted_triangular(total_steps: int, cut_fraction: float, ratio: float, min_
 
 
 def inverse_time(decrease: float) -> Schedule:
-  """1 / (1 + r t) after t updates; r is `decrease`."""
+  """Return 1 / (1 + r t) after t updates; r is `decrease`."""
   return lambda step: 1.0 / (1.0 + decrease * jnp.asarray(step, jnp.float32))
 
 
 def step_decay(steps_per_epoch: int, after_epochs: int, divisor: float) -> Schedule:
-  """1 for `after_epochs` epochs, then divided by `divisor` at the start of every further epoch."""
+  """Hold 1 for `after_epochs` epochs, then divide by `divisor` at the start of each epoch."""
 
   def factor(step: int | Array) -> Array:
     epoch = jnp.floor(jnp.asarray(step, jnp.float32) / steps_per_epoch)
@@ -113,7 +113,7 @@ def step_decay(steps_per_epoch: int, after_epochs: int, divisor: float) -> Sched
 
 
 def milestones(steps_per_epoch: int, epochs: Sequence[float], divisor: float) -> Schedule:
-  """1, divided by `divisor` after each of the numbers of `epochs`."""
+  """Start at 1 and divide by `divisor` after each number in `epochs`."""
   bounds = [round(e * steps_per_epoch) for e in epochs]
 
   def factor(step: int | Array) -> Array:
@@ -128,9 +128,9 @@ class Plateau:
   """State between validations of a learning rate that is reduced on a plateau; saved as JSON with a checkpoint.
 
   Attributes:
-    best: lowest metric seen, None before the first.
+    best: lowest metric so far, None before the first.
     bad: validations since then.
-    scale: factor of the scheduled rate now.
+    scale: current factor of the scheduled rate.
   """
 
   best: float | None = None
@@ -138,7 +138,7 @@ class Plateau:
   scale: float = 1.0
 
   def observe(self, metric: float, *, patience: int, factor: float, min_scale: float) -> Plateau:
-    """Return the state after a validation; `scale` falls by `factor` at the (patience + 1)-th bad one in a row."""
+    """Return the state after a validation; `scale` is multiplied by `factor` after patience + 1 bad ones in a row."""
     if self.best is None and math.isfinite(metric) or self.best is not None and metric < self.best:
       return Plateau(metric, 0, self.scale)
     if self.bad + 1 <= patience:

@@ -1,11 +1,11 @@
-"""Gradual unfreezing (Howard and Ruder 2018, arXiv 1801.06146, section 3.3): groups of parameters join the training one
-after another, from the output downwards, inside one run.
+"""Gradual unfreezing (Howard and Ruder 2018, arXiv 1801.06146, section 3.3): groups of parameters become trainable one
+after another, from the output downwards, within one run.
 
 A group is a depth: the objective's head and the model's output matrix are group 0, the last layer is group 1, the
 embeddings are the last group. Where the output matrix is the embedding, the last layer is group 0, with the output's
-bias. A frozen group does not move at all: its gradient counts neither for the clipping norm nor for its
-moments, and no weight decay reaches it. Moments and Adam's count of updates are kept for each group, so that those of a
-group begin with its first update, as PyTorch's do, and go on when the next group joins.
+bias. A frozen group does not change: its gradient is excluded from the clipping norm and from its
+moments, and weight decay does not apply. Moments and Adam's count of updates are stored per group. So those of a
+group start at its first update, as PyTorch's do, and continue when the next group is unfrozen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Trained = Callable[[Array], Array]  # number of the update -> number of groups t
 
 
 def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
-  """The group of each parameter, a tree of ints like `params`; see `optim.groups.exponents` for the arguments.
+  """Return the group of each parameter, a tree of ints like `params`; see `optim.groups.exponents` for the arguments.
 
   `top` is the depth of group 0, see `optim.groups.top`.
   """
@@ -39,12 +39,12 @@ def groups(params: Params, depth: Depth, n_layers: int, top: int) -> Params:
 
 
 def every(epochs: float, steps_per_epoch: int) -> Trained:
-  """One group from the start, and one more after each so many epochs."""
+  """Train one group from the start, and one more after each `epochs` epochs."""
   return lambda step: 1 + jnp.floor_divide(jnp.asarray(step), max(round(epochs * steps_per_epoch), 1))
 
 
 def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
-  """Number of the first update of each stage."""
+  """Return the number of the first update of each stage."""
   begin = [0]
   for _, epochs, _, _ in stages[:-1]:
     begin.append(begin[-1] + max(round(epochs * steps_per_epoch), 1))
@@ -52,13 +52,13 @@ def starts(stages: Sequence[Stage], steps_per_epoch: int) -> list[int]:
 
 
 def lengths(begin: Sequence[int], total_steps: int) -> list[int]:
-  """Update of each stage, at least 1."""
+  """Return the number of updates of each stage, at least 1."""
   ends = [*begin[1:], max(total_steps, begin[-1] + 1)]
   return [end - start for start, end in zip(begin, ends, strict=True)]
 
 
 def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
-  """The groups that the stage of an update trains."""
+  """Return the number of groups that the stage of an update trains."""
   begin = jnp.asarray(starts(stages, steps_per_epoch))
   count = jnp.asarray([stage[0] or jnp.iinfo(jnp.int32).max for stage in stages])
   return lambda step: count[jnp.searchsorted(begin, jnp.asarray(step), side='right') - 1]
@@ -67,7 +67,7 @@ def by_stage(stages: Sequence[Stage], steps_per_epoch: int) -> Trained:
 def rate_by_stage(
   stages: Sequence[Stage], ratio: float, total_steps: int, steps_per_epoch: int, min_cut: int = 1
 ) -> schedules.Schedule:
-  """Slanted triangles one after another, one a stage, as the released code's calls of `fit`."""
+  """Return one slanted triangle per stage, in sequence, as the released code's calls of `fit`."""
   begin = starts(stages, steps_per_epoch)
   parts = [
     (start, factor, schedules.slanted_triangular(steps, cut, ratio, min_cut))
@@ -75,10 +75,10 @@ def rate_by_stage(
   ]
 
   def factor_at(step: Any) -> Any:
-    found = jnp.float32(0)
+    rate = jnp.float32(0)
     for start, factor, triangle in parts:
-      found = jnp.where(jnp.asarray(step) >= start, factor * triangle(jnp.asarray(step) - start), found)
-    return found
+      rate = jnp.where(jnp.asarray(step) >= start, factor * triangle(jnp.asarray(step) - start), rate)
+    return rate
 
   return factor_at
 
@@ -96,7 +96,7 @@ def without_frozen(group: Params, trained: Trained) -> optax.GradientTransformat
 def by_group(
   tx: optax.GradientTransformation, group: Params, trained: Trained
 ) -> optax.GradientTransformationExtraArgs:
-  """`tx`, which treats every parameter by itself, with a state for each group that stands still while it is frozen."""
+  """Apply `tx`, which treats each parameter separately, with a state per group that is unchanged while it is frozen."""
   numbers = sorted(set(jax.tree.leaves(group)))
   masks = [jax.tree.map(lambda g, n=n: g == n, group) for n in numbers]
   inner = [optax.masked(tx, mask) for mask in masks]
@@ -117,7 +117,7 @@ def _kept(updates: Params, group: Params, count: Array) -> Params:
 
 
 def check(stages: Sequence[Sequence[float]]) -> str:
-  """Return the fault of stages as a user gave them; '' if they are valid."""
+  """Return the error in stages given by a user; '' if they are valid."""
   for i, stage in enumerate(stages):
     if len(stage) != 4:
       return f'each has four numbers (groups, epochs, factor of lr, cut_fraction), not {tuple(stage)}'
