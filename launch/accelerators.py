@@ -29,15 +29,15 @@ _CUBES = {
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-  """A kind of TPU.
+  """TPU generation.
 
   Attributes:
-    per_chip: units of the number in the name for one chip: 2 where it counts TensorCores.
-    topologies: topology by number of chips.
+    per_chip: units of the number in the name per chip: 2 if the name counts TensorCores.
+    topologies: number of chips -> topology.
     whole: most chips of a TPU VM with a single host.
     devices: JAX devices of a chip.
-    gke: the accelerator's label, '' where GKE has no pools of it.
-    runtime: software version of a TPU VM, '' where there are only pools.
+    gke: GKE's label of the accelerator, '' if GKE has no pools of it.
+    runtime: software version of a TPU VM, '' if there are only pools.
   """
 
   per_chip: int
@@ -72,16 +72,16 @@ GPUS = {  # name without the number -> label of GKE, GPUs that a machine can hav
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-  """Machines with accelerators that belong together.
+  """TPU slice, or a machine with GPUs.
 
   Attributes:
     name: name of the accelerator, as in --accelerator.
     kind: 'tpu' or 'gpu'.
-    hosts: number of machines; of GPUs it is free, and 1 here.
-    chips: of a machine.
+    hosts: number of machines; 1 for GPUs, whose number of machines is free.
+    chips: chips of a machine.
     devices: JAX devices of a machine.
     label: GKE's label of the accelerator.
-    topology: of a TPU slice.
+    topology: topology of a TPU slice.
     runtime: software version of a TPU VM.
   """
 
@@ -103,11 +103,11 @@ def names(kind: str = '') -> list[str]:
 
 
 def find(name: str, *, pool: bool) -> Slice:
-  """Return the slice of a name.
+  """Return the slice with a given name.
 
   Args:
-    name: such as 'v5litepod-16' or 'h100-80gb-8'.
-    pool: as GKE's node pools have it, where each machine of a slice has four chips (or one); else as TPU VMs do.
+    name: name such as 'v5litepod-16' or 'h100-80gb-8'.
+    pool: machines as in GKE's node pools, where each machine of a slice has four chips (or one); else as TPU VMs.
 
   Raises:
     InputError: unknown name; the message has the nearest.
@@ -140,7 +140,7 @@ def find(name: str, *, pool: bool) -> Slice:
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-  """Return the size of the same kind that is nearest in number, or all names."""
+  """Return the name of the same kind with the nearest number, or all names."""
   kind, _, count = name.rpartition('-')
   same = [k for k in known if k.rpartition('-')[0] == kind]
   if not same or not re.fullmatch(r'\d{1,9}', count):

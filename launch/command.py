@@ -4,9 +4,9 @@ A launcher's own options come first and the lmx command after `--`, as in
 
   python -m launch.slurm --nodes=2 -- train --config=experiments/gpt2/quickstart.py --workdir=runs/a
 
-Every word of that command reaches lmx as it was given, whatever characters it has: words are quoted for the shell by
-`shlex`, and once more by whatever carries the shell's text. A secret is named, never shown: `--secret=WANDB_API_KEY`
-passes on the variable of that name, and its value stands in no argument, no file and no log. Imports no JAX.
+Every word of that command reaches lmx unchanged, with any characters: `shlex` quotes words for the shell, and the
+transport of the script quotes it once more. `--secret=WANDB_API_KEY` passes on the variable of that name; its value
+appears in no argument, no file and no log. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lmx import ranges
 from lmx.errors import InputError
 
 PREEMPTED = 75  # exit code of lmx: stopped by SIGTERM after saving; start the same command again
-INTERRUPTED = 130  # from the keyboard: nobody wants that again
+INTERRUPTED = 130  # from the keyboard: never restarted
 MODULE = ('-m', 'lmx.cli.main')
 
 INSTALL = {
@@ -46,13 +46,13 @@ _PASSWORD = re.compile(
   r'|[?&;](pass(word|wd|phrase)?|pwd|secret|(\w+_)?token|(api_?|access_?)?key|sig(nature)?)=[^&\s]',
   re.IGNORECASE,
 )
-# Variables of this environment that a job on other machines gets too, where their value is a URL that all can read.
+# Variables of this environment that jobs on other machines get too, if the value is a URL that all can read.
 SHARED = ('JAX_COMPILATION_CACHE_DIR',)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A command of lmx, on any machine.
+  """Command of lmx, for any machine.
 
   Attributes:
     words: arguments after `lmx`.
@@ -143,7 +143,7 @@ def parse_run(args: argparse.Namespace, words: Sequence[str]) -> Run:
     InputError: a variable without a value, or a secret with one.
   """
   for text in args.secret:
-    if '=' in text:  # without the value, which would then stand in a log
+    if '=' in text:  # the message omits the value, which would appear in a log
       name = text.partition('=')[0]
       raise InputError(f'--secret={name}=... takes a name alone: export {name} and give --secret={name}')
   for text in args.env:
@@ -185,12 +185,12 @@ def run_main(name: str, main: Callable[[], int]) -> int:
     print(f'\nlaunch.{name}: interrupted', file=sys.stderr)
     return INTERRUPTED
   except BrokenPipeError:
-    sys.stderr.close()  # the reader of the output has gone: nothing is left to say
+    sys.stderr.close()  # the reader of the output has closed it: exit without a message
     return 0
 
 
 class Failed(RuntimeError):
-  """A command ended with an error.
+  """Error of a command that exited with a nonzero code.
 
   Attributes:
     code: its exit code.
@@ -228,7 +228,7 @@ class Runner:
     if self.dry_run:
       self.show(argv, about)
       return ''
-    found = subprocess.run(
+    result = subprocess.run(
       list(argv),
       input=stdin.encode() if isinstance(stdin, str) else stdin,
       capture_output=True,
@@ -236,9 +236,9 @@ class Runner:
       env={**os.environ, 'PATH': search_path(argv[0])},
       start_new_session=self.detached,
     )
-    if found.returncode:
-      raise Failed(argv, found.returncode, found.stderr.decode(errors='replace'))
-    return found.stdout.decode(errors='replace')
+    if result.returncode:
+      raise Failed(argv, result.returncode, result.stderr.decode(errors='replace'))
+    return result.stdout.decode(errors='replace')
 
   def follow(self, argv: Sequence[str], say: Callable[[str], None] = lambda line: write(line)) -> int:
     """Pass each line of output to `say` as it comes; return the exit code, 0 in a dry run."""
@@ -273,9 +273,9 @@ _writing = threading.Lock()
 
 
 def write(line: str) -> None:
-  """Write a whole line to standard output."""
-  # One write: where output is not buffered (PYTHONUNBUFFERED), print would write the line's end apart, and another
-  # process's line could come between.
+  """Write a line to standard output in a single write."""
+  # Without buffering (PYTHONUNBUFFERED), print would write the line's end separately, and another process's line could
+  # come between.
   with _writing:
     sys.stdout.write(f'{line}\n')
     sys.stdout.flush()
@@ -288,7 +288,7 @@ def pump(lines: IO[bytes], mark: str) -> None:
 
 
 def check_directive(option: str, value: str | int) -> str:
-  """Return the value of an option as text that needs no quotes in a job script.
+  """Return the value of an option as text; check that it needs no quotes in a job script.
 
   Raises:
     InputError: it has characters that could end the line or begin another option.
@@ -305,12 +305,12 @@ def parse_commands(lines: Iterable[str]) -> list[tuple[str, ...]]:
   Raises:
     InputError: a line with an open quote.
   """
-  found = []
+  commands = []
   for number, line in enumerate(lines, 1):
     try:
       words = tuple(shlex.split(line, comments=True))
     except ValueError as error:
       raise InputError(f'line {number} of the commands: {error}') from None
     if words:
-      found.append(words[1:] if words[0] == 'lmx' else words)
-  return found
+      commands.append(words[1:] if words[0] == 'lmx' else words)
+  return commands

@@ -1,7 +1,7 @@
 """Commands that run in folders of this machine: start, find again from another process, poll and stop them.
 
-A command inherits a lock on `.job` in its folder, which it holds until it ends, whatever happens to the process that
-started it. So a folder has one command at a time, and another process can find it. A job elsewhere is a command of this
+A command inherits a lock on `.job` in its folder and holds it until it ends, even if the process that started it ends
+first. So a folder has one command at a time, and another process can find it. A job elsewhere is a command of this
 machine too: a launcher with --wait (launch/wait.py), or a program such as `srun`, waits for the job, passes SIGTERM on
 and exits with its exit code.
 """
@@ -29,7 +29,7 @@ _BEGIN = 'echo $$ > "$0"; exec "$@"'  # writes its process id, then becomes the 
 
 
 class Job(Protocol):
-  """A started command."""
+  """Started command."""
 
   def poll(self) -> int | None:
     """Return the exit code, None while it runs; PREEMPTED for the end of one that another process started."""
@@ -63,7 +63,7 @@ def environment() -> dict[str, str]:
 
 @dataclasses.dataclass
 class _Process:
-  """A command on this machine; `process` is None if another process started it, `passes` is as in Local."""
+  """Command on this machine; `process` is None if another process started it, `passes` is as in Local."""
 
   folder: pathlib.Path
   process: subprocess.Popen | None = None
@@ -85,14 +85,14 @@ class _Process:
 
   def kill(self) -> None:
     if not self._killed and self.passes:
-      self._signal(signal.SIGTERM)  # once more, which ends the job that it waits for
+      self._signal(signal.SIGTERM)  # a second SIGTERM, which ends the job that it waits for
     elif not self.passes or time.monotonic() - self._killed > PASSING:
       self._signal(signal.SIGKILL)
     self._killed = self._killed or time.monotonic()
 
   def _signal(self, number: int) -> None:
     if self.poll() is not None:
-      return  # its process id may be another's by now
+      return  # another process may have its id by now
     try:
       os.killpg(self.process.pid if self.process else self._pid(), number)
     except ProcessLookupError:
@@ -129,7 +129,8 @@ class Local:
     if held is None:
       raise InputError(f'another command runs in {folder}')
     os.truncate(held, 0)
-    # A launcher gets what comes before it is ready once it is: the mask is inherited, and lifted by wait.SignalCounter.
+    # Signals sent before a launcher is ready are delivered once it is: it inherits the mask, which wait.SignalCounter
+    # lifts.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if self.passes else ())
     try:
       with (folder / LOG).open('ab') as log:
@@ -149,5 +150,5 @@ class Local:
 
   def find(self, folder: pathlib.Path) -> _Process | None:
     """Return the command that runs in the folder, None without one."""
-    found = _Process(folder, passes=self.passes)
-    return found if (folder / '.job').exists() and found.poll() is None else None
+    process = _Process(folder, passes=self.passes)
+    return process if (folder / '.job').exists() and process.poll() is None else None

@@ -80,7 +80,7 @@ def run(
   old = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
   try:
     for number, added in enumerate(environments):
-      # Process 0 keeps the terminal for its progress bar; the others' lines are marked with their number.
+      # Process 0 keeps the terminal for its progress bar; lines of the others are prefixed with their number.
       child = subprocess.Popen(
         command,
         env={**os.environ, **added},
@@ -107,7 +107,7 @@ def run(
 def run_again(
   command: Sequence[str], environments: Callable[[], Sequence[Mapping[str, str]]], restarts: int, *, grace: float = 30.0
 ) -> int:
-  """`run`, repeated up to `restarts` times while the exit code asks for a restart; return the last exit code.
+  """Repeat `run` up to `restarts` times while the exit code asks for a restart; return the last exit code.
 
   Args:
     command: as in `run`.

@@ -16,7 +16,7 @@ from launch import command, local
 from lmx import ranges
 from lmx.errors import InputError
 
-SECONDS = 60  # jax-ml/jax#22436: a script begun on one host only hangs without a word
+SECONDS = 60  # jax-ml/jax#22436: a script started on one host only hangs without a message
 
 
 def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, seconds: int = 0) -> tuple[str, ...]:
@@ -30,15 +30,15 @@ def words(run: Sequence[str], *, processes: int | str = 0, devices: int = 0, sec
   """
   if not run or run[0] != 'train':
     return ()
-  kept: list[str] = []
+  settings: list[str] = []
   rest = iter(run[1:])
   for word in rest:
     name, equals, _ = word.partition('=')
     if name in ('--config', '--workdir') or name.startswith('--config.'):
-      kept += [word] if equals else [word, next(rest, '')]
+      settings += [word] if equals else [word, next(rest, '')]
   options = [f'--processes={processes}'] if processes else []
   options += [f'--devices={devices}'] if devices else []
-  return ('preflight', '--prepare', *options, f'--timeout={seconds or SECONDS}', *kept)
+  return ('preflight', '--prepare', *options, f'--timeout={seconds or SECONDS}', *settings)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,8 +64,8 @@ def _main(argv: Sequence[str] | None) -> int:
   check = words(run, processes=args.processes, devices=args.devices, seconds=args.timeout)
   if not check:
     raise InputError(f'`lmx {run[0]}` needs no preflight; only `train` does')
-  given = [f'--processes={args.processes}', f'--devices={args.devices}', *(['--dry_run'] if args.dry_run else [])]
-  return local.main([*given, '--', *check])
+  options = [f'--processes={args.processes}', f'--devices={args.devices}', *(['--dry_run'] if args.dry_run else [])]
+  return local.main([*options, '--', *check])
 
 
 if __name__ == '__main__':

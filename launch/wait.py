@@ -1,8 +1,8 @@
 """`--wait=FILE` of every launcher: submit the job, wait for its end, pass signals on, exit with the exit code of lmx.
 
-A command that runs elsewhere is then like one of this machine; `launch.sweep` uses this. FILE records the job: however
+A job elsewhere then behaves like a command of this machine, as `launch.sweep` needs. FILE records the job: however
 the launcher ends, the same command resumes waiting for the same job. FILE is deleted once the end is reported. The
-first SIGTERM or Ctrl-C tells lmx to save and exit for good, the second ends the job. Imports no JAX.
+first SIGTERM or Ctrl-C makes lmx save and exit without a restart, the second ends the job. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from launch import command, jobs
 from lmx.errors import InputError, nearest
 
 LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
-PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # that each needs
-PATIENCE = 900.0  # seconds in which a cluster may not answer
+PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # required program of each launcher
+PATIENCE = 900.0  # seconds without an answer of the cluster after which the launcher gives up
 SUBMITTING = 60.0  # seconds for a submission whose launcher has ended
 
 
@@ -34,8 +34,8 @@ def launcher_command(where: str, options: str, words: Sequence[str], more: Seque
 
   Args:
     where: one of LAUNCHERS.
-    options: of the launcher, as one types them.
-    words: what follows `lmx`.
+    options: options of the launcher, as typed.
+    words: arguments after `lmx`.
     more: further options.
 
   Raises:
@@ -44,16 +44,16 @@ def launcher_command(where: str, options: str, words: Sequence[str], more: Seque
   if where not in LAUNCHERS:
     raise InputError(f'--where: there is no launcher "{where}"{nearest(where, LAUNCHERS)}')
   try:
-    given = shlex.split(options)
+    typed = shlex.split(options)
   except ValueError as error:
     raise InputError(f'--launch={options}: {error}') from None
-  if '--' in given:
+  if '--' in typed:
     raise InputError(f'--launch={options}: only options stand there, and no --')
-  return [sys.executable, '-m', f'launch.{where}', *given, *more, '--', *words]
+  return [sys.executable, '-m', f'launch.{where}', *typed, *more, '--', *words]
 
 
 class Record:
-  """A submitted job in a file that one process at a time holds; `known` is the content."""
+  """Record of a submitted job in a file that one process at a time holds; `known` is the content."""
 
   def __init__(self, path: pathlib.Path):
     self.path = path
@@ -200,7 +200,7 @@ def _run_detached(name: str, work: Callable[[], int]) -> int:
     try:
       os.setsid()
       for number in jobs.SIGNALS:
-        signal.signal(number, lambda *_: None)  # to ignore them would be inherited
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which children would inherit
       code = command.run_main(name, work)
       sys.stdout.flush()
     except BaseException:

@@ -14,8 +14,8 @@ from lmx.errors import InputError
 PORT = 8476  # of process 0, as JAX has it on TPUs
 JOB = 'slice'  # name of the replicated job
 XPK_JOB = 'slice-job'
-# Exit codes of a pod to restart: it saved and exited, or was ended by SIGABRT (JAX, where another pod has gone),
-# SIGBUS, SIGKILL, SIGSEGV or SIGTERM.
+# Exit codes of a pod to restart: it saved and exited, or was ended by SIGABRT (by JAX, if another pod is lost), SIGBUS,
+# SIGKILL, SIGSEGV or SIGTERM.
 RESTARTABLE = (command.PREEMPTED, 134, 135, 137, 139, 143)
 
 
@@ -24,17 +24,17 @@ class Job:
   """Resources and options of a JobSet.
 
   Attributes:
-    name: of the JobSet.
-    image: of the container.
+    name: name of the JobSet.
+    image: image of the container.
     accelerator: a name of `launch.accelerators`.
     slices: TPU slices that train together.
     nodes: machines with GPUs.
     queue: Kueue's LocalQueue, '' for none.
     priority: Kueue's priority class, '' for none.
-    namespace: of the cluster, '' for the current one.
-    spot: on machines that can be preempted.
+    namespace: namespace of the cluster, '' for the current one.
+    spot: use preemptible machines.
     grace: seconds between SIGTERM and SIGKILL.
-    service_account: of the pods, '' for the default one.
+    service_account: service account of the pods, '' for the default one.
     secrets_of: Secret of the cluster with the values of secrets.
   """
 
@@ -90,7 +90,7 @@ def shell(job: Job, run: command.Run, replicated: str = JOB) -> str:
       'export LMX_PROCESS_ID="$JOB_COMPLETION_INDEX"',
     ]
   if run.preflight:
-    # A pod may wait for its machine and its image for long after the first one runs.
+    # A pod may wait long for its machine and its image after the first one runs.
     check = preflight.words(
       run.words, processes=job.pods * job.slices, devices=job.machine.devices, seconds=preflight.SECONDS * 10
     )
@@ -99,7 +99,7 @@ def shell(job: Job, run: command.Run, replicated: str = JOB) -> str:
 
 
 def escape(text: str) -> str:
-  """Escape text against Kubernetes, which replaces $(NAME) in commands and values."""
+  """Escape text for Kubernetes, which replaces $(NAME) in commands and values."""
   return text.replace('$', '$$')
 
 
@@ -182,7 +182,7 @@ def manifest_yaml(job: Job, run: command.Run) -> str:
   import yaml
 
   class Dumper(yaml.SafeDumper):
-    """Dumper that writes scripts as blocks of lines where YAML can."""
+    """Dumper that writes scripts as literal blocks if YAML allows."""
 
   def scalar(dumper, value):
     return dumper.represent_scalar('tag:yaml.org,2002:str', value, style='|' if '\n' in value else None)
@@ -205,7 +205,7 @@ def xpk_command(job: Job, run: command.Run, cluster: str) -> list[str]:
   if not cluster:
     raise InputError('--through=xpk needs --cluster')
   script = shell(job, run, XPK_JOB)
-  # xpk puts the command into a line of its YAML, where Kubernetes moreover replaces $(NAME).
+  # xpk puts the command into a line of its YAML, in which Kubernetes also replaces $(NAME).
   script = f'bash <(echo {base64.b64encode(script.encode()).decode()} | base64 -d)'
   device = [f'--tpu-type={job.accelerator}', f'--num-slices={job.slices}']
   if job.machine.kind == 'gpu':

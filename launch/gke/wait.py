@@ -1,8 +1,8 @@
-"""`launch.gke --wait=FILE`: a JobSet from its creation to its end and deletion, through kubectl.
+"""`launch.gke --wait=FILE`: create a JobSet, wait for its end and delete it, through kubectl.
 
 A JobSet has ended when a condition of its status is Completed or Failed. The exit code is that of a container of a
-failed pod; a code that no restart fixes comes before one that asks for a restart. To stop lmx the JobSet is deleted,
-which sends SIGTERM to every pod and waits for --grace seconds. Imports no JAX.
+failed pod; a code that no restart fixes takes precedence over one that asks for a restart. Deleting the JobSet stops
+lmx: it sends SIGTERM to every pod and waits for --grace seconds. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Waiter:
   def poll(self, record: Record) -> int | None:
     """Print new output of the first pod; return the exit code of lmx once the JobSet has ended, else None."""
     known = record.known
-    found = self._get(known, 'jobset', known['name'])
-    if not found:
+    jobset = self._get(known, 'jobset', known['name'])
+    if not jobset:
       self._absent += 1  # one just created may not be listed yet
       if self._absent < 2:
         return None
@@ -57,7 +57,7 @@ class Waiter:
     self._absent = 0
     pods = self._get(known, 'pods', f'--selector=jobset.sigs.k8s.io/jobset-name={known["name"]}').get('items', [])
     self._show(record, pods)
-    conditions = found.get('status', {}).get('conditions', [])
+    conditions = jobset.get('status', {}).get('conditions', [])
     states = {condition['type'] for condition in conditions if condition['status'] == 'True'}
     if 'Completed' in states:
       return 0
@@ -97,14 +97,14 @@ class Waiter:
       record.write(pod=name, since=last)
 
   def _logs(self, known: dict[str, Any], pod: str, *more: str) -> str:
-    """Return the output of a pod; '' where there is none any more, or not yet."""
+    """Return the output of a pod; '' if it does not exist, or not yet."""
     try:
       return self._runner.read(['kubectl', 'logs', *_where(known), pod, *more])
     except command.Failed:
       return ''
 
   def _get(self, known: dict[str, Any], *what: str) -> dict[str, Any]:
-    """Return an object from kubectl, {} where there is none."""
+    """Return an object from kubectl, {} if there is none."""
     try:
       return json.loads(self._runner.read(['kubectl', 'get', *_where(known), *what, '--output=json']))
     except command.Failed as error:
@@ -128,7 +128,7 @@ class Waiter:
     )
 
   def kill(self, known: dict[str, Any]) -> None:
-    """End it at once."""
+    """Kill all pods at once."""
     self._runner.read(
       [
         'kubectl',

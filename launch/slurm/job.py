@@ -24,7 +24,7 @@ ENVIRONMENT = (
   'XDG_CACHE_HOME',
   'JAX_COMPILATION_CACHE_DIR',
 )
-CORES = 4  # a GPU by default: for JAX's host threads and the workers that load data
+CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data
 KEPT = '.code-{}'  # file of the exit code of a job with --wait, in the folder of the output files
 
 
@@ -33,9 +33,9 @@ class Job:
   """Resources and options of a Slurm job.
 
   Attributes:
-    name: of the job.
+    name: name of the job.
     nodes, gpus: number of nodes, and GPUs of a node.
-    cpus: CPU cores of a process; 0 as the cluster has it, None CORES for each of its GPUs.
+    cpus: CPU cores of a process; 0 is the cluster's default, None is CORES for each of its GPUs.
     per_gpu: one process for each GPU rather than for each node.
     time, partition, account, qos, mem, constraint: as in sbatch, '' to leave out.
     notice: seconds between SIGTERM and the end of the time limit.
@@ -110,8 +110,8 @@ def directives(job: Job, run: command.Run, elements: int) -> list[str]:
   return [*lines, '--requeue']
 
 
-# Where one process fails srun kills the others and returns the greatest code, or that of the kill. So a process whose
-# exit code no restart fixes writes it to a file, which the shell of the script reads.
+# If one process fails, srun kills the others and returns the greatest code, or that of the kill. So a process whose
+# exit code no restart fixes writes it to a file, which the script reads.
 TASK = r"""
 trap : TERM  # lmx has it too, saves and ends
 export LMX_PROCESS_ID="$SLURM_PROCID"

@@ -107,10 +107,10 @@ def cluster(env: Any, per_gpu: bool) -> dict[str, str]:
     return {}
   if per_gpu:
     return {'LMX_COORDINATOR': 'auto'}
-  found = subprocess.run(
+  listing = subprocess.run(
     ['scontrol', 'show', 'hostnames', env['SLURM_JOB_NODELIST']], capture_output=True, text=True, check=True
   )
-  hosts = found.stdout.split()
+  hosts = listing.stdout.split()
   return {
     'LMX_HOSTS': ','.join(hosts),
     'LMX_COORDINATOR': f'{hosts[0]}:{20000 + int(env["SLURM_JOB_ID"]) % 10000}',
@@ -149,7 +149,7 @@ def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
 
 def parameters(job: Job, run: command.Run) -> dict[str, object]:
   """Return the parameters of submitit's Slurm executor."""
-  given = {
+  options = {
     name: command.check_directive(name, value)
     for name in ('partition', 'account', 'qos', 'mem', 'constraint', 'time')
     if (value := getattr(job, name))
@@ -162,7 +162,7 @@ def parameters(job: Job, run: command.Run) -> dict[str, object]:
     'array_parallelism': job.jobs or 256,
     **({'gpus_per_node': job.gpus} if job.gpus else {}),
     **({'cpus_per_task': job.cores} if job.cores else {}),
-    **given,
+    **options,
     'additional_parameters': {'requeue': True, 'export': ','.join((*ENVIRONMENT, *run.secrets))},
     'setup': [
       'export SLURM_EXPORT_ENV=ALL',

@@ -1,7 +1,7 @@
-"""`launch.slurm --wait=FILE`: a Slurm job from its submission to its exit code, which the job script writes to a file.
+"""`launch.slurm --wait=FILE`: submit a Slurm job and wait for its exit code, which the job script writes to a file.
 
-Without that file, because the job was cancelled or its node is gone, the state of the job is from `scontrol` for some
-minutes, then from `sacct` where there is accounting. Imports no JAX.
+The file is missing if the job was cancelled or its node is lost. Then the state of the job is from `scontrol` for some
+minutes, later from `sacct` if there is accounting. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDED = (
   'OUT_OF_MEMORY',
   'DEADLINE',
 )
-# Exit code of a job that ended in this state without a file: one cancelled by hand is not restarted, one of an unknown
+# State -> exit code of a job that ended without a file: one cancelled by the user is not restarted, one with an unknown
 # end is.
 CODES = {'COMPLETED': 0, 'CANCELLED': command.INTERRUPTED, 'OUT_OF_MEMORY': 137}
 
@@ -55,12 +55,12 @@ class Waiter:
     logs = pathlib.Path(self.job.directory, self.job.logs).absolute()
     if self.through == 'submitit':
       number = submitit_job.submit(self.job, self.run)[0]
-      says = [str(logs / number / f'{number}_0_log.{kind}') for kind in ('out', 'err')]
+      logs_of_job = [str(logs / number / f'{number}_0_log.{kind}') for kind in ('out', 'err')]
     else:
       number = submit(self.job, self.run)
-      says = [str(logs / f'{self.job.name}-{number}.out')]
+      logs_of_job = [str(logs / f'{self.job.name}-{number}.out')]
     print(f'launch.slurm: job {number}', flush=True)
-    return {'job': number, 'says': says, 'kept': str(logs / KEPT.format(number)), 'through': self.through}
+    return {'job': number, 'says': logs_of_job, 'kept': str(logs / KEPT.format(number)), 'through': self.through}
 
   def poll(self, record: Record) -> int | None:
     """Print new output; return the exit code of lmx once it has ended, else None."""
@@ -69,10 +69,12 @@ class Waiter:
     show(record)
     if state not in (*ENDED, ''):
       return None
-    stopped, kept = known.get('stopped'), pathlib.Path(known['kept'])
-    if kept.exists() and (stopped or state != 'CANCELLED'):  # by hand: no restart, although lmx has saved
-      return int(kept.read_text())
-    if self._before != (state or 'gone'):  # it may be on its way back into the queue, or the file on its way here
+    stopped, code_file = known.get('stopped'), pathlib.Path(known['kept'])
+    if code_file.exists() and (
+      stopped or state != 'CANCELLED'
+    ):  # cancelled by the user: no restart, although lmx has saved
+      return int(code_file.read_text())
+    if self._before != (state or 'gone'):  # it may be about to be requeued, or the file to appear
       self._before = state or 'gone'
       return None
     command.write(f'launch.slurm: job {known["job"]} ended as {state or "nobody knows"}')
@@ -88,8 +90,8 @@ class Waiter:
       if 'Invalid job id' not in error.stderr:
         raise
       return self._accounted(number)
-    found = dict(word.partition('=')[::2] for word in text.split())
-    return found['JobState'], _code(found['JobState'], found['ExitCode'])
+    fields = dict(word.partition('=')[::2] for word in text.split())
+    return fields['JobState'], _code(fields['JobState'], fields['ExitCode'])
 
   def _accounted(self, number: str) -> tuple[str, int]:
     try:
@@ -120,13 +122,13 @@ class Waiter:
 
 
 def _code(state: str, text: str) -> int:
-  """Return the exit code of '2:0' (code:signal); 0 where it is not that of lmx."""
+  """Return the exit code of '2:0' (code:signal); 0 if it is not that of lmx."""
   code, _, number = text.partition(':')
   return (int(code) or 128 + int(number or 0)) if state == 'FAILED' else 0
 
 
 def show(record: Record) -> None:
-  """Print the whole lines that the files of a job have gained since the last call."""
+  """Print the complete lines added to the files of a job since the last call."""
   shown = dict(record.known.get('shown', {}))
   for name in record.known['says']:
     path = pathlib.Path(name)

@@ -67,15 +67,15 @@ class Measurement(NamedTuple):
 
 def read_records(folder: Any, split: str = '') -> list[dict[str, Any]]:
   """Return the records of metrics.jsonl, of one split or all, the last of each step; skip a half-written line."""
-  path, found = folder / 'metrics.jsonl', {}
+  path, records = folder / 'metrics.jsonl', {}
   for line in path.read_bytes().decode(errors='replace').split('\n') if path.exists() else []:
     try:
       record = json.loads(line)
       if not split or record['split'] == split:
-        found[int(record['step']), record['split']] = record
+        records[int(record['step']), record['split']] = record
     except (ValueError, KeyError, TypeError):
       continue
-  return [found[key] for key in sorted(found)]
+  return [records[key] for key in sorted(records)]
 
 
 def file_version(path: Any) -> Any:
@@ -102,7 +102,7 @@ def read_setting(folder: Any, section: str, key: str) -> Any:
 
 
 def read_data_hash(folder: Any) -> str:
-  """Return the hash of a finished run's data; '' where none is recorded."""
+  """Return the hash of a finished run's data; '' if none is recorded."""
   try:
     return str(json.loads((folder / 'results.json').read_text())['data_hash'])
   except (OSError, ValueError, KeyError, TypeError):
@@ -110,9 +110,9 @@ def read_data_hash(folder: Any) -> str:
 
 
 def measure(folder: Any, metric: Metric) -> Measurement:
-  """Return the metric of a finished run on the validation split, for the parameters that the run measures.
+  """Return the metric of a finished run on the validation split, for the parameters that the run evaluates.
 
-  Those are the best by loss, unless `evaluation.which` is another.
+  They are the best by validation loss, unless `evaluation.which` sets others.
 
   Raises:
     InputError: there is no such metric, or it is not finite.
@@ -124,12 +124,12 @@ def measure(folder: Any, metric: Metric) -> Measurement:
     candidates = [{'step': steps, **json.loads((folder / 'results.json').read_text())}]
   else:
     candidates = [record for record in every if record['split'] == 'valid']
-  having = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
-  if not having:
+  with_metric = [record for record in candidates if isinstance(record.get(metric.name), (int, float, str))]
+  if not with_metric:
     known = sorted({k for record in candidates for k, v in record.items() if isinstance(v, float)} - {'seconds'})
     raise InputError(f'the run left no metric "{metric.name}"; it has: {", ".join(known) or "none"}')
   last = metric.final or read_setting(folder, 'evaluation', 'which') in ('last', 'average')
-  chosen = having[-1] if last else min(having, key=lambda record: _number(record.get('loss', 0.0)))
+  chosen = with_metric[-1] if last else min(with_metric, key=lambda record: _number(record.get('loss', 0.0)))
   value = float(chosen[metric.name])
   if not math.isfinite(value):
     raise InputError(f'the metric "{metric.name}" of the run is {value}')

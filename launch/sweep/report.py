@@ -19,7 +19,7 @@ STATES = {'COMPLETE': 'done', 'PRUNED': 'pruned', 'FAIL': 'failed', 'RUNNING': '
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One trial: `rank` among those that are done, 0 for others; `value` of a pruned one is its last."""
+  """Trial: `rank` among those that are done, 0 for others; `value` of a pruned trial is its last metric."""
 
   rank: int
   number: int
@@ -35,10 +35,10 @@ class Row:
 def rows(store: study.Store, plan: trial.Plan, count: int) -> list[Row]:
   """Return the trials: those that are done by rank, then the others by number."""
   sign = 1 if plan.metric.direction == 'minimize' else -1
-  found = [one for one in store.trials() if one.number < count]
-  done = sorted((t for t in found if t.state.name == 'COMPLETE'), key=lambda t: (sign * t.value, t.number))
+  trials = [one for one in store.trials() if one.number < count]
+  done = sorted((t for t in trials if t.state.name == 'COMPLETE'), key=lambda t: (sign * t.value, t.number))
   ranks = {one.number: rank for rank, one in enumerate(done, start=1)}
-  return [_row(one, ranks.get(one.number, 0)) for one in [*done, *(t for t in found if t not in done)]]
+  return [_row(one, ranks.get(one.number, 0)) for one in [*done, *(t for t in trials if t not in done)]]
 
 
 def _row(one: Any, rank: int) -> Row:
@@ -58,12 +58,12 @@ def _row(one: Any, rank: int) -> Row:
 
 
 def _cells(row: Row, keys: Sequence[str], number: str = '.6g') -> list[str]:
-  figures = ['' if x is None else format(x, number) for x in (row.value, row.spread)]
+  numbers = ['' if x is None else format(x, number) for x in (row.value, row.spread)]
   return [
     str(row.rank or ''),
     f'{row.number:04d}',
     *(row.parameters.get(key, '') for key in keys),
-    *figures,
+    *numbers,
     str(row.step),
     STATES[row.state],
     f'{row.seconds:.1f}',
@@ -77,7 +77,7 @@ def _short(text: str) -> str:
 
 
 def write(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, command: str) -> None:
-  """Write table.md, trials.csv and, once a trial is done whose work directory is on this machine, best.json."""
+  """Write table.md, trials.csv and, if the best trial's work directory is on this machine, best.json."""
   keys = sorted({key for row in found for key in row.parameters})
   names = ['rank', 'trial', *keys, plan.metric.name, 'spread', 'step', 'state', 'seconds']
   file = io.StringIO()
@@ -143,7 +143,7 @@ def summary(folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan) -> str
 def draw(
   folder: pathlib.Path, found: Sequence[Row], plan: trial.Plan, search: study.Search, store: study.Store
 ) -> None:
-  """Draw parallel.png, and importance.png once there are four trials that differ."""
+  """Draw parallel.png, and importance.png once there are at least four trials with different values."""
   shown = [row for row in found if row.value is not None and math.isfinite(row.value)]
   if not any(row.rank for row in shown):
     return
@@ -162,7 +162,7 @@ def draw(
 
 
 def _parallel(picture: Any, shown: Sequence[Row], plan: trial.Plan, axes: study.Axes) -> None:
-  """Draw a vertical scale for each key and the metric, and a line for each trial, grey where it was pruned."""
+  """Draw a vertical scale for each key and the metric, and a line for each trial, grey for a pruned one."""
   from matplotlib import colormaps
 
   panel = picture.subplots()
@@ -172,10 +172,10 @@ def _parallel(picture: Any, shown: Sequence[Row], plan: trial.Plan, axes: study.
   colours = colormaps['viridis_r']
   for row in sorted(shown, key=lambda row: -row.rank):
     cells = [row.parameters.get(scale.name) for scale in scales[:-1]] + [repr(row.value) if row.rank else None]
-    places = [(x, scale.place(cell)) for x, (scale, cell) in enumerate(zip(scales, cells, strict=True)) if cell]
+    points = [(x, scale.place(cell)) for x, (scale, cell) in enumerate(zip(scales, cells, strict=True)) if cell]
     colour = colours(1 - (row.rank - 1) / max(1, len(done) - 1)) if row.rank else '0.8'
     width, layer = (2.5 if row.rank == 1 else 1), (2 if row.rank else 0)
-    panel.plot(*zip(*places, strict=True), color=colour, linewidth=width, zorder=layer)
+    panel.plot(*zip(*points, strict=True), color=colour, linewidth=width, zorder=layer)
   for x, scale in enumerate(scales):
     panel.axvline(x, color='0.3', linewidth=0.8, zorder=3)
     for label, y in scale.ticks():

@@ -62,7 +62,7 @@ class Scheduler:
       return True
     left = [t for t in self.store.trials('WAITING', 'RUNNING') if t.number < self.args.trials]
     if left and not self._may_ask():
-      time.sleep(min(1.0, self.args.stale / 10))  # for those of other machines
+      time.sleep(min(1.0, self.args.stale / 10))  # wait for trials of other machines
     return not left
 
   def _may_ask(self) -> bool:
@@ -78,7 +78,7 @@ class Scheduler:
       if claimed is None:
         self._asked = time.monotonic()  # ask again later: another machine may stop
         return
-      kept = claimed.user_attrs.get('slot')  # of its first start: its machine may be that worker's
+      kept = claimed.user_attrs.get('slot')  # the slot of its first start, whose machine may hold its files
       slot = kept if kept in free else free[0]
       free.remove(slot)
       claimed.set_user_attr('slot', slot)
@@ -102,18 +102,18 @@ class Scheduler:
     row = next(row for row in rows if row.number == worker.number)
     how = {'COMPLETE': 'done', 'PRUNED': f'pruned at step {row.step}', 'FAIL': 'failed'}[state]
     value = f', {self.plan.metric.name} {row.value:.6g}' if row.value is not None and state != 'FAIL' else ''
-    said = f'trial {worker.number:04d}: {how}{value}'
+    text = f'trial {worker.number:04d}: {how}{value}'
     if state == 'FAIL':
       lines = worker.error.splitlines()
-      said += f' ({": ".join(dict.fromkeys([lines[0], lines[-1]]))})'
-    self._say(said)
+      text += f' ({": ".join(dict.fromkeys([lines[0], lines[-1]]))})'
+    self._say(text)
     ended = sum(row.state in ('COMPLETE', 'PRUNED', 'FAIL') for row in rows)
     best = next((f'; best {row.value:.6g}, trial {row.number:04d}' for row in rows if row.rank == 1), '')
     self._say(f'{ended}/{self.args.trials} trials{best}')
     report.write(self.plan.folder.parent, rows, self.plan, self.args.command)
 
   def _beat(self) -> None:
-    """Renew the pulse that other machines watch."""
+    """Renew the heartbeat that other machines watch."""
     now = time.monotonic()
     if now - self._beaten > self.args.stale / 6:
       for worker in self.workers.values():

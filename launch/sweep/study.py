@@ -1,9 +1,9 @@
 """Optuna study of a sweep: its trials, their parameters, and the worker of each.
 
 All N trials are enqueued at the start, so that there are never more, and one worker claims each. A trial whose worker
-is gone is claimed again under its own number: it keeps its parameters and work directory. A worker of this machine and
-work directory, which only one sweep holds, is gone if it is not of this session. One elsewhere is gone if its pulse has
-not changed for a while by our own clock, because the clocks of machines may differ.
+is gone is claimed again under its own number: it keeps its parameters and work directory. Only one sweep holds a work
+directory on this machine, so a worker of it from another session is gone. A worker on another machine is gone if its
+heartbeat (`pulse`) has not changed for a while by this machine's clock, because clocks may differ.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Search:
   """Search space of a sweep.
 
   Attributes:
-    axes: range or values of each key.
+    axes: key -> range or values.
     points: points of a grid in order; () if there are ranges.
   """
 
@@ -102,19 +102,19 @@ class Here:
 
 
 class Store:
-  """An Optuna study in its storage."""
+  """Optuna study in its storage."""
 
   def __init__(self, url: str, name: str, direction: str, sampler: str, seed: int, here: Here, stale: float):
     """Open the study, or create it.
 
     Args:
       url: 'journal:FILE' or a URL of SQLAlchemy; '' keeps it in memory.
-      name: of the study.
+      name: name of the study.
       direction: 'minimize' or 'maximize'.
       sampler: one of SAMPLERS.
-      seed: of the sampler.
+      seed: seed of the sampler.
       here: this process.
-      stale: seconds after which a worker elsewhere without a pulse is gone.
+      stale: seconds without a heartbeat after which a worker on another machine is gone.
     """
     self.optuna = load()
     self.url, self.sampler, self.seed, self.here, self.stale = url, sampler, seed, here, stale
@@ -142,18 +142,18 @@ class Store:
       return storages.RDBStorage(self.url, engine_kwargs=options)
     except Exception as error:  # SQLAlchemy's and each driver's own
       if attempts > 1 and type(error).__name__ in ('IntegrityError', 'ProgrammingError'):
-        time.sleep(2)  # another machine has made the tables in this moment
+        time.sleep(2)  # another machine is creating the tables
         return self._storage(attempts - 1)
-      said = redact(f'{type(error).__name__}: {error}', self.url).strip()
-      raise InputError(f'--storage={redact(self.url, self.url)} cannot be used ({said})') from None
+      message = redact(f'{type(error).__name__}: {error}', self.url).strip()
+      raise InputError(f'--storage={redact(self.url, self.url)} cannot be used ({message})') from None
 
   def settle(self, settings: Mapping[str, Any]) -> None:
     """Store the settings in the study. Raises InputError if it was created with others."""
-    kept = self.study.user_attrs.get('settings')
-    if kept is None:
+    saved = self.study.user_attrs.get('settings')
+    if saved is None:
       self.study.set_user_attr('settings', dict(settings))
       return
-    lines = [f'  {k}: {kept.get(k)!r} there, {v!r} now' for k, v in settings.items() if kept.get(k) != v]
+    lines = [f'  {k}: {saved.get(k)!r} there, {v!r} now' for k, v in settings.items() if saved.get(k) != v]
     if lines:
       raise InputError(
         'the study was begun with other settings; choose another --workdir (and --study), or set back:\n'
@@ -180,8 +180,8 @@ class Store:
     """Claim a trial that waits or whose worker is gone; return Optuna's Trial, None without one.
 
     Args:
-      trials: numbers from here on are skipped.
-      mine: numbers of this process.
+      trials: number of trials; higher trial numbers are skipped.
+      mine: trial numbers of this process.
     """
     state = self.optuna.trial.TrialState
     for frozen in self.trials('WAITING', 'RUNNING'):
@@ -205,7 +205,7 @@ class Store:
     return None
 
   def _alone(self, number: int) -> bool:
-    """Return whether no other machine has claimed the same trial at the same time: the last to write has it."""
+    """Return whether no other machine has claimed the same trial at the same time: the last to write owns it."""
     time.sleep(2)
     return self.storage.get_trial(number).user_attrs['worker']['session'] == self.here.session
 
@@ -219,7 +219,7 @@ class Store:
     pulse, now = (worker.get('session'), frozen.user_attrs.get('pulse')), time.monotonic()
     if self._pulses.get(frozen.number, (None, 0.0))[0] != pulse:
       self._pulses[frozen.number] = (pulse, now)
-    # A claimed trial without a worker after some seconds was left at that moment.
+    # A claimed trial that has no worker after some seconds was abandoned between the two writes.
     return now - self._pulses[frozen.number][1] > (self.stale if worker else min(10.0, self.stale))
 
   def _sampler(self, number: int) -> Any:
@@ -250,7 +250,7 @@ class Store:
     self.study.tell(number, value, state=self.optuna.trial.TrialState[state])
 
   def importances(self) -> tuple[str, dict[str, float]]:
-    """Return the importance of each key: by fANOVA where scikit-learn is installed, else by PED-ANOVA."""
+    """Return the importance of each key: by fANOVA if scikit-learn is installed, else by PED-ANOVA."""
     done = [trial for trial in self.trials('COMPLETE') if math.isfinite(trial.value)]
     if len(done) < 4 or len({trial.value for trial in done}) < 2:
       return '', {}
@@ -259,8 +259,8 @@ class Store:
       name, evaluator = 'fANOVA', importance.FanovaImportanceEvaluator(seed=0)
     except ImportError:
       name, evaluator = 'PED-ANOVA', importance.PedAnovaImportanceEvaluator()
-    found = importance.get_param_importances(self.study, evaluator=evaluator)
-    return name, {key: value for key, value in found.items() if math.isfinite(value)}
+    scores = importance.get_param_importances(self.study, evaluator=evaluator)
+    return name, {key: value for key, value in scores.items() if math.isfinite(value)}
 
 
 def _suggest(trial: Any, key: str, axis: spaces.Range | tuple[str, ...]) -> str:

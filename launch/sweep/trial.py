@@ -1,4 +1,4 @@
-"""One trial of a sweep: its runs one after another, each an ordinary work directory to follow and resume."""
+"""Trial of a sweep: its runs in order, each an ordinary work directory to follow and resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Plan:
   Attributes:
     program: command before `train ...` for runs on this machine.
     where: 'local', or the launcher of each run.
-    launch: its options; {job} stands for the number of the worker.
+    launch: options of the launcher; {job} is replaced by the number of the worker.
     places: parent of the runs' work directories, '' for `folder`.
     config: experiment file, with :variant.
     overrides: 'section.key=value' of all trials.
@@ -45,7 +45,7 @@ class Plan:
     pruner: one of study.PRUNERS.
     reduction: one of so many trials continues at each rung.
     least: steps before any pruning; 0 until the first validation.
-    environment: variables of a run; {job} stands for the number of its worker.
+    environment: variables of a run; {job} is replaced by the number of its worker.
     grace: seconds from SIGTERM to SIGKILL.
   """
 
@@ -167,10 +167,10 @@ class Worker:
 
   def _follow(self, *, prune: bool = True) -> None:
     """Report new metrics of the first run to the pruner."""
-    metric, seen = self.plan.metric, file_version(self.workdirs[0] / 'metrics.jsonl')
-    if metric.final or seen == self._seen or self.pruned:
+    metric, version = self.plan.metric, file_version(self.workdirs[0] / 'metrics.jsonl')
+    if metric.final or version == self._seen or self.pruned:
       return
-    self._seen = seen
+    self._seen = version
     for record in read_records(self.workdirs[0], 'valid'):
       step = int(record['step'])
       if step in self.reported or not isinstance(record.get(metric.name), (int, float, str)):
@@ -222,17 +222,17 @@ class Worker:
   def _complete(self) -> str:
     """End the trial with the mean of its runs' metrics."""
     try:
-      found = [measure(folder, self.plan.metric) for folder in self.workdirs]
+      measurements = [measure(folder, self.plan.metric) for folder in self.workdirs]
     except InputError as error:
       return self._fail(str(error), 0)
     hashes = {read_data_hash(folder) for folder in self.workdirs} - {''}
     if len(hashes) > 1:
       return self._fail(f'seeds of one trial: got other data ({", ".join(sorted(hashes))}); expected one data set', 0)
-    values = [one.value for one in found]
+    values = [one.value for one in measurements]
     self.trial.set_user_attr('values', values)
     if len(values) > 1:
       self.trial.set_user_attr('spread', statistics.stdev(values))
-    self.trial.set_user_attr('step', found[0].step)
+    self.trial.set_user_attr('step', measurements[0].step)
     return self._conclude('COMPLETE', statistics.fmean(values))
 
   def _fail(self, error: str, code: int) -> str:

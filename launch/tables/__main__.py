@@ -102,8 +102,8 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   table = plans.table(args.table)
   rows = select_rows(table, args.rows)
   runs = {run.name: run for run in table.runs}
-  found = collection.collect(table, rows, plan)
-  wrong = {name for one in found if one.state == collection.WRONG for name in one.row.runs}
+  results = collection.collect(table, rows, plan)
+  wrong = {name for one in results if one.state == collection.WRONG for name in one.row.runs}
   wanted = [runs[name] for name in plans.read_from(rows) if name not in wrong]
   todo = runner.plan_tasks(wanted, runs, plan, shown=args.dry_run)
   if args.dry_run:
@@ -115,12 +115,12 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   if not args.collect and todo:
     code = _run(args, todo)
     plan.known.clear()
-    found = collection.collect(table, rows, plan)
-  found = [_mark_changed(one, plan) for one in found]
-  render(args.table, table, found, plan, _folder(args, plan))
-  for problem in dict.fromkeys(problem for one in found for problem in one.problems):
+    results = collection.collect(table, rows, plan)
+  results = [_mark_changed(one, plan) for one in results]
+  render(args.table, table, results, plan, _folder(args, plan))
+  for problem in dict.fromkeys(problem for one in results for problem in one.problems):
     print(f'launch.tables: not counted: {problem}', file=sys.stderr)
-  return code or (2 if any(one.problems for one in found) else 0)
+  return code or (2 if any(one.problems for one in results) else 0)
 
 
 def _folder(args: argparse.Namespace, plan: plans.Plan) -> pathlib.Path:
@@ -130,7 +130,7 @@ def _folder(args: argparse.Namespace, plan: plans.Plan) -> pathlib.Path:
 
 
 def _mark_changed(one: collection.RowResult, plan: plans.Plan) -> collection.RowResult:
-  """Exclude a row from the comparison where the command line changed the protocol."""
+  """Exclude a row from the comparison if the command line changed the protocol."""
   if not plan.changed or one.row.differs or one.row.id not in plans.published():
     return one
   row = one.row._replace(differs=f'ours is of runs with {plan.changed}')
@@ -161,18 +161,18 @@ def select_rows(table: Table, text: str) -> list[Row]:
   """Return the rows that `text` names, in the table's order; InputError for a name without a row."""
   if not text:
     return list(table.rows)
-  kept: set[str] = set()
+  selected: set[str] = set()
   ids = [row.id for row in table.rows]
   for pattern in text.split(','):
     fits = {one for one in ids for text in (pattern, f'*/{pattern}') if fnmatch.fnmatchcase(one, text)}
     if not fits:
       raise InputError(f'--rows: no row "{pattern}"{nearest(pattern, ids)}')
-    kept |= fits
-  return [row for row in table.rows if row.id in kept]
+    selected |= fits
+  return [row for row in table.rows if row.id in selected]
 
 
 def render(name: str, table: Table, found: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path) -> None:
-  """Write NAME.md, NAME.html and, where there is something to draw, NAME.png into `folder`; print the table."""
+  """Write NAME.md, NAME.html and, if there is something to draw, NAME.png into `folder`; print the table."""
   folder.mkdir(parents=True, exist_ok=True)
   text = report.markdown(name, table, found, plan)
   (folder / f'{name}.md').write_text(text)
@@ -187,16 +187,16 @@ def render(name: str, table: Table, found: list[collection.RowResult], plan: pla
 def _list(names: list[str], plan: plans.Plan) -> int:
   for name in names:
     table = plans.table(name)
-    found = collection.collect(table, list(table.rows), plan)
-    states = [one.state for one in found]
+    results = collection.collect(table, list(table.rows), plan)
+    states = [one.state for one in results]
     counts = [f'{states.count(state)} {state}' for state in dict.fromkeys(states) if state != collection.DONE]
-    done = f'{states.count(collection.DONE)} of {len(found)} rows'
-    rest = '' if counts == [f'{len(found)} {collection.ABSENT}'] or not counts else f'  ({", ".join(counts)})'
+    done = f'{states.count(collection.DONE)} of {len(results)} rows'
+    rest = '' if counts == [f'{len(results)} {collection.ABSENT}'] or not counts else f'  ({", ".join(counts)})'
     print(f'{name:26} {done:16} {table.title}{rest}')
     if len(names) == 1:
-      for line in report.lines(found):
+      for line in report.lines(results):
         print(f'  {line.found.row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}')
-      for key in report.data_of(table, found):
+      for key in report.data_of(table, results):
         print(
           f'  --data={key}={"DIR" if DATA[key].needed else "DIR (or made, or downloaded)"}: {DATA[key].what}; '
           f'{DATA[key].terms}'

@@ -1,7 +1,7 @@
 """Metrics of a table, from work directories of any machine.
 
-A run is at DIR/NAME/seedK, or else in any work directory below DIR whose config.json fits, so that directories keep the
-names that they had on another machine. A run of another config than the table's, or one that cannot be read, is
+A run is at DIR/NAME/seedK, or else in any work directory below DIR whose config.json matches, so that directories may
+keep their names from another machine. A run with another config than the table's, or one that cannot be read, is
 reported and not counted.
 """
 
@@ -21,8 +21,15 @@ from experiments.tables import METRICS, Row, Run, Table
 from launch.tables import plan as plans
 from lmx.config import experiment
 
-_WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that hold no other
-_SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # and not a stage of a pipeline
+_WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that contain no other one
+_SECTIONS = (
+  'model',
+  'objective',
+  'data',
+  'optim',
+  'train',
+  'evaluation',
+)  # of a config; other first parts of a key name a stage of a pipeline
 _SPLITS = {'dev': 'valid', 'newstest2014': 'test', 'held-out': 'test'}  # names of papers
 _Place = tuple[pathlib.Path, dict[str, Any]]
 DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
@@ -30,8 +37,10 @@ DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'
 
 @dataclasses.dataclass(frozen=True)
 class SeedResult:
-  """Metric of one seed in the unit of the paper, with the validation loss, device, work directory and data hash of its
-  run ('' where none is recorded)."""
+  """Metric of one seed in the paper's unit, with its run's validation loss, device, work directory and data hash.
+
+  Device and data hash are '' if none is recorded.
+  """
 
   value: float
   seed: int | None
@@ -103,10 +112,10 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
 
 
 def _compare_seeds(results: list[SeedResult]) -> str:
-  """Name two seeds of other data or other settings, which have no common mean; '' if there are none.
+  """Return a message on two seeds whose data or settings differ, so that they have no common mean; '' if none do.
 
-  Settings that a table leaves at lmx's defaults may differ where those have changed between two trainings. A setting
-  that the older config.json does not have is none that differs, but for a rule of `semantics`.
+  Settings that a table leaves at lmx's defaults may differ if the defaults have changed between two trainings. A
+  setting that the older config.json lacks does not count as a difference, except a rule of `semantics`.
   """
   for other in results[1:]:
     first = results[0]
@@ -125,7 +134,7 @@ def _compare_seeds(results: list[SeedResult]) -> str:
 
 
 def _settings(where: pathlib.Path) -> dict[str, Any]:
-  """Settings of a run, or of each stage of a pipeline, but for those that compute nothing else."""
+  """Return the settings of a run, or of each stage of a pipeline, that change what is computed."""
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
@@ -134,7 +143,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
 
 
 def _choose_try(tries: list[RowResult]) -> RowResult:
-  """Return the try of the lowest mean validation loss over seeds, if all are done."""
+  """Return the try with the lowest mean validation loss over seeds, if all are done."""
   if len(tries) == 1:
     return tries[0]
   if all(one.state == DONE for one in tries):
@@ -193,7 +202,7 @@ def _has_added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> bool:
   try:
     return bool(_added_settings(where, flat))
   except ValueError:
-    return False  # a file that cannot be read is reported where its metrics are needed
+    return False  # an unreadable file is reported when its metrics are needed
 
 
 def _added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
@@ -203,46 +212,46 @@ def _added_settings(where: pathlib.Path, flat: Mapping[str, Any]) -> list[str]:
   if file.exists():
     record = read_json(file)
     words = record.get('command', []) if isinstance(record, dict) else []
-  given = [str(word).removeprefix('--config.') for word in words if str(word).startswith('--config.')]
-  keys = [text.partition('=')[0] for text in given]
+  texts = [str(word).removeprefix('--config.') for word in words if str(word).startswith('--config.')]
+  keys = [text.partition('=')[0] for text in texts]
   return [
     f'{text} there, not set here'
-    for key, text in zip(keys, given, strict=True)
+    for key, text in zip(keys, texts, strict=True)
     if key not in flat and key.partition('.')[0] in _SECTIONS and not plans.is_free(key)
   ]
 
 
 def _same_start(settings: Mapping[str, Any], starts: list[pathlib.Path] | None) -> bool:
   """Return whether a run started from a directory with the same end of its name; with None, newly initialised."""
-  said = pathlib.PurePath(settings.get('train.init_from') or '').parts
+  parts = pathlib.PurePath(settings.get('train.init_from') or '').parts
   if starts is None:
-    return not said
-  return not starts or any(said[-2:] == start.parts[-2:] for start in starts)
+    return not parts
+  return not starts or any(parts[-2:] == start.parts[-2:] for start in starts)
 
 
 def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:
   """Return every work directory below `roots` with its settings, skipping those that cannot be read."""
-  found = []
+  places = []
   for root in roots:
     for name, folders, files in os.walk(root):
       if 'config.json' in files:
         folders[:] = [folder for folder in folders if folder not in _WITHIN]
         try:
-          found.append((pathlib.Path(name), dict(experiment.flatten(read_json(pathlib.Path(name, 'config.json'))))))
+          places.append((pathlib.Path(name), dict(experiment.flatten(read_json(pathlib.Path(name, 'config.json'))))))
         except ValueError:
           continue
-  return sorted(found, key=lambda one: one[0])
+  return sorted(places, key=lambda one: one[0])
 
 
 def read_json(file: pathlib.Path) -> Any:
   """Return the content of a JSON file. Raises ValueError with its name."""
   try:
-    found = json.loads(file.read_text())
+    content = json.loads(file.read_text())
   except (OSError, ValueError) as error:
     raise ValueError(f'{file} cannot be read ({error}); was it cut off? Copy it again, or delete it') from None
-  if not isinstance(found, (dict, list)):
+  if not isinstance(content, (dict, list)):
     raise ValueError(f'{file} holds no metrics')
-  return found
+  return content
 
 
 def _read(row: Row, seed: int | None, where: pathlib.Path, into: RowResult) -> None:
@@ -256,12 +265,12 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, into: RowResult) -> N
   except ValueError as error:
     into.problems.append(str(error))
     return
-  beside = where / 'results.json'
-  about = read_json(beside) if beside.exists() and beside != file else record
+  results = where / 'results.json'
+  about = read_json(results) if results.exists() and results != file else record
   about = about if isinstance(about, dict) else {}
   loss = _number(about.get('validation_loss'))
   if row.tries and math.isnan(loss):
-    into.problems.append(f'{beside} has no validation loss, by which the try that counts is chosen')
+    into.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))
   into.seeds.append(SeedResult(value, seed, seconds, device, loss, where, str(record.get('data_hash', ''))))
@@ -283,10 +292,10 @@ def _measure(record: Mapping[str, Any], row: Row, file: pathlib.Path) -> float:
   measured = record.get('split', '')
   if split in ('train', 'valid', 'test') and measured and not row.differs and not str(measured).startswith(split):
     raise ValueError(f'{file} is of the split {measured}; {row.id} is of {split}')
-  metric, found = METRICS[row.metric], record
+  metric, content = METRICS[row.metric], record
   for key in metric.key.split('.'):
-    found = found.get(key) if isinstance(found, Mapping) else None  # type: ignore[assignment]
-  value = _number(found)
+    content = content.get(key) if isinstance(content, Mapping) else None  # type: ignore[assignment]
+  value = _number(content)
   if math.isnan(value):
     raise ValueError(f'{file} has no metric "{metric.key}"')
   return metric.scale * value

@@ -38,11 +38,11 @@ _FREE = (
   'model.remat',
   'model.scan',
 )
-_LIKE_INIT = ('model.variant', 'data.tokenizer', 'data.lower_case')  # what train.like_init takes from another run
+_LIKE_INIT = ('model.variant', 'data.tokenizer', 'data.lower_case')  # settings that train.like_init copies
 
 
 class Printed(NamedTuple):
-  """A line of published.csv; `spread` is a standard deviation over runs, NaN where none is printed."""
+  """Line of published.csv; `spread` is a standard deviation over runs, NaN if none is printed."""
 
   value: float
   text: str
@@ -66,7 +66,7 @@ class Command(NamedTuple):
 
 
 class Missing(InputError):
-  """The user has not given a data set that the run needs."""
+  """Error: the user has not given a data set that the run needs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Plan:
     runs: directories of runs; new ones go into the first.
     data: name in DATA -> directory or file.
     seeds: number for every run that is repeated; 0 for the table's.
-    options: added to the argument of every experiment, such as 'epochs=6'.
+    options: options added to the argument of every experiment, such as 'epochs=6'.
     settings: 'section.key=value' for every training.
-    known: (name of a run, seed) -> its work directory, where that is not the usual one.
+    known: (name of a run, seed) -> its work directory, if that is not the default one.
   """
 
   runs: tuple[pathlib.Path, ...] = (pathlib.Path('runs'),)
@@ -92,8 +92,8 @@ class Plan:
   @property
   def changed(self) -> str:
     """Return the part of the command line that changes the table's protocol; '' without one."""
-    told = [f'--config.{text}' for text in self.settings if not is_free(text)]
-    return ' '.join([*told, *([f'--options={self.options}'] if self.options else [])])
+    overrides = [f'--config.{text}' for text in self.settings if not is_free(text)]
+    return ' '.join([*overrides, *([f'--options={self.options}'] if self.options else [])])
 
 
 def names() -> list[str]:
@@ -111,19 +111,19 @@ def table(name: str) -> Table:
 @functools.cache
 def published() -> dict[str, Printed]:
   """Return the printed metric of the paper by id."""
-  found = {}
+  printed = {}
   with (FOLDER / 'published.csv').open(newline='', encoding='utf-8') as file:
     for line in csv.DictReader(file):
-      kept = {name: line[name] for name in Printed._fields if name not in ('value', 'text', 'spread', 'verified')}
+      texts = {name: line[name] for name in Printed._fields if name not in ('value', 'text', 'spread', 'verified')}
       spread = float(line['spread']) if line['spread'] else float('nan')
-      found[line['id']] = Printed(
-        float(line['value']), line['value'], spread, verified=line['verified'] == 'yes', **kept
+      printed[line['id']] = Printed(
+        float(line['value']), line['value'], spread, verified=line['verified'] == 'yes', **texts
       )
-  return found
+  return printed
 
 
 def seeds(run: Run, plan: Plan) -> list[int | None]:
-  """Return the seeds of a run; [None] where it is not repeated."""
+  """Return the seeds of a run; [None] if it is not repeated."""
   return list(range(plan.seeds or run.seeds)) if run.seeds else [None]
 
 
@@ -143,7 +143,7 @@ def needed(run: Run, runs: Mapping[str, Run]) -> list[Run]:
 
 
 def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> list[pathlib.Path] | None:
-  """Return the paths of the initial parameters of `run`; [] where the user gives them, None for none."""
+  """Return the work directories that `run` starts from; [] if the user gives them, None for newly initialised ones."""
   texts = [text for text in run.settings if text.startswith('train.init_from=')]
   if not texts:
     return None
@@ -162,26 +162,26 @@ def read_from(rows: Iterable[Row]) -> list[str]:
 
 def ordered(wanted: list[str], runs: Mapping[str, Run]) -> list[Run]:
   """Return the runs named in `wanted`, each after those that it needs."""
-  found: dict[str, Run] = {}
+  ordered_runs: dict[str, Run] = {}
 
   def add(run: Run) -> None:
     for other in needed(run, runs):
       add(other)
-    found.setdefault(run.name, run)
+    ordered_runs.setdefault(run.name, run)
 
   for name in wanted:
     add(runs[name])
-  return list(found.values())
+  return list(ordered_runs.values())
 
 
 def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *, shown: bool = False) -> list[Command]:
   """Return the commands of a run in order.
 
   Args:
-    shown: only to be read: DATA/NAME stands for what the user has not given.
+    shown: for display only: DATA/NAME replaces data that the user has not given.
 
   Raises:
-    Missing: data that the user must give, unless `shown`.
+    Missing: required data was not given, and `shown` is False.
   """
   where = directory(run, seed, plan)
 
@@ -204,19 +204,19 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
     found = _BRACES.sub(put, text)
     return None if left_out else found
 
-  made = []
+  planned = []
   if run.config:
     changes = [fill(text) for text in (*run.settings, *plan.settings)]
     words = [run.kind, f'--config={argument(run, plan)}', f'--workdir={where}']
     words += [f'--config.{text}' for text in changes if text is not None]
     words += [] if seed is None else [f'--config.seed={seed}']
-    made.append(Command(tuple(words), where / 'results.json'))
+    planned.append(Command(tuple(words), where / 'results.json'))
   for text in run.then:
     filled = [fill(word) for word in shlex.split(text)]
     words = [word for word in filled if word is not None]
     words = [_with_options(word, plan) if words[0] == 'ngrams' else word for word in words]
-    made.append(Command(tuple(words), _proof(words)))
-  return made
+    planned.append(Command(tuple(words), _proof(words)))
+  return planned
 
 
 def argument(run: Run, plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""A table as Markdown, HTML and a picture: published metrics against ours."""
+"""Rendering of a table as Markdown, HTML and a figure: published metrics against ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBERS = ('Published', 'Ours', 'Difference', 'In spreads', 'Within the band', 
 
 
 class Line(NamedTuple):
-  """Cells of a row in the order of HEADER, with the difference in bands and its spread for the picture."""
+  """Cells of a row in the order of HEADER, with the difference in bands and its spread for the figure."""
 
   cells: tuple[str, ...]
   found: collection.RowResult
@@ -118,7 +118,7 @@ def duration(seconds: float) -> str:
 
 
 def columns(found: Sequence[collection.RowResult]) -> list[int]:
-  """Return the columns of HEADER that a table has: none that compare where nothing is published."""
+  """Return the columns of HEADER that a table has; without published metrics, none that compare."""
   printed = _printed(found)
   return [i for i, name in enumerate(HEADER) if printed or name not in _COMPARED]
 
@@ -191,8 +191,8 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
   """Return the commands of a run at its first seed."""
   runs = {one.name: one for one in table.runs}
   clean = plans.Plan(runs=(pathlib.Path('DIR'),), seeds=plan.seeds, options=plan.options, settings=plan.settings)
-  made = plans.commands(run, plans.seeds(run, plan)[0], runs, clean, shown=True)
-  return [f'lmx {shlex.join(command.words)}' for command in made]
+  planned = plans.commands(run, plans.seeds(run, plan)[0], runs, clean, shown=True)
+  return [f'lmx {shlex.join(command.words)}' for command in planned]
 
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:78rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -202,7 +202,7 @@ pre{background:#f6f6f6;padding:.6rem;overflow-x:auto}"""
 
 
 def html_page(name: str, table: Table, found: Sequence[collection.RowResult], plan: plans.Plan) -> str:
-  """Return the table as a page of HTML, with its picture."""
+  """Return the table as an HTML page, with its figure."""
   e = html.escape
   shown = columns(found)
   head = ''.join(f'<th{" class=n" if HEADER[i] in _NUMBERS else ""}>{e(HEADER[i])}</th>' for i in shown)
@@ -243,7 +243,7 @@ def draw(file: pathlib.Path, table: Table, found: Sequence[collection.RowResult]
 
 
 def _differences(table: Table, found: Sequence[collection.RowResult]):
-  """Return the picture of a table without curves."""
+  """Return the figure of a table without curves."""
   from matplotlib.figure import Figure
 
   shown = lines(found)
@@ -278,7 +278,7 @@ def _differences(table: Table, found: Sequence[collection.RowResult]):
 
 
 def _curves(table: Table, found: Sequence[collection.RowResult]):
-  """Return the picture of a table with curves: panels, a line for each name, deviations as bars."""
+  """Return the figure of a table with curves: panels, a line for each name, standard deviations as error bars."""
   from matplotlib.figure import Figure
 
   by_id = {one.row.id: one for one in found if one.seeds}

@@ -30,7 +30,7 @@ Key = tuple[str, int | None]
 
 @dataclasses.dataclass
 class Task:
-  """A run at one seed: its remaining commands, the tasks before it, and its log."""
+  """Run at one seed: its remaining commands, the tasks that it depends on, and its log."""
 
   key: Key
   commands: list[plans.Command]
@@ -46,21 +46,21 @@ class Task:
 
 def plan_tasks(wanted: Sequence[Run], runs: Mapping[str, Run], plan: plans.Plan, *, shown: bool = False) -> list[Task]:
   """Return the tasks of `wanted` in an order that respects their dependencies; finished runs are skipped."""
-  found: dict[Key, Task] = {}
+  tasks: dict[Key, Task] = {}
   for run in plans.ordered([run.name for run in wanted], runs):
     for seed in plans.seeds(run, plan):
       where, missing = plans.directory(run, seed, plan), ''
       try:
-        made = plans.commands(run, seed, runs, plan, shown=shown)
+        planned = plans.commands(run, seed, runs, plan, shown=shown)
       except plans.Missing as error:
         # Finished runs need no data.
-        made, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
-      left = [command for command in made if not command.proof.exists()]
+        planned, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
+      left = [command for command in planned if not command.proof.exists()]
       after = [(other.name, seed if other.seeds else None) for other in plans.needed(run, runs)]
       if left:
         log = where.with_name(where.name + '.log')
-        found[run.name, seed] = Task((run.name, seed), left, [key for key in after if key in found], log, missing)
-  return list(found.values())
+        tasks[run.name, seed] = Task((run.name, seed), left, [key for key in after if key in tasks], log, missing)
+  return list(tasks.values())
 
 
 class Runner:
@@ -194,7 +194,7 @@ def submit(todo: Sequence[Task], where: str, options: str, say: Callable[[str], 
       say(f'{task.title}: {task.missing or "waits for " + task.after[0][0]}')
       failed |= bool(task.missing)
       continue
-    trains = task.commands[0].proof.name == 'results.json'  # its measurements come after it
+    trains = task.commands[0].proof.name == 'results.json'  # its evaluations depend on the training
     for command in task.commands[:1] if trains else task.commands:
       if command.proof.name in before and not again:
         say(

@@ -26,15 +26,15 @@ AT_ONCE = 32  # connections
 
 
 class Stopped(Exception):
-  """A signal came before lmx was started."""
+  """A signal arrived before lmx was started."""
 
 
 class Launch:
-  """A run on a machine, from the creation of the machine to the end of the run.
+  """Run on a machine, from the creation of the machine to the end of the run.
 
   Attributes:
-    signals: with --wait: the signals to pass on to lmx.
-    resumed: the run was started before; one that has ended since is not started again.
+    signals: with --wait, the signals to pass on to lmx.
+    resumed: the run was started before; if it has ended since, it is not started again.
   """
 
   def __init__(self, machine: Machine, run: command.Run, commit: str, poll: float = 20.0):
@@ -45,7 +45,7 @@ class Launch:
     self.say = (lambda text: None) if run.dry_run else say
     self.signals: SignalCounter | None = None
     self.resumed = False
-    self._passed, self._passing = -1, threading.Lock()  # signals passed on, -1 where lmx does not run
+    self._passed, self._passing = -1, threading.Lock()  # signals passed on, -1 while lmx does not run
 
   def run_to_end(self) -> int:
     """Start, follow and restart the run; return the exit code of lmx."""
@@ -90,7 +90,7 @@ class Launch:
     return json.loads(text) if text else {}
 
   def ready(self) -> int:
-    """Wait for the machine, creating it where needed; return its number of hosts.
+    """Wait for the machine, create it if needed; return its number of hosts.
 
     Raises:
       InputError: its state is unknown, or it has another accelerator.
@@ -98,13 +98,15 @@ class Launch:
     """
     while True:
       self._check()
-      found = self.describe()
-      state = found.get('state', 'ABSENT')
+      description = self.describe()
+      state = description.get('state', 'ABSENT')
       if state == 'READY':
-        there = found.get('acceleratorType', '').rpartition('/')[2] or self.machine.accelerator
-        if there != self.machine.accelerator:
-          raise InputError(f'{self.machine.name} is there, a {there}; give another --name, or --accelerator={there}')
-        return len(found.get('networkEndpoints', [])) or 1
+        accelerator = description.get('acceleratorType', '').rpartition('/')[2] or self.machine.accelerator
+        if accelerator != self.machine.accelerator:
+          raise InputError(
+            f'{self.machine.name} is there, a {accelerator}; give another --name, or --accelerator={accelerator}'
+          )
+        return len(description.get('networkEndpoints', [])) or 1
       if state == 'ABSENT' and self._is_queued():
         continue
       if state == 'ABSENT':
@@ -126,15 +128,15 @@ class Launch:
     """Return whether a queued resource will give the machine; a suspended one is deleted."""
     if not self.machine.queued:
       return False
-    found = self.describe('queued-resources').get('state', {})
-    state = found.get('state', 'ABSENT')
+    details = self.describe('queued-resources').get('state', {})
+    state = details.get('state', 'ABSENT')
     if state in QUEUED or state == 'ACTIVE':
       self.say(f'{self.machine.name} in the queue: {state}')
       self._sleep()
       self._check()
       return True
     if state == 'FAILED':
-      raise InputError(f'Google gives no {self.machine.accelerator} in {self.machine.zone}: {json.dumps(found)}')
+      raise InputError(f'Google gives no {self.machine.accelerator} in {self.machine.zone}: {json.dumps(details)}')
     if state != 'ABSENT':  # SUSPENDED: it was preempted
       self.runner.read(self.machine.delete())
     return False
@@ -152,7 +154,7 @@ class Launch:
     self.runner.read(self.machine.ssh('all', INSTALL.format(folder=self.folder)))
 
   def start(self, hosts: int) -> None:
-    """Start lmx on every host where it does not run yet."""
+    """Start lmx on every host on which it does not run yet."""
     text = self.start_text(hosts)
     about = 'the values of ' + ', '.join(self.run.secrets) if self.run.secrets else ''
     if self.run.dry_run:
@@ -161,7 +163,7 @@ class Launch:
     values = ''.join(f'{value}\n' for value in self.run.secret_values().values())
     while True:
       try:
-        # One connection a host: several in one call would share its standard input.
+        # One connection per host: several in one call would share its standard input.
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
           list(pool.map(lambda worker: self.runner.read(self.machine.ssh(worker, text), values, about), range(hosts)))
         return

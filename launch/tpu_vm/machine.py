@@ -1,4 +1,4 @@
-"""A Cloud TPU VM: gcloud's commands about it, and the shell scripts of its hosts. Imports no JAX."""
+"""Cloud TPU VM: its gcloud commands, and the shell scripts of its hosts. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from launch import accelerators
 from lmx.errors import InputError
 
-# Ubuntu 22.04's own python3.11 is a release candidate. Just after boot another program may hold apt's lock.
+# Ubuntu 22.04's own python3.11 is a release candidate. Shortly after boot another program may hold apt's lock.
 INSTALL = r"""
 set -e
 cd "$HOME"
@@ -61,8 +61,8 @@ code=$?
 echo "$code" > .run/part && mv .run/part .run/code
 """.strip()
 
-# Lines from {line} on with their number, so that none is printed twice after a reconnection. By grep, because mawk,
-# which is Ubuntu's awk, buffers 4 KiB.
+# Lines from {line} on are numbered, so that none is printed twice after a reconnection. By grep, because mawk, Ubuntu's
+# awk, buffers 4 KiB.
 FOLLOW = r"""
 cd "$HOME/{folder}/.run" || exit 2
 pid="$(cat pid)"
@@ -76,15 +76,15 @@ STOP = 'cd "$HOME/{folder}/.run" && kill -{signal} -- "-$(cat pid)"'
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-  """A TPU VM.
+  """TPU VM.
 
   Attributes:
-    name, zone, project: of the machine; '' for gcloud's own project.
-    accelerator: a type of TPU VM, such as 'v5litepod-16'.
-    version: of its software, '' for the default.
+    name, zone, project: identity of the machine; project '' is gcloud's own.
+    accelerator: type of TPU VM, such as 'v5litepod-16'.
+    version: software version, '' for the default.
     queued: request a queued resource, which waits for capacity.
-    spot: one that can be preempted.
-    reserved: of a reservation.
+    spot: preemptible machine.
+    reserved: machine of a reservation.
     internal: connect by internal addresses.
     service_account, network, subnetwork: as in gcloud, '' to leave out.
   """

@@ -1,4 +1,4 @@
-"""`launch.tpu_vm --wait=FILE`: a run from its start to its end, recorded in FILE. Imports no JAX."""
+"""`launch.tpu_vm --wait=FILE`: start a run and wait for its end, recorded in FILE. Imports no JAX."""
 
 from __future__ import annotations
 
