@@ -10,6 +10,7 @@ import pytest
 
 from lmx.cli import main as cli
 from lmx.errors import InputWarning
+from tests import small_text
 
 DRAWS = True  # of tests/conftest.py
 TINY = 'experiments/rnn_lm/quickstart.py:tiny'
@@ -130,8 +131,9 @@ def test_what_needs_no_preparing(capsys):
 
 
 def test_a_work_directory_of_another_config(capsys, tmp_path):
-  assert cli.main(train(tmp_path / 'run', '--config.train.steps=2')) == 0
-  message = refused(capsys, *train(tmp_path / 'run', '--config.train.steps=3'))
+  data = texts(tmp_path)
+  assert cli.main(train(tmp_path / 'run', *data, '--config.train.steps=2')) == 0
+  message = refused(capsys, *train(tmp_path / 'run', *data, '--config.train.steps=3'))
   assert 'train.steps: 2 there, 3 now' in message
 
 
@@ -150,6 +152,7 @@ def test_a_run_leaves_its_files_and_can_be_evaluated_and_loaded(capsys, tmp_path
 
   workdir = tmp_path / 'run'
   more = (
+    *(f'--config.{setting}' for setting in small_text.settings(tmp_path)),
     '--config.train.steps=4',
     '--config.evaluation.baselines=true',
     '--config.samples.count=1',
