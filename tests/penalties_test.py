@@ -94,17 +94,24 @@ def batch_of(**more):
   }
 
 
-def training(objective, objective_cfg, model, cfg, batch, params=None):
-  """(Output, mean of each term of the loss)."""
-  key = jax.random.key(0)
-  if params is None:
-    head = objective.init(objective_cfg, model, cfg, key)
-    params = {'model': jax.tree.map(lambda x: x + 0.1, model.init(cfg, key)), 'objective': head}
+def training(objective, objective_cfg, model, cfg, batch):
+  """Mean of each term of the loss."""
   parts = model, cfg, objective, objective_cfg
-  out = step.training_loss(*parts, params, batch, model.init_state(cfg, B), key)
-  weights = step.training_weights(*parts, batch)
-  assert set(weights) == set(out.sums)
-  return out, {name: float(out.sums[name] / weights[name]) for name in out.sums}
+
+  @jax.jit
+  def means(key):
+    params = {'model': moved(model, cfg, key), 'objective': objective.init(objective_cfg, model, cfg, key)}
+    sums = step.training_loss(*parts, params, batch, model.init_state(cfg, B), key).sums
+    weights = step.training_weights(*parts, batch)
+    assert set(weights) == set(sums)
+    return {name: sums[name] / weights[name] for name in sums}
+
+  return {name: float(x) for name, x in means(jax.random.key(0)).items()}
+
+
+def moved(model, cfg, key):
+  """Parameters of a model, off zero."""
+  return jax.tree.map(lambda x: x + 0.1, model.init(cfg, key))
 
 
 @pytest.mark.parametrize(('bptt', 'pooled_length'), [(0, 0), (5, 0), (5, 6)])
@@ -112,9 +119,13 @@ def test_activation_penalties_of_a_classifier_are_means_over_what_is_pooled(bptt
   """As the released code of ULMFiT, whose `seq2seq_reg` gets the outputs of the windows that are pooled."""
   cfg, batch = contract_test.config('awd_lstm', alpha=2.0, beta=1.0), batch_of()
   objective_cfg = classify.Config(classes=2, bptt=bptt, pooled_length=pooled_length)
-  _, mean = training(classify, objective_cfg, awd_lstm, cfg, batch)
-  params = jax.tree.map(lambda x: x + 0.1, awd_lstm.init(cfg, jax.random.key(0)))
-  h_BTD = np.asarray(awd_lstm.apply(cfg, params, batch, awd_lstm.init_state(cfg, B))[0].raw_BTD, np.float64)
+  mean = training(classify, objective_cfg, awd_lstm, cfg, batch)
+
+  @jax.jit
+  def outputs(key):
+    return awd_lstm.apply(cfg, moved(awd_lstm, cfg, key), batch, awd_lstm.init_state(cfg, B))[0].raw_BTD
+
+  h_BTD = np.asarray(outputs(jax.random.key(0)), np.float64)
   rows = [h_BTD[b][ulmfit.windows_pooled(n, bptt or T, pooled_length)] for b, n in enumerate(LENGTHS)]
   squares = np.concatenate([np.square(h).mean(-1) for h in rows])
   changes = np.concatenate([np.square(h[1:] - h[:-1]).mean(-1) for h in rows])
@@ -126,8 +137,8 @@ def test_penalties_of_choices_are_over_all_of_them():
   two = {key.replace('_BT', '_BGT'): np.stack([x, x], 1) for key, x in batch_of().items() if key.endswith('_BT')}
   rest = {key: x for key, x in batch_of().items() if not key.endswith('_BT')}
   cfg = contract_test.config('awd_lstm', alpha=2.0, beta=1.0)
-  _, of_choices = training(multiple_choice, multiple_choice.Config(choices=2, bptt=0), awd_lstm, cfg, rest | two)
-  _, of_rows = training(regress, regress.Config(bptt=0), awd_lstm, cfg, batch_of())
+  of_choices = training(multiple_choice, multiple_choice.Config(choices=2, bptt=0), awd_lstm, cfg, rest | two)
+  of_rows = training(regress, regress.Config(bptt=0), awd_lstm, cfg, batch_of())
   assert of_choices['activation'] == pytest.approx(of_rows['activation'], rel=1e-5)
   assert of_choices['slowness'] == pytest.approx(of_rows['slowness'], rel=1e-5)
 
@@ -138,21 +149,21 @@ def test_lambda_of_elmos_mixes_changes_the_gradient_of_a_classifier():
   objective_cfg = classify.Config(classes=2, bptt=0)
   cfg = contract_test.config('bilstm', elmo='both', mix_l2=1000.0)
   parts = bilstm, cfg, classify, objective_cfg
-  params = {
-    'model': bilstm.init(cfg, jax.random.key(0)),
-    'objective': classify.init(objective_cfg, bilstm, cfg, jax.random.key(0)),
-  }
-  for place in ('input', 'output'):
-    params['model'][f'mix_{place}']['weights'] = jnp.array([1.0, 2.0, 3.0])
 
-  @jax.jit
   def penalty(params):
     return step.training_loss(*parts, params, batch, (), jax.random.key(0)).sums['mix_l2']
 
-  value, gradient = jax.value_and_grad(penalty)(params)
-  rows = step.training_weights(*parts, batch)['mix_l2']
+  @jax.jit
+  def measured(key):
+    params = {'model': bilstm.init(cfg, key), 'objective': classify.init(objective_cfg, bilstm, cfg, key)}
+    for place in ('input', 'output'):
+      params['model'][f'mix_{place}']['weights'] = jnp.array([1.0, 2.0, 3.0])
+    value, gradient = jax.value_and_grad(penalty)(params)
+    return value, gradient['model']['mix_input']['weights'], step.training_weights(*parts, batch)['mix_l2']
+
+  value, gradient, rows = measured(jax.random.key(0))
   assert value / rows == pytest.approx(1000 * 28, rel=1e-6)
-  found = gradient['model']['mix_input']['weights'] / rows
+  found = np.asarray(gradient) / rows
   np.testing.assert_allclose(found, 2000 * np.array([1.0, 2.0, 3.0]), rtol=1e-6)
 
 
