@@ -1,14 +1,14 @@
-"""Batches of a corpus. One file is one kind of batching, found by its name.
+"""Batches of a corpus. One file is one kind of batching, looked up by its name.
 
 A batching exports
-  Config: frozen dataclass whose first field is `name`; in a config it is the section `data.batching`;
-  of(data, corpus, split, seed, *, train) -> Batches: by the whole `data` section;
-  check(data) (optional): InputError where other fields of the section do not suit;
-  CHARACTERS (optional): 'may' if its words may be spelled (`data.characters`; lmx/data/pipeline.py does it), 'must' if
-    it spells them itself; without it they cannot be;
-  longest(data, corpus) (optional): positions of the longest row, where that may exceed the lengths of the section;
-  corpus() (optional): the Corpus, where its rows are made of no text; data.dataset is then 'generated';
-  SENTENCES (optional): True if its rows are made of sentences, which can be neither reversed nor left out.
+  Config: frozen dataclass whose first field is `name`; the section `data.batching` of a config;
+  of(data, corpus, split, seed, *, train) -> Batches: from the whole `data` section;
+  check(data) (optional): raises InputError if other fields of the section do not fit;
+  CHARACTERS (optional): 'may' if it supports `data.characters` (added by lmx/data/pipeline.py), 'must' if it adds the
+    characters itself; without it, `data.characters` is not supported;
+  longest(data, corpus) (optional): length of the longest row, if it may exceed the lengths of the section;
+  corpus() (optional): the Corpus, if rows are generated; data.dataset is then 'generated';
+  SENTENCES (optional): True if it needs sentences, which can be neither reversed nor dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ names, get = _parts.names, _parts.get
 
 
 def fields(given: Any) -> dict[str, Any]:
-  """The fields of a batching, `name` among them, from its name or from a mapping; InputError for anything else."""
+  """Return the fields of a batching, including `name`, from its name or a mapping; else raise InputError."""
   if isinstance(given, str):
     return {'name': given}
   if isinstance(given, Mapping):
@@ -34,8 +34,8 @@ def fields(given: Any) -> dict[str, Any]:
 
 
 def config(given: Any) -> Any:
-  """The Config of a batching: as it is, or from what `fields` takes."""
+  """Return the Config of a batching from a Config or from the input of `fields`."""
   if dataclasses.is_dataclass(given):
     return given
-  found = fields(given)
-  return get(found['name']).Config(**found)
+  values = fields(given)
+  return get(values['name']).Config(**values)

@@ -1,21 +1,22 @@
 """The generated tasks of the Neural Turing Machine (Graves, Wayne & Danihelka 2014, arXiv 1410.5401, section 4).
 
-One episode a row, drawn from (seed, split, epoch, number), so training never sees one twice and evaluations are always
-the same. `data.length` is the longest sequence in items, n below. An episode of
+A row is one episode, drawn from (seed, split, epoch, index), so training never repeats one and evaluations are
+always the same. `data.length` is the longest sequence in items, n below. An episode of
 
-copy (4.1): start mark, n random vectors, end mark; then the vectors again, and an end mark.
-repeat_copy (4.2): start mark, n vectors, the number of copies, on a channel of its own and scaled to mean 0 and
-  variance 1; then as many copies, and an end mark.
-recall (4.3): n items of 3 vectors, an item mark before each; one of them between query marks; then the one after it.
-ngrams (4.4): n bits of a table that is drawn anew: for each context of 5 bits a chance of 1 from Beta(1/2, 1/2). Each
-  bit is predicted from those before. The first 5 have no context and are not counted.
-sort (4.5): n vectors, each with a priority in [-1, 1] on a channel of its own, end mark; then the 16 with the highest
-  priorities, in falling order.
+copy (4.1): start marker, n random vectors, end marker; then the vectors again, and an end marker.
+repeat_copy (4.2): start marker, n vectors, the number of copies, on a channel of its own and scaled to mean 0 and
+  variance 1; then as many copies, and an end marker.
+recall (4.3): n items of 3 vectors, an item marker before each; one of them between query markers; then the one after
+  it.
+ngrams (4.4): n bits from a new random table: for each context of 5 bits a probability of 1 from Beta(1/2, 1/2). Each
+  bit is predicted from those before. The first 5 have no context and are not scored.
+sort (4.5): n vectors, each with a priority in [-1, 1] on a channel of its own, end marker; then the 16 with the highest
+  priorities, in descending order.
 
-The vectors have 8 bits (copy, sort) or 6. Marks have a channel each; where the paper does not say which there are, the
-numbers of inputs and outputs are those that its LSTM networks' parameter counts fix: 10 and 9, 8 and 7, 8 and 6, 1 and
-1 (the sort's are open). With these a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". Nothing is
-read while an answer is due, and only its steps are counted.
+The vectors have 8 bits (copy, sort) or 6. Markers have a channel each. The paper does not list all of them; the numbers
+of inputs and outputs are those implied by the parameter counts of its LSTM networks: 10 and 9, 8 and 7, 8 and 6, 1 and
+1 (the sort's are unknown). So a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". The input is
+zero during the answer, and only the steps of the answer are scored.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lmx.errors import InputError, check_choice, check_least
 
 BITS = {'copy': 8, 'repeat_copy': 6, 'recall': 6, 'ngrams': 1, 'sort': 8}
 ITEM = 3  # vectors of an item of 'recall'
-VERSION = 1  # of the draws; raise it when the same seed gives other episodes
+VERSION = 1  # of the random draws; increase it when the same seed gives other episodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +43,15 @@ class Config:
 
   Attributes:
     task: 'copy', 'repeat_copy', 'recall', 'ngrams' or 'sort'.
-    bits: of a vector; 0 is the paper's number.
-    min_length: least n, 0 for the least that makes an episode; `data.length` is the largest.
-    repeats: 'repeat_copy': most copies.
-    returned: 'sort': how many vectors are returned.
-    context: 'ngrams': bits that the next one depends on.
+    bits: bits of a vector; 0 is the paper's number.
+    min_length: smallest n, 0 for the smallest that allows an episode; `data.length` is the largest.
+    repeats: 'repeat_copy': largest number of copies.
+    returned: 'sort': number of returned vectors.
+    context: 'ngrams': number of bits on which the next one depends.
     sequences: episodes in an epoch of training.
     eval_sequences: episodes of the splits 'valid' and 'test'.
-    test_lengths: the n of split 'test', in turn; () draws them as in training. May be longer than those.
-    test_repeats: copies there; 0 draws them as in training.
+    test_lengths: the n of split 'test', cyclically; () draws them as in training. They may exceed `data.length`.
+    test_repeats: copies in split 'test'; 0 draws them as in training.
   """
 
   name: str = 'algorithmic'
@@ -86,7 +87,7 @@ class Config:
 
 
 class Episode(NamedTuple):
-  """An episode: inputs (t, I), targets (t, O) and weights (t,), float32; the cost in bits of the best guess, or NaN."""
+  """Inputs (t, I), targets (t, O), weights (t,), all float32, and the optimal estimator's cost in bits, or NaN."""
 
   inputs: np.ndarray
   targets: np.ndarray
@@ -95,12 +96,12 @@ class Episode(NamedTuple):
 
 
 def least(cfg: Config) -> int:
-  """The shortest sequence that makes an episode."""
+  """Return the length of the shortest sequence that allows an episode."""
   return {'recall': 2, 'ngrams': cfg.context + 1}.get(cfg.task, 1)
 
 
 def widths(cfg: Config) -> tuple[int, int]:
-  """(inputs, outputs) of a step."""
+  """Return (inputs, outputs) of a step."""
   bits = cfg.bits or BITS[cfg.task]
   return {
     'copy': (bits + 2, bits + 1),
@@ -112,7 +113,7 @@ def widths(cfg: Config) -> tuple[int, int]:
 
 
 def steps(cfg: Config, n: int, repeats: int) -> int:
-  """Steps of an episode of n items."""
+  """Return the number of steps of an episode of n items."""
   return {
     'copy': 2 * n + 3,
     'repeat_copy': n + 2 + n * repeats + 1,
@@ -123,7 +124,7 @@ def steps(cfg: Config, n: int, repeats: int) -> int:
 
 
 def episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Episode:
-  """Draws one episode of n items (and `repeats` copies)."""
+  """Draw one episode of n items (and `repeats` copies)."""
   if cfg.task == 'ngrams':
     return _ngrams(cfg, rng, n)
   length, (I, O), bits = steps(cfg, n, repeats), widths(cfg), cfg.bits or BITS[cfg.task]
@@ -138,70 +139,70 @@ def episode(cfg: Config, rng: np.random.Generator, n: int, repeats: int) -> Epis
       inputs[:n, bits] = priority
       answer = vectors[np.argsort(-priority)[: cfg.returned]]
     else:
-      inputs[0, bits], inputs[1 : n + 1, :bits] = 1, vectors  # start mark
+      inputs[0, bits], inputs[1 : n + 1, :bits] = 1, vectors  # start marker
       inputs[n + 1, -1] = 1 if cfg.task == 'copy' else _scaled(repeats, cfg.repeats)
       answer = np.tile(vectors, (1 if cfg.task == 'copy' else repeats, 1))
-      targets[-1, -1] = 1  # end mark
+      targets[-1, -1] = 1  # end marker
   first = length - len(answer) - (O > bits)
   targets[first : first + len(answer), :bits] = answer
   return Episode(inputs, targets, (np.arange(length) >= first).astype(np.float32))
 
 
 def _scaled(repeats: int, most: int) -> float:
-  """The number of copies with mean 0 and variance 1 over 1 .. most."""
+  """Return the number of copies scaled to mean 0 and variance 1 over 1 .. most."""
   return (repeats - (most + 1) / 2) / max((most**2 - 1) / 12, 1e-9) ** 0.5
 
 
 def _recall(rng: np.random.Generator, inputs: np.ndarray, n: int, bits: int) -> np.ndarray:
-  """Fill the inputs; returns the item after the one asked for."""
+  """Fill the inputs; return the item after the query."""
   items = rng.integers(0, 2, (n, ITEM, bits))
-  asked = int(rng.integers(n - 1))
-  for i, item in enumerate([*items, items[asked]]):
+  query = int(rng.integers(n - 1))
+  for i, item in enumerate([*items, items[query]]):
     at = i * (ITEM + 1)
     inputs[at, bits if i < n else bits + 1] = 1
     inputs[at + 1 : at + 1 + ITEM, :bits] = item
   inputs[(n + 1) * (ITEM + 1), bits + 1] = 1
-  return items[asked + 1]
+  return items[query + 1]
 
 
 def _ngrams(cfg: Config, rng: np.random.Generator, n: int) -> Episode:
-  """Bits of a table of chances, and what the best estimator pays for them: (N1 + 1/2) / (N1 + N0 + 1), equation 10."""
-  chance = rng.beta(0.5, 0.5, 2**cfg.context)
+  """Return bits from a random table and the optimal estimator's cost: (N1 + 1/2) / (N1 + N0 + 1), equation 10."""
+  probability = rng.beta(0.5, 0.5, 2**cfg.context)
   uniform = rng.random(n)
-  drawn = (uniform < 0.5).astype(int)  # the first ones
-  seen = np.full((2**cfg.context, 2), 0.5)
-  place, cost = 2 ** np.arange(cfg.context), 0.0
+  bit_N = (uniform < 0.5).astype(int)  # the first bits, which have no context
+  counts = np.full((2**cfg.context, 2), 0.5)
+  powers, cost = 2 ** np.arange(cfg.context), 0.0
   for t in range(cfg.context, n):
-    context = int(drawn[t - cfg.context : t] @ place)
-    drawn[t] = uniform[t] < chance[context]
-    cost -= np.log2(seen[context, drawn[t]] / seen[context].sum())
-    seen[context, drawn[t]] += 1
-  bits = drawn.astype(np.float32)[:, None]
+    context = int(bit_N[t - cfg.context : t] @ powers)
+    bit_N[t] = uniform[t] < probability[context]
+    cost -= np.log2(counts[context, bit_N[t]] / counts[context].sum())
+    counts[context, bit_N[t]] += 1
+  bits = bit_N.astype(np.float32)[:, None]
   return Episode(bits[:-1], bits[1:], (np.arange(1, n) >= cfg.context).astype(np.float32), cost)
 
 
 def corpus() -> Corpus:
-  """Stands where other batchings have a text: three splits whose names are all they hold."""
-  made = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, build.train('bytes', ()))
-  manifest = {**made.manifest, 'dataset': {'name': 'generated', 'version': VERSION}}
-  return dataclasses.replace(made, manifest=manifest, hash=manifest_hash(manifest))
+  """Return a placeholder corpus: three splits that contain only their names."""
+  placeholder = Corpus.from_texts({name: [name] for name in ('train', 'valid', 'test')}, build.train('bytes', ()))
+  manifest = {**placeholder.manifest, 'dataset': {'name': 'generated', 'version': VERSION}}
+  return dataclasses.replace(placeholder, manifest=manifest, hash=manifest_hash(manifest))
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Algorithmic:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   return Algorithmic(corpus.splits[split], *sizes(data, train), data.batching, seed=seed, train=train)
 
 
 class Algorithmic(Batches):
   """Batches with inputs_BTI, target_bits_BTO, weights_BT, valid_BT, row_weights_B, size_B (n of each row), index_B, and
-  for 'ngrams' optimal_B (bits that the best estimator pays).
+  for 'ngrams' optimal_B (the optimal estimator's cost in bits).
 
   Args:
-    split: gives its name alone.
+    split: only its name is used.
     batch_size: rows of the global batch.
     longest: largest n.
     cfg: the `data.batching` section.
-    seed: of the draws.
+    seed: seed of the draws.
     train: new episodes in every epoch; else one pass.
   """
 
@@ -216,9 +217,9 @@ class Algorithmic(Batches):
     length = steps(cfg, max(self._lengths, default=longest), self._repeats or cfg.repeats)
     super().__init__(split, batch_size, length, vocab_size=1, seed=seed, train=train, shuffle=False)
     examples = cfg.sequences if train else cfg.eval_sequences
-    drawn = self._lengths or range(self._shortest, longest + 1)
+    lengths = self._lengths or range(self._shortest, longest + 1)
     copies = [self._repeats] if self._repeats else range(1, cfg.repeats + 1)
-    mean = np.mean([steps(cfg, n, repeats) for n in drawn for repeats in copies])
+    mean = np.mean([steps(cfg, n, repeats) for n in lengths for repeats in copies])
     if train and examples < batch_size:
       raise InputError(f'data.batching.sequences is {examples}, fewer than the {batch_size} rows of a batch')
     self._set(examples, round(examples * mean), '1')
@@ -232,7 +233,7 @@ class Algorithmic(Batches):
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, T, (I, O) = len(example_B), self.length, widths(self._cfg)
-    found = dict(
+    batch = dict(
       inputs_BTI=np.zeros((B, T, I), np.float32),
       target_bits_BTO=np.zeros((B, T, O), np.float32),
       weights_BT=np.zeros((B, T), np.float32),
@@ -241,12 +242,12 @@ class Algorithmic(Batches):
       size_B=np.zeros(B, np.int32),
     )
     if self._cfg.task == 'ngrams':
-      found['optimal_B'] = np.zeros(B, np.float32)
+      batch['optimal_B'] = np.zeros(B, np.float32)
     for b in np.flatnonzero(live_B):
-      found['size_B'][b], drawn = self._draw(epoch, int(example_B[b]))
-      t = len(drawn.inputs)
-      found['inputs_BTI'][b, :t], found['target_bits_BTO'][b, :t] = drawn.inputs, drawn.targets
-      found['weights_BT'][b, :t], found['valid_BT'][b, :t] = drawn.weights, True
-      if 'optimal_B' in found:
-        found['optimal_B'][b] = drawn.optimal
-    return found
+      batch['size_B'][b], row = self._draw(epoch, int(example_B[b]))
+      t = len(row.inputs)
+      batch['inputs_BTI'][b, :t], batch['target_bits_BTO'][b, :t] = row.inputs, row.targets
+      batch['weights_BT'][b, :t], batch['valid_BT'][b, :t] = row.weights, True
+      if 'optimal_B' in batch:
+        batch['optimal_B'][b] = row.optimal
+    return batch

@@ -1,10 +1,10 @@
 """Shared parts of all kinds of batching: batches as pure functions of (seed, step, row) over a split's token array.
 
-Any step costs the same to reach, and a row holds the same whichever host asks for it.
+Every step is equally cheap to reach, and a row has the same content on every host.
 
-Letters: B rows of the global batch, T positions, P predicted positions, L pieces of packed documents, I examples.
-`index_B` is the number of the row's window, packed row, pair or document in its split (for streams, step in the epoch
-times batch size plus row); -1 marks a row that only fills up the last batch of an evaluation.
+Axes: B rows of the global batch, T positions, P predicted positions, L pieces of packed documents, I examples.
+`index_B` is the index of the row's window, packed row, pair or document in its split (for streams, step in the epoch
+times batch size plus row); -1 is a padding row in the last batch of an evaluation.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _SHUFFLE_ROUNDS = 4  # of Grain's index permutation; its own default
 class Batches(abc.ABC):
   """The batches of one split.
 
-  Calling it with (step, rows) gives a dict of arrays for those rows of the global batch. In training any step from 0
-  up may be asked for and epochs follow one another; in evaluation steps run from 0 to `steps - 1`.
+  Calling it with (step, rows) returns a dict of arrays for those rows of the global batch. In training any step >= 0
+  is valid and epochs follow one another; in evaluation steps run from 0 to `steps - 1`.
 
   Attributes:
     steps: steps in an epoch of training, or in the whole evaluation.
     batch_size: rows of the global batch.
     length: T.
-    stateful: whether row b of a step goes on where row b of the step before ended.
+    stateful: True if row b of a step continues row b of the step before.
     examples: number of windows, packed rows or pairs in an epoch.
-    tokens_per_epoch: positions that hold a token and not padding, over an epoch's examples.
-    notes: lines that a run shows before it begins, such as what is left out.
-    unlabelled: rows without a label, which can be predicted but not measured.
-    groups: that the step divides a batch into, by the length of its rows.
-    lengths: that it may cut such a group to; () where it cuts none.
-    padded_rows: rows of the largest batch with those that `pad_rows` adds.
+    tokens_per_epoch: number of non-padding positions in an epoch's examples.
+    notes: lines printed before a run starts, such as the number of skipped examples.
+    unlabelled: number of rows without a label, which can be predicted but not scored.
+    groups: number of groups of similar length into which the step divides a batch.
+    lengths: lengths to which such a group may be truncated; () if none is.
+    padded_rows: rows of the largest batch, including those that `pad_rows` adds.
   """
 
-  LEAST = 2  # tokens that a split needs: one that is read, and one that it predicts
+  LEAST = 2  # smallest number of tokens of a split: one input and one target
   stateful = False
   notes: tuple[str, ...] = ()
   unlabelled = 0
@@ -80,8 +80,8 @@ class Batches(abc.ABC):
     example_B, live_B = (x_B[rows] for x_B in self._places(local))
     if self._shuffle:
       key = self._epoch_seed('shuffle', epoch)
-      permuted = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
-      example_B = np.fromiter(permuted, np.int64, len(example_B))
+      shuffled = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
+      example_B = np.fromiter(shuffled, np.int64, len(example_B))
     batch = self._make(epoch, example_B, live_B)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return batch
@@ -100,31 +100,31 @@ class Batches(abc.ABC):
     return -(-rows // self._multiple) * self._multiple
 
   def _places(self, local: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place in the epoch of each row of its batch number `local`, and which rows are no padding."""
+    """Return each row's position in the epoch for batch number `local`, and which rows are not padding."""
     row_B = np.arange(self.padded_rows)
-    place_B = local * self.batch_size + np.minimum(row_B, self.batch_size - 1)
-    return np.minimum(place_B, self.examples - 1), (row_B < self.batch_size) & (place_B < self.examples)
+    position_B = local * self.batch_size + np.minimum(row_B, self.batch_size - 1)
+    return np.minimum(position_B, self.examples - 1), (row_B < self.batch_size) & (position_B < self.examples)
 
   def epoch_of(self, step: int) -> tuple[int, int]:
     """Return the epoch of a step, and the number of the step within it."""
     return divmod(step, self.steps)
 
   def steps_in(self, epochs: float) -> int:
-    """Return the number of steps of the first `epochs` epochs, rounded."""
+    """Return the number of steps in `epochs` epochs, rounded."""
     return round(epochs * self.steps)
 
   def positions(self) -> int:
-    """Return the positions of an epoch, padding included."""
+    """Return the number of positions in an epoch, padding included."""
     return self.steps * self.batch_size * self.length
 
   def _positions_in_groups(self, batches: Iterable[np.ndarray], lengths: Sequence[int] | np.ndarray) -> int:
-    """Positions of batches, given as the sizes of their rows, whose `groups` are padded to one of `lengths` each."""
+    """Return the number of positions of batches of these row sizes; each of their `groups` is padded to a length."""
     groups = (group for sizes in batches for group in np.array_split(np.sort(sizes), self.groups))
-    places = np.searchsorted(lengths, [group.max(initial=0) for group in groups])
-    return int(np.asarray(lengths)[places].sum()) * self.batch_size // self.groups
+    buckets = np.searchsorted(lengths, [group.max(initial=0) for group in groups])
+    return int(np.asarray(lengths)[buckets].sum()) * self.batch_size // self.groups
 
   def row_counts(self) -> tuple[int, ...]:
-    """Return the numbers of rows that batches have; more than `batch_size` alone where batches differ."""
+    """Return the distinct numbers of rows of batches; only `batch_size` if all are equal."""
     return (self.batch_size,)
 
   @abc.abstractmethod
@@ -146,7 +146,7 @@ class Batches(abc.ABC):
     return tokens.astype(np.int32)
 
   def _next_tokens(self, start_B: np.ndarray, live_BT: np.ndarray) -> dict[str, np.ndarray]:
-    """Read inputs and next-token targets from `start_B` on, with weight 0 where not live."""
+    """Return inputs and next-token targets from `start_B` on, with weight 0 where not live."""
     last = self._tokens.size - 1
     tokens_BS = self._read(np.minimum(start_B[:, None] + np.arange(live_BT.shape[1] + 1), last))
     return dict(
@@ -157,25 +157,25 @@ class Batches(abc.ABC):
 
 
 def mark(tokenizer: Any, name: str) -> int:
-  """Id of the 'cls' or 'sep' mark, however the tokenizer spells it; InputError if it has none."""
-  found = getattr(tokenizer, f'{name}_id')
-  if found is None and hasattr(tokenizer, 'token_id'):
-    found = tokenizer.token_id(f'<{name}>')
-  if found is None:
+  """Return the id of the special token 'cls' or 'sep', under any spelling; raise InputError if there is none."""
+  index = getattr(tokenizer, f'{name}_id')
+  if index is None and hasattr(tokenizer, 'token_id'):
+    index = tokenizer.token_id(f'<{name}>')
+  if index is None:
     raise InputError(
       f'the rows of this data.batching need a mark <{name}>: set data.marks=xlnet with data.tokenizer=unigram, or '
       'data.special_tokens=("<cls>","<sep>") with another one of pieces of words, or take data.tokenizer=wordpiece'
     )
-  return int(found)
+  return int(index)
 
 
 def sizes(data: Any, train: bool) -> tuple[int, int]:
-  """(rows of a batch, positions of a row) by the `data` section, in training or in evaluation."""
+  """Return (rows of a batch, positions of a row) from the `data` section, for training or evaluation."""
   if train:
     return data.batch_size, data.length
   return data.eval_batch_size or data.batch_size, data.eval_length or data.length
 
 
 def is_labelled(labels: np.ndarray) -> np.ndarray:
-  """Return which rows have a label, which is not -1, or a score, which is not NaN."""
+  """Return which rows have a label (not -1) or a score (not NaN)."""
   return ~np.isnan(labels) if labels.dtype.kind == 'f' else labels >= 0

@@ -2,12 +2,11 @@
 
 As in ELMo's released code (Peters et al. 2018, arXiv 1802.05365; `BidirectionalLMDataset`): sentence w_1 .. w_n is
 read forward as <S> w_1 .. w_n with targets w_1 .. w_n </S>, and backward as </S> w_n .. w_1 with targets w_n .. w_1
-<S>. Both streams go through the sentences in the same order, and row b of a step goes on where row b of the step
-before ended, so both states can be carried over. Deviations: sentences come in the order of the data, with no new
-order each epoch; and the two directions read the same sentences at the same time, where the released code draws other
-files for each.
+<S>. Both streams read the sentences in the same order. Row b of a step continues row b of the step before, so both
+states can be carried over. Deviations: sentences keep the order of the data in every epoch; and the two directions
+read the same sentences at the same time, where the released code draws other files for each.
 
-Line ends and ends of text are not words here: a sentence's own end stands for them.
+Line ends and ends of text are not words here: the end of the sentence replaces them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Config:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWays:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   tokenizer = corpus.tokenizer
   return BothWays(
     corpus.splits[split],
@@ -50,16 +49,16 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWay
 class BothWays(Batches):
   """Batches with characters_BTC, targets_BT, backward_characters_BTC, backward_targets_BT, weights_BT, reset_B.
 
-  Positions are dealt to the rows in order, so that each is predicted once an epoch; only the last step of an epoch is
-  padded (weight 0), and the state is never carried over padding.
+  Positions are assigned to the rows in order, so that each is predicted once an epoch. Only the last step of an epoch
+  is padded (weight 0), and the state is never carried over padding.
 
   Args:
-    split: with starts of sentences.
+    split: a Split with sentence starts.
     batch_size: rows of the global batch.
     length: T.
-    words: of the tokenizer.
-    vocab_size: of the tokenizer.
-    skipped: ids of the tokenizer that are no words: end of line and end of text.
+    words: word and character ids of the tokenizer.
+    vocab_size: size of the tokenizer's vocabulary.
+    skipped: ids of the tokenizer that are not words: end of line and end of text.
   """
 
   stateful = True
@@ -81,7 +80,7 @@ class BothWays(Batches):
       raise InputError(f'{split.title} has no sentences; data.batching "both_ways" needs a data set that has')
     self._words = words
     self._first_S, self._count_S = self._trimmed(np.asarray(split.sentences, np.int64), skipped)
-    self._at_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and their number
+    self._at_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and the total
     total = int(self._at_S[-1])
     self._starts = np.arange(batch_size + 1) * total // batch_size
     steps = -(-int(np.diff(self._starts).max()) // length)
@@ -89,7 +88,7 @@ class BothWays(Batches):
     self._set(steps * batch_size if enough else 0, total, str(batch_size * length))
 
   def _trimmed(self, sentences: np.ndarray, skipped: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(first word, number of words) of each sentence that has one, without what is skipped at its end."""
+    """Return (first word, number of words) of each non-empty sentence, without skipped ids at its end."""
     first_S, stop_S = sentences[:-1], sentences[1:].copy()
     while True:
       last_S = np.asarray(self._tokens[np.maximum(stop_S - 1, 0)])
@@ -107,7 +106,7 @@ class BothWays(Batches):
     inside_BT = position_BT < self._starts[row_B + 1][:, None]
     position_BT = np.minimum(position_BT, self._at_S[-1] - 1)
     sentence_BT = np.searchsorted(self._at_S, position_BT, 'right') - 1
-    nth_BT = position_BT - self._at_S[sentence_BT]  # 0 reads the mark
+    nth_BT = position_BT - self._at_S[sentence_BT]  # 0 reads the special token
     first_BT, count_BT = self._first_S[sentence_BT], self._count_S[sentence_BT]
     marks = self._words.marks
     batch = {}

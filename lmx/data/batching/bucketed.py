@@ -1,13 +1,12 @@
-"""Examples one a row, in batches of rows of like length.
+"""One example per row, in batches of rows of similar length.
 
-Rows are padded on the right to the shortest bucket that holds the longest row of their global batch, so that every
-host makes the same shape, and a program is compiled for each bucket. In training an epoch's order is drawn, cut into
-pools of batches, sorted by length within each pool (in the way of the sampler in ULMFiT's released code) and the
-batches are dealt out in a drawn order; in evaluation the whole split is sorted by length, and `index_B` says which
-example a row is.
+Rows are padded on the right to the shortest bucket that fits the longest row of their global batch. So every
+host has the same shape, and one program is compiled for each bucket. In training an epoch's order is drawn, split into
+pools of batches, and sorted by length within each pool (like the sampler in ULMFiT's released code); the order of the
+batches is drawn too. In evaluation the whole split is sorted by length, and `index_B` gives the example of each row.
 
-With `groups` above 1 the batches of training all have rows of `length` places, and the step divides each into groups of
-rows of like length and cuts those to their buckets (lmx/engine/step.py): of the same rows, less is padding.
+With `groups` above 1 all training batches have rows of `length` positions. The step divides each into groups of
+rows of similar length and truncates those to their buckets (lmx/engine/step.py), which leaves less padding.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class Config:
   """Lengths of rows, and their grouping into batches.
 
   Attributes:
-    buckets: lengths that a batch may be padded to, besides `data.length`; each is a compilation.
-    pool: batches of training whose rows are sorted by length together; 0 draws rows of any length into a batch.
-    groups: that a batch of training is divided into by the length of its rows, each padded to its own bucket and read
-      after the other; the update is that of the whole batch. Fewer where devices could not share them evenly; 1 pads
-      all rows alike.
+    buckets: lengths to which a batch may be padded, besides `data.length`; each is a compilation.
+    pool: number of training batches whose rows are sorted by length together; 0 batches rows of any length.
+    groups: number of groups of similar row length into which a training batch is divided. Each is padded to its own
+      bucket and processed after the other; the update is that of the whole batch. Fewer if devices could not share them
+      evenly; 1 pads all rows to one length.
   """
 
   buckets: tuple[int, ...] = ()
@@ -48,30 +47,30 @@ class Config:
 
 
 def check_buckets(buckets: Sequence[int]) -> None:
-  """InputError naming the first that is no length."""
+  """Raise InputError with the first invalid length."""
   for bucket in buckets:
     check_range('data.batching.buckets: one', bucket, 1)
 
 
 class Bucketed(Batches):
-  """A subclass sets `_sizes`, the length of the row of each example, and then calls `_arrange`."""
+  """Base class; a subclass sets `_sizes`, the row length of each example, and then calls `_arrange`."""
 
   LEAST = 1
   _sizes: np.ndarray
 
   def _documents(self, split: Any, end_id: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start and end of each document of a split, int64, without the id that ends it if there is one."""
+    """Return the start and end of each document of a split, int64, without its `end_id` if it has one."""
     begin, end = np.asarray(split.offsets[:-1], np.int64), np.asarray(split.offsets[1:], np.int64)
     if end_id is not None:
       end = end - ((end > begin) & (self._tokens[np.maximum(end - 1, 0)] == end_id))
     return begin, end
 
   def _arrange(self, cfg: Config, what: str) -> None:
-    """Fix how many steps there are, and in which order examples come.
+    """Set the number of steps and the order of examples.
 
     Args:
       cfg: the `batching` section.
-      what: the examples are called, in messages and in the order that is drawn.
+      what: name of the examples, in messages and as the seed's purpose when drawing their order.
     """
     self._what, self._pool = what, cfg.pool
     self._buckets = np.unique([*(b for b in cfg.buckets if b < self.length), self.length])
@@ -84,7 +83,7 @@ class Bucketed(Batches):
     self._set(count, int(self._sizes.sum()), '1')
 
   def positions(self) -> int:
-    """Positions of an epoch, padding included."""
+    """Return the number of positions in an epoch, padding included."""
     sizes = self._sizes[self._ordered(0)[: self.steps * self.batch_size]]
     batches = (sizes[i : i + self.batch_size] for i in range(0, len(sizes), self.batch_size))
     return self._positions_in_groups(batches, self._buckets)
@@ -94,9 +93,9 @@ class Bucketed(Batches):
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
-    place_B, live_B = self._places(local)
-    example_B = self._ordered(epoch)[place_B]
-    batch = self._make(epoch, example_B, live_B)  # of all hosts, as the longest row decides the shape
+    position_B, live_B = self._places(local)
+    example_B = self._ordered(epoch)[position_B]
+    batch = self._make(epoch, example_B, live_B)  # for all hosts, because the longest row determines the shape
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return {key: array[rows] for key, array in batch.items()}
 
@@ -104,17 +103,17 @@ class Bucketed(Batches):
     return int(self._buckets[np.searchsorted(self._buckets, max(size, 1))])
 
   def _padded(self, size: int) -> int:
-    """Places of the rows of a batch whose longest has `size`."""
+    """Return the number of positions in the rows of a batch whose longest row has `size`."""
     return self.length if self.groups > 1 else self._bucket(size)
 
   def _order(self, epoch: int) -> np.ndarray:
-    """The examples of an epoch in the order they are used."""
+    """Return the examples of an epoch in order."""
     if not self._train:
       return np.argsort(self._sizes, kind='stable')
     if not self._shuffle:
       return np.arange(self.examples)
     draw = noise.generator(self._seed, self._what, epoch)
-    drawn = draw.permutation(self.examples)[: self.steps * self.batch_size]  # fewer than a batch are left out
+    drawn = draw.permutation(self.examples)[: self.steps * self.batch_size]  # an incomplete batch is skipped
     if not self._pool:
       return drawn
     pool = self._pool * self.batch_size

@@ -1,9 +1,8 @@
-"""Rows of which the end is predicted: a last word (LAMBADA), or one ending of several (the Children's Book Test).
+"""Rows whose end is predicted: a last word (LAMBADA), or one ending of several (the Children's Book Test).
 
-A row's sequence is its context, and its continuation behind it; a row with choices is as many sequences, and its keys
-have an axis G after the rows. Positions of the continuation are P, as many as the longest of the split has. A context
-that leaves no room loses tokens at its beginning; it begins with no mark of its own. Order and buckets are those of
-`bucketed`.
+A row's sequence is its context followed by its continuation. A row with choices is one sequence per choice, and its
+keys have an axis G after the rows. P is the number of positions of the split's longest continuation. If a context is
+too long, tokens at its start are truncated; it starts with no special token. Order and buckets are those of `bucketed`.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from lmx.errors import InputError, InputWarning
 
 @dataclasses.dataclass(frozen=True)
 class Config(bucketed.Config):
-  """Rows of which the end is predicted; the attributes are those of `bucketed.Config`, and
+  """Rows whose end is predicted; the attributes are those of `bucketed.Config`, and
 
   Attributes:
-    stop_words: say which pieces are stop words, so that a last word is also predicted without them.
+    stop_words: add the ids of stop words, so that a last word is also predicted without them.
   """
 
   name: str = 'continuations'
@@ -33,13 +32,13 @@ class Config(bucketed.Config):
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   if data.reverse:
     raise InputError('data.reverse cannot be had with data.batching "continuations"')
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continuations:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   cfg, tokenizer, manifest = data.batching, corpus.tokenizer, corpus.manifest
   documents, choices = manifest.get('texts', 1), manifest.get('choices', 0)
   if documents != (2 + choices if choices else 2) or manifest.get('scores'):
@@ -66,22 +65,22 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Continu
 
 class Continuations(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, positions_BP, targets_BP, weights_BP, row_weights_B and index_B; the first five
-  as tokens_BGT, ... with labels_B where a row has choices; and stops_BW, pieces that are stop words, where asked for.
+  as tokens_BGT, ... with labels_B if a row has choices; and, on request, stops_BW, ids of stop words.
 
   Args:
-    split: a Split of which so many documents after one another are a row.
+    split: a Split in which each row is `documents` consecutive documents.
     batch_size: rows of the global batch.
-    length: most tokens that are read of a sequence, all but the last.
-    documents: of a row: its context and continuation, or context, question and choices.
-    choices: that a row has, 0 for none.
-    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    length: largest number of input tokens of a sequence, all but the last.
+    documents: documents of a row: its context and continuation, or context, question and choices.
+    choices: number of choices of a row, 0 for none.
+    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     label_names: names of the labels, each the number of a choice.
     stops: ids of stop words (W,), or None.
     cfg: the `batching` section.
-    vocab_size: of the tokenizer.
-    seed: of the order.
-    train: epochs without end, in drawn order; else one pass.
-    shuffle: whether the order is drawn; else rows come as they are in the table.
+    vocab_size: size of the tokenizer's vocabulary.
+    seed: seed of the order.
+    train: endless epochs in a drawn order; else one pass.
+    shuffle: draw the order; else rows keep the order of the table.
   """
 
   def __init__(
@@ -105,18 +104,18 @@ class Continuations(bucketed.Bucketed):
     begin, end = self._documents(split, end_id)
     self._begin_IN, self._size_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     self._choices, self._stops = choices, stops
-    self._ends = list(range(2, documents)) if choices else [1]  # documents that a sequence may end with
-    self._before = [0, 1] if choices else [0]  # those that it begins with
+    self._ends = list(range(2, documents)) if choices else [1]  # documents that may end a sequence
+    self._before = [0, 1] if choices else [0]  # documents at its start
     follows_IG = self._size_IN[:, self._ends]
     context_I = self._size_IN[:, self._before].sum(axis=1)
     self._check(follows_IG, context_I)
     self._room = int(follows_IG.max())
     self._kept_IG = np.minimum(context_I[:, None], length + 1 - follows_IG)
     self._sizes = (self._kept_IG + follows_IG).max(axis=1) - 1
-    cut = int((self._kept_IG < context_I[:, None]).any(axis=1).sum())
-    if cut:
+    truncated = int((self._kept_IG < context_I[:, None]).any(axis=1).sum())
+    if truncated:
       warnings.warn(
-        f'{cut:,} of {len(context_I):,} rows of {split.title} are longer than {length} tokens; their '
+        f'{truncated:,} of {len(context_I):,} rows of {split.title} are longer than {length} tokens; their '
         'contexts are cut at the beginning',
         InputWarning,
         stacklevel=3,
@@ -126,7 +125,7 @@ class Continuations(bucketed.Bucketed):
     self._arrange(cfg, 'rows')
 
   def _check(self, follows_IG: np.ndarray, context_I: np.ndarray) -> None:
-    """InputError where a row has nothing to predict, nothing to predict it from, or no room for it."""
+    """Raise InputError if a row has nothing to predict, no context, or no room for it."""
     wrong = [
       (int(i), what)
       for bad_I, what in (
@@ -144,10 +143,10 @@ class Continuations(bucketed.Bucketed):
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     T = self._padded(self._sizes[example_B].max())
-    made = [self._one(g, example_B, live_B, T) for g in range(len(self._ends))]
-    batch = made[0]
+    sequences = [self._one(g, example_B, live_B, T) for g in range(len(self._ends))]
+    batch = sequences[0]
     if self._choices:
-      batch = {key: np.stack([one[key] for one in made], axis=1) for key in batch}
+      batch = {key: np.stack([sequence[key] for sequence in sequences], axis=1) for key in batch}
       batch = {key.replace('_B', '_BG', 1): x for key, x in batch.items()}
     if self._labels is not None:
       batch['labels_B'] = np.where(live_B, self._labels[example_B], 0).astype(np.int32)
@@ -156,7 +155,7 @@ class Continuations(bucketed.Bucketed):
     return batch | {'row_weights_B': live_B.astype(np.float32)}
 
   def _one(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
-    """Sequence g of each row."""
+    """Return sequence g of each row."""
     B, P = len(example_B), self._room
     tokens_BT, size_B = np.zeros((B, T), np.int32), np.zeros(B, np.int64)
     positions_BP, targets_BP = np.zeros((B, P), np.int32), np.zeros((B, P), np.int32)
@@ -175,12 +174,12 @@ class Continuations(bucketed.Bucketed):
     )
 
   def _document(self, i: int, numbers: list[int]) -> np.ndarray:
-    """Ids of some documents of a row, one after another."""
+    """Return the ids of some documents of a row, concatenated."""
     return np.concatenate([self._read(self._begin_IN[i, n] + np.arange(self._size_IN[i, n])) for n in numbers])
 
 
 def _labels(split: Any, documents: int, names: list[str]) -> np.ndarray:
-  """The number of each row's right choice, -1 where it is not known."""
+  """Return the number of each row's correct choice, -1 if it is unknown."""
   if split.labels is None:
     return np.full((len(split.offsets) - 1) // documents, -1)
   return np.asarray([int(names[n]) if n >= 0 else -1 for n in np.asarray(split.labels)[::documents]])

@@ -1,7 +1,7 @@
-"""Labelled documents, one a row, in batches of documents of like length.
+"""Labelled documents, one per row, in batches of documents of similar length.
 
-A row is the start symbol (the tokenizer's end-of-text id, which a language model trained on `streams` has read before
-each document) and the document without its own end-of-text; without such an id, the document alone.
+A row is the start symbol and the document without its own end-of-text. The start symbol is the tokenizer's end-of-text
+id, which a language model trained on `streams` has read before each document. Without such an id a row is the document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Config(bucketed.Config):
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documents:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   return Documents(
     corpus.splits[split],
     *sizes(data, train),
@@ -42,18 +42,18 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Documen
 class Documents(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, labels_B or scores_B, row_weights_B and index_B.
 
-  Documents without a label have label -1, or score NaN; they can be predicted alone.
+  Documents without a label have label -1, or score NaN; they can only be predicted.
 
   Args:
     split: a Split whose documents have labels.
     batch_size: rows of the global batch.
-    length: most tokens of a row; of longer documents the last ones are kept.
-    start_id: what a row begins with and a document ends with in the corpus; None for nothing.
+    length: largest number of tokens of a row; longer documents keep their last tokens.
+    start_id: id that starts a row and ends a document in the corpus; None for nothing.
     cfg: the `batching` section.
-    vocab_size: of the tokenizer.
-    seed: of the order.
-    train: epochs without end, in drawn order; else one pass.
-    shuffle: whether the order is drawn; else documents come as they are in the corpus.
+    vocab_size: size of the tokenizer's vocabulary.
+    seed: seed of the order.
+    train: endless epochs in a drawn order; else one pass.
+    shuffle: draw the order; else documents keep the order of the corpus.
   """
 
   def __init__(
@@ -88,7 +88,7 @@ class Documents(bucketed.Bucketed):
     column_T = np.arange(self._padded(size_B1.max()))
     live_BT = (column_T < size_B1) & live_B[:, None]
     position_BT = self._end[document_B][:, None] - size_B1 + column_T  # aligned to the document's end
-    first_BT = position_BT < self._begin[document_B][:, None]  # the start symbol, where the document left room for it
+    first_BT = position_BT < self._begin[document_B][:, None]  # the start symbol, if there is room for it
     tokens_BT = self._read(np.clip(position_BT, 0, self._tokens.size - 1))
     if self._start_id is not None:
       tokens_BT = np.where(first_BT, self._start_id, tokens_BT)

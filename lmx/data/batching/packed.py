@@ -1,4 +1,4 @@
-"""Documents packed into rows, by an index of pieces made once."""
+"""Documents packed into rows, by an index of pieces that is built once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Config:
   """Packed documents.
 
   Attributes:
-    packing: 'best_fit' keeps documents whole where they fit, 'split' wastes no position.
+    packing: 'best_fit' splits only documents longer than a row, 'split' fills every position.
   """
 
   name: str = 'packed'
@@ -27,7 +27,7 @@ class Config:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   return Packed(
     corpus.splits[split],
     *sizes(data, train),
@@ -41,36 +41,36 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Packed:
 
 
 def _best_fit(lengths_L: np.ndarray, capacity: int) -> np.ndarray:
-  """Best-fit decreasing bin packing; returns the row of each piece. O(L): rows are kept by the room they have left."""
+  """Return the row of each piece by best-fit decreasing bin packing. O(L): rows are grouped by their free space."""
   row_L = np.zeros(len(lengths_L), np.int64)
   room: list[list[int]] = [[] for _ in range(capacity + 1)]
-  there, rows = 0, 0  # bit r of `there`: some row has room r
+  free, rows = 0, 0  # bit r of `free`: some row has r free positions
   for piece in np.argsort(-lengths_L, kind='stable').tolist():
     n = int(lengths_L[piece])
-    fitting = there >> n
+    fitting = free >> n
     if fitting:
       left = n + (fitting & -fitting).bit_length() - 1
       row = room[left].pop()
       if not room[left]:
-        there ^= 1 << left
+        free ^= 1 << left
     else:
       left, row, rows = capacity, rows, rows + 1
     row_L[piece] = row
     if left > n:
       room[left - n].append(row)
-      there |= 1 << (left - n)
+      free |= 1 << (left - n)
   return row_L
 
 
 class Pieces(NamedTuple):
-  """Packed documents: which targets fill which row. Sorted by row.
+  """Packed documents: the targets of each row. Sorted by row.
 
   Attributes:
     target_L: position in the split of the piece's first target.
     length_L: number of targets.
-    opens_L: whether the piece opens its document, so that its first input is the start symbol.
-    column_L: where in the row the piece begins.
-    rows_R: first piece of each row, and the number of pieces (rows + 1 entries).
+    opens_L: True if the piece starts its document, so that its first input is the start symbol.
+    column_L: column of the row at which the piece starts.
+    rows_R: first piece of each row, and the number of pieces (length rows + 1).
   """
 
   target_L: np.ndarray
@@ -81,18 +81,18 @@ class Pieces(NamedTuple):
 
 
 def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces:
-  """Packs documents into rows of `length` targets.
+  """Pack documents into rows of `length` targets.
 
   Args:
     offsets: starts of the documents and the end of the last one.
     length: T.
-    method: 'split' lays the documents end to end and cuts every T; 'best_fit' cuts only documents longer than T and
-      fills rows by best-fit decreasing.
-    started: whether the first token of a document is predicted, from a start symbol; otherwise it is only an input.
+    method: 'split' concatenates the documents and splits every T tokens; 'best_fit' splits only documents longer than T
+      and fills rows by best-fit decreasing.
+    started: True if the first token of a document is predicted, from a start symbol; otherwise it is only an input.
   """
   first_D = offsets[:-1] + (0 if started else 1)
   size_D = np.maximum(offsets[1:] - first_D, 0)
-  end_D = np.cumsum(size_D)  # in the documents' targets laid end to end
+  end_D = np.cumsum(size_D)  # in the documents' concatenated targets
   if method == 'split':
     cuts_L = np.union1d(end_D, np.arange(0, end_D[-1], length))
     cuts_L = np.union1d(cuts_L, [0, end_D[-1]])
@@ -121,12 +121,12 @@ def pack(offsets: np.ndarray, length: int, method: str, started: bool) -> Pieces
 
 
 class Packed(Batches):
-  """Documents packed into rows of T: documents_BT numbers the pieces of a row from 1 (0 is padding), position_BT counts
-  inside the piece, and a model attends within equal numbers only.
+  """Documents packed into rows of T positions. documents_BT numbers the pieces of a row from 1 (0 is padding),
+  position_BT counts within the piece, and attention is restricted to equal numbers.
 
-  Where the tokenizer has an end-of-text id it is the first input of every document, and every token of the split is
-  predicted exactly once in an epoch; without one a document's first token is input only. The tail of a document cut at
-  a row's end goes on with the token before the cut as its first input.
+  If the tokenizer has an end-of-text id it is the first input of every document, and every token of the split is
+  predicted exactly once in an epoch. Otherwise a document's first token is input only. The rest of a document split at
+  a row's end continues with the token before the split as its first input.
   """
 
   def __init__(
@@ -154,7 +154,7 @@ class Packed(Batches):
     ordinal_L = np.arange(len(row_L)) - np.repeat(np.cumsum(count_B) - count_B, count_B)
     piece_L = low_B[row_L] + ordinal_L
     length_L = pieces.length_L[piece_L]
-    each = np.repeat(np.arange(len(piece_L)), length_L)  # one entry for each token from here on
+    each = np.repeat(np.arange(len(piece_L)), length_L)  # one element per token from here on
     within = np.arange(len(each)) - np.repeat(np.cumsum(length_L) - length_L, length_L)
     at = row_L[each], pieces.column_L[piece_L][each] + within
     target = pieces.target_L[piece_L][each] + within

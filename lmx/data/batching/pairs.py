@@ -1,8 +1,8 @@
-"""Sentence pairs with masked tokens, as BERT's data code makes them.
+"""Sentence pairs with masked tokens, following BERT's data code.
 
-Devlin et al. 2018 (arXiv 1810.04805), and the code released with it, create_pretraining_data.py: `pair_spans` and its
-docstring. Deviation: sentences that the released code deletes token by token are cut at once, with the same
-distribution; and the pairs of all duplicates form one epoch, shuffled anew each time it is read.
+Devlin et al. 2018 (arXiv 1810.04805), and the code released with it, create_pretraining_data.py: see `pair_spans`.
+Deviations: the released code truncates pairs token by token, here all excess is removed at once with the same
+distribution. The pairs of all duplicates form one epoch, which is shuffled again each time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ class Config:
   """Sentence pairs.
 
   Attributes:
-    masking: 'static' noise belongs to an example (BERT as released), 'dynamic' is new each epoch.
-    dupe_factor: how many times the train split is made into pairs, each time with other draws; all are one epoch.
+    masking: 'static' masks an example the same way in all epochs (BERT as released), 'dynamic' draws a new mask each
+      epoch.
+    dupe_factor: number of times pairs are made from the train split, each with other draws; all are one epoch.
     mask_prob: share of a row's tokens that are predicted.
-    max_predictions: most predictions of a row; BERT's are 20 at length 128, 77 at 512.
-    whole_word: hide all pieces of a word together.
-    random_specials: whether the random token that replaces one may be a special token (as released).
-    short_seq_prob: share of documents whose pairs aim at a random shorter length.
+    max_predictions: largest number of predictions in a row; BERT's are 20 at length 128, 77 at 512.
+    whole_word: mask all subwords of a word together.
+    random_specials: True if a random replacement may be a special token (as released).
+    short_seq_prob: share of documents whose pairs have a random shorter target length.
     random_next_prob: share of pairs with a random second segment.
   """
 
@@ -53,14 +54,14 @@ class Config:
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   shortest = min(data.length, data.eval_length or data.length)
   if shortest < 5:
     raise InputError(f'data.length is {shortest}; sentence pairs need at least 5')
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pairs:
-  """The batches of a split by the `data` section. In evaluation each pair is made once, with noise of its own."""
+  """Return the batches of a split according to the `data` section. Evaluation has each pair once, with its own mask."""
   cfg = data.batching
   return Pairs(
     corpus.splits[split],
@@ -81,7 +82,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Pairs:
 
 
 class Spans(NamedTuple):
-  """Sentence pairs as spans of the token array: segment A, segment B, and whether B is a random one."""
+  """Sentence pairs as spans of the token array: segment A, segment B, and True if B is random."""
 
   a_start_I: np.ndarray
   a_length_I: np.ndarray
@@ -99,20 +100,20 @@ def pair_spans(
   short_seq_prob: float,
   random_next_prob: float,
 ) -> Spans:
-  """Make sentence pairs by the rules of BERT's data code, over all documents at once.
+  """Return sentence pairs by the rules of BERT's data code, for all documents at once.
 
   A document gets a target length: `length` - 3, or with `short_seq_prob` a random one from 2 to that. Whole sentences
-  are gathered until they reach it; a random number of them, at least one and not all, is segment A. With
-  `random_next_prob`, or if there is one sentence only, B is taken from a random start in another document (drawn again
-  up to ten times when it is the same one) until the target is reached, and the sentences not used are put back;
-  otherwise B is the rest. What exceeds `length` - 3 is cut from the longer segment, token by token at the front or the
-  end. A document with one sentence so always gives a random next one.
+  are collected until they reach it; a random number of them, at least one and not all, is segment A. With
+  `random_next_prob`, or if there is only one sentence, B starts at a random sentence of another document and continues
+  until the target is reached; the unused sentences are put back. The other document is drawn again up to ten times if
+  it is the same one. Otherwise B is the rest. What exceeds `length` - 3 is removed from the longer segment, token by
+  token at the front or the end. So a document with one sentence always gets a random next one.
 
   Args:
     offsets: starts of the documents and the end of the last one.
     sentences: starts of the sentences and the end of the last one.
     length: T, with room for [CLS] and two [SEP].
-    random: source of all draws.
+    random: random generator of all draws.
     short_seq_prob: 0.1 as released.
     random_next_prob: 0.5 as released.
   """
@@ -124,7 +125,7 @@ def pair_spans(
   short_D = random.random(D) < short_seq_prob
   target_D = np.where(short_D, random.integers(2, limit, D, endpoint=True), limit)
   document, at, parts = np.arange(D), first_D, []
-  while len(document):  # one pair of every document that has sentences left
+  while len(document):  # one pair from every document that has sentences left
     target = target_D[document]
     end = np.searchsorted(start_S, start_S[at] + target)
     end = np.minimum(np.maximum(end, at + 1), last_D[document])
@@ -166,7 +167,7 @@ def _truncate(
   limit: int,
   random: np.random.Generator,
 ) -> Spans:
-  """Cuts pairs to `limit` tokens: the longer segment loses the next one (B on a tie), at the front or end by a coin."""
+  """Truncate pairs to `limit` tokens: the longer segment (B on a tie) loses a token, randomly at the front or end."""
   over = np.maximum(a_len + b_len - limit, 0)
   uneven = np.minimum(over, np.abs(a_len - b_len))
   rest = over - uneven
@@ -183,10 +184,10 @@ def _truncate(
 
 
 class Pairs(Batches):
-  """Sentence pairs with masked tokens, as BERT's data code makes them (`pair_spans`, `noise.mask_tokens`).
+  """Sentence pairs with masked tokens, following BERT's data code (`pair_spans`, `noise.mask_tokens`).
 
-  An epoch is the pairs of all `duplicates`, each made with draws of its own. Static noise belongs to the pair, as in
-  the released code's record files; dynamic noise is new each epoch.
+  An epoch has the pairs of all `duplicates`, each with its own draws. Static masking is fixed per pair, as in
+  the released code's record files; dynamic masking is new each epoch.
   """
 
   def __init__(
@@ -215,7 +216,7 @@ class Pairs(Batches):
     if split.sentences is None or documents < 2:
       what = 'no sentences' if split.sentences is None else f'{documents} document(s)'
       raise InputError(f'{split.title} has {what}; sentence pairs need sentences and at least 2 documents')
-    made = [
+    spans = [
       pair_spans(
         split.offsets,
         split.sentences,
@@ -226,14 +227,14 @@ class Pairs(Batches):
       )
       for n in range(duplicates)
     ]
-    self._spans = Spans(*map(np.concatenate, zip(*made, strict=True)))
+    self._spans = Spans(*map(np.concatenate, zip(*spans, strict=True)))
     self._ids = {name: getattr(tokenizer, f'{name}_id') for name in ('pad', 'cls', 'sep', 'mask')}
     missing = [name for name, i in self._ids.items() if i is None]
     if missing:
       raise InputError(f'sentence pairs need a tokenizer with the special tokens {", ".join(missing)} (wordpiece)')
     self._dynamic, self._mask_prob, self._max_predictions = dynamic, mask_prob, max_predictions
     vocabulary = np.arange(tokenizer.vocab_size)
-    # Read as a text after [CLS]: WordPiece marks continuations in the piece itself, so one table serves every place.
+    # Tokenized as text after [CLS]: WordPiece marks continuations in the subword, so one table fits every position.
     self._starts_V = tokenizer.starts_word(np.append(tokenizer.cls_id, vocabulary))[1:] if whole_word else None
     self._replacements = vocabulary if random_specials else np.setdiff1d(vocabulary, _specials(tokenizer))
     lengths = self._spans.a_length_I.astype(np.int64) + self._spans.b_length_I + 3

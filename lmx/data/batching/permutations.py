@@ -1,21 +1,21 @@
-"""Rows of XLNet (Yang et al. 2019, arXiv 1906.08237, sections 2.3 and 3.1): orders of prediction over contiguous text.
+"""Rows of XLNet (Yang et al. 2019, arXiv 1906.08237, sections 2.3 and 3.1): factorization orders of contiguous text.
 
-A row of T tokens is `reuse` tokens that go on where the row's part of the text stood, and then two segments: A, which
-goes on from there, and B, which follows A or (`random_next_prob`) begins elsewhere: [text, A, SEP, B, SEP, CLS]. Where
-no sentence ends within reach of A, B always begins elsewhere, as released (data_utils.py, `_split_a_and_b`). The
-next step begins `reuse` tokens later, and its memory is of the first `reuse` tokens of this one. Both parts have spans
-that are predicted, in an order of their own; the first does not see the second (released data_utils.py).
+A row of T tokens is [text, A, SEP, B, SEP, CLS]. The text is `reuse` tokens that continue the row's stream, and segment
+A continues from there. Segment B follows A or (`random_next_prob`) starts elsewhere. If no sentence ends within reach
+of A, B always starts elsewhere, as released (data_utils.py, `_split_a_and_b`). The next step starts `reuse` tokens
+later, and its memory is of the first `reuse` tokens of this one. Both parts have predicted spans, each part with its
+own order; the first does not see the second (released data_utils.py).
 
-`order_BT` says what a token may be seen by (lmx/models/xlnet.py): 0 in the first part if all there may see it,
-else its place in the order from 1 on; the same in the second from T + 1 on. SEP and CLS have places in the order too,
-and are not predicted, as released. With `bidirectional` the second half of the rows read the text of the first from its
-end, and say so with `backward_B`.
+`order_BT` encodes the attention mask (lmx/models/xlnet.py): 0 in the first part if all there may attend to it,
+else the token's rank in the order from 1 on; the same in the second from T + 1 on. SEP and CLS have ranks too,
+and are not predicted, as released. With `bidirectional` the second half of the rows read the text of the first in
+reverse, flagged by `backward_B`.
 
-As released, spans begin at pieces that begin a word, and at punctuation and marks, and are chosen in the order of the
-text where a row is read from its end.
+As released, spans start at subwords that start a word, and at punctuation and special tokens, and are chosen in text
+order if a row is read in reverse.
 
-Deviations: a segment that is too long loses tokens of B alone, and the choice of spans is new each epoch, where the
-release keeps it in its records.
+Deviations: a segment that is too long only loses tokens of B; and the spans are drawn again each epoch, where the
+release stores them in its records.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _PUNCTUATION = frozenset(string.punctuation)
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Orders of prediction.
+  """Factorization orders.
 
   Attributes:
-    reuse: tokens of a row that are contiguous text, and are remembered; 0 is half of data.length.
-    chunk: tokens that are permuted among themselves, at most `reuse`; 0 is as many as `reuse`.
-    predictions: tokens of a row that are predicted; 0 is one in `context`, 85 of 512 as in the release.
-    spans: 'released' and 'paper' predict spans (lmx/data/noise.py), 'single' tokens by themselves.
-    context: K, of which spans of 1/K are predicted.
-    bidirectional: half of the rows are read from their end.
-    random_next_prob: share of rows whose segment B does not follow A, of those in which a sentence ends within reach of
-      A; 0 makes every B follow.
+    reuse: number of contiguous text tokens of a row, which are cached in the memory; 0 is half of data.length.
+    chunk: number of tokens that are permuted among themselves, at most `reuse`; 0 is `reuse`.
+    predictions: number of predicted tokens of a row; 0 is one in `context`, 85 of 512 as in the release.
+    spans: 'released' and 'paper' predict spans (lmx/data/noise.py), 'single' single tokens.
+    context: K; spans cover 1/K of the tokens.
+    bidirectional: read half of the rows in reverse.
+    random_next_prob: share of rows whose segment B does not follow A, among those in which a sentence ends within reach
+      of A; 0 makes every B follow.
     unbroken: segment B of the other rows: 'random', or 'drawn' by random_next_prob as well.
   """
 
@@ -68,7 +68,7 @@ class Config:
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   cfg = data.batching
   for length in {data.length, data.eval_length or data.length}:
     reuse = cfg.reuse or length // 2
@@ -87,7 +87,7 @@ def check(data: Any) -> None:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Permutations:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   return Permutations(
     corpus.splits[split], *sizes(data, train), cfg=data.batching, tokenizer=corpus.tokenizer, seed=seed, train=train
   )
@@ -98,10 +98,10 @@ def _predictions(cfg: Config, length: int) -> int:
 
 
 class Permutations(Batches):
-  """See the module's docstring; `next_B` is 1 where segment B is a random one.
+  """Batches described in the module's docstring; `next_B` is 1 if segment B is a random one.
 
   Attributes:
-    predictions: tokens of a row that are predicted.
+    predictions: number of predicted tokens of a row.
   """
 
   stateful = True
@@ -144,8 +144,8 @@ class Permutations(Batches):
     begin = first + self._reuse
     cuts = borders[(borders > begin) & (borders < begin + room)]
     a = int(random.choice(cuts)) - begin if cuts.size else int(random.integers(1, room))
-    chance = 1.0 if self._always_elsewhere and not cuts.size else self._cfg.random_next_prob
-    follows = random.random() >= chance
+    probability = 1.0 if self._always_elsewhere and not cuts.size else self._cfg.random_next_prob
+    follows = random.random() >= probability
     b = begin + a if follows else self._elsewhere(borders, end - start - (room - a), random)
     position = np.concatenate([np.arange(first, begin + a), np.arange(b, b + room - a)])
     words = self._read(end - 1 - position if backward else start + position)
@@ -158,22 +158,22 @@ class Permutations(Batches):
     return row | self._predicted(tokens_T, function_T, backward, random)
 
   def _elsewhere(self, borders: np.ndarray, last: int, random: np.random.Generator) -> int:
-    """Return the start of a random segment B: a border of a sentence up to `last`, if there is one."""
+    """Return the start of a random segment B: a sentence border up to `last`, if there is one."""
     known = borders[borders <= last]
     return int(random.choice(known)) if known.size else int(random.integers(last + 1))
 
   def _predicted(
     self, tokens_T: np.ndarray, function_T: np.ndarray, backward: bool, random: np.random.Generator
   ) -> dict[str, np.ndarray]:
-    """order_BT, and what is predicted, of one row."""
+    """Return order_BT and the predictions of one row."""
     count, parts = self.predictions, (slice(0, self._reuse), slice(self._reuse, self.length))
     chosen_T, order_T = np.zeros(self.length, bool), np.zeros(self.length, np.int32)
-    for part, wanted, base in zip(parts, (count - count // 2, count // 2), (0, self.length + 1), strict=True):
+    for part, number, base in zip(parts, (count - count // 2, count // 2), (0, self.length + 1), strict=True):
       n = part.stop - part.start
-      way = slice(None, None, -1 if backward else 1)
-      chosen_T[part] = self._chosen(tokens_T[part][way], wanted, random)[way]
-      place = base + 1 + noise.order(n, self._cfg.chunk or n, random)
-      order_T[part] = np.where(chosen_T[part] | function_T[part], place, base)
+      direction = slice(None, None, -1 if backward else 1)
+      chosen_T[part] = self._chosen(tokens_T[part][direction], number, random)[direction]
+      rank_T = base + 1 + noise.order(n, self._cfg.chunk or n, random)
+      order_T[part] = np.where(chosen_T[part] | function_T[part], rank_T, base)
     at = np.flatnonzero(chosen_T & ~function_T)
     pad = lambda x, dtype: np.pad(x, (0, count - len(x))).astype(dtype)
     return dict(

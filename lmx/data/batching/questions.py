@@ -1,16 +1,15 @@
-"""Questions on passages, one window of a passage a row.
+"""Questions on passages, one window of a passage per row.
 
   form   row                                 types    source
   bert   [CLS] question [SEP] window [SEP]   0 0 0 1 1  Devlin et al. 2019, sections 4.2 and 4.3
   xlnet  window <sep> question <sep> <cls>   0 0 1 1 2  zihangdai/xlnet, run_squad.py
 
-A passage that is too long is read in windows that begin `stride` tokens apart (google-research/bert, run_squad.py),
-each a row of its own; a question keeps its first `question_length` tokens. `starts_B` and `ends_B` are places in the
-row; those of a window that does not hold the whole answer, and of a question without one, are the place of [CLS], which
-is `null_B`.
-`best_BT` marks the tokens of the passage for which this window is the one with the most context around them, and
-`passage_BT` all that are of the passage. In evaluation `index_B` is the number of the row; `windows` says which
-question each is of and where it begins.
+A long passage is split into windows that start `stride` tokens apart (google-research/bert, run_squad.py), each a row
+of its own; a question is truncated to its first `question_length` tokens. `starts_B` and `ends_B` are positions in the
+row. For a window without the whole answer, and for a question without one, they are the position of [CLS], `null_B`.
+`passage_BT` is the mask of the passage's tokens. `best_BT` is the mask of those for which this window has the most
+context of all windows. In evaluation `index_B` is the index of the row; `windows` gives the question and the start of
+each.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Config(bucketed.Config):
 
   Attributes:
     form: 'bert' or 'xlnet', see the module's docstring.
-    stride: tokens from the beginning of a window to that of the next.
-    question_length: most tokens of a question.
+    stride: tokens from the start of a window to that of the next.
+    question_length: largest number of tokens of a question.
   """
 
   name: str = 'questions'
@@ -50,10 +49,10 @@ class Windows(NamedTuple):
   """The rows of a split.
 
   Attributes:
-    question_F: number of the question of each.
-    begin_F: the token of the passage that its window begins with.
-    size_F: tokens of the passage in it.
-    place_F: place in the row where the passage begins.
+    question_F: index of each row's question.
+    begin_F: index of the passage's token at which the row's window starts.
+    size_F: number of passage tokens in it.
+    place_F: position in the row at which the passage starts.
   """
 
   question_F: np.ndarray
@@ -63,7 +62,7 @@ class Windows(NamedTuple):
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
       f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
@@ -73,7 +72,7 @@ def check(data: Any) -> None:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questions:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   if not corpus.manifest.get('spans'):
     raise InputError(
       f'data set {corpus.manifest["dataset"]["name"]} has no questions on passages; data.batching '
@@ -96,25 +95,25 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Questio
 def windows(
   passage_I: np.ndarray, question_I: np.ndarray, length: int, stride: int, *, passage_first: bool = False
 ) -> Windows:
-  """Cuts passages into windows.
+  """Split passages into windows.
 
   Args:
-    passage_I: tokens of each passage.
-    question_I: tokens of each question, as they are read.
-    length: of a row, three marks and the question included.
-    stride: from window to window.
-    passage_first: whether rows begin with the passage.
+    passage_I: number of tokens of each passage.
+    question_I: number of tokens of each question, after truncation.
+    length: length of a row, including three special tokens and the question.
+    stride: tokens from the start of a window to that of the next.
+    passage_first: rows start with the passage.
   """
-  found: list[tuple[int, int, int, int]] = []
+  rows: list[tuple[int, int, int, int]] = []
   for i, (passage, question) in enumerate(zip(passage_I.tolist(), question_I.tolist(), strict=True)):
     room, begin = length - question - 3, 0
     while True:
       size = min(passage - begin, room)
-      found.append((i, begin, size, 0 if passage_first else question + 2))
+      rows.append((i, begin, size, 0 if passage_first else question + 2))
       if begin + size >= passage:
         break
       begin += min(size, stride)
-  return Windows(*np.asarray(found, np.int64).reshape(-1, 4).T)
+  return Windows(*np.asarray(rows, np.int64).reshape(-1, 4).T)
 
 
 class Questions(bucketed.Bucketed):
@@ -123,14 +122,14 @@ class Questions(bucketed.Bucketed):
   Args:
     split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
     batch_size: rows of the global batch.
-    length: most tokens of a row.
+    length: largest number of tokens of a row.
     marks: ids of [CLS] and [SEP].
-    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
-    vocab_size: of the tokenizer.
-    seed: of the order.
-    train: epochs without end, in drawn order; else one pass.
-    shuffle: whether the order is drawn; else rows come as questions do in the corpus.
+    vocab_size: size of the tokenizer's vocabulary.
+    seed: seed of the order.
+    train: endless epochs in a drawn order; else one pass.
+    shuffle: draw the order; else rows keep the order of the questions in the corpus.
   """
 
   def __init__(
@@ -160,13 +159,13 @@ class Questions(bucketed.Bucketed):
     self.windows = windows(full_I2[:, 0], self._question_I, length, cfg.stride, passage_first=self._passage_first)
     self._answer_I2 = np.asarray(split.labels).reshape(-1, 2)
     self._best_F = _best(self.windows, full_I2[:, 0])
-    self._sizes = self._question_I[self.windows.question_F] + self.windows.size_F + 3  # marks
+    self._sizes = self._question_I[self.windows.question_F] + self.windows.size_F + 3  # special tokens
     self._null_F = self._sizes - 1 if self._passage_first else np.zeros_like(self._sizes)
-    cut = int((full_I2[:, 1] > cfg.question_length).sum())
+    truncated = int((full_I2[:, 1] > cfg.question_length).sum())
     more = len(self.windows.begin_F) - len(full_I2)
     self.notes = (
       f'{len(full_I2):,} questions of {split.title} in {len(self._sizes):,} windows '
-      f'({more:,} more), {cut:,} of them cut to {cfg.question_length} tokens',
+      f'({more:,} more), {truncated:,} of them cut to {cfg.question_length} tokens',
     )
     self._arrange(cfg, 'windows')
 
@@ -178,18 +177,18 @@ class Questions(bucketed.Bucketed):
     span_B2 = np.stack([null_B, null_B], axis=1)
     cls, sep = (np.asarray([mark]) for mark in self._marks)
     for b, f in enumerate(example_B):
-      i, begin, size, place = (int(x[f]) for x in self.windows)
+      i, begin, size, offset = (int(x[f]) for x in self.windows)
       question = self._read(self._begin_I2[i, 1] + np.arange(self._question_I[i]))
       passage = self._read(self._begin_I2[i, 0] + begin + np.arange(size))
       parts = [passage, sep, question, sep, cls] if self._passage_first else [cls, question, sep, passage, sep]
       types = [0, 0, 1, 1, 2] if self._passage_first else [0, 0, 0, 1, 1]
       tokens_BT[b, : self._sizes[f]] = np.concatenate(parts)
       types_BT[b, : self._sizes[f]] = np.repeat(types, [len(part) for part in parts])
-      passage_BT[b, place : place + size] = True
-      best_BT[b, place : place + size] = self._best_F[f]
+      passage_BT[b, offset : offset + size] = True
+      best_BT[b, offset : offset + size] = self._best_F[f]
       first, last = self._answer_I2[i]
       if first >= begin and last < begin + size:
-        span_B2[b] = first - begin + place, last - begin + place
+        span_B2[b] = first - begin + offset, last - begin + offset
     valid_BT = (np.arange(T) < self._sizes[example_B][:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, np.zeros((), x_BT.dtype))
     return dict(
@@ -206,8 +205,11 @@ class Questions(bucketed.Bucketed):
 
 
 def _best(found: Windows, passage_I: np.ndarray) -> list[np.ndarray]:
-  """For each window which of its tokens it has the most context of: the least of what is on either side, and a
-  hundredth of the window's size, as run_squad.py has it; of two alike the first."""
+  """Return for each window the mask of the tokens for which it has the most context.
+
+  The context is the smaller number of tokens on either side, plus a hundredth of the window's size (run_squad.py). Ties
+  go to the first window.
+  """
   score_I = [np.full(size, -np.inf) for size in passage_I]
   winner_I = [np.zeros(size, np.int64) for size in passage_I]
   for f, (i, begin, size, _) in enumerate(zip(*found, strict=True)):

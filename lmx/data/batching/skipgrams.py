@@ -1,21 +1,21 @@
-"""Words with their windows and noise, for word2vec: chunks of consecutive words, many small updates to a batch.
+"""Words with their windows and noise, for word2vec: chunks of consecutive words, many small updates in a batch.
 
-As word2vec.c reads a text: words out of the vocabulary are taken out, frequent words are thinned out (kept with
-probability (sqrt(f / sample) + 1) sample / f, f a word's share of the text; Mikolov et al. 2013, arXiv 1310.4546,
-section 2.3, prints another formula), and only then are windows laid, each of a width drawn from 1 to `window`, inside
-the sentence. Noise words come from the counts to the power 3/4 (section 2.2).
+As in word2vec.c, words outside the vocabulary are removed and frequent words are subsampled. A word is kept with
+probability (sqrt(f / sample) + 1) sample / f, f its share of the text; Mikolov et al. 2013, arXiv 1310.4546,
+section 2.3, prints another formula. Only then are windows placed, each with a width drawn from 1 to `window`, within
+the sentence. Noise words are drawn from the counts to the power 3/4 (section 2.2).
 
-The text is read in blocks of raw tokens, and what a block's words are thinned to depends on (seed, epoch, block) alone.
-A block's kept words are cut into chunks of T centres, and an epoch's chunks are dealt evenly to its rows, J or fewer to
-each. So a batch is a function of (seed, step, row), and an epoch costs one further pass over the tokens.
+The text is read in blocks of raw tokens, and the subsample of a block depends only on (seed, epoch, block).
+A block's kept words are split into chunks of T centres. An epoch's chunks are divided evenly among its rows, J or fewer
+to each. So a batch is a function of (seed, step, row), and an epoch costs one further pass over the tokens.
 
-How many centres may be updated from at once (batch_size x chunk) is a matter of stability, since a word that is in
-many of their pairs moves by the sum of what they ask. With thinning, 256 gave vectors as good as gensim's, which
-updates after each pair, but for skip-gram with hierarchical softmax, where the top of the tree is in every pair: at 256
-two seeds of three gave clearly worse ones, at 128 none did (window 5; docs/results.md). Without thinning and with
+The number of centres in one update (batch_size x chunk) affects stability, because a word in many of their pairs gets
+the sum of their gradients. With subsampling, 256 gave vectors as good as gensim's, which updates after each pair.
+The exception was skip-gram with hierarchical softmax, where the top of the tree is in every pair: at 256
+two seeds of three gave clearly worse ones, at 128 none did (window 5; docs/results.md). Without subsampling and with
 window 10 that form diverged at 256.
 
-Deviations: a sentence also ends where a block does, as it does in word2vec.c after 1,000 words.
+Deviations: a sentence also ends at the end of a block, as it does in word2vec.c after 1,000 words.
 
 Axes: J updates of a step; T centres; S = T + 2 window context slots, of which slot t + window is centre t; M noise
 words of an update, or nodes below the top of the tree; R top nodes; W = 2 window context slots of a centre; K noise
@@ -35,7 +35,7 @@ from lmx.data.batching.base import Batches, sizes
 from lmx.errors import InputError, check_least
 
 BLOCK = 1 << 15  # raw tokens
-_SLACK = 0.005  # of an epoch's rows, for epochs that keep more words than the first
+_SLACK = 0.005  # share of extra rows, for epochs that keep more words than the first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Config:
   """Words with their windows and noise.
 
   Attributes:
-    window: most words on either side of a centre; each centre's is drawn from 1 to it.
+    window: largest number of words on either side of a centre; each centre's is drawn from 1 to it.
     chunk: centres of an update in each row; a row of `data.length` words is length / chunk updates.
-    sample: words with a larger share of the text are thinned out; 0 keeps all.
-    negative: noise words of a pair; 0 is hierarchical softmax.
-    shared_negatives: noise words that an update's pairs share, weighted to `negative`; 0 draws for each.
-    noise_power: of the counts, for the noise (arXiv 1310.4546, section 2.2).
-    top_nodes: nodes of the tree that every update reads; a matter of speed.
-    path_slots: further nodes a centre that an update has room for; a matter of speed.
-    words_only: leave out tokens without a letter or digit.
+    sample: words with a larger share of the text are subsampled; 0 keeps all.
+    negative: number of noise words of a pair; 0 is hierarchical softmax.
+    shared_negatives: number of noise words shared by an update's pairs, weighted to `negative`; 0 draws for each pair.
+    noise_power: exponent of the counts in the noise distribution (arXiv 1310.4546, section 2.2).
+    top_nodes: number of tree nodes that every update reads; affects only speed.
+    path_slots: room of an update for further nodes per centre; affects only speed.
+    words_only: drop tokens without a letter or digit.
   """
 
   name: str = 'skipgrams'
@@ -88,11 +88,11 @@ class Block(NamedTuple):
 
 
 def words_counted(corpus: Any, words_only: bool) -> np.ndarray:
-  """Return the count of each token of the vocabulary in the training split; 0 for what is no word.
+  """Return the count of each token of the vocabulary in the training split; 0 for non-words.
 
   Args:
     corpus: the Corpus.
-    words_only: also leave out entries without a letter or digit.
+    words_only: also exclude tokens without a letter or digit.
   """
   tokenizer = corpus.tokenizer
   if tokenizer.kind != 'words':
@@ -110,7 +110,7 @@ def words_counted(corpus: Any, words_only: bool) -> np.ndarray:
 
 
 def keep_probability(counts_V: np.ndarray, sample: float) -> np.ndarray:
-  """Probability that an occurrence of each word is kept; 0 where a word has no count.
+  """Return the probability that an occurrence of each word is kept; 0 if a word has no count.
 
   Args:
     counts_V: occurrences of each word.
@@ -123,7 +123,7 @@ def keep_probability(counts_V: np.ndarray, sample: float) -> np.ndarray:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgrams:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   cfg = data.batching
   return Skipgrams(
     corpus.splits[split],
@@ -143,21 +143,21 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Skipgra
 
 
 class Skipgrams(Batches):
-  """Chunks of words, see the module's docstring.
+  """Batches of word chunks, see the module's docstring.
 
   Args:
     split: the Split.
-    batch_size: B, rows that are updated from together.
+    batch_size: B, rows of one update.
     length: words of a row, J * chunk.
     counts_V: see `words_counted`.
-    window: most words to either side.
+    window: largest number of words on either side.
     chunk: T.
     sample: threshold of `keep_probability`.
-    negative: noise words k of a pair; 0 is hierarchical softmax.
-    shared: M, noise words that all pairs of an update share; 0 draws k for each pair alone.
-    noise_power: of the counts, for the noise.
+    negative: number k of noise words of a pair; 0 is hierarchical softmax.
+    shared: M, noise words that all pairs of an update share; 0 draws k for each pair.
+    noise_power: exponent of the counts in the noise distribution.
     top: R.
-    path_slots: M / T with hierarchical softmax; a chunk whose words have more nodes below the top is cut.
+    path_slots: M / T with hierarchical softmax; a chunk whose words have more nodes below the top is split.
   """
 
   def __init__(
@@ -203,7 +203,7 @@ class Skipgrams(Batches):
     self._set(rows if chunks else 0, self._words, str(chunk))
 
   def _plant(self, counts_V: np.ndarray, top: int, path_slots: int) -> None:
-    """Split every word's way through the tree into the top and what is below."""
+    """Split every word's path in the tree into the top nodes and those below."""
     tree = huffman.build(counts_V)
     word = np.repeat(np.arange(len(counts_V)), np.diff(tree.starts_V))
     is_top = tree.nodes < top
@@ -215,19 +215,19 @@ class Skipgrams(Batches):
     self._capacity = max(self._chunk * path_slots, int(self._below_V.max()))
 
   def _cut(self, epoch: int, number: int) -> Block:
-    """Thins out a block, draws its windows and cuts it into chunks."""
+    """Subsample a block, draw its windows and split it into chunks."""
     begin = number * BLOCK
     end = min(begin + BLOCK, self._tokens.size)
     token_N = self._read(np.arange(begin, end))
     draw = noise.generator(self._seed, 'sample', epoch, number)
-    kept = draw.random(len(token_N), np.float32) < self._keep_V[token_N]
+    is_kept = draw.random(len(token_N), np.float32) < self._keep_V[token_N]
     low, high = np.searchsorted(self._starts, (begin + 1, end))
     opens_N = np.zeros(len(token_N), np.int32)
     opens_N[self._starts[low:high] - begin] = 1
     sentence_N = 1 + np.cumsum(opens_N, dtype=np.int32)
-    token_N = token_N[kept]
+    token_N = token_N[is_kept]
     window_N = draw.integers(1, self._window, len(token_N), np.int32, endpoint=True)
-    return Block(token_N, sentence_N[kept], window_N, self._cuts(token_N))
+    return Block(token_N, sentence_N[is_kept], window_N, self._cuts(token_N))
 
   def _cuts(self, token_N: np.ndarray) -> np.ndarray:
     cuts_C = np.append(np.arange(0, len(token_N), self._chunk), len(token_N))
@@ -243,7 +243,7 @@ class Skipgrams(Batches):
     return np.union1d(cuts_C, more).astype(np.int64)
 
   def _count(self, epoch: int) -> np.ndarray:
-    """Chunks before each block of an epoch, and in all of it."""
+    """Return the number of chunks before each block of an epoch, and in the whole epoch."""
     chunks, words = np.zeros(self._blocks + 1, np.int64), 0
     for number in range(self._blocks):
       block = self._cut(epoch, number)
@@ -258,9 +258,9 @@ class Skipgrams(Batches):
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
   def _row(self, epoch: int, row: int) -> dict[str, np.ndarray]:
-    """The arrays of one row; -1 is a row of padding."""
+    """Return the arrays of one row; -1 is a row of padding."""
     J, T, S, w = self._updates, self._chunk, self._chunk + 2 * self._window, self._window
-    found = dict(
+    arrays = dict(
       tokens_BJS=np.zeros((J, S), np.int32),
       documents_BJS=np.zeros((J, S), np.int32),
       window_BJT=np.zeros((J, T), np.int32),
@@ -278,11 +278,11 @@ class Skipgrams(Batches):
       inside_CS = (slot_CS >= 0) & (slot_CS < len(block.token_N))
       slot_CS = np.clip(slot_CS, 0, len(block.token_N) - 1)
       to = slice(j, j + len(local_C))
-      found['tokens_BJS'][to] = np.where(inside_CS, block.token_N[slot_CS], 0)
-      found['documents_BJS'][to] = np.where(inside_CS, block.sentence_N[slot_CS], 0)
-      found['window_BJT'][to] = np.where(start_C + np.arange(T) < stop_C, block.window_N[slot_CS[:, w : w + T]], 0)
+      arrays['tokens_BJS'][to] = np.where(inside_CS, block.token_N[slot_CS], 0)
+      arrays['documents_BJS'][to] = np.where(inside_CS, block.sentence_N[slot_CS], 0)
+      arrays['window_BJT'][to] = np.where(start_C + np.arange(T) < stop_C, block.window_N[slot_CS[:, w : w + T]], 0)
       j += len(local_C)
-    return found | (self._noise(epoch, max(row, 0)) if self._negative else self._ways(found))
+    return arrays | (self._noise(epoch, max(row, 0)) if self._negative else self._ways(arrays))
 
   def _noise(self, epoch: int, row: int) -> dict[str, np.ndarray]:
     J, T, K, M = self._updates, self._chunk, self._negative, self._shared
@@ -294,7 +294,7 @@ class Skipgrams(Batches):
     return dict(pair_negatives_BJTWK=drawn)
 
   def _ways(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The nodes on the ways to the centres."""
+    """Return the nodes on the paths to the centres."""
     J, T = found['window_BJT'].shape
     token_JT = found['tokens_BJS'][:, self._window : self._window + T]
     live_JT = found['window_BJT'] > 0
@@ -305,12 +305,12 @@ class Skipgrams(Batches):
     first = np.cumsum(below_JT.ravel()) - below_JT.ravel()
     within = np.arange(len(update)) - np.repeat(first, below_JT.ravel())
     at = self._first_V[token_JT[update, owner]] + within
-    made = dict(top_BJTR=self._top_VR[token_JT] * live_JT[..., None])
+    paths = dict(top_BJTR=self._top_VR[token_JT] * live_JT[..., None])
     for name, values, dtype in (
       ('path', self._nodes[at], np.int32),
       ('owner', owner, np.int32),
       ('sign', self._signs[at], np.int8),
     ):
-      made[f'{name}_BJM'] = np.zeros((J, self._capacity), dtype)
-      made[f'{name}_BJM'][update, slot] = values
-    return made
+      paths[f'{name}_BJM'] = np.zeros((J, self._capacity), dtype)
+      paths[f'{name}_BJM'][update, slot] = values
+    return paths

@@ -1,7 +1,7 @@
-"""Contiguous streams for recurrent models: row b of a step goes on where row b of the step before ended.
+"""Contiguous streams for recurrent models: row b of a step continues row b of the step before.
 
-`Streams` cuts them every T tokens; `RandomStreams` at lengths drawn anew each epoch (Merity et al. 2018, arXiv
-1708.02182, section 4.1), so that every token can be the last of a window and get a gradient through few steps only.
+`Streams` splits them every T tokens. `RandomStreams` splits them at random lengths that differ each epoch (Merity et
+al. 2018, arXiv 1708.02182, section 4.1), so any token can be the last of a window and get a gradient through few steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lmx.errors import InputError, check_range, check_share
 
 CHARACTERS = 'may'
 
-# Of the lengths, section 4.1 and the released code: a normal of this deviation around T, or with the given probability
-# around T / 2, cut to whole numbers and not below 5. The paper's own deviation is 5 as well.
+# Window lengths, section 4.1 and the released code: a normal with this deviation around T, or with the given
+# probability around T / 2, truncated to integers and clipped at 5 from below. The paper's deviation is 5 as well.
 DEVIATION, HALVED, SHORTEST = 5.0, 0.05, 5
-MARGIN = 30  # six deviations: a draw beyond T + MARGIN, one in 10^9, is set to that
+MARGIN = 30  # six deviations: a draw beyond T + MARGIN, one in 10^9, is clipped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Config:
 
   Attributes:
     random_length: in training, windows of random length around `data.length` (Merity et al. 2018).
-    scale_rate: the learning rate of an update is in proportion to the length of those windows (the same, section 4.1).
-    length_multiple: those windows are padded to the next multiple of this, each shape a compilation; 0 pads all to one
-      shape.
-    counted: in training, share of a window whose predictions count, its last ones (Dai et al. 2019, arXiv 1901.02860,
-      table 6: half); the others are only read.
+    scale_rate: scale the learning rate of an update by the length of its windows (the same, section 4.1).
+    length_multiple: windows of random length are padded to the next multiple of this, each shape a compilation; 0 pads
+      all to one shape.
+    counted: in training, share of a window whose predictions are in the loss, its last ones (Dai et al. 2019, arXiv
+      1901.02860, table 6: half); the others are only inputs.
   """
 
   name: str = 'streams'
@@ -51,7 +51,7 @@ class Config:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   common: dict[str, Any] = dict(vocab_size=corpus.tokenizer.vocab_size, seed=seed)
   if data.batching.random_length and train:
     return RandomStreams(
@@ -66,10 +66,10 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams
 
 
 class Streams(Batches):
-  """Streams cut every T tokens.
+  """Streams split every T tokens.
 
-  The N - 1 tokens that have one before them are dealt to the rows in order, so rows overlap by the one token that is
-  the last target of one and the first input of the next, and every token but the first is predicted exactly once in an
+  The N - 1 tokens that have a predecessor are assigned to the rows in order. So consecutive rows overlap by one token,
+  the last target of one and the first input of the next. Every token but the first is predicted exactly once in an
   epoch, in training too. Only the last step of an epoch is padded (weight 0), so the state is never carried over
   padding. With one row the evaluation is that of the papers.
   """
@@ -80,7 +80,7 @@ class Streams(Batches):
     self, split: Any, batch_size: int, length: int, *, vocab_size: int, seed: int, train: bool, counted: float = 1.0
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
-    self._read_only = length - max(1, round(counted * length))  # first columns, whose predictions do not count
+    self._read_only = length - max(1, round(counted * length))  # first columns, whose predictions are not in the loss
     predicted = self._tokens.size - 1
     self._starts = np.arange(batch_size + 1) * predicted // batch_size
     self._longest = int(np.diff(self._starts).max())
@@ -96,20 +96,20 @@ class Streams(Batches):
     return batch
 
   def _inside(self, row_B: np.ndarray, offset_B: np.ndarray | int, column_T: np.ndarray) -> np.ndarray:
-    """Return True if the columns of a window that begins at `offset_B` of its rows are within the rows."""
+    """Return True for columns of a window starting at `offset_B` of its rows that are within the rows."""
     start_B = self._starts[row_B] + offset_B
     return start_B[:, None] + column_T < self._starts[row_B + 1][:, None]
 
 
 class RandomStreams(Streams):
-  """Training streams cut at random lengths, padded on the right (`valid_BT`, weight 0) to few different shapes.
+  """Training streams split at random lengths, padded on the right (`valid_BT`, weight 0) to few different shapes.
 
-  The cuts of an epoch are a function of (seed, epoch); epochs have different numbers of steps. `rate_B` is a window's
-  length over T, by which the learning rate of its update is multiplied (`scale_rate`). `steps` is the number of steps
-  of the first epoch.
+  The windows of an epoch are a function of (seed, epoch); epochs have different numbers of steps. `rate_B` is a
+  window's length over T, by which the learning rate of its update is multiplied (`scale_rate`). `steps` is the number
+  of steps of the first epoch.
 
-  Deviation: the last window of an epoch is cut at the end of the text, and its rate follows the length that is left;
-  the released code keeps the rate of the length drawn.
+  Deviation: the last window of an epoch is truncated at the end of the text, and its rate follows the remaining length;
+  the released code keeps the rate of the drawn length.
   """
 
   def __init__(
@@ -123,17 +123,17 @@ class RandomStreams(Streams):
     multiple: int = 0,
     scale_rate: bool = True,
   ):
-    """Args as of `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
+    """Args as in `Streams`; `multiple`: windows are padded to the next multiple of this, 0: all to T + MARGIN."""
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=True)
     self._multiple, self._scale_rate = multiple, scale_rate
-    self._cuts: list[np.ndarray] = []  # of each epoch drawn so far: offsets of its windows, and of the end
-    self._first = [0]  # number of the first step of each epoch, and of the next
+    self._cuts: list[np.ndarray] = []  # per epoch drawn so far: offsets of its windows, and of the end
+    self._first = [0]  # index of the first step of each epoch, and of the next
     self._lock = threading.Lock()
     self.steps = self.steps_in(1)
     self.examples = self.steps * batch_size
 
   def _epoch(self, epoch: int) -> np.ndarray:
-    """Offsets of the windows of an epoch, with the end of the longest row last."""
+    """Return the offsets of the windows of an epoch, with the end of the longest row last."""
     with self._lock:
       while len(self._cuts) <= epoch:
         self._cuts.append(cuts(noise.generator(self._seed, 'lengths', len(self._cuts)), self._longest, self.length))
@@ -177,10 +177,10 @@ class RandomStreams(Streams):
 
 
 def cuts(random: np.random.Generator, total: int, length: int) -> np.ndarray:
-  """Draws where a text of `total` tokens is cut into windows; returns 0, the cuts in order, and `total`.
+  """Return random window offsets in a text of `total` tokens: 0, the splits in order, and `total`.
 
   Args:
-    random: source of all draws.
+    random: random generator of all draws.
     total: tokens of the longest row.
     length: T, the mean of most windows.
   """

@@ -1,7 +1,7 @@
-"""Sentences with a label for every word, one a row, in batches of sentences of like length (see `bucketed`).
+"""Sentences with a label for every word, one per row, in batches of sentences of similar length (see `bucketed`).
 
-Where words are in pieces, the first piece has the label of its word and the others count nothing (Devlin et al. 2019,
-section 5.3). With form 'bert' a row is [CLS] sentence [SEP].
+If words are split into subwords, the first subword has the label of its word and the others are not scored (Devlin et
+al. 2019, section 5.3). With form 'bert' a row is [CLS] sentence [SEP].
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Config(bucketed.Config):
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   if data.batching.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
       f'data.batching.form "bert" needs [CLS] and [SEP]: data.tokenizer "wordpiece", not "{data.tokenizer}"'
@@ -44,7 +44,7 @@ def check(data: Any) -> None:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   tokenizer = corpus.tokenizer
   marks = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
   return Tagged(
@@ -63,19 +63,19 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
 class Tagged(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, labels_BT, weights_BT, row_weights_B and index_B.
 
-  `weights_BT` is 1 where a word begins, and there alone `labels_BT` says something.
+  `weights_BT` is 1 at the start of a word, and `labels_BT` is meaningful only there.
 
   Args:
     split: a Split with labels of tokens.
     batch_size: rows of the global batch.
-    length: most positions of a row; every sentence must fit, so that every word counts.
+    length: largest number of positions of a row; every sentence must fit, so that every word is scored.
     marks: ids of [CLS] and [SEP], or ().
-    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
-    vocab_size: of the tokenizer.
-    seed: of the order.
-    train: epochs without end, in drawn order; else one pass.
-    shuffle: whether the order is drawn; else sentences come as they are in the corpus.
+    vocab_size: size of the tokenizer's vocabulary.
+    seed: seed of the order.
+    train: endless epochs in a drawn order; else one pass.
+    shuffle: draw the order; else sentences keep the order of the corpus.
   """
 
   def __init__(

@@ -1,4 +1,4 @@
-"""Rows of tables, a text or two with a label or a score, put together as a pre-trained model reads them.
+"""Table rows, one or two texts with a label or a score, in the input formats of pre-trained models.
 
   form   one text              two texts
   bert   [CLS] a [SEP]         [CLS] a [SEP] b [SEP], of token types 0 0 0 1 1     (Devlin et al. 2019, figure 4)
@@ -7,21 +7,21 @@
   plain  a                     a b                                                 (classes of transformers on GPT-2)
 
 A pair whose second text has no tokens is a row of one text for `bert` and `xlnet`, as in both codes (`if tokens_b`).
-A row of a question with choices is as many sequences: for `bert` and `xlnet` a is the context and b the question with a
-choice (Devlin et al. 2019, section 4.4), else a is the context with the question and b a choice (Radford et al. 2018,
-section 3.3). Where the choices are put into the question beforehand (`race/joined`), b is a choice.
+A row of a question with choices is one sequence per choice. For `bert` and `xlnet` a is the context and b the question
+with a choice (Devlin et al. 2019, section 4.4); otherwise a is the context with the question and b a choice (Radford et
+al. 2018, section 3.3). If the choices are already part of the question (`race/joined`), b is a choice.
 
-What stands for the row is the first token of `bert` and the last of the others; the three marks of `gpt` are
-`data.special_tokens` in this order. With `both_orders`, for sentences that are alike or not whichever comes first
-(section 3.3), a row is made both ways around; a row of one text is the same twice. Where a row is several sequences the
-keys have an axis G after the rows: `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents that are no table are
+The row is represented by the first token of `bert` and the last of the others. The three special tokens of `gpt` are
+`data.special_tokens` in this order. With `both_orders`, for similarity of sentences in either order (section 3.3), a
+row has both orders; a row of one text has the same sequence twice. If a row has several sequences, the keys have an
+axis G after the rows: `tokens_BGT`, `valid_BGT`, `types_BGT`. Labelled documents from other sources than tables are
 rows of one text.
 
-A sequence that is too long loses tokens at the end of whichever text is the longer, one after another
-(google-research/bert, `_truncate_seq_pair`), or at the end of the first of the parts that a text is put together from.
-With `second_length` the last tokens of b are kept, so many at most, and the end of a makes room for them
-(zihangdai/xlnet, run_race.py). How many rows are truncated is reported before a run begins. Order and buckets are those
-of `bucketed`.
+A sequence that is too long loses tokens one by one at the end of whichever text is longer (google-research/bert,
+`_truncate_seq_pair`), or at the end of the first of the documents that form a text.
+With `second_length` at most that many last tokens of b are kept, and the end of a is truncated to make room
+(zihangdai/xlnet, run_race.py). The number of truncated rows is reported before a run starts. Order and buckets are
+those of `bucketed`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lmx.data.batching.base import is_labelled, mark, sizes
 from lmx.errors import InputError, InputWarning, check_choice, check_least
 
 FORMS = ('bert', 'gpt', 'xlnet', 'plain')
-Layout = tuple[tuple[int, ...], ...]  # for each text, which documents of the row it is put together from
+Layout = tuple[tuple[int, ...], ...]  # for each text, the documents of the row that form it
 Marks = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # ids before the first text, between two, at the end
 
 
@@ -47,11 +47,11 @@ class Config(bucketed.Config):
 
   Attributes:
     form: 'bert', 'gpt', 'xlnet' or 'plain', see the module's docstring.
-    both_orders: make a row of two texts both ways around.
-    second_length: most tokens of the second text, its last ones; the first text alone is then truncated to data.length.
-      0 truncates the longer text.
-    empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the mark between the two
-      for `bert` and `xlnet`, as runs of lmx before this field do.
+    both_orders: include a row of two texts in both orders.
+    second_length: largest number of tokens of the second text, its last ones; the first text alone is then truncated to
+      data.length. 0 truncates the longer text.
+    empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the special token between
+      the two for `bert` and `xlnet`, as lmx did before this field existed.
   """
 
   name: str = 'texts'
@@ -68,7 +68,7 @@ class Config(bucketed.Config):
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   cfg = data.batching
   if cfg.form == 'bert' and data.tokenizer != 'wordpiece':
     raise InputError(
@@ -84,7 +84,7 @@ def check(data: Any) -> None:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Texts:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   cfg, tokenizer = data.batching, corpus.tokenizer
   documents, choices = corpus.manifest.get('texts', 1), corpus.manifest.get('choices', 0)
   if cfg.both_orders and (documents != 2 or choices):
@@ -120,35 +120,35 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
 
   Args:
     cfg: the `batching` section.
-    documents: of a row.
-    choices: that a row has; its documents then are the context, the question if there is one, and the choices.
+    documents: number of documents of a row.
+    choices: number of choices of a row; its documents then are the context, the question if any, and the choices.
   """
   if choices:
-    shared = tuple(range(documents - choices))  # the context, and the question if there is one
+    shared = tuple(range(documents - choices))  # the context, and the question if any
     a, b = (shared[:1], shared[1:]) if cfg.form in ('bert', 'xlnet') else (shared, ())
     return tuple((a, (*b, len(shared) + choice)) for choice in range(choices))
-  forth = tuple((document,) for document in range(documents))
-  return (forth, forth[::-1]) if cfg.both_orders else (forth,)
+  in_order = tuple((document,) for document in range(documents))
+  return (in_order, in_order[::-1]) if cfg.both_orders else (in_order,)
 
 
 class Texts(bucketed.Bucketed):
   """Batches with tokens_BT, valid_BT, types_BT, row_weights_B, index_B and labels_B or scores_B.
 
-  Rows without a label (as in a published test set) have label -1, or score NaN; they can be predicted alone.
+  Rows without a label (as in a published test set) have label -1, or score NaN; they can only be predicted.
 
   Args:
-    split: a Split of which so many documents after one another are a row, and the first has the label.
+    split: a Split in which each row is `documents` consecutive documents, the first with the label.
     batch_size: rows of the global batch.
-    length: most tokens of a sequence.
-    sequences: of a row, see `sequences`.
-    documents: of a row.
+    length: largest number of tokens of a sequence.
+    sequences: layouts of a row, see `sequences`.
+    documents: number of documents of a row.
     marks: see `Marks`.
-    end_id: what ends a document in the corpus and is left away here; None for nothing.
+    end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
-    vocab_size: of the tokenizer.
-    seed: of the order.
-    train: epochs without end, in drawn order; else one pass.
-    shuffle: whether the order is drawn; else rows come as they are in the table.
+    vocab_size: size of the tokenizer's vocabulary.
+    seed: seed of the order.
+    train: endless epochs in a drawn order; else one pass.
+    shuffle: draw the order; else rows keep the order of the table.
   """
 
   def __init__(
@@ -176,9 +176,9 @@ class Texts(bucketed.Bucketed):
     around = before + (texts - 1) * between + after
     if length < texts + around:
       raise InputError(f'data.length is {length}, which has no room for {texts} texts and {around} marks')
-    dropped = texts == 2 and cfg.form in ('bert', 'xlnet') and cfg.empty_second == 'dropped'
+    is_dropped = texts == 2 and cfg.form in ('bert', 'xlnet') and cfg.empty_second == 'dropped'
     seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
-    self._alone_GI = [dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
+    self._alone_GI = [is_dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
     around_GI = [around - between * alone_I for alone_I in self._alone_GI]
     self._kept = [
       _kept(full_IN, sequence, length - around_I, cfg.second_length)
@@ -187,10 +187,10 @@ class Texts(bucketed.Bucketed):
     totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept]
     self._sizes = np.max(np.add(totals, around_GI), axis=0)
     self._labels = None if split.labels is None else np.asarray(split.labels)[::documents]
-    wanted = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
-    short = int((np.stack(wanted) > np.stack(totals)).any(axis=0).sum())
-    if short:
-      note = f'{short:,} of {len(full_IN):,} rows of {split.title} are longer than {length} and cut'
+    full_lengths = [full_IN[:, [n for text in sequence for n in text]].sum(axis=1) for sequence in sequences]
+    truncated = int((np.stack(full_lengths) > np.stack(totals)).any(axis=0).sum())
+    if truncated:
+      note = f'{truncated:,} of {len(full_IN):,} rows of {split.title} are longer than {length} and cut'
       self.notes = (note,) if train else ()
       if not train:
         warnings.warn(note, InputWarning, stacklevel=3)
@@ -204,10 +204,10 @@ class Texts(bucketed.Bucketed):
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     T = self._padded(self._sizes[example_B].max())
-    made = [self._one(g, example_B, live_B, T) for g in range(len(self._sequences))]
-    batch = made[0]
-    if len(made) > 1:
-      batch = {key.replace('_B', '_BG', 1): np.stack([one[key] for one in made], axis=1) for key in batch}
+    arrays = [self._one(g, example_B, live_B, T) for g in range(len(self._sequences))]
+    batch = arrays[0]
+    if len(arrays) > 1:
+      batch = {key.replace('_B', '_BG', 1): np.stack([array[key] for array in arrays], axis=1) for key in batch}
     batch['row_weights_B'] = live_B.astype(np.float32)
     if self._labels is not None:
       labels_B = np.where(live_B, self._labels[example_B], 0)
@@ -215,18 +215,18 @@ class Texts(bucketed.Bucketed):
     return batch
 
   def _one(self, g: int, example_B: np.ndarray, live_B: np.ndarray, T: int) -> dict[str, np.ndarray]:
-    """Sequence g of each row."""
+    """Return sequence g of each row."""
     tokens_BT, types_BT = np.zeros((len(example_B), T), np.int32), np.zeros((len(example_B), T), np.int32)
     size_B = np.zeros(len(example_B), np.int64)
     texts, (before, between, after) = len(self._sequences[g]), self._marks
     for b, i in enumerate(example_B):
       row, first = [before], 0
-      order = 0 if self._cfg.both_orders and self._alone_GI[g][i] else g  # one text is the same both ways around
+      order = 0 if self._cfg.both_orders and self._alone_GI[g][i] else g  # one text is the same in both orders
       for n, (text, kept) in enumerate(zip(self._sequences[order], self._kept[order], strict=True)):
         for part, (skipped_I, kept_I) in zip(text, kept, strict=True):
           row.append(self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i])))
         row.append(after if n == texts - 1 else between[: len(between) * (not self._alone_GI[g][i])])
-        first = first or sum(map(len, row))  # where the second text begins
+        first = first or sum(map(len, row))  # start of the second text
       tokens = np.concatenate(row)
       size_B[b] = len(tokens)
       tokens_BT[b, : len(tokens)] = tokens
@@ -242,23 +242,25 @@ class Texts(bucketed.Bucketed):
 def _kept(
   full_IN: np.ndarray, sequence: Layout, most_I: np.ndarray, second_length: int
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-  """For each text of a sequence and each of its parts, how many tokens every row skips first and how many it keeps."""
+  """Return (tokens skipped at the start, tokens kept) of every row, for each document of each text of a sequence."""
   size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
   text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else cut(size_IN, most_I)
-  found = []
+  kept = []
   for n, text in enumerate(sequence):
     left_I, parts = text_IN[:, n], []
     for part in reversed(text):
       kept_I = np.minimum(full_IN[:, part], left_I)
       parts.append((full_IN[:, part] - kept_I if second_length and n else np.zeros_like(kept_I), kept_I))
       left_I = left_I - kept_I
-    found.append(parts[::-1])
-  return found
+    kept.append(parts[::-1])
+  return kept
 
 
 def cut(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
-  """Tokens of each text that are kept where those of a row are to be `most_I`: the longer text loses its last token,
-  of two alike the second, until they fit."""
+  """Return the number of tokens kept of each text if a row may have `most_I` tokens.
+
+  The longer text, on a tie the second, loses its last token until they fit.
+  """
   most_I = np.broadcast_to(most_I, len(size_IN))
   if size_IN.shape[1] == 1:
     return np.minimum(size_IN, most_I[:, None])
@@ -269,6 +271,6 @@ def cut(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
 
 
 def _room_for_second(size_IN: np.ndarray, most_I: np.ndarray, second_length: int) -> np.ndarray:
-  """Tokens that are kept: at most `second_length` of the second text, and of the first what then fits into `most_I`."""
+  """Return the numbers of kept tokens: at most `second_length` of the second text, then the first fills `most_I`."""
   second_I = np.minimum(size_IN[:, 1], np.minimum(second_length, most_I))
   return np.stack([np.minimum(size_IN[:, 0], most_I - second_I), second_I], axis=1)

@@ -1,19 +1,19 @@
-"""Pairs of a source and its translation, in batches of like length whose shapes are few.
+"""Pairs of a source and its translation, in batches of similar length with few shapes.
 
-A row is a pair: `source_BS` is the source with its end-of-text, `targets_BT` the target with its own, and `tokens_BT`
-the target moved right by one, beginning with the end-of-text. Pairs are put into buckets by the longer of their sides;
-the rows of a bucket are padded on the right to its length on both sides (S = T), so a program is compiled for each
+A row is a pair. `source_BS` is the source with its end-of-text, `targets_BT` the target with its own. `tokens_BT` is
+the target shifted right by one, starting with the end-of-text. Pairs are assigned to buckets by their longer side.
+The rows of a bucket are padded on the right to its length on both sides (S = T), so one program is compiled for each
 bucket. With `tokens`, a bucket's batches have as many rows as fit into that number of positions of one side (Vaswani et
-al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have as many.
+al. 2017, section 5.1, count about 25,000 tokens of the source and as many of the target); else all have equally many.
 
-With `groups` above 1 a batch of training has pairs of any length, all padded to `data.length`, and the step divides it
-into groups of pairs of like length and truncates those to their buckets (lmx/engine/step.py). Every update sees every
-length;
-batches of one bucket pull the parameters one way and then another, as those of the many devices of the papers do not.
+With `groups` above 1 a training batch has pairs of any length, all padded to `data.length`. The step divides it into
+groups of pairs of similar length and truncates those to their buckets (lmx/engine/step.py). So every update has pairs
+of every length. Updates from batches of one bucket move the parameters back and forth, unlike those of the many
+devices of the papers.
 
-What does not fill a batch of its bucket goes to the next longer one, so that every pair is used once an epoch and only
-the last batch made has rows to fill up. Those repeat a pair of the batch with weight 0 (`index_B` is -1). In training
-the order of an epoch and the order of its batches are drawn; in evaluation `index_B` says which pair a row is.
+Pairs left over from the full batches of a bucket move to the next longer one. So every pair is used once an epoch and
+only the last batch has padding rows. Those repeat a pair of the batch with weight 0 (`index_B` is -1). In training
+the order of an epoch and the order of its batches are drawn; in evaluation `index_B` gives the pair of each row.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Config:
   """Pairs of sentences.
 
   Attributes:
-    tokens: positions of the source in a batch, and as many of the target, padding included: a batch has tokens / length
-      rows. 0: every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` comes first, if it is given.
-      With `groups`, which are padded less, it is the mean of the pairs' longer sides that is counted.
-    rows_multiple: the rows of a batch, or of a group, are then a multiple of this, which the devices (times
-      `optim.accumulate`) must divide.
-    buckets: lengths that rows are padded to, besides `data.length`; each is a compilation. In training, pairs of which
-      a side is longer than `data.length` are left out. In evaluation none is: longer buckets are added, or, where
-      `data.eval_length` is given, what lies beyond it is cut off, with a warning.
-    groups: that a batch of training is divided into by the length of its pairs, each padded to its own bucket and read
-      after the other; the update is that of the whole batch. Fewer where devices could not share them evenly; 1 makes
-      batches of one bucket.
+    tokens: number of positions of the source in a batch, and of the target, padding included: a batch has tokens /
+      length rows. 0: every batch has `data.batch_size` rows. In evaluation `data.eval_batch_size` has priority if set.
+      With `groups`, which need less padding, the mean of the pairs' longer sides is counted.
+    rows_multiple: the number of rows of a batch, or of a group, is a multiple of this, which must be divisible by the
+      number of devices (times `optim.accumulate`).
+    buckets: lengths to which rows are padded, besides `data.length`; each is a compilation. In training, pairs with
+      a side longer than `data.length` are skipped. In evaluation none is: longer buckets are added, or, if
+      `data.eval_length` is set, longer sides are truncated to it with a warning.
+    groups: number of groups of similar length into which a training batch is divided. Each is padded to its own bucket
+      and processed after the other; the update is that of the whole batch. Fewer if devices could not share them
+      evenly; 1 makes batches of one bucket.
   """
 
   name: str = 'translation'
@@ -63,7 +63,7 @@ class Config:
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   cfg = data.batching
   if data.reverse:
     raise InputError(
@@ -83,7 +83,7 @@ def check(data: Any) -> None:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Translation:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   cfg = data.batching
   if not corpus.manifest.get('sides'):
     raise InputError(
@@ -109,7 +109,7 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Transla
 
 
 def longest(data: Any, corpus: Any) -> int:
-  """Positions of the longest row, in training and in the evaluation of the held-out splits."""
+  """Return the length of the longest row, in training and in the evaluation of the held-out splits."""
   held_out = [np.diff(split.offsets).max() for name, split in corpus.splits.items() if name != 'train']
   return max(data.length, *([data.eval_length] if data.eval_length else map(int, held_out)))
 
@@ -118,9 +118,9 @@ class _Plan(NamedTuple):
   """The batches of an epoch.
 
   Attributes:
-    order_I: the pairs in the order they are used.
-    start_J: where each batch begins in it, and the end.
-    bucket_J: the bucket of each batch.
+    order_I: the pairs in their order of use.
+    start_J: start of each batch in it, and the end.
+    bucket_J: bucket of each batch.
   """
 
   order_I: np.ndarray
@@ -131,21 +131,21 @@ class _Plan(NamedTuple):
 class Translation(Batches):
   """Batches with source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, valid_BT and index_B.
 
-  Rows differ from batch to batch; `batch_size` is the largest number. Tokens are counted on the side of the target.
+  Batches differ in the number of rows; `batch_size` is the largest. Tokens are counted on the target side.
 
   Args:
     split: a Split whose document 2i is a source and 2i + 1 its target, each ended by `start_id`.
-    batch_size: rows of a batch where `tokens` is 0.
-    length: most positions of a row.
-    start_id: the end-of-text.
-    buckets: lengths that rows are padded to, besides `length`.
+    batch_size: rows of a batch if `tokens` is 0.
+    length: largest number of positions of a row.
+    start_id: the end-of-text id.
+    buckets: lengths to which rows are padded, besides `length`.
     tokens: positions of a side of a batch; 0: every batch has `batch_size` rows.
-    multiple: what the rows are then rounded down to a multiple of.
-    seed: of the order.
-    train: epochs without end, in drawn order; else one pass.
-    groups: that the step divides a batch of training into; 1: batches are of one bucket.
-    shuffle: whether the order is drawn; else pairs come by bucket, as they are in the corpus.
-    cut: what is longer than `length` is cut off; else longer buckets are added in evaluation.
+    multiple: the number of rows is rounded down to a multiple of this.
+    seed: seed of the order.
+    train: endless epochs in a drawn order; else one pass.
+    groups: number of groups into which the step divides a training batch; 1: batches are of one bucket.
+    shuffle: draw the order; else pairs are sorted by bucket, then in the order of the corpus.
+    cut: in evaluation, truncate rows longer than `length`; else longer buckets are added.
   """
 
   def __init__(
@@ -172,7 +172,7 @@ class Translation(Batches):
     offsets = np.asarray(split.offsets, np.int64)
     if len(offsets) % 2 == 0:
       raise InputError(f'{split.title} has {len(offsets) - 1} documents; those of pairs are an even number')
-    self._begin_SI = offsets[:-1].reshape(-1, 2).T  # of the source and of the target of each pair
+    self._begin_SI = offsets[:-1].reshape(-1, 2).T  # start of the source and of the target of each pair
     self._size_SI = np.diff(offsets).reshape(-1, 2).T
     size_I = self._size_SI.max(axis=0)
     over = int((size_I > length).sum())
@@ -222,7 +222,7 @@ class Translation(Batches):
     return self._positions_in_groups((np.resize(sizes, self.batch_size) for sizes in batches), self.lengths)
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-    """Return the given rows of the batch of `step`: of `rows` of `padded_rows`, the same share of its own rows."""
+    """Return the given rows of the batch of `step`: `rows` of `padded_rows`, mapped to the same share of its own."""
     epoch, local = self.epoch_of(step)
     if step < 0 or (epoch and not self._train):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
@@ -230,15 +230,15 @@ class Translation(Batches):
     bucket = int(plan.bucket_J[local])
     pair_L = plan.order_I[plan.start_J[local] : plan.start_J[local + 1]]
     count = self._padded_rows(self._rows[bucket])
-    place_B = np.arange(count)[self._share(rows, count)]
-    live_B = place_B < len(pair_L)
-    pair_B = pair_L[place_B % len(pair_L)]
+    position_B = np.arange(count)[self._share(rows, count)]
+    live_B = position_B < len(pair_L)
+    pair_B = pair_L[position_B % len(pair_L)]
     batch = self._make(epoch, pair_B, live_B, int(self._buckets[bucket]))
     batch['index_B'] = np.where(live_B, pair_B, -1).astype(np.int32)
     return batch
 
   def _share(self, rows: slice, count: int) -> slice:
-    """The part of `count` rows that `rows` are of `padded_rows`."""
+    """Return the slice of `count` rows that corresponds to `rows` of `padded_rows`."""
     most = self.padded_rows
     start, stop, step = rows.indices(most)
     if count == most:
@@ -254,21 +254,21 @@ class Translation(Batches):
     draw = noise.generator(self._seed, 'pairs of languages', epoch)
     order = draw.permutation(self._pairs) if self._shuffle else self._pairs
     by_bucket = [order[self._bucket_I[order] == bucket] for bucket in range(len(self._buckets))]
-    used = [bucket for bucket, found in enumerate(by_bucket) if len(found)]
+    used = [bucket for bucket, pairs in enumerate(by_bucket) if len(pairs)]
     batches: list[np.ndarray] = []
     bucket_J: list[int] = []
     rest = order[:0]
     for bucket in used:
-      found, rows = np.concatenate([rest, by_bucket[bucket]]), self._rows[bucket]
-      whole = len(found) if bucket == used[-1] else len(found) // rows * rows
-      cut = [found[i : min(i + rows, whole)] for i in range(0, whole, rows)]
+      pairs, rows = np.concatenate([rest, by_bucket[bucket]]), self._rows[bucket]
+      whole = len(pairs) if bucket == used[-1] else len(pairs) // rows * rows
+      cut = [pairs[i : min(i + rows, whole)] for i in range(0, whole, rows)]
       batches += cut
       bucket_J += [bucket] * len(cut)
-      rest = found[whole:]
-    dealt = draw.permutation(len(batches)) if self._shuffle else np.arange(len(batches))
-    batches = [batches[j] for j in dealt]
+      rest = pairs[whole:]
+    permutation = draw.permutation(len(batches)) if self._shuffle else np.arange(len(batches))
+    batches = [batches[j] for j in permutation]
     start_J = np.cumsum([0, *(len(batch) for batch in batches)])
-    return _Plan(np.concatenate(batches), start_J, np.asarray(bucket_J)[dealt])
+    return _Plan(np.concatenate(batches), start_J, np.asarray(bucket_J)[permutation])
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
     column_T = np.arange(length or self.length)
@@ -285,7 +285,7 @@ class Translation(Batches):
     )
 
   def _side(self, side: int, pair_B: np.ndarray, column_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens, which are no padding) of one side; of a source that is cut, the last token becomes the end-of-text."""
+    """Return (tokens, which are not padding) of one side; a truncated source ends with the end-of-text id."""
     size_B1, begin_B1 = self._size_SI[side, pair_B][:, None], self._begin_SI[side, pair_B][:, None]
     valid_BT = column_T < size_B1
     tokens_BT = self._read(begin_B1 + np.where(valid_BT, column_T, 0))
@@ -295,9 +295,9 @@ class Translation(Batches):
 
 
 def _doubled(length: int, longest: int) -> list[int]:
-  """Lengths from twice `length` on, each twice the one before, and the longest last."""
-  found = []
+  """Return lengths from twice `length` on, each twice the one before, ending with `longest`."""
+  lengths = []
   while length < longest:
     length = min(2 * length, longest)
-    found.append(length)
-  return found
+    lengths.append(length)
+  return lengths

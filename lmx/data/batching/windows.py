@@ -1,4 +1,4 @@
-"""Blocks of T tokens for models without state: index arithmetic over the text laid end to end."""
+"""Blocks of T tokens for stateless models: index arithmetic over the concatenated text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Config:
   """Windows over the text.
 
   Attributes:
-    stride: in evaluation a window begins every `stride` tokens and predicts only those that the one before did not; 0
+    stride: in evaluation a window starts every `stride` tokens and predicts only the tokens not predicted before; 0
       is no overlap.
-    ends: whether the end-of-text ids, which part documents and stand for nothing in the text, are predicted in
-      evaluation too; else they are only read.
-    second: in training also the token after each target, `second_BT`, for models that predict two.
+    ends: predict end-of-text ids in evaluation too; they separate documents and are not part of the text. If False they
+      are only inputs.
+    second: in training also add the token after each target, `second_BT`, for models that predict two.
   """
 
   name: str = 'windows'
@@ -35,7 +35,7 @@ class Config:
 
 
 def check(data: Any) -> None:
-  """InputError where the `data` section does not suit."""
+  """Raise InputError if the `data` section does not fit."""
   evaluated = data.eval_length or data.length
   if data.batching.stride > evaluated:
     raise InputError(
@@ -44,7 +44,7 @@ def check(data: Any) -> None:
 
 
 def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows:
-  """The batches of a split by the `data` section."""
+  """Return the batches of a split according to the `data` section."""
   return Windows(
     corpus.splits[split],
     *sizes(data, train),
@@ -59,13 +59,13 @@ def of(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Windows
 
 
 class Windows(Batches):
-  """Blocks of T tokens and their next tokens, for models without state.
+  """Blocks of T tokens and their next tokens, for stateless models.
 
-  Training: the blocks of an epoch do not overlap, start at an offset drawn for the epoch, and come in an order drawn
-  for the epoch (without `shuffle`: offset 0, in order); fewer than 2T tokens at the ends and fewer than B blocks are
-  left out, other ones each epoch. Evaluation: every token but the first is predicted exactly once; with `stride` below
-  T the blocks overlap and a token has at least T - stride tokens before it in its block, the first block's excepted;
-  the id `unpredicted`, if any, has weight 0 there. `second` adds `second_BT` to training, -1 where the text ends.
+  Training: the blocks of an epoch do not overlap; their offset and their order are drawn for the epoch (without
+  `shuffle`: offset 0, in order). Fewer than 2T tokens at the ends and fewer than B blocks are skipped, other ones each
+  epoch. Evaluation: every token but the first is predicted exactly once. With `stride` below T the blocks overlap, and
+  a token has at least T - stride tokens before it in its block, except in the first block. The id `unpredicted`, if
+  any, has weight 0. `second` adds `second_BT` to training, -1 where the text ends.
   """
 
   def __init__(
@@ -89,7 +89,7 @@ class Windows(Batches):
     self._second = second and train
     blocks = 1 + -(-max(self._predicted - length, 0) // self._stride)
     if train:
-      blocks = max(self._tokens.size - length, 0) // length  # at least T offsets leave room for them
+      blocks = max(self._tokens.size - length, 0) // length  # leaves room for at least T offsets
     self._offsets = self._predicted - blocks * length + 1
     self._set(blocks, blocks * length if train else self._predicted, str((batch_size + 1) * length))
 
@@ -105,6 +105,8 @@ class Windows(Batches):
       batch['weights_BT'] *= batch['targets_BT'] != self._unpredicted
     if self._second:
       after_BT = start_B[:, None] + column_T + 2
-      there_BT = after_BT <= self._predicted
-      batch['second_BT'] = np.where(there_BT, self._read(np.minimum(after_BT, self._predicted)), -1).astype(np.int32)
+      inside_text_BT = after_BT <= self._predicted
+      batch['second_BT'] = np.where(inside_text_BT, self._read(np.minimum(after_BT, self._predicted)), -1).astype(
+        np.int32
+      )
     return batch
