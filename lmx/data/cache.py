@@ -1,4 +1,4 @@
-"""Directories that are complete or absent: built aside, renamed when done, whoever else builds them meanwhile."""
+"""Directories that are complete or absent: built under a temporary name and renamed, safely for concurrent builds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def root(cache_dir: str = '') -> str:
-  """The cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx."""
+  """Return the cache's directory: the argument, else LMX_CACHE, else ~/.cache/lmx."""
   return os.path.abspath(os.path.expanduser(cache_dir or os.environ.get('LMX_CACHE', '') or '~/.cache/lmx'))
 
 
 def build(directory: str, make: Callable[[str], None]) -> bool:
-  """Make `directory` by `make(temporary directory)` and one rename, unless it exists.
+  """Create `directory` by `make(temporary directory)` and one rename, unless it exists.
 
-  A process killed on the way leaves a directory named `.tmp-*`, never taken as complete and removed by the next build.
-  Returns whether this process built it. Raises InputError where the disk is full or may not be written.
+  A killed process leaves a directory named `.tmp-*`. It is never taken as complete and is removed by the next build.
+  Returns True if this process built it. Raises InputError if the disk is full or not writable.
   """
   if os.path.isdir(directory):
     return False
@@ -42,7 +42,7 @@ def build(directory: str, make: Callable[[str], None]) -> bool:
       os.rename(temporary, directory)
     except OSError as error:
       if error.errno in (errno.EEXIST, errno.ENOTEMPTY) and os.path.isdir(directory):
-        return False  # another process was faster; the content is the same
+        return False  # another process finished first; the content is the same
       raise
     finally:
       shutil.rmtree(temporary, ignore_errors=True)
@@ -50,7 +50,7 @@ def build(directory: str, make: Callable[[str], None]) -> bool:
 
 
 def _make(directory: str) -> None:
-  """Make a directory and those above it; one that cannot be made is an InputError."""
+  """Create a directory and its parents; raise InputError if that fails."""
   try:
     os.makedirs(directory, exist_ok=True)
   except OSError as error:
@@ -63,7 +63,7 @@ def _make(directory: str) -> None:
 
 
 def discard(directory: str) -> None:
-  """Delete a damaged directory, at once for other processes. Raises InputError where it may not be written."""
+  """Delete a damaged directory, at once for other processes. Raises InputError if it is not writable."""
   parent, name = os.path.split(directory)
   aside = os.path.join(parent, f'.tmp-{socket.gethostname()}-{os.getpid()}-{name}')
   with disk_errors(parent), contextlib.suppress(FileNotFoundError):
@@ -91,18 +91,18 @@ def disk_errors(directory: str) -> Iterator[Any]:
 
 
 def is_disk_error(error: BaseException) -> bool:
-  """Is it one that `disk_errors` explains?"""
+  """Return True if `disk_errors` handles the error."""
   return isinstance(error, OSError) and error.errno in (*_FULL, *_READ_ONLY)
 
 
 def sha256(path: str) -> str:
-  """Digest of a file's content, hex."""
+  """Return the SHA-256 (hex) of a file's content."""
   with open(path, 'rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _sweep(parent: str) -> None:
-  """Remove what killed processes of this machine left."""
+  """Remove the temporary directories of killed processes of this machine."""
   prefix = f'.tmp-{socket.gethostname()}-'
   for name in os.listdir(parent):
     pid = name[len(prefix) :].partition('-')[0]

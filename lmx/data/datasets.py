@@ -1,4 +1,4 @@
-"""The data sets that lmx knows, and how each is to be tokenised."""
+"""Known data sets and their tokenization rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 from lmx.data.builders import files, tables
 
-# Data sets that TFDS's own builders prepare -> name and version there.
+# Data sets prepared by TFDS's own builders -> name and version in TFDS.
 TFDS = {
   'lm1b': ('lm1b', '1.1.0'),
   'wmt14_en_de': ('wmt14_translate/de-en', '1.0.0'),
@@ -16,25 +16,24 @@ TFDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-  """Tokenisation rules of a data set.
+  """Tokenization rules of a data set.
 
   Attributes:
     words: rule of the `words` tokenizer, see `lmx.data.tokenizers.words.Words`.
     stream: a split is one document, in several examples.
-    sentences: mode of `lmx.data.sentences.split`, 'auto' (seen from the text) or '' (no sentences).
+    sentences: mode of `lmx.data.sentences.split`, 'auto' (inferred from the text) or '' (no sentences).
     version: version of the builder.
-    reading: number of the reader of the files. It names caches and not the content, so a run whose rows are the same
-      resumes.
-    token_labels: a document's label is the labels of its words, with spaces between them.
-    table: an example is a row of a table, a document for each of its texts, of which the first has the label.
+    reading: version of the file reader. It is part of cache names but not of the content hash, so a run whose rows are
+      unchanged resumes.
+    token_labels: a document's label is the labels of its words, separated by spaces.
+    table: an example is a table row, with one document per text, of which the first has the label.
     scores: labels are numbers on a scale.
-    choices: the last texts of a row that are choices of which one is right; 0 for none.
+    choices: number of last texts of a row that are choices, one of them correct; 0 for none.
     spans: document 2i is a passage and document 2i + 1 a question on it, whose answer is a span of the passage.
     pair: document 2i is the source of a translation and document 2i + 1 its target.
-    detokenizer: how its tokens make text as people write it, a name of `lmx.data.detokenize.RULES`; '': not known.
-    continues: the other texts of a row go on where its first one ends.
-    sides: the languages there are, that of the source first and that of the target second unless others are asked for;
-      () takes any.
+    detokenizer: rules that convert its tokens to written text, a name of `lmx.data.detokenize.RULES`; '': unknown.
+    continues: the other texts of a row continue where its first one ends.
+    sides: available languages; by default the first is the source and the second the target. () accepts any.
   """
 
   words: str
@@ -54,11 +53,11 @@ class Rules:
 
   @property
   def document_eos(self) -> bool:
-    """Do bytes, characters and words of prose end a document with `<eos>`?"""
+    """Return True if bytes, characters and words of prose end a document with `<eos>`."""
     return self.words == 'prose' and not self.stream or self.pair
 
   def languages(self, source: str = '', target: str = '') -> tuple[str, str] | None:
-    """Return the languages of source and target, '' being the data set's own; None for other data than pairs."""
+    """Return the languages of source and target, '' being the data set's default; None if the data are not pairs."""
     if not self.pair:
       return None
     known = self.sides or ('source', 'target')

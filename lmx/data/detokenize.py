@@ -1,16 +1,16 @@
-"""Text as people write it, from the tokens of a data set, and the tokens back from that text.
+"""Invertible detokenization: written text from the tokens of a data set, and the tokens back from that text.
 
-GPT-2 is measured on texts that were cut into words for older models, with `@-@` for a hyphen and a space before every
-comma. Such marks are "removed with invertible de-tokenizers" before it reads them (Radford et al. 2019, section 3.1);
-since nothing is lost, what it says of the written text it says of the original, and its perplexity is that of the
-original's words. Which rules were used was not published, so these are our own.
+GPT-2 is evaluated on texts tokenized for older models, with `@-@` for a hyphen and a space before every
+comma. Such artifacts are "removed with invertible de-tokenizers" before encoding (Radford et al. 2019, section 3.1).
+Because nothing is lost, the probability of the written text is that of the original, and perplexity is per word of the
+original. The paper's rules were not published, so these are our own.
 
-`write` puts tokens together and `tokens` takes them apart; for every line of tokens `tokens(rules, write(rules, line))`
-is that line. It is so by construction: tokens that touch are a chunk, and a chunk is left only if `_cut` makes its
-tokens of it. A chunk of which it makes others is written as fewer tokens that touch; a single token that does not come
-back is written as it is after two blanks instead of one, which mark it as whole.
+`write` joins tokens and `tokens` splits them; for every line of tokens `tokens(rules, write(rules, line))` is that
+line. This holds by construction. Adjacent tokens without a blank form a chunk, and a chunk is kept only if `_cut`
+recovers its tokens. Otherwise it is written as smaller chunks. A single token that cannot be recovered is written
+verbatim after two blanks instead of one, which mark it as whole.
 
-What a line is: tokens with blanks between them; blanks at its ends are not kept.
+A line is tokens separated by blanks; blanks at its ends are not preserved.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from lmx.data.sentences import ABBREVIATIONS
 
 _CHUNKS = re.compile(r'( *)([^ ]+)')
 Pairs = tuple[tuple[str, str], ...]
-_MEMORY = 1 << 16  # chunks that are remembered
-_ENGLISH = r"n't|'(?:s|re|ve|ll|d|m)"  # what the Penn Treebank cuts off a word
-_MOSES = r"'[^\W\d_]\w*"  # what the Moses tokenizer cuts off a word
+_MEMORY = 1 << 16  # cached chunks
+_ENGLISH = r"n't|'(?:s|re|ve|ll|d|m)"  # clitics that the Penn Treebank splits off a word
+_MOSES = r"'[^\W\d_]\w*"  # clitics that the Moses tokenizer splits off a word
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rules:
-  """Rules by which a data set was tokenised.
+  """Rules by which a data set was tokenized.
 
   Attributes:
-    openers: token that touches the next one, and how it is written.
-    closers: token that touches the one before, and how it is written.
-    quotes: tokens that touch the next one and the one before in turn.
-    infixes: token between two that touch it, how it is written, and the class of the characters beside it.
-    clitics: pattern of tokens that are cut off the end of a word and touch it.
-    runs: tokens of one character that touch their like.
-    stops: whether `.` is a token at the end of a sentence, while that of an abbreviation is a part of it.
-    inside: mark inside words, and how it is written.
+    openers: tokens joined to the next one, and their written form.
+    closers: tokens joined to the one before, and their written form.
+    quotes: tokens joined alternately to the next one and the one before.
+    infixes: tokens joined to both neighbours, their written form, and the class of the adjacent characters.
+    clitics: pattern of tokens that were split off the end of a word and are joined to it.
+    runs: single-character tokens joined to equal neighbours.
+    stops: True if `.` is a token at the end of a sentence, but part of an abbreviation.
+    inside: substrings within words, and their written form.
   """
 
   openers: Pairs = ()
@@ -55,27 +55,27 @@ class Rules:
 
   @functools.cached_property
   def _first(self) -> Pairs:
-    """Return the texts that a chunk may begin with."""
+    """Return (token, written form) of the tokens that may start a chunk."""
     return (*((quote, quote) for quote in self.quotes), *self.openers)
 
   @functools.cached_property
   def _last(self) -> Pairs:
-    """Return the texts that a chunk may end with, including the mark of a plural's genitive."""
+    """Return (token, written form) of the tokens that may end a chunk, including the apostrophe of plural genitives."""
     return (*((quote, quote) for quote in self.quotes), *self.closers, *((("'", "'"),) if self.clitics else ()))
 
   @functools.cached_property
   def _forms(self) -> dict[str, str]:
-    """Opener or closer -> how it is written."""
+    """Return {opener or closer: its written form}."""
     return {**dict(self.openers), **dict(self.closers)}
 
   @functools.cached_property
   def _between(self) -> dict[str, str]:
-    """Infix -> how it is written."""
+    """Return {infix: its written form}."""
     return {token: form for token, form, _ in self.infixes}
 
   @functools.cached_property
   def _clitic(self) -> re.Pattern[str]:
-    """A clitic; `<unk>` is a word."""
+    """Return the pattern of a clitic; `<unk>` is a word."""
     return re.compile(f'(.*[\\w>.])?({self.clitics or "$^"})', re.I)
 
 
@@ -116,40 +116,40 @@ RULES: Mapping[str, Rules] = {
 
 
 def write(rules: Rules, text: str) -> str:
-  """The lines of `text`, tokens with blanks between them, as they are written."""
+  """Return the lines of `text`, tokens separated by blanks, in their written form."""
   return '\n'.join(''.join(pieces(rules, line.split(' '))) for line in text.split('\n'))
 
 
 def tokens(rules: Rules, text: str) -> str:
-  """The lines of what `write` made, as tokens with one blank between them."""
+  """Return the lines written by `write` as tokens separated by one blank."""
   return '\n'.join(' '.join(_line(rules, line)) for line in text.split('\n'))
 
 
 def pieces(rules: Rules, line: Sequence[str]) -> list[str]:
   """Return the text of each token of a line, with the blanks before it; empty tokens are skipped."""
   line = [token for token in line if token]
-  found: list[str] = []
+  texts: list[str] = []
   start = 0
   touching = _touching(rules, line)
   for end in range(1, len(line) + 1):
     if end == len(line) or not touching[end]:
-      found += _written(rules, tuple(line[start:end]))
+      texts += _written(rules, tuple(line[start:end]))
       start = end
-  if found and found[0].startswith(' ') and not found[0].startswith('  '):
-    found[0] = found[0][1:]
-  return found
+  if texts and texts[0].startswith(' ') and not texts[0].startswith('  '):
+    texts[0] = texts[0][1:]
+  return texts
 
 
 def _line(rules: Rules, line: str) -> list[str]:
-  """The tokens of a line."""
-  found: list[str] = []
+  """Return the tokens of a line."""
+  line_tokens: list[str] = []
   for blanks, chunk in _CHUNKS.findall(line):
-    found += (chunk,) if len(blanks) > 1 else _cut(rules, chunk)
-  return found
+    line_tokens += (chunk,) if len(blanks) > 1 else _cut(rules, chunk)
+  return line_tokens
 
 
 def _touching(rules: Rules, line: Sequence[str]) -> list[bool]:
-  """Return True for each token that touches the one before it."""
+  """Return True for each token that is joined to the one before it."""
   touches = [False] * (len(line) + 1)
   opened: set[str] = set()
   for i, token in enumerate(line):
@@ -171,7 +171,7 @@ def _touching(rules: Rules, line: Sequence[str]) -> list[bool]:
 
 @functools.lru_cache(_MEMORY)
 def _kind(rules: Rules, token: str) -> str:
-  """Return the rule that decides whether a token touches others."""
+  """Return the rule that determines whether a token is joined to others."""
   if token in rules.quotes:
     return 'quote'
   if token in rules._between:
@@ -188,36 +188,36 @@ def _kind(rules: Rules, token: str) -> str:
 
 @functools.lru_cache(_MEMORY)
 def _written(rules: Rules, chunk: tuple[str, ...]) -> tuple[str, ...]:
-  """Return the shortest text from which the tokens of a chunk can be read again, a blank before each part."""
+  """Return the shortest text from which the tokens of a chunk can be recovered, with a blank before each part."""
   best: list[tuple[int, tuple[str, ...]]] = [(0, ())]
   for end in range(1, len(chunk) + 1):
-    ways = []
+    candidates = []
     for start in range(end):
       part = chunk[start:end]
       forms = _forms(rules, part)
       if _cut(rules, ''.join(forms)) == part:
-        ways.append((best[start][0] + 1, (*best[start][1], ' ' + forms[0], *forms[1:])))
+        candidates.append((best[start][0] + 1, (*best[start][1], ' ' + forms[0], *forms[1:])))
     whole = best[end - 1]
-    ways.append((whole[0] + len(chunk) + 1, (*whole[1], '  ' + chunk[end - 1])))  # dearer than any way without it
-    best.append(min(ways, key=lambda way: way[0]))
+    candidates.append((whole[0] + len(chunk) + 1, (*whole[1], '  ' + chunk[end - 1])))  # costs more than any other
+    best.append(min(candidates, key=lambda way: way[0]))
   return best[-1][1]
 
 
 def _forms(rules: Rules, part: Sequence[str]) -> list[str]:
-  """Return the text of tokens that touch, without blanks."""
-  found = []
+  """Return the text of joined tokens, without blanks."""
+  texts = []
   for i, token in enumerate(part):
     form = rules._between.get(token, token) if 0 < i < len(part) - 1 else token
     form = rules._forms.get(token, form)
-    for mark, written in rules.inside:
-      form = form.replace(mark, written)
-    found.append(form)
-  return found
+    for token_part, written in rules.inside:
+      form = form.replace(token_part, written)
+    texts.append(form)
+  return texts
 
 
 @functools.lru_cache(_MEMORY)
 def _cut(rules: Rules, chunk: str) -> tuple[str, ...]:
-  """The tokens of a chunk, by the chunk alone."""
+  """Return the tokens of a chunk, determined by the chunk alone."""
   if len(set(chunk)) == 1 and chunk[0] in rules.runs:
     return tuple(chunk)
   first: list[str] = []
@@ -233,31 +233,31 @@ def _cut(rules: Rules, chunk: str) -> tuple[str, ...]:
 
 
 def _mark(chunk: str, marks: Pairs, stands: Callable[[str, str], bool]) -> tuple[str, str] | None:
-  """The longest of the marks that stands at an end of a chunk with more in it; (token, how it is written)."""
-  found = [mark for mark in marks if len(chunk) > len(mark[1]) and stands(chunk, mark[1])]
-  return max(found, key=lambda mark: len(mark[1]), default=None)
+  """Return (token, written form) of the longest match at an end of a chunk that has more text."""
+  matches = [mark for mark in marks if len(chunk) > len(mark[1]) and stands(chunk, mark[1])]
+  return max(matches, key=lambda mark: len(mark[1]), default=None)
 
 
 def _abbreviation(stem: str) -> bool:
-  """Is a word without the `.` at its end one that has it of its own: Mr, U.S, an initial?"""
+  """Return True if `stem` with `.` is an abbreviation or an initial: Mr, U.S."""
   bare = stem.lower()
   return bare in ABBREVIATIONS or bool(re.fullmatch(r'[^\W\d_](\.[^\W\d_])*', stem)) or bare.endswith('.')
 
 
 def _inner(rules: Rules, core: str) -> list[str]:
-  """The tokens of a chunk without marks at its ends: cut at infixes, and each part at its clitics."""
-  found = [core]
+  """Return the tokens of a chunk without openers and closers: split at infixes, then each part at its clitics."""
+  parts_of_core = [core]
   for token, form, side in rules.infixes:
-    parts = [re.split(f'(?<=[{side}>]){re.escape(form)}(?=[{side}<])', part) for part in found]
-    found = [x for part in parts for i, word in enumerate(part) for x in ((token, word) if i else (word,))]
-  for mark, written in rules.inside:
-    found = [part.replace(written, mark) for part in found]
-  return [token for part in found for token in _off(rules, part)]
+    parts = [re.split(f'(?<=[{side}>]){re.escape(form)}(?=[{side}<])', part) for part in parts_of_core]
+    parts_of_core = [x for part in parts for i, word in enumerate(part) for x in ((token, word) if i else (word,))]
+  for token_part, written in rules.inside:
+    parts_of_core = [part.replace(written, token_part) for part in parts_of_core]
+  return [token for part in parts_of_core for token in _off(rules, part)]
 
 
 def _off(rules: Rules, word: str) -> list[str]:
-  """A word and what is cut off its end, one after another."""
-  cut: list[str] = []
+  """Return a word and the clitics split off its end, in order."""
+  clitics: list[str] = []
   while (match := rules._clitic.fullmatch(word)) and match[1]:
-    word, cut = match[1], [match[2], *cut]
-  return [word, *cut]
+    word, clitics = match[1], [match[2], *clitics]
+  return [word, *clitics]

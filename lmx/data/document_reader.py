@@ -1,7 +1,7 @@
-"""Documents of a data set as a tokenizer reads them: as they are, or detokenized (`data.detokenize`).
+"""Documents of a data set in the form that a tokenizer reads: unchanged, or detokenized (`data.detokenize`).
 
-Documents of a row that go on where its first one ends (`Rules.continues`: LAMBADA, the Children's Book Test) keep the
-blank before them, or touch it where the rules say so, so that first and other together are one text.
+Documents of a row that continue its first one (`Rules.continues`: LAMBADA, the Children's Book Test) keep the
+blank before them, or none if the rules join them, so that the first and another form one text.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from lmx.data.datasets import RULES
 from lmx.errors import InputError
 
 Row = tuple[str, str, str]  # id, text, label
-Read = tuple[str, str, str]  # text as the data set holds it, text as it is read, label
+Read = tuple[str, str, str]  # text in the data set, text to encode, label
 
 
 class DocumentReader(NamedTuple):
-  """Reader of documents, as they are or detokenized.
+  """Reader of documents, unchanged or detokenized.
 
   Attributes:
-    rules: how tokens are put together; None leaves the text as it is.
-    together: documents of a row where the others go on after the first, else 1.
+    rules: rules that join tokens; None leaves the text unchanged.
+    together: documents of a row if the others continue the first, else 1.
   """
 
   rules: detokenize.Rules | None
   together: int
 
   def __call__(self, rows: Iterable[Row]) -> Iterator[Read]:
-    """The documents in order."""
-    found = iter(rows)
-    while group := list(itertools.islice(found, self.together)):
+    """Yield the documents in order."""
+    row_iterator = iter(rows)
+    while group := list(itertools.islice(row_iterator, self.together)):
       texts = [text for _, text, _ in group]
       for (_, text, label), read in zip(group, self._read(texts), strict=True):
         yield text, read, label
@@ -41,19 +41,19 @@ class DocumentReader(NamedTuple):
     first, *others = texts
     if self.rules is None:
       return [first, *(' ' * bool(text) + text for text in others)]
-    begun = first.split(' ')
-    after = [self._after(begun, text.split(' ')) for text in others]
+    first_tokens = first.split(' ')
+    after = [self._after(first_tokens, text.split(' ')) for text in others]
     return [detokenize.write(self.rules, first), *after]
 
   def _after(self, begun: list[str], tokens: list[str]) -> str:
-    """Return the text of `tokens` as it is written after the tokens `begun`."""
+    """Return the written text of `tokens` after the tokens `begun`."""
     assert self.rules is not None
     count = len([token for token in tokens if token])
     return ''.join(detokenize.pieces(self.rules, begun + tokens)[-count:]) if count else ''
 
 
 def create(source: Any, detokenized: bool) -> DocumentReader:
-  """Return the reader of a data set. Raises InputError where no rules join its tokens to text."""
+  """Return the reader of a data set. Raises InputError if no rules can detokenize it."""
   rules = source.rules
   if detokenized and not rules.detokenizer:
     known = [name for name, other in RULES.items() if other.detokenizer]

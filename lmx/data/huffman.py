@@ -1,7 +1,7 @@
-"""The Huffman tree of hierarchical softmax, built as word2vec.c builds it.
+"""Huffman tree of hierarchical softmax, built like word2vec.c's.
 
 Mikolov et al. 2013 (arXiv 1301.3781, section 3.1): frequent words get short codes. The two rarest roots are joined
-until one is left; of the two, the second rarest is the way right. On equal counts a joined node comes before a word.
+until one is left; the second rarest of the two becomes the right child. On ties a joined node comes before a word.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 
 class Tree(NamedTuple):
-  """Every word's way from the root, nodes numbered from the root on by falling count.
+  """Every word's path from the root; nodes are numbered from the root by decreasing count.
 
   Attributes:
-    starts_V: where a word's nodes begin in the next two, V + 1 entries; a word that never occurs has none.
-    nodes: int32, the inner nodes on the ways, root first.
-    signs: int8, 1 where the way goes left (label 1 of the logistic function) and -1 where it goes right.
+    starts_V: start of each word's nodes in the next two arrays, length V + 1; a word without occurrences has none.
+    nodes: int32, the inner nodes on the paths, root first.
+    signs: int8, 1 if the path goes left (label 1 of the logistic function) and -1 if it goes right.
   """
 
   starts_V: np.ndarray
@@ -26,10 +26,10 @@ class Tree(NamedTuple):
 
 
 def build(counts_V: np.ndarray) -> Tree:
-  """Build the tree over the words that occur.
+  """Build the tree over the words with a positive count.
 
   Args:
-    counts_V: how often each word occurs; words of equal count are taken as they are ordered.
+    counts_V: count of each word; ties keep the order of the words.
   """
   V = len(counts_V)
   word_L = np.flatnonzero(counts_V)
@@ -54,7 +54,7 @@ def build(counts_V: np.ndarray) -> Tree:
 
 
 def _join(counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-  """Join leaves of falling counts; (parent, whether it is the right child) of leaves, then of joined nodes."""
+  """Join leaves sorted by decreasing count; return (parent, True for right children) of leaves, then joined nodes."""
   L = len(counts)
   size = counts + [0] * (L - 1)
   parent, right = np.zeros(2 * L - 1, np.int64), np.zeros(2 * L - 1, np.int8)

@@ -1,4 +1,4 @@
-"""Labels of a data set, as arrays: names of classes, scores, places of answers."""
+"""Labels of a data set as arrays: class ids, scores, answer spans."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lmx.errors import InputError
 def arrays(
   labels: Mapping[str, Sequence[str]], *, spans: bool, scores: bool
 ) -> tuple[list[str], dict[str, np.ndarray]]:
-  """(names of the classes, split -> labels of its documents); without names where they are places or scores."""
+  """Return (names of the classes, split -> labels of its documents); without names for spans and scores."""
   if spans:
     return [], places(labels)
   return ([], scored(labels)) if scores else numbered(labels)
 
 
 def numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, np.ndarray]]:
-  """(names of the labels in order, split -> their numbers, -1 for none; without splits where there are no labels)."""
+  """Return (names of the labels in order, split -> their numbers, -1 for none); no splits if there are no labels."""
   names = sorted({label for found in labels.values() for label in found} - {''})
   ids = {label: i for i, label in enumerate(names)}
   number = lambda found: np.asarray([ids.get(label, -1) for label in found], np.int32)
@@ -30,12 +30,12 @@ def numbered(labels: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, 
 
 
 def label_names(manifest: Mapping[str, Any]) -> list[str]:
-  """Names of the labels of a data set, of its words if these have some; [] where it has none."""
+  """Return the names of a data set's labels, those of its words if they have labels; [] if it has none."""
   return list(manifest['token_label_names'] if 'token_label_names' in manifest else manifest['label_names'])
 
 
 def renumbered(corpus: Any, names: Sequence[str]) -> Any:
-  """A corpus whose labels have the numbers that they have in `names`, a run's; itself where they have them already.
+  """Return a corpus whose labels are numbered by a run's `names`; the corpus itself if they already are.
 
   Raises:
     InputError: the data set has labels that are not among the names.
@@ -63,13 +63,13 @@ def renumbered(corpus: Any, names: Sequence[str]) -> Any:
 
 
 def scored(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-  """Split -> the score of each document, float32, NaN for none."""
+  """Return {split: score of each document}, float32, NaN for none."""
   number = lambda found: np.asarray([float(label) if label else np.nan for label in found], np.float32)
   return {split: number(found) for split, found in labels.items()}
 
 
 def places(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
-  """Split -> first token of the answer for each passage, last token for each question, int32, -1 for none."""
+  """Return {split: first answer token for each passage, last one for each question}, int32, -1 for none."""
 
   def tokens(found: Sequence[str]) -> np.ndarray:
     pairs = [label.split(':') if label != 'none' else ('-1', '-1') for label in found[::2]]
@@ -79,15 +79,15 @@ def places(labels: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
 
 
 def unanswered(places: np.ndarray | None) -> int:
-  """Return the number of questions without an answer, from the labels of their passages and of themselves."""
+  """Return the number of questions without an answer, from the span labels of passages and questions."""
   return 0 if places is None else int((np.asarray(places) < 0).sum()) // 2
 
 
 class AtTokens:
-  """Examples of passages and questions, whose labels say at which tokens the answer stands.
+  """Examples of passages and questions with the answer's span in tokens as label.
 
   Raises:
-    InputError: the tokenizer cannot say where its pieces come from.
+    InputError: the tokenizer has no offsets.
   """
 
   def __init__(self, examples: Any, tokenizer: Tokenizer):
@@ -103,7 +103,7 @@ class AtTokens:
         yield name, text, ''
         continue
       if label != 'none':
-        if text != context:  # questions on a passage follow one another
+        if text != context:  # questions on the same passage are consecutive
           context, places = text, self._tokenizer.encode_spans(text)[1]
         begin, end = map(int, label.split(':'))
         inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end) & (places[:, 1] > places[:, 0]))

@@ -1,15 +1,15 @@
-"""Random numbers that can be asked for by index, and the noise of masked language models.
+"""Random numbers accessible by index, and the masking of masked language models.
 
 Devlin et al. 2018, arXiv 1810.04805, section 3.1 and appendix A.1, and the whole-word option of the code released with
 it (google-research/bert, create_pretraining_data.py). Every draw comes from a Philox generator whose key is (seed,
-purpose) and whose counter starts at the example's number, so the noise of an example does not depend on which step,
-host or thread asks for it.
+purpose) and whose counter starts at the example's index. So the mask of an example does not depend on the step,
+host or thread that computes it.
 
-And the partial prediction of XLNet (Yang et al. 2019, arXiv 1906.08237, section 2.3, and the released data_utils.py):
-`spans` chooses what is predicted, `order` in which order.
+Also the partial prediction of XLNet (Yang et al. 2019, arXiv 1906.08237, section 2.3, and the released data_utils.py):
+`spans` chooses the predicted tokens, `order` the factorization order.
 
-Deviations: none in distribution. As released, a continuation piece that opens the second segment belongs to the same
-word as the piece before the separator.
+Deviations: none in distribution. As released, a continuation subword at the start of the second segment belongs to the
+same word as the subword before the separator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 def generator(seed: int, purpose: str, major: int = 0, minor: int = 0) -> np.random.Generator:
   """Return the generator of (seed, purpose, two counters); equal arguments give equal draws."""
   key = np.array([seed, zlib.crc32(purpose.encode())], np.uint64)
-  counter = np.array([0, 0, minor, major], np.uint64)  # the draws of one generator advance the low words
+  counter = np.array([0, 0, minor, major], np.uint64)  # draws of one generator advance the low words
   return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
@@ -33,7 +33,7 @@ def uniform(seed: int, purpose: str, index: Iterable[tuple[int, int]], width: in
 
 
 def _greedy(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -> np.ndarray:
-  """Take groups in the order of their keys, passing over those that would exceed `n_B`; returns bool take_BG."""
+  """Select groups in the order of their keys, skipping those that would exceed `n_B`; return bool take_BG."""
   order_BG = np.argsort(key_BG, axis=1)
   ordered_BG = np.take_along_axis(size_BG, order_BG, axis=1)
   left_B = n_B.copy()
@@ -51,13 +51,13 @@ def _greedy(size_BG: np.ndarray, key_BG: np.ndarray, n_B: np.ndarray) -> np.ndar
 def choose(
   candidates_BT: np.ndarray, n_B: np.ndarray, key_BT: np.ndarray, starts_BT: np.ndarray | None = None
 ) -> np.ndarray:
-  """Chooses `n_B` candidates of each row, fewer if there are fewer or if whole words do not fill the number.
+  """Choose `n_B` candidates of each row, fewer if there are fewer or if whole words do not fill the number.
 
   Args:
     candidates_BT: bool, the positions that may be chosen.
-    n_B: how many to choose in each row.
+    n_B: number to choose in each row.
     key_BT: uniform random numbers; the candidates, or words, with the smallest keys come first.
-    starts_BT: bool, true where a token begins a word, to choose whole words; None chooses single tokens.
+    starts_BT: bool, True where a token starts a word, to choose whole words; None chooses single tokens.
 
   Returns:
     chosen_BT, bool.
@@ -88,25 +88,25 @@ def mask_tokens(
   max_predictions: int,
   starts_BT: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-  """Hides tokens for a masked language model: 80% become `mask_id`, 10% stay, 10% become a random token.
+  """Mask tokens for a masked language model: 80% become `mask_id`, 10% stay, 10% become a random token.
 
-  `min(max_predictions, max(1, round(length * mask_prob)))` positions are predicted; specials count in the length, as
-  released, and are no candidates.
+  `min(max_predictions, max(1, round(length * mask_prob)))` positions are predicted. Special tokens count in the length,
+  as released, and are not candidates.
 
   Args:
     tokens_BT: int32 token ids.
-    lengths_B: real tokens of each row, specials included.
-    candidates_BT: bool, the positions that may be predicted (no specials, no padding).
+    lengths_B: number of non-padding tokens of each row, special tokens included.
+    candidates_BT: bool, the positions that may be predicted (no special tokens, no padding).
     uniform_BU: random numbers in [0, 1), with U = T + 2 * max_predictions (see `uniform`).
     mask_id: id of the mask token.
-    replacements: ids that a random token is drawn from; as released, the whole vocabulary.
+    replacements: ids from which a random token is drawn; as released, the whole vocabulary.
     mask_prob: share of the length to predict.
     max_predictions: P, the number of prediction slots of a row.
-    starts_BT: bool, true where a token begins a word, to hide whole words; None hides single tokens.
+    starts_BT: bool, True where a token starts a word, to mask whole words; None masks single tokens.
 
   Returns:
-    tokens_BT with the noise in it, positions_BP in rising order, targets_BP (the original tokens) and weights_BP; slots
-    that are not used hold position 0, target 0 and weight 0.
+    tokens_BT after masking, positions_BP in ascending order, targets_BP (the original tokens) and weights_BP; unused
+    slots have position 0, target 0 and weight 0.
   """
   B, T = tokens_BT.shape
   P = max_predictions
@@ -136,22 +136,22 @@ def spans(
   context: int = 6,
   longest: int = 5,
 ) -> np.ndarray:
-  """Chooses `count` of `length` tokens, spans of 1 to `longest` of them, each somewhere in `context` times its length.
+  """Choose `count` of `length` tokens in spans of 1 to `longest`, each at random within `context` times its length.
 
-  A span is n tokens long with a probability in proportion to 1/n. Where the text ends before there are enough, single
-  tokens are drawn for the rest. The released code means to count words, and counts pieces (it tests the first piece of
-  the span again and again), as the paper does.
+  A span has n tokens with a probability proportional to 1/n. If the text ends before there are enough, single
+  tokens are drawn for the rest. The released code intends to count words but counts subwords, as the paper does,
+  because it repeatedly tests the first subword of the span.
 
   Args:
     length: T.
-    count: how many to choose, at most T.
-    random: source of all draws.
-    starts_T: bool, where a word begins: spans begin there (released code); None: anywhere (paper).
-    context: K, of which tokens one in K is predicted.
-    longest: of a span.
+    count: number of tokens to choose, at most T.
+    random: random generator of all draws.
+    starts_T: bool, True where a word starts: spans start there (released code); None: anywhere (paper).
+    context: K; one token in K is predicted.
+    longest: largest length of a span.
 
   Returns:
-    bool (T,), exactly `count` of them true.
+    bool (T,), exactly `count` of them True.
   """
   chosen_T, at, left = np.zeros(length, bool), 0, count
   odds = 1.0 / np.arange(1, longest + 1)
@@ -171,7 +171,9 @@ def spans(
 
 
 def order(length: int, chunk: int, random: np.random.Generator) -> np.ndarray:
-  """Places 0 .. length-1 of tokens in a factorisation order: chunks of `chunk` follow one another, each in the same
-  random order (released code; with one chunk, any order of all)."""
+  """Return the ranks 0 .. length-1 of tokens in a factorization order.
+
+  Chunks of `chunk` tokens follow one another, each in the same random order (released code); one chunk: any order.
+  """
   shuffled = random.permutation(chunk)
   return (np.arange(0, length, chunk)[:, None] + shuffled).reshape(-1)[:length]

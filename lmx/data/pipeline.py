@@ -1,12 +1,12 @@
-"""The `data` section of a config, and from it batches that are ready before the step asks for them.
+"""The `data` section of a config, and prefetched batches built from it.
 
     corpus = load(cfg)
     train = batches(cfg, corpus, 'train', seed, train=True)
     with prefetch(train, start, stop) as stream:
       for step, batch in stream: ...
 
-What a step trains on is a function of (config, seed, step, row), so nothing here has a state to save: a run that goes
-on from step n prefetches from n, and a host takes its `rows` of the same global batch.
+A step's batch is a function of (config, seed, step, row), so no state of the pipeline needs saving. A run that resumes
+at step n prefetches from n, and a host reads its `rows` of the same global batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, check_least, check_range, nearest
 
-EVAL_SEED = 0  # of the masks and pairs of an evaluation, for runs of any seed, so that they can be compared
+EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
 _LARGEST = 2**24  # rows, and positions of a row
 
 
@@ -36,24 +36,25 @@ class Config(corpora.Config):
   """The `data` section of a config: the data set, its tokenizer, and batches.
 
   Attributes:
-    batching: how rows are made of the text: a section with the `name` and the fields of lmx/data/batching/<name>.py, or
-      the name alone. 'streams' (contiguous, for recurrent models), 'windows', 'packed' (documents), 'pairs' (of
-      sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a label a word), 'both_ways'
-      (two streams of sentences, forward and backward), 'skipgrams' (words with their windows), 'translation' (a
-      sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's orders of prediction) or
-      'algorithmic' (generated tasks).
-    reverse: read each document from its end to its beginning, for backward language models.
-    train_splits: splits whose documents are trained on; a language model may also learn from the text of 'test'.
-    train_documents: most documents (rows, pairs) to train on, the same ones in every run; 0 is no limit. What is
-      validated and tested on stays whole, as in few-shot learning.
+    batching: how rows are built from the text: a section with the `name` and the fields of
+      lmx/data/batching/<name>.py, or only the name. 'streams' (contiguous, for recurrent models), 'windows', 'packed'
+      (documents), 'pairs' (of sentences), 'documents' (one labelled document a row), 'tagged' (one sentence with a
+      label a word), 'both_ways' (two streams of sentences, forward and backward), 'skipgrams' (words with their
+      windows), 'translation' (a sentence and its translation), 'texts' (rows of tables), 'permutations' (XLNet's
+      factorization orders) or 'algorithmic' (generated tasks).
+    reverse: reverse the tokens of each document, for backward language models.
+    train_splits: splits to train on; a language model may also train on the text of 'test'.
+    train_documents: largest number of documents (rows, pairs) to train on, the same ones in every run; 0 is no limit.
+      The validation and test splits stay whole, as in few-shot learning.
     fraction: share of the documents of every split that is used, the same ones in every run.
     batch_size: rows of the global batch, over all devices and hosts ('translation' can count tokens instead).
     eval_batch_size: the same in evaluation; 0 is batch_size. 1 with 'streams' is the protocol of most papers.
-    length: positions of a row; of 'algorithmic' the longest sequence in items.
+    length: positions of a row; for 'algorithmic' the longest sequence in items.
     eval_length: the same in evaluation; 0 is length.
-    shuffle: order and block borders of an epoch are drawn; else the order of the data. 'streams' are never shuffled.
-    prefetch: batches made ahead; 0 makes them when asked.
-    workers: threads that make them.
+    shuffle: draw the order and block borders of an epoch; else keep the order of the data. 'streams' are never
+      shuffled.
+    prefetch: number of batches built ahead; 0 builds them on demand.
+    workers: number of threads that build them.
   """
 
   batching: Any = 'streams'
@@ -114,7 +115,7 @@ class Config(corpora.Config):
 
 
 def load(cfg: Config) -> Corpus:
-  """Read the tokenised data set, making it first if it is not in the cache. Raises InputError."""
+  """Read the tokenized data set, creating it first if it is not in the cache. Raises InputError."""
   if cfg.dataset == 'generated':
     return batching.get(cfg.batching.name).corpus()
   corpus = corpora.load(cfg)
@@ -128,7 +129,7 @@ def load(cfg: Config) -> Corpus:
 
 
 def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
-  """A line for a run to show where splits were cut from the user's training files, else none."""
+  """Return a line for the log if splits were held out of the user's training files, else none."""
   if cfg.dataset not in sources.OWN:
     return ()
   rows = lambda split: corpus.split(split).counts['documents'] // cfg.documents_together
@@ -137,17 +138,17 @@ def held_out(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
 
 
 def kept(cfg: Config, split: str, count: int) -> np.ndarray:
-  """Places of the documents (pairs) of a split of so many that `load` keeps, in order."""
+  """Return the indices of the `count` documents (pairs) of a split that `load` keeps, in order."""
   return np.flatnonzero(transforms.kept(count, cfg.fraction, cfg.train_documents if split == 'train' else 0))
 
 
 def directory(cfg: Config) -> str:
-  """Return the path where `load` reads or writes the tokenised data set; '' for generated data. Raises InputError."""
+  """Return the path where `load` reads or writes the tokenized data set; '' for generated data. Raises InputError."""
   return '' if cfg.dataset == 'generated' else corpora.prepare(cfg, make=False)
 
 
 def examples(cfg: Config, split: str) -> sources.Examples:
-  """The texts of a split, in order and before they are tokenised. Raises InputError."""
+  """Return the texts of a split, in order, before tokenization. Raises InputError."""
   splits = sources.open_splits(cfg)
   if split not in splits:
     raise InputError(f'the data set has no split "{split}"{nearest(split, splits)}')
@@ -155,7 +156,7 @@ def examples(cfg: Config, split: str) -> sources.Examples:
 
 
 def vocabulary(cfg: Config, tokenizer: Any) -> int:
-  """Ids of words in a batch are below this: the size of the model's vocabulary."""
+  """Return the model's vocabulary size, above all word ids of a batch."""
   return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.vocab_size
 
 
@@ -164,30 +165,32 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
 
   Args:
     cfg: the `data` section.
-    corpus: what `load` gave.
+    corpus: result of `load`.
     split: 'train', 'valid' or 'test'.
-    seed: of order, offsets, pairs and noise. Evaluations that are to be compared need the same one.
-    train: epochs without end, in drawn order; else one exact pass in the order of the data.
+    seed: of order, offsets, pairs and masks. Evaluations to be compared need the same one.
+    train: endless epochs in a drawn order; else one exact pass in the order of the data.
 
   Raises:
-    InputError: there is no such split, it is too small for one batch, or its data does not suit cfg.batching.
+    InputError: there is no such split, it is too small for one batch, or its data does not fit cfg.batching.
   """
   corpus.split(split)
   if seed < 0:
     raise InputError(f'the seed is {seed}; it must not be negative')
   module = batching.get(cfg.batching.name)
-  made: Batches = module.of(cfg, corpus, split, seed, train=train)
+  split_batches: Batches = module.of(cfg, corpus, split, seed, train=train)
   if not cfg.characters or module.CHARACTERS == 'must':
-    return made
-  spelled: Any = word_characters.WithCharacters(made, word_characters.create(corpus.tokenizer, cfg.characters))
-  return spelled
+    return split_batches
+  with_characters: Any = word_characters.WithCharacters(
+    split_batches, word_characters.create(corpus.tokenizer, cfg.characters)
+  )
+  return with_characters
 
 
 def describe(batches: Batches) -> dict[str, Any]:
-  """Return facts of an epoch (or of the evaluation): examples, steps, tokens, and the share of positions that is
-  padding, or context only."""
+  """Return statistics of an epoch (or evaluation): examples, steps, tokens, and the share of positions that is padding
+  or context only."""
   positions = batches.positions()
-  used = min(1.0, batches.steps * batches.batch_size / batches.examples)  # training leaves a part of a batch out
+  used = min(1.0, batches.steps * batches.batch_size / batches.examples)  # training skips an incomplete batch
   tokens = round(batches.tokens_per_epoch * used)
   return dict(
     examples_per_epoch=batches.examples,
@@ -198,12 +201,12 @@ def describe(batches: Batches) -> dict[str, Any]:
 
 
 class Prefetch:
-  """Iterator over (step, batch), made ahead by threads of Grain; also a context manager.
+  """Iterator over (step, batch), prefetched by threads of Grain; also a context manager.
 
-  An error in a thread is raised here, by the step it belongs to, and ends the iteration.
+  An error in a thread is raised here at its step, and ends the iteration.
 
   Attributes:
-    wait_seconds: time that `next` has waited for batches so far.
+    wait_seconds: total time for which `next` waited for batches.
   """
 
   def __init__(self, batches: Batches, start: int, stop: int, rows: slice, buffer: int, workers: int):
@@ -245,7 +248,7 @@ class Prefetch:
       self.wait_seconds += time.perf_counter() - began
 
   def close(self) -> None:
-    """Stop the threads and return when none of them is making a batch any more."""
+    """Stop the threads and return when none of them is building a batch any more."""
     with self._idle:
       self._closed = True
     if hasattr(self._iterator, 'close'):
@@ -266,11 +269,11 @@ def prefetch(
   """Return an iterator over (step, batch) for the steps from `start` up to, not including, `stop`.
 
   Args:
-    batches: what `batches` gave.
-    start: first step, as a checkpoint holds it.
+    batches: result of `batches`.
+    start: first step, as stored in a checkpoint.
     stop: step after the last.
     rows: this host's rows of the global batch.
-    buffer: batches made ahead; 0 makes each when asked for.
-    workers: threads; 0 makes each batch when asked for.
+    buffer: number of batches built ahead; 0 builds each on demand.
+    workers: number of threads; 0 builds each batch on demand.
   """
   return Prefetch(batches, start, stop, rows, buffer, workers)

@@ -1,8 +1,8 @@
 """A rule-based sentence splitter for English prose.
 
 A sentence ends at `.`, `!` or `?` (with closing quotes or brackets) before white space and a capital letter, a digit
-or an opening quote, unless the word before is a known abbreviation or an initial. Pieces always add up to the text,
-so encoding piece by piece loses nothing.
+or an opening quote, unless the word before is a known abbreviation or an initial. The parts always concatenate to the
+text, so encoding sentence by sentence loses nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _FINAL = re.compile(r'[.!?:;]["\'”’)\]]*$')
 
 
 def split(text: str, mode: str, *, space_leads: bool = False) -> list[str]:
-  """Cuts `text` into sentences; `''.join` of the result is `text`.
+  """Split `text` into sentences; `''.join` of the result is `text`.
 
   Args:
     text: one document.
     mode: 'lines': a line is a sentence; 'prose': line ends are boundaries, and lines are split by rule;
       'wrapped': lines are wrapped prose, only an empty line is a boundary.
-    space_leads: white space between sentences goes to the later one (byte-level BPE, whose pieces start with their
+    space_leads: white space between sentences belongs to the later one (byte-level BPE, whose tokens start with their
       space); else to the earlier one.
   """
   gaps = []  # (start, end) of the white space between two sentences
@@ -33,12 +33,12 @@ def split(text: str, mode: str, *, space_leads: bool = False) -> list[str]:
     gaps += [match.span(1) for match in _END.finditer(text) if not _abbreviated(text, match.start())]
   gaps += [match.span() for match in re.finditer(r'\s*\n\s*' if mode != 'wrapped' else r'\s*\n\s*\n\s*', text)]
   cuts = sorted({start if space_leads else end for start, end in gaps} - {0, len(text)})
-  pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-  return _join_blank(pieces)
+  parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+  return _join_blank(parts)
 
 
 def mode_of(text: str, *, lines: bool) -> str:
-  """Guesses the mode of a user's document: do its lines end as sentences do? `lines`: then trust them as sentences."""
+  """Infer the mode of a user's document from its line ends; `lines`: treat lines that end as sentences as sentences."""
   rows = [row for row in (line.rstrip() for line in text.split('\n')) if row]
   final = sum(bool(_FINAL.search(row)) for row in rows)
   if 2 * final <= len(rows):

@@ -1,8 +1,8 @@
-"""Data sets by name: their rules, what identifies their content, and their documents in order.
+"""Data sets by name: their rules, the identity of their content, and their documents in order.
 
 Every data set is a TFDS builder that writes ArrayRecord, read through `as_data_source`, so TensorFlow is not needed.
-Prepared data sits in `<cache>/datasets/<name>-<digest>/`, named by the content of the files it was made from; it
-appears there by one rename, so what a killed process leaves is never read.
+Prepared data is in `<cache>/datasets/<name>-<digest>/`, named by the content of its source files. It
+appears there by one rename, so partial output of a killed process is never read.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from lmx.errors import InputError, InputWarning, nearest
 SPLITS = ('train', 'valid', 'test', 'test_2017', 'test_coco', 'valid_mismatched', 'test_mismatched', 'unsupervised')
 DOCUMENTS = ('auto', 'blank_line', 'file', 'line')
 _SIZES = 'sizes.json'  # in a prepared directory: size and SHA-256 of each file
-_BATCH = 256  # records asked of ArrayRecord at once
-_LM1B_VALID = 0.02  # 1B words: share of the held-out part that is used for validation, the rest is test
+_BATCH = 256  # records read from ArrayRecord at once
+_LM1B_VALID = 0.02  # 1B words: share of the held-out part used for validation, the rest is test
 
 
-OWN = ('text_files', 'parallel_files', 'table_files')  # data sets of the user's files, put into splits by their names
+OWN = ('text_files', 'parallel_files', 'table_files')  # data sets of user files, assigned to splits by their names
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
 
 
 class Damaged(InputError):
-  """A file of the prepared data is missing or not as it was written."""
+  """A file of the prepared data is missing or has changed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """A data set and what is read of it: the first part of the `data` section of a config.
+  """A data set and how it is read: the first part of the `data` section of a config.
 
   Attributes:
-    dataset: name of the data set; 'generated' where the batching makes its rows from nothing ('algorithmic').
-    manual_dir: directory with the data set's files, where it is not downloaded or embedded; for text_files also a file,
-      a glob, or several with commas between.
-    cache_dir: where prepared and tokenised data is kept; '' is what LMX_CACHE says, or the user's cache directory.
-    check_sizes: refuse files whose checksum, or splits whose size, is not the published one.
-    documents: what a document is in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
-    split_fraction: share of the user's training data held out for validation where no file is named for it, and the
+    dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic').
+    manual_dir: directory with the data set's files, if it is not downloaded or embedded; for text_files also a file,
+      a glob, or several separated by commas.
+    cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory.
+    check_sizes: reject files whose checksum, or splits whose size, is not the published one.
+    documents: unit of a document in text files of the user: 'blank_line' (also 'auto'), 'file' or 'line'.
+    split_fraction: share of the user's training data held out for validation if no file is named for it, and the
       same for testing.
-    hold_out_test: hold out test data where files are named for validation and none for testing; else the validation
-      split is the one to measure (evaluation.split=valid).
-    source: language to translate from, in data sets of translations; '' is the data set's own choice.
-    target: language to translate into; the reverse direction and other pairs of the data set's languages can be named.
+    hold_out_test: hold out test data if files are named for validation and none for testing; else the validation
+      split is the one to evaluate (evaluation.split=valid).
+    source: language to translate from, in data sets of translations; '' is the data set's default.
+    target: language to translate into; the reverse direction and other pairs of the data set's languages are possible.
     texts: columns of the text, or of the two texts, of data set table_files.
-    label: its column of the label.
-    scores: whether that column has numbers on a scale.
+    label: column of the label in table_files.
+    scores: True if that column has numbers on a scale.
   """
 
   dataset: str = 'embedded'
@@ -97,7 +97,7 @@ class Config:
 
   @property
   def documents_together(self) -> int:
-    """Documents of an example: the two sides of a translation, a passage and a question, texts of a row, else one."""
+    """Number of documents of an example: two for translations and questions on passages, the texts of a row, else 1."""
     if self.rules.table:
       return len(tables.TABLES[self.dataset].texts if self.dataset in tables.TABLES else self.texts)
     return 2 if self.rules.pair or self.rules.spans else 1
@@ -119,7 +119,7 @@ class Config:
       raise InputError(f'data.source and data.target are both "{self.source}"')
 
   def identity(self) -> dict[str, Any]:
-    """Return all that the content depends on, for JSON: name, version, digests of the files, options."""
+    """Return everything that determines the content, for JSON: name, version, digests of the files, options."""
     identity: dict[str, Any] = {'name': self.dataset, 'version': self.rules.version}
     if self.sides:
       return identity | self._pair_identity()
@@ -136,17 +136,17 @@ class Config:
     identity['check_sizes'] = self.check_sizes
     if not self.manual_dir:
       return identity | {'downloads': _checksums(self.dataset)}
-    found_parts = files.find(self.dataset, self.manual_dir)
-    inputs = {part: [_digest(path)] for part, path in sorted(found_parts.items())}
-    if 'all' in inputs and self.dataset.startswith('brown'):  # the texts lie beside the list of categories
-      folder = os.path.dirname(found_parts['all'])
+    path_of = files.find(self.dataset, self.manual_dir)
+    inputs = {part: [_digest(path)] for part, path in sorted(path_of.items())}
+    if 'all' in inputs and self.dataset.startswith('brown'):  # the texts are in the folder of the list of categories
+      folder = os.path.dirname(path_of['all'])
       inputs['texts'] = [_digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if len(name) == 4]
-    if self.dataset == 'imdb' and not found_parts['train'].removesuffix('.gz').endswith('.tsv'):
-      inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(found_parts.items())]
+    if self.dataset == 'imdb' and not path_of['train'].removesuffix('.gz').endswith('.tsv'):
+      inputs['texts'] = [[part, _listing(os.path.dirname(path))] for part, path in sorted(path_of.items())]
     return identity | {'files': inputs}
 
   def held_out(self) -> list[str]:
-    """Return the splits that are cut from the user's training files, having none of their own."""
+    """Return the splits that are held out of the user's training files because they have no files of their own."""
     missing = files.held_out(self._own_files(), self.split_fraction) if self.dataset in OWN else []
     return [] if missing == ['test'] and not self.hold_out_test else missing
 
@@ -154,20 +154,20 @@ class Config:
     return dict.fromkeys(self.held_out(), self.split_fraction)
 
   def _own_files(self) -> Mapping[str, Any]:
-    """Split -> the user's files, of the data sets that are nothing else."""
+    """Return {split: the user's files}, for data sets of user files only."""
     if self.dataset == 'parallel_files':
       return parallel.find_own(self.manual_dir, self.sides or ('', ''))
     return (tables.find_own if self.dataset == 'table_files' else files.find_texts)(self.manual_dir)
 
   def by_tfds(self) -> bool:
-    """Is it a data set of pairs that TFDS prepares, rather than read from the user's text files?"""
+    """Return True for a data set of pairs that TFDS prepares, rather than one read from the user's text files."""
     return self.dataset in TFDS and self.rules.pair and (not self.manual_dir or bool(_tfds_directory(self, '')))
 
   def _own_identity(self) -> dict[str, Any]:
-    """Of a table or of questions, which are read from the user's files alone."""
+    """Return the identity of a table or of questions, which are read only from the user's files."""
     if self.rules.spans:
-      found = questions.find(self.dataset, self._directory())
-      files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(found.items())}
+      paths_of = questions.find(self.dataset, self._directory())
+      files_of = {split: [_digest(path) for path in paths] for split, paths in sorted(paths_of.items())}
       return {'check_sizes': self.check_sizes, 'files': files_of}
     if self.dataset == 'table_files':
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
@@ -192,13 +192,15 @@ class Config:
     if self.dataset.startswith('embedded'):
       return identity
     if self.dataset == 'parallel_files':
-      found, identity['held_out'] = self._own_files(), self._held_out_shares()
+      paths_of, identity['held_out'] = self._own_files(), self._held_out_shares()
     else:
       identity['check_sizes'] = self.check_sizes
       if not self.manual_dir:
         return identity | {'downloads': _checksums(self.dataset)}
-      found = parallel.find(self.dataset, self.manual_dir, sides, all_files=self.check_sizes)
-    digests = {split: [[_digest(path) for path in group] for group in paths] for split, paths in sorted(found.items())}
+      paths_of = parallel.find(self.dataset, self.manual_dir, sides, all_files=self.check_sizes)
+    digests = {
+      split: [[_digest(path) for path in group] for group in paths] for split, paths in sorted(paths_of.items())
+    }
     return identity | {'files': digests}
 
   @property
@@ -207,7 +209,7 @@ class Config:
 
 
 def open_splits(source: Config) -> dict[str, Examples]:
-  """Prepare the data set unless that was done, and open its splits. Raises InputError."""
+  """Prepare the data set if needed, and open its splits. Raises InputError."""
   with _quiet():
     root = cache.root(source.cache_dir)
     if source.dataset == 'lm1b':
@@ -229,16 +231,16 @@ def open_splits(source: Config) -> dict[str, Examples]:
 
 
 def _open_prepared(source: Config, directory: str) -> dict[str, Examples]:
-  """Verify the files of a prepared directory and open its splits. Raises Damaged naming the file."""
+  """Verify the files of a prepared directory and open its splits. Raises Damaged with the name of the file."""
   _check_files(directory)
   try:
     builder = _builder(source, directory)
-    made = {split: builder.as_data_source(split) for split in SPLITS if split in builder.info.splits}
+    records_of = {split: builder.as_data_source(split) for split in SPLITS if split in builder.info.splits}
   except InputError:
     raise
-  except Exception as error:  # of before the SHA-256 were recorded: whatever a description of other content leads to
+  except Exception as error:  # data without SHA-256 (older lmx): whatever a description with other content raises
     raise Damaged(f'{directory}: the prepared data is damaged ({error!r})') from error
-  return {split: Examples(records, directory) for split, records in made.items()}
+  return {split: Examples(records, directory) for split, records in records_of.items()}
 
 
 class Examples:
@@ -246,7 +248,7 @@ class Examples:
 
   Args:
     records: rows of ArrayRecord.
-    directory: of lmx's own that is deleted where the records are damaged; '' deletes nothing.
+    directory: lmx's own directory, deleted if the records are damaged; '' deletes nothing.
   """
 
   def __init__(self, records: Any, directory: str = ''):
@@ -259,7 +261,7 @@ class Examples:
     """Return the rows with these indices. Raises Damaged."""
     try:
       return self._records.__getitems__(indices)
-    except (RuntimeError, ValueError) as error:  # checksums of ArrayRecord's own
+    except (RuntimeError, ValueError) as error:  # ArrayRecord's own checksums
       paths = ', '.join(map(str, self._records.dataset_info.splits[self._records.split].filepaths))
       advice = 'prepare it again'
       if self._directory:
@@ -268,23 +270,23 @@ class Examples:
       raise Damaged(f'{paths}: the prepared data is damaged ({error}); {advice}') from None
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
-    """Yield id, text, label ('' where there is none)."""
+    """Yield id, text, label ('' if there is none)."""
     for start in range(0, len(self._records), _BATCH):
       indices = list(range(start, min(start + _BATCH, len(self._records))))
       for index, row in zip(indices, self._rows(indices), strict=True):
         name = row['id'].decode() if 'id' in row else str(index)
-        # A byte stream's split may cut a character; surrogates carry its bytes through.
+        # A byte stream's split may cut a character; surrogates preserve its bytes.
         text = row['text'].decode('utf-8', 'surrogateescape')
         yield name, text if 'id' in row else text + '\n', row['label'].decode() if 'label' in row else ''
 
 
 class Pairs(Examples):
-  """The documents of a split of translations as TFDS has them: source, target, source, ...
+  """The documents of a split of TFDS translations: source, target, source, ...
 
   Args:
     records: rows with a text for each language.
     sides: languages of source and target.
-    split: its name, for messages.
+    split: name of the split, for messages.
   """
 
   def __init__(self, records: Any, sides: tuple[str, str], split: str):
@@ -344,13 +346,13 @@ def _builder(source: Config, directory: str) -> Any:
 
 
 def _prepare(source: Config, directory: str, root: str) -> None:
-  import tensorflow_datasets as tfds  # seconds to import, and needless when the data is ready
+  import tensorflow_datasets as tfds  # takes seconds to import, and is unnecessary if the data is prepared
 
   config = tfds.download.DownloadConfig()
   if source.manual_dir and source.dataset not in OWN:
     config.manual_dir = os.path.abspath(source.manual_dir)
   try:
-    with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints what it is going to do
+    with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints its plan
       _builder(source, directory).download_and_prepare(
         download_dir=os.path.join(root, 'downloads'), download_config=config, file_format='array_record'
       )
@@ -365,18 +367,18 @@ def _prepare(source: Config, directory: str, root: str) -> None:
 
 
 def _record_files(directory: str) -> None:
-  """Note the size and the SHA-256 of every prepared file."""
-  made = {}
+  """Record the size and the SHA-256 of every prepared file."""
+  records = {}
   for folder, _, names in os.walk(directory):
     for name in names:
       path = os.path.join(folder, name)
-      made[os.path.relpath(path, directory)] = [os.path.getsize(path), cache.sha256(path)]
+      records[os.path.relpath(path, directory)] = [os.path.getsize(path), cache.sha256(path)]
   with open(os.path.join(directory, _SIZES), 'w', encoding='utf-8') as file:
-    json.dump(made, file, indent=1, sort_keys=True)
+    json.dump(records, file, indent=1, sort_keys=True)
 
 
 def _check_files(directory: str) -> None:
-  """Compare every prepared file with its size and SHA-256; an earlier lmx recorded the size alone. Raises Damaged."""
+  """Compare every prepared file with its size and SHA-256; an older lmx recorded only the size. Raises Damaged."""
   path = os.path.join(directory, _SIZES)
   try:
     recorded = documents.typed(documents.read_json(path), dict, path)
@@ -385,9 +387,9 @@ def _check_files(directory: str) -> None:
   for name, entry in recorded.items():
     size, sha256 = entry if isinstance(entry, list) and len(entry) == 2 else (entry, '')
     path = os.path.join(directory, name)
-    found = os.path.getsize(path) if os.path.isfile(path) else None
-    if found != size:
-      state = 'is missing' if found is None else f'has {found:,} bytes instead of {documents.show(size)}'
+    actual = os.path.getsize(path) if os.path.isfile(path) else None
+    if actual != size:
+      state = 'is missing' if actual is None else f'has {actual:,} bytes instead of {documents.show(size)}'
       raise Damaged(f'{path}: the prepared data is damaged, the file {state}')
     if sha256 and cache.sha256(path) != sha256:
       raise Damaged(f'{path}: the prepared data is damaged, the content differs from its SHA-256')
@@ -408,7 +410,7 @@ def _open_pairs(source: Config, root: str) -> dict[str, Examples]:
 
 
 def _tfds_builder(source: Config, root: str) -> Any:
-  """The builder of TFDS's own for the data set, prepared; InputError where that cannot be done."""
+  """Return TFDS's own builder for the data set, prepared; raise InputError if that is impossible."""
   import tensorflow_datasets as tfds
 
   if directory := _tfds_directory(source, root):
@@ -437,7 +439,7 @@ def _tfds_directory(source: Config, root: str) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-  """Keep TFDS's log lines, and its progress bars where there is no terminal, off the screen."""
+  """Hide TFDS's log lines, and its progress bars if there is no terminal."""
   import tensorflow_datasets as tfds
   from absl import logging
 
@@ -456,7 +458,7 @@ def _digest(path: str) -> list[str]:
 
 
 def _listing(folder: str) -> str:
-  """Digest of the names and sizes of all files below a folder: a hundred thousand of them are not read for it."""
+  """Return a digest of the names and sizes of all files in a folder, without reading up to 100,000 of them."""
   digest = hashlib.sha256()
   for directory, folders, names in os.walk(folder):
     folders.sort()

@@ -1,4 +1,4 @@
-"""One split of a tokenised data set: its arrays, and what writes them."""
+"""One split of a tokenized data set: its arrays, and their writer."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Split:
 
   Attributes:
     name: the split's name, or the path of a user's file.
-    tokens: 1-D array of token ids, the documents one after another (uint8, uint16 or uint32; a
+    tokens: 1-D array of token ids, the documents concatenated (uint8, uint16 or uint32; a
       `TokenFile` when read from the cache). Convert before arithmetic: the type is unsigned.
-    offsets: int64, documents + 1 entries: document d is tokens[offsets[d]:offsets[d + 1]]; where
+    offsets: int64, length documents + 1: document d is tokens[offsets[d]:offsets[d + 1]]; if
       the tokenizer has an end-of-text id, that id ends each of them.
-    sentences: int64 starts of the sentences and the end of the last one, or None where the data set
-      has none. Every document that is not empty starts a sentence; a document's last sentence holds
+    sentences: int64 starts of the sentences and the end of the last one, or None if the data set
+      has none. Every document that is not empty starts a sentence; a document's last sentence includes
       its end-of-text id.
-    labels: int32, one a document, indices of manifest['label_names'], -1 for none; of scores float32, NaN for none; of
-      passages the first and of their questions the last token of the answer in the passage, -1 for none; or None where
-      no document has one.
+    labels: int32, one per document, indices of manifest['label_names'], -1 for none; for scores float32, NaN for none;
+      for passages the first and for their questions the last token of the answer in the passage, -1 for none; or None
+      if no document has one.
     counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
-    token_labels: int32, one a token, indices of manifest['token_label_names'], -1 for pieces that do not begin a word
-      and for the end of a text; or None where words have no labels.
+    token_labels: int32, one per token, indices of manifest['token_label_names'], -1 for subwords that do not start a
+      word and for the end of a text; or None if words have no labels.
   """
 
   name: str
@@ -45,11 +45,11 @@ class Split:
 
   @property
   def title(self) -> str:
-    """Return the name for a message: 'split train', or the path alone, which has an ending and a split's name none."""
+    """Return the name for a message: 'split train', or only the path of a user's file, which has a suffix."""
     return f'split {self.name}' if self.name.isidentifier() else self.name
 
   def is_labelled(self, texts: int = 1) -> bool:
-    """Return True if every row, of `texts` documents of which the first has the label, has a label or score."""
+    """Return True if every row of `texts` documents, of which the first has the label, has a label or score."""
     if self.labels is None:
       return False
     labels = np.asarray(self.labels)[::texts]
@@ -73,7 +73,7 @@ class Writer:
     self.sums = token_file.Sums()
     self.labels: list[str] = []
     self.token_labels: list[str] | None = [] if token_labels else None
-    self._lengths: list[int] = []  # tokens of each word of the document, where words have labels and are in pieces
+    self._lengths: list[int] = []  # tokens of each word of the document, if words have labels and are subwords
     self._name, self._file, self._tokenizer, self._line_words = name, file, tokenizer, line_words
     self._offsets = array.array('q', [0])
     self._sentences = array.array('q') if sentences else None
@@ -81,7 +81,7 @@ class Writer:
     self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
 
   def add(self, text: str, pieces: Sequence[np.ndarray]) -> None:
-    """Take a document, or a part of one: its text and the ids of its sentences."""
+    """Add a document, or a part of one: its text and the ids of its sentences."""
     self._lengths = [ids.size for ids in pieces]
     for ids in pieces:
       if ids.size:
@@ -93,18 +93,20 @@ class Writer:
     self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
 
   def end_document(self, label: str) -> None:
-    """Close the document with the end-of-text id, unless it ends so already.
+    """Close the document with the end-of-text id, unless it already ends with it.
 
     Args:
-      label: the document's; where words have labels, those of its words with spaces between them.
+      label: label of the document; if words have labels, those of its words separated by spaces.
     """
     if self.token_labels is not None:
       words = label.split()
       count = self._size - self._offsets[-1] if self._tokenizer.kind == 'words' else len(self._lengths)
       if len(words) != count:
         raise InputError(f'split {self._name}, document {len(self.labels)}: {len(words)} labels for {count} words')
-      if self._tokenizer.kind != 'words':  # the first piece has the label of its word
-        words = [piece for word, n in zip(words, self._lengths, strict=True) for piece in (word, *[''] * (n - 1))]
+      if self._tokenizer.kind != 'words':  # the first subword has the label of its word
+        words = [
+          token_label for word, n in zip(words, self._lengths, strict=True) for token_label in (word, *[''] * (n - 1))
+        ]
       self.token_labels += words
       label = ''
     eos = self._tokenizer.eos_id
@@ -118,7 +120,7 @@ class Writer:
     self.labels.append(label)
 
   def split(self, tokens: np.ndarray, labels: np.ndarray | None, token_labels: np.ndarray | None = None) -> Split:
-    """The finished split, around its tokens and labels as arrays."""
+    """Return the finished split with its tokens and labels as arrays."""
     offsets = np.frombuffer(self._offsets, np.int64)
     starts = None
     if self._sentences is not None:

@@ -1,7 +1,7 @@
-"""Words of English that say how others belong together: articles, pronouns, prepositions, conjunctions, auxiliaries.
+"""English stop words: articles, pronouns, prepositions, conjunctions, auxiliaries.
 
-Radford et al. (2019, section 3.3) keep such words from being predicted as the last word of LAMBADA and do not print
-their list; this one is ours: closed classes of words alone, so none that a passage could lead up to.
+Radford et al. (2019, section 3.3) exclude such words as predictions of the last word of LAMBADA and do not publish
+their list. This one is ours: only closed word classes, so no word that a passage could lead up to.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ WORDS = frozenset(
 
 
 def pieces(tokenizer: Any) -> np.ndarray:
-  """Ids (W,), rising, of the pieces that are such a word by themselves, with a blank before it or none and with or
-  without a capital."""
+  """Return the ids (W,), ascending, of single tokens that are a stop word.
+
+  The word may start with a blank or a capital.
+  """
   forms = {blank + form for word in WORDS for form in (word, word.capitalize()) for blank in ('', ' ')}
-  found = {int(ids[0]) for ids in tokenizer.encode_batch(sorted(forms)) if len(ids) == 1}
-  return np.asarray(sorted(found - {tokenizer.unk_id}), np.int32)
+  ids_of_stop_words = {int(ids[0]) for ids in tokenizer.encode_batch(sorted(forms)) if len(ids) == 1}
+  return np.asarray(sorted(ids_of_stop_words - {tokenizer.unk_id}), np.int32)

@@ -1,8 +1,8 @@
 """Files of a token cache and their checksums.
 
-The manifest has of every file its size and SHA-256, and of token files also the CRC-32 of each block of 4 MiB. A large
+The manifest has the size and SHA-256 of every file, and for token files also the CRC-32 of each block of 4 MiB. A large
 token file is verified block by block when a block is first read; every other file is verified whole when the cache is
-opened. Ids are compared with the vocabulary in both cases.
+opened. Ids are checked against the vocabulary in both cases.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lmx.data import cache
 from lmx.errors import InputError, InputWarning
 
 BLOCK = 1 << 22  # bytes
-WHOLE = 16 * BLOCK  # size up to which a token file is verified when it is opened
+WHOLE = 16 * BLOCK  # largest size of a token file that is verified when it is opened
 
 
 class Damaged(InputError):
-  """A file of the token cache is missing or not as it was written."""
+  """A file of the token cache is missing or has changed."""
 
 
 class Sums:
-  """Checksums of bytes that come in parts of any size."""
+  """Checksums of bytes that arrive in parts of any size."""
 
   def __init__(self) -> None:
     self._digest = hashlib.sha256()
@@ -57,7 +57,7 @@ class Sums:
 
 
 def check(path: str, entry: Mapping[str, Any], *, whole: bool = True) -> None:
-  """Raise `Damaged` unless a file has the size, and where `whole` the SHA-256, that its entry of the manifest has."""
+  """Raise `Damaged` unless a file has the size, and if `whole` the SHA-256, of its entry in the manifest."""
   size = os.path.getsize(path) if os.path.exists(path) else -1
   if size != entry['bytes']:
     state = 'is missing' if size < 0 else f'has {size:,} bytes instead of {entry["bytes"]:,}'
@@ -71,14 +71,14 @@ def check(path: str, entry: Mapping[str, Any], *, whole: bool = True) -> None:
 class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
   """Token ids of a memory-mapped file, read like a 1-D array.
 
-  Indexing verifies the blocks that it reads; every other use verifies, and reads, the whole file.
+  Indexing verifies the blocks that it reads; every other use reads and verifies the whole file.
 
   Args:
-    path: of the file.
-    dtype: of the ids.
-    entry: of the manifest: size and SHA-256.
-    blocks: CRC-32 of each block; None in a manifest of before they were recorded. A file of more than `WHOLE` bytes is
-      then checked by its size and its ids alone, with a warning.
+    path: the file.
+    dtype: type of the ids.
+    entry: entry of the manifest: size and SHA-256.
+    blocks: CRC-32 of each block; None for older manifests without them. A file of more than `WHOLE` bytes is
+      then verified only by its size and its ids, with a warning.
     vocab_size: ids must be below it.
 
   Raises:
@@ -134,11 +134,11 @@ class TokenFile(np.lib.mixins.NDArrayOperatorsMixin):
     position = np.asarray(index)
     if position.dtype == bool or not np.issubdtype(position.dtype, np.integer):
       return slice(None)
-    inside = position[(position >= -self.size) & (position < self.size)]  # the array itself refuses the others
+    inside = position[(position >= -self.size) & (position < self.size)]  # the array itself rejects the others
     return (inside % self.size).ravel() // self._each
 
   def _read(self, blocks: Any) -> None:
-    """Verify blocks in the middle of a run, which ends where they are damaged: the next start rebuilds the cache."""
+    """Verify blocks during a run, which ends if they are damaged: the next start rebuilds the cache."""
     try:
       self._verify(blocks)
     except Damaged as error:

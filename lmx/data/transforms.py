@@ -1,4 +1,4 @@
-"""Other ways to read a tokenised data set: backwards, with more splits to train on, or a part of it."""
+"""Views of a tokenized data set: reversed, with more training splits, or a subset."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ def view(
   train_documents: int = 0,
   fraction: float = 1.0,
 ) -> Corpus:
-  """Return the corpus read another way; itself where nothing is changed.
+  """Return a view of the corpus; the corpus itself if nothing changes.
 
   Args:
-    corpus: what `lmx.data.corpus.load` gave.
-    reverse: whether each document is read from its end to its beginning; its last end-of-text id stays last.
-    train_splits: the splits that together are 'train'; none leaves all as they are. Text to learn a language model
-      from may be that of splits whose labels are held out.
-    train_documents: most documents (of rows of several: rows) to train on; 0 is no limit. The other splits stay whole.
+    corpus: result of `lmx.data.corpus.load`.
+    reverse: reverse each document; its final end-of-text id stays last.
+    train_splits: the splits that together are 'train'; an empty sequence changes nothing. The text to train a language
+      model on may be that of splits whose labels are held out.
+    train_documents: largest number of training documents (rows, if rows have several); 0 is no limit. The other splits
+      stay whole.
     fraction: share of the documents (rows) of each split that is kept.
 
-  What is kept under a smaller `train_documents` or `fraction` is a part of what is kept under a larger one.
+  The documents kept under a smaller `train_documents` or `fraction` are a subset of those kept under a larger one.
 
   Raises:
     InputError: there is no such split.
@@ -56,8 +57,11 @@ def view(
 
 
 def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
-  """Return True for the documents (or pairs) of `count` that are used: those whose number, drawn for their position,
-  is below `fraction`, at least one, and of the `most` least where that is not 0."""
+  """Return True for the used ones of `count` documents (or pairs).
+
+  A random number is drawn per position. Used are those with a number below `fraction`, at least one, and if `most` is
+  not 0 only the `most` smallest.
+  """
   if not count:
     return np.zeros(0, bool)
   drawn = noise.generator(0, 'fraction').random(count)
@@ -72,7 +76,7 @@ def _part(split: Split, fraction: float, most: int, together: int) -> Split:
   sizes = np.diff(split.offsets)
   tokens = np.asarray(split.tokens)[np.repeat(taken, sizes)]
   share = len(tokens) / max(len(split.tokens), 1)
-  counts = {unit: round(share * count) for unit, count in split.counts.items()}  # characters and words: near enough
+  counts = {unit: round(share * count) for unit, count in split.counts.items()}  # approximate for characters and words
   return dataclasses.replace(
     split,
     tokens=tokens,
@@ -85,7 +89,7 @@ def _part(split: Split, fraction: float, most: int, together: int) -> Split:
 
 
 def _reversed(split: Split, eos_id: int | None) -> Split:
-  """Documents backwards, without the starts of sentences and the labels of words."""
+  """Return the documents reversed, without sentence starts and word labels."""
   tokens = np.array(split.tokens)
   for begin, end in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
     end -= end > begin and tokens[end - 1] == eos_id
@@ -94,7 +98,7 @@ def _reversed(split: Split, eos_id: int | None) -> Split:
 
 
 def _joined(parts: Sequence[Split]) -> Split:
-  """Split one after another, as one split 'train'; of several, without the starts of sentences."""
+  """Return the concatenated splits as one split 'train'; without sentence starts if there are several."""
   if len(parts) == 1:
     return dataclasses.replace(parts[0], name='train')
   starts = np.cumsum([0, *(part.offsets[-1] for part in parts)])
