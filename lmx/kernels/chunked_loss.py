@@ -123,8 +123,8 @@ def total(
     (cost, bars), (metrics, x_bars) = jax.lax.scan(step, start, (x_NBMD, targets_NBM, weights_NBM))
     return (cost, metrics), (x_bars, bars)
 
-  def backward(bars: Any, cotangents: Any) -> tuple[Any, ...]:
-    x_bars, consts_bars = jax.tree.map(lambda bar: (cotangents[0] * bar).astype(bar.dtype), bars)
+  def backward(bars: Any, given: Any) -> tuple[Any, ...]:
+    x_bars, consts_bars = jax.tree.map(lambda bar: (given[0] * bar).astype(bar.dtype), bars)
     return x_bars, consts_bars, None, None
 
   run.defvjp(forward, backward)
