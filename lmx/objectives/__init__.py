@@ -1,33 +1,33 @@
-"""Objectives: the loss of a model and a batch. One file is one objective, found by its name.
+"""Objectives: the loss of a model and a batch. Each file is one objective, found by its name.
 
 An objective exports
   Config: frozen dataclass;
   init(cfg, model, model_cfg, key) -> Params: its own head, {} if it has none;
   terms(cfg) -> names of the loss's terms; each is also a metric;
-  weights(cfg, batch) -> {term: weight}: from the data alone, so a step can add them up over microbatches, devices
+  weights(cfg, batch) -> {term: weight}: from the data alone, so a step can sum them over microbatches, devices
     and hosts before the backward pass;
   loss(cfg, model, model_cfg, params, batch, state, key=None) -> Output: sums of the terms, metrics and the new state;
   predict(cfg, model, model_cfg, params, batch, state) -> (predictions, state);
-  report(cfg, totals, counts) -> {name: metric}: the metrics of an evaluation, 'loss' among them, from the totals of a
-    split: pairs (sum, weight), and the rows of metrics that `loss` gives as arrays;
-  headline(cfg) -> the name of the figure that is shown first;
-  protocol(cfg, data, batches) -> words that say how it was measured beyond the batches;
-  shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch as the data side makes it;
-  judge(cfg, found) -> {name: figure} (optional): figures that need what is predicted of all rows at once, from the
-    arrays of `predict` with 'truth' beside them;
-  labelled(cfg) -> {leaf: axes} (optional): leaves of the head that have a place for each label, to be matched by name
-    where another run's labels stand in another order;
-  PROGRESS (optional): True where the loss changes with the updates made; `loss` then takes `progress`, (updates made,
-    updates of the run), None outside training;
+  report(cfg, totals, counts) -> {name: metric}: the metrics of an evaluation, 'loss' included, from the totals of a
+    split: (sum, weight) pairs, and the rows of metrics that `loss` returns as arrays;
+  headline(cfg) -> name of the headline metric;
+  protocol(cfg, data, batches) -> phrases that describe the evaluation beyond the batches;
+  shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch of the data pipeline;
+  judge(cfg, found) -> {name: metric} (optional): metrics that need the predictions of all rows at once, from the
+    arrays of `predict` and their labels 'truth';
+  labelled(cfg) -> {leaf: axes} (optional): leaves of the head with an axis over labels, matched by name
+    if another run has the labels in another order;
+  PROGRESS (optional): True if the loss depends on the number of updates; `loss` then takes `progress`, (previous
+    updates, updates of the run), None outside training;
   model_batch(cfg, batch) -> batch (optional): the batch with a row for each row of `Output.features`, and `valid_BT`
-    where the loss depends on them; the batch itself unless exported;
-  UNIT (optional): what the weight of its first term counts, 'tokens' unless named;
-  SAMPLES: what a run shows of itself at its end: 'text' that it writes, 'gaps' that it fills, or 'none'.
-A model may add terms of its own in training, such as the activation penalties of the AWD-LSTM: it exports
+    if the loss depends on it; by default the batch itself;
+  UNIT (optional): unit of the weight of its first term, by default 'tokens';
+  SAMPLES: samples that a run prints at its end: 'text' (generated), 'gaps' (filled in), or 'none'.
+A model may add its own terms in training, such as the activation penalties of the AWD-LSTM. It then exports
 `penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`. The step
-takes them from `Output.features`, so every objective returns the features that it reads.
-The loss of a step is the sum over terms of sum_t / W_t with W_t the weight of the global batch: exact however the rows
-are divided, and one mechanism for objectives with one denominator (causal LM) and with two (masked LM).
+computes them from `Output.features`, so every objective returns its features.
+The loss of a step is the sum over terms of sum_t / W_t, where W_t is the weight of the global batch. It is exact for
+any sharding of the rows, and covers objectives with one denominator (causal LM) and with two (masked LM).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ names, get = _parts.names, _parts.get
 
 
 def mean(pair: tuple[float, float]) -> float:
-  """Sum over weight, NaN where nothing was counted."""
+  """Return sum over weight, NaN where the weight is 0."""
   return pair[0] / pair[1] if pair[1] else math.nan
 
 
 def begin(stateful: bool, model: Model, model_cfg: Any, batch: Batch, state: State) -> State:
-  """The state that a batch starts from: the one carried, without a gradient, or a fresh one where a row begins anew or
-  none is carried ('()')."""
+  """Return the state that a batch starts from: the carried state, without a gradient, or a fresh one for rows of
+  `reset_B` and for models that carry none ('()')."""
   if stateful and 'reset_B' not in batch:
     return jax.lax.stop_gradient(state)
   fresh = model.init_state(model_cfg, len(jax.tree.leaves(batch)[0]))  # every key leads with the rows
@@ -71,10 +71,10 @@ def begin(stateful: bool, model: Model, model_cfg: Any, batch: Batch, state: Sta
 def summed_nll(
   model: Model, model_cfg: Any, params: Params, features: Features, targets_BT: Array, weights_BT: Array
 ) -> Array:
-  """Weighted sum of the targets' negative log-likelihoods in nats, float32; the weights have no gradient.
+  """Return the weighted sum of the targets' negative log-likelihoods in nats, float32; weights have no gradient.
 
-  Its gradient is computed in the forward pass (`chunked_loss.total`), except for an adaptive softmax, which collects a
-  cluster's words from the batch as a whole.
+  Its gradient is computed in the forward pass (`chunked_loss.total`), except for an adaptive softmax, which gathers a
+  cluster's words from the whole batch.
   """
   if getattr(model_cfg, 'cutoffs', ()):
     nll_BT = model.nll(model_cfg, params, features, targets_BT)
@@ -89,12 +89,12 @@ def summed_nll(
 def predicted(
   model: Model, model_cfg: Any, params: Params, features: Features, batch: Batch, *, measure: bool
 ) -> tuple[Array, Array | None]:
-  """(summed negative log-likelihood of the tokens at P places in nats; with `measure` how many are right, else None).
+  """Return (summed negative log-likelihood of the tokens at P positions in nats, number correct or None).
 
   Args:
-    features: of these places, (B, P, D).
+    features: of these positions, (B, P, D).
     batch: targets_BP, weights_BP.
-    measure: form every score, as the accuracy needs.
+    measure: compute all logits and the number correct.
   """
   if measure:
     logits_BPV = model.logits(model_cfg, params, features)

@@ -1,12 +1,12 @@
 """Bidirectional language modelling (Peters et al. 2018, arXiv 1802.05365, section 3.1).
 
-sum_t log p(w_t | w_<t) + log p(w_t | w_>t), the second term read from its own stream in reverse order. Both are means
-per word, and the loss is their sum; the released code takes half of it and multiplies by the number of steps, which
-the experiments' optimizer settings make up for.
+sum_t log p(w_t | w_<t) + log p(w_t | w_>t), where the second term has its own stream in reverse order. Both are means
+per word, and the loss is their sum. The released code uses half of it times the number of steps; the
+experiments' optimizer settings compensate for that.
 
-In training the loss is over `samples` drawn words and the target where the vocabulary is larger: its metrics are named
-'sampled_nll_forward' and 'sampled_nll_backward', and it is no perplexity's logarithm. Evaluation uses the full softmax.
-The state of a row goes on into the next batch without a gradient, until `reset_B` says that the row begins anew.
+In training the loss is a sampled softmax over `samples` words and the target, if the vocabulary is larger. Its metrics
+are 'sampled_nll_forward' and 'sampled_nll_backward'; they are not logarithms of a perplexity. Evaluation uses the full
+softmax. The state of a row is carried to the next batch without a gradient, unless `reset_B` resets it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Config:
   """Options of the objective.
 
   Attributes:
-    samples: words drawn for an update and direction, besides the targets; 0, or a vocabulary that is not larger, is the
-      full softmax.
-    correct_target: correct the target's score by its expected count too, as TensorFlow does (`elmo.sampled_loss`).
+    samples: sampled words per update and direction, in addition to the targets; 0, or a vocabulary that is not larger,
+      gives the full softmax.
+    correct_target: correct the target's logit by its expected count too, as TensorFlow does (`elmo.sampled_loss`).
     stateful: carry the model's state from batch to batch.
   """
 
@@ -48,19 +48,19 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """No head of its own: the output layer belongs to the model."""
+  """Return {}: the output layer belongs to the model."""
   del cfg, model, model_cfg, key
   return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('forward', 'backward')."""
+  """Return ('forward', 'backward')."""
   del cfg
   return _WAYS
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """Number of words predicted in each direction."""
+  """Return the number of words predicted in each direction."""
   del cfg
   count = jnp.sum(batch['weights_BT'], dtype=jnp.float32)  # a row's two streams are equally long
   return dict.fromkeys(_WAYS, count)
@@ -69,17 +69,17 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-likelihoods in nats.
+  """Return the negative log-likelihoods in nats.
 
   Args:
     params: {'model': ...}.
     batch: characters_BTC, targets_BT of the forward stream, backward_characters_BTC, backward_targets_BT of the
       backward one, each in its reading order, and weights_BT; reset_B (optional).
     state: the model's, of both directions.
-    key: randomness of dropout and of the sampled words, None at evaluation.
+    key: PRNG key of dropout and of the sampled words, None at evaluation.
 
   Returns:
-    Output with sums {'forward', 'backward'} and metrics of these names; of a sampled loss they are
+    Output with sums {'forward', 'backward'} and metrics of these names; those of a sampled loss are
     'sampled_nll_forward' and 'sampled_nll_backward'.
   """
   keys = [None] * 3 if key is None else list(jax.random.split(key, 3))
@@ -89,43 +89,43 @@ def loss(
   targets = (batch['targets_BT'], batch['backward_targets_BT'])
   count, sums, metrics = weights(cfg, batch), {}, {}
   halves = jnp.split(features.last_BTD, 2, axis=-1)
-  for way, x_BTP, targets_BT, k in zip(_WAYS, halves, targets, keys[1:], strict=True):
+  for direction, x_BTP, targets_BT, k in zip(_WAYS, halves, targets, keys[1:], strict=True):
     one = Features(x_BTP)
     if sampled:
       nll_BT = model.sampled_nll(
         model_cfg, params['model'], one, targets_BT, k, cfg.samples, correct_target=cfg.correct_target
       )
-      sums[way] = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
+      sums[direction] = jnp.sum(nll_BT * batch['weights_BT'], dtype=jnp.float32)
     else:
-      sums[way] = objectives.summed_nll(model, model_cfg, params['model'], one, targets_BT, batch['weights_BT'])
-    metrics[f'sampled_nll_{way}' if sampled else way] = (sums[way], count[way])
+      sums[direction] = objectives.summed_nll(model, model_cfg, params['model'], one, targets_BT, batch['weights_BT'])
+    metrics[f'sampled_nll_{direction}' if sampled else direction] = (sums[direction], count[direction])
   return Output(sums, metrics, end if cfg.stateful else state, features=features)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """Scores of the next word in the forward direction, ({'logits_BTV': (B, T, V) float32}, state)."""
+  """Return the logits of the next word in the forward direction, ({'logits_BTV': (B, T, V) float32}, state)."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
 
 
 def headline(cfg: Config) -> str:
-  """'perplexity_average', of the full softmax."""
+  """Return 'perplexity_average', of the full softmax."""
   del cfg
   return 'perplexity_average'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """{'loss', 'perplexity_forward', 'perplexity_backward', 'perplexity_average'}, ends of sentences counted.
+  """Return {'loss', 'perplexity_forward', 'perplexity_backward', 'perplexity_average'}, sentence ends included.
 
   The average is exp of the mean of the two log-losses, as the released code prints it.
   """
   del cfg, counts
   forward, backward = totals['forward'], totals['backward']
-  found = {f'perplexity_{way}': language.perplexity(*totals[way]) for way in _WAYS}
-  both = language.perplexity(forward[0] + backward[0], forward[1] + backward[1])
+  perplexities = {f'perplexity_{direction}': language.perplexity(*totals[direction]) for direction in _WAYS}
+  average = language.perplexity(forward[0] + backward[0], forward[1] + backward[1])
   loss = objectives.mean(forward) + objectives.mean(backward)
-  return {'loss': loss, **found, 'perplexity_average': both}
+  return {'loss': loss, **perplexities, 'perplexity_average': average}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
@@ -136,7 +136,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of two streams, 50 characters a word as released."""
+  """Return the shapes of a batch of two streams, 50 characters a word as released."""
   del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
   characters = leaf(jnp.int32, char_cnn.WORD_LENGTH)

@@ -1,7 +1,7 @@
-"""Answers in bits: each output of each step is 0 or 1, in the way of Graves et al. 2014 (arXiv 1410.5401, section 4).
+"""Binary outputs: each output of each step is 0 or 1, as in Graves et al. 2014 (arXiv 1410.5401, section 4).
 
-The loss is the cross-entropy of all bits of an answer, in nats, per sequence, so that `bits_per_sequence` is what the
-paper's learning curves show. Every episode begins anew. The weight counts sequences.
+The loss is the cross-entropy of all output bits, in nats, per sequence, so `bits_per_sequence` is the quantity of
+the paper's learning curves. Every episode starts from a fresh state. The weight counts sequences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Config:
   """Options of the objective.
 
   Attributes:
-    lengths: lengths of a sequence, in items, that an evaluation reports by themselves besides the mean over all.
+    lengths: sequence lengths, in items, that an evaluation also reports separately.
   """
 
   lengths: tuple[int, ...] = ()
@@ -38,19 +38,19 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """{}: the output layer is the model's."""
+  """Return {}: the output layer belongs to the model."""
   del cfg, model, model_cfg, key
   return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('nll',)."""
+  """Return ('nll',)."""
   del cfg
   return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of sequences}."""
+  """Return {'nll': number of sequences}."""
   del cfg
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
@@ -58,17 +58,17 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Cross-entropy of the bits in nats.
+  """Return the cross-entropy of the bits in nats.
 
   Args:
     params: {'model': ..., 'objective': {}}.
     batch: inputs_BTI, target_bits_BTO, weights_BT, row_weights_B, valid_BT; size_B for `lengths`; optional optimal_B.
-    state: passed through; every episode begins anew.
-    key: randomness of the model; None at evaluation, when errors are counted.
+    state: passed through; every episode starts from a fresh state.
+    key: PRNG key of the model; None at evaluation, when errors are counted.
 
   Returns:
     Output with sums {'nll'}; metrics 'nll', at evaluation also 'bit_errors' (of the bits), 'sequence_errors' (sequences
-    with a wrong bit), 'nll_at_<length>' and 'bit_errors_at_<length>', and 'optimal' in bits where the batch knows it.
+    with a wrong bit), 'nll_at_<length>' and 'bit_errors_at_<length>', and 'optimal' in bits if the batch has it.
   """
   begin = model.init_state(model_cfg, batch['inputs_BTI'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
@@ -92,7 +92,7 @@ def loss(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'bits_BTO': the likelier bits, int32, 'probability_BTO': of a 1}, state)."""
+  """Return ({'bits_BTO': the more probable bits, int32, 'probability_BTO': of a 1}, state)."""
   del cfg
   begin = model.init_state(model_cfg, batch['inputs_BTI'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
@@ -101,17 +101,17 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
 
 
 def headline(cfg: Config) -> str:
-  """'bits_per_sequence'."""
+  """Return 'bits_per_sequence'."""
   del cfg
   return 'bits_per_sequence'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """{'loss', 'bits_per_sequence', 'bit_error_percent', 'sequence_error_percent'}; for each of `lengths` in the data the
-  first two errors at that length; 'optimal_bits_per_sequence' where it is known."""
+  """Return {'loss', 'bits_per_sequence', 'bit_error_percent', 'sequence_error_percent'}; for each of `lengths` in the
+  data the first two errors at that length; 'optimal_bits_per_sequence' if known."""
   del counts
   mean_of = lambda name: mean(totals[name])
-  found = {
+  metrics = {
     'loss': mean_of('nll'),
     'bits_per_sequence': mean_of('nll') / math.log(2),
     'bit_error_percent': 100 * mean_of('bit_errors'),
@@ -119,9 +119,9 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
   }
   for length in cfg.lengths:
     if totals[f'nll_at_{length}'][1]:
-      found[f'bits_per_sequence_at_{length}'] = mean_of(f'nll_at_{length}') / math.log(2)
-      found[f'bit_error_percent_at_{length}'] = 100 * mean_of(f'bit_errors_at_{length}')
-  return found | ({'optimal_bits_per_sequence': mean_of('optimal')} if 'optimal' in totals else {})
+      metrics[f'bits_per_sequence_at_{length}'] = mean_of(f'nll_at_{length}') / math.log(2)
+      metrics[f'bit_error_percent_at_{length}'] = 100 * mean_of(f'bit_errors_at_{length}')
+  return metrics | ({'optimal_bits_per_sequence': mean_of('optimal')} if 'optimal' in totals else {})
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
@@ -133,7 +133,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of the copy task of the paper: 10 inputs, 9 outputs."""
+  """Return the shapes of a batch of the paper's copy task: 10 inputs, 9 outputs."""
   del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   return {

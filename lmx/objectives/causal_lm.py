@@ -1,7 +1,7 @@
 """Causal language modelling: log p(w_1 .. w_T) = sum_t log p(w_t | w_<t).
 
-Stateful (truncated back-propagation through time, Mikolov et al. 2010): the state of a row goes on into the next
-batch, without a gradient, until `reset_B` says that the row begins anew. Stateless: every batch starts from nothing.
+Stateful (truncated back-propagation through time, Mikolov et al. 2010): the state of a row is carried to the next
+batch, without a gradient, unless `reset_B` resets it. Stateless: every batch starts from a fresh state.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """No head of its own: the output layer belongs to the model."""
+  """Return {}: the output layer belongs to the model."""
   del cfg, model, model_cfg, key
   return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('nll',)."""
+  """Return ('nll',)."""
   del cfg
   return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of tokens predicted}."""
+  """Return {'nll': number of tokens predicted}."""
   del cfg
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
@@ -52,13 +52,13 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-likelihood in nats.
+  """Return the negative log-likelihood in nats.
 
   Args:
     params: {'model': ...}.
-    batch: tokens_BT, targets_BT, weights_BT; reset_B (optional) and whatever the model reads.
-    state: the model's state, `model.init_state(...)` at first.
-    key: randomness of dropout, None at evaluation.
+    batch: tokens_BT, targets_BT, weights_BT; reset_B (optional), and the model's other inputs.
+    state: the model's state, initially `model.init_state(...)`.
+    key: PRNG key of dropout, None at evaluation.
 
   Returns:
     Output with sums {'nll'}, metrics {'nll': (sum, tokens)} and the state after the batch.
@@ -73,7 +73,7 @@ def loss(
 def scored(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State
 ) -> tuple[Array, Features, State]:
-  """As in evaluation: negative log-likelihood of each target in nats, (B, T) float32, features, state after it."""
+  """Evaluate: negative log-likelihood of each target in nats, (B, T) float32, features, state after the batch."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   nll_BT = model.nll(model_cfg, params['model'], features, batch['targets_BT'])
@@ -81,20 +81,20 @@ def scored(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """Scores of every next token: ({'logits_BTV': (B, T, V) float32}, state)."""
+  """Return the logits of the next token: ({'logits_BTV': (B, T, V) float32}, state)."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, end
 
 
 def headline(cfg: Config) -> str:
-  """'perplexity_per_word': it can be compared between tokenizers."""
+  """Return 'perplexity_per_word', which is comparable between tokenizers."""
   del cfg
   return 'perplexity_per_word'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """Perplexity per token and per word and bits per character and byte, over the split's own counts."""
+  """Return perplexity per token and per word and bits per character and byte, with the split's own counts."""
   del cfg
   return language.report(*totals['nll'], counts)
 
@@ -117,7 +117,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """tokens_BT, targets_BT, weights_BT."""
+  """Return the shapes of tokens_BT, targets_BT, weights_BT."""
   del cfg
   types = {'tokens_BT': jnp.int32, 'targets_BT': jnp.int32, 'weights_BT': jnp.float32}
   return {name: jax.ShapeDtypeStruct((batch_size, length), dtype) for name, dtype in types.items()}

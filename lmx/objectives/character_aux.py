@@ -1,20 +1,20 @@
 """Auxiliary losses of the character Transformer: Al-Rfou et al. 2018 (arXiv 1808.04444), section "Auxiliary losses".
 
 Each switch is a row of the paper's table of ablations:
-- every position: all positions of a window predict; without it the last one alone;
-- every layer: the layers below the last predict as well. Layer l of N stops after l / (2N) of the training, so that in
-  its second half the last layer is alone;
+- every position: all positions of a window predict; otherwise only the last one;
+- every layer: the layers below the last predict too. Layer l of N stops after l / (2N) of the training, so that in
+  the second half only the last layer predicts;
 - second target: each of these layers also predicts the character after the next, at half the weight.
 
 The loss is the sum over layers and targets of the means over positions. Evaluation is that of causal_lm: every
 position, the last layer, the next character.
 
-The paper also prints that a layer is dropped every 62,500 updates of 4 million, for 64 layers, which is l / N and would
-not end half-way; the rule above is the one it states first and the one that does. In its words lower layers contribute
-"less and less": read here as the fewer and fewer that do, for section 3 drops them one after another.
+The paper also prints that a layer is dropped every 62,500 updates of 4 million, for 64 layers. That is l / N and would
+not end half-way; the rule above is the one that it states first and the one that does. That lower layers contribute
+"less and less" is read as fewer and fewer layers that contribute, because section 3 drops them one after another.
 
-Whether a layer still predicts is decided from the number of the update, an integer (`progress`); one that does not is
-not computed either.
+The number of the update, an integer (`progress`), determines which layers still predict; the others are
+not computed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ scored, predict, protocol = causal_lm.scored, causal_lm.predict, causal_lm.proto
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Options of the objective, all of training alone.
+  """Options of the objective, all for training only.
 
   Attributes:
-    every_position: predict at every position, not at the last alone.
-    every_layer: predict after every layer, for as long as the schedule says.
-    second_target: predict the token after the next, too.
-    second_weight: weight of that.
+    every_position: predict at every position, not only at the last.
+    every_layer: predict after every layer, as long as the schedule allows.
+    second_target: also predict the token after the next.
+    second_weight: weight of the second target.
   """
 
   every_position: bool = True
@@ -52,7 +52,7 @@ class Config:
   second_target: bool = True
   second_weight: float = 0.5  # "Multiple targets"
 
-  stateful = False  # no field: every window begins anew
+  stateful = False  # not a field: every window starts from a fresh state
 
   def __post_init__(self) -> None:
     check_range('objective.second_weight', self.second_weight, 0)
@@ -62,37 +62,37 @@ _PLAIN = causal_lm.Config(stateful=False)
 
 
 def headline(cfg: Config) -> str:
-  """'bits_per_character', as in the paper."""
+  """Return 'bits_per_character', as in the paper."""
   del cfg
   return 'bits_per_character'
 
 
 def _trained(cfg: Config, batch: Batch) -> tuple[Array, Array, Array]:
-  """(weights of the next tokens, tokens after those, their weights), each (B, T)."""
+  """Return (weights of the next tokens, second targets, their weights), each (B, T)."""
   weights_BT = batch['weights_BT']
-  if not cfg.every_position:  # the last one of the row that counts
+  if not cfg.every_position:  # the last position of the row with a weight
     to_come_BT = jnp.cumsum(weights_BT[:, ::-1] > 0, axis=1)[:, ::-1]
     weights_BT = weights_BT * (to_come_BT == 1)
   if 'second_BT' in batch:
     second_BT = batch['second_BT']
-  else:  # as far as the row goes
+  else:  # from the targets of the same row
     there_BT = batch['weights_BT'][:, 1:] > 0
     second_BT = jnp.pad(jnp.where(there_BT, batch['targets_BT'][:, 1:], -1), ((0, 0), (0, 1)), constant_values=-1)
   return weights_BT, jnp.maximum(second_BT, 0), weights_BT * (second_BT >= 0)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll', 'layers', 'second': positions that predict}, as far as these terms are trained."""
+  """Return {'nll', 'layers', 'second'}: the number of predicting positions of each trained term."""
   weights_BT, _, second_weights_BT = _trained(cfg, batch)
-  found = {'nll': jnp.sum(weights_BT, dtype=jnp.float32)}
-  found |= {'layers': found['nll']} if cfg.every_layer else {}
-  return found | ({'second': jnp.sum(second_weights_BT, dtype=jnp.float32)} if cfg.second_target else {})
+  totals = {'nll': jnp.sum(weights_BT, dtype=jnp.float32)}
+  totals |= {'layers': totals['nll']} if cfg.every_layer else {}
+  return totals | ({'second': jnp.sum(second_weights_BT, dtype=jnp.float32)} if cfg.second_target else {})
 
 
 def last_updates(layers: int, total_steps: int) -> list[int]:
-  """For each layer but the last, the number of updates that it contributes to: l / (2N) of all, rounded up."""
-  whole, rest = divmod(total_steps, 2 * layers)  # so that no product leaves 32 bits
-  return [layer * whole - (-layer * rest // (2 * layers)) for layer in range(1, layers)]
+  """Return the number of updates to which each layer but the last contributes: l / (2N) of all, rounded up."""
+  quotient, remainder = divmod(total_steps, 2 * layers)  # so that no product exceeds 32 bits
+  return [layer * quotient - (-layer * remainder // (2 * layers)) for layer in range(1, layers)]
 
 
 def loss(
@@ -106,18 +106,18 @@ def loss(
   *,
   progress: tuple[Array, int] | None = None,
 ) -> Output:
-  """Negative log-likelihoods in nats; at evaluation (no key) those of causal_lm.
+  """Return the negative log-likelihoods in nats; at evaluation (no key) those of causal_lm.
 
   Args:
     params: {'model': ...}, of a model with a classifier for each layer and target (`readouts`, `readout_nll`).
     batch: tokens_BT, targets_BT, weights_BT; second_BT (optional).
-    state: passed through; every row begins anew.
-    key: randomness of dropout, None at evaluation.
-    progress: (updates made, updates of the run); None: every layer contributes.
+    state: passed through; every row starts from a fresh state.
+    key: PRNG key of dropout, None at evaluation.
+    progress: (previous updates, updates of the run); None: every layer contributes.
 
   Returns:
-    Output with sums and metrics {'nll'} and in training {'layers': next tokens by the layers below the last, 'second':
-    those after them by all layers, times their weight}.
+    Output with sums and metrics {'nll'} and in training {'layers': next tokens under the layers below the last,
+    'second': second targets under all layers, times their weight}.
 
   Raises:
     InputError: the model has no such classifiers.
@@ -139,13 +139,13 @@ def loss(
   sums = {'nll': last['next']} | ({'layers': below['next']} if cfg.every_layer else {})
   if cfg.second_target:
     sums['second'] = cfg.second_weight * (last['second'] + below.get('second', 0.0))
-  found = weights(cfg, batch)
-  return Output(sums, {name: (value, found[name]) for name, value in sums.items()}, state, features=features)
+  term_weights = weights(cfg, batch)
+  return Output(sums, {name: (value, term_weights[name]) for name, value in sums.items()}, state, features=features)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))  # so that layers alike are traced once
+@functools.partial(jax.jit, static_argnums=(0, 1))  # so that equal layers are traced once
 def _said(model: Model, model_cfg: Any, readout: Any, targets: Any) -> dict[str, Array]:
-  """{target: summed negative log-likelihood by the classifier of one layer}."""
+  """Return {target: summed negative log-likelihood under the classifier of one layer}."""
   nll_BT = {target: model.readout_nll(model_cfg, readout, ids_BT, target) for target, (ids_BT, _) in targets.items()}
   return {target: jnp.sum(nll_BT[target] * targets[target][1], dtype=jnp.float32) for target in targets}
 
@@ -154,18 +154,18 @@ def _said(model: Model, model_cfg: Any, readout: Any, targets: Any) -> dict[str,
 def _said_before(
   model: Model, model_cfg: Any, readout: Any, targets: Any, made: Array, stop: Array
 ) -> dict[str, Array]:
-  """The same if fewer than `stop` updates are made, else 0. The scores are formed again in the backward pass."""
-  said = jax.checkpoint(functools.partial(_said, model, model_cfg))
-  return jax.lax.cond(made < stop, said, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets)
+  """Return the same before update `stop`, else 0. The logits are recomputed in the backward pass."""
+  compute = jax.checkpoint(functools.partial(_said, model, model_cfg))
+  return jax.lax.cond(made < stop, compute, lambda *_: {target: jnp.zeros(()) for target in targets}, readout, targets)
 
 
 def _below(
   model: Model, model_cfg: Any, readouts: Any, targets: Any, progress: tuple[Array, int] | None
 ) -> dict[str, Array]:
-  """{target: sum over the layers below the last that still contribute}."""
+  """Return {target: sum over the layers below the last that still contribute}."""
   made, stops = (0, [1] * len(readouts)) if progress is None else (progress[0], last_updates(model_cfg.N, progress[1]))
   total = {target: jnp.zeros(()) for target in targets}
   for readout, stop in zip(readouts, stops, strict=True):
-    found = _said_before(model, model_cfg, readout, targets, jnp.asarray(made, jnp.int32), jnp.int32(stop))
-    total = jax.tree.map(jnp.add, total, found)
+    sums = _said_before(model, model_cfg, readout, targets, jnp.asarray(made, jnp.int32), jnp.int32(stop))
+    total = jax.tree.map(jnp.add, total, sums)
   return total

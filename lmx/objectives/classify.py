@@ -1,8 +1,8 @@
-"""Classification of rows, a document or two texts, on top of any model: see lmx/objectives/rows.py for how it is read.
+"""Classification of rows, a document or two texts, with any model; see lmx/objectives/rows.py for the encoding.
 
-softmax over the scores of the classes (Howard and Ruder 2018, section 3.3; Devlin et al. 2019, section 4.1; Radford et
-al. 2018, equations 3 to 5). Of two classes, F1 of the `positive` one and Matthews' correlation (Matthews 1975) are
-counted too, as GLUE's MRPC, QQP and CoLA have them.
+softmax over the logits of the classes (Howard and Ruder 2018, section 3.3; Devlin et al. 2019, section 4.1; Radford et
+al. 2018, equations 3 to 5). With two classes, F1 of the `positive` one and Matthews' correlation (Matthews 1975) are
+computed too, as for GLUE's MRPC, QQP and CoLA.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from lmx.objectives import rows
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'none'
-UNIT = 'documents'  # what the weight of the loss counts
+UNIT = 'documents'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
 model_batch = rows.model_batch
-MOST_BY_CLASS = 50  # classes up to which the accuracy of each is reported
+MOST_BY_CLASS = 50  # maximum number of classes with an accuracy of each
 METRICS = ('error_percent', 'accuracy', 'f1', 'matthews')
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(rows.Config):
-  """Options of the objective, beside those of `rows.Config`.
+  """Options of the objective, in addition to those of `rows.Config`.
 
   Attributes:
     classes: number of classes; 0 takes it from the data set's labels.
-    metric: the figure shown first: one of METRICS.
-    positive: of two classes the one whose F1 is counted; '' is the second.
-    positive_index: its number, which follows from the data set's labels.
+    metric: headline metric, one of METRICS.
+    positive: the class whose F1 is computed, of two; '' is the second.
+    positive_index: its index, from the data set's labels.
   """
 
   classes: int = 0
@@ -54,7 +54,7 @@ class Config(rows.Config):
 
 
 def settle(cfg: Config, manifest: Any) -> Config:
-  """Return the config with what the labels of a data set decide; warns of labels that are scores.
+  """Return the config completed by the labels of a data set; warn of labels that are scores.
 
   Raises:
     InputError: the data set has no labels, or other ones than the config names.
@@ -80,7 +80,7 @@ def settle(cfg: Config, manifest: Any) -> Config:
 
 
 def _are_scores(names: Sequence[str]) -> bool:
-  """Return whether labels are numbers on a scale: all are numbers, and one is not whole or there are over 20."""
+  """Return True if labels are numbers on a scale: all are numbers, and one is not whole or there are over 20."""
   try:
     numbers = [float(name) for name in names]
   except ValueError:
@@ -89,24 +89,24 @@ def _are_scores(names: Sequence[str]) -> bool:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """The head, see `rows.init`."""
+  """Initialise the head, see `rows.init`."""
   if cfg.classes < 2:
     raise InputError(f'objective.classes is {cfg.classes}; a classifier needs at least 2')
   return rows.init(cfg, cfg.classes, model, model_cfg, key)
 
 
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
-  """Leaves of the head that have a place for each label -> the axes of which."""
+  """Return the leaves of the head with an axis over labels -> these axes."""
   return {f'block_{len(cfg.head)}/kernel': (1,), f'block_{len(cfg.head)}/bias': (0,)}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('nll',), and 'lm' where the auxiliary loss has a weight."""
+  """Return ('nll',), and 'lm' if the auxiliary loss has a weight."""
   return rows.terms(cfg, 'nll')
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of rows}, and 'lm' that of sequences."""
+  """Return {'nll': number of rows}, and 'lm': number of sequences."""
   return rows.weights(cfg, 'nll', batch)
 
 
@@ -121,24 +121,24 @@ def loss(
   *,
   axis: str | None = None,
 ) -> Output:
-  """Negative log-likelihood of the labels in nats.
+  """Return the negative log-likelihood of the labels in nats.
 
   Args:
     params: {'model': ..., 'objective': the head}.
-    batch: as `rows.read` has it, and labels_B.
-    state: passed through; every row begins anew.
-    key: randomness of dropout; None at evaluation, when batch normalisation uses the running statistics.
+    batch: that of `rows.read`, and labels_B.
+    state: passed through; every row starts from a fresh state.
+    key: PRNG key of dropout; None at evaluation, when batch normalisation uses the running statistics.
     axis: see `lmx.layers.normalization.batch_norm`.
 
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics 'nll', 'accuracy' and, at evaluation,
-    'accuracy_class_<i>' of up to 50 labels and of two 'is_positive', 'said_positive' and 'right_positive'.
+    'accuracy_class_<i>' of up to 50 labels and, of two, 'is_positive', 'said_positive' and 'right_positive'.
   """
-  found = rows.read(cfg, model, model_cfg, params, batch, key, axis)
-  logits_BC, weights_B, labels_B = found.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
+  outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis)
+  logits_BC, weights_B, labels_B = outputs.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
   (total, right_B), count = rows.picked(logits_BC, batch), weights(cfg, batch)['nll']
-  extra, measured = rows.auxiliary(cfg, found, batch)
-  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **measured}
+  extra, extra_metrics = rows.auxiliary(cfg, outputs, batch)
+  metrics = {'nll': (total, count), 'accuracy': (jnp.sum(right_B), count), **extra_metrics}
   if key is None and cfg.classes <= MOST_BY_CLASS:
     for c in range(cfg.classes):
       is_B = labels_B == c
@@ -147,38 +147,38 @@ def loss(
     is_B, says_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
     for name, of_B in (('is', is_B), ('said', says_B), ('right', is_B & says_B)):
       metrics[f'{name}_positive'] = (jnp.sum(of_B * weights_B), count)
-  return Output({'nll': total, **extra}, metrics, state, found.statistics, found.features)
+  return Output({'nll': total, **extra}, metrics, state, outputs.statistics, outputs.features)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'logits_BC': scores of the classes, float32}, state)."""
+  """Return ({'logits_BC': logits of the classes, float32}, state)."""
   return {'logits_BC': rows.read(cfg, model, model_cfg, params, batch, None).scores_BGC[:, 0]}, state
 
 
 def headline(cfg: Config) -> str:
-  """The metric shown first."""
+  """Return the headline metric."""
   return cfg.metric
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
-  """{'loss', 'accuracy', 'error_percent', 'accuracy_class_<i>' where the split has the class}, of two classes 'f1' and
-  'matthews', which are fractions, and with an auxiliary loss 'lm_nll'."""
+  """Return {'loss', 'accuracy', 'error_percent', 'accuracy_class_<i>' if the split has the class}, with two classes
+  'f1' and 'matthews', which are fractions, and with an auxiliary loss 'lm_nll'."""
   del counts
   means = {name: total / weight for name, (total, weight) in totals.items() if weight}
   loss = means.pop('nll', float('nan')) + means.pop('lm', 0.0)
-  found = {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan')))}
+  metrics = {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan')))}
   if 'is_positive' in means:
-    found |= binary(*(means.pop(f'{name}_positive') for name in ('right', 'said', 'is')))
-  return found | means
+    metrics |= binary(*(means.pop(f'{name}_positive') for name in ('right', 'said', 'is')))
+  return metrics | means
 
 
 def binary(right: float, said: float, truly: float) -> dict[str, float]:
-  """F1 and Matthews' correlation of one class, each 0 where it is not defined, as scikit-learn has it.
+  """Return F1 and Matthews' correlation of one class, each 0 where it is undefined, as in scikit-learn.
 
   Args:
-    right: share of all rows that are the class and are said to be.
-    said: share that are said to be.
-    truly: share that are.
+    right: true positives as a share of all rows.
+    said: predicted positives as a share of all rows.
+    truly: actual positives as a share of all rows.
   """
   scale = math.sqrt(said * (1 - said) * truly * (1 - truly))
   return {
@@ -190,10 +190,10 @@ def binary(right: float, said: float, truly: float) -> dict[str, float]:
 def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Return 'majority_class', the most frequent class, and 'majority_accuracy', that of always predicting it.
 
-  Of up to 50 classes also 'confusion': the number of rows of each class (down) predicted to be of each (across).
+  With up to 50 classes also 'confusion': counts of rows by actual class (rows) and predicted class (columns).
 
   Args:
-    found: 'logits_BC' as `predict` gives them and 'truth', of all rows.
+    found: 'logits_BC' from `predict` and 'truth', of all rows.
   """
   sizes = np.bincount(found['truth'].astype(np.int64), minlength=cfg.classes)
   most = {'majority_class': int(np.argmax(sizes)), 'majority_accuracy': float(sizes.max() / sizes.sum())}
@@ -205,12 +205,12 @@ def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Words on how documents were read, and how many."""
+  """Return the metric's protocol: how documents are read, and their number."""
   del batches
   return rows.protocol(cfg, data)
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of documents."""
+  """Return the shapes of a batch of documents."""
   del cfg
   return rows.shapes(batch_size, length) | {'labels_B': jax.ShapeDtypeStruct((batch_size,), jnp.int32)}

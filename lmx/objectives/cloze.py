@@ -1,8 +1,8 @@
-"""Choice between several ends of a text: the one with the highest probability.
+"""Choice between several endings of a text: the one with the highest probability.
 
-For the Children's Book Test an end is a candidate for the missing word and the rest of its sentence (Radford et al.
-2019, section 3.2). No head: probabilities are those of the language model, not divided by an end's length. Where it is
-trained, the loss is that of a softmax over the ends' log-probabilities.
+For the Children's Book Test an ending is a candidate for the missing word and the rest of its sentence (Radford et al.
+2019, section 3.2). There is no head: probabilities are those of the language model, not divided by an ending's length.
+In training the loss is that of a softmax over the endings' log-probabilities.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lmx.objectives import continuation, mean, rows
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
-UNIT = 'questions'  # what the weight of the loss counts
+UNIT = 'questions'  # unit of the loss's weight
 model_batch = continuation.model_batch
 
 
@@ -28,39 +28,39 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """No head of its own."""
+  """Return {}: there is no head."""
   del cfg, model, model_cfg, key
   return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('nll',)."""
+  """Return ('nll',)."""
   del cfg
   return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of questions}."""
+  """Return {'nll': number of questions}."""
   del cfg
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
 
 def _scores(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
-  """Return the log-probability of each end in nats, (B, G), and the features of every sequence."""
-  found, whole, flat, G = continuation.features(model, model_cfg, params['model'], batch, key)
-  return -continuation.nll(model, model_cfg, params['model'], found, flat).reshape(-1, G), whole
+  """Return the log-probability of each ending in nats, (B, G), and the features of every sequence."""
+  features, all_features, flat, G = continuation.features(model, model_cfg, params['model'], batch, key)
+  return -continuation.nll(model, model_cfg, params['model'], features, flat).reshape(-1, G), all_features
 
 
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-probability of the right ends among all of a row in nats.
+  """Return the negative log-probability of the right endings among those of a row in nats.
 
   Args:
     params: {'model': ...}.
-    batch: tokens_BGT, valid_BGT, positions_BGP, targets_BGP, weights_BGP, row_weights_B, and labels_B, the right ends.
-    state: passed through; every row begins anew.
-    key: randomness of dropout; None at evaluation.
+    batch: tokens_BGT, valid_BGT, positions_BGP, targets_BGP, weights_BGP, row_weights_B, and labels_B, right endings.
+    state: passed through; every row starts from a fresh state.
+    key: PRNG key of dropout; None at evaluation.
 
   Returns:
     Output with sums {'nll'} and metrics {'nll', 'accuracy'}.
@@ -72,31 +72,31 @@ def loss(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'logits_BC': log-probabilities of the ends, float32}, state)."""
+  """Return ({'logits_BC': log-probabilities of the endings, float32}, state)."""
   del cfg
   return {'logits_BC': _scores(model, model_cfg, params, batch, None)[0]}, state
 
 
 def headline(cfg: Config) -> str:
-  """'accuracy'."""
+  """Return 'accuracy'."""
   del cfg
   return 'accuracy'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """{'loss' of the softmax over the ends, 'accuracy'}."""
+  """Return {'loss' of the softmax over the endings, 'accuracy'}."""
   del cfg, counts
   means = {name: mean(pair) for name, pair in totals.items()}
   return {'loss': means.pop('nll'), **means}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Return the metric's protocol: the choice of an end."""
+  """Return the metric's protocol: the choice of an ending."""
   del cfg, batches
   return ['the end with the highest probability', *(['detokenised'] if data.detokenize else [])]
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of questions with ten ends each."""
+  """Return the shapes of a batch of questions with ten endings each."""
   del cfg
   return continuation.shapes(batch_size, length, choices=10)

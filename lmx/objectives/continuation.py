@@ -1,7 +1,7 @@
-"""Shared parts of objectives on the end of a row (data.batching "continuations"): the scores of its tokens.
+"""Shared parts of objectives on the ending of a row (data.batching "continuations"): logits of its tokens.
 
-The model reads whole sequences, and its output layer the positions of the end alone: with 50,257 words and contexts of
-a thousand tokens that is what takes the memory.
+The model runs over whole sequences, and its output layer only over the ending's positions. With 50,257 words and
+contexts of a thousand tokens the logits would dominate the memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lmx.types import Array, Batch, Features, Model, Params
 def features(
   model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
 ) -> tuple[Features, Features, Batch, int]:
-  """(features at the positions to be predicted, (B * G, P, D), and at all; the batch with a sequence a row; G).
+  """Return (features at the predicted positions, (B * G, P, D), and at all; the batch with one sequence a row; G).
 
   Raises:
-    InputError: the model sees what is to be predicted, or does not read tokens.
+    InputError: the model attends to the predicted tokens, or does not read tokens.
   """
   if not model.CAUSAL or not getattr(model, 'WORDS', True) or getattr(model, 'READS', 'tokens') != 'tokens':
     name = model.__name__.rpartition('.')[2]
@@ -31,10 +31,10 @@ def features(
     )
   flat, G = rows.sequences(batch)
   state = model.init_state(model_cfg, flat['tokens_BT'].shape[0])
-  read = {name: flat[name] for name in ('tokens_BT', 'valid_BT')}
-  found, _ = model.apply(model_cfg, params, read, state, key)
-  at_BPD = jnp.take_along_axis(found.last_BTD, flat['positions_BP'][..., None], axis=1)
-  return found._replace(last_BTD=at_BPD), found, flat, G
+  inputs = {name: flat[name] for name in ('tokens_BT', 'valid_BT')}
+  features, _ = model.apply(model_cfg, params, inputs, state, key)
+  at_BPD = jnp.take_along_axis(features.last_BTD, flat['positions_BP'][..., None], axis=1)
+  return features._replace(last_BTD=at_BPD), features, flat, G
 
 
 def model_batch(cfg: Any, batch: Batch) -> Batch:
@@ -44,13 +44,13 @@ def model_batch(cfg: Any, batch: Batch) -> Batch:
 
 
 def nll(model: Model, model_cfg: Any, params: Params, found: Features, flat: Batch) -> Array:
-  """Negative log-likelihood of each sequence's end in nats, (B * G,) float32."""
+  """Return the negative log-likelihood of each sequence's ending in nats, (B * G,) float32."""
   nll_BP = model.nll(model_cfg, params, found, flat['targets_BP'])
   return jnp.sum(nll_BP * flat['weights_BP'], axis=1, dtype=jnp.float32)
 
 
 def shapes(batch_size: int, length: int, *, choices: int = 0, room: int = 4) -> dict[str, Any]:
-  """A batch of the batching: `choices` sequences a row, 0 for rows that are one."""
+  """Return the shapes of a batch: `choices` sequences a row, 0 for rows of a single sequence."""
   sizes: dict[str, tuple[Any, int]] = {
     'tokens_BT': (jnp.int32, length),
     'valid_BT': (jnp.bool_, length),
@@ -58,9 +58,9 @@ def shapes(batch_size: int, length: int, *, choices: int = 0, room: int = 4) -> 
     'targets_BP': (jnp.int32, room),
     'weights_BP': (jnp.float32, room),
   }
-  found = {name: jax.ShapeDtypeStruct((batch_size, size), dtype) for name, (dtype, size) in sizes.items()}
+  structs = {name: jax.ShapeDtypeStruct((batch_size, size), dtype) for name, (dtype, size) in sizes.items()}
   if choices:
     grouped = lambda x: jax.ShapeDtypeStruct((batch_size, choices, *x.shape[1:]), x.dtype)
-    found = {name.replace('_B', '_BG', 1): grouped(x) for name, x in found.items()}
-    found['labels_B'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
-  return found | {'row_weights_B': jax.ShapeDtypeStruct((batch_size,), jnp.float32)}
+    structs = {name.replace('_B', '_BG', 1): grouped(x) for name, x in structs.items()}
+    structs['labels_B'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
+  return structs | {'row_weights_B': jax.ShapeDtypeStruct((batch_size,), jnp.float32)}

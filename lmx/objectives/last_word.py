@@ -1,9 +1,9 @@
 """The last word of a text given all before it: LAMBADA (Paperno et al. 2016) as in Radford et al. (2019, section 3.3).
 
-Its perplexity is that of whole words, the likelihoods of a word's pieces multiplied. It is predicted if each of its
-pieces is the most probable one after those before it. A second accuracy keeps pieces that are stop words by themselves
-(lmx/data/stop_words.py) from being the word's first: the paper's filter, whose words and workings are not printed; a
-word that begins with such a piece is counted as wrong there.
+Perplexity is that of whole words: the product of the likelihoods of a word's tokens. A word counts as predicted if each
+of its tokens is the most probable one given those before it. A second accuracy excludes tokens that are stop words
+(lmx/data/stop_words.py) from the word's first position. That is the paper's filter, whose words and details are not
+published; a word that begins with such a token counts as wrong there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lmx.objectives import continuation, mean
 from lmx.types import Array, Batch, Model, Output, Params, State
 
 SAMPLES = 'none'
-UNIT = 'words'  # what the weight of the loss counts
+UNIT = 'words'  # unit of the loss's weight
 model_batch = continuation.model_batch
 
 
@@ -31,19 +31,19 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """No head of its own."""
+  """Return {}: there is no head."""
   del cfg, model, model_cfg, key
   return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('nll',)."""
+  """Return ('nll',)."""
   del cfg
   return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of words}."""
+  """Return {'nll': number of words}."""
   del cfg
   return {'nll': jnp.sum(batch['row_weights_B'], dtype=jnp.float32)}
 
@@ -51,28 +51,28 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-likelihood of the last words in nats.
+  """Return the negative log-likelihood of the last words in nats.
 
   Args:
     params: {'model': ...}.
     batch: tokens_BT, valid_BT, positions_BP, targets_BP, weights_BP, row_weights_B; stops_BW (optional).
-    state: passed through; every row begins anew.
-    key: randomness of dropout; None at evaluation, when accuracies are measured as well.
+    state: passed through; every row starts from a fresh state.
+    key: PRNG key of dropout; None at evaluation, when accuracies are computed too.
 
   Returns:
-    Output with sums {'nll'} and metrics {'nll', 'accuracy', 'filtered_accuracy' where there are stop words}.
+    Output with sums {'nll'} and metrics {'nll', 'accuracy', 'filtered_accuracy' if there are stop words}.
   """
-  found, whole, flat, _ = continuation.features(model, model_cfg, params['model'], batch, key)
-  total = jnp.sum(continuation.nll(model, model_cfg, params['model'], found, flat))
+  features, all_features, flat, _ = continuation.features(model, model_cfg, params['model'], batch, key)
+  total = jnp.sum(continuation.nll(model, model_cfg, params['model'], features, flat))
   count = weights(cfg, batch)['nll']
   metrics = {'nll': (total, count)}
   if key is None:
-    logits_BPV = model.logits(model_cfg, params['model'], found)
+    logits_BPV = model.logits(model_cfg, params['model'], features)
     metrics['accuracy'] = (jnp.sum(_right(logits_BPV, batch) * batch['row_weights_B']), count)
     if 'stops_BW' in batch:
       right_B = _right(_without(logits_BPV, batch['stops_BW']), batch)
       metrics['filtered_accuracy'] = (jnp.sum(right_B * batch['row_weights_B']), count)
-  return Output({'nll': total}, metrics, state, features=whole)
+  return Output({'nll': total}, metrics, state, features=all_features)
 
 
 def _right(logits_BPV: Array, batch: Batch) -> Array:
@@ -82,27 +82,27 @@ def _right(logits_BPV: Array, batch: Batch) -> Array:
 
 
 def _without(logits_BPV: Array, stops_BW: Array) -> Array:
-  """The scores without some pieces in the first place."""
+  """Return the logits with some tokens excluded from the first position."""
   first_BV = logits_BPV[:, 0]
   first_BV = first_BV.at[jnp.arange(len(stops_BW))[:, None], stops_BW].set(-jnp.inf)
   return logits_BPV.at[:, 0].set(first_BV)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'logits_BPV': scores of the pieces of the last words}, state)."""
+  """Return ({'logits_BPV': logits of the tokens of the last words}, state)."""
   del cfg
-  found, *_ = continuation.features(model, model_cfg, params['model'], batch, None)
-  return {'logits_BPV': model.logits(model_cfg, params['model'], found)}, state
+  features, *_ = continuation.features(model, model_cfg, params['model'], batch, None)
+  return {'logits_BPV': model.logits(model_cfg, params['model'], features)}, state
 
 
 def headline(cfg: Config) -> str:
-  """'accuracy' of whole words."""
+  """Return 'accuracy', of whole words."""
   del cfg
   return 'accuracy'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """{'loss' in nats a word, 'perplexity_of_last_word', 'accuracy', 'filtered_accuracy' where measured}."""
+  """Return {'loss' in nats a word, 'perplexity_of_last_word', 'accuracy', and 'filtered_accuracy' if computed}."""
   del cfg, counts
   means = {name: mean(pair) for name, pair in totals.items()}
   return {'loss': means.pop('nll'), 'perplexity_of_last_word': language.perplexity(*totals['nll']), **means}
@@ -116,6 +116,6 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of texts."""
+  """Return the shapes of a batch of texts."""
   del cfg
   return continuation.shapes(batch_size, length)

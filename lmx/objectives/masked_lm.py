@@ -27,7 +27,7 @@ class Config:
   """Options of the objective.
 
   Attributes:
-    next_sentence: predict whether segment B follows segment A; without it the term and its head are left out.
+    next_sentence: predict whether segment B follows segment A; otherwise the term and its head are omitted.
     init_std: standard deviation of the next-sentence head's kernel.
   """
 
@@ -36,7 +36,7 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """The next-sentence head: {'nsp': {'kernel' (D, 2), 'bias' (2,)}}, or {}."""
+  """Initialise the next-sentence head: {'nsp': {'kernel' (D, 2), 'bias' (2,)}}, or {}."""
   del model
   if not cfg.next_sentence:
     return {}
@@ -44,20 +44,20 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('mlm', 'nsp'), or ('mlm',)."""
+  """Return ('mlm', 'nsp'), or ('mlm',)."""
   return ('mlm', 'nsp') if cfg.next_sentence else ('mlm',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'mlm': masked tokens, 'nsp': rows}."""
-  found = {'mlm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
+  """Return {'mlm': masked tokens, 'nsp': rows}."""
+  totals = {'mlm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
   if cfg.next_sentence:
-    found['nsp'] = next_sentence.weight(batch)
-  return found
+    totals['nsp'] = next_sentence.weight(batch)
+  return totals
 
 
 def _at_masks(features: Features, batch: Batch) -> Features:
-  """Features of the masked positions only, (B, P, D)."""
+  """Return the features of the masked positions only, (B, P, D)."""
   last_BPD = jnp.take_along_axis(features.last_BTD, batch['positions_BP'][..., None], axis=1)
   return features._replace(last_BTD=last_BPD)
 
@@ -71,13 +71,13 @@ def _next_logits(params: Params, features: Features) -> Array:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Masked LM and next sentence losses in nats.
+  """Return the masked LM and next sentence losses in nats.
 
   Args:
     params: {'model': ..., 'objective': {'nsp': ...}}.
-    batch: tokens_BT with masks, positions_BP, targets_BP, weights_BP, next_B, row_weights_B, and what the model reads.
+    batch: tokens_BT with masks, positions_BP, targets_BP, weights_BP, next_B, row_weights_B, other inputs of the model.
     state: passed through.
-    key: randomness of dropout; None at evaluation, when the two accuracies are measured as well.
+    key: PRNG key of dropout; None at evaluation, when the two accuracies are computed too.
 
   Returns:
     Output with sums {'mlm', 'nsp'} and metrics {'mlm', 'nsp', 'mlm_accuracy', 'nsp_accuracy'}.
@@ -96,27 +96,27 @@ def loss(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'logits_BPV': scores of the masked tokens, 'next_logits_B2'}, state)."""
+  """Return ({'logits_BPV': logits of the masked tokens, 'next_logits_B2'}, state)."""
   features, state = model.apply(model_cfg, params['model'], batch, state)
-  found = {'logits_BPV': model.logits(model_cfg, params['model'], _at_masks(features, batch))}
+  predictions = {'logits_BPV': model.logits(model_cfg, params['model'], _at_masks(features, batch))}
   if cfg.next_sentence:
-    found['next_logits_B2'] = _next_logits(params, features)
-  return found, state
+    predictions['next_logits_B2'] = _next_logits(params, features)
+  return predictions, state
 
 
 def headline(cfg: Config) -> str:
-  """'masked_perplexity', which is per masked token."""
+  """Return 'masked_perplexity', which is per masked token."""
   del cfg
   return 'masked_perplexity'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """The loss, the perplexity of the masked tokens, and the losses and accuracies of both terms."""
+  """Return the loss, the perplexity of the masked tokens, and the losses and accuracies of both terms."""
   del counts
   mean = {name: objectives.mean(pair) for name, pair in totals.items()}
-  named = {name if name.endswith('accuracy') else f'{name}_loss': value for name, value in mean.items()}
+  losses_and_accuracies = {name if name.endswith('accuracy') else f'{name}_loss': value for name, value in mean.items()}
   loss = sum(mean[term] for term in terms(cfg))
-  return {'loss': loss, 'masked_perplexity': language.perplexity(*totals['mlm']), **named}
+  return {'loss': loss, 'masked_perplexity': language.perplexity(*totals['mlm']), **losses_and_accuracies}
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
@@ -126,7 +126,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """The keys of a batch of sentence pairs, with 15% of the positions masked (section 3.1)."""
+  """Return the shapes of a batch of sentence pairs, with 15% of the positions masked (section 3.1)."""
   del cfg
   sizes = {'T': (length,), 'P': (max(1, round(0.15 * length)),), 'B': ()}
   types = {

@@ -1,6 +1,6 @@
-"""Next-sentence prediction: the head and the loss that the objectives of rows of two segments share.
+"""Next-sentence prediction: head and loss shared by the objectives on rows of two segments.
 
-Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 2. Label 0 says that B follows A, 1 that it is a random segment,
+Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 2. Label 0: B follows A; label 1: B is a random segment,
 as in the released code of BERT.
 """
 
@@ -11,27 +11,27 @@ import jax.numpy as jnp
 
 from lmx.types import Array, Batch, Params
 
-SHAPES = {'next_B': jnp.int32, 'row_weights_B': jnp.float32}  # what it reads of a batch
+SHAPES = {'next_B': jnp.int32, 'row_weights_B': jnp.float32}  # the keys that it reads of a batch
 
 
 def init(D: int, std: float, key: Array) -> Params:
-  """The head: 'kernel' (D, 2), normal with deviation `std` and cut off at two of them, and 'bias' (2,), zeros."""
+  """Initialise the head: 'kernel' (D, 2), normal with `std`, truncated at two deviations, and 'bias' (2,), zeros."""
   kernel = std * jax.random.truncated_normal(key, -2.0, 2.0, (D, 2), jnp.float32)
   return {'kernel': kernel, 'bias': jnp.zeros(2, jnp.float32)}
 
 
 def weight(batch: Batch) -> Array:
-  """Number of rows."""
+  """Return the number of rows."""
   return jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
 
 
 def logits(head: Params, x_BD: Array) -> Array:
-  """(B, 2), float32, from a vector for each row."""
+  """Return the logits, (B, 2) float32, from a vector for each row."""
   return x_BD.astype(jnp.float32) @ head['kernel'] + head['bias']
 
 
 def loss(logits_B2: Array, batch: Batch, *, measure: bool) -> tuple[Array, dict[str, tuple[Array, Array]]]:
-  """(summed negative log-likelihood of the labels in nats, metrics 'nsp' and with `measure` 'nsp_accuracy')."""
+  """Return (summed negative log-likelihood of the labels in nats, metrics 'nsp' and with `measure` 'nsp_accuracy')."""
   rows, count = batch['row_weights_B'], weight(batch)
   log_p_B = jnp.take_along_axis(jax.nn.log_softmax(logits_B2), batch['next_B'][:, None], 1)[:, 0]
   total = -jnp.sum(log_p_B * rows, dtype=jnp.float32)

@@ -1,10 +1,10 @@
 """Permutation language modelling (Yang et al. 2019, arXiv 1906.08237, equations 3 to 5).
 
-Tokens at P positions of a row are predicted in an order drawn at random, each from those before it in the order and
-from those that all may see. The model's memory of the row's earlier segments is carried on, without a gradient.
+Tokens at P positions of a row are predicted in a random factorisation order, each from those before it in the order and
+from those visible to all. The model's memory of the row's earlier segments is carried over, without a gradient.
 
-`next_sentence` adds BERT's task (table 6, row 8: "+ next-sent pred"). The release has no code of it. Here the classes
-come from the content stream's state at CLS, the last token of a row, through a layer with tanh, as in fine-tuning.
+`next_sentence` adds BERT's task (table 6, row 8: "+ next-sent pred"). The release has no code for it. Here the logits
+come from the content stream's state at CLS, the last token of a row, through a tanh layer, as in fine-tuning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Config:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """{}: the output layer belongs to the model. With `next_sentence` 'summary' {'kernel' (D, D), 'bias'} and 'nsp'."""
+  """Return {}: the output layer is the model's. With `next_sentence` 'summary' {'kernel' (D, D), 'bias'} and 'nsp'."""
   del model
   if not cfg.next_sentence:
     return {}
@@ -50,20 +50,20 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('plm',), or ('plm', 'nsp')."""
+  """Return ('plm',), or ('plm', 'nsp')."""
   return ('plm', 'nsp') if cfg.next_sentence else ('plm',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'plm': number of tokens predicted, 'nsp': rows}."""
-  found = {'plm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
-  return found | ({'nsp': next_sentence.weight(batch)} if cfg.next_sentence else {})
+  """Return {'plm': number of tokens predicted, 'nsp': rows}."""
+  totals = {'plm': jnp.sum(batch['weights_BP'], dtype=jnp.float32)}
+  return totals | ({'nsp': next_sentence.weight(batch)} if cfg.next_sentence else {})
 
 
 def _features(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> tuple[Features, Features, State]:
-  """Return the features of the predicted positions alone, those of all positions, and the state to carry on."""
+  """Return the features of the predicted positions, those of all positions, and the next state."""
   begin = objectives.begin(cfg.stateful, model, model_cfg, batch, state)
   features, end = model.apply(model_cfg, params['model'], batch, begin, key)
   if features.query_BPD is None:
@@ -81,52 +81,52 @@ def _next_logits(params: Params, features: Features) -> Array:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-likelihood of the predicted tokens in nats.
+  """Return the negative log-likelihood of the predicted tokens in nats.
 
   Args:
-    params: {'model': ..., 'objective': of `init`}.
+    params: {'model': ..., 'objective': from `init`}.
     batch: tokens_BT, order_BT, positions_BP, targets_BP, weights_BP; with `next_sentence` next_B and row_weights_B;
-      reset_B (optional) and whatever the model reads.
+      reset_B (optional), and the model's other inputs.
     state: the model's memory.
-    key: randomness of dropout; None at evaluation, when the accuracy is measured as well.
+    key: PRNG key of dropout; None at evaluation, when the accuracy is computed too.
 
   Returns:
     Output with sums of the terms, metrics of the same names, at evaluation 'plm_accuracy' and 'nsp_accuracy', and the
     memory after the batch.
   """
-  features, whole, end = _features(cfg, model, model_cfg, params, batch, state, key)
+  features, all_features, end = _features(cfg, model, model_cfg, params, batch, state, key)
   count = weights(cfg, batch)['plm']
   total, right = objectives.predicted(model, model_cfg, params['model'], features, batch, measure=key is None)
   sums, metrics = {'plm': total}, {'plm': (total, count)}
   if right is not None:
     metrics['plm_accuracy'] = (right, count)
   if cfg.next_sentence:
-    sums['nsp'], more = next_sentence.loss(_next_logits(params, whole), batch, measure=key is None)
+    sums['nsp'], more = next_sentence.loss(_next_logits(params, all_features), batch, measure=key is None)
     metrics |= more
-  return Output(sums, metrics, end, features=whole)
+  return Output(sums, metrics, end, features=all_features)
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'logits_BPV': scores of the predicted tokens, 'next_logits_B2'}, state)."""
-  features, whole, end = _features(cfg, model, model_cfg, params, batch, state)
-  found = {'logits_BPV': model.logits(model_cfg, params['model'], features)}
-  return found | ({'next_logits_B2': _next_logits(params, whole)} if cfg.next_sentence else {}), end
+  """Return ({'logits_BPV': logits of the predicted tokens, 'next_logits_B2'}, state)."""
+  features, all_features, end = _features(cfg, model, model_cfg, params, batch, state)
+  predictions = {'logits_BPV': model.logits(model_cfg, params['model'], features)}
+  return predictions | ({'next_logits_B2': _next_logits(params, all_features)} if cfg.next_sentence else {}), end
 
 
 def headline(cfg: Config) -> str:
-  """'predicted_perplexity', which is per predicted token."""
+  """Return 'predicted_perplexity', which is per predicted token."""
   del cfg
   return 'predicted_perplexity'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """The loss, the perplexity of the predicted tokens, and how many of these, and of the rows, are right."""
+  """Return the loss, the perplexity of the predicted tokens, and the accuracies of tokens and rows."""
   del counts
   mean = {name: objectives.mean(pair) for name, pair in totals.items()}
-  found = {'loss': sum(mean[term] for term in terms(cfg))}
-  found['predicted_perplexity'] = language.perplexity(*totals['plm'])
-  found |= {name: value for name, value in mean.items() if name.endswith('accuracy')}
-  return found | ({'plm_loss': mean['plm'], 'nsp_loss': mean['nsp']} if cfg.next_sentence else {})
+  metrics = {'loss': sum(mean[term] for term in terms(cfg))}
+  metrics['predicted_perplexity'] = language.perplexity(*totals['plm'])
+  metrics |= {name: value for name, value in mean.items() if name.endswith('accuracy')}
+  return metrics | ({'plm_loss': mean['plm'], 'nsp_loss': mean['nsp']} if cfg.next_sentence else {})
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
@@ -137,7 +137,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """The keys of a batch with one token in six predicted."""
+  """Return the shapes of a batch with one token in six predicted."""
   lengths = {'T': (length,), 'P': (max(1, length // 6),), 'B': ()}
   types = {
     'tokens_BT': jnp.int32,

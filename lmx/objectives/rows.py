@@ -1,27 +1,27 @@
-"""Shared parts of objectives on whole rows: a row becomes a vector, and that some scores, on top of any model.
+"""Shared parts of objectives on whole rows: encode a row as a vector and score it, with any model.
 
-Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT), section 3.3: concat pooling [h_T; max; mean] over the document, two
-blocks of batch normalisation, dropout and a linear layer with ReLU between them; and BPTT for text classification: a
-document is read in windows of `bptt` tokens with the state carried over, and the gradient goes back into the windows
-whose hidden states are pooled, each by itself, as the state is passed on without a gradient. Its head is fastai's
+Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT), section 3.3. Concat pooling [h_T; max; mean] over the document; two
+blocks of batch normalisation, dropout and a linear layer, with ReLU between them. BPTT for text classification: a
+document is read in windows of `bptt` tokens with the state carried over. The gradient reaches the windows
+whose hidden states are pooled, each separately, because the state has no gradient. The head is fastai's
 `PoolingLinearClassifier`, whose linear layers today have no bias (`head_bias=False`), while those of the released code
 have one.
 
 Devlin et al. 2019, arXiv 1810.04805, section 4.1 (BERT): the pooler's vector, dropout and one linear layer:
 pooling='pooled', head=(), normalize=False, init_std=0.02, bptt=0. Radford et al. 2018, equations 3 to 5 (GPT): the last
-token's state, dropout and one linear layer: the same with pooling='last', and `lm_weight` lambda = 0.5 of a language
-model's loss on the rows beside the task's. Yang et al. 2019, arXiv 1906.08237 (XLNet; zihangdai/xlnet, modeling.py):
-the last token's state, a layer as wide as it with tanh, dropout and one linear layer: pooling='last', head=(0,),
-activation='tanh'.
+token's state, dropout and one linear layer: the same with pooling='last', and an auxiliary language modelling loss on
+the rows with weight `lm_weight`, lambda = 0.5. Yang et al. 2019, arXiv 1906.08237 (XLNet; zihangdai/xlnet,
+modeling.py): the last token's state, a tanh layer of the same width, dropout and one linear layer: pooling='last',
+head=(0,), activation='tanh'.
 
 A row may be several sequences, keys with an axis G after the rows (`tokens_BGT`): both orders of two texts, whose
-vectors are added, or the choices of a question, which are scored each by itself.
+vectors are summed, or the choices of a question, which are scored separately.
 
-Batch normalisation makes rows depend on one another, so these objectives have ACROSS_ROWS and are told by `axis` among
-which devices a batch is divided; a microbatch (`optim.accumulate`) is normalised by itself. The running statistics are
+Batch normalisation couples the rows, so these objectives have ACROSS_ROWS, and `axis` is the `pmap` axis over
+which a batch is sharded. A microbatch (`optim.accumulate`) is normalised separately. The running statistics are
 leaves of params['objective'], see lmx/layers/normalization.py.
 
-Deviation: PyTorch draws dropout from another generator.
+Deviation: PyTorch has another random generator for dropout.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ ACTIVATIONS = {'relu': jax.nn.relu, 'tanh': jnp.tanh}
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Reading and scoring of rows.
+  """Encoding and scoring of rows.
 
   Attributes:
     pooling: 'concat', 'last', 'max', 'mean', 'first', or 'pooled' (the model's own summary of the row).
-    head: widths of the head's hidden layers, 0 for that of the pooled features; () is one linear layer.
+    head: widths of the head's hidden layers, 0 for the width of the pooled features; () is one linear layer.
     activation: 'relu' or 'tanh', between the head's layers.
     normalize: batch normalisation before each linear layer.
-    head_bias: whether linear layers have a bias.
-    init_std: deviation of the head's kernels (normal), its biases being 0; 0 draws both as PyTorch does.
-    dropout_pooled: rate on the pooled features.
-    dropout_head: rate before each later linear layer.
-    bptt: tokens of a window; 0 reads a row in one.
-    pooled_length: only windows that begin at most so many tokens before the row's end are pooled, and get a gradient; 0
-      pools all.
+    head_bias: use biases in linear layers.
+    init_std: standard deviation of the head's kernels (normal), with biases 0; 0 initialises both as PyTorch does.
+    dropout_pooled: dropout rate of the pooled features.
+    dropout_head: dropout rate before each later linear layer.
+    bptt: tokens of a window; 0 encodes a row in one.
+    pooled_length: pool only windows that begin at most so many tokens before the row's end, and only these have a
+      gradient; 0 pools all.
     remat: recompute a window's activations in the backward pass.
-    lm_weight: weight of the auxiliary loss: the mean over a row's tokens of what a causal model predicts them with.
+    lm_weight: weight of the auxiliary causal language modelling loss, the mean over a row's tokens.
   """
 
   pooling: str = 'concat'
@@ -90,10 +90,10 @@ class Read(NamedTuple):
   """Scores and statistics of a batch.
 
   Attributes:
-    scores_BGC: float32, G being 1 unless rows are several sequences.
-    statistics: of batch normalisation, see `Output`; None at evaluation.
-    lm_BG: the language model's loss on each sequence, nats a token; None without `lm_weight`.
-    features: what is pooled, of every sequence, for the model's penalties.
+    scores_BGC: logits, float32; G is 1 unless rows are several sequences.
+    statistics: statistics of batch normalisation, see `Output`; None at evaluation.
+    lm_BG: language modelling loss of each sequence, nats a token; None without `lm_weight`.
+    features: pooled features of every sequence, for the model's penalties.
   """
 
   scores_BGC: Array
@@ -103,7 +103,7 @@ class Read(NamedTuple):
 
 
 def _width(cfg: Config, model: Model, model_cfg: Any) -> int:
-  """Width of the pooled features, found by tracing one token."""
+  """Return the width of the pooled features, from a trace of one token."""
 
   def one_token(key: Array) -> Array:
     token = jnp.zeros((1, 1), jnp.int32)
@@ -114,8 +114,8 @@ def _width(cfg: Config, model: Model, model_cfg: Any) -> int:
 
 
 def init(cfg: Config, outputs: int, model: Model, model_cfg: Any, key: Array) -> Params:
-  """The head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(width in) as PyTorch draws it, or
-  normal where `init_std` is given."""
+  """Initialise the head: {'block_0': {'norm', 'kernel', 'bias'}, ...}, uniform in +-1/sqrt(input width) as in PyTorch,
+  or normal if `init_std` is set."""
   D = _width(cfg, model, model_cfg)
   widths = [D, *(width or D for width in cfg.head), outputs]
   params: dict[str, Any] = {}
@@ -136,7 +136,7 @@ def init(cfg: Config, outputs: int, model: Model, model_cfg: Any, key: Array) ->
 
 
 def sequences(batch: Batch) -> tuple[Batch, int]:
-  """(the batch with one sequence a row, sequences of a row): keys whose axes begin with BG lose the G."""
+  """Return (the batch with one sequence a row, sequences of a row): keys whose axes begin with BG lose the G."""
   grouped = {key: x for key, x in batch.items() if key.rpartition('_')[2].startswith('BG')}
   if not grouped:
     return batch, 1
@@ -146,7 +146,7 @@ def sequences(batch: Batch) -> tuple[Batch, int]:
 
 
 def _windows(cfg: Config, batch: Batch) -> tuple[Batch, int]:
-  """The batch padded on the right to whole windows, and their number."""
+  """Pad the batch on the right to whole windows; return it and their number."""
   T = batch['tokens_BT'].shape[1]
   size = cfg.bptt or T
   count = -(-T // size)
@@ -166,29 +166,29 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
 
   Args:
     params: the model's.
-    batch: tokens_BT, valid_BT and whatever the model reads of each position.
-    key: randomness of dropout, drawn anew for each window; None at evaluation.
+    batch: tokens_BT, valid_BT, and the model's other inputs at each position.
+    key: PRNG key of dropout, split for each window; None at evaluation.
 
   Returns:
-    (features of the output before its dropout (B, T', D), the model's summary or None, which of the T' positions are
-    tokens of the row, Features where the row was read in one), T' being T rounded up to whole windows.
+    (features of the output before its dropout (B, T', D), the model's summary or None, True where the T' positions are
+    tokens of the row, Features if the row is a single window), where T' is T rounded up to whole windows.
   """
-  padded, count = _windows(cfg, batch)
-  B = padded['tokens_BT'].shape[0]
+  padded_batch, count = _windows(cfg, batch)
+  B = padded_batch['tokens_BT'].shape[0]
   state = model.init_state(model_cfg, B)
   if count > 1 and not jax.tree.leaves(state):
     raise InputError('objective.bptt divides the rows, but the model carries no state; set objective.bptt=0')
-  whole = lambda x: x.last_BTD if x.raw_BTD is None else x.raw_BTD
+  output = lambda x: x.last_BTD if x.raw_BTD is None else x.raw_BTD
 
   def window(rows: Batch, state: State, key: Array | None) -> Any:
     features, state = model.apply(model_cfg, params, rows, jax.lax.stop_gradient(state), key)
-    return whole(features), state
+    return output(features), state
 
   if count == 1:
-    features, _ = model.apply(model_cfg, params, padded, state, key)
-    return whole(features), features.pooled_BD, padded['valid_BT'], features
+    features, _ = model.apply(model_cfg, params, padded_batch, state, key)
+    return output(features), features.pooled_BD, padded_batch['valid_BT'], features
   cut = lambda x: jnp.moveaxis(x.reshape((B, count, -1) + x.shape[2:]), 1, 0)
-  rows = {k: cut(x) for k, x in padded.items() if _over_time(k)}
+  rows = {k: cut(x) for k, x in padded_batch.items() if _over_time(k)}
   keys = None if key is None else jax.random.split(key, count)
   read = jax.checkpoint(window) if cfg.remat else window
 
@@ -197,31 +197,31 @@ def encode(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Bat
 
   _, x_NBTD = jax.lax.scan(body, state, (rows, keys))
   x_BTD = jnp.moveaxis(x_NBTD, 0, 1).reshape((B, -1) + x_NBTD.shape[3:])
-  return x_BTD, None, padded['valid_BT'], None
+  return x_BTD, None, padded_batch['valid_BT'], None
 
 
 def pooled(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None
 ) -> tuple[Array, Features, Features | None]:
-  """(a vector of each row, (B, D) or (B, 3D) float32; what is pooled; Features where it was read in one)."""
+  """Return (a vector of each row, (B, D) or (B, 3D) float32; pooled features; Features if it is one window)."""
   x_BTD, pooled_BD, valid_BT, features = encode(cfg, model, model_cfg, params, batch, key)
   own_BTD = x_BTD[:, : batch['tokens_BT'].shape[1]]
-  read = (features or Features(own_BTD))._replace(last_BTD=own_BTD, raw_BTD=own_BTD)
+  row_features = (features or Features(own_BTD))._replace(last_BTD=own_BTD, raw_BTD=own_BTD)
   if cfg.pooling == 'pooled':
     if pooled_BD is None:
       raise InputError('objective.pooling is "pooled", but the model has no summary of the row (or bptt divides it)')
-    return pooled_BD.astype(jnp.float32), read, features
-  return pool(cfg.pooling, x_BTD, _kept(cfg, valid_BT)), read, features
+    return pooled_BD.astype(jnp.float32), row_features, features
+  return pool(cfg.pooling, x_BTD, _kept(cfg, valid_BT)), row_features, features
 
 
 def _kept(cfg: Config, valid_BT: Array) -> Array:
-  """Return which positions are pooled, by `pooled_length`."""
+  """Return True at positions that are pooled, by `pooled_length`."""
   if not cfg.pooled_length:
     return valid_BT
   position_T = jnp.arange(valid_BT.shape[1])
   begin_T = position_T // cfg.bptt * cfg.bptt if cfg.bptt else jnp.zeros_like(position_T)
   length_B1 = jnp.sum(valid_BT, axis=1, keepdims=True)
-  last_T = length_B1 - 1 - (length_B1 - 1) % (cfg.bptt or valid_BT.shape[1])  # the last window always counts
+  last_T = length_B1 - 1 - (length_B1 - 1) % (cfg.bptt or valid_BT.shape[1])  # the last window is always pooled
   return valid_BT & ((length_B1 - begin_T <= cfg.pooled_length) | (begin_T == last_T))
 
 
@@ -234,19 +234,19 @@ def model_batch(cfg: Config, batch: Batch) -> Batch:
 def _head(
   cfg: Config, params: Params, x_BD: Array, weights_B: Array, key: Array | None, axis: str | None, share: int
 ) -> Any:
-  """(scores, running statistics of each block, or None); `share` neighbours have one dropout mask."""
-  found: dict[str, Any] = {}
+  """Return (logits, running statistics of each block, or None); `share` neighbours share a dropout mask."""
+  statistics_by_block: dict[str, Any] = {}
   for i, block_key in enumerate(split(key, len(cfg.head) + 1)):
     block = params[f'block_{i}']
     if i:
       x_BD = ACTIVATIONS[cfg.activation](x_BD)
     if cfg.normalize:
       x_BD, statistics = batch_norm(block['norm'], x_BD, weights_B, training=key is not None, axis=axis)
-      found[f'block_{i}'] = {'norm': statistics}
+      statistics_by_block[f'block_{i}'] = {'norm': statistics}
     x_BD = _shared_dropout(x_BD, cfg.dropout_head if i else cfg.dropout_pooled, block_key, share) @ block['kernel']
     if cfg.head_bias:
       x_BD = x_BD + block['bias']
-  return x_BD, None if key is None or not found else {'objective': found}
+  return x_BD, None if key is None or not statistics_by_block else {'objective': statistics_by_block}
 
 
 def _shared_dropout(x_BD: Array, rate: float, key: Array | None, share: int) -> Array:
@@ -268,14 +268,14 @@ def read(
   together: bool = True,
   one_mask: bool = False,
 ) -> Read:
-  """Scores of every row.
+  """Encode and score every row.
 
   Args:
     params: {'model': ..., 'objective': the head}.
-    batch: tokens_BT, valid_BT, row_weights_B (0 is a row of padding) and whatever the model reads; or the keys with G.
-    key: randomness of dropout; None at evaluation, when batch normalisation uses the running statistics.
+    batch: tokens_BT, valid_BT, row_weights_B (0 for padding) and the model's other inputs; or the keys with G.
+    key: PRNG key of dropout; None at evaluation, when batch normalisation uses the running statistics.
     axis: see `lmx.layers.normalization.batch_norm`.
-    together: add up the vectors of a row's sequences (G is then 1 again); else each is scored by itself.
+    together: sum the vectors of a row's sequences (G is then 1); otherwise score each separately.
     one_mask: the head's dropout has one mask for all sequences of a row.
   """
   body_key, head_key = split(key, 2)
@@ -292,10 +292,10 @@ def read(
 
 
 def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
-  """Return the cross-entropy and accuracy of scores, by labels_B and row_weights_B.
+  """Return the cross-entropy and accuracy of logits, by labels_B and row_weights_B.
 
   Returns:
-    (sum of their negative log-likelihoods in nats; rows whose best score is the right one's, (B,), 0 for padding).
+    (sum of the negative log-likelihoods in nats; 1 for rows whose largest logit is the label's, (B,), 0 for padding).
   """
   weights_B, labels_B = batch['row_weights_B'], batch['labels_B']
   log_p_B = jnp.take_along_axis(jax.nn.log_softmax(scores_BC), labels_B[:, None], axis=1)[:, 0]
@@ -303,7 +303,7 @@ def picked(scores_BC: Array, batch: Batch) -> tuple[Array, Array]:
 
 
 def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None, batch: Batch) -> Array:
-  """Mean over each sequence of its tokens' negative log-likelihood given those before them, (B,) float32 nats."""
+  """Return the mean negative log-likelihood of each sequence's tokens given those before, (B,) float32 nats."""
   if features is None or not model.CAUSAL:
     raise InputError('objective.lm_weight needs a model that predicts each token from those before it')
   targets_BT = jnp.roll(batch['tokens_BT'], -1, axis=1)
@@ -314,21 +314,21 @@ def _lm(model: Model, model_cfg: Any, params: Params, features: Features | None,
 
 
 def terms(cfg: Config, own: str) -> tuple[str, ...]:
-  """The term of the task, and 'lm' where the auxiliary loss has a weight."""
+  """Return the term of the task, and 'lm' if the auxiliary loss has a weight."""
   return (own, 'lm') if cfg.lm_weight else (own,)
 
 
 def weights(cfg: Config, own: str, batch: Batch) -> dict[str, Array]:
-  """The number of rows for the task; of sequences for the auxiliary loss."""
+  """Return the number of rows for the task, and of sequences for the auxiliary loss."""
   count = jnp.sum(batch['row_weights_B'], dtype=jnp.float32)
-  found = {own: count}
+  totals = {own: count}
   if cfg.lm_weight:
-    found['lm'] = count * (batch['tokens_BGT'].shape[1] if 'tokens_BGT' in batch else 1)
-  return found
+    totals['lm'] = count * (batch['tokens_BGT'].shape[1] if 'tokens_BGT' in batch else 1)
+  return totals
 
 
 def auxiliary(cfg: Config, found: Read, batch: Batch) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
-  """({'lm': the weighted sum}, metrics 'lm' and, unweighted, 'lm_nll'); nothing without `lm_weight`."""
+  """Return ({'lm': the weighted sum}, metrics 'lm' and, unweighted, 'lm_nll'); both empty without `lm_weight`."""
   if found.lm_BG is None:
     return {}, {}
   total = jnp.sum(found.lm_BG * batch['row_weights_B'][:, None])
@@ -337,9 +337,9 @@ def auxiliary(cfg: Config, found: Read, batch: Batch) -> tuple[dict[str, Array],
 
 
 def protocol(cfg: Config, data: Any) -> list[str]:
-  """Words on how rows were read, and how many."""
-  read = f'in windows of {cfg.bptt} with the state carried over' if cfg.bptt else 'whole'
-  words = [f'documents read {read}, {cfg.pooling} pooling']
+  """Return the metric's protocol: how rows are read, and their number."""
+  windows = f'in windows of {cfg.bptt} with the state carried over' if cfg.bptt else 'whole'
+  words = [f'documents read {windows}, {cfg.pooling} pooling']
   if cfg.pooled_length:
     words.append(f'windows from {cfg.pooled_length} tokens before the end on pooled')
   if data.train_documents:
@@ -350,7 +350,7 @@ def protocol(cfg: Config, data: Any) -> list[str]:
 
 
 def shapes(batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of rows, without what is to be found."""
+  """Return the shapes of a batch of rows, without labels."""
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   return {'tokens_BT': leaf(jnp.int32, length), 'valid_BT': leaf(jnp.bool_, length), 'row_weights_B': leaf(jnp.float32)}
 
@@ -362,7 +362,7 @@ def pool(kind: str, x_BTD: Array, kept_BT: Array) -> Array:
     kind: 'concat' is [last; max; mean] (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), the others are its parts
       and the vector of the first position.
     x_BTD: vectors.
-    kept_BT: bool, the positions that count, in one run; those before and behind it are ignored. A row without any gives
+    kept_BT: bool, True at pooled positions, which are contiguous. A row without any gives
       zeros.
 
   Returns:

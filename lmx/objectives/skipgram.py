@@ -1,16 +1,16 @@
-"""Prediction of words from their neighbours: negative sampling and hierarchical softmax (see lmx/models/word2vec.py).
+"""word2vec's objectives: negative sampling and hierarchical softmax (see lmx/models/word2vec.py).
 
-Negative sampling (Mikolov et al. 2013, arXiv 1310.4546, equation 4): a pair of a hidden vector h and a centre w loses
-  -log s(h . y_w) - sum over k draws from the noise of log s(-h . y_n),
-where draws equal to w count nothing, as in word2vec.c. Drawn for each pair alone (`pair_negatives_BJTWK`) that is the
-formula; shared by all pairs of an update (`negatives_BJM`, Ji et al. 2016, arXiv 1604.04661) each of the M draws has
-the weight k / M, which has the same expectation and turns into matrix products.
+Negative sampling (Mikolov et al. 2013, arXiv 1310.4546, equation 4): a pair of a hidden vector h and a centre w costs
+  -log s(h . y_w) - sum over k samples of the noise of log s(-h . y_n),
+where samples equal to w have weight 0, as in word2vec.c. Sampled for each pair (`pair_negatives_BJTWK`) that is the
+formula. Shared by all pairs of an update (`negatives_BJM`, Ji et al. 2016, arXiv 1604.04661) each of the M samples has
+the weight k / M, which has the same expectation and becomes matrix products.
 
-Hierarchical softmax (Mikolov et al. 2013, arXiv 1301.3781, section 2.1; Morin & Bengio 2005): a pair loses
--log s(+-h . y_n) at each node n on the way from the root to the leaf w, + where the way goes left.
+Hierarchical softmax (Mikolov et al. 2013, arXiv 1301.3781, section 2.1; Morin & Bengio 2005): a pair costs
+-log s(+-h . y_n) at each node n on the path from the root to the leaf w, + where the path goes left.
 
 The terms are sums over pairs (skip-gram) or centres (CBOW), and `lmx.engine.sparse_step` applies the gradient of the
-sum, so that an update moves vectors as the papers' updates of one pair after the other do.
+sum, so that an update moves vectors like the papers' sequence of updates of one pair.
 
 Axes: those of the model; W = 2 window context slots of one centre (1 with CBOW), K negatives of a pair, R top nodes.
 """
@@ -33,23 +33,23 @@ Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors o
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """No options: what is asked of a pair is in the batch."""
+  """No options: the batch determines the loss."""
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """No head of its own: both tables belong to the model."""
+  """Return {}: both tables belong to the model."""
   del cfg, model, model_cfg, key
   return {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('nll',)."""
+  """Return ('nll',)."""
   del cfg
   return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of centres}."""
+  """Return {'nll': number of centres}."""
   del cfg
   return {'nll': jnp.sum(batch['window_BJT'] > 0, dtype=jnp.float32)}
 
@@ -57,7 +57,7 @@ def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-likelihood in nats.
+  """Return the negative log-likelihood in nats.
 
   Args:
     params: {'model': ...}.
@@ -82,20 +82,20 @@ def loss(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """Scores of every output row: ({'scores': (B, J, S or T, V) float32}, state)."""
+  """Return the logits of every output row: ({'scores': (B, J, S or T, V) float32}, state)."""
   del cfg
   features, state = model.apply(model_cfg, params['model'], batch, state)
   return {'scores': model.logits(model_cfg, params['model'], features)}, state
 
 
 def headline(cfg: Config) -> str:
-  """'loss': of a pair or a centre, noise words included. It is no perplexity, and compares only with its like."""
+  """Return 'loss': of a pair or a centre, noise words included; not a perplexity, comparable only at equal settings."""
   del cfg
   return 'loss'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """{'loss': mean over pairs (skip-gram) or centres (CBOW)}, in nats."""
+  """Return {'loss': mean over pairs (skip-gram) or centres (CBOW)}, in nats."""
   del cfg, counts
   return {'loss': mean(totals['nll'])}
 
@@ -103,19 +103,22 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """Return the metric's protocol: the negative samples, the window and the subsampling, on which the loss depends."""
   del cfg, batches
-  made = data.batching
-  noise = f'{made.negative} noise words' if made.negative else 'hierarchical softmax'
-  return [f'loss of a pair (skip-gram) or centre (CBOW), {noise}', f'window {made.window}, subsampling {made.sample:g}']
+  options = data.batching
+  noise = f'{options.negative} noise words' if options.negative else 'hierarchical softmax'
+  return [
+    f'loss of a pair (skip-gram) or centre (CBOW), {noise}',
+    f'window {options.window}, subsampling {options.sample:g}',
+  ]
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """`length` words a row in updates of 32, with window 5 and 32 shared noise words: the defaults of the data."""
+  """Return shapes with `length` words a row, updates of 32, window 5 and 32 shared noise words: the data's defaults."""
   del cfg
   T = min(length, 32)
   lead = (batch_size, -(-length // T))
   sizes = {'tokens_BJS': T + 10, 'documents_BJS': T + 10, 'window_BJT': T, 'negatives_BJM': 32}
-  found = {name: jax.ShapeDtypeStruct((*lead, size), jnp.int32) for name, size in sizes.items()}
-  return found | {'weights_BJM': jax.ShapeDtypeStruct((*lead, 32), jnp.float32)}
+  structs = {name: jax.ShapeDtypeStruct((*lead, size), jnp.int32) for name, size in sizes.items()}
+  return structs | {'weights_BJM': jax.ShapeDtypeStruct((*lead, 32), jnp.float32)}
 
 
 def _score(h: Any, y: Any, form: str) -> Array:
@@ -124,12 +127,12 @@ def _score(h: Any, y: Any, form: str) -> Array:
 
 @jax.custom_vjp
 def _loss(score: Array, weight: Array, yes: Array) -> Array:
-  """Sum of -yes log s(score) - (weight - yes) log s(-score), of which only the scores have a derivative."""
+  """Return the sum of -yes log s(score) - (weight - yes) log s(-score); only the scores have a gradient."""
   return _loss_forward(score, weight, yes)[0]
 
 
 def _loss_forward(score: Any, weight: Any, yes: Any) -> Any:
-  # log(1 + e^x) from the logistic function that the derivative needs anyway: a third of jax.nn.softplus's time.
+  # log(1 + e^x) from the logistic function that the gradient needs anyway: a third of jax.nn.softplus's time.
   other = jax.nn.sigmoid(-score)
   softplus = jnp.maximum(score, -jnp.log(jnp.maximum(other, jnp.finfo(score.dtype).tiny)))
   total = jnp.sum(weight * softplus - yes * score, dtype=jnp.float32)
@@ -137,7 +140,7 @@ def _loss_forward(score: Any, weight: Any, yes: Any) -> Any:
 
 
 def _loss_backward(slope: Any, cotangent: Any) -> Any:
-  # A step that leaves an update out asks for no gradient, and shall get none where the scores are not finite.
+  # A skipped update has cotangent 0, and must get gradient 0 even where the scores are not finite.
   return jax.lax.optimization_barrier(jnp.where(cotangent == 0, 0.0, cotangent * slope)), None, None
 
 
@@ -160,7 +163,7 @@ def _skipgram_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vect
 
 
 def _others(window: int) -> Array:
-  """Places of a centre's 2 window neighbours, counted from the first of them."""
+  """Return the positions of a centre's 2 window neighbours, relative to the first of them."""
   place_W = jnp.arange(2 * window)
   return place_W + (place_W >= window)
 
@@ -178,7 +181,7 @@ def _cbow_negative(model: Model, model_cfg: Any, batch: Batch, vectors: Vectors,
 
 
 def _pair_noise(ids_BJTWK: Array, h_BJTWD: Array, y_BJTWKD: Array, uses_BJTW: Array, centre_BJT: Array) -> Array:
-  """Each pair with draws of its own."""
+  """Return the term of the noise, with separate samples for each pair."""
   score_BJTWK = _score(h_BJTWD, y_BJTWKD, '...TWD,...TWKD->...TWK')
   weight_BJTWK = uses_BJTW[..., None] * (ids_BJTWK != centre_BJT[..., None, None])
   return _loss(score_BJTWK, weight_BJTWK, jnp.float32(0))

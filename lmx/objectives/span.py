@@ -1,14 +1,14 @@
-"""The answer to a question as a span of a passage, on top of any model; one that its window does not answer begins and
-ends at [CLS]. The loss is the mean of the negative log-likelihoods of both ends, by one of two heads:
+"""Extractive question answering: the answer as a span of the passage, with any model. A window without the answer has
+its span at [CLS]. The loss is the mean of the negative log-likelihoods of start and end, with one of two heads:
 
-  bert   a linear layer scores beginning and ending at all places of the row (Devlin et al. 2019, arXiv 1810.04805,
+  bert   a linear layer scores start and end at all positions of the row (Devlin et al. 2019, arXiv 1810.04805,
          sections 4.2 and 4.3)
-  xlnet  the end is scored given the beginning, the right one in training and each of the `begins` best in prediction,
-         both among the places of the passage and [CLS]; a third layer says whether there is an answer, and its cross-
-         entropy adds `null_weight` times itself to the loss (Yang et al. 2019, arXiv 1906.08237; span_head.py)
+  xlnet  the end is scored given the start, the true one in training and each of the `begins` best in prediction,
+         both over the positions of the passage and [CLS]; a third layer predicts answerability, and its cross-
+         entropy times `null_weight` is added to the loss (Yang et al. 2019, arXiv 1906.08237; span_head.py)
 
-Exact match and F1 need the text and are measured on whole questions (lmx/prediction/question_answering.py). Here the
-windows whose both ends are right are counted.
+Exact match and F1 need the text and are computed on whole questions (lmx/prediction/question_answering.py). The
+accuracy here counts windows with both ends right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lmx.objectives import mean
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
-UNIT = 'windows'  # what the weight of the loss counts
+UNIT = 'windows'  # unit of the loss's weight
 HEADS = ('bert', 'xlnet')
 
 
@@ -38,11 +38,11 @@ class Config:
 
   Attributes:
     head: 'bert' or 'xlnet', see the module's docstring.
-    init_std: deviation of the head's kernels (normal, of 'bert' truncated).
-    begins: 'xlnet': best beginnings that an end is sought for.
-    ends: 'xlnet': best ends of each.
-    null_weight: 'xlnet': of whether there is an answer.
-    dropout: 'xlnet': rate within that layer.
+    init_std: standard deviation of the head's kernels (normal, of 'bert' truncated).
+    begins: 'xlnet': number of best starts for which ends are scored.
+    ends: 'xlnet': number of best ends of each.
+    null_weight: 'xlnet': weight of the answerability loss.
+    dropout: 'xlnet': dropout rate within the answerability layer.
   """
 
   head: str = 'bert'
@@ -60,7 +60,7 @@ class Config:
 
 
 def settle(cfg: Config, manifest: Any) -> Config:
-  """The config as it is; InputError if the data set has no answers."""
+  """Return the config unchanged; raise InputError if the data set has no answers."""
   if not manifest.get('spans'):
     name = manifest['dataset']['name']
     raise InputError(f'data set {name} has no answers that are spans; objective "span" needs a set such as squad')
@@ -68,7 +68,7 @@ def settle(cfg: Config, manifest: Any) -> Config:
 
 
 def _width(model: Model, model_cfg: Any) -> int:
-  """Width of the features, found by tracing one token."""
+  """Return the width of the features, from a trace of one token."""
 
   def one_token(key: Array) -> Array:
     batch = {'tokens_BT': jnp.zeros((1, 1), jnp.int32)}
@@ -78,7 +78,7 @@ def _width(model: Model, model_cfg: Any) -> int:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """The head: {'kernel' (D, 2), 'bias' (2,)}, begin and end, or that of `lmx.layers.span_head.init`."""
+  """Initialise the head: {'kernel' (D, 2), 'bias' (2,)}, start and end, or that of `lmx.layers.span_head.init`."""
   if cfg.head == 'xlnet':
     return span_head.init(_width(model, model_cfg), cfg.init_std, key)
   kernel = cfg.init_std * jax.random.truncated_normal(key, -2.0, 2.0, (_width(model, model_cfg), 2), jnp.float32)
@@ -86,24 +86,24 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """('nll',), and of XLNet's head 'null': whether there is an answer."""
+  """Return ('nll',), and for XLNet's head 'null': answerability."""
   return ('nll', 'null') if cfg.head == 'xlnet' else ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """The number of windows, for each term."""
+  """Return the number of windows, for each term."""
   return dict.fromkeys(terms(cfg), jnp.sum(batch['row_weights_B'], dtype=jnp.float32))
 
 
 def _read(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:
-  """Return a vector for every position, (B, T, D) float32, and the features that it is from."""
+  """Return a vector for every position, (B, T, D) float32, and the model's features."""
   begin = model.init_state(model_cfg, batch['tokens_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin, key)
   return features.last_BTD.astype(jnp.float32), features
 
 
 def _scores(params: Params, x_BTD: Array, batch: Batch) -> Array:
-  """Scores of begin and end at every valid place, (B, T, 2) float32."""
+  """Return the logits of start and end at every valid position, (B, T, 2) float32."""
   x_BT2 = x_BTD @ params['objective']['kernel'] + params['objective']['bias']
   return jnp.where(batch['valid_BT'][..., None], x_BT2, NEVER)
 
@@ -113,7 +113,7 @@ def _at(x_BTD: Array, place_BK: Array) -> Array:
 
 
 def _among(batch: Batch) -> Array:
-  """Places where an answer may begin and end: those of the passage, and of [CLS]."""
+  """Return True at positions where an answer may start and end: those of the passage, and [CLS]."""
   places_T = jnp.arange(batch['tokens_BT'].shape[1])
   return batch['valid_BT'] & (batch['passage_BT'] | (places_T == batch['null_B'][:, None]))
 
@@ -121,17 +121,17 @@ def _among(batch: Batch) -> Array:
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Mean of the negative log-likelihoods of begin and end in nats.
+  """Return the mean of the negative log-likelihoods of start and end in nats.
 
   Args:
     params: {'model': ..., 'objective': the head}.
-    batch: tokens_BT, valid_BT, types_BT, starts_B, ends_B, row_weights_B; XLNet's head besides passage_BT and null_B.
-    state: passed through; every window is read by itself.
-    key: randomness of dropout; None at evaluation.
+    batch: tokens_BT, valid_BT, types_BT, starts_B, ends_B, row_weights_B; for XLNet's head also passage_BT and null_B.
+    state: passed through; windows are independent.
+    key: PRNG key of dropout; None at evaluation.
 
   Returns:
-    Output with sums {'nll'} and, of XLNet's head, {'null'}; metrics of the same, 'accuracy': both ends are right, and
-    of XLNet's head 'null_accuracy': it is right on whether there is an answer.
+    Output with sums {'nll'} and, for XLNet's head, {'null'}; metrics of the same, 'accuracy': both ends are right, and
+    for XLNet's head 'null_accuracy', the accuracy of answerability.
   """
   body_key, head_key = split(key, 2)
   (x_BTD, features), weights_B = _read(model, model_cfg, params, batch, body_key), batch['row_weights_B']
@@ -150,7 +150,7 @@ def loss(
 
 
 def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Array | None) -> Any:
-  """(scores of begin, and of end given the right one (B, T, 2); what XLNet's head adds to the sums and the metrics)."""
+  """Return (logits of start, and of end given the true start (B, T, 2); XLNet's extra sums and metrics)."""
   among_BT, weights_B = _among(batch), batch['row_weights_B']
   begins_BT = span_head.begins(head, x_BTD, among_BT)
   ends_BT = span_head.ends(head, x_BTD, _at(x_BTD, batch['starts_B'][:, None]), among_BT)[:, 0]
@@ -164,11 +164,11 @@ def _given_begin(cfg: Config, head: Params, x_BTD: Array, batch: Batch, key: Arr
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """Return the scores that an answer is chosen from.
+  """Return the scores from which an answer is chosen.
 
   Returns:
-    ({'scores_BT2': of begin and end}, state), or of XLNet's head ({'begin_BK', 'end_BKE': best places, 'scores_BKE':
-    log-probabilities of both, 'odds_B': log-odds of no answer}, state).
+    ({'scores_BT2': of start and end}, state), or for XLNet's head ({'begin_BK', 'end_BKE': best positions,
+    'scores_BKE': log-probabilities of both, 'odds_B': log-odds of no answer}, state).
   """
   x_BTD, _ = _read(model, model_cfg, params, batch, None)
   if cfg.head == 'bert':
@@ -184,13 +184,13 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
 
 
 def headline(cfg: Config) -> str:
-  """The metric shown first."""
+  """Return the headline metric."""
   del cfg
   return 'error_percent'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
-  """{'loss', 'accuracy', 'error_percent'} and of XLNet's head 'null_accuracy', over windows."""
+  """Return {'loss', 'accuracy', 'error_percent'} and for XLNet's head 'null_accuracy', over windows."""
   del counts
   means = {name: mean(pair) for name, pair in totals.items()}
   loss = sum(means.pop(term) for term in terms(cfg))
@@ -204,7 +204,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of windows."""
+  """Return the shapes of a batch of windows."""
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, *sizes), dtype)
   places = {'passage_BT': leaf(jnp.bool_, length), 'null_B': leaf(jnp.int32)} if cfg.head == 'xlnet' else {}
   return {

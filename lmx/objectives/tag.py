@@ -1,13 +1,13 @@
-"""A label for every word, on top of any model: a linear layer, and a CRF over its scores or a softmax at each word.
+"""Sequence labelling with any model: a linear layer, and a CRF over its logits or a softmax at each word.
 
 As in the named-entity models of Peters et al. 2018 (arXiv 1802.05365, appendix A.6) and Lample et al. 2016 (arXiv
 1603.01360): linear-chain CRF (Lafferty et al. 2001; Huang et al. 2015, arXiv 1508.01991) in training, Viterbi in
-decoding. Where the labels mark spans (O, B-, I-), spans are
-counted as CoNLL's evaluation does, and decoding may be held to sequences in which an I follows its own type.
+decoding. If the labels mark spans (O, B-, I-), spans are
+evaluated as in CoNLL, and decoding may be restricted to sequences in which an I follows its own type.
 
-The loss is per word: a row's negative log-likelihood is not divided by its length but all of them by all words. Where
-words are in pieces, the first piece of each stands for it, and the CRF and the spans are over these alone (Devlin et
-al. 2019, arXiv 1810.04805, section 5.3, where there is a softmax and dropout of 0.1 before the linear layer).
+The loss is per word: the negative log-likelihoods of all rows are divided by all words, not each by its length. If
+words are split into subwords, the first subword represents the word, and the CRF and the spans are over these only
+(Devlin et al. 2019, arXiv 1810.04805, section 5.3, with a softmax and dropout of 0.1 before the linear layer).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lmx.objectives import mean
 from lmx.types import Array, Batch, Features, Model, Output, Params, State
 
 SAMPLES = 'none'
-_NEVER = -1e9  # score of what is forbidden: finite, so that no difference of two is NaN
+_NEVER = -1e9  # score of a forbidden transition: finite, so that no difference of two is NaN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Config:
 
   Attributes:
     labels: names of the labels in their order; () takes them from the data set.
-    crf: a CRF over the row; else each word by itself.
+    crf: use a CRF over the row; otherwise words are independent.
     constrained: decode only sequences in which an I follows a B or I of its own type; for labels of spans.
     init_std: standard deviation of the linear layer's kernel.
-    dropout: of what the linear layer reads.
+    dropout: dropout rate of the linear layer's input.
   """
 
   labels: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Config:
 
 
 def settle(cfg: Config, manifest: Any) -> Config:
-  """The config with the labels of a data set; InputError if it has none, or others are given."""
+  """Return the config with the labels of a data set; raise InputError if it has none, or others than given."""
   names = tuple(manifest.get('token_label_names', ()))
   if len(names) < 2:
     raise InputError(
@@ -67,7 +67,7 @@ def settle(cfg: Config, manifest: Any) -> Config:
 
 
 def _width(model: Model, model_cfg: Any) -> int:
-  """Width of the features, found by tracing one word."""
+  """Return the width of the features, from a trace of one word."""
 
   def one_word(key: Array) -> Array:
     batch = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes(Config(), 1, 1).items()}
@@ -77,7 +77,7 @@ def _width(model: Model, model_cfg: Any) -> int:
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """The head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `init_crf`}."""
+  """Initialise the head: {'kernel' (D, L), 'bias' (L,)}, and with a CRF {'crf': see `init_crf`}."""
   if len(cfg.labels) < 2:
     raise InputError('objective.labels is empty; a tagger needs at least 2 labels')
   kernel_key, crf_key = jax.random.split(key)
@@ -90,38 +90,38 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
 
 
 def labelled(cfg: Config) -> dict[str, tuple[int, ...]]:
-  """Leaves of the head that have a place for each label -> the axes of which."""
+  """Return the leaves of the head with an axis over labels -> these axes."""
   del cfg
   return {'kernel': (1,), 'bias': (0,), 'crf/transitions': (0, 1), 'crf/start': (0,), 'crf/end': (0,)}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term: ('nll',)."""
+  """Return ('nll',)."""
   del cfg
   return ('nll',)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{'nll': number of words}."""
+  """Return {'nll': number of words}."""
   del cfg
   return {'nll': jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
 def _scores(cfg: Config, params: Params, features: Features, key: Array | None = None) -> Array:
-  """Scores of the labels, (B, T, L) float32."""
+  """Return the logits of the labels, (B, T, L) float32."""
   head = params['objective']
   return dropout.dropout(features.last_BTD.astype(jnp.float32), cfg.dropout, key) @ head['kernel'] + head['bias']
 
 
 def _words(counted_BT: Array, *arrays: Array) -> tuple[Array, ...]:
-  """The positions that stand for words first in their rows, in their order: which of them do, and the arrays so."""
+  """Move the positions that represent words to the front of each row: return (True at words, the arrays reordered)."""
   order_BT = jnp.argsort(~counted_BT, axis=1, stable=True)
   pick = lambda x: jnp.take_along_axis(x, order_BT.reshape(order_BT.shape + (1,) * (x.ndim - 2)), axis=1)
   return (pick(counted_BT), *(pick(x) for x in arrays))
 
 
 def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Array:
-  """The best labels, (B, T) int32."""
+  """Return the best labels, (B, T) int32."""
   allowed = None
   if cfg.constrained and spans.is_scheme(cfg.labels):
     moves, starts = spans.allowed(cfg.labels)
@@ -136,13 +136,13 @@ def _decoded(cfg: Config, params: Params, x_BTL: Array, valid_BT: Array) -> Arra
 def loss(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
 ) -> Output:
-  """Negative log-likelihood of the labels in nats.
+  """Return the negative log-likelihood of the labels in nats.
 
   Args:
     params: {'model': ..., 'objective': the head}.
-    batch: valid_BT, labels_BT, weights_BT and whatever the model reads.
-    state: passed through; every sentence begins anew.
-    key: randomness of dropout; None at evaluation, when the labels are decoded and counted.
+    batch: valid_BT, labels_BT, weights_BT and the model's other inputs.
+    state: passed through; every sentence starts from a fresh state.
+    key: PRNG key of dropout; None at evaluation, when the labels are decoded and counted.
 
   Returns:
     Output with sums {'nll'}; metrics 'nll', at evaluation also 'accuracy' and, for labels of
@@ -173,8 +173,8 @@ def loss(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """({'labels_BT': best labels, int32, 'scores_BTL', 'words_BT': which of them there are}, state): of words alone,
-  which are first in their rows; without weights_BT every valid position is one."""
+  """Return ({'labels_BT': best labels, int32, 'scores_BTL': logits, 'words_BT': True at words}, state), words first
+  in their rows; without weights_BT every valid position is a word."""
   begin = model.init_state(model_cfg, batch['valid_BT'].shape[0])
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
   counted_BT = batch['weights_BT'] > 0 if 'weights_BT' in batch else batch['valid_BT']
@@ -183,18 +183,18 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
 
 
 def headline(cfg: Config) -> str:
-  """'span_f1' where the labels mark spans, else 'error_percent' of the words."""
+  """Return 'span_f1' if the labels mark spans, else 'error_percent' of the words."""
   return 'span_f1' if spans.is_scheme(cfg.labels) else 'error_percent'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """{'loss', 'accuracy', 'error_percent'}, and precision, recall and F1 of spans in percent."""
+  """Return {'loss', 'accuracy', 'error_percent'}, and precision, recall and F1 of spans in percent."""
   del counts
   accuracy = mean(totals['accuracy'])
-  found = {'loss': mean(totals['nll']), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
+  metrics = {'loss': mean(totals['nll']), 'accuracy': accuracy, 'error_percent': 100 * (1 - accuracy)}
   if spans.is_scheme(cfg.labels):
-    found |= spans.scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
-  return found
+    metrics |= spans.scores(*(totals[f'spans_{name}'][0] for name in ('right', 'predicted', 'true')))
+  return metrics
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
@@ -207,7 +207,7 @@ def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """A batch of sentences with characters, 50 a word as ELMo's release has it."""
+  """Return the shapes of a batch of sentences with 50 characters a word, as in ELMo's release."""
   del cfg
   leaf = lambda dtype, *sizes: jax.ShapeDtypeStruct((batch_size, length, *sizes), dtype)
   return {
@@ -220,7 +220,7 @@ def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtyp
 
 
 def init_crf(key: Array, labels: int) -> Params:
-  """Draw {'transitions': (L, L), 'start': (L,), 'end': (L,)}, normal with deviation 0.1."""
+  """Initialise {'transitions': (L, L), 'start': (L,), 'end': (L,)}, normal with standard deviation 0.1."""
   shapes = {'transitions': (labels, labels), 'start': (labels,), 'end': (labels,)}
   keys = jax.random.split(key, len(shapes))
   return {n: 0.1 * jax.random.normal(k, s, jnp.float32) for k, (n, s) in zip(keys, shapes.items(), strict=True)}
@@ -246,8 +246,8 @@ def log_partition(params: Params, x_BTL: Array, valid_BT: Array) -> Array:
 def path_score(params: Params, x_BTL: Array, labels_BT: Array, valid_BT: Array) -> Array:
   """Return the score of one path y in each row, (B,).
 
-  start[y_1] + sum_t x_t[y_t] + sum_t transitions[y_(t-1), y_t] + end[y_n]; positions that are not valid come last in
-  their row and belong to no path.
+  start[y_1] + sum_t x_t[y_t] + sum_t transitions[y_(t-1), y_t] + end[y_n]; invalid positions come last in
+  their row and are not part of a path.
   """
   x_BT = jnp.take_along_axis(x_BTL.astype(jnp.float32), labels_BT[..., None], axis=-1)[..., 0]
   moves_BT = params['transitions'][labels_BT[:, :-1], labels_BT[:, 1:]]
@@ -267,10 +267,10 @@ def viterbi(params: Params, x_BTL: Array, valid_BT: Array, allowed: tuple[Array,
   """Return the best path of each row by Viterbi's algorithm, (B, T) int32; 0 where not valid.
 
   Args:
-    params: of `init_crf`.
+    params: from `init_crf`.
     x_BTL: scores of the labels.
     valid_BT: bool, valid positions first.
-    allowed: (moves (L, L), starts (L,)) bool: what a path may contain; None: everything.
+    allowed: (moves (L, L), starts (L,)) bool: allowed transitions and first labels; None: all.
   """
   x_TBL, valid_TB = _time_first(x_BTL, valid_BT)
   moves, start = params['transitions'], params['start']

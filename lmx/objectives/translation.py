@@ -1,15 +1,15 @@
 """Translation: log p(y_1 .. y_T | source) = sum_t log p(y_t | y_<t, source), with label smoothing in training.
 
 Label smoothing (Szegedy et al. 2016, arXiv 1512.00567, section 7; Vaswani et al. 2017, section 5.4) hurts perplexity,
-so what is reported is the likelihood without it, also in training. Which of the two losses of the validation split must
-fall (`train.patience`, the best checkpoint) is `validation`; fairseq, with which many figures were made, looks at the
-smoothed one. Stateless: every pair stands for itself.
+so the likelihood without it is reported, also in training. `validation` selects the validation loss for early stopping
+(`train.patience`) and the best checkpoint; fairseq, with which many published results were obtained, uses the
+smoothed one. Stateless: pairs are independent.
 
-Hard attention draws source positions, through which no gradient flows. `reinforce` adds that of the expected likelihood
-(Xu et al. 2015, arXiv 1502.03044, section 4.1, by Williams' REINFORCE), with a moving average as the baseline and the
-entropy of the positions: - lambda_r (R - b) sum_t log p(s_t) - lambda_e sum_t H_t. Deviation: the reward R of a row is
-the mean of its tokens' log-probabilities, not their sum, so that one baseline suits rows of all lengths. The average is
-a statistic of the parameters, taken over the global batch, hence ACROSS_ROWS.
+Hard attention samples source positions, through which no gradient flows. `reinforce` adds that of the expected
+likelihood (Xu et al. 2015, arXiv 1502.03044, section 4.1, by Williams' REINFORCE), with a moving average as the
+baseline and the entropy of the positions: - lambda_r (R - b) sum_t log p(s_t) - lambda_e sum_t H_t. Deviation: the
+reward R of a row is the mean of its tokens' log-probabilities, not their sum, so that one baseline suits all lengths.
+The average is a statistic of the parameters over the global batch, hence ACROSS_ROWS.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Config:
   """Options of the objective.
 
   Attributes:
-    smoothing: probability that label smoothing takes from the right token, 0.1 in Vaswani et al. 2017; 0 is none.
-    smoothing_form: 'paper' gives it to all entries of the vocabulary alike, 'released' (tensor2tensor) to the others.
-    validation: the loss of the validation split by which a run ends and its best checkpoint is chosen: 'nll', without
-      smoothing, or 'smoothed', the one trained on (fairseq's --patience and checkpoint_best).
-    reinforce: lambda_r, for models with hard attention; 0 leaves REINFORCE out.
+    smoothing: probability that label smoothing takes from the label, 0.1 in Vaswani et al. 2017; 0 is none.
+    smoothing_form: 'paper' spreads it over the whole vocabulary, 'released' (tensor2tensor) over the other tokens.
+    validation: validation loss for early stopping and the best checkpoint: 'nll', without
+      smoothing, or 'smoothed', the training loss (fairseq's --patience and checkpoint_best).
+    reinforce: lambda_r, for models with hard attention; 0 disables REINFORCE.
     entropy: lambda_e.
-    baseline_decay: of the moving average of the reward.
+    baseline_decay: decay of the moving average of the reward.
   """
 
   smoothing: float = 0.0
@@ -68,27 +68,27 @@ class Config:
 
   @property
   def draws(self) -> bool:
-    """Return True if the terms of hard attention are part of the loss."""
+    """Return True if the loss has the terms of hard attention."""
     return self.reinforce > 0 or self.entropy > 0
 
 
 def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
-  """No head of its own; the baseline of hard attention. InputError if the model does not read a source."""
+  """Initialise the baseline of hard attention, or return {}; InputError if the model does not read a source."""
   del key
   if getattr(model, 'READS', '') != 'source':
     name = model.__name__.rsplit('.', 1)[-1]
     raise InputError(f'model "{name}" reads no source text; the objective "translation" needs an encoder-decoder')
-  # What a model earns that knows nothing.
+  # The reward of a model with uniform predictions.
   return {'baseline': jnp.full((), -math.log(model_cfg.V), jnp.float32)} if cfg.draws else {}
 
 
 def terms(cfg: Config) -> tuple[str, ...]:
-  """One term, of the name that `validation` has."""
+  """Return the name of the one term, by `validation`."""
   return (cfg.validation,)
 
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
-  """{term: number of target tokens, the end of the sentence among them}."""
+  """Return {term: number of target tokens, end of sentence included}."""
   return {cfg.validation: jnp.sum(batch['weights_BT'], dtype=jnp.float32)}
 
 
@@ -103,18 +103,18 @@ def loss(
   *,
   axis: str | None = None,
 ) -> Output:
-  """Cross-entropy in nats, smoothed in training (where there is a key), and with `validation` 'smoothed' in any case.
+  """Return the cross-entropy in nats, smoothed in training (with a key), and always if `validation` is 'smoothed'.
 
   Args:
-    params: {'model': ..., 'objective': what `init` returned}.
-    batch: source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, and whatever the model reads.
+    params: {'model': ..., 'objective': from `init`}.
+    batch: source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, and the model's other inputs.
     state: ().
-    key: randomness of dropout and of what is drawn, None at evaluation.
-    axis: devices among which the rows are divided, None where they are not.
+    key: PRNG key of dropout and hard attention, None at evaluation.
+    axis: `pmap` axis over which the rows are sharded, None where they are not.
 
   Returns:
-    Output with sums {term: the cost, with the terms of hard attention if they are asked for}, metrics {'nll': (sum
-    without smoothing, tokens), 'accuracy': (tokens that are the most probable, tokens)}, 'smoothed' (the cost, tokens)
+    Output with sums {term: the cost, with the terms of hard attention if enabled}, metrics {'nll': (sum
+    without smoothing, tokens), 'accuracy': (correct predictions, tokens)}, 'smoothed' (the cost, tokens)
     if that is the term and 'entropy' (of the alignments, tokens) with hard attention, the state, and the baseline.
   """
   body = params['model']
@@ -134,7 +134,7 @@ def loss(
 def _drawn(
   cfg: Config, features: Features, nll_BT: Array, weights_BT: Array, params: Params, axis: str | None
 ) -> tuple[Array, Array, Array]:
-  """(terms of hard attention (B, T), entropy (B, T), the baseline after the batch)."""
+  """Return (terms of hard attention (B, T), entropy (B, T), the baseline after the batch)."""
   if features.choice_BT is None or features.alignment_BTS is None:
     raise InputError(
       'objective.reinforce and objective.entropy are for hard attention, which this model lacks; set '
@@ -144,26 +144,24 @@ def _drawn(
   reward_B = jax.lax.stop_gradient(-jnp.sum(nll_BT * weights_BT, axis=1) / jnp.maximum(count_B, 1.0))
   sums = jnp.stack([jnp.sum(reward_B), jnp.sum(count_B > 0, dtype=jnp.float32)])
   rewards, rows = sums if axis is None else jax.lax.psum(sums, axis)
-  before = jax.lax.stop_gradient(params['baseline'])
-  after = jnp.where(
-    rows > 0, cfg.baseline_decay * before + (1 - cfg.baseline_decay) * rewards / jnp.maximum(rows, 1.0), before
-  )
+  old = jax.lax.stop_gradient(params['baseline'])
+  new = jnp.where(rows > 0, cfg.baseline_decay * old + (1 - cfg.baseline_decay) * rewards / jnp.maximum(rows, 1.0), old)
   entropy_BT = rnn_attention.entropy(features.alignment_BTS)
-  gain_BT = cfg.reinforce * (reward_B - before)[:, None] * features.choice_BT
-  return -gain_BT - cfg.entropy * entropy_BT, entropy_BT, after
+  gain_BT = cfg.reinforce * (reward_B - old)[:, None] * features.choice_BT
+  return -gain_BT - cfg.entropy * entropy_BT, entropy_BT, new
 
 
 def smoothed(logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'paper') -> tuple[Array, Array]:
-  """Cross-entropy with smoothed labels (Szegedy et al. 2016, arXiv 1512.00567, section 7), and without.
+  """Return the cross-entropy with smoothed labels (Szegedy et al. 2016, arXiv 1512.00567, section 7), and without.
 
-  No log-probability is formed: with z the scores and L their log-sum-exp, the label costs L - z_label, and all tokens
+  No log-probabilities are formed: with logits z and their log-sum-exp L, the label costs L - z_label, and all tokens
   together V L - sum(z).
 
   Args:
-    logits_BTV: scores, float32.
+    logits_BTV: logits, float32.
     targets_BT: labels.
-    eps: probability that is taken from the label.
-    form: 'paper' spreads it over all V tokens, the label among them; 'released' (tensor2tensor) over the other V - 1.
+    eps: probability taken from the label.
+    form: 'paper' spreads it over all V tokens, the label included; 'released' (tensor2tensor) over the other V - 1.
 
   Returns:
     (smoothed cross-entropy, negative log-likelihood), each (B, T) float32 in nats.
@@ -180,7 +178,7 @@ def smoothed(logits_BTV: Array, targets_BT: Array, eps: float, form: str = 'pape
 def _scores(
   cfg: Config, model: Model, model_cfg: Any, params: Params, features: Features, batch: Batch, train: bool
 ) -> tuple[Array, Array, Array]:
-  """(sum of the costs; negative log-likelihood, whether the target is the most probable, both (B, T) float32)."""
+  """Return (sum of the costs; negative log-likelihood, True where the prediction is correct, both (B, T) float32)."""
   smoothing = cfg.smoothing if train or cfg.validation == 'smoothed' else 0.0
 
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -193,34 +191,34 @@ def _scores(
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
-  """Scores of every next token, given those before it: ({'logits_BTV': (B, T, V) float32}, state)."""
+  """Return the logits of the next token under teacher forcing: ({'logits_BTV': (B, T, V) float32}, state)."""
   begin = model.init_state(model_cfg, len(batch['tokens_BT']))
   features, _ = model.apply(model_cfg, params['model'], batch, begin)
   return {'logits_BTV': model.logits(model_cfg, params['model'], features)}, state
 
 
 def headline(cfg: Config) -> str:
-  """'perplexity_per_token'."""
+  """Return 'perplexity_per_token'."""
   del cfg
   return 'perplexity_per_token'
 
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mapping[str, int]) -> dict[str, float]:
-  """Loss (nats a target token, without smoothing), perplexity and accuracy per target token, and 'smoothed_loss' where
-  that is what the run goes by."""
+  """Return the loss (nats a target token, without smoothing), perplexity and accuracy per target token, and
+  'smoothed_loss' if `validation` selects it."""
   del counts  # the split's counts are of both sides
   smoothed = {'smoothed_loss': objectives.mean(totals['smoothed'])} if cfg.validation == 'smoothed' else {}
   return language.report(*totals['nll'], {}) | {'token_accuracy': objectives.mean(totals['accuracy'])} | smoothed
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """That each token was predicted from the reference before it."""
+  """Return the metric's protocol: teacher forcing."""
   del cfg, data, batches
   return ['each token of the reference predicted from those before it, the end of the sentence among them']
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
-  """source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, valid_BT; as many source as target positions."""
+  """Return shapes of source_BS, source_valid_BS, tokens_BT, targets_BT, weights_BT, valid_BT; S = T."""
   del cfg
   types = {
     'source_BS': jnp.int32,
