@@ -1,1 +1,1 @@
-"""TFDS builders of lmx: one package folder per data set, see `lmx.data.sources` for the way to read them."""
+"""TFDS builders of lmx, one package per data set; `lmx.data.sources` reads them."""

@@ -1,7 +1,7 @@
 """Shared parts of all builders: one example is one document {id, text, label}, in the order of the source.
 
-A data set that is one stream (Penn Treebank, text8, enwik8) is cut into examples of about a megabyte at line ends or
-spaces; readers join them again.
+A data set that is one stream (Penn Treebank, text8, enwik8) is split into examples of about a megabyte at line ends or
+spaces; readers concatenate them again.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ CHECKED = [TextConfig(name='default'), TextConfig(name='unchecked', check_sizes=
 
 
 class _Info(tfds.core.DatasetInfo):
-  """Of a data set that TFDS's bucket does not have."""
+  """Dataset info of a data set that is not in TFDS's bucket."""
 
   def initialize_from_bucket(self) -> None:
-    """Does not ask the bucket, for which TFDS makes a temporary folder each time and leaves it."""
+    """Skip the bucket: TFDS would create a temporary folder each time and not remove it."""
 
 
 class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A data set of documents. A subclass gives URLS, EXPECTED and `documents`."""
+  """Base class of document data sets; a subclass defines URLS, EXPECTED and `documents`."""
 
   VERSION = tfds.core.Version(files.VERSION)
   MANUAL_DOWNLOAD_INSTRUCTIONS = 'Files in manual_dir are used before a download is tried.'
-  URLS: dict[str, str] = {}  # name of the file -> address; an archive is unpacked
+  URLS: dict[str, str] = {}  # name of the file -> address; archives are unpacked
   EXPECTED: dict[str, dict[str, int]] = {}  # split -> unit -> published size
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[Document]:
-    """The documents of a split, in order; `paths` as `files.find` gives them."""
+    """Yield the documents of a split, in order; `paths` is the result of `files.find`."""
     raise TypeError(f'{type(self).__name__} must say how its documents are read')
 
   def sizes(self, text: Any) -> dict[str, int]:
-    """Sizes of a document in the units of EXPECTED: tokens with one `<eos>` a line."""
+    """Return the size of a document in the units of EXPECTED: tokens with one `<eos>` per line."""
     return {'tokens': len(text.split()) + text.count('\n')}
 
   def _info(self) -> tfds.core.DatasetInfo:
@@ -76,23 +76,23 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     return {split: self._generate_examples(split, paths) for split in ('train', 'valid', 'test')}
 
   def _generate_examples(self, split: str, paths: dict[str, str]) -> Iterator:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for index, (name, text, label) in enumerate(self.documents(split, paths)):
       if self.builder_config.check_sizes:
         for unit, size in self.sizes(text).items():
-          found[unit] = found.get(unit, 0) + size
+          counts[unit] = counts.get(unit, 0) + size
       yield index, {'id': name, 'text': text, 'label': label}
     for unit, size in self.EXPECTED.get(split, {}).items():
-      if self.builder_config.check_sizes and found.get(unit, 0) != size:
+      if self.builder_config.check_sizes and counts.get(unit, 0) != size:
         raise InputError(
-          f'data set {self.name}, split {split}: expected {size:,} {unit}, found {found.get(unit, 0):,} in '
+          f'data set {self.name}, split {split}: expected {size:,} {unit}, found {counts.get(unit, 0):,} in '
           f'{", ".join(sorted(set(paths.values())))}; check the files, or set data.check_sizes=False'
         )
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
     try:
       manual = os.fspath(dl_manager.manual_dir)
-    except AssertionError:  # TFDS's way to say that there is no such directory
+    except AssertionError:  # raised by TFDS if there is no such directory
       manual = ''
     if manual:
       return self.found(manual)
@@ -107,25 +107,25 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     return self.downloaded({name: os.fspath(path) for name, path in got.items()})
 
   def urls(self) -> dict[str, str]:
-    """Name -> address of what is downloaded, {} if nothing can be."""
+    """Return {name: address} of the downloads, {} if there are none."""
     return dict(self.URLS)
 
   def fetch(self, dl_manager: tfds.download.DownloadManager, urls: dict[str, str]) -> dict[str, Any]:
-    """Download the addresses; name -> path, archives unpacked."""
+    """Download the addresses; return {name: path}, archives unpacked."""
     return dl_manager.download_and_extract(urls)
 
   def found(self, directory: str) -> Any:
-    """Part -> path of the files in the user's directory."""
+    """Return {part: path} of the files in the user's directory."""
     return files.find(self.name, directory)
 
   def downloaded(self, paths: dict[str, str]) -> Any:
-    """Part -> path of what was downloaded; `paths` is URLS with local files or unpacked folders."""
+    """Return {part: path} of the downloads; `paths` is URLS with local files or unpacked folders."""
     (folder,) = paths.values()
     return files.find(self.name, folder)
 
 
 def pieces(lines: Iterator[str]) -> Iterator[str]:
-  """Join lines to texts of about PIECE characters."""
+  """Join lines into texts of about PIECE characters."""
   held: list[str] = []
   size = 0
   for line in lines:
@@ -139,7 +139,7 @@ def pieces(lines: Iterator[str]) -> Iterator[str]:
 
 
 def cut_stream(path: str, start: int, stop: int) -> Iterator[bytes]:
-  """Bytes start .. stop of a file in pieces that end before a space, so that no word is cut but at the ends."""
+  """Yield bytes start .. stop of a file in parts that end before a space, so words are cut only at start and stop."""
   position, held = 0, b''
   for block in documents.read_blocks(path):
     held += block[max(0, start - position) : max(0, stop - position)]
@@ -154,7 +154,7 @@ def cut_stream(path: str, start: int, stop: int) -> Iterator[bytes]:
 
 
 def blank_line_documents(lines: Iterator[str]) -> Iterator[str]:
-  """Documents with empty lines between them."""
+  """Yield the documents of a text, separated by empty lines."""
   held: list[str] = []
   for line in lines:
     if line.strip():

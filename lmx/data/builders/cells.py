@@ -1,8 +1,7 @@
-"""Rows of tables as cells of named columns: .tsv (nothing is quoted), .csv (RFC 4180) and .jsonl, each also as .gz.
+"""Rows of tables as cells of named columns: .tsv (unquoted), .csv (RFC 4180) and .jsonl, each also as .gz.
 
-Lines of white space alone are skipped. A cell of .jsonl is any value of JSON, other cells are texts; `text` and `label`
-read both.
-No TFDS here, so a token cache that is complete can be found without importing it.
+Lines with only white space are skipped. A cell of .jsonl is any JSON value, other cells are strings; `text` and `label`
+read both. No TFDS is imported here, so a complete token cache can be found without it.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from lmx.errors import InputError, InputWarning
 
 Cells = dict[str, Any]  # column -> cell
 ENDINGS = ('.tsv', '.csv', '.jsonl')
-_SHOWN = 5  # lines that a message names
-_CELL = 2**31 - 1  # characters; the limit of Python's csv is 131,072
+_SHOWN = 5  # line numbers in a message
+_CELL = 2**31 - 1  # characters; Python's csv limits a cell to 131,072 by default
 _LINES = re.compile(r'[^\r]*\r|[^\r]+')
 _WHOLE = re.compile(r'([+-]?\d+)\.0+')
 
 
 def read(path: str, *, plain: Sequence[str] = (), broken: bool = False) -> Iterator[tuple[int, Cells]]:
-  """Yield (line number, cells) of each row of a table, by the ending of its name (others are read as .tsv).
+  """Yield (line number, cells) of each row of a table, by the suffix of its name (others are read as .tsv).
 
   Args:
-    path: of the file.
-    plain: names of the columns of a .tsv whose first line does not name them, known by the number of its cells.
+    path: the file.
+    plain: column names of a .tsv whose first line does not name them, recognised by the number of its cells.
     broken: skip records of a .tsv that break over lines, with a warning that counts and names them.
 
   Raises:
@@ -62,12 +61,12 @@ def read_csv(path: str) -> Iterator[tuple[int, Cells]]:
 def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
   """Yield (line number, cells) of each record of a .csv file.
 
-  Text after a closing quote belongs to its cell where the record is one line (`"hi" he said` is `hi he said`, as of
-  Python's csv and pandas). In a record of several lines it is an error: a quote was left open further up.
+  Text after a closing quote belongs to its cell if the record is one line (`"hi" he said` is `hi he said`, as in
+  Python's csv and pandas). In a record of several lines it is an error: an earlier quote was left open.
   """
   csv.field_size_limit(_CELL)
   lines = (part for line in documents.read_lines(path) for part in _LINES.findall(line))
-  last = ['']  # the line that was read last
+  last = ['']  # the last line read
 
   def noted() -> Iterator[str]:
     for last[0] in lines:
@@ -82,7 +81,7 @@ def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
       return
     except csv.Error as error:
       cells = next(csv.reader(last)) if reader.line_num == begin else []
-      if not cells or cells[-1].endswith(('\n', '\r')):  # the last cell goes on behind the line
+      if not cells or cells[-1].endswith(('\n', '\r')):  # the last cell continues after the line
         after = f'has text after its closing quote in line {reader.line_num}'
         wrong = 'is not closed' if 'end of data' in str(error) else after
         raise InputError(
@@ -94,7 +93,7 @@ def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _hint(cells: Sequence[str]) -> str:
-  """Return what may be wrong with a row of a .csv file that has too few or too many cells."""
+  """Return a hint for a row of a .csv file that has too few or too many cells."""
   spaced = any(cell[:1] == ' ' and cell.lstrip().startswith('"') for cell in cells)
   return '; a quote after a space quotes nothing: delete the space before it' if spaced else ''
 
@@ -102,7 +101,7 @@ def _hint(cells: Sequence[str]) -> str:
 def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[int, Cells]]:
   names: Sequence[str] = ()
   skipped: list[int] = []  # first line of each broken record
-  held = 0  # cells of the broken record so far
+  pending = 0  # cells of the broken record so far
   for number, line in enumerate(documents.read_lines(path), 1):
     if not line.strip():
       continue
@@ -113,10 +112,10 @@ def _read_tsv(path: str, plain: Sequence[str], broken: bool) -> Iterator[tuple[i
       if named:
         continue
     if broken and len(cells) != len(names):
-      skipped += [] if held else [number]
-      held = (held + len(cells) - 1 if held else len(cells)) % len(names)
+      skipped += [] if pending else [number]
+      pending = (pending + len(cells) - 1 if pending else len(cells)) % len(names)
     else:
-      held = 0
+      pending = 0
       yield number, _row(names, cells, path, number)
   if skipped:
     records = 'record that breaks over lines is' if len(skipped) == 1 else 'records that break over lines are'
@@ -139,13 +138,13 @@ def _row(names: Sequence[str], cells: Sequence[str], path: str, number: int, hin
 
 
 def at_lines(numbers: Sequence[int]) -> str:
-  """Return 'line 3', or 'lines 3, 5, ...' of the first few."""
+  """Return 'line 3', or 'lines 3, 5, ...' with the first few numbers."""
   first = ', '.join(map(str, numbers[:_SHOWN]))
   return f'line{"s" * (len(numbers) > 1)} {first}{", ..." if len(numbers) > _SHOWN else ""}'
 
 
 def text(value: Any, where: str) -> str:
-  """Return a cell as a text without white space at its ends, '' for null and NaN.
+  """Return a cell as text, stripped of white space, '' for null and NaN.
 
   Raises:
     InputError: the cell is a list, an object or an infinite number; `where` names file, line and column.
@@ -160,7 +159,7 @@ def text(value: Any, where: str) -> str:
 def label(value: Any, where: str) -> str:
   """Return a cell as the name of a label, '' for none. Raises InputError as `text` does.
 
-  Equal numbers of JSON are one label, so 1.0 is 1 and 1e16 is 10000000000000000; of other cells 1.0 is 1.
+  Equal JSON numbers are one label, so 1.0 is 1 and 1e16 is 10000000000000000; in other cells 1.0 is 1.
   """
   name = text(int(value) if isinstance(value, float) and value.is_integer() else value, where)
   whole = _WHOLE.fullmatch(name)
@@ -168,7 +167,7 @@ def label(value: Any, where: str) -> str:
 
 
 def score(value: Any, where: str) -> str:
-  """Return a cell as a number in text, '' for none. Raises InputError as `text` does, also where it is no number."""
+  """Return a cell as a number in text, '' for none. Raises InputError as `text` does, and if it is not a number."""
   cell = text(value, where)
   try:
     number = float(cell or 'nan')

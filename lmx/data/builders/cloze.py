@@ -1,9 +1,9 @@
-"""Tests of which word is missing: LAMBADA (Paperno et al. 2016) and the Children's Book Test (Hill et al. 2015).
+"""Cloze tests: LAMBADA (Paperno et al. 2016) and the Children's Book Test (Hill et al. 2015).
 
-A row of LAMBADA is a text without its last word, and that word. One of the Children's Book Test is the twenty sentences
-before a sentence with what of that stands before its missing word, an empty question, and the ten candidates, each with
-the rest of the sentence behind it; its label is the number of the right one.
-No TFDS here, so a token cache that is complete can be found without importing it.
+A row of LAMBADA is a text without its last word, and that word. A row of the Children's Book Test is a context, an
+empty question and ten candidates. The context is twenty sentences and the next sentence up to its missing word; each
+candidate is followed by the rest of that sentence. The label is the number of the correct candidate.
+No TFDS is imported here, so a complete token cache can be found without it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from lmx.errors import InputError
 
 Cells = Iterator[tuple[int, dict[str, str]]]  # number of the line, column -> cell
 BLANK = 'XXXXX'
-SENTENCES = 21  # of a question, the last one with the missing word
+SENTENCES = 21  # of a question; the last one has the missing word
 CANDIDATES = 10
 
 
 def lambada(path: str) -> Cells:
-  """Texts of a file of LAMBADA: JSON lines with the field "text", or plain lines.
+  """Yield the texts of a LAMBADA file: JSON lines with the field "text", or plain lines.
 
   Raises:
-    InputError: an empty line, a line that is no such JSON, or a text of one word.
+    InputError: an empty line, a line that is not such JSON, or a text of one word.
   """
   as_json = path.removesuffix('.gz').endswith('.jsonl')
   for number, line in enumerate(documents.read_lines(path), 1):
@@ -38,36 +38,38 @@ def lambada(path: str) -> Cells:
 
 
 def children(path: str) -> Cells:
-  """Questions of a file of the Children's Book Test: 21 numbered lines, the last one with tabs before the answer and
-  the candidates, which have `|` between them; empty lines stand between questions.
+  """Yield the questions of a file of the Children's Book Test.
+
+  A question is 21 numbered lines; in the last one the answer and the candidates, separated by `|`, follow after tabs.
+  Empty lines separate questions.
 
   Raises:
-    InputError: a question of fewer lines, or without missing word, candidates or right answer; the line is named.
+    InputError: a question has too few lines, or no missing word, candidates or correct answer; the line is named.
   """
-  held: list[str] = []
+  pending: list[str] = []
   for number, line in enumerate(documents.read_lines(path), 1):
     if not line.strip():
-      if held:
-        raise InputError(f'{path}, line {number}: an empty line after {len(held)} of the {SENTENCES} of a question')
+      if pending:
+        raise InputError(f'{path}, line {number}: an empty line after {len(pending)} of the {SENTENCES} of a question')
       continue
     where = f'{path}, line {number}'
     place, _, text = line.strip().partition(' ')
-    if place != str(len(held) + 1):
-      raise InputError(f'{where}: begins with "{place}" where number {len(held) + 1} of a question is expected')
-    held.append(text)
-    if len(held) == SENTENCES:
-      yield number, _question(held, where)
-      held = []
-  if held:
-    raise InputError(f'{path}: ends after {len(held)} of the {SENTENCES} lines of a question')
+    if place != str(len(pending) + 1):
+      raise InputError(f'{where}: begins with "{place}" where number {len(pending) + 1} of a question is expected')
+    pending.append(text)
+    if len(pending) == SENTENCES:
+      yield number, _question(pending, where)
+      pending = []
+  if pending:
+    raise InputError(f'{path}: ends after {len(pending)} of the {SENTENCES} lines of a question')
 
 
 def _question(lines: list[str], where: str) -> dict[str, str]:
-  """The cells of a question."""
-  asked, *rest = lines[-1].split('\t')
-  words = asked.split()
-  place = next((i for i, word in enumerate(words) if BLANK in word), None)
-  if place is None:
+  """Return the cells of a question."""
+  sentence, *rest = lines[-1].split('\t')
+  words = sentence.split()
+  index = next((i for i, word in enumerate(words) if BLANK in word), None)
+  if index is None:
     raise InputError(f'{where}: the sentence has no {BLANK}, so no word is missing')
   answer, choices = (rest[0].strip(), rest[-1].strip().split('|')) if len(rest) > 1 else ('', [])
   if len(choices) != CANDIDATES:
@@ -77,7 +79,7 @@ def _question(lines: list[str], where: str) -> dict[str, str]:
     )
   if answer not in choices:
     raise InputError(f'{where}: the answer "{answer}" is none of the candidates {", ".join(choices)}')
-  after = ' '.join(words[place + 1 :])
-  ends = {f'choice_{i}': f'{words[place].replace(BLANK, one)} {after}' for i, one in enumerate(choices)}
-  context = ' '.join([*lines[:-1], *words[:place]])
+  after = ' '.join(words[index + 1 :])
+  ends = {f'choice_{i}': f'{words[index].replace(BLANK, one)} {after}' for i, one in enumerate(choices)}
+  context = ' '.join([*lines[:-1], *words[:index]])
   return {'context': context, 'question': '', 'label': str(choices.index(answer)), **ends}

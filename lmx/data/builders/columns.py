@@ -1,4 +1,4 @@
-"""Shared parts of builders of sentences in columns; lmx/data/builders/tagged.py reads their files."""
+"""Shared parts of builders of sentences in columns; lmx/data/builders/tagged.py reads the files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lmx.errors import InputError
 
 
 class ColumnBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A data set of sentences whose words have labels, from files of the user's."""
+  """A data set of sentences whose words have labels, read from user files."""
 
   def sizes(self, text: Any) -> dict[str, int]:
     return {'sentences': 1, 'tokens': len(text.split())}

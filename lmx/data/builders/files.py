@@ -1,6 +1,6 @@
-"""Files of a data set in a user's directory, and the splits that their names give.
+"""Files of a data set in a user's directory, and their splits by file name.
 
-No TFDS here, so a token cache that is complete can be found without importing it.
+No TFDS is imported here, so a complete token cache can be found without it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Collection
 
 from lmx.errors import InputError
 
-VERSION = '1.0.0'  # of every builder; raise it when a builder's output changes
-ENOUGH = 10  # expected documents in a part held out by hash; with fewer, the last ones are held out
+VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
+ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = ('.txt', '.txt.gz', '.jsonl', '.jsonl.gz')
 _SPLIT_NAMES = (('train', r'train'), ('valid', r'valid|dev|val(?![^\W\d_])'), ('test', r'test'))
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Possible places of the files of a data set.
+  """Possible locations of the files of a data set.
 
   Attributes:
     folders: folders below the user's directory, tried in order.
@@ -56,7 +56,7 @@ LAYOUTS['trec'] = Layout(
   ('', 'trec', 'classify/trec'),
   {'train': ('train_5500.label', 'train.tsv'), 'test': ('TREC_10.label', 'test.tsv')},
 )
-LAYOUTS['imdb'] = Layout(  # as unpacked, where texts lie in folders beside this file, or one file a split
+LAYOUTS['imdb'] = Layout(  # unpacked, with texts in folders next to this file, or one file per split
   ('', 'aclImdb', 'imdb', 'classify/imdb'),
   {'train': ('train/urls_pos.txt', 'train.tsv'), 'test': ('test/urls_pos.txt', 'test.tsv')},
 )
@@ -85,19 +85,19 @@ LAYOUTS['ud_ewt'] = Layout(
   },
 )
 LAYOUTS['brown_stream'] = Layout(('', 'brown'), LAYOUTS['brown'].names | {'index': ('index.tsv',)})
-TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as NLTK unpacks it
+TAGGED_BROWN = Layout(('', 'brown', 'corpora/brown'), {'all': ('cats.txt',)})  # as unpacked by NLTK
 
 
 def find(name: str, directory: str) -> dict[str, str]:
-  """Part -> path of the files of data set `name` in `directory`. Raises InputError that says what was looked for."""
+  """Return {part: path} of the files of data set `name` in `directory`. Raises InputError with the expected names."""
   layout = LAYOUTS[name]
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
-  for way in (layout, TAGGED_BROWN) if name.startswith('brown') else (layout,):
-    for folder in way.folders:
-      found = {part: _first(os.path.join(directory, folder), names) for part, names in way.names.items()}
-      if all(found.values()):
-        return {part: path for part, path in found.items() if path}
+  for candidate in (layout, TAGGED_BROWN) if name.startswith('brown') else (layout,):
+    for folder in candidate.folders:
+      paths = {part: _first(os.path.join(directory, folder), names) for part, names in candidate.names.items()}
+      if all(paths.values()):
+        return {part: path for part, path in paths.items() if path}
   wanted = ', '.join(names[0] for names in layout.names.values())
   raise InputError(
     f'data set {name}: {directory} does not hold {wanted} (also accepted: '
@@ -111,19 +111,19 @@ def _first(folder: str, names: tuple[str, ...]) -> str | None:
 
 
 def find_texts(pattern: str) -> dict[str, list[str]]:
-  """Split -> files of the user's own text: `pattern` is a directory, a file, a glob, or several with commas between.
+  """Return {split: user's text files}; `pattern` is a directory, a file, a glob, or several separated by commas.
 
-  Files are put into splits by name (train*, valid*/dev*/val*, test*); the others are training text.
+  Files are assigned to splits by name (train*, valid*/dev*/val*, test*); the others are training text.
   """
   paths: list[str] = []
   for part in filter(None, (part.strip() for part in pattern.split(','))):
     if os.path.isdir(part):
-      found = sorted(p for p in glob.glob(os.path.join(glob.escape(part), '*')) if p.endswith(TEXT_NAMES))
+      matches = sorted(p for p in glob.glob(os.path.join(glob.escape(part), '*')) if p.endswith(TEXT_NAMES))
     else:
-      found = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(part) if os.path.isfile(p))
-    if not found:
+      matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(part) if os.path.isfile(p))
+    if not matches:
       raise InputError(f'{part}: no text file there (looked for {", ".join("*" + name for name in TEXT_NAMES)})')
-    paths += [path for path in found if path not in paths]
+    paths += [path for path in matches if path not in paths]
   if not paths:
     raise InputError('data set text_files: name a directory or files of text (manual_dir)')
   splits: dict[str, list[str]] = {}
@@ -137,17 +137,17 @@ def find_texts(pattern: str) -> dict[str, list[str]]:
 
 
 def split_of(path: str) -> str:
-  """The split that a file's name says; 'train' when it says none."""
+  """Return the split given by a file's name, 'train' by default."""
   name = os.path.basename(path).lower()
   return next((split for split, names in _SPLIT_NAMES if re.match(names, name)), 'train')
 
 
 def held_out(named: Collection[str], fraction: float) -> list[str]:
-  """Return the splits to cut from the user's training files; `named` are those that files are named for."""
+  """Return the splits to hold out of the user's training files; splits in `named` have their own files."""
   return [split for split in ('valid', 'test') if split not in named] if fraction else []
 
 
 def hashed_split(text: str, missing: list[str], fraction: float) -> str:
-  """One of the `missing` splits for a share of `fraction` of all texts each, else 'train'."""
+  """Return one of the `missing` splits for a share of `fraction` of all texts each, else 'train'."""
   share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'big') / 2**64
   return next((split for n, split in enumerate(missing, 1) if share < n * fraction), 'train')

@@ -1,4 +1,4 @@
-"""Shared parts of builders of labelled documents: a validation split cut from the training documents, and TSV files."""
+"""Shared parts of builders of labelled documents: a held-out validation split, and TSV files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from lmx.data.builders import base, cells
 from lmx.errors import InputError
 
-EVERY = 10  # of the training documents, one in ten is for validation
+EVERY = 10  # one in ten training documents is for validation
 
 
 class LabelledBuilder(base.TextBuilder):
-  """A data set without a validation split of its own: of its training documents 9, 19, ... (from 0) are one.
+  """A data set without its own validation split: training documents 9, 19, ... (from 0) are held out for it.
 
-  A subclass gives `labelled`, the documents of one of the published splits.
+  A subclass defines `labelled`, the documents of one of the published splits.
   """
 
   def labelled(self, part: str, path: str) -> Iterator[base.Document]:
-    """The documents of 'train' or 'test' as published, in a fixed order."""
+    """Yield the documents of 'train' or 'test' as published, in a fixed order."""
     raise TypeError(f'{type(self).__name__} must say how its documents are read')
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:

@@ -1,4 +1,4 @@
-"""Shared parts of text8 and enwik8: one file of 100,000,000 bytes, cut 90 / 5 / 5 % as in the literature."""
+"""Shared parts of text8 and enwik8: one file of 100,000,000 bytes, split 90 / 5 / 5 % as in the literature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE = 100_000_000
 
 
 class Mahoney(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A stream of bytes; a piece is kept as bytes, so a character that the split cuts is not lost."""
+  """A byte stream; examples are bytes, so a character cut at a split is not lost."""
 
   BUILDER_CONFIGS = base.CHECKED
 

@@ -1,4 +1,4 @@
-"""Shared parts of builders of translated sentences: a pair is two documents, the source and then the target."""
+"""Shared parts of builders of translations: a pair is two documents, the source and then the target."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PairConfig(base.TextConfig):
 
 
 def configs(source: str, target: str) -> list[PairConfig]:
-  """The configs that TFDS lists: with published sizes checked, and without."""
+  """Return the configs that TFDS lists: with and without a check of the published sizes."""
   return [
     PairConfig(name='default', source=source, target=target),
     PairConfig(name='unchecked', source=source, target=target, check_sizes=False),
@@ -38,17 +38,17 @@ def configs(source: str, target: str) -> list[PairConfig]:
 
 
 class PairBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A data set of pairs; its files are those of `parallel.LAYOUTS`, unless a subclass gives `pairs`."""
+  """A data set of pairs; its files are in `parallel.LAYOUTS`, unless a subclass defines `pairs`."""
 
   BUILDER_CONFIGS = configs('en', 'de')
 
   @property
   def sides(self) -> tuple[str, str]:
-    """Languages of source and target."""
+    """Return the languages of source and target."""
     return self.builder_config.source, self.builder_config.target
 
   def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
-    """(name, source, target) of each pair of a split, in order."""
+    """Yield (name, source, target) of each pair of a split, in order."""
     yield from parallel.read(paths[split], self.sides, drop=split == 'train')
 
   def documents(self, split: str, paths: Any) -> Iterator[base.Document]:

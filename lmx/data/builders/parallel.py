@@ -1,6 +1,6 @@
-"""Files of translated sentences: line n of one is the translation of line n of the other.
+"""Parallel files: line n of one is the translation of line n of the other.
 
-No TFDS here, so a token cache that is complete can be found without importing it.
+No TFDS is imported here, so a complete token cache can be found without it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lmx import documents
 from lmx.data.builders import files
 from lmx.errors import InputError, InputWarning
 
-Files = tuple[str, ...]  # a file of each side, or one table with both
-Paths = dict[str, list[Files]]  # split -> what it is read from, in order
+Files = tuple[str, ...]  # one file per side, or one table with both
+Paths = dict[str, list[Files]]  # split -> its files, in order
 Pair = tuple[str, str, str]  # name, source, target
 _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE)
 _TABLES = ('.tsv', '.tsv.gz')
@@ -27,12 +27,12 @@ _TABLES = ('.tsv', '.tsv.gz')
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Possible places of the files of a data set of pairs.
+  """Possible locations of the files of a data set of pairs.
 
   Attributes:
     folders: folders below the user's directory, tried in order for each file.
-    stems: split -> groups of file names without the ending of the language, tried in order; the files of a group are
-      read one after another.
+    stems: split -> groups of file names without the language suffix, tried in order; the files of a group are
+      concatenated.
     optional: splits that may be missing.
     pairs: split -> published number of pairs.
   """
@@ -44,7 +44,7 @@ class Layout:
 
 
 def _wmt14(languages: str, *others: str) -> Layout:
-  """The files of the shared task of 2014 as its archives unpack, or prepared as one file a split."""
+  """Return the layout of the 2014 shared task's unpacked archives, or of one file per split."""
   joined = languages.replace('-', '')
   corpora = ('europarl-v7', 'commoncrawl', 'news-commentary-v9')
   return Layout(
@@ -77,21 +77,21 @@ LAYOUTS = {
 
 
 def find(name: str, directory: str, sides: Sequence[str], *, all_files: bool = True) -> Paths:
-  """The files of data set `name` in `directory`.
+  """Return the files of data set `name` in `directory`.
 
   Args:
     name: a data set of LAYOUTS.
     directory: the user's directory.
     sides: languages of source and target.
-    all_files: every file of a group must be there; else those that are there are taken.
+    all_files: require every file of a group; else use the existing ones.
 
   Raises:
-    InputError: it is no directory, or files are missing; the message names them.
+    InputError: `directory` is not a directory, or files are missing; the message names them.
   """
   layout = LAYOUTS[name]
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
-  found: Paths = {}
+  paths: Paths = {}
   for split, groups in layout.stems.items():
     tried = [{stem: _pair(directory, layout.folders, stem, sides) for stem in group} for group in groups]
     chosen = next((group for group in tried if any(group.values())), tried[0])
@@ -101,8 +101,8 @@ def find(name: str, directory: str, sides: Sequence[str], *, all_files: bool = T
     if missing and (all_files or len(missing) == len(chosen)):
       wanted = ', '.join(f'{stem}.{side}' for stem in missing for side in sides)
       raise InputError(f'data set {name}, split {split}: {directory} does not hold {wanted} (each also as .gz)')
-    found[split] = [pair for pair in chosen.values() if pair]
-  return found
+    paths[split] = [pair for pair in chosen.values() if pair]
+  return paths
 
 
 def _pair(directory: str, folders: Sequence[str], stem: str, sides: Sequence[str]) -> Files | None:
@@ -114,7 +114,7 @@ def _pair(directory: str, folders: Sequence[str], stem: str, sides: Sequence[str
 
 
 def _side(stem: str, side: str) -> str | None:
-  """The file of one language; of a test set in SGML, '-src' stands for either of its two forms."""
+  """Return the file of one language; for a test set in SGML, '-src' matches either of its two forms."""
   names = [f'{stem}.{side}', f'{stem}.{side}.gz']
   if stem.endswith('-src'):
     names = [f'{form}.{side}.sgm{end}' for form in (stem, stem.removesuffix('src') + 'ref') for end in ('', '.gz')]
@@ -122,14 +122,14 @@ def _side(stem: str, side: str) -> str | None:
 
 
 def find_own(pattern: str, sides: Sequence[str]) -> Paths:
-  """The user's own files by split: train*, valid* (dev*, val*) and test* with the two endings, or tables.
+  """Return the user's files by split: train*, valid* (dev*, val*) and test* with the two suffixes, or tables.
 
   Args:
     pattern: a directory, or a table (.tsv, .tsv.gz) of source and target.
-    sides: endings of the files of the source and of the target, such as 'en' and 'de'.
+    sides: suffixes of the files of the source and of the target, such as 'en' and 'de'.
 
   Raises:
-    InputError: no such files, a file without its other half, or several that say they are one held-out split.
+    InputError: there are no such files, a file has no counterpart, or several files are for one held-out split.
   """
   if os.path.isfile(pattern) and pattern.endswith(_TABLES):
     return {'train': [(pattern,)]}
@@ -137,19 +137,19 @@ def find_own(pattern: str, sides: Sequence[str]) -> Paths:
     raise InputError(f'data set parallel_files: {pattern or "data.manual_dir"} is neither a directory nor a .tsv file')
   names = sorted(glob.glob(os.path.join(glob.escape(pattern), '*')))
   by_stem = [{_stem(path, side): path for path in names if _stem(path, side)} for side in sides]
-  for here, beside, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
-    if alone := sorted(here.keys() - beside.keys()):
-      raise InputError(f'{here[alone[0]]}: there is no {os.path.basename(alone[0])}.{side} beside it')
-  found: list[Files] = [(by_stem[0][stem], by_stem[1][stem]) for stem in sorted(by_stem[0])]
-  found = found or [(path,) for path in names if path.endswith(_TABLES)]
-  if not found:
-    there = sorted({path.removesuffix('.gz').rpartition('.')[2] for path in names if os.path.isfile(path)})
+  for own, other, side in zip(by_stem, by_stem[::-1], sides[::-1], strict=True):
+    if unmatched := sorted(own.keys() - other.keys()):
+      raise InputError(f'{own[unmatched[0]]}: there is no {os.path.basename(unmatched[0])}.{side} beside it')
+  groups: list[Files] = [(by_stem[0][stem], by_stem[1][stem]) for stem in sorted(by_stem[0])]
+  groups = groups or [(path,) for path in names if path.endswith(_TABLES)]
+  if not groups:
+    suffixes = sorted({path.removesuffix('.gz').rpartition('.')[2] for path in names if os.path.isfile(path)})
     raise InputError(
       f'{pattern}: no files *.{sides[0]} and *.{sides[1]}, and no .tsv there; the endings found are '
-      f'{", ".join(there) or "none"}. Name the two by data.source and data.target'
+      f'{", ".join(suffixes) or "none"}. Name the two by data.source and data.target'
     )
   splits: Paths = {}
-  for paths in found:
+  for paths in groups:
     splits.setdefault(files.split_of(paths[0]), []).append(paths)
   for split, several in splits.items():
     if split != 'train' and len(several) > 1:
@@ -168,16 +168,16 @@ def _stem(path: str, side: str) -> str:
 
 
 def read(paths: Sequence[Files], sides: Sequence[str], *, drop: bool) -> Iterator[Pair]:
-  """The pairs of some files, white space at the ends of a sentence removed.
+  """Yield the pairs of some files, with sentences stripped of white space.
 
   Args:
-    paths: what to read, in order.
-    sides: names of the columns where a table's first line names them.
-    drop: leave out pairs with an empty side, with a warning that counts them (of the text to train on); else they are
-      an error, since a score over fewer sentences is not the score of the set.
+    paths: files to read, in order.
+    sides: column names if a table's first line names them.
+    drop: skip pairs with an empty side, with a warning that counts them (for training text); else they raise an error,
+      because a score over fewer sentences is not the score of the set.
 
   Raises:
-    InputError: files of different numbers of lines, rows with other columns, or an empty side.
+    InputError: files have different numbers of lines, rows have other columns, or a side is empty.
   """
   for group in paths:
     where, empty = ' and '.join(group), 0
@@ -208,7 +208,7 @@ def _lines(group: Files) -> Iterator[tuple[int, str, str]]:
 
 
 def _sentences(path: str) -> Iterator[str]:
-  """Lines of a text file, or segments of SGML, stripped."""
+  """Yield the lines of a text file, or the segments of SGML, stripped."""
   sgml = path.removesuffix('.gz').endswith('.sgm')
   for line in documents.read_lines(path):
     if sgml:
@@ -218,7 +218,7 @@ def _sentences(path: str) -> Iterator[str]:
 
 
 def _table(path: str, sides: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-  """Columns of a table: those that its first line names as `sides`, or else the first and the second of two."""
+  """Yield two columns of a table: those named `sides` in its first line, else the first and the second of two."""
   columns, count = (0, 1), 2
   for number, line in enumerate(documents.read_lines(path), 1):
     if line == '\n':

@@ -24,7 +24,7 @@ class QuestionConfig(base.TextConfig):
 
 
 class QuestionBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """The label of the passage is where the first answer stands, that of the question all answers and the id."""
+  """The passage's label is the span of the first answer; the question's label is all answers and the id."""
 
   BUILDER_CONFIGS = [QuestionConfig(name='default'), QuestionConfig(name='unchecked', check_sizes=False)]
 

@@ -1,8 +1,9 @@
 """Questions on passages whose answers are spans of the passage: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
 
-Read are the published JSON ({"data": [{"title", "paragraphs": [...]}]}) and JSON lines, a paragraph a line, each also
-as .gz. A paragraph is {"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}], "is_impossible"}]}.
-No TFDS here, so a token cache that is complete can be found without importing it.
+Supported are the published JSON ({"data": [{"title", "paragraphs": [...]}]}) and JSON lines, one paragraph per line,
+each also as .gz. A paragraph is
+{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}], "is_impossible"}]}.
+No TFDS is imported here, so a complete token cache can be found without it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class Question(NamedTuple):
   """A question on a passage.
 
   Attributes:
-    id: as the file has it.
+    id: id in the file.
     context: the passage.
-    question: what is asked.
-    answers: texts and where each begins in the passage, in code points; () where the passage has no answer, None where
-      it is not known.
+    question: text of the question.
+    answers: texts and their start in the passage, in code points; () if the passage has no answer, None if
+      it is unknown.
   """
 
   id: str
@@ -42,12 +43,12 @@ class Question(NamedTuple):
 
   @property
   def label(self) -> str:
-    """The answers and the id as JSON, as they are kept beside the texts."""
+    """Return the answers and the id as JSON, as stored with the texts."""
     return json.dumps({'id': self.id, 'answers': self.answers}, ensure_ascii=False)
 
   @property
   def span(self) -> str:
-    """'begin:end' of the first answer, 'none' where there is none."""
+    """Return 'begin:end' of the first answer, 'none' if there is none."""
     if not self.answers:
       return 'none'
     text, begin = self.answers[0]
@@ -55,24 +56,24 @@ class Question(NamedTuple):
 
 
 def read(path: str, *, known: bool = True) -> Iterator[Question]:
-  """The questions of a file, in order.
+  """Yield the questions of a file, in order.
 
   Args:
-    path: of the file.
-    known: every question must say what its answers are; else "answers" may be left out.
+    path: the file.
+    known: require answers for every question; else "answers" is optional.
 
   Raises:
-    InputError: no file of this form, a question twice, or an answer that does not stand where it is said to.
+    InputError: the file has another format, a question is repeated, or an answer does not match its start.
   """
-  seen: set[str] = set()
+  ids: set[str] = set()
   for where, paragraph in _paragraphs(path):
     context = documents.field(paragraph, 'context', str, where)
     for qa in documents.field(paragraph, 'qas', list, where):
-      asked = documents.field(qa, 'question', str, where).strip()
+      text = documents.field(qa, 'question', str, where).strip()
       number = qa.get('id')
       name = str(number) if isinstance(number, int) else documents.field(qa, 'id', str, where)
-      question = Question(name, context, asked, _answers(qa, known, f'{where}, question {name}'))
-      _check(question, where, seen)
+      question = Question(name, context, text, _answers(qa, known, f'{where}, question {name}'))
+      _check(question, where, ids)
       yield question
 
 
@@ -82,8 +83,8 @@ def _answers(qa: Any, known: bool, where: str) -> tuple[tuple[str, int], ...] | 
   if not known and qa.get('answers') is None and 'is_impossible' not in qa:
     return None
   field = documents.field
-  given = field(qa, 'answers', list, where)
-  return tuple(dict.fromkeys((field(a, 'text', str, where), field(a, 'answer_start', int, where)) for a in given))
+  answers = field(qa, 'answers', list, where)
+  return tuple(dict.fromkeys((field(a, 'text', str, where), field(a, 'answer_start', int, where)) for a in answers))
 
 
 def _check(question: Question, where: str, seen: set[str]) -> None:
@@ -101,7 +102,7 @@ def _check(question: Question, where: str, seen: set[str]) -> None:
 
 
 def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
-  """(place in the file, paragraph) of each paragraph."""
+  """Yield (position in the file, paragraph) of each paragraph."""
   if path.removesuffix('.gz').endswith('.jsonl'):
     yield from ((f'{path}, line {number}', paragraph) for number, paragraph in documents.read_json_lines(path))
     return
@@ -111,15 +112,15 @@ def _paragraphs(path: str) -> Iterator[tuple[str, Any]]:
 
 
 def find(name: str, directory: str) -> dict[str, list[str]]:
-  """Split -> files: of 'squad' and 'squad2' as published, of 'squad_files' those in the directory, by their names."""
+  """Return {split: files}: published names for 'squad' and 'squad2', else the directory's files by their names."""
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   if name in LAYOUTS:
     layout = LAYOUTS[name]
     for folder in layout.folders:
-      found = {part: files._first(os.path.join(directory, folder), names) for part, names in layout.names.items()}
-      if found['train']:
-        return {part: [path] for part, path in found.items() if path}
+      paths = {part: files._first(os.path.join(directory, folder), names) for part, names in layout.names.items()}
+      if paths['train']:
+        return {part: [path] for part, path in paths.items() if path}
     raise InputError(f'data set {name}: {directory} does not hold {layout.names["train"][0]} (also as .gz)')
   splits: dict[str, list[str]] = {}
   for base in sorted(os.listdir(directory)):

@@ -13,7 +13,7 @@ _CLASSES = {'0': 'negative', '1': 'positive'}
 
 
 class SstBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """One example is one row. GLUE's own test file has no labels and is refused; the treebank's has."""
+  """One example is one row. GLUE's own test file has no labels and is rejected; the treebank's has."""
 
   def documents(self, split: str, paths: dict[str, str]) -> Iterator[base.Document]:
     for index, (number, row) in enumerate(labelled.read_table(paths[split], ('label', 'sentence'))):

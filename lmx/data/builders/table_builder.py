@@ -1,4 +1,4 @@
-"""Shared parts of builders of tables: an example is one document for each of its texts, the first with the label."""
+"""Shared parts of table builders: an example is one document per text of a row, the first with the label."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class TableConfig(base.TextConfig):
   """Options of a data set of rows.
 
   Attributes:
-    table: its name in `tables.TABLES`; '' for the user's own, which the other fields describe.
+    table: name in `tables.TABLES`; '' for a user table, which the other fields describe.
     pattern: table_files: directory or files.
     texts: table_files: columns of the texts.
     label: table_files: column of the label.
-    scores: table_files: whether labels are numbers on a scale.
+    scores: table_files: True if labels are numbers on a scale.
     split_fraction: table_files: share of the training rows to hold out for each of `files.held_out`.
   """
 
@@ -35,7 +35,7 @@ class TableConfig(base.TextConfig):
 
 
 def configs(*names: str) -> list[TableConfig]:
-  """The configs that TFDS lists: of each table with published sizes checked, and without."""
+  """Return the configs that TFDS lists: each table with and without a check of the published sizes."""
   config = lambda name, checked: TableConfig(
     name=f'{name.rpartition("/")[2]}{"" if checked else "_unchecked"}', table=name, check_sizes=checked
   )
@@ -43,7 +43,7 @@ def configs(*names: str) -> list[TableConfig]:
 
 
 class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A data set of rows. Where there is no file for validation, every tenth training row is for it."""
+  """A data set of rows. Without a validation file, every tenth training row is held out for validation."""
 
   @property
   def table(self) -> tables.Table:
@@ -54,7 +54,7 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
     return tables.Table(tuple((name,) for name in config.texts), (config.label,), scores=config.scores)
 
   def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
-    """The rows of a split, in order."""
+    """Yield the rows of a split, in order."""
     hold_out = 'valid' not in paths
     if not hold_out or split not in ('train', 'valid'):
       yield from tables.read(self.table, paths[split], split)
@@ -100,7 +100,7 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
 
 
 class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """The user's own tables; `files.held_out` are cut from the training rows, chosen by a hash of their texts."""
+  """The user's tables; `files.held_out` splits are held out of the training rows by a hash of their texts."""
 
   def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
     missing = files.held_out(paths, self.builder_config.split_fraction)
@@ -117,5 +117,5 @@ class OwnTables(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
-    cut = files.held_out(paths, self.builder_config.split_fraction)
-    return {split: self._generate_examples(split, paths) for split in [*paths, *cut]}
+    held_out = files.held_out(paths, self.builder_config.split_fraction)
+    return {split: self._generate_examples(split, paths) for split in [*paths, *held_out]}

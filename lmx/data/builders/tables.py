@@ -1,12 +1,12 @@
-"""Tables of examples: a row has a text or two, and the label or score that is to be found.
+"""Tables of examples: a row has one or two texts, and a label or score to predict.
 
 Files are read by lmx/data/builders/cells.py: GLUE (Wang et al. 2019, arXiv 1804.07461) in the layout of its archives,
 SNLI (Bowman et al. 2015), SciTail (Khot et al. 2018), SWAG (Zellers et al. 2018), RACE (Lai et al. 2017), the Story
 Cloze Test (Mostafazadeh et al. 2016), LAMBADA and the Children's Book Test (see cloze.py) in that of theirs, and the
-user's own. A row with choices has as its texts a context, a question (or the beginning of what follows), which may be
-empty, and the choices; its label is the number of the right one. A row of `race/joined` has no question: the choices
-are put into it beforehand.
-No TFDS here, so a token cache that is complete can be found without importing it.
+user's own. The texts of a row with choices are a context, a question (or the start of the continuation), which may be
+empty, and the choices; its label is the number of the correct one. A row of `race/joined` has no question: it is
+already joined to each choice.
+No TFDS is imported here, so a complete token cache can be found without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lmx.data.builders import cells, cloze, files
 from lmx.errors import InputError, nearest
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
-EVERY = 10  # rows 9, 19, ... of the training rows are for validation, where no file is
+EVERY = 10  # training rows 9, 19, ... are for validation, unless it has a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Table:
   """A data set of rows.
 
   Attributes:
-    texts: for each text of a row the names that its column may have, tried in order.
+    texts: for each text of a row the possible names of its column, tried in order.
     label: the same for the label; a file without it has no labels (GLUE's test files).
-    classes: what stands in the label's column -> name of the label; {} takes the cells as names.
-    scores: whether labels are numbers on a scale.
+    classes: cell of the label's column -> name of the label; {} uses the cells as names.
+    scores: True if labels are numbers on a scale.
     folders: folders below the user's directory, tried in order.
-    files: split -> names of its file, tried in order, without the ending .gz. Only that of `needed` must be there.
-    needed: the split whose file must be there.
-    plain: names of the columns of a file that does not name them, known by the number of its cells.
-    skipped: cells of the label's column whose rows are left out.
-    rows: split -> published number of rows that are not left out.
-    choices: how many texts, the last ones, are choices of which one is right.
-    continues: the other texts of a row go on where its first one ends.
-    broken: records that break over lines are skipped, as GLUE's own loader does.
-    read: reads a file into (line number, cells) where its form is one of its own.
-    prepare: given the cells of a row and where it is, returns them with further columns, also for a row of the user's.
+    files: split -> names of its file, tried in order, without the suffix .gz. Only that of `needed` is required.
+    needed: the split whose file is required.
+    plain: column names of a file that does not name them, recognised by the number of its cells.
+    skipped: cells of the label's column whose rows are skipped.
+    rows: split -> published number of rows, without skipped ones.
+    choices: number of last texts that are choices, one of them correct.
+    continues: the other texts of a row continue where its first one ends.
+    broken: skip records that break over lines, as GLUE's own loader does.
+    read: reads a file of a special format into (line number, cells).
+    prepare: adds columns to the cells of a row, given its location in the file; also applied to rows of the user.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -71,7 +71,7 @@ class Table:
 
 
 def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
-  """Rows of the Story Cloze Test: four sentences and two endings, numbered from 1."""
+  """Yield the rows of the Story Cloze Test: four sentences and two endings, numbered from 1."""
   for number, row in cells.read_csv(path):
     try:
       texts = {'context': ' '.join(row[f'InputSentence{i}'] for i in range(1, 5)), 'question': ''}
@@ -82,7 +82,7 @@ def _story_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
 
 
 def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
-  """Questions of RACE: a file of JSON for each passage, in the folders middle and high."""
+  """Yield the questions of RACE: a JSON file per passage, in the folders middle and high."""
   names = [
     os.path.join(path, level, name)
     for level in ('middle', 'high')
@@ -93,13 +93,13 @@ def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
   for name in names:
     passage = documents.read_json(name)
     article = documents.field(passage, 'article', str, name)
-    asked = [documents.field(passage, key, list, name) for key in ('questions', 'options', 'answers')]
-    if len({*map(len, asked)}) > 1:
+    columns = [documents.field(passage, key, list, name) for key in ('questions', 'options', 'answers')]
+    if len({*map(len, columns)}) > 1:
       raise InputError(
-        f'{name}: got {" and ".join(map(str, map(len, asked)))} questions, options and answers; '
+        f'{name}: got {" and ".join(map(str, map(len, columns)))} questions, options and answers; '
         'expected as many of each'
       )
-    for question, options, answer in zip(*asked, strict=True):
+    for question, options, answer in zip(*columns, strict=True):
       number += 1
       if answer not in ('A', 'B', 'C', 'D'):
         raise InputError(f'{name}: answers: got {documents.show(answer)}; expected A, B, C or D')
@@ -110,15 +110,15 @@ def _race_cells(path: str) -> Iterator[tuple[int, cells.Cells]]:
 def _race_row(row: cells.Cells, where: str) -> cells.Cells:
   """Return a row with `-` for an empty choice, and `answer_<i>`, its question with choice i.
 
-  The choice takes the place of every `_` of the question, or follows it (zihangdai/xlnet, run_race.py).
+  The choice replaces every `_` of the question, or follows it (zihangdai/xlnet, run_race.py).
   """
-  found = dict(row)
+  cells_with_answers = dict(row)
   question = cells.text(row.get('question'), f'{where}: question')
   for name in [name for name in row if name.startswith('choice_')]:
     choice = cells.text(row[name], f'{where}: {name}') or '-'
     joined = question.replace('_', choice) if '_' in question else f'{question} {choice}'
-    found |= {name: choice, name.replace('choice', 'answer'): joined.strip()}
-  return found
+    cells_with_answers |= {name: choice, name.replace('choice', 'answer'): joined.strip()}
+  return cells_with_answers
 
 
 _RACE: dict[str, Any] = dict(
@@ -147,7 +147,7 @@ def _glue(
   also: Mapping[str, tuple[str, ...]] | None = None,
   **options: Any,
 ) -> Table:
-  """A task of GLUE; `also` are files that take the place of, or stand beside, train.tsv, dev.tsv and test.tsv."""
+  """Return a task of GLUE; `also` are files that replace, or supplement, train.tsv, dev.tsv and test.tsv."""
   split_files = {'train': ('train.tsv',), 'valid': ('dev.tsv',), 'test': ('test.tsv',), **(also or {})}
   below = ('', folder, f'glue/{folder}', f'glue/{folder.lower().replace("-", "")}')
   return Table(texts, folders=below, files=split_files, rows=dict(zip(split_files, rows, strict=False)), **options)
@@ -198,7 +198,7 @@ TABLES = {
     (104_743, 5_463, 5_463),
     classes={name: name for name in ('entailment', 'not_entailment')},
   ),
-  'glue/rte': _glue(  # the test file is GLUE's of 3,000 rows without labels, or that of RTE-1 to 3 with them
+  'glue/rte': _glue(  # the test file is GLUE's of 3,000 rows without labels, or that of RTE-1 to 3 with labels
     'RTE',
     _PAIR,
     (2_490, 277),
@@ -239,7 +239,7 @@ TABLES = {
   ),
   'race': Table(_choices(4), **_RACE),
   'race/joined': Table((('context',), *((f'answer_{i}',) for i in range(4))), **_RACE),
-  'story_cloze': Table(  # its training stories have one ending, so the validation file is trained on, as GPT does
+  'story_cloze': Table(  # its training stories have one ending, so the validation file is for training, as in GPT
     _choices(2),
     choices=2,
     read=_story_cells,
@@ -282,14 +282,14 @@ TABLES = {
 
 
 def find(name: str, directory: str) -> dict[str, str]:
-  """Split -> file of a data set of TABLES in `directory`. Raises InputError that says what was looked for."""
+  """Return {split: file} of a data set of TABLES in `directory`. Raises InputError with the expected names."""
   table = TABLES[name]
   if not os.path.isdir(directory):
     raise InputError(f'data set {name}: {directory} is not a directory')
   for folder in table.folders:
-    found = {split: _first(os.path.join(directory, folder), names) for split, names in table.files.items()}
-    if found[table.needed]:
-      return {split: path for split, path in found.items() if path}
+    paths = {split: _first(os.path.join(directory, folder), names) for split, names in table.files.items()}
+    if paths[table.needed]:
+      return {split: path for split, path in paths.items() if path}
   wanted = ' or '.join(os.path.join(folder, table.files[table.needed][0]) for folder in table.folders)
   raise InputError(f'data set {name}: {directory} does not hold {wanted} (each also as .gz)')
 
@@ -300,18 +300,18 @@ def _first(folder: str, names: tuple[str, ...]) -> str | None:
 
 
 def find_own(pattern: str) -> dict[str, list[str]]:
-  """Split -> the user's own tables: `pattern` is a directory, a file, a glob, or several with commas between.
+  """Return {split: the user's tables}; `pattern` is a directory, a file, a glob, or several separated by commas.
 
-  Files are put into splits by name (train*, valid*/dev*/val*, test*); the others are training rows.
+  Files are assigned to splits by name (train*, valid*/dev*/val*, test*); the others are training rows.
   """
   ends = tuple(end + suffix for end in cells.ENDINGS for suffix in ('', '.gz'))
   paths: list[str] = []
   for part in filter(None, (part.strip() for part in pattern.split(','))):
     below = os.path.join(glob.escape(part), '*') if os.path.isdir(part) else part
-    found = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(below) if p.endswith(ends))
-    if not found:
+    matches = [part] if os.path.isfile(part) else sorted(p for p in glob.glob(below) if p.endswith(ends))
+    if not matches:
       raise InputError(f'{part}: no table there (looked for {", ".join("*" + end for end in ends)})')
-    paths += [path for path in found if path not in paths]
+    paths += [path for path in matches if path not in paths]
   if not paths:
     raise InputError('data set table_files: name a directory or tables (data.manual_dir)')
   splits: dict[str, list[str]] = {}
@@ -328,8 +328,8 @@ def read(table: Table, path: str, split: str) -> Iterator[Row]:
   """Yield the rows of a file, in order; the second text of a pair may be empty.
 
   Raises:
-    InputError: a column is missing, a text is empty, a label is none of the classes or no number, or a row to train on
-      has no label; the lines are named.
+    InputError: a column is missing, a text is empty, a label is not one of the classes or not a number, or a training
+      row has no label; the lines are named.
   """
   unlabelled: list[int] = []
   for number, row in (table.read or _own_read(table))(path):
@@ -361,14 +361,14 @@ def _own_read(table: Table) -> Callable[[str], Iterator[tuple[int, cells.Cells]]
 
 
 def _column(names: tuple[str, ...], row: Mapping[str, Any], where: str) -> str:
-  found = next((name for name in names if name in row), None)
-  if found is None:
+  column = next((name for name in names if name in row), None)
+  if column is None:
     raise InputError(f'{where}: no column {" or ".join(names)}{nearest(names[0], row)}; it has {", ".join(row)}')
-  return found
+  return column
 
 
 def _answer(table: Table, cell: Any, where: str) -> str | None:
-  """The label or score of a row, '' for none, None where the row is to be left out."""
+  """Return the label or score of a row, '' for none, None if the row is skipped."""
   if table.scores:
     return cells.score(cell, where)
   label = cells.label(cell, where)

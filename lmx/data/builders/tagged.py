@@ -1,7 +1,7 @@
 """Sentences whose words have labels: in columns (CoNLL), as JSON lines, or as plain text without labels.
 
-Columns are a word a line with what is known of it, and an empty line between sentences. No TFDS here, so that new
-sentences can be read without importing it.
+Columns are one word per line with its annotations, and an empty line between sentences. No TFDS is imported here, so
+sentences can be read without it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Sentence(NamedTuple):
 
   Attributes:
     words: its words.
-    tags: their labels, None where they are not known.
-    lines: number of the line that each word is in.
+    tags: their labels, None if unknown.
+    lines: line number of each word.
   """
 
   words: tuple[str, ...]
@@ -32,33 +32,33 @@ class Sentence(NamedTuple):
 
 
 def sentences(path: str, separator: str | None = None) -> Iterator[list[Word]]:
-  """The sentences of a file in columns, whose cells are divided by `separator`, None for white space.
+  """Yield the sentences of a file in columns separated by `separator`, None for white space.
 
-  Lines that begin with '-DOCSTART-' are none of theirs, nor those that begin with '# ', unless these have as many cells
-  as others: that is a word '#'.
+  Lines that start with '-DOCSTART-' are skipped. So are lines that start with '# ', unless they have as many cells
+  as others: those are a word '#'.
   """
-  held: list[Word] = []
+  words: list[Word] = []
   width = 0
   for number, line in enumerate(documents.read_lines(path), 1):
     cells = line.rstrip('\n').split(separator)
-    remark = line.startswith('-DOCSTART-') or line.startswith('# ') and len(cells) != width
-    if line.strip() and not remark:
-      held.append((number, cells))
+    is_comment = line.startswith('-DOCSTART-') or line.startswith('# ') and len(cells) != width
+    if line.strip() and not is_comment:
+      words.append((number, cells))
       width = len(cells)
-    elif held and not line.strip():
-      yield held
-      held = []
-  if held:
-    yield held
+    elif words and not line.strip():
+      yield words
+      words = []
+  if words:
+    yield words
 
 
 def universal(words: Sequence[Word]) -> list[Word]:
-  """The lines of CoNLL-U that are words: not those of several words ("3-4"), nor of words left out ("8.1")."""
+  """Return the word lines of CoNLL-U, without multiword tokens ("3-4") and empty nodes ("8.1")."""
   return [word for word in words if word[1][0].isdigit()]
 
 
 def column(path: str, words: Sequence[Word], index: int) -> list[str]:
-  """One column of a sentence. Raises InputError that names the line where there is none."""
+  """Return one column of a sentence. Raises InputError with the line if it is missing."""
   for number, cells in words:
     if not -len(cells) <= index < len(cells) or not cells[index].strip():
       raise InputError(f'{path}, line {number}: has no column {index + 1 if index >= 0 else "for the label"}')
@@ -66,31 +66,31 @@ def column(path: str, words: Sequence[Word], index: int) -> list[str]:
 
 
 def plain(word: str) -> str:
-  """A word as data sets have it: with _ for the white space in it, which would divide it."""
+  """Return a word with _ for white space in it, which would separate words."""
   return '_'.join(word.split()) or '_'
 
 
 def bio(labels: Sequence[str]) -> list[str]:
-  """Labels of spans of IOB1, in which a B stands only between two spans of a type, as BIO; those of BIO as they are."""
-  found, before = list(labels), 'O'
+  """Return span labels as BIO; in IOB1 a B occurs only between two spans of a type, BIO is unchanged."""
+  bio_labels, before = list(labels), 'O'
   for i, label in enumerate(labels):
     if label.startswith('I-') and (before == 'O' or before[2:] != label[2:]):
-      found[i] = 'B-' + label[2:]
+      bio_labels[i] = 'B-' + label[2:]
     before = label
-  return found
+  return bio_labels
 
 
 def read(path: str) -> Iterator[Sentence]:
-  """The sentences of a file, also as .gz.
+  """Yield the sentences of a file, also as .gz.
 
-  .conll has the word in the first column and, where there are several, the label in the last; columns are divided by
-  tabs where there are some, else by white space. .conllu has the word in the second and the universal part of speech in
+  .conll has the word in the first column and, if there are several, the label in the last; columns are separated by
+  tabs if there are any, else by white space. .conllu has the word in the second and the universal part of speech in
   the fourth; _ is none. A line of .jsonl is {"tokens": [...], "tags": [...] (optional)}, one of .txt a sentence of
-  words with blanks between them.
+  words separated by blanks.
 
   Raises:
-    InputError: no file of this kind; a sentence without words, a line without its columns, or tags of other number than
-      the tokens; the line is named.
+    InputError: the file is of another kind; a sentence has no words, a line lacks columns, or the numbers of tags and
+      tokens differ; the line is named.
   """
   name = path.removesuffix('.gz')
   if name.endswith('.jsonl'):

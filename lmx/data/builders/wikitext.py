@@ -12,20 +12,20 @@ _TITLE = re.compile(r' ?= [^=].* = ?\n')
 
 
 def articles(lines: Iterator[str]) -> Iterator[str]:
-  """Cuts the lines before each title, a ` = Title = ` line between blank lines; nothing is lost or added."""
-  held: list[str] = []
-  blank, pending = True, ''  # was the line before blank; a title that waits for its blank line
+  """Yield articles: the lines split before each title, a ` = Title = ` line between blank lines, without loss."""
+  article: list[str] = []
+  blank, pending = True, ''  # the line before was blank; a title that waits for its blank line
   begun = False
   for line in lines:
     if pending and not line.strip() and begun:
-      yield ''.join(held[:-1])
-      held = held[-1:]
+      yield ''.join(article[:-1])
+      article = article[-1:]
     begun = begun or bool(pending)
-    held.append(line)
+    article.append(line)
     pending = line if blank and _TITLE.fullmatch(line) else ''
     blank = not line.strip()
-  if held:
-    yield ''.join(held)
+  if article:
+    yield ''.join(article)
 
 
 class Wikitext(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""The Brown corpus (Francis and Kucera 1979), from its tagged files as NLTK keeps them, or from split text."""
+"""The Brown corpus (Francis and Kucera 1979), from its tagged files as in NLTK, or from text files of the splits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUOTES = {'``': '"', "''": '"'}
 
 
 class Builder(base.TextBuilder):
-  """Texts ordered by category and name; the label is the category where the tagged files are read."""
+  """Texts ordered by category and name; with tagged files the label is the category."""
 
   BUILDER_CONFIGS = base.CHECKED
   URLS = {'archive': _URL}
@@ -38,7 +38,7 @@ class Builder(base.TextBuilder):
 
 
 def _tagged(categories: str, split: str) -> Iterator[base.Document]:
-  """Texts of a split from the folder of `categories`, NLTK's cats.txt."""
+  """Yield the texts of a split from the folder of `categories`, NLTK's cats.txt."""
   members: dict[str, list[str]] = {}
   for line in documents.read_lines(categories):
     name, category = line.split()
@@ -50,7 +50,7 @@ def _tagged(categories: str, split: str) -> Iterator[base.Document]:
 
 
 def tagged_text(path: str) -> str:
-  """The text of a tagged file, a sentence a line."""
+  """Return the text of a tagged file, one sentence per line."""
   sentences = ([_word(token) for token in line.split()] for line in documents.read_lines(path))
   return ''.join(' '.join(words) + '\n' for words in sentences if words)
 

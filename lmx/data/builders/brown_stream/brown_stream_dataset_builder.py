@@ -1,7 +1,7 @@
-"""The Brown corpus as one stream, cut at 800,000 and 1,000,000 words (Bengio et al. 2003, section 4.1).
+"""The Brown corpus as one stream, split at 800,000 and 1,000,000 words (Bengio et al. 2003, section 4.1).
 
-Read from the tagged files as NLTK keeps them, or from split text beside an index.tsv that names the text of each
-document: a line with `split`, `file`, `category`, `sentences` and `tokens` for each, in the order of the splits.
+Read from the tagged files as in NLTK, or from text files of the splits with an index.tsv of their documents. It has one
+line with `split`, `file`, `category`, `sentences` and `tokens` per document, in the order of the splits.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from lmx.data.builders import base
 from lmx.data.builders.brown import brown_dataset_builder as brown
 from lmx.errors import InputError
 
-MARK = '<text>'  # stands after each text; the paper too counts "the marks used to separate texts"
-WORDS = 1_161_692  # with the marks
+MARK = '<text>'  # follows each text; the paper too counts "the marks used to separate texts"
+WORDS = 1_161_692  # including these separators
 CUTS = {'train': (0, 800_000), 'valid': (800_000, 1_000_000), 'test': (1_000_000, WORDS)}
 _COLUMNS = ['split', 'file', 'category', 'sentences', 'tokens']
 
@@ -44,23 +44,25 @@ class Builder(base.TextBuilder):
 
 
 def _tagged(categories: str) -> dict[str, str]:
-  """Name -> text, from the folder of `categories`, NLTK's cats.txt."""
+  """Return {name: text} from the folder of `categories`, NLTK's cats.txt."""
   names = [line.split()[0] for line in documents.read_lines(categories)]
   return {name: brown.tagged_text(os.path.join(os.path.dirname(categories), name)) for name in names}
 
 
 def _indexed(paths: dict[str, str]) -> dict[str, str]:
-  """Name -> text, from the three splits and the index of their documents."""
+  """Return {name: text} from the three splits and the index of their documents."""
   header, *rows = (line.rstrip('\n').split('\t') for line in documents.read_lines(paths['index']))
   if header != _COLUMNS:
     raise InputError(f'{paths["index"]}: the first line must name the columns {", ".join(_COLUMNS)}, not {header}')
   texts: dict[str, str] = {}
   for split in ('train', 'valid', 'test'):
-    found = list(base.blank_line_documents(documents.read_lines(paths[split])))
+    texts_of_split = list(base.blank_line_documents(documents.read_lines(paths[split])))
     listed = [row for row in rows if row[0] == split]
-    if len(found) != len(listed):
-      raise InputError(f'{paths[split]} holds {len(found)} documents but {paths["index"]} lists {len(listed)} for it')
-    for text, (_, name, _, _, tokens) in zip(found, listed, strict=True):
+    if len(texts_of_split) != len(listed):
+      raise InputError(
+        f'{paths[split]} holds {len(texts_of_split)} documents but {paths["index"]} lists {len(listed)} for it'
+      )
+    for text, (_, name, _, _, tokens) in zip(texts_of_split, listed, strict=True):
       if len(text.split()) != int(tokens):
         raise InputError(
           f'{paths[split]}: document {name} has {len(text.split())} tokens, but {paths["index"]} says {tokens}'

@@ -8,6 +8,6 @@ KINDS = ('cn', 'ne', 'v', 'p')  # common nouns, named entities, verbs, prepositi
 
 
 class Builder(table_builder.TableBuilder):
-  """One kind of word; the layout of its files and their sizes are those of `tables.TABLES`."""
+  """One class of words; `tables.TABLES` has the layout of its files and their sizes."""
 
   BUILDER_CONFIGS = table_builder.configs(*(f'cbt/{kind}' for kind in KINDS))

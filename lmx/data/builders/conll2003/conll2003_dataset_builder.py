@@ -8,7 +8,7 @@ from lmx.data.builders import base, columns, tagged
 
 
 class Builder(columns.ColumnBuilder):
-  """One example is one sentence: its words, and as its label their labels, with spaces between them."""
+  """One example is one sentence: its words as text, and their labels as label, separated by spaces."""
 
   BUILDER_CONFIGS = base.CHECKED
   EXPECTED = {

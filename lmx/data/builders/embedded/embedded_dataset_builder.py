@@ -11,7 +11,7 @@ from lmx.data.builders.embedded import prose
 
 
 class Builder(base.TextBuilder):
-  """Topics and docstrings, ordered by a hash of their name, so that packages are mixed."""
+  """Topics and docstrings, ordered by a hash of their name, which mixes packages."""
 
   BUILDER_CONFIGS = [base.TextConfig(name='default')]
 

@@ -1,10 +1,10 @@
-"""Finds the prose in a CPython installation: topics and docstrings, cleaned, each once.
+"""Prose of a CPython installation: topics and docstrings, cleaned and deduplicated.
 
-A block (text between empty lines) is kept if it reads as English: mostly letters, and function words that are not
-also keywords of Python among its words. Lines of a block that was wrapped are joined, so a line of the result is a
-paragraph or an item of a list. A long paragraph that another document already had is dropped, and so is a document
-most of whose n-grams others have. A module lies whole in one split, because docstrings of siblings differ in a word or
-two and held-out text must not be that close to the text trained on; so does each topic.
+A block (text between empty lines) is kept if it reads as English: mostly letters, and among its words function words
+that are not also Python keywords. Lines of a wrapped block are joined, so a line of the result is a
+paragraph or a list item. A long paragraph that occurred in another document is dropped, and so is a document
+that shares most of its n-grams with others. A module is entirely in one split, because docstrings of siblings differ in
+a word or two and held-out text must not be so similar to training text. The same holds for each topic.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ _BULLET = re.compile(r'(?:[-*+•] |\d+[.)] |[a-z]\) |\(\w\) )')
 _DOCTEST = re.compile(r'^\s*(?:>>>|\.\.\. )', re.MULTILINE)
 _MIN_BLOCK_WORDS = 3
 _MIN_DOCUMENT_WORDS = 5
-_MIN_REPEATED = 80  # characters of a paragraph that is dropped when it was seen before
+_MIN_REPEATED = 80  # characters; shorter paragraphs may repeat
 _WRAPPED = 45  # a line shorter than this was not broken by wrapping
 _NGRAM = 8  # words
-_SHARED = 0.5  # of a document's n-grams in others, above which it is a copy
+_SHARED = 0.5  # share of a document's n-grams in others above which it is a copy
 
 
 @functools.cache
 def _root() -> str:
-  """Folder of the standard library."""
+  """Return the folder of the standard library."""
   return sysconfig.get_paths()['stdlib']
 
 
 def source_files() -> list[str]:
-  """Paths below the standard library's folder, '/' between parts, sorted."""
+  """Return the sorted paths in the standard library's folder, with '/' as separator."""
   root = _root()
-  found = []
+  relative_paths = []
   for folder, folders, names in os.walk(root):
     folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith('config-')]
     paths = (os.path.relpath(os.path.join(folder, name), root) for name in names if name.endswith('.py'))
-    found += [path.replace(os.sep, '/') for path in paths]
-  return sorted(path for path in found if path == TOPICS or not path.startswith('pydoc_data/'))
+    relative_paths += [path.replace(os.sep, '/') for path in paths]
+  return sorted(path for path in relative_paths if path == TOPICS or not path.startswith('pydoc_data/'))
 
 
 def fingerprint() -> dict[str, str]:
-  """Python's version and a digest of all source files read."""
+  """Return Python's version and a digest of all source files."""
   digest = hashlib.sha256()
   for path in source_files():
     content = _read(path)
@@ -81,65 +81,65 @@ def fingerprint() -> dict[str, str]:
 
 @functools.cache
 def documents() -> tuple[tuple[str, str, str], ...]:
-  """All documents (id 'module:name' or 'pydoc_data.topics:topic', text, label), sorted by id.
+  """Return all documents (id 'module:name' or 'pydoc_data.topics:topic', text, label), sorted by id.
 
-  Small topics are cleaned before big ones: the big ones repeat the small, and so lose what they repeat.
+  Small topics are cleaned first: big topics repeat small ones, and lose the repeated paragraphs.
   """
   raw: list[tuple[str, str, str]] = []
   for path in source_files():
     raw += _topics(_read(path)) if path == TOPICS else _docstrings(path, _read(path))
   raw.sort(key=lambda document: (document[2] != 'pydoc_data', len(document[1]), document[0]))
-  seen: set[str] = set()
+  texts: set[str] = set()
   names: set[str] = set()
   ngrams: set[tuple[str, ...]] = set()
-  kept = []
+  prose_documents = []
   for name, text, label in raw:
-    lines = [line for line in clean(text) if not _repeated(line, seen)]
+    lines = [line for line in clean(text) if not _repeated(line, texts)]
     joined = '\n'.join(lines)
     words = joined.lower().split()
     own = {tuple(words[i : i + _NGRAM]) for i in range(len(words) - _NGRAM + 1)}
-    copied = joined in seen or len(own & ngrams) > _SHARED * len(own)
+    copied = joined in texts or len(own & ngrams) > _SHARED * len(own)
     if name not in names and len(words) >= _MIN_DOCUMENT_WORDS and not copied:
       ngrams |= own
       names.add(name)
-      seen.add(joined)
-      kept.append((name, joined, label))
-  return tuple(sorted(kept))
+      texts.add(joined)
+      prose_documents.append((name, joined, label))
+  return tuple(sorted(prose_documents))
 
 
 def split_of(name: str, fraction: float = 0.05) -> str:
-  """'train', 'valid' or 'test', by a hash of the document's module, or of the topic."""
+  """Return 'train', 'valid' or 'test', by a hash of the document's module, or of the topic."""
   module = name.partition(':')[0]
   share = int.from_bytes(digest(name if module == _TOPICS_MODULE else module)[:8], 'big') / 2**64
   return 'valid' if share < fraction else 'test' if share < 2 * fraction else 'train'
 
 
 def digest(name: str) -> bytes:
-  """sha256 of a name: it decides the split, and the place in the split."""
+  """Return the SHA-256 of a name, which determines the split and the order within it."""
   return hashlib.sha256(name.encode()).digest()
 
 
 def clean(text: str) -> list[str]:
-  """Paragraphs and list items of a docstring that read as English."""
-  kept: list[str] = []
+  """Return the paragraphs and list items of a docstring that read as English."""
+  paragraphs: list[str] = []
   for block in re.split(r'\n\s*\n', inspect.cleandoc(text)):
     if match := _DOCTEST.search(block):
       block = block[: match.start()]
-    kept += filter(_reads_well, _unwrap(block.split('\n')))
-  return kept
+    paragraphs += filter(_reads_well, _unwrap(block.split('\n')))
+  return paragraphs
 
 
 def _unwrap(lines: Iterable[str]) -> Iterator[str]:
-  held, width = '', 0
+  paragraph, width = '', 0
   for line in lines:
     text = re.sub(r'\s+', ' ', line.strip())
-    if held and (_BULLET.match(text) or width < _WRAPPED):
-      yield held
-      held = ''
-    held = f'{held} {text}'.strip()
+    if paragraph and (_BULLET.match(text) or width < _WRAPPED):
+      yield paragraph
+      paragraph = ''
+    paragraph = f'{paragraph} {text}'.strip()
     width = len(line.rstrip())
-  if held:
-    yield held
+  if paragraph:
+    yield paragraph
 
 
 def _reads_well(line: str) -> bool:
@@ -185,7 +185,7 @@ def _docstrings(path: str, source: bytes) -> Iterator[tuple[str, str, str]]:
       if text := ast.get_docstring(node, clean=False):
         yield f'{module}:{name}', text, module.partition('.')[0]
     for child in ast.iter_child_nodes(node):
-      if isinstance(child, ast.expr):  # no docstring is inside an expression
+      if isinstance(child, ast.expr):  # expressions contain no docstrings
         continue
       own = getattr(child, 'name', None) if isinstance(child, ast.stmt) else None
       pending.append((f'{name}.{own}'.lstrip('.') if own else name, child))

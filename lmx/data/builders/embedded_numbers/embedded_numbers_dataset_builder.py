@@ -1,4 +1,4 @@
-"""Numbers in English words and in digits, for trying a translator out: both directions can be learned in a minute."""
+"""Numbers in English words and in digits, to test translation: both directions can be learned in a minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmx.data import noise
 from lmx.data.builders import pairs, parallel
 
 SIZES = {'train': 20_000, 'valid': 500, 'test': 500}
-DIGITS = 6  # of the longest numbers
+DIGITS = 6  # largest number of digits
 _ONES = (
   'zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen '
   'eighteen nineteen'
@@ -20,7 +20,7 @@ _TENS = 'twenty thirty forty fifty sixty seventy eighty ninety'.split()
 
 
 class Builder(pairs.PairBuilder):
-  """Every number is in one split only."""
+  """Pairs of words and digits; every number is in one split only."""
 
   BUILDER_CONFIGS = pairs.configs('words', 'digits')
 
@@ -35,20 +35,24 @@ class Builder(pairs.PairBuilder):
 
 
 def numbers(split: str) -> list[int]:
-  """The numbers of a split: drawn with each length from 1 to DIGITS equally likely, each once, in a drawn order."""
+  """Return the distinct numbers of a split in a drawn order; lengths from 1 to DIGITS are equally likely."""
   draw = noise.generator(0, 'numbers')
   length = draw.integers(1, DIGITS, 4 * sum(SIZES.values()), endpoint=True)
   low = 10 ** (length - 1)
-  drawn = draw.integers(low - (length == 1), 10 * low).tolist()  # of one digit also zero
-  kept = list(dict.fromkeys(drawn))[: sum(SIZES.values())]
-  kept = [kept[i] for i in draw.permutation(len(kept))]
-  held = SIZES['valid'] + SIZES['test']
-  parts = {'valid': kept[: SIZES['valid']], 'test': kept[SIZES['valid'] : held], 'train': kept[held:]}
+  drawn = draw.integers(low - (length == 1), 10 * low).tolist()  # one digit includes zero
+  distinct = list(dict.fromkeys(drawn))[: sum(SIZES.values())]
+  distinct = [distinct[i] for i in draw.permutation(len(distinct))]
+  held_out = SIZES['valid'] + SIZES['test']
+  parts = {
+    'valid': distinct[: SIZES['valid']],
+    'test': distinct[SIZES['valid'] : held_out],
+    'train': distinct[held_out:],
+  }
   return parts[split]
 
 
 def words(number: int) -> str:
-  """An English number word, of a number from 0 to 999,999: 312 is 'three hundred and twelve'."""
+  """Return a number from 0 to 999,999 in English words: 312 is 'three hundred and twelve'."""
   thousands, rest = divmod(number, 1000)
   if not thousands:
     return _below_thousand(rest)

@@ -1,4 +1,4 @@
-"""Questions made of the embedded corpus: which words are missing from a sentence of the passage."""
+"""Questions generated from the embedded corpus: the missing words of a sentence of the passage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmx.data.builders import base, questions
 from lmx.data.builders.embedded import prose
 
 PASSAGE = 3  # sentences
-EVERY = 4  # one question in so many has no answer
+EVERY = 4  # one question in this many has no answer
 MOST = {'train': 2_000, 'valid': 300, 'test': 300}
 
 
@@ -35,13 +35,13 @@ class Builder(base.TextBuilder):
 
 
 def made(split: str) -> list[questions.Question]:
-  """The questions of a split, the same each time."""
+  """Return the questions of a split, the same each time."""
   chosen = [document for document in prose.documents() if prose.split_of(document[0]) == split]
   passages = []
   for _, text, _ in sorted(chosen, key=lambda document: prose.digest(document[0])):
-    found = [' '.join(s.split()) for s in sentences.split(text, 'prose') if 6 <= len(s.split()) <= 30]
-    passages += [found[i : i + PASSAGE] for i in range(0, len(found) - PASSAGE + 1, PASSAGE)]
-  draw, asked = random.Random(split), []
+    texts = [' '.join(s.split()) for s in sentences.split(text, 'prose') if 6 <= len(s.split()) <= 30]
+    passages += [texts[i : i + PASSAGE] for i in range(0, len(texts) - PASSAGE + 1, PASSAGE)]
+  draw, split_questions = random.Random(split), []
   for number, passage in enumerate(passages[: MOST[split]]):
     context = ' '.join(passage)
     none = number % EVERY == EVERY - 1
@@ -51,5 +51,5 @@ def made(split: str) -> list[questions.Question]:
     question = ' '.join([*words[:at], '...', *words[at + count :], '?'])
     begin = context.find(' '.join(words)) + len(' '.join(words[:at])) + 1
     answers = () if none else ((answer, begin),)
-    asked.append(questions.Question(f'{split}-{number}', context, question, answers))
-  return asked
+    split_questions.append(questions.Question(f'{split}-{number}', context, question, answers))
+  return split_questions

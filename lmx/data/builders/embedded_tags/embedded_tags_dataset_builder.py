@@ -1,4 +1,4 @@
-"""Sentences of the embedded corpus in which names out of programs are marked: a small set for trying a tagger out."""
+"""Sentences of the embedded corpus with tagged identifiers of programs: a small set to test tagging."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lmx.data.builders.embedded import prose
 from lmx.data.tokenizers import words
 
 _NAME = re.compile(r'\w+_\w*|_\w+|\w+\.\w[\w.]*|[a-z]+[A-Z]\w*|(?:[A-Z]+[a-z]+){2,}')
-LONGEST = 64  # words; longer sentences are left out
+LONGEST = 64  # words; longer sentences are skipped
 
 
 class Builder(base.TextBuilder):
-  """One example is one sentence: its words, and as its label their labels, with spaces between them."""
+  """One example is one sentence: its words as text, and their labels as label, separated by spaces."""
 
   BUILDER_CONFIGS = [base.TextConfig(name='default')]
 
@@ -25,16 +25,16 @@ class Builder(base.TextBuilder):
     chosen = [document for document in prose.documents() if prose.split_of(document[0]) == split]
     for name, text, _ in sorted(chosen, key=lambda document: prose.digest(document[0])):
       for number, sentence in enumerate(sentences.split(text, 'prose')):
-        found = [word for word in words.split(sentence, 'prose') if word.strip()]
-        if 1 < len(found) <= LONGEST:
-          yield f'{name}#{number}', ' '.join(found), ' '.join(labels(found))
+        tokens = [word for word in words.split(sentence, 'prose') if word.strip()]
+        if 1 < len(tokens) <= LONGEST:
+          yield f'{name}#{number}', ' '.join(tokens), ' '.join(labels(tokens))
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> dict[str, str]:
     return {}
 
 
 def labels(found: list[str]) -> list[str]:
-  """O, B-name or I-name for each word."""
+  """Return O, B-name or I-name for each word."""
   names = [bool(_NAME.fullmatch(word)) for word in found]
   befores = [False, *names[:-1]]
   return [('I-name' if before else 'B-name') if name else 'O' for name, before in zip(names, befores, strict=True)]

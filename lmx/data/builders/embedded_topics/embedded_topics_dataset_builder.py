@@ -1,4 +1,4 @@
-"""Prose of the running CPython by package, see `lmx.data.builders.embedded.prose`: a classification set."""
+"""Prose of the running CPython by package, a classification set; see `lmx.data.builders.embedded.prose`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow_datasets.public_api as tfds
 from lmx.data.builders import base
 from lmx.data.builders.embedded import prose
 
-LEAST = 60  # documents of a package
+LEAST = 60  # smallest number of documents of a package
 _EDGES = (('valid', 0.1), ('test', 0.2), ('train', 1.0))
 
 

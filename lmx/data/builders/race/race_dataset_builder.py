@@ -1,4 +1,4 @@
-"""RACE (Lai et al. 2017, arXiv 1704.04683): questions on passages of English examinations, with four answers."""
+"""RACE (Lai et al. 2017, arXiv 1704.04683): questions on passages of English examinations, with four choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SciTail (Khot, Sabharwal & Clark 2018): whether a sentence of science follows from another."""
+"""SciTail (Khot, Sabharwal & Clark 2018): entailment between scientific sentences."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from lmx.data.builders import table_builder
 
 
 class Builder(table_builder.TableBuilder):
-  """Pairs as entails or neutral."""
+  """Pairs labelled entails or neutral."""
 
   BUILDER_CONFIGS = table_builder.configs('scitail')

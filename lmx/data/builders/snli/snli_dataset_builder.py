@@ -1,4 +1,4 @@
-"""SNLI (Bowman et al. 2015, arXiv 1508.05326): whether a sentence follows from another, contradicts it, or neither."""
+"""SNLI (Bowman et al. 2015, arXiv 1508.05326): entailment, contradiction or neither between two sentences."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from lmx.data.builders import table_builder
 
 
 class Builder(table_builder.TableBuilder):
-  """Rows without an agreed label ("-") are left out."""
+  """Rows without an agreed label ("-") are skipped."""
 
   BUILDER_CONFIGS = table_builder.configs('snli')

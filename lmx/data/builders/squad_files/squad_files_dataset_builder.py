@@ -1,4 +1,4 @@
-"""The user's own questions, in the form of SQuAD."""
+"""The user's own questions, in SQuAD's format."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from lmx.data.builders import question_builder
 
 
 class Builder(question_builder.QuestionBuilder):
-  """Files are put into splits by their names."""
+  """Files are assigned to splits by their names."""

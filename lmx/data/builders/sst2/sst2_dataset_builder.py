@@ -6,7 +6,7 @@ from lmx.data.builders import base, sst
 
 
 class Builder(sst.SstBuilder):
-  """Whole sentences only: 6,920 to train on."""
+  """Whole sentences only: 6,920 for training."""
 
   BUILDER_CONFIGS = base.CHECKED
   EXPECTED = sst.HELD_OUT | {'train': {'documents': 6_920}}

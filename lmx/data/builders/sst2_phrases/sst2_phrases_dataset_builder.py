@@ -1,4 +1,4 @@
-"""SST-2 as GLUE has it (Wang et al. 2019): all phrases of the training sentences' trees that have a class."""
+"""SST-2 as in GLUE (Wang et al. 2019): all phrases of the training sentences' trees that have a class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lmx.data.builders import base, sst
 
 
 class Builder(sst.SstBuilder):
-  """Phrases and sentences: 67,349 to train on; the other splits are whole sentences."""
+  """Phrases and sentences: 67,349 for training; the other splits are whole sentences."""
 
   BUILDER_CONFIGS = base.CHECKED
   EXPECTED = sst.HELD_OUT | {'train': {'documents': 67_349}}

@@ -1,4 +1,4 @@
-"""The user's own tables: one text or two, and a label or a score."""
+"""The user's own tables: one or two texts, and a label or a score."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class TextFilesConfig(base.TextConfig):
   """Options of the user's text.
 
   Attributes:
-    pattern: directory, file, glob, or several with commas between; '': TFDS's manual_dir.
-    documents: what a document of a .txt file is: 'blank_line' (text between empty lines), 'file' or 'line'.
+    pattern: directory, file, glob, or several separated by commas; '': TFDS's manual_dir.
+    documents: unit of a document in a .txt file: 'blank_line' (text between empty lines), 'file' or 'line'.
     split_fraction: share of the training text to hold out for each of `files.held_out`.
   """
 
@@ -69,7 +69,7 @@ class Builder(base.TextBuilder):
     return ((text.rstrip(), '') for text in texts if text.strip())
 
   def _hold_out(self, paths: list[str], missing: list[str]) -> dict[str, Iterator[base.Document]]:
-    """Cuts the training text into a training part and the `missing` parts."""
+    """Split the training text into a training part and the `missing` parts."""
     fraction = self.builder_config.split_fraction
     sizes = dict.fromkeys(['train', *missing], 0)
     lines = 0
@@ -78,13 +78,13 @@ class Builder(base.TextBuilder):
       lines += text.count('\n') + 1
     if sum(sizes.values()) * fraction >= files.ENOUGH and all(sizes.values()):
       return {split: self._by_hash(paths, split, missing) for split in sizes}
-    held = math.ceil(lines * fraction)
-    if lines <= held * len(missing):
+    per_split = math.ceil(lines * fraction)
+    if lines <= per_split * len(missing):
       raise InputError(
         f'{", ".join(paths)}: {lines} lines are too few to hold out {" and ".join(missing)} text; '
         'give files named valid* and test*, or set data.split_fraction=0'
       )
-    edges = [0, *(lines - held * n for n in range(len(missing), 0, -1)), lines]
+    edges = [0, *(lines - per_split * n for n in range(len(missing), 0, -1)), lines]
     return {split: self._by_lines(paths, edges[i], edges[i + 1]) for i, split in enumerate(sizes)}
 
   def _by_hash(self, paths: list[str], split: str, missing: list[str]) -> Iterator[base.Document]:
@@ -95,10 +95,10 @@ class Builder(base.TextBuilder):
     position = 0
     for name, text, label in self._read(paths):
       rows = text.split('\n')
-      kept = '\n'.join(rows[max(0, start - position) : max(0, stop - position)])
+      selected = '\n'.join(rows[max(0, start - position) : max(0, stop - position)])
       position += len(rows)
-      if kept.strip():
-        yield name, kept, label
+      if selected.strip():
+        yield name, selected, label
 
 
 def _json_lines(path: str) -> Iterator[tuple[str, str]]:

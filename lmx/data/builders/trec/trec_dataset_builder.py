@@ -1,4 +1,4 @@
-"""TREC questions by the kind of their answer (Li and Roth 2002): six classes."""
+"""TREC questions classified by the type of their answer (Li and Roth 2002): six classes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Builder(labelled.LabelledBuilder):
 
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:
-  """(coarse class, question) of the published files, 'DESC:manner How did ...' in Latin-1."""
+  """Yield (coarse class, question) of the published files, 'DESC:manner How did ...' in Latin-1."""
   content = documents.read_bytes(path).decode('latin-1')
   for number, line in enumerate(content.splitlines(), 1):
     kind, space, text = line.strip().partition(' ')

@@ -8,9 +8,9 @@ from lmx.data.builders import base, columns, tagged
 
 
 class Builder(columns.ColumnBuilder):
-  """One example is one sentence: its syntactic words, and as its label their parts of speech.
+  """One example is one sentence: its syntactic words as text, and their parts of speech as label.
 
-  Lines of words that stand for several ("3-4") and of words left out in the text ("8.1") are passed over.
+  Multiword tokens ("3-4") and empty nodes ("8.1") are skipped.
   """
 
   BUILDER_CONFIGS = base.CHECKED

@@ -6,4 +6,4 @@ from lmx.data.builders import pairs
 
 
 class Builder(pairs.PairBuilder):
-  """Pairs in the order of the files; newstest2013 is for validation, newstest2014 the test set."""
+  """Pairs in the order of the files; newstest2013 is the validation set, newstest2014 the test set."""

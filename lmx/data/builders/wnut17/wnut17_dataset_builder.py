@@ -13,7 +13,7 @@ _URL = 'https://raw.githubusercontent.com/leondz/emerging_entities_17/e52a2d2a71
 
 
 class Builder(base.TextBuilder):
-  """One example is one sentence: its words, and as its label their labels, with spaces between them."""
+  """One example is one sentence: its words as text, and their labels as label, separated by spaces."""
 
   BUILDER_CONFIGS = base.CHECKED
   URLS = {
@@ -36,7 +36,7 @@ class Builder(base.TextBuilder):
         word, tab, label = line.rstrip('\n').partition('\t')
         if not (tab and word and label.strip() and len(label.split()) == 1):
           raise InputError(f'{paths[split]}, line {at}: is not "word<TAB>label"')
-        words.append('_'.join(word.split()) or '_')  # white space divides words in the text that is written
+        words.append('_'.join(word.split()) or '_')  # white space separates words in the written text
         labels.append(label.strip())
       if words and not line.strip():
         yield f'{split}-{number}', ' '.join(words), ' '.join(labels)
