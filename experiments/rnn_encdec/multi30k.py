@@ -11,15 +11,9 @@ directions and languages are --config.data.source=de --config.data.target=en.
 One vector for the whole source is clearly worse on long sentences, which `bleu_by_length` of results.json shows (figure
 2 of Bahdanau et al. 2015, arXiv 1409.0473).
 
-No paper has this model on these data at these settings, so there is no row to reproduce; the yardstick is the text-only
-Transformer of Wu et al. 2021, see experiments/transformer/multi30k.py. Text, vocabulary and search are the same there
-(experiments/translation.py): lower-cased, one BPE of 10,000 for both languages, beam 5 with scores divided by the
-length.
-
-Option `recipe`: 'modern' is Adam with a cosine, dropout, label smoothing and one matrix for the target's embedding and
-the output, at a size for two cores. 'paper' is that of the paper at the same size: Adadelta with rho
-0.95 and epsilon 1e-6, batches of 80, gradient norm at most 1, no dropout (section 4.2 and appendix B of 1409.0473).
-experiments/rnn_translation.py scales rate and norm to the mean over tokens.
+Option `recipe`: 'modern' is that of all three recurrent encoder-decoders, 'paper' that of the paper at the same size:
+Adadelta with rho 0.95 and epsilon 1e-6, batches of 80, gradient norm at most 1, no dropout (section 4.2 and appendix B
+of 1409.0473). See `multi30k` of experiments/rnn_translation.py, also on what to compare with.
 """
 
 from __future__ import annotations
