@@ -29,7 +29,7 @@ class Mirror:
   """
 
   def __init__(self, workdir: str | os.PathLike[str], take: Iterable[str] = ()):
-    """Create the directory; `take` names existing files of the work directory to fetch and continue."""
+    """Create the directory; `take` names files to fetch, if they exist, and to continue writing."""
     self._remote = epath.Path(workdir) if is_remote(workdir) else None
     self._sent: dict[str, tuple[int, int]] = {}
     if self._remote is None:

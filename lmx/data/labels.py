@@ -97,15 +97,17 @@ class AtTokens:
     return len(self._examples)
 
   def __iter__(self) -> Iterator[tuple[str, str, str]]:
-    context, places = '', np.zeros((0, 2), np.int32)
+    context, offsets_T2 = '', np.zeros((0, 2), np.int32)
     for i, (name, text, label) in enumerate(self._examples):
       if i % 2:
         yield name, text, ''
         continue
       if label != 'none':
         if text != context:  # questions on the same passage are consecutive
-          context, places = text, self._tokenizer.encode_spans(text)[1]
+          context, offsets_T2 = text, self._tokenizer.encode_spans(text)[1]
         begin, end = map(int, label.split(':'))
-        inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end) & (places[:, 1] > places[:, 0]))
+        inside = np.flatnonzero(
+          (offsets_T2[:, 1] > begin) & (offsets_T2[:, 0] < end) & (offsets_T2[:, 1] > offsets_T2[:, 0])
+        )
         label = f'{inside[0]}:{inside[-1]}' if inside.size else 'none'
       yield name, text, label

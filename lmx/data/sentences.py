@@ -38,7 +38,7 @@ def split(text: str, mode: str, *, space_leads: bool = False) -> list[str]:
 
 
 def mode_of(text: str, *, lines: bool) -> str:
-  """Infer the mode of a user's document from its line ends; `lines`: treat lines that end as sentences as sentences."""
+  """Infer the mode of a user's document: do its lines end like sentences? `lines`: such lines are the sentences."""
   rows = [row for row in (line.rstrip() for line in text.split('\n')) if row]
   final = sum(bool(_FINAL.search(row)) for row in rows)
   if 2 * final <= len(rows):
@@ -54,10 +54,10 @@ def _abbreviated(text: str, stop: int) -> bool:
 
 
 def _join_blank(pieces: list[str]) -> list[str]:
-  out: list[str] = []
+  parts: list[str] = []
   for piece in pieces:
-    if out and (not piece.strip() or not out[-1].strip()):
-      out[-1] += piece
+    if parts and (not piece.strip() or not parts[-1].strip()):
+      parts[-1] += piece
     else:
-      out.append(piece)
-  return out
+      parts.append(piece)
+  return parts

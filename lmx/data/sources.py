@@ -92,7 +92,7 @@ class Config:
 
   @property
   def rules(self) -> Rules:
-    """The data set's rules."""
+    """Rules of the data set."""
     return RULES[self.dataset]
 
   @property
@@ -458,7 +458,7 @@ def _digest(path: str) -> list[str]:
 
 
 def _listing(folder: str) -> str:
-  """Return a digest of the names and sizes of all files in a folder, without reading up to 100,000 of them."""
+  """Return a digest of the names and sizes of all files below a folder; reading 100,000 files would be slow."""
   digest = hashlib.sha256()
   for directory, folders, names in os.walk(folder):
     folders.sort()

@@ -64,10 +64,10 @@ def kept(count: int, fraction: float = 1.0, most: int = 0) -> np.ndarray:
   """
   if not count:
     return np.zeros(0, bool)
-  drawn = noise.generator(0, 'fraction').random(count)
-  least = np.sort(drawn)
-  taken = drawn < max(fraction, np.nextafter(least[0], 1))
-  return taken & (drawn <= least[min(most or count, count) - 1])
+  numbers = noise.generator(0, 'fraction').random(count)
+  least = np.sort(numbers)
+  taken = numbers < max(fraction, np.nextafter(least[0], 1))
+  return taken & (numbers <= least[min(most or count, count) - 1])
 
 
 def _part(split: Split, fraction: float, most: int, together: int) -> Split:

@@ -64,9 +64,9 @@ def from_release(options: Any, weights: Any) -> tuple[dict[str, Any], Params]:
       for path, name, shape in _names(fields):
         if name not in file:
           raise InputError(f'{weights} has no "{name}"; it is not what {options} describes')
-        wanted = (1, *shape) if '/W_cnn_' in name else shape
-        if file[name].shape != wanted:
-          raise InputError(f'{weights}: "{name}" has shape {file[name].shape}, but {options} asks for {wanted}')
+        stored_shape = (1, *shape) if '/W_cnn_' in name else shape
+        if file[name].shape != stored_shape:
+          raise InputError(f'{weights}: "{name}" has shape {file[name].shape}, but {options} asks for {stored_shape}')
         _put(tree, path, np.asarray(file[name][...], np.float32).reshape(shape))
   except OSError as error:
     raise InputError(f'{weights}: cannot be read as HDF5 ({error}); is it whole?') from error
@@ -177,10 +177,10 @@ def _names(fields: Mapping[str, Any]) -> Iterator[tuple[Path, str, tuple[int, ..
   yield ('embed', 'projection', 'bias'), 'CNN_proj/b_proj', (P,)
   for i in range(fields['N']):
     for d, way in enumerate(('forward', 'backward')):
-      there = f'RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell'
-      yield (f'layer_{i:02d}', way, 'kernel'), f'{there}/W_0', (2 * P, 4 * H)
-      yield (f'layer_{i:02d}', way, 'bias'), f'{there}/B', (4 * H,)
-      yield (f'layer_{i:02d}', way, 'projection'), f'{there}/W_P_0', (H, P)
+      prefix = f'RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell'
+      yield (f'layer_{i:02d}', way, 'kernel'), f'{prefix}/W_0', (2 * P, 4 * H)
+      yield (f'layer_{i:02d}', way, 'bias'), f'{prefix}/B', (4 * H,)
+      yield (f'layer_{i:02d}', way, 'projection'), f'{prefix}/W_P_0', (H, P)
 
 
 def _put(tree: dict[str, Any], path: Path, value: np.ndarray) -> None:

@@ -189,12 +189,12 @@ def _prefix(directory: pathlib.Path) -> pathlib.Path:
   named = re.search(r'^model_checkpoint_path: "(.*)"', last.read_text() if last.exists() else '', re.MULTILINE)
   if named and directory / pathlib.Path(named.group(1)).name in prefixes:
     return directory / pathlib.Path(named.group(1)).name
-  held = (
+  content = (
     f'{len(prefixes)} checkpoints, {", ".join(path.name for path in prefixes)}'
     if prefixes
     else 'no checkpoint (*.index)'
   )
-  raise InputError(f'{directory} holds {held}; leave the files of one there')
+  raise InputError(f'{directory} holds {content}; leave the files of one there')
 
 
 def _tensorflow() -> Any:

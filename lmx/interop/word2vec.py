@@ -78,11 +78,11 @@ def read(path: str, *, binary: bool | None = None, limit: int = 0) -> tuple[list
       words: dict[str, str] = {}  # word -> its position in the file
       numbers = bytearray()
       for index, (content, row) in enumerate(itertools.islice(rows, limit or None)):
-        place = f'word {index + 1} of {V}' if binary else f'line {index + 2}'
-        word = _decode(content, f'{path}, {place}')
+        location = f'word {index + 1} of {V}' if binary else f'line {index + 2}'
+        word = _decode(content, f'{path}, {location}')
         if word in words:
-          raise InputError(f'{path}, {place}: got "{word[:40]}" again, as in {words[word]}; expected each word once')
-        words[word] = place
+          raise InputError(f'{path}, {location}: got "{word[:40]}" again, as in {words[word]}; expected each word once')
+        words[word] = location
         numbers += row
   except (OSError, EOFError, zlib.error) as error:
     raise InputError(f'{path}: cannot be read ({error})') from None

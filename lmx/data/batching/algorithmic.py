@@ -15,8 +15,8 @@ sort (4.5): n vectors, each with a priority in [-1, 1] on a channel of its own, 
 
 The vectors have 8 bits (copy, sort) or 6. Markers have a channel each. The paper does not list all of them; the numbers
 of inputs and outputs are those implied by the parameter counts of its LSTM networks: 10 and 9, 8 and 7, 8 and 6, 1 and
-1 (the sort's are unknown). So a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". The input is
-zero during the answer, and only the steps of the answer are scored.
+1 (the sort's are unknown). So a vector of repeat_copy has 6 bits, where section 4.2 says "size eight". There is
+no input during the answer, and only the steps of the answer are scored.
 """
 
 from __future__ import annotations

@@ -113,10 +113,10 @@ class Bucketed(Batches):
     if not self._shuffle:
       return np.arange(self.examples)
     draw = noise.generator(self._seed, self._what, epoch)
-    drawn = draw.permutation(self.examples)[: self.steps * self.batch_size]  # an incomplete batch is skipped
+    permutation = draw.permutation(self.examples)[: self.steps * self.batch_size]  # an incomplete batch is skipped
     if not self._pool:
-      return drawn
+      return permutation
     pool = self._pool * self.batch_size
-    parts = [drawn[i : i + pool] for i in range(0, len(drawn), pool)]
+    parts = [permutation[i : i + pool] for i in range(0, len(permutation), pool)]
     ranked = np.concatenate([part[np.argsort(self._sizes[part], kind='stable')] for part in parts])
     return ranked.reshape(-1, self.batch_size)[draw.permutation(self.steps)].ravel()

@@ -105,9 +105,9 @@ def pair_spans(
   A document gets a target length: `length` - 3, or with `short_seq_prob` a random one from 2 to that. Whole sentences
   are collected until they reach it; a random number of them, at least one and not all, is segment A. With
   `random_next_prob`, or if there is only one sentence, B starts at a random sentence of another document and continues
-  until the target is reached; the unused sentences are put back. The other document is drawn again up to ten times if
-  it is the same one. Otherwise B is the rest. What exceeds `length` - 3 is removed from the longer segment, token by
-  token at the front or the end. So a document with one sentence always gets a random next one.
+  until the target is reached; the unused sentences are put back. If the other document is the same one it is drawn
+  again, up to ten draws in all. Otherwise B is the rest. What exceeds `length` - 3 is removed from the longer segment,
+  token by token at the front or the end. So a document with one sentence always gets a random next one.
 
   Args:
     offsets: starts of the documents and the end of the last one.

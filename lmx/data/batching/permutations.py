@@ -113,8 +113,8 @@ class Permutations(Batches):
     self._cls, self._sep = mark(tokenizer, 'cls'), mark(tokenizer, 'sep')
     self._tokenizer, self._also_V = tokenizer, np.zeros(0, bool)
     if cfg.spans == 'released':  # data_utils.py, _is_start_piece
-      pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-      self._also_V = np.asarray([piece[:1] == '<' or piece in _PUNCTUATION for piece in pieces])
+      subwords = tokenizer.pieces(range(tokenizer.vocab_size))
+      self._also_V = np.asarray([piece[:1] == '<' or piece in _PUNCTUATION for piece in subwords])
     sentences = split.sentences if split.sentences is not None else split.offsets
     self._borders = np.asarray(sentences, np.int64)
     self._streams = batch_size // 2 if cfg.bidirectional else batch_size

@@ -288,10 +288,10 @@ class Skipgrams(Batches):
     J, T, K, M = self._updates, self._chunk, self._negative, self._shared
     draw = noise.generator(self._seed, 'noise', epoch, row)
     shape = (J, M) if M else (J, T, 2 * self._window, K)
-    drawn = np.searchsorted(self._cdf_V, draw.random(shape), 'right').astype(np.int32)
+    word_ids = np.searchsorted(self._cdf_V, draw.random(shape), 'right').astype(np.int32)
     if M:
-      return dict(negatives_BJM=drawn, weights_BJM=np.full((J, M), K / M, np.float32))
-    return dict(pair_negatives_BJTWK=drawn)
+      return dict(negatives_BJM=word_ids, weights_BJM=np.full((J, M), K / M, np.float32))
+    return dict(pair_negatives_BJTWK=word_ids)
 
   def _ways(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the nodes on the paths to the centres."""

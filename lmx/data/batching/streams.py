@@ -186,6 +186,6 @@ def cuts(random: np.random.Generator, total: int, length: int) -> np.ndarray:
   """
   most = -(-total // SHORTEST)
   mean = np.where(random.random(most) < HALVED, length / 2, length)
-  drawn = np.clip(random.normal(mean, DEVIATION).astype(np.int64), SHORTEST, length + MARGIN)
-  ends = np.cumsum(drawn)
+  lengths = np.clip(random.normal(mean, DEVIATION).astype(np.int64), SHORTEST, length + MARGIN)
+  ends = np.cumsum(lengths)
   return np.concatenate([[0], ends[ends < total], [total]])

@@ -51,7 +51,7 @@ class Config(bucketed.Config):
     second_length: largest number of tokens of the second text, its last ones; the first text alone is then truncated to
       data.length. 0 truncates the longer text.
     empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the special token between
-      the two for `bert` and `xlnet`, as lmx did before this field existed.
+      the two for `bert` and `xlnet`, as in runs of lmx from before this field.
   """
 
   name: str = 'texts'
@@ -245,15 +245,15 @@ def _kept(
   """Return (tokens skipped at the start, tokens kept) of every row, for each document of each text of a sequence."""
   size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
   text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else cut(size_IN, most_I)
-  kept = []
+  ranges = []
   for n, text in enumerate(sequence):
     left_I, parts = text_IN[:, n], []
     for part in reversed(text):
       kept_I = np.minimum(full_IN[:, part], left_I)
       parts.append((full_IN[:, part] - kept_I if second_length and n else np.zeros_like(kept_I), kept_I))
       left_I = left_I - kept_I
-    kept.append(parts[::-1])
-  return kept
+    ranges.append(parts[::-1])
+  return ranges
 
 
 def cut(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:

@@ -126,41 +126,41 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
 def pieces(lines: Iterator[str]) -> Iterator[str]:
   """Join lines into texts of about PIECE characters."""
-  held: list[str] = []
+  batch: list[str] = []
   size = 0
   for line in lines:
-    held.append(line)
+    batch.append(line)
     size += len(line)
     if size >= PIECE:
-      yield ''.join(held)
-      held, size = [], 0
-  if held:
-    yield ''.join(held)
+      yield ''.join(batch)
+      batch, size = [], 0
+  if batch:
+    yield ''.join(batch)
 
 
 def cut_stream(path: str, start: int, stop: int) -> Iterator[bytes]:
   """Yield bytes start .. stop of a file in parts that end before a space, so words are cut only at start and stop."""
-  position, held = 0, b''
+  position, pending = 0, b''
   for block in documents.read_blocks(path):
-    held += block[max(0, start - position) : max(0, stop - position)]
+    pending += block[max(0, start - position) : max(0, stop - position)]
     position += len(block)
-    while len(held) >= PIECE and (at := held.find(b' ', PIECE)) > 0:
-      yield held[:at]
-      held = held[at:]
+    while len(pending) >= PIECE and (at := pending.find(b' ', PIECE)) > 0:
+      yield pending[:at]
+      pending = pending[at:]
     if position >= stop:
       break
-  if held:
-    yield held
+  if pending:
+    yield pending
 
 
 def blank_line_documents(lines: Iterator[str]) -> Iterator[str]:
   """Yield the documents of a text, separated by empty lines."""
-  held: list[str] = []
+  document: list[str] = []
   for line in lines:
     if line.strip():
-      held.append(line)
-    elif held:
-      yield ''.join(held)
-      held = []
-  if held:
-    yield ''.join(held)
+      document.append(line)
+    elif document:
+      yield ''.join(document)
+      document = []
+  if document:
+    yield ''.join(document)

@@ -15,12 +15,12 @@ def articles(lines: Iterator[str]) -> Iterator[str]:
   """Yield articles: the lines split before each title, a ` = Title = ` line between blank lines, without loss."""
   article: list[str] = []
   blank, pending = True, ''  # the line before was blank; a title that waits for its blank line
-  begun = False
+  in_article = False
   for line in lines:
-    if pending and not line.strip() and begun:
+    if pending and not line.strip() and in_article:
       yield ''.join(article[:-1])
       article = article[-1:]
-    begun = begun or bool(pending)
+    in_article = in_article or bool(pending)
     article.append(line)
     pending = line if blank and _TITLE.fullmatch(line) else ''
     blank = not line.strip()

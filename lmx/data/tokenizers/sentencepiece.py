@@ -91,8 +91,8 @@ def read(path: Any) -> Spiece:
     )
   if trainer.model_type != UNIGRAM:
     raise InputError(f'{path} is a model of SentencePiece of type {trainer.model_type}; only Unigram, 1, is read')
-  pieces = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
-  return Spiece(pieces, trainer.unk_id, proto.normalizer_spec.precompiled_charsmap)
+  subwords = tuple((piece.piece, piece.score, piece.type) for piece in proto.pieces)
+  return Spiece(subwords, trainer.unk_id, proto.normalizer_spec.precompiled_charsmap)
 
 
 def has_capitals(path: Any) -> bool:

@@ -184,12 +184,12 @@ def train_unigram(
   trained.train_from_iterator(_in_characters(list(texts), min(_CHARACTERS, room // 2)), trainer)
   scores = dict(json.loads(trained.to_str())['model']['vocab'][1:])  # the first is <unk>
   lowest = min(scores.values())
-  spread = lowest + _STEP * (1 + sum(len(piece) == 1 for piece in scores))
+  spread = lowest + _STEP * (1 + sum(len(subword) == 1 for subword in scores))
   levelled = {p: lowest if len(p) == 1 and score < spread else score for p, score in scores.items()}
-  pieces = sorted(((p, round(score, 4)) for p, score in levelled.items()), key=lambda entry: (-entry[1], entry[0]))
+  subwords = sorted(((p, round(score, 4)) for p, score in levelled.items()), key=lambda entry: (-entry[1], entry[0]))
   # So improbable that the same characters in a text are encoded as single-character subwords, which ASCII always has.
   never = [(name, _NEVER) for name in fixed]
-  vocabulary = [*never, *pieces, *((name, _NEVER) for name in others)]
+  vocabulary = [*never, *subwords, *((name, _NEVER) for name in others)]
   tokenizer = unigram(hf.models.Unigram(vocabulary, unk_id=fixed.index('<unk>'), byte_fallback=True), lower_case)
   tokenizer.add_special_tokens(list(fixed))
   return tokenizer

@@ -47,22 +47,22 @@ def split(text: str, rule: str, lower_case: bool = False) -> list[str]:
 
 def join(words: Sequence[str]) -> str:
   """Return words and punctuation as prose: no space before a comma, none inside brackets and quotes."""
-  out: list[str] = []
+  parts: list[str] = []
   opened: list[str] = []
   glue = True  # no space before the next word
   for word in words:
     if word in ('\n', '<eos>'):
-      out.append('\n' if word == '\n' else '\n\n')
+      parts.append('\n' if word == '\n' else '\n\n')
       glue, opened = True, []
       continue
     opening = next((quote for quote in opened[::-1] if word in _QUOTES[quote]), '')
-    out.append(word if glue or opening or word in _CLOSING else ' ' + word)
+    parts.append(word if glue or opening or word in _CLOSING else ' ' + word)
     glue = word in _OPENING or word in _QUOTES and not opening
     if opening:
       opened.remove(opening)
     elif word in _QUOTES:
       opened.append(word)
-  return ''.join(out)
+  return ''.join(parts)
 
 
 class Words(Tokenizer):

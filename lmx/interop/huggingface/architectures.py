@@ -283,12 +283,12 @@ def labels(name: str, theirs: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(label, bool) or not isinstance(label, (str, int, float)):
       raise InputError(f'config.json: id2label: got {shown(label)} for label {key}; expected a name')
   label_names = {str(key): str(label) for key, label in named.items()}
-  wanted = [str(i) for i in range(len(label_names))]
-  if sorted(label_names) != sorted(wanted) or len(set(label_names.values())) < len(label_names):
+  ids = [str(i) for i in range(len(label_names))]
+  if sorted(label_names) != sorted(ids) or len(set(label_names.values())) < len(label_names):
     raise InputError(
       f'config.json has id2label = {shown(named)}; it must name labels 0 to {len(label_names) - 1}, each its own way'
     )
-  return tuple(label_names[key] for key in wanted)
+  return tuple(label_names[key] for key in ids)
 
 
 def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:

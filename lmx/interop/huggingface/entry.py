@@ -88,15 +88,15 @@ def linear(path: str, name: str, outputs: int, inputs: int) -> list[Entry]:
 
 def side_by_side(path: str, name: str, parts: tuple[str, ...], H: int, K: int) -> list[Entry]:
   """Entries of torch.nn.Linears of queries, keys or values, stacked to a kernel (D, C, H, K) and a bias (C, H, K)."""
-  D, place = H * K, tuple(path.split('/'))
+  D, prefix = H * K, tuple(path.split('/'))
   kernels, biases = (tuple(f'{name}.{part}.{kind}' for part in parts) for kind in ('weight', 'bias'))
   load = lambda *xs: np.stack([x.T.reshape(D, H, K) for x in xs], axis=1)
   save = lambda x: tuple(x[:, c].reshape(D, D).T for c in range(len(parts)))
   load_bias = lambda *xs: np.stack([x.reshape(H, K) for x in xs])
   save_bias = lambda x: tuple(x[c].reshape(D) for c in range(len(parts)))
   return [
-    Entry((*place, 'kernel'), kernels, (D, D), load, save),
-    Entry((*place, 'bias'), biases, (D,), load_bias, save_bias),
+    Entry((*prefix, 'kernel'), kernels, (D, D), load, save),
+    Entry((*prefix, 'bias'), biases, (D,), load_bias, save_bias),
   ]
 
 

@@ -39,8 +39,8 @@ def numbers(split: str) -> list[int]:
   draw = noise.generator(0, 'numbers')
   length = draw.integers(1, DIGITS, 4 * sum(SIZES.values()), endpoint=True)
   low = 10 ** (length - 1)
-  drawn = draw.integers(low - (length == 1), 10 * low).tolist()  # one digit includes zero
-  distinct = list(dict.fromkeys(drawn))[: sum(SIZES.values())]
+  candidates = draw.integers(low - (length == 1), 10 * low).tolist()  # one digit includes zero
+  distinct = list(dict.fromkeys(candidates))[: sum(SIZES.values())]
   distinct = [distinct[i] for i in draw.permutation(len(distinct))]
   held_out = SIZES['valid'] + SIZES['test']
   parts = {
