@@ -1,6 +1,6 @@
-"""Numeric options of command lines: each has a range.
+"""Numeric command-line options with a range.
 
-`type=` of `argparse.ArgumentParser.add_argument` is a result of these functions, never plain `int` or `float`.
+`type=` of `argparse.ArgumentParser.add_argument` is always a result of these functions, never plain `int` or `float`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import argparse
 import math
 from collections.abc import Callable
 
-SEEDS = 2**32  # JAX gives larger seeds the keys of smaller ones
+SEEDS = 2**32  # JAX gives larger seeds the same keys as smaller ones
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
-  """Return a reader of integers from `low` to `high`."""
+  """Return a parser of integers from `low` to `high`."""
 
   def read(text: str) -> int:
     try:
@@ -28,7 +28,7 @@ def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
 
 
 def number(low: float, high: float = math.inf, *, above: bool = False) -> Callable[[str], float]:
-  """Return a reader of finite numbers from `low` to `high`; `low` itself is refused if they must be `above` it."""
+  """Return a parser of finite numbers from `low` to `high`; `low` itself is refused with `above`."""
 
   def read(text: str) -> float:
     try:
@@ -45,5 +45,5 @@ def number(low: float, high: float = math.inf, *, above: bool = False) -> Callab
 
 
 def seed(text: str) -> int:
-  """Read a seed: an integer from 0 to 2**32 - 1."""
+  """Parse a seed: an integer from 0 to 2**32 - 1."""
   return integer(0, SEEDS - 1)(text)

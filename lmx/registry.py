@@ -1,4 +1,4 @@
-"""Parts of lmx that come one to a file, such as models: found by listing their folder, so nothing is registered."""
+"""Registry of modules with one file each, such as models: found by listing their folder."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Parts:
 
   Args:
     package: its dotted name.
-    what: what one of them is called in a message.
-    apart: modules of the package that are none of them.
+    what: name of one module in a message.
+    apart: modules of the package that are excluded.
   """
 
   def __init__(self, package: str, what: str, apart: tuple[str, ...] = ()):
     self._package, self._what, self._apart = package, what, apart
 
   def names(self) -> list[str]:
-    """Their names, in alphabetical order."""
+    """Return their names, in alphabetical order."""
     folder = importlib.import_module(self._package).__path__
     return sorted(m.name for m in pkgutil.iter_modules(folder) if m.name not in self._apart)
 
   def get(self, name: str) -> ModuleType:
-    """The module `name`; InputError with the nearest name if there is none."""
-    known = self.names()
-    if name not in known:
-      raise InputError(f'unknown {self._what} "{name}"{nearest(str(name), known)}')
+    """Return the module `name`; raise InputError with the nearest name if there is none."""
+    names = self.names()
+    if name not in names:
+      raise InputError(f'unknown {self._what} "{name}"{nearest(str(name), names)}')
     return importlib.import_module(f'{self._package}.{name}')

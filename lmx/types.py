@@ -1,7 +1,7 @@
-"""Names shared by every file of lmx, and the legend of axis letters.
+"""Names shared by all files of lmx, and the legend of axis letters.
 
 Axes: B batch, T query/time, S key/time, D model width, H heads, K head width, F feed-forward width, V vocabulary,
-N layers, M memory length, C characters, P predicted positions. Arrays that live longer than a line carry
+N layers, M memory length, C characters, P predicted positions. Arrays used in more than one line have
 their axes in their name (`x_BTD`), and einsums use the same capitals.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 # Operands of a float32 product stay float32 on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
-# `matmul_precision` (lmx/engine/precision.py) says otherwise.
+# `matmul_precision` (lmx/engine/precision.py) is set.
 if jax.config.values['jax_default_matmul_precision'] is None:
   jax.config.update('jax_default_matmul_precision', 'float32')
 
@@ -30,11 +30,11 @@ class Features(NamedTuple):
   Attributes:
     last_BTD: last hidden layer.
     pooled_BD: summary of the row (BERT's pooler), or None.
-    layers: every layer's output, embeddings first, each (B, T, D), when asked for; else None.
-    raw_BTD: last hidden layer before the dropout of the output, where a model has such a dropout; else None.
-    alignment_BTS: weights with which the target looked at the source, where a term of the loss needs them; else None.
-    choice_BT: hard attention: log-probability of the source position that was drawn, 0 where none was; else None.
-    table_VD: the output matrix after a dropout of its entries that the input shares with it; else None.
+    layers: every layer's output, embeddings first, each (B, T, D), if requested; else None.
+    raw_BTD: last hidden layer before the output dropout, if the model has one; else None.
+    alignment_BTS: attention of the target to the source, if a term of the loss needs it; else None.
+    choice_BT: hard attention: log-probability of the sampled source position, 0 where none was sampled; else None.
+    table_VD: output matrix after a dropout of its elements shared with the input; else None.
     query_BPD: last layer of a second stream, which does not see the tokens at its P positions (XLNet); else None.
   """
 
@@ -49,7 +49,7 @@ class Features(NamedTuple):
 
 
 class Rows(NamedTuple):
-  """Rows already read from a table, in the place of the table among the parameters (`lmx.engine.sparse_step`).
+  """Rows gathered from a table, replacing the table among the parameters (`lmx.engine.sparse_step`).
 
   Attributes:
     values: (shape of the ids) + (D,); for a tuple of ids a tuple.
@@ -62,13 +62,13 @@ class Output(NamedTuple):
   """Sums and metrics that an objective returns.
 
   Attributes:
-    sums: for each term of the loss its sum over the rows given; the step divides by the global weight of the term.
+    sums: sum of each term of the loss over the given rows; the step divides by the global weight of the term.
     metrics: for reports only: name -> (sum, weight), or at evaluation an array of all rows, such as 'pairs_B3', for
-      what no sum tells.
+      metrics that no sum determines.
     state: the model's state after the batch.
-    statistics: parameters that no gradient changes and that stand so after the update, as a nested dict of these leaves
-      of `params` alone (the running mean of batch normalisation); None where there are none.
-    features: of the model, from which the step takes the model's penalties; None if the objective has none to give.
+    statistics: new values of parameters without gradients, written after the update (the running mean of batch
+      normalisation), as a nested dict of only these leaves of `params`; None if there are none.
+    features: features of the model, for its penalties; None if the objective returns none.
   """
 
   sums: dict[str, Array]
@@ -79,12 +79,12 @@ class Output(NamedTuple):
 
 
 class Model(Protocol):
-  """Contract of a file of lmx/models, which is a module; CONTRIBUTING.md has the meaning of each name.
+  """Interface of a module of lmx/models; CONTRIBUTING.md documents each name.
 
   `cfg` is the module's own `Config`.
   """
 
-  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `penalties`; ask `hasattr` first
+  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `penalties`; check `hasattr` first
   @property
   def __name__(self) -> str: ...
 
@@ -110,12 +110,12 @@ class Model(Protocol):
 
 
 class Objective(Protocol):
-  """Contract of a file of lmx/objectives, which is a module; the package's docstring has the meaning of each name.
+  """Interface of a module of lmx/objectives; the package's docstring documents each name.
 
   `cfg` is the module's own `Config`.
   """
 
-  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `settle`; ask `hasattr` first
+  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `settle`; check `hasattr` first
 
   @property
   def Config(self) -> type[Any]: ...  # noqa: N802

@@ -1,10 +1,10 @@
 """Time and memory of attention, forward and backward, by length (`lmx bench --attention=T,T,...`).
 
-One row of `HEADS` heads of `WIDTH`: scores, softmax and means of values and their gradients, without the projections,
-for both patterns of sparse_attention.py (merged, the stride a power of two next to sqrt(T), `SUMMARY` summary columns)
-and dense causal attention, whole and in blocks. Time is the least of some runs, in seconds of the clock and, on a CPU,
-of its processors, which other programs disturb less. Memory is what XLA plans for temporary arrays. A kind whose plan
-goes beyond `MOST` bytes is not run. The exponent is the slope of log(figure) over log(T) by least squares.
+One row of `HEADS` heads of width `WIDTH`: scores, softmax, means of values, and their gradients, without projections.
+Measured are both patterns of sparse_attention.py (merged, stride the power of two nearest sqrt(T), `SUMMARY` summary
+columns) and dense causal attention, whole and in blocks. Time is the minimum of some runs, in wall-clock seconds and,
+on a CPU, in processor seconds, which other programs disturb less. Memory is XLA's plan for temporary arrays. A kind
+whose plan exceeds `MOST` bytes is not run. The exponent is the slope of log(value) over log(T) by least squares.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ KINDS = ('strided', 'fixed', 'dense', 'dense, blocked')
 
 
 def parse(text: str) -> list[int]:
-  """Lengths from '1024,2048', in their order."""
+  """Parse lengths from '1024,2048', in their order."""
   try:
-    found = [int(part) for part in text.split(',')]
+    lengths = [int(part) for part in text.split(',')]
   except ValueError:
-    found = []
-  if len(found) < 2 or min(found) < 16 or max(found) > 10_000_000 or len(set(found)) < len(found):
+    lengths = []
+  if len(lengths) < 2 or min(lengths) < 16 or max(lengths) > 10_000_000 or len(set(lengths)) < len(lengths):
     raise InputError(f'--attention is "{text}"; it must be two or more different lengths of at least 16: 1024,2048')
-  return found
+  return lengths
 
 
 def stride_of(length: int) -> int:
-  """The power of two next to sqrt(length); half-way between two, the larger."""
+  """Return the power of two nearest sqrt(length); of two equally near, the larger."""
   return int(2 ** math.floor(math.log2(length) / 2 + 0.5))
 
 
 def attention(kind: str, length: int) -> Callable[..., Any]:
-  """A function of queries, keys and values (B, T, H, K), for one of KINDS."""
+  """Return a function of queries, keys and values (B, T, H, K), for one of KINDS."""
   from lmx.layers import attention, sparse_attention
   from lmx.layers.masks import AttentionMask
 
@@ -51,7 +51,7 @@ def attention(kind: str, length: int) -> Callable[..., Any]:
 
 
 def one(kind: str, length: int, runs: int) -> dict[str, Any]:
-  """Figures of one kind at one length; no times where the plan is beyond MOST."""
+  """Measure one kind at one length; no times if the memory plan exceeds MOST."""
   import jax
   import jax.numpy as jnp
 
@@ -61,18 +61,18 @@ def one(kind: str, length: int, runs: int) -> dict[str, Any]:
   compiled = jax.jit(gradient).lower(*qkv).compile()
   analysis: Any = compiled.memory_analysis()
   planned = analysis.temp_size_in_bytes
-  found: dict[str, Any] = {'kind': kind, 'length': length, 'stride': stride_of(length), 'planned_bytes': planned}
+  row: dict[str, Any] = {'kind': kind, 'length': length, 'stride': stride_of(length), 'planned_bytes': planned}
   times = []
   for _ in range(runs + 1 if planned <= MOST else 0):
     begin, used = time.perf_counter(), time.process_time()
     jax.block_until_ready(compiled(*qkv))
     times.append((time.perf_counter() - begin, time.process_time() - used))
   clock, processor = (min(column) for column in zip(*times[1:], strict=True)) if times else (None, None)
-  return found | {'seconds': clock, 'processor_seconds': processor}
+  return row | {'seconds': clock, 'processor_seconds': processor}
 
 
 def exponent(lengths: Sequence[int], values: Sequence[float | None]) -> float | None:
-  """Slope of log(value) over log(length), None with fewer than two values."""
+  """Return the slope of log(value) over log(length), None with fewer than two values."""
   points = [(math.log(t), math.log(x)) for t, x in zip(lengths, values, strict=True) if x]
   if len(points) < 2:
     return None
@@ -80,23 +80,23 @@ def exponent(lengths: Sequence[int], values: Sequence[float | None]) -> float | 
 
 
 def measure(lengths: Sequence[int], runs: int) -> list[dict[str, Any]]:
-  """Measures every kind at every length, prints a table, and returns the figures."""
+  """Measure every kind at every length, print a table, and return its rows."""
   from lmx.reporting import run_log
 
   print(f'attention of {HEADS} heads of {WIDTH}, forward and backward, on {run_log.device()}; least of {runs} runs')
-  found = []
+  rows = []
   for kind in KINDS:
     print(f'{kind}\n  {"length":>8}  {"stride":>6}  {"clock":>10}  {"processor":>10}  {"memory":>12}')
-    figures = [one(kind, length, runs) for length in lengths]
-    for f in figures:
+    kind_rows = [one(kind, length, runs) for length in lengths]
+    for f in kind_rows:
       times = [f'{1000 * x:,.0f} ms' if x else 'not run' for x in (f['seconds'], f['processor_seconds'])]
       stride = f['stride'] if kind in ('strided', 'fixed') else ''
       memory = f'{f["planned_bytes"] / 2**20:,.1f} MiB'
       print(f'  {f["length"]:>8}  {stride:>6}  {times[0]:>10}  {times[1]:>10}  {memory:>12}', flush=True)
     columns = ('seconds', 'processor_seconds', 'planned_bytes')
-    slopes = [exponent(lengths, [f[name] for f in figures]) for name in columns]
+    slopes = [exponent(lengths, [f[name] for f in kind_rows]) for name in columns]
     shown = ['none' if x is None else f'{x:.2f}' for x in slopes]
     print(f'  {"exponent":>16}  {shown[0]:>10}  {shown[1]:>10}  {shown[2]:>12}')
     names = ('clock_exponent', 'processor_exponent', 'memory_exponent')
-    found += [f | dict(zip(names, slopes, strict=True)) for f in figures]
-  return found
+    rows += [f | dict(zip(names, slopes, strict=True)) for f in kind_rows]
+  return rows

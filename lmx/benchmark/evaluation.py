@@ -1,14 +1,14 @@
-"""Time of evaluating a token, with a memory and by a sliding window (`lmx bench MODEL --evaluation=LENGTHS`).
+"""Evaluation time per token, with a memory and by a sliding window (`lmx bench MODEL --evaluation=LENGTHS`).
 
 Dai et al. 2019 (arXiv 1901.02860), section 4.5 and table 9. At the same attention length A:
 
-- a model with a memory reads a text in segments of --length tokens, remembers A positions of each layer and predicts
-  every token of a segment, each of which looks back A positions;
+- a model with a memory reads a text in segments of --length tokens, caches A positions of each layer and predicts
+  every token of a segment, each of which attends to A positions;
 - the same sizes without a memory, with absolute positions, predict one token from a window of A tokens and move the
   window by one (Al-Rfou et al. 2018). Only the last position goes through the output layer.
 
-Both read --batch rows at once, with random weights and tokens, and take turns that last about as long. The paper's
-figures are of a GPU and of models whose sizes it does not print.
+Both read --batch rows at once, with random weights and tokens, in alternating turns of about the same duration. The
+paper's results are of a GPU and of models whose sizes it does not print.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from lmx.errors import InputError
 
-PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # table 9: how many times slower windows are
+PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # table 9: slowdown of the sliding window
 SEGMENT = 128  # tokens of a segment, as the released evaluation of the 24-layer model
 
 
@@ -40,11 +40,11 @@ def measure_all(
   """Time each attention length, print a table as it grows, and return its rows.
 
   Args:
-    name: of the model, for the table.
+    name: name of the model, for the table.
     task: flops.Task of a model with a memory.
     lengths: attention lengths.
     segment: tokens of a segment.
-    batch: rows.
+    batch: number of rows.
     **repeats: `steps`, `warmup` and `rounds` of `measure`.
 
   Raises:
@@ -64,7 +64,7 @@ def measure_all(
 
 
 def configs(cfg: Any, length: int) -> tuple[Any, Any]:
-  """(with a memory of `length`, without one and with absolute positions) of the same sizes."""
+  """Return configs (with a memory of `length`, without one and with absolute positions) of the same sizes."""
   return (
     dataclasses.replace(cfg, M=length, same_length=True),
     dataclasses.replace(cfg, M=0, same_length=False, positions='absolute', clamp=0),
@@ -74,12 +74,12 @@ def configs(cfg: Any, length: int) -> tuple[Any, Any]:
 def measure(
   task: Any, length: int, segment: int, batch: int, *, steps: int, warmup: int, rounds: int
 ) -> dict[str, Any]:
-  """Time one attention length; seconds are of a token."""
+  """Time one attention length, in seconds per token."""
   remembering, windowed = configs(task.cfg, length)
   reuse = _reuse(dataclasses.replace(task, cfg=remembering), batch, segment)
   slide = _slide(dataclasses.replace(task, cfg=windowed), batch, length)
   short, long = (_times(step, warmup + 2)[-1] for step in (reuse, slide))
-  calls = max(1, round(long / short))  # a turn of either takes as long, so other programs disturb both alike
+  calls = max(1, round(long / short))  # turns of equal duration, so that other programs disturb both alike
   with_memory, by_windows, ratios = [], [], []
   for _ in range(rounds):
     with_memory.append([x / (batch * segment) for x in _times(reuse, steps, calls)])
@@ -100,28 +100,28 @@ def measure(
 
 
 def _times(step: Callable[[], Any], count: int, calls: int = 1) -> list[float]:
-  """Seconds of a call, `count` times the mean over `calls` of them."""
+  """Return `count` times in seconds of a call, each the mean over `calls` of them."""
   import jax
 
   times = []
   for _ in range(count):
     begin = time.perf_counter()
     for _ in range(calls):
-      made = step()
-    jax.block_until_ready(made)
+      output = step()
+    jax.block_until_ready(output)
     times.append((time.perf_counter() - begin) / calls)
   return times
 
 
 def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
-  """A call reads a further segment of every row, its memory that of the call before, and predicts all its tokens."""
+  """Return a function that predicts the next segment of every row, with the memory of the previous call."""
   import jax
 
   from lmx.benchmark import flops
 
   params = jax.jit(task.init)(jax.random.key(0))
   batch = flops.random_batch(task, rows, segment)
-  batch.pop('reset_B', None)  # every segment goes on
+  batch.pop('reset_B', None)  # every segment continues the row
   scored = jax.jit(
     lambda *given: task.objective.scored(task.objective_cfg, task.model, task.cfg, *given)[::2], donate_argnums=2
   )
@@ -136,7 +136,7 @@ def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
 
 
 def _slide(task: Any, rows: int, length: int) -> Callable[[], Any]:
-  """A call predicts one token of every row from a window of `length`."""
+  """Return a function that predicts one token of every row from a window of `length`."""
   import jax
 
   from lmx.benchmark import flops
@@ -149,7 +149,7 @@ def _slide(task: Any, rows: int, length: int) -> Callable[[], Any]:
 
 
 def line(found: dict[str, Any]) -> str:
-  """A row of the table."""
+  """Return a row of the table."""
   micro = lambda seconds: f'{1e6 * seconds:,.1f} us'
   rounds = ', '.join(f'{ratio:,.0f}' for ratio in found['ratio_of_rounds'])
   paper = f'{found["paper"]:,}x' if found['paper'] else '-'

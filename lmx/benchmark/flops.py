@@ -1,15 +1,15 @@
 """Cost of a model without running it: parameters, floating-point operations and memory.
 
 Operations are counted in the traced program (its jaxpr): 2 per multiply-add of every matrix
-product and convolution; a loop counts as often as it runs, a branch as its dearest side.
-Element-wise work, softmax and normalisation are not counted, as usual for utilisation (Chowdhery
+product and convolution; a loop counts as often as it runs, a branch as its most expensive side.
+Element-wise operations, softmax and normalisation are not counted, as usual for utilisation (Chowdhery
 et al. 2022, PaLM, appendix B). `flops` counts the program as written;
-`flops_per_token` counts attention as whole products, so that a causal mask saves nothing and
-figures of different backends can be compared.
+`flops_per_token` counts attention as full products, so that a causal mask saves nothing and
+values of different backends are comparable.
 
-Activations are the values that the traced program keeps from the forward for the backward pass.
-XLA fuses some away and adds workspace, so its own figure (`compiled_memory`, which has to
-compile) can lie on either side.
+Activations are the values that the traced program stores from the forward for the backward pass.
+XLA fuses some of them and adds workspace, so its own value (`compiled_memory`, which has to
+compile) can be higher or lower.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from jax.extend import core
 
 from lmx.types import Model, Objective, Params
 
-# Dense peak of one device in FLOP/s, by what `device_kind` says in lower case: bfloat16, float32.
+# Dense peak of one device in FLOP/s, by a substring of the lower-case `device_kind`: bfloat16, float32.
 # NVIDIA data sheets (without sparsity; SXM where there are several; float32 as TF32) and Google
-# Cloud's TPU pages. The first that is found counts, so longer names come first.
+# Cloud's TPU pages. The first match applies, so longer names come first.
 PEAKS = {
   'h200': (989e12, 494e12),
   'gh200': (989e12, 494e12),
@@ -51,13 +51,13 @@ PEAKS = {
   'tpu v5e': (197e12, None),
   'tpu v5': (459e12, None),
   'tpu v4': (275e12, None),
-  'tpu v3': (61.5e12, None),  # JAX shows a core as a device: half a chip's 123
+  'tpu v3': (61.5e12, None),  # JAX has one device per core: half a chip's 123
   'tpu v2': (22.5e12, None),  # half a chip's 45
 }
 
 
 def peak_flops(device_kind: str, dtype: str = 'bfloat16') -> float | None:
-  """Return the dense peak in FLOP/s of one device, None where it is not known (CPUs)."""
+  """Return the dense peak in FLOP/s of one device, None if unknown (CPUs)."""
   for name, (half, single) in PEAKS.items():
     if name in device_kind.lower():
       return single if dtype == 'float32' else half
@@ -89,7 +89,7 @@ def _count_one(eqn: core.JaxprEqn) -> int:
     case 'pallas_call':
       inner = sum(_count(jaxpr) for jaxpr in _jaxprs(eqn.params['jaxpr']))
       return math.prod(eqn.params['grid_mapping'].grid) * inner
-    case _:  # jit, remat, custom derivatives; a while loop whose length is not known counts once
+    case _:  # jit, remat, custom derivatives; a while loop of unknown length counts once
       return sum(_count(jaxpr) for value in eqn.params.values() for jaxpr in _jaxprs(value))
 
 
@@ -104,7 +104,7 @@ def _dot(eqn: core.JaxprEqn) -> int:
 
 
 def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
-  """The programs inside a parameter of an equation."""
+  """Yield the programs inside a parameter of an equation."""
   if isinstance(value, core.ClosedJaxpr):
     yield value.jaxpr
   elif isinstance(value, core.Jaxpr):
@@ -116,10 +116,10 @@ def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """A model with its objective; what most functions here measure.
+  """A model with its objective, the subject of most functions here.
 
   Attributes:
-    model: module of the contract.
+    model: module of lmx.models.
     cfg: its Config.
     objective: module of lmx.objectives.
     objective_cfg: its Config.
@@ -131,66 +131,66 @@ class Task:
   objective_cfg: Any
 
   def init(self, key: jax.Array) -> Params:
-    """Parameters as the train step has them: {'model': ..., 'objective': ...}."""
+    """Return parameters as in the training step: {'model': ..., 'objective': ...}."""
     head = self.objective.init(self.objective_cfg, self.model, self.cfg, jax.random.fold_in(key, 1))
     return {'model': self.model.init(self.cfg, key), 'objective': head}
 
   def shapes(self) -> Params:
-    """The same as shapes, which takes no memory."""
+    """Return the shapes of `init`, without allocating memory."""
     return _shapes(self)
 
   def loss(self, params: Params, batch: Mapping[str, Any], state: Any, key: Any = None) -> Any:
-    """Sum of the terms of the loss, not divided."""
+    """Return the sum of the terms of the loss, not divided."""
     out = self.objective.loss(self.objective_cfg, self.model, self.cfg, params, batch, state, key)
     return sum(out.sums.values())
 
   def arguments(self, batch: int, length: int) -> tuple[Any, ...]:
-    """Shapes of (params, batch, state, key) of a training step."""
+    """Return the shapes of (params, batch, state, key) of a training step."""
     state = jax.eval_shape(lambda: self.model.init_state(self.cfg, batch))
     key = jax.eval_shape(lambda: jax.random.key(0))
     rows = self.objective.shapes(self.objective_cfg, batch, length)
-    if hasattr(self.model, 'read_shapes'):  # where the width of what is read is the model's to say
+    if hasattr(self.model, 'read_shapes'):  # the model determines the width of its input
       rows = self.model.read_shapes(self.cfg, rows)
     return self.shapes(), rows, state, key
 
 
 def random_batch(task: Task, batch: int, length: int, seed: int = 0) -> dict[str, np.ndarray]:
-  """A batch of random tokens in the shapes that the objective gives; nothing is padding."""
+  """Return a batch of random tokens in the shapes of the objective; nothing is padding."""
   random = np.random.default_rng(seed)
-  found = {}
+  batch_arrays = {}
   for name, leaf in task.arguments(batch, length)[1].items():
     if name.startswith('positions'):
-      places = random.permuted(np.tile(np.arange(length), (batch, 1)), axis=1)[:, : leaf.shape[1]]
-      found[name] = np.sort(places, axis=1).astype(np.int32)
+      positions = random.permuted(np.tile(np.arange(length), (batch, 1)), axis=1)[:, : leaf.shape[1]]
+      batch_arrays[name] = np.sort(positions, axis=1).astype(np.int32)
     elif leaf.dtype == np.int32:
       high = 2 if name in ('types_BT', 'next_B') else getattr(task.cfg, 'V', 2)
-      found[name] = random.integers(high, size=leaf.shape, dtype=np.int32)
+      batch_arrays[name] = random.integers(high, size=leaf.shape, dtype=np.int32)
     else:
-      found[name] = np.ones(leaf.shape, leaf.dtype)
-  return found
+      batch_arrays[name] = np.ones(leaf.shape, leaf.dtype)
+  return batch_arrays
 
 
 def _counted(task: Task) -> Task:
-  """The same model in the form that can be counted: one layer looped over, attention as plain products."""
+  """Return the same model in a countable form: one layer looped over, attention as plain products."""
   names = {field.name for field in dataclasses.fields(task.cfg)}
   changes: dict[str, Any] = {'scan': True} if 'scan' in names else {}
   if 'attention' in names and task.cfg.attention in ('auto', 'cudnn'):
-    changes['attention'] = 'xla'  # a fused kernel shows no products
+    changes['attention'] = 'xla'  # products inside a fused kernel cannot be counted
   if 'backend' in names and getattr(task.cfg, 'cell', '') == 'lstm':
     changes['backend'] = 'custom'  # nor does cuDNN's
   return dataclasses.replace(task, cfg=dataclasses.replace(task.cfg, **changes))
 
 
-@functools.cache  # tracing 48 layers takes seconds, and several figures start from it
+@functools.cache  # tracing 48 layers takes seconds, and several functions need it
 def _shapes(task: Task) -> Params:
   return jax.eval_shape(task.init, jax.random.key(0))
 
 
 def flops_per_token(task: Task, batch: int, length: int, training: bool) -> float:
-  """Operations per token of the input: of the loss, or with `training` of the loss and its
+  """Return the operations per input token: of the loss, or with `training` of the loss and its
   gradient.
 
-  With `training`, what the program computes twice (rematerialisation) counts twice.
+  With `training`, rematerialised computations count twice.
   """
   task = _counted(task)
   params, rows, state, key = task.arguments(batch, length)
@@ -202,70 +202,70 @@ def flops_per_token(task: Task, batch: int, length: int, training: bool) -> floa
 
 
 def rows(params: Params, prefix: str = '') -> list[tuple[str, tuple[int, ...], int]]:
-  """(name, shape, count) of every parameter, in the order of the dictionary."""
-  found = []
+  """Return (name, shape, count) of every parameter, in the order of the dictionary."""
+  table = []
   for name, value in params.items():
     if isinstance(value, Mapping):
-      found += rows(value, f'{prefix}{name}/')
+      table += rows(value, f'{prefix}{name}/')
     else:
-      found.append((prefix + name, tuple(value.shape), math.prod(value.shape)))
-  return found
+      table.append((prefix + name, tuple(value.shape), math.prod(value.shape)))
+  return table
 
 
 def count(params: Params) -> int:
-  """Number of parameters."""
+  """Return the number of parameters."""
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
 
 
 def size(tree: Any) -> int:
-  """Bytes of all leaves."""
+  """Return the number of bytes of all leaves."""
   leaves = [leaf for leaf in jax.tree.leaves(tree) if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
   return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
 def activations(task: Task, batch: int, length: int) -> int:
-  """Bytes that the backward pass reads from the forward pass, without parameters and input."""
+  """Return the bytes that the backward pass reads from the forward pass, without parameters and input."""
   args = task.arguments(batch, length)
-  keep = lambda params, *rest: jax.tree.leaves(jax.vjp(lambda p: task.loss(p, *rest), params)[1])
-  jaxpr = jax.make_jaxpr(keep)(*args).jaxpr
-  given = {id(var) for var in jaxpr.invars}
-  kept = {id(v): v.aval for v in jaxpr.outvars if isinstance(v, core.Var) and id(v) not in given}
-  return size(list(kept.values()))
+  residuals = lambda params, *rest: jax.tree.leaves(jax.vjp(lambda p: task.loss(p, *rest), params)[1])
+  jaxpr = jax.make_jaxpr(residuals)(*args).jaxpr
+  inputs = {id(var) for var in jaxpr.invars}
+  stored = {id(v): v.aval for v in jaxpr.outvars if isinstance(v, core.Var) and id(v) not in inputs}
+  return size(list(stored.values()))
 
 
 def memory(task: Task, batch: int, length: int, optimizer_state: Any = None) -> dict[str, int]:
-  """Bytes of training and of decoding with `batch` rows of `length` tokens.
+  """Return the bytes of training and of decoding with `batch` rows of `length` tokens.
 
   Args:
-    optimizer_state: its shapes; None = Adam's, two moments a parameter.
+    optimizer_state: its shapes; None is Adam's, two moments per parameter.
 
   Returns:
-    'parameters', 'gradients', 'optimizer', 'activations', their sum 'training', and 'state': a row's carry or the
+    'parameters', 'gradients', 'optimizer', 'activations', their sum 'training', and 'state': the carry or the
     key/value cache of `length` positions, for the whole batch.
   """
   parameters = size(task.shapes())
-  found = {
+  sizes = {
     'parameters': parameters,
     'gradients': parameters,
     'optimizer': 2 * parameters if optimizer_state is None else size(optimizer_state),
     'activations': activations(task, batch, length),
   }
-  found['training'] = sum(found.values())
-  found['state'] = size(jax.eval_shape(lambda: task.model.init_state(task.cfg, batch, length)))
-  return found
+  sizes['training'] = sum(sizes.values())
+  sizes['state'] = size(jax.eval_shape(lambda: task.model.init_state(task.cfg, batch, length)))
+  return sizes
 
 
 def compiled_memory(compiled: Any) -> int | None:
-  """Bytes that XLA plans for a compiled program (arguments, results, temporaries, less what they
-  share)."""
-  found = compiled.memory_analysis()
-  if found is None:
+  """Return the bytes of XLA's plan for a compiled program (arguments, results, temporaries, less
+  aliased ones)."""
+  analysis = compiled.memory_analysis()
+  if analysis is None:
     return None
-  held = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-  return held + found.temp_size_in_bytes
+  arrays = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+  return arrays + analysis.temp_size_in_bytes
 
 
 def process_peak() -> int:
-  """Largest resident set of this process so far, in bytes."""
+  """Return the largest resident set of this process so far, in bytes."""
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   return peak if sys.platform == 'darwin' else peak * 1024  # kilobytes elsewhere

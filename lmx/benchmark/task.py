@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lmx.errors import InputError, nearest
 
 if TYPE_CHECKING:
-  from lmx.types import Model  # imports JAX, which the names of models do not need
+  from lmx.types import Model  # imports JAX, which listing the models does not need
 
-_LENGTH = 35  # tokens of a row of a model without a window (arXiv 1409.2329, section 4.1)
-# Placeholder labels, for heads whose size the data decides.
+_LENGTH = 35  # tokens of a row, for models without a window (arXiv 1409.2329, section 4.1)
+# Placeholder labels, for heads whose size depends on the data.
 _LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_names': ['B-x', 'I-x', 'O']}
 
 

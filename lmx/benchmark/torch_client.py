@@ -1,4 +1,4 @@
-"""Training step in PyTorch in another interpreter, which runs `torch_step.py`: its specification and its process."""
+"""PyTorch's training step in another interpreter, which runs `torch_step.py`: its specification and its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from lmx import host
 from lmx.errors import InputError
 
-_DROPOUT = {  # the fields that peer's one rate stands for
+_DROPOUT = {  # fields that correspond to the peer's one dropout rate
   'gpt': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
   'gpt2': ('dropout_embedding', 'dropout_attention', 'dropout_residual'),
   'bert': ('dropout_hidden', 'dropout_attention'),
@@ -59,7 +59,7 @@ def spec(subject: Any) -> dict[str, Any]:
     'batch': subject.batch,
     'length': subject.length,
     'optimizer': optimizer,
-    'clip': subject.clip or 1e9,  # the peer always clips; this leaves the gradient as it is
+    'clip': subject.clip or 1e9,  # the peer always clips; this bound has no effect
     'threads': host.cores(),
   }
 
@@ -101,7 +101,7 @@ def _awd_lstm_spec(subject: Any) -> dict[str, Any]:
 
 
 class Peer:
-  """The other interpreter; a context manager."""
+  """PyTorch's process, as a context manager."""
 
   def __init__(self, python: str):
     program = pathlib.Path(__file__).with_name('torch_step.py')
@@ -123,7 +123,7 @@ class Peer:
     self._process.wait(timeout=60)
 
   def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a request and return the answer; InputError with what the peer says is wrong."""
+    """Send a request and return the answer; raise InputError with the peer's error message."""
     try:
       self._input.write(json.dumps(request) + '\n')
       self._input.flush()
@@ -139,5 +139,5 @@ class Peer:
 
 
 def _plain_environment() -> dict[str, str]:
-  """The environment without this interpreter's module path, which is not the peer's."""
+  """Return the environment without this interpreter's module path, which the peer must not use."""
   return {k: v for k, v in os.environ.items() if k not in ('PYTHONPATH', 'PYTHONHOME')}

@@ -1,11 +1,11 @@
 """The same training step in PyTorch, run by another interpreter, for `lmx bench --peer=/path/to/python`.
 
-It imports nothing of lmx; the interpreter that runs it needs torch, and transformers for gpt2, bert, marian and the two
-that have a memory:
+It imports nothing from lmx. Its interpreter needs torch, and transformers for gpt2, bert, marian and the two
+kinds with a memory:
   /path/to/python torch_step.py < requests.jsonl
 
 Protocol: one JSON object per line on standard input, one answer per line on standard output. The end of the input
-ends the program; what libraries print goes to standard error.
+ends the program; output of libraries goes to standard error.
 
 1. A model, which may be sent again to start over:
    {"kind": "lstm", "V": 10000, "E": 650, "D": 650, "N": 2, "batch": 20, "length": 35, "threads": 2}
@@ -13,7 +13,7 @@ ends the program; what libraries print goes to standard error.
                "rnn" or "rnn_relu" (embedding, torch.nn layers, output layer with a bias), "awd_lstm" (PyTorch's
                LSTM kernel layer by layer, the last of width E, with the dropouts and penalties of Merity et al. 2018),
                "marian" (transformers MarianMTModel, a Transformer) or "rnnsearch" (torch.nn's GRU in both directions,
-               then a GRU cell that looks at it, Bahdanau et al. 2015); these two read as many source tokens;
+               then a GRU cell with attention, Bahdanau et al. 2015); these two read as many source tokens;
                "transformer_xl" (TransfoXLLMHeadModel of transformers before 5) or "xlnet" (XLNetLMHeadModel, a sixth
                of the tokens predicted in a random order), both with a memory
    V, D, N     vocabulary, width, layers; marian: N of the encoder and as many of the decoder
@@ -21,7 +21,7 @@ ends the program; what libraries print goes to standard error.
    E           embedding width of the recurrent kinds (D)
    tied        recurrent kinds: the output matrix is the embedding (false)
    H, F        of Transformers: heads; width of the feed-forward layer (4 D)
-   M           transformer_xl, xlnet: positions remembered; reuse: xlnet: positions of a row that are
+   M           transformer_xl, xlnet: memory length; reuse: xlnet: positions of a row that enter the memory
    cutoffs, div_val  transformer_xl: clusters of the vocabulary
    predictions bert: positions predicted per row (15% of the length)
    dropout     rate, of every kind that the model has (0); awd_lstm: the five rates as {"input": 0.4, ...}
@@ -33,12 +33,12 @@ ends the program; what libraries print goes to standard error.
    Answer: {"parameters": count, "torch": version, "threads": n, "tokens": per step}
 2. {"steps": k}: runs k steps on random tokens, each the forward pass, loss, backward pass, clipping and update.
    Answer: {"seconds": [k numbers], "loss": of the last step}
-   The first steps after a model is built are slower (allocation); throw them away.
-Anything wrong is answered with {"error": message}.
+   The first steps after a model is built are slower (allocation); discard them.
+Errors are answered with {"error": message}.
 
-Settings are those under which PyTorch is fast: attention through scaled_dot_product_attention, the optimizer's fused
-kernel, clipping with foreach, oneDNN as PyTorch chooses it. The recurrent kinds carry their state, detached, from
-step to step.
+Settings are PyTorch's fast ones: attention through scaled_dot_product_attention, the optimizer's fused
+kernel, clipping with foreach, oneDNN as PyTorch selects it. The recurrent kinds carry their state, detached, across
+steps.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _gpt2(spec: Any, torch: Any) -> Any:
 
 
 def _bert(spec: Any, torch: Any) -> Any:
-  """Build (model, loss function) of BERT: masked words and next sentence."""
+  """Build (model, loss function) of BERT: masked tokens and next sentence."""
   import transformers
 
   B, T, drop = spec['batch'], spec['length'], spec['dropout']
@@ -268,7 +268,7 @@ def _transformer_xl(spec: Any, torch: Any) -> Any:
   """Build (model, loss function) of Transformer-XL."""
   from transformers.models.deprecated import transfo_xl
 
-  # transformers 4.57 calls `x.type_as(dtype=...)`, which torch does not know.
+  # transformers 4.57 calls `x.type_as(dtype=...)`, which torch does not support.
   torch.Tensor.type_as = lambda x, other=None, dtype=None: x.to(other.dtype if dtype is None else dtype)
   D, H = spec['D'], spec['H']
   model = transfo_xl.TransfoXLLMHeadModel(
@@ -296,7 +296,7 @@ def _transformer_xl(spec: Any, torch: Any) -> Any:
     nonlocal mems
     tokens_BT = torch.randint(spec['V'], (spec['batch'], spec['length'] + 1))
     hidden, mems = model.transformer(tokens_BT[:, :-1], mems=mems)[:2]
-    # Its loss shifts the labels by one, so one place is put before them and one after the outputs.
+    # Its loss shifts the labels by one, so one position is added before them and one after the outputs.
     return model.crit(torch.cat([hidden, hidden[:, -1:]], 1), tokens_BT).mean()
 
   return model, loss
@@ -327,18 +327,18 @@ def _xlnet(spec: Any, torch: Any) -> Any:
 
   def loss() -> Any:
     nonlocal mems
-    tokens_BT, places_BP = torch.randint(spec['V'], (B, T)), torch.rand(B, T).topk(P).indices
-    order_BT = torch.zeros(B, T).scatter(1, places_BP, torch.arange(1.0, P + 1).expand(B, P))
+    tokens_BT, positions_BP = torch.randint(spec['V'], (B, T)), torch.rand(B, T).topk(P).indices
+    order_BT = torch.zeros(B, T).scatter(1, positions_BP, torch.arange(1.0, P + 1).expand(B, P))
     reach_BT = torch.where(order_BT > 0, order_BT, order_BT + 1)
-    found = model(
+    output = model(
       tokens_BT,
       token_type_ids=types_BT,
       perm_mask=(order_BT[:, None] >= reach_BT[:, :, None]).float(),
-      target_mapping=torch.nn.functional.one_hot(places_BP, T).float(),
+      target_mapping=torch.nn.functional.one_hot(positions_BP, T).float(),
       mems=mems,
     )
-    mems = found.mems
-    return torch.nn.functional.cross_entropy(found.logits.flatten(0, 1), tokens_BT.gather(1, places_BP).flatten())
+    mems = output.mems
+    return torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), tokens_BT.gather(1, positions_BP).flatten())
 
   return model, loss
 
@@ -380,7 +380,7 @@ def build(spec: Any) -> Any:
 
 
 def answer(request: Any, step: Any) -> Any:
-  """Return (answer to one request, step function to go on with)."""
+  """Return (answer to one request, next step function)."""
   if 'kind' in request:
     step, reply = build(request)
     return reply, step
@@ -395,11 +395,11 @@ def answer(request: Any, step: Any) -> Any:
 
 
 def main() -> None:
-  """Answers requests until standard input ends; `--help` prints the protocol."""
+  """Answer requests until standard input ends; `--help` prints the protocol."""
   if len(sys.argv) > 1:
     print(__doc__)
     sys.exit(0 if sys.argv[1] in ('-h', '--help') else 2)
-  out, sys.stdout = sys.stdout, sys.stderr  # answers alone go to standard output
+  out, sys.stdout = sys.stdout, sys.stderr  # only answers go to standard output
   step = None
   for line in sys.stdin:
     if not line.strip():

@@ -1,10 +1,10 @@
-"""Time of the training step, alone or in turns with the same step in PyTorch.
+"""Time of the training step, alone or alternating with the same step in PyTorch.
 
-The step is the whole update: forward, backward, clipping, optimizer. Tokens a second are the positions that it reads,
-padding included: groups of rows of like length (`data.batching.groups`) are counted as they are truncated. Utilisation
-(MFU) counts three times the operations of the forward pass, without what is computed twice (Chowdhery et al. 2022,
-PaLM, appendix B). PyTorch's step runs in another interpreter (`torch_client`), in rounds that alternate, so that both
-meet the same state of the machine.
+The step is the whole update: forward, backward, clipping, optimizer. Tokens per second are the positions that it reads,
+padding included; groups of rows of similar length (`data.batching.groups`) count with their truncated length.
+Utilisation (MFU) counts three times the operations of the forward pass, without rematerialisation (Chowdhery et al.
+2022, PaLM, appendix B). PyTorch's step runs in another interpreter (`torch_client`), in alternating rounds, so that
+both see the same load of the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lmx.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-  """A step to time: model, changes of its fields, rows, tokens a row, optimizer and gradient clipping."""
+  """A step to time: model, changes of its fields, rows, tokens per row, optimizer and gradient clipping."""
 
   model: str
   changes: tuple[str, ...]
@@ -59,7 +59,7 @@ PRESETS = {
 
 
 class Step(NamedTuple):
-  """A step that was timed: its seconds, without compiling, and rows and tokens a row of each part that it reads."""
+  """A timed step: seconds without compilation, and (rows, tokens per row) of each part that it reads."""
 
   seconds: float
   parts: tuple[tuple[int, int], ...]
@@ -67,16 +67,16 @@ class Step(NamedTuple):
 
 @dataclasses.dataclass
 class Subject:
-  """A training step that is to be timed.
+  """A training step to time.
 
   Attributes:
-    name: what is timed.
+    name: name of the step.
     task: the flops.Task.
-    batch, length: most rows and most tokens a row, of all devices.
-    optimizer, clip: as the peer is told.
-    devices: how many.
-    programs: the step compiled for every shape of a batch that came.
-    steps: runs k steps; returns them, and the seconds waited for data in all.
+    batch, length: maximum number of rows and of tokens per row, over all devices.
+    optimizer, clip: the peer's settings.
+    devices: number of devices.
+    programs: the step compiled for every shape of a batch so far.
+    steps: runs k steps; returns them, and the total seconds of waiting for data.
   """
 
   name: str
@@ -94,8 +94,8 @@ class Programs:
   """A jitted step, compiled ahead for each shape of a batch.
 
   Attributes:
-    seconds: tracing and compiling of all of them.
-    planned_bytes: most memory that XLA plans for one, None if it does not say or nothing is compiled.
+    seconds: time of tracing and compiling all of them.
+    planned_bytes: maximum memory of XLA's plans, None if unknown or nothing is compiled.
   """
 
   def __init__(self, jitted: Any):
@@ -107,7 +107,7 @@ class Programs:
     return len(self._compiled)
 
   def of(self, held: Any, rows: Any, batch: Any, key: Any) -> Any:
-    """The program for a batch of these shapes; those of the other arguments are always the same."""
+    """Return the program for a batch of these shapes; the other arguments always have the same."""
     from lmx.benchmark import flops
 
     shapes = tuple((name, array.shape) for name, array in batch.items())
@@ -121,7 +121,7 @@ class Programs:
 
 
 def of_preset(name: str, preset: Preset) -> Subject:
-  """The step of a preset for the first device, on random tokens."""
+  """Return the step of a preset for the first device, on random tokens."""
   import jax
 
   from lmx.benchmark import flops
@@ -133,7 +133,7 @@ def of_preset(name: str, preset: Preset) -> Subject:
   decay = 0.01 if preset.optimizer == 'adamw' else 0.0
   cfg = build.Config(optimizer=preset.optimizer, lr=1e-4, clip_norm=preset.clip, weight_decay=decay)
   if hasattr(task.model, 'rows'):
-    cfg = build.Config(optimizer='sgd', lr=1e-4)  # what such models are trained with
+    cfg = build.Config(optimizer='sgd', lr=1e-4)  # plain SGD, as such models are trained
   tx = build.make(cfg, task.shapes(), functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts = (task.model, task.cfg, task.objective, task.objective_cfg)
   if sparse_step.suits(task.model, cfg):
@@ -149,20 +149,20 @@ def of_preset(name: str, preset: Preset) -> Subject:
 
   def steps(k: int) -> tuple[list[Step], float]:
     nonlocal held, rows
-    found = []
+    timed = []
     program = programs.of(held, rows, batch, key)
     for _ in range(k):
       start = time.perf_counter()
       held, rows, metrics = program(held, rows, batch, key)
       jax.block_until_ready(metrics['loss'])
-      found.append(Step(time.perf_counter() - start, ((preset.batch, preset.length),)))
-    return found, 0.0
+      timed.append(Step(time.perf_counter() - start, ((preset.batch, preset.length),)))
+    return timed, 0.0
 
   return Subject(name, task, preset.batch, preset.length, preset.optimizer, preset.clip, 1, programs, steps)
 
 
 def of_config(path: str, overrides: list[str]) -> Subject:
-  """The step of a run, on its own devices, fed from its own data."""
+  """Return the step of a run, on its own devices, with its own data."""
   import jax
 
   from lmx import train
@@ -188,11 +188,11 @@ def of_config(path: str, overrides: list[str]) -> Subject:
       parts = step.parts(batch, session.microbatches, batches.lengths, dealing)
     elif 'tokens_BT' in batch:
       parts = (batch['tokens_BT'].shape,)
-    return tuple((rows * processes, length) for rows, length in parts)  # `batch` has those of this process
+    return tuple((rows * processes, length) for rows, length in parts)  # `batch` is that of this process
 
   def steps(k: int) -> tuple[list[Step], float]:
     nonlocal done
-    found = []
+    timed = []
     with pipeline.prefetch(batches, done, done + k, session.rows, data.prefetch, data.workers) as stream:
       start = time.perf_counter()
       for _, batch in stream:
@@ -202,10 +202,10 @@ def of_config(path: str, overrides: list[str]) -> Subject:
         start += programs.seconds - compiled
         session.state, session.model_state, metrics = program(*args)
         jax.block_until_ready(metrics['loss'])
-        found.append(Step(time.perf_counter() - start, parts_of(batch)))
+        timed.append(Step(time.perf_counter() - start, parts_of(batch)))
         start = time.perf_counter()
     done += k
-    return found, stream.wait_seconds
+    return timed, stream.wait_seconds
 
   task = flops.Task(session.model, settled.model, session.objective, settled.objective)
   optim = settled.optim
@@ -215,17 +215,17 @@ def of_config(path: str, overrides: list[str]) -> Subject:
 
 
 def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer: str | None = None) -> dict[str, Any]:
-  """Time a step and return its metrics, as JSON can hold them.
+  """Time a step and return its metrics, serialisable as JSON.
 
   Args:
     subject: the step.
-    steps: timed steps, in each round.
-    warmup: steps before, which are not timed.
-    rounds: turns with the peer.
+    steps: timed steps per round.
+    warmup: untimed steps before them.
+    rounds: number of rounds, alternating with the peer.
     peer: interpreter with PyTorch; None for no comparison.
 
   Raises:
-    InputError: the batches of a run that is compared with the peer have several shapes.
+    InputError: the run is compared with the peer, but its batches have several shapes.
   """
   subject.steps(warmup)
   if not peer:
@@ -246,16 +246,16 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int = 1, peer:
       theirs += other
       waited += wait
       ratios.append(statistics.median(other) / statistics.median(step.seconds for step in ours))
-  found = metrics_of(subject, timed, waited)
-  found['peer'] = {
+  metrics = metrics_of(subject, timed, waited)
+  metrics['peer'] = {
     'torch': about['torch'],
     'threads': about['threads'],
     'parameters': about['parameters'],
     **_spread(theirs),
-    'ratio': statistics.median(theirs) / found['step_seconds'],
+    'ratio': statistics.median(theirs) / metrics['step_seconds'],
     'ratio_of_rounds': ratios,
   }
-  return found
+  return metrics
 
 
 def _spread(times: list[float]) -> dict[str, float]:

@@ -1,14 +1,14 @@
 """Class-based n-gram models: p(w | h) = p(c(w) | c(h)) p(w | c(w)) (Brown et al. 1992).
 
-The classes are found by exchange (Kneser & Ney 1993; Martin, Liermann & Ney 1998): words are moved, one after another
-and most frequent first, to the class where the likelihood of the training text under a class bigram is highest,
+Classes are found by the exchange algorithm (Kneser & Ney 1993; Martin, Liermann & Ney 1998). Words are moved, one after
+another and most frequent first, to the class that maximises the likelihood of the training text under a class bigram,
 
     F = sum over c, c' of f(N(c, c')) - sum over c of f(N(c, .)) - sum over c of f(N(., c)),     f(n) = n log n,
 
-which is Brown's average mutual information up to a constant; Brown's own search merges classes instead, so the two find
-different classes of about the same worth. p(c(w) | c(h)) is a back-off Kneser-Ney model over the classes
-(lmx/metrics/ngram.py). p(w | c) is a relative frequency with 1 added to every count, since a closed vocabulary may hold
-words that the training text does not.
+which is Brown's average mutual information up to a constant. Brown's own search merges classes, so the two find
+different classes of similar quality. p(c(w) | c(h)) is a back-off Kneser-Ney model over the classes
+(lmx/metrics/ngram.py). p(w | c) is a relative frequency with 1 added to every count, because a closed vocabulary may
+have words that the training text does not.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lmx.metrics import ngram
 
 @dataclasses.dataclass(frozen=True)
 class ClassModel:
-  """A class-based model; made by `fit`, read by `score`.
+  """Class-based model; built by `fit`, used by `score`.
 
   Attributes:
     class_of: class of each word, (V,) int64.
     word: log p(w | c(w)), (V,) float64.
-    ngram: the model over classes.
+    ngram: n-gram model over classes.
   """
 
   class_of: np.ndarray
@@ -37,7 +37,7 @@ class ClassModel:
 
 
 def fit(tokens: np.ndarray, class_of: np.ndarray, order: int, *, minimum: int = 2) -> ClassModel:
-  """Count a model of the given order over classes, from `exchange` or elsewhere."""
+  """Estimate a model of the given order over classes, from `exchange` or elsewhere."""
   counts = np.bincount(tokens, minlength=len(class_of)) + 1.0
   total = np.bincount(class_of, counts)
   model = ngram.kneser_ney(class_of[tokens], len(total), order=order, backoff=True, minimum=minimum)
@@ -52,16 +52,16 @@ def score(model: ClassModel, tokens: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def exchange(tokens: np.ndarray, vocab_size: int, classes: int, *, passes: int = 5) -> np.ndarray:
-  """Find classes by exchange.
+  """Find classes by the exchange algorithm.
 
   Args:
     tokens: (tokens,) ids of the training text.
     vocab_size: V.
     classes: number of classes.
-    passes: rounds over the vocabulary at most; it ends when a round moves no word.
+    passes: maximum number of passes over the vocabulary; the search ends when a pass moves no word.
 
   Returns:
-    Class of each word, (V,) int64; at the start that of the word's rank by frequency, modulo `classes`.
+    Class of each word, (V,) int64; initially the word's rank by frequency, modulo `classes`.
 
   Raises:
     InputError: fewer than 1 class, or more classes than words.
@@ -80,7 +80,7 @@ def exchange(tokens: np.ndarray, vocab_size: int, classes: int, *, passes: int =
 
 
 def objective(tokens: np.ndarray, class_of: np.ndarray) -> float:
-  """F of the module's docstring."""
+  """Return F of the module's docstring."""
   size = int(class_of.max()) + 1
   c = class_of[np.asarray(tokens)]
   pairs = np.bincount(c[:-1] * size + c[1:], minlength=size**2).reshape(size, size)
@@ -92,7 +92,7 @@ def _f(n: np.ndarray) -> np.ndarray:
 
 
 class _Search:
-  """The state of the exchange: counts of pairs of classes, and of the neighbours of each word."""
+  """State of the exchange: counts of pairs of classes, and of the neighbours of each word."""
 
   def __init__(self, tokens: np.ndarray, class_of: np.ndarray, classes: int):
     V = len(class_of)
@@ -101,13 +101,13 @@ class _Search:
     self._first, self._second = packed // V, packed % V
     self._by_second = np.argsort(self._second, kind='stable')
     ids = np.arange(V + 1)
-    self._after = np.searchsorted(self._first, ids)  # where the pairs that begin with a word lie
+    self._after = np.searchsorted(self._first, ids)  # start of the pairs that begin with each word
     self._before = np.searchsorted(self._second[self._by_second], ids)
     a, b = class_of[self._first], class_of[self._second]
     self.pairs = np.bincount(a * classes + b, self._count, classes**2).reshape(classes, classes).astype(np.int64)
 
   def _neighbours(self, word: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Counts of the classes before and after a word, and of the word after itself, which the two leave out."""
+    """Return counts of the classes before and after a word, without the pair (word, word), and the count of that."""
     right = slice(self._after[word], self._after[word + 1])
     left = self._by_second[self._before[word] : self._before[word + 1]]
     after = np.bincount(self.class_of[self._second[right]], self._count[right], self.classes).astype(np.int64)
@@ -123,7 +123,7 @@ class _Search:
     self.pairs[c, c] += sign * own
 
   def move(self, word: int) -> bool:
-    """Move a word to its best class; returns whether that is another one."""
+    """Move a word to its best class; return True if that is another one."""
     before, after, own = self._neighbours(word)
     home = int(self.class_of[word])
     if not before.any() and not after.any():
@@ -131,22 +131,22 @@ class _Search:
     self._put(home, before, after, own, -1)
     gain = self._gains(before, after, own)
     best = int(np.argmax(gain))
-    # Equal but for rounding is no reason to move: the search has to end.
+    # A gain within rounding is no move, so that the search ends.
     best = best if gain[best] > gain[home] + 1e-6 else home
     self._put(best, before, after, own, 1)
     self.class_of[word] = best
     return best != home
 
   def _gains(self, before: np.ndarray, after: np.ndarray, own: int) -> np.ndarray:
-    """Change of F for each class that the word might be put into, (classes,), up to a constant."""
+    """Return the change of F for each class that the word might join, (classes,), up to a constant."""
     pairs, rows, columns = self.pairs, np.flatnonzero(before), np.flatnonzero(after)
     from_left, to_right = pairs[rows], pairs[:, columns]
     gain = (_f(from_left + before[rows, None]) - _f(from_left)).sum(0)
     gain += (_f(to_right + after[columns]) - _f(to_right)).sum(1)
-    # Within the class itself the two meet in one cell.
+    # Within the class itself both sides fall into one cell.
     inner = np.diagonal(pairs)
     gain += _f(inner + before + after + own) + _f(inner) - _f(inner + before) - _f(inner + after)
-    # Pairs with the word come back to the totals of its neighbours' classes wherever the word goes.
+    # Whichever class the word joins, its pairs return to the totals of its neighbours' classes.
     for total, added in ((pairs.sum(0) + after, before.sum() + own), (pairs.sum(1) + before, after.sum() + own)):
       gain -= _f(total + added) - _f(total)
     return gain

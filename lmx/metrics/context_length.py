@@ -1,7 +1,7 @@
 """Relative effective context length: Dai et al. 2019 (arXiv 1901.02860), section 4.3 and appendix C.
 
-How far back do the models of a group use what they read? With l_i(c, t) the loss of model i at token t when it sees c
-tokens before it, b(c, t) = min_i l_i(c, t) the best of the group, and T the share r of all tokens where b(c, t) is
+Measures how far back the models of a group use their context. l_i(c, t) is the loss of model i at token t given c
+previous tokens, b(c, t) = min_i l_i(c, t) the best of the group, and T the share r of all tokens where b(c, t) is
 largest,
 
   f_i(c, c') = mean over T of min(b(c, t), l_i(c', t))
@@ -10,8 +10,8 @@ largest,
 RECL is the first c of c, c + step, ... at which g_i(c, c + step) is below a threshold of 0.01. The paper prints neither
 the first c nor the step: its table has whole hundreds (and 128 for a model of windows of 128).
 
-Where every gain up to the longest length measured reaches the threshold, the length found is that one and a lower
-bound. Of equal losses the earlier token is taken for the harder one.
+If every gain up to the longest measured length reaches the threshold, the result is that length and a lower
+bound. Of equal losses the earlier token counts as harder.
 
 Axes: G models of a group, L context lengths, T tokens.
 """
@@ -30,11 +30,11 @@ SHARES = (0.1, 0.5, 1.0)  # r of table 8
 
 
 class Gains(NamedTuple):
-  """Of each pair of neighbouring lengths (c, c').
+  """Gains for each pair of neighbouring lengths (c, c').
 
   Attributes:
     relative_GL: g_i(c, c'), one less than the lengths.
-    perplexity_GL: exp f_i(c, c) - exp f_i(c, c'), which figure 3 draws.
+    perplexity_GL: exp f_i(c, c) - exp f_i(c, c'), plotted in figure 3.
   """
 
   relative_GL: np.ndarray
@@ -42,28 +42,28 @@ class Gains(NamedTuple):
 
 
 class Found(NamedTuple):
-  """RECL of a model; `at_least` where longer contexts than were measured might gain too."""
+  """RECL of a model; `at_least` if contexts longer than the measured ones might gain too."""
 
   length: int
   at_least: bool
 
 
 def hardest(baseline_T: np.ndarray, share: float) -> np.ndarray:
-  """Places of the share of tokens where the baseline is largest, at least one token."""
+  """Return the indices of the share of tokens where the baseline is largest, at least one token."""
   if not 0 < share <= 1:
     raise InputError(f'the share of the hardest tokens is {share}; it must lie above 0 and not above 1')
   return np.argsort(-baseline_T, kind='stable')[: max(1, round(share * len(baseline_T)))]
 
 
 def gains(nll_GLT: np.ndarray, share: float) -> Gains:
-  """Return the gain of each model from each longer context over the best of the group at the context before.
+  """Return the gain of each model from each longer context over the best of the group at the previous one.
 
   Args:
-    nll_GLT: losses in nats of every model at every context length, the lengths rising.
+    nll_GLT: losses in nats of every model at every context length, in increasing order.
     share: r.
 
   Raises:
-    InputError: other axes, fewer than two lengths, no token, or a loss that is no number.
+    InputError: other axes, fewer than two lengths, no token, or a loss that is NaN or infinite.
   """
   nll_GLT = np.asarray(nll_GLT, np.float64)
   if nll_GLT.ndim != 3 or nll_GLT.shape[1] < 2 or not nll_GLT.size:
@@ -74,7 +74,7 @@ def gains(nll_GLT: np.ndarray, share: float) -> Gains:
   for shorter_GT, longer_GT in zip(nll_GLT[:, :-1].swapaxes(0, 1), nll_GLT[:, 1:].swapaxes(0, 1), strict=True):
     baseline_T = shorter_GT.min(axis=0)
     places = hardest(baseline_T, share)
-    # f_i(c, c) is the mean baseline for every model, as none has a loss at c below it.
+    # f_i(c, c) is the mean baseline for every model, because no loss at c is below it.
     rows = np.concatenate([baseline_T[None], np.minimum(baseline_T, longer_GT)])[:, places].mean(axis=1)
     short.append(rows[0])
     long.append(rows[1:])
@@ -84,23 +84,23 @@ def gains(nll_GLT: np.ndarray, share: float) -> Gains:
 
 
 def recl(nll_GLT: np.ndarray, lengths: Sequence[int], share: float, threshold: float = THRESHOLD) -> list[Found]:
-  """RECL of every model of a group.
+  """Return the RECL of every model of a group.
 
   Args:
     nll_GLT: losses in nats.
     lengths: the contexts, in tokens, in equal steps.
     share: r.
-    threshold: a gain below this is none.
+    threshold: gains below this do not count.
 
   Raises:
-    InputError: see `gains`; or the lengths do not rise in equal steps, or are not as many as the losses are of.
+    InputError: see `gains`; or the lengths do not rise in equal steps, or their number is not that of the losses.
   """
   relative_GL = gains(nll_GLT, share).relative_GL
   steps = set(np.diff(lengths).tolist())
   if len(lengths) != relative_GL.shape[1] + 1 or len(steps) != 1 or min(steps) < 1:
     raise InputError(f'context lengths {list(lengths)} must rise in equal steps, one for each of the losses')
-  found = []
+  results = []
   for relative_L in relative_GL:
     below = np.flatnonzero(relative_L < threshold)
-    found.append(Found(int(lengths[below[0] if below.size else -1]), not below.size))
-  return found
+    results.append(Found(int(lengths[below[0] if below.size else -1]), not below.size))
+  return results

@@ -1,10 +1,10 @@
 """Continuous cache pointer: Grave, Joulin & Usunier 2017 (arXiv 1612.04426), section 3, as AWD-LSTM uses it.
 
-The output h_i of each of the last `window` steps is kept with the word w_i+1 that came after it. With
-p_cache(w) = sum over kept i of softmax_i(theta h_t . h_i) [w_i+1 = w], the model's probability becomes
+The output h_i of each of the last `window` steps is stored with its next word w_i+1. With
+p_cache(w) = sum over stored i of softmax_i(theta h_t . h_i) [w_i+1 = w], the model's probability becomes
 (1 - lam) p(w) + lam p_cache(w) (equations 3 and 5). No parameter is learned.
 
-Deviation: as soon as anything is kept the cache counts; the code released with AWD-LSTM waits until it is full.
+Deviation: a partly filled cache is used; the code released with AWD-LSTM waits until it is full.
 
 Axes: W window, S the window and the T new steps after it.
 """
@@ -21,7 +21,7 @@ from lmx.types import Array
 
 
 class Config(NamedTuple):
-  """window (steps kept), lam (share of the cache) and theta (flatness: 0 counts words)."""
+  """window (number of stored steps), lam (weight of the cache) and theta (flatness: 0 counts words)."""
 
   window: int
   lam: float
@@ -29,7 +29,7 @@ class Config(NamedTuple):
 
 
 class State(NamedTuple):
-  """Cache of each row: outputs, the words after them, and the number of the W slots in use."""
+  """Cache of each row: outputs, their next words, and the number of filled slots of W."""
 
   outputs_BWD: Array
   words_BW: Array
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 def config(values: tuple[float, ...]) -> Config | None:
-  """Config from (window, lam, theta), None from (); InputError for anything else."""
+  """Return Config from (window, lam, theta), None from (); raise InputError for anything else."""
   if not values:
     return None
   if len(values) != 3 or values[0] != int(values[0]):
@@ -48,7 +48,7 @@ def config(values: tuple[float, ...]) -> Config | None:
 
 
 def init(cfg: Config, batch_size: int, width: int) -> State:
-  """Nothing kept yet."""
+  """Return an empty cache."""
   return State(
     jnp.zeros((batch_size, cfg.window, width), jnp.float32),
     jnp.zeros((batch_size, cfg.window), jnp.int32),
@@ -57,16 +57,16 @@ def init(cfg: Config, batch_size: int, width: int) -> State:
 
 
 def mix(cfg: Config, state: State, output_BTD: Array, targets_BT: Array, nll_BT: Array) -> tuple[Array, State]:
-  """Mixes the cache into the probabilities of the targets.
+  """Mix the cache into the probabilities of the targets.
 
   Args:
-    state: of `init` or of the call before.
+    state: from `init` or the previous call.
     output_BTD: the model's outputs, without dropout.
-    targets_BT: the words after them.
+    targets_BT: their next words.
     nll_BT: the model's negative log-likelihoods of the targets, in nats.
 
   Returns:
-    (the same of the mixture, state).
+    (negative log-likelihoods of the mixture, state).
   """
   B, T = targets_BT.shape
   output_BTD = output_BTD.astype(jnp.float32)

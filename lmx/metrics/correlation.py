@@ -1,6 +1,6 @@
-"""Pearson's and Spearman's correlation of two lists of numbers, in float64 and from the numbers themselves.
+"""Pearson's and Spearman's correlation of two arrays, in float64 and from the values themselves.
 
-Sums of squares lose the correlation where the mean is large against the deviation: in float32 at about 4,000 times.
+Sums of squares lose the correlation if the mean is large relative to the deviation: in float32 from about 4,000 times.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from lmx.errors import InputWarning
 
 
 def correlations(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
-  """{'pearson', 'spearman'} of two lists of equal length; both NaN, with a warning, where one of them is constant.
+  """Return {'pearson', 'spearman'} of two arrays of equal length; both NaN, with a warning, if one is constant.
 
-  Values that differ by no more than float32 resolves count as constant.
+  Values that differ by less than the resolution of float32 count as constant.
   """
-  from scipy import stats  # a second that other objectives need not pay
+  from scipy import stats  # takes a second, which other objectives do not need
 
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
   for name, x in (('predictions', a), ('scores of the data', b)):
@@ -32,5 +32,5 @@ def correlations(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
 
 
 def is_constant(x: np.ndarray) -> bool:
-  """True where the values differ by no more than float32 resolves, or there are fewer than two."""
+  """Return True if the values differ by less than the resolution of float32, or there are fewer than two."""
   return len(x) < 2 or bool(np.ptp(x) <= np.finfo(np.float32).eps * np.max(np.abs(x)))

@@ -1,9 +1,9 @@
 """Metrics of word vectors: nearest words, similarity judgements, analogies.
 
-Analogies: Mikolov et al. 2013 (arXiv 1301.3781, section 4.1) by the rule of word2vec's compute-accuracy and of gensim:
-unit vectors, the word nearest to b - a + c among the most frequent ones other than the three, case not regarded, and
-questions with a word that is not among them left out. Similarity: Spearman's rank correlation between judgements and
-cosines (ties get their mean rank), pairs with an unknown word left out.
+Analogies: Mikolov et al. 2013 (arXiv 1301.3781, section 4.1) by the rule of word2vec's compute-accuracy and of gensim.
+The answer is the word nearest to b - a + c, of unit vectors, among the most frequent ones except the three, ignoring
+case. Questions with a word outside these are skipped. Similarity: Spearman's rank correlation between human ratings
+and cosines (ties get their mean rank); pairs with an unknown word are skipped.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError, nearest
 
-_QUESTIONS = 256  # scored at once
+_QUESTIONS = 256  # scored in one batch
 
 
 class Analogies(NamedTuple):
   """Accuracy on analogies.
 
   Attributes:
-    sections: name -> (right, asked).
+    sections: name -> (correct, total).
     skipped: questions with a word that is unknown or not frequent enough.
   """
 
@@ -31,15 +31,15 @@ class Analogies(NamedTuple):
   skipped: int
 
   def accuracy(self, kind: str = 'total') -> float:
-    """Share of right answers: 'semantic', 'syntactic' (sections that begin with "gram") or 'total'; NaN if none."""
-    wanted = {'total': (True, False), 'syntactic': (True,), 'semantic': (False,)}[kind]
-    counts = [pair for name, pair in self.sections.items() if name.startswith('gram') in wanted]
-    asked = sum(n for _, n in counts)
-    return sum(right for right, _ in counts) / asked if asked else float('nan')
+    """Return the accuracy of 'semantic', 'syntactic' (sections that begin with "gram") or 'total'; NaN if none."""
+    is_syntactic = {'total': (True, False), 'syntactic': (True,), 'semantic': (False,)}[kind]
+    counts = [pair for name, pair in self.sections.items() if name.startswith('gram') in is_syntactic]
+    total = sum(n for _, n in counts)
+    return sum(right for right, _ in counts) / total if total else float('nan')
 
 
 class Similarity(NamedTuple):
-  """Spearman's correlation with judgements, pairs used, and pairs left out."""
+  """Spearman's correlation with human ratings, number of pairs used, and of pairs skipped."""
 
   spearman: float
   pairs: int
@@ -47,12 +47,12 @@ class Similarity(NamedTuple):
 
 
 class Vectors:
-  """Words with their vectors, the most frequent word first.
+  """Words with their vectors, most frequent first.
 
   Attributes:
     words: the vocabulary.
     raw_VD: float32 vectors as learned.
-    table_VD: the same at unit length.
+    table_VD: the vectors normalised to unit length.
   """
 
   def __init__(self, words: Sequence[str], table_VD: np.ndarray):
@@ -67,17 +67,17 @@ class Vectors:
       self._cases.setdefault(word.upper(), []).append(i)
 
   def index(self, word: str) -> int:
-    """The word's row; InputError with the nearest word if it has none."""
+    """Return the word's row; raise InputError with the nearest word if it has none."""
     if word not in self._index:
       raise InputError(f'"{word}" has no vector{nearest(word, self.words[:20_000])}')
     return self._index[word]
 
   def nearest(self, word: str, count: int = 10) -> list[tuple[str, float]]:
-    """The `count` words of largest cosine, with it."""
+    """Return the `count` words of largest cosine, with it."""
     return self._near(self.table_VD[self.index(word)], [self.index(word)], count)
 
   def analogy(self, a: str, b: str, c: str, count: int = 10) -> list[tuple[str, float]]:
-    """The `count` words, the three left out, of largest cosine with b - a + c: a is to b as c is to them."""
+    """Return the `count` words, except the three, of largest cosine with b - a + c: a is to b as c is to them."""
     rows = [self.index(word) for word in (a, b, c)]
     wanted_D = self.table_VD[rows[1]] - self.table_VD[rows[0]] + self.table_VD[rows[2]]
     return self._near(wanted_D / max(float(np.linalg.norm(wanted_D)), 1e-12), rows, count)
@@ -89,50 +89,50 @@ class Vectors:
     return [(self.words[i], float(score_V[i])) for i in best]
 
   def similarity(self, pairs: Iterable[tuple[str, str, float]], restrict: int = 300_000) -> Similarity:
-    """Correlation of cosines with judgements.
+    """Return the correlation of cosines with human ratings.
 
     Args:
-      pairs: (word, word, judgement).
-      restrict: only the first so many words of the vocabulary are known.
+      pairs: (word, word, rating).
+      restrict: number of most frequent words that are known.
     """
-    found, judged, skipped = [], [], 0
+    cosines, ratings, skipped = [], [], 0
     for a, b, score in pairs:
       rows = [self._first(word, restrict) for word in (a, b)]
       if -1 in rows:
         skipped += 1
         continue
-      found.append(self.table_VD[rows[0]] @ self.table_VD[rows[1]])
-      judged.append(score)
-    spearman = _correlation(_ranks(found), _ranks(judged)) if len(found) > 1 else float('nan')
-    return Similarity(spearman, len(found), skipped)
+      cosines.append(self.table_VD[rows[0]] @ self.table_VD[rows[1]])
+      ratings.append(score)
+    spearman = _correlation(_ranks(cosines), _ranks(ratings)) if len(cosines) > 1 else float('nan')
+    return Similarity(spearman, len(cosines), skipped)
 
   def analogies(self, questions: Iterable[tuple[str, Sequence[str]]], restrict: int = 30_000) -> Analogies:
-    """Answers questions "a is to b as c is to ?".
+    """Answer the questions "a is to b as c is to ?".
 
     Args:
       questions: (section, (a, b, c, answer)).
-      restrict: only the first so many words of the vocabulary are known and can be answers.
+      restrict: number of most frequent words that are known and can be answers.
     """
     sections: dict[str, tuple[int, int]] = {}
-    asked, skipped = [], 0
+    known, skipped = [], 0
     for section, words in questions:
       sections.setdefault(section, (0, 0))
       rows = [self._first(word, restrict) for word in words]
       if -1 in rows:
         skipped += 1
       else:
-        asked.append((section, rows))
-    for start in range(0, len(asked), _QUESTIONS):
-      part = asked[start : start + _QUESTIONS]
+        known.append((section, rows))
+    for start in range(0, len(known), _QUESTIONS):
+      part = known[start : start + _QUESTIONS]
       answer = self._answers(np.array([rows for _, rows in part]), restrict)
-      for (section, rows), given in zip(part, answer, strict=True):
+      for (section, rows), predicted in zip(part, answer, strict=True):
         right, total = sections[section]
-        same = int(self.words[given].upper() == self.words[rows[3]].upper())
+        same = int(self.words[predicted].upper() == self.words[rows[3]].upper())
         sections[section] = (right + same, total + 1)
     return Analogies(sections, skipped)
 
   def _first(self, word: str, restrict: int) -> int:
-    """The most frequent word that is this one but for case; -1 if it is not among the first `restrict`."""
+    """Return the most frequent word that equals this one but for case; -1 if it is not among the first `restrict`."""
     rows = self._cases.get(word.upper())
     return rows[0] if rows and rows[0] < restrict else -1
 
@@ -147,7 +147,7 @@ class Vectors:
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
-  """Ranks from 0, equal values sharing the mean of theirs."""
+  """Return ranks from 0; equal values share their mean rank."""
   _, inverse, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
   return (np.cumsum(counts) - (counts + 1) / 2)[inverse]
 
@@ -159,7 +159,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def project(table_ND: np.ndarray) -> np.ndarray:
-  """The two principal components of some vectors, (N, 2), as figure 2 of arXiv 1310.4546 shows them."""
+  """Return the two principal components of some vectors, (N, 2), as in figure 2 of arXiv 1310.4546."""
   centred_ND = table_ND - table_ND.mean(0)
   u_NK, s_K, _ = np.linalg.svd(centred_ND, full_matrices=False)
   found_NK = np.zeros((len(table_ND), 2))
@@ -181,7 +181,7 @@ def read_questions(path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_judgements(path: str) -> Iterator[tuple[str, str, float]]:
-  """Yield (word, word, judgement) of lines split by tabs, commas or spaces; a head line and # lines are passed over.
+  """Yield (word, word, rating) of lines split by tabs, commas or spaces; a header line and # lines are skipped.
 
   Raises:
     InputError: no such file, or a line of another form.

@@ -4,12 +4,12 @@ After Jelinek and Mercer (1980), deleted interpolation:
 
     P(w | w'', w') = a0(q) / V + a1(q) p1(w) + a2(q) p2(w | w') + a3(q) p3(w | w'', w')
 
-with relative frequencies p1, p2, p3 of the training text and weights that depend on how often the context was seen,
+with relative frequencies p1, p2, p3 of the training text and weights that depend on the count of the context,
 q = l(frequency of w'', w') with l(f) = ceil(-log((1 + f) / T)) for a training text of T words. The weights of each q
-are estimated by EM, in about five iterations, on text that the frequencies were not counted on: the validation split.
+are estimated by EM, in about five iterations, on held-out text: the validation split.
 
-A context never seen has no relative frequencies; those of the order below stand in. A value of q that the held-out
-text does not have takes the weights of the nearest that it has. The text is one stream, with two marks before its
+An unseen context has no relative frequencies; those of the lower order replace them. A value of q that the held-out
+text does not have gets the weights of the nearest one. The text is one stream, with two boundary tokens before its
 first word.
 """
 
@@ -31,9 +31,9 @@ class _Table:
 
   Attributes:
     contexts: sorted packed contexts.
-    counts: how often each was followed by a word.
-    grams: sorted packed (place of the context, word).
-    share: relative frequency of each of them.
+    counts: number of words that followed each.
+    grams: sorted packed (index of the context, word).
+    share: relative frequency of each gram.
   """
 
   contexts: np.ndarray
@@ -44,15 +44,15 @@ class _Table:
 
 @dataclasses.dataclass(frozen=True)
 class Trigram:
-  """An interpolated trigram; made by `fit`, read by `score`.
+  """Interpolated trigram; built by `fit`, used by `score`.
 
   Attributes:
     V: vocabulary size.
-    T: words of the training text.
+    T: number of words of the training text.
     unigram: p1, (V,) float64.
     bigram: p2.
     trigram: p3.
-    classes: values of q that have weights, rising.
+    classes: values of q that have weights, in increasing order.
     weights: a0 .. a3 of each, (classes, 4) float64.
   """
 
@@ -72,23 +72,23 @@ def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: i
     tokens: (T,) ids of the training text.
     held_out: (words,) ids of another text.
     vocab_size: V.
-    iterations: of EM, from equal weights.
+    iterations: number of EM iterations, from equal weights.
 
   Raises:
     InputError: an id outside the vocabulary, or a text without words.
   """
   V = vocab_size
-  w, before, pair = _windows(tokens, V)
-  counted = Trigram(
+  w, previous, pair = _windows(tokens, V)
+  model = Trigram(
     V,
     len(w),
     np.bincount(w, minlength=V) / len(w),
-    _count(before, w, V),
+    _count(previous, w, V),
     _count(pair, w, V),
     np.zeros(0, np.int64),
     np.zeros((0, 4)),
   )
-  p, q = _each(counted, held_out)
+  p, q = _each(model, held_out)
   classes, place = np.unique(q, return_inverse=True)
   weights = np.full((len(classes), 4), 0.25)
   words = np.bincount(place)
@@ -96,7 +96,7 @@ def fit(tokens: np.ndarray, held_out: np.ndarray, vocab_size: int, iterations: i
     share = weights[place] * p
     share /= share.sum(1, keepdims=True)
     weights = np.stack([np.bincount(place, share[:, i]) for i in range(4)], 1) / words[:, None]
-  return dataclasses.replace(counted, classes=classes, weights=weights)
+  return dataclasses.replace(model, classes=classes, weights=weights)
 
 
 def score(model: Trigram, tokens: np.ndarray) -> tuple[float, np.ndarray]:
@@ -107,7 +107,7 @@ def score(model: Trigram, tokens: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Return (each word, the word before it, the packed two before it); the id V stands before the text."""
+  """Return (each word, its previous word, its packed previous two); before the text they are the id V."""
   tokens = np.asarray(tokens)
   if tokens.ndim != 1 or not tokens.size:
     raise InputError(f'a trigram needs a 1-D array with at least one word, got shape {tokens.shape}')
@@ -119,32 +119,32 @@ def _windows(tokens: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 def _count(context: np.ndarray, w: np.ndarray, V: int) -> _Table:
   contexts, place, counts = np.unique(context, return_inverse=True, return_counts=True)
-  grams, found = np.unique(place * (V + 1) + w, return_counts=True)
-  return _Table(contexts, counts, grams, found / counts[grams // (V + 1)])
+  grams, gram_counts = np.unique(place * (V + 1) + w, return_counts=True)
+  return _Table(contexts, counts, grams, gram_counts / counts[grams // (V + 1)])
 
 
 def _look_up(table: _Table, context: np.ndarray, w: np.ndarray, V: int, below: np.ndarray) -> Any:
   """Return (relative frequency of each word, or `below` where its context is new; count of its context)."""
   place = np.minimum(np.searchsorted(table.contexts, context), len(table.contexts) - 1)
-  known = table.contexts[place] == context
+  is_known = table.contexts[place] == context
   packed = place * (V + 1) + w
   gram = np.minimum(np.searchsorted(table.grams, packed), len(table.grams) - 1)
   share = np.where(table.grams[gram] == packed, table.share[gram], 0.0)
-  return np.where(known, share, below), np.where(known, table.counts[place], 0)
+  return np.where(is_known, share, below), np.where(is_known, table.counts[place], 0)
 
 
 def _each(model: Trigram, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Return p0 .. p3 of each word, (words, 4), and its class q."""
-  w, before, pair = _windows(tokens, model.V)
+  w, previous, pair = _windows(tokens, model.V)
   p1 = model.unigram[w]
-  p2, _ = _look_up(model.bigram, before, w, model.V, p1)
+  p2, _ = _look_up(model.bigram, previous, w, model.V, p1)
   p3, frequency = _look_up(model.trigram, pair, w, model.V, p2)
   q = np.ceil(-np.log((1 + frequency) / model.T)).astype(np.int64)
   return np.stack([np.full(len(w), 1 / model.V), p1, p2, p3], 1), q
 
 
 def _nearest(classes: np.ndarray, q: np.ndarray) -> np.ndarray:
-  """Place of the class nearest to each q, the lower one of two."""
+  """Return the index of the class nearest to each q, the lower one of two."""
   if len(classes) == 1:
     return np.zeros_like(q)
   above = np.clip(np.searchsorted(classes, q), 1, len(classes) - 1)

@@ -1,7 +1,7 @@
-"""Scores of a language model from its summed negative log-likelihood, the denominator in each name.
+"""Metrics of a language model from its summed negative log-likelihood, with the denominator in each name.
 
-Perplexities of models with different tokens cannot be compared; those per word, and bits per
-character or byte, can, because what they divide by belongs to the text (Merity et al. 2018,
+Perplexities of models with different tokens are not comparable. Those per word, and bits per
+character or byte, are, because their denominators are properties of the text (Merity et al. 2018,
 arXiv 1803.08240; Radford et al. 2019, section 3.1).
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-MAX_SHOWN_PERPLEXITY = 1e6  # per word; above, no vocabulary is so large, and bits per character say more
+MAX_SHOWN_PERPLEXITY = 1e6  # per word; above, no vocabulary is so large, and bits per character are more useful
 
 
 def perplexity(nll: float, count: float) -> float:
-  """Return exp(nll / count); infinity beyond the largest float, NaN where nothing was counted."""
+  """Return exp(nll / count); infinity beyond the largest float, NaN if the count is 0."""
   if count <= 0 or math.isnan(nll):
     return math.nan
   mean = nll / count
@@ -22,29 +22,29 @@ def perplexity(nll: float, count: float) -> float:
 
 
 def bits(nll: float, count: float) -> float:
-  """Return nll / count in bits (nll in nats); NaN where nothing was counted."""
+  """Return nll / count in bits (nll in nats); NaN if the count is 0."""
   return nll / count / math.log(2.0) if count > 0 else math.nan
 
 
 def report(nll: float, tokens: float, counts: Mapping[str, float]) -> dict[str, float]:
-  """Return every score that the counts allow.
+  """Return every metric that the counts allow.
 
   Args:
     nll: summed negative log-likelihood of the whole text, in nats.
-    tokens: how many tokens were predicted.
-    counts: how many `words`, `characters` and `bytes` the text has; what is absent or 0 gives no
-      score.
+    tokens: number of predicted tokens.
+    counts: number of `words`, `characters` and `bytes` of the text; what is absent or 0 gives no
+      metric.
 
   Returns:
     `loss` (nats a token), `perplexity_per_token`, and where known `perplexity_per_word`,
     `bits_per_character` and `bits_per_byte`.
   """
   loss = nll / tokens if tokens > 0 else math.nan
-  found = {'loss': loss, 'perplexity_per_token': perplexity(nll, tokens)}
+  metrics = {'loss': loss, 'perplexity_per_token': perplexity(nll, tokens)}
   if counts.get('words'):
-    found['perplexity_per_word'] = perplexity(nll, counts['words'])
+    metrics['perplexity_per_word'] = perplexity(nll, counts['words'])
   if counts.get('characters'):
-    found['bits_per_character'] = bits(nll, counts['characters'])
+    metrics['bits_per_character'] = bits(nll, counts['characters'])
   if counts.get('bytes'):
-    found['bits_per_byte'] = bits(nll, counts['bytes'])
-  return found
+    metrics['bits_per_byte'] = bits(nll, counts['bytes'])
+  return metrics

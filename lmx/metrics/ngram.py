@@ -1,4 +1,4 @@
-"""Baselines that count: unigram, and Kneser-Ney n-grams, interpolated or backing off.
+"""Count-based baselines: unigram, and Kneser-Ney n-grams, interpolated or backing off.
 
 Kneser & Ney (1995); Chen & Goodman (1999), "An empirical study of smoothing techniques for language
 modeling", Computer Speech and Language 13, section 3: the interpolated form, with three discounts
@@ -7,27 +7,27 @@ for each order (equation 26, `modified=True`, the default) or with one, D = n1 /
     P_k(w | h) = (a(h w) - D(a)) / sum_v a(h v) + gamma(h) P_{k-1}(w | h'),     P_0(w) = 1 / V
 
 a is the count for the highest order and the number of distinct tokens to the left for the others;
-h' is h without its first token. As in SRILM and KenLM, an n-gram that begins at the start of a
-document has nothing to its left and keeps its count. The vocabulary is closed: all V ids share the
-probability, also those never seen in training.
+h' is h without its first token. As in SRILM and KenLM, an n-gram at the start of a
+document has no left context and uses its count. The vocabulary is closed: all V ids share the
+probability, including those absent from training.
 
-`backoff=True` is the back-off form, as SRILM's (without -interpolate) and that of Bengio et al. (2003),
-section 4.2: what was seen keeps its share, and only what was not gets the probability of a shorter context,
+`backoff=True` is the back-off form, as in SRILM (without -interpolate) and in Bengio et al. (2003),
+section 4.2: seen n-grams keep their share, and only unseen ones get the probability of a shorter context,
 
     P_k(w | h) = (a(h w) - D(a)) / sum_v a(h v)  if h w was seen, else  beta(h) P_{k-1}(w | h')
 
 with beta(h) = gamma(h) / (1 - sum of P_{k-1}(v | h') over the v seen after h). After a context that saw all V tokens
-nothing is left to give to, and the shares are scaled up to 1. There, a singleton that keeps only 1 - D of its count is
-worse off than what was never seen; hence SRILM drops n-grams of order 3 and above that were counted once, which
-`minimum=2` does: they leave their whole count to the shorter context.
+no mass remains to distribute, and the shares are scaled up to 1. In such a model a singleton that keeps only 1 - D of
+its count is less probable than an unseen n-gram. Hence SRILM drops n-grams of order 3 and above with count 1, as
+`minimum=2` does; their whole count goes to the shorter context.
 
-Boundaries: 'stream' reads the tokens as one text, in which the context goes on over line ends, as
-recurrent models on Penn Treebank and WikiText do; 'document' starts anew at each offset. With one
+Boundaries: 'stream' reads the tokens as one text, in which the context crosses line ends, as in
+recurrent models on Penn Treebank and WikiText; 'document' restarts at each offset. With one
 line a document and 5 tokens, 'document' gives 141.19 on the test part of Penn Treebank, where
 Mikolov & Zweig (2012) report 141.2 for KN5; 'stream' gives 141.06.
 
-Where a discount cannot be estimated (no n-gram was seen once, or none twice) KenLM's fallback
-0.5, 1, 1.5 stands in. Everything is sorting and searching of packed ids: an n-gram is
+If a discount cannot be estimated (no n-gram has count 1, or none count 2), KenLM's fallback
+0.5, 1, 1.5 is used. The implementation sorts and searches packed ids: an n-gram is
 (dense id of its first n-1 tokens) * (V + 1) + token.
 """
 
@@ -52,10 +52,10 @@ class _Order:
   """One order k of the model.
 
   Attributes:
-    keys: sorted packed k-grams, (grams,) int64; the place of a k-gram here is its dense id.
+    keys: sorted packed k-grams, (grams,) int64; the index of a k-gram here is its dense id.
     share: max(a - D, 0) / sum a of each k-gram.
-    rest: gamma of each context (back-off: beta), a dense id of order k-1.
-    discounts: what was taken from counts 1, 2, and 3 or more.
+    rest: gamma of each context (back-off: beta), indexed by the dense id of order k-1.
+    discounts: discounts of counts 1, 2, and 3 or more.
   """
 
   keys: np.ndarray
@@ -66,14 +66,14 @@ class _Order:
 
 @dataclasses.dataclass(frozen=True)
 class KneserNey:
-  """An n-gram model; made by `kneser_ney`, read by `score`.
+  """N-gram model; built by `kneser_ney`, used by `score`.
 
   Attributes:
     V: vocabulary size.
     first: P_1, (V,) float64.
     first_discounts: discounts of order 1.
     orders: orders 2 to n.
-    backoff: whether a shorter context counts only for what the longer one has not seen.
+    backoff: use a shorter context only for n-grams that the longer one has not seen.
   """
 
   V: int
@@ -99,7 +99,7 @@ def _with_starts(tokens: np.ndarray, offsets: np.ndarray | None, boundaries: str
 
 
 def _discounts(counts: np.ndarray, modified: bool) -> tuple[float, float, float]:
-  """Discounts for counts 1, 2 and 3+ (Chen & Goodman 1999, section 3)."""
+  """Return the discounts for counts 1, 2 and 3+ (Chen & Goodman 1999, section 3)."""
   n1, n2, n3, n4 = (int(np.sum(counts == i)) for i in (1, 2, 3, 4))
   if not n1 or not n2:
     return _FALLBACK if modified else (_FALLBACK[0],) * 3
@@ -108,22 +108,22 @@ def _discounts(counts: np.ndarray, modified: bool) -> tuple[float, float, float]
     return (Y, Y, Y)
   if not n3:
     return _FALLBACK
-  found = (1 - 2 * Y * n2 / n1, 2 - 3 * Y * n3 / n2, 3 - 4 * Y * n4 / n3)
-  # Counts of real text fall with rank; where they do not, the estimate can leave its range.
-  return found if all(0 < D <= i for i, D in enumerate(found, 1)) else _FALLBACK
+  estimates = (1 - 2 * Y * n2 / n1, 2 - 3 * Y * n3 / n2, 3 - 4 * Y * n4 / n3)
+  # Counts of real text fall with rank; otherwise the estimates can leave their range.
+  return estimates if all(0 < D <= i for i, D in enumerate(estimates, 1)) else _FALLBACK
 
 
 def _smooth(counts: np.ndarray, context: np.ndarray, contexts: int, modified: bool, minimum: int = 1) -> Any:
   """Return (share of each n-gram, rest of each context, discounts)."""
   discounts = _discounts(counts, modified)
-  # No more can be taken than there is: the fallback for a count of 1 is below it, and so are the
+  # A discount cannot exceed the count: the fallback for a count of 1 is below it, and so are the
   # estimates.
-  cut = np.array((0.0, *discounts))[np.minimum(counts, 3)]
-  cut = np.where(counts < minimum, counts, cut)
+  discount = np.array((0.0, *discounts))[np.minimum(counts, 3)]
+  discount = np.where(counts < minimum, counts, discount)
   total = np.bincount(context, counts, contexts)
-  seen = np.maximum(total, 1)
-  rest = np.where(total > 0, np.bincount(context, cut, contexts) / seen, 1.0)
-  return (counts - cut) / seen[context], rest, discounts
+  denominator = np.maximum(total, 1)
+  rest = np.where(total > 0, np.bincount(context, discount, contexts) / denominator, 1.0)
+  return (counts - discount) / denominator[context], rest, discounts
 
 
 def kneser_ney(
@@ -137,17 +137,17 @@ def kneser_ney(
   backoff: bool = False,
   minimum: int = 1,
 ) -> KneserNey:
-  """Count a Kneser-Ney model.
+  """Estimate a Kneser-Ney model.
 
   Args:
     tokens: (tokens,) ids in 0 to vocab_size - 1.
     vocab_size: V.
     order: n, at least 1.
-    modified: three discounts an order; False: one.
+    modified: three discounts per order; False: one.
     boundaries: 'stream' or 'document' (see the module's docstring).
-    offsets: (documents + 1,) where documents begin, and the end; for 'document'.
-    backoff: the back-off form instead of the interpolated one.
-    minimum: n-grams of order 3 and above with a smaller count are dropped; SRILM has 2.
+    offsets: (documents + 1,) start of each document, and the end; for 'document'.
+    backoff: use the back-off form instead of the interpolated one.
+    minimum: n-grams of order 3 and above with a smaller count are dropped; 2 in SRILM.
 
   Raises:
     InputError: ids outside the vocabulary, no tokens, order below 1.
@@ -156,11 +156,11 @@ def kneser_ney(
     raise InputError(f'the order of an n-gram model must be at least 1, got {order}')
   V = vocab_size
   x = _with_starts(tokens, offsets, boundaries, V)
-  gram = x  # dense id of the k-gram that ends at each place; -1: it would reach over a boundary
+  gram = x  # dense id of the k-gram that ends at each position; -1 if it would cross a boundary
   starts = x == V
   keys, raw = np.arange(V + 1), np.bincount(x, minlength=V + 1)
   begins = np.arange(V + 1) == V
-  found = []
+  grams = []
   for k in range(1, order + 1):
     if k < order:
       inside = np.flatnonzero((gram[:-1] >= 0) & ~starts[1:]) + 1
@@ -172,12 +172,12 @@ def kneser_ney(
       next_begins = begins[gram[first - 1]] if k > 1 else starts[first - 1]
     else:
       counts = raw
-    found.append((keys, counts))
+    grams.append((keys, counts))
     if k < order:
       gram = np.full(len(x), -1, np.int64)
       gram[inside] = dense
       keys, raw, begins = next_keys, next_raw, next_begins
-  model = _model(found, V, modified, minimum)
+  model = _model(grams, V, modified, minimum)
   return _back_off(model, x) if backoff else model
 
 
@@ -193,15 +193,15 @@ def _model(found: list[tuple[np.ndarray, np.ndarray]], V: int, modified: bool, m
 
 
 def _back_off(model: KneserNey, x: np.ndarray) -> KneserNey:
-  """Turn gamma into beta, from the lowest order up; `x` is the training text, in which every n-gram stands."""
+  """Turn gamma into beta, from the lowest order up; `x` is the training text, which contains every n-gram."""
   P, gram, orders = np.append(model.first, 1.0)[x], x, []
   for order in model.orders:
     gram, context = _extend(order, gram, x, model.V)
-    seen, at = np.unique(gram, return_index=True)
-    at = at[(seen >= 0) & (order.share[seen] > 0)]
-    left = 1 - np.bincount(context[at], P[at], len(order.rest))
-    full = (left < 1e-9) & (order.rest < 1)
-    rest = np.where(full, 0.0, order.rest / np.maximum(left, 1e-9))
+    ids, first = np.unique(gram, return_index=True)
+    first = first[(ids >= 0) & (order.share[ids] > 0)]
+    unseen_mass = 1 - np.bincount(context[first], P[first], len(order.rest))
+    full = (unseen_mass < 1e-9) & (order.rest < 1)
+    rest = np.where(full, 0.0, order.rest / np.maximum(unseen_mass, 1e-9))
     scale = np.where(full, 1 - order.rest, 1.0)[order.keys // (model.V + 1)]
     orders.append(dataclasses.replace(order, share=order.share / scale, rest=rest))
     P = _add_order(orders[-1], gram, context, P, backoff=True)
@@ -209,7 +209,7 @@ def _back_off(model: KneserNey, x: np.ndarray) -> KneserNey:
 
 
 def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
-  """Return the place of each of `packed` in the sorted `keys`, -1 where it is not there."""
+  """Return the index of each of `packed` in the sorted `keys`, -1 if absent."""
   if not len(keys):
     return np.full(len(packed), -1, np.int64)
   place = np.searchsorted(keys, packed)
@@ -218,19 +218,19 @@ def _find(keys: np.ndarray, packed: np.ndarray) -> np.ndarray:
 
 
 def _extend(order: _Order, gram: np.ndarray, x: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
-  """Return (dense id of the k-gram that ends at each place, of the context before it), from those of k-1; -1: new."""
+  """Return (dense id of the k-gram that ends at each position, of its context), from those of k-1; -1 if unseen."""
   context = np.append(-1, gram[:-1])
   return np.where(context >= 0, _find(order.keys, context * (V + 1) + x), -1), context
 
 
 def _add_order(order: _Order, gram: np.ndarray, context: np.ndarray, P: np.ndarray, *, backoff: bool) -> np.ndarray:
-  """P_k at each place from P_{k-1}."""
+  """Return P_k at each position from P_{k-1}."""
   share, rest = np.append(order.share, 0.0)[gram], np.append(order.rest, 1.0)[context]
   return np.where(share > 0, share, rest * P) if backoff else rest * P + share
 
 
 def _probabilities(model: KneserNey, x: np.ndarray) -> np.ndarray:
-  """P(x[i] | what precedes it in x); what it says of document starts has no meaning."""
+  """Return P(x[i] | its context in x); values at document starts are undefined."""
   P = np.append(model.first, 1.0)[x]
   gram = x
   for order in model.orders:
@@ -246,7 +246,7 @@ def score(
   boundaries: str = 'stream',
   offsets: np.ndarray | None = None,
 ) -> tuple[float, np.ndarray]:
-  """Scores a text.
+  """Score a text.
 
   Returns:
     (total negative log-likelihood in nats, (tokens,) float64 of each token).
@@ -254,11 +254,11 @@ def score(
   x = _with_starts(tokens, offsets, boundaries, model.V)
   reach = len(model.orders)
   parts = []
-  for at in range(0, len(x), _CHUNK):
-    begin = max(at - reach, 0)
-    part = x[begin : at + _CHUNK]
+  for start in range(0, len(x), _CHUNK):
+    begin = max(start - reach, 0)
+    part = x[begin : start + _CHUNK]
     nll = -np.log(_probabilities(model, part))
-    parts.append(nll[at - begin :][part[at - begin :] != model.V])
+    parts.append(nll[start - begin :][part[start - begin :] != model.V])
   nll = np.concatenate(parts)
   return float(nll.sum()), nll
 
@@ -279,17 +279,17 @@ def baselines(
   *,
   order: int = 5,
 ) -> dict[str, dict[str, dict[str, Any]]]:
-  """Fits both baselines once and measures them on several texts.
+  """Estimate both baselines once and score several texts.
 
   Args:
     train_tokens: (tokens,) ids of one stream.
     vocab_size: V, closed.
-    texts: name of a text -> ((tokens,) ids; its words, characters and bytes, as far as known (`language.report`)).
+    texts: name of a text -> ((tokens,) ids; its words, characters and bytes, where known (`language.report`)).
     order: n of the Kneser-Ney model.
 
   Returns:
-    Name of a text -> {'unigram': ..., 'kneser_ney': ...}, each with the metrics of `language.report`, and what the
-    model was.
+    Name of a text -> {'unigram': ..., 'kneser_ney': ...}, each with the metrics of `language.report`, and a description
+    of the model.
   """
   with np.errstate(divide='ignore'):
     log_P = np.log(unigram(train_tokens, vocab_size))

@@ -1,10 +1,10 @@
-"""Spans in a sequence of labels, counted as CoNLL's evaluation does (Tjong Kim Sang and De Meulder 2003, conlleval).
+"""Spans in a sequence of labels, evaluated as in CoNLL (Tjong Kim Sang and De Meulder 2003, conlleval).
 
-Labels are 'O', 'B-type' and 'I-type'. A span begins at a B, and at an I that does not go on with a span of its own
+Labels are 'O', 'B-type' and 'I-type'. A span starts at a B, and at an I that does not continue a span of its own
 type; it ends before the next label that is not an I of its type. A predicted span is right if some true span has the
-same first and last position and type: seqeval's default mode, not its strict one, where a span needs its B. So labels
-in IOB1 and in IOB2 are counted alike; those that also mark ends (BIOES) are no labels of spans here. Everything is
-counted in arrays, so that it can be added up over batches and devices.
+same first and last position and type. That is seqeval's default mode, not its strict one, where a span needs its B. So
+IOB1 and IOB2 labels are evaluated alike; schemes that also mark ends (BIOES) are not supported. All
+counts are computed on arrays, so that they can be summed over batches and devices.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from lmx.types import Array
 
 
 class Scheme(NamedTuple):
-  """Labels as two tables: the number of the type (0 is outside), and whether the label begins a span by itself."""
+  """Labels as two tables: the index of the type (0 is outside), and True if the label always starts a span."""
 
   type_L: np.ndarray
   begin_L: np.ndarray
 
 
 def is_scheme(names: Sequence[str]) -> bool:
-  """Are these labels of spans: O, and B- and I- before names?"""
+  """Return True if the labels mark spans: O, and B- and I- before names."""
   return 'O' in names and len(names) > 1 and all(n == 'O' or n[:2] in ('B-', 'I-') and len(n) > 2 for n in names)
 
 
 def scheme(names: Sequence[str]) -> Scheme:
-  """Tables of the labels in their order; InputError if they do not mark spans."""
+  """Return the tables of the labels in their order; raise InputError if they do not mark spans."""
   if not is_scheme(names):
     raise InputError(f'labels of spans are O, B-type and I-type; these are {", ".join(names)}')
   types = sorted({name[2:] for name in names} - {''})
@@ -44,7 +44,7 @@ def scheme(names: Sequence[str]) -> Scheme:
 
 
 def allowed(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-  """(moves (L, L), starts (L,)): an I follows a B or I of its type only."""
+  """Return (moves (L, L), starts (L,)): an I follows only a B or I of its type."""
   kinds = scheme(names)
   inside_L = (kinds.type_L > 0) & ~kinds.begin_L
   same_LL = kinds.type_L[:, None] == kinds.type_L
@@ -52,7 +52,7 @@ def allowed(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
-  """(starts, last position of the span that covers the place, type), each (B, T)."""
+  """Return (starts, last position of the span that covers the position, type), each (B, T)."""
   type_BT = jnp.where(valid_BT, jnp.asarray(kinds.type_L)[labels_BT], 0)
   begin_BT = jnp.asarray(kinds.begin_L)[labels_BT]
   before_BT = jnp.pad(type_BT[:, :-1], ((0, 0), (1, 0)))
@@ -66,10 +66,10 @@ def _spans(kinds: Scheme, labels_BT: Array, valid_BT: Array) -> tuple[Array, Arr
 
 
 def counts(kinds: Scheme, found_BT: Array, true_BT: Array, valid_BT: Array) -> tuple[Array, Array, Array]:
-  """Numbers of spans (right, predicted, true), float32 scalars.
+  """Return the numbers of spans (right, predicted, true), float32 scalars.
 
   Args:
-    kinds: of `scheme`.
+    kinds: from `scheme`.
     found_BT: predicted labels, int32.
     true_BT: true labels.
     valid_BT: bool; other positions are outside.
@@ -81,7 +81,7 @@ def counts(kinds: Scheme, found_BT: Array, true_BT: Array, valid_BT: Array) -> t
 
 
 def scores(right: float, predicted: float, true: float) -> dict[str, float]:
-  """{'span_precision', 'span_recall', 'span_f1'} in percent; 0 where nothing was predicted or there is nothing."""
+  """Return {'span_precision', 'span_recall', 'span_f1'} in percent; 0 where nothing is predicted or true."""
   precision = 100 * right / predicted if predicted else 0.0
   recall = 100 * right / true if true else 0.0
   both = precision + recall

@@ -1,14 +1,14 @@
-"""Scores of translations: BLEU and chrF by sacreBLEU, the tokenised BLEU of papers, BLEU by length, alignment error.
+"""Metrics of translations: BLEU and chrF by sacreBLEU, the tokenised BLEU of papers, BLEU by length, alignment error.
 
-BLEU is Papineni et al. 2002; sacreBLEU (Post 2018, arXiv 1804.08771) fixes its tokens and says in a signature what was
-computed, so that two figures with one signature can be compared. Papers before it print BLEU over text tokenised by the
-Moses scripts, without smoothing (multi-bleu.perl): `tokenised_bleu`. English-German figures (Luong et al. 2015,
-Vaswani et al. 2017) split hyphenated compounds first (tensor2tensor's get_ende_bleu.sh); those of other pairs do not.
-What is published on Multi30k has normalised punctuation and lower case (Wu et al. 2021, arXiv 2105.14462: the tokens of
-the three test sets in their release are equal to these). The two kinds differ by a point or two and are not to be
-compared.
+BLEU is Papineni et al. 2002; sacreBLEU (Post 2018, arXiv 1804.08771) fixes its tokens and records the
+computation in a signature, so that scores with one signature are comparable. Earlier papers print BLEU over text
+tokenised by the Moses scripts, without smoothing (multi-bleu.perl): `tokenised_bleu`. English-German scores (Luong et
+al. 2015, Vaswani et al. 2017) split hyphenated compounds first (tensor2tensor's get_ende_bleu.sh); those of other pairs
+do not. Scores published on Multi30k have normalised punctuation and lower case (Wu et al. 2021, arXiv 2105.14462: the
+tokens of the three test sets in their release are equal to these). The two kinds differ by a point or two and are not
+comparable.
 
-Deviation: the Moses tokenizer is sacremoses' port of it. `<unk>` is one token, as it was in the papers' output.
+Deviation: the Moses tokenizer is the sacremoses port. `<unk>` is one token, as in the papers' output.
 
 Axes: T words of the target, S words of the source.
 """
@@ -39,9 +39,9 @@ class Bleu(NamedTuple):
 
   Attributes:
     score: 0 to 100.
-    signature: how it was computed.
-    brevity_penalty: factor for output that is shorter than the references; 1 for none.
-    ratio: tokens of the output over tokens of the references.
+    signature: sacreBLEU's description of the computation.
+    brevity_penalty: factor for output shorter than the references; 1 for none.
+    ratio: number of output tokens over number of reference tokens.
     precisions: of 1- to 4-grams, in percent.
   """
 
@@ -53,7 +53,7 @@ class Bleu(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> Bleu:
-  """BLEU of a corpus of detokenised sentences with sacreBLEU's own tokens ('13a').
+  """Return the BLEU of a corpus of detokenised sentences with sacreBLEU's own tokens ('13a').
 
   Args:
     hypotheses: translations.
@@ -61,7 +61,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bo
     lower_case: compare without case.
 
   Raises:
-    InputError: different numbers of sentences, none, or something that is no string.
+    InputError: different numbers of sentences, none, or an element that is not a string.
   """
   _check(hypotheses, references)
   metric = sacrebleu.metrics.BLEU(lowercase=lower_case)
@@ -77,15 +77,15 @@ def tokenised_bleu(
   lower_case: bool = False,
   normalise: bool = False,
 ) -> Bleu:
-  """BLEU as the papers of its time print it: Moses tokens, no smoothing, as multi-bleu.perl.
+  """Return BLEU as papers before sacreBLEU print it: Moses tokens, no smoothing, as multi-bleu.perl.
 
   Args:
     hypotheses: translations, not tokenised.
     references: the reference of each, not tokenised.
-    language: whose rules the tokenizer follows.
+    language: language of the tokenizer's rules.
     split_compounds: write `a-b` as three tokens, `a ##AT##-##AT## b` (Vaswani et al. 2017, English-German).
-    lower_case: lower both first.
-    normalise: give both Moses' plain punctuation first; with `lower_case` what is published on Multi30k.
+    lower_case: lower-case both first.
+    normalise: apply Moses' punctuation normalisation to both first; with `lower_case` the convention of Multi30k.
 
   Raises:
     InputError: as `bleu`.
@@ -107,7 +107,7 @@ def tokenised_bleu(
 def moses(
   text: str, language: str = 'de', split_compounds: bool = False, lower_case: bool = False, normalise: bool = False
 ) -> str:
-  """The text in Moses tokens with spaces between them; see `tokenised_bleu`."""
+  """Return the text as Moses tokens joined by spaces; see `tokenised_bleu`."""
   tokenizer, normalizer = _moses(language)
   text = normalizer.normalize(text) if normalise else text
   text = text.lower() if lower_case else text
@@ -126,11 +126,11 @@ def _bleu(found: Any, signature: str) -> Bleu:
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lower_case: bool = False) -> tuple[float, str]:
-  """chrF2 (Popovic 2015) of a corpus, 0 to 100, and its signature. Arguments and errors as those of `bleu`."""
+  """Return chrF2 (Popovic 2015) of a corpus, 0 to 100, and its signature. Arguments and errors as for `bleu`."""
   _check(hypotheses, references)
   metric = sacrebleu.metrics.CHRF(lowercase=lower_case)
-  found = metric.corpus_score(list(hypotheses), [list(references)])
-  return float(found.score), str(metric.get_signature())
+  result = metric.corpus_score(list(hypotheses), [list(references)])
+  return float(result.score), str(metric.get_signature())
 
 
 def bleu_by_length(
@@ -140,14 +140,14 @@ def bleu_by_length(
   edges: Sequence[int] = (10, 20, 30, 40, 50),
   score: Callable[[Sequence[str], Sequence[str]], Bleu] = bleu,
 ) -> list[dict[str, Any]]:
-  """BLEU of the sentences of each range of source lengths (Bahdanau et al. 2014, figure 2).
+  """Return the BLEU of the sentences in each range of source lengths (Bahdanau et al. 2014, figure 2).
 
   Args:
     hypotheses: translations.
     references: the reference of each.
     source_lengths: words of each source sentence.
-    edges: the longest length of each range, rising; what is longer is a last range.
-    score: computes the score of a part.
+    edges: upper end of each range, in increasing order; longer sentences are a last range.
+    score: metric of a subset.
 
   Returns:
     For each range that has sentences {'words' (the range in words), 'above', 'up_to' (None: no limit), 'sentences',
@@ -162,14 +162,14 @@ def bleu_by_length(
   if not edges or any(low >= high for low, high in zip([0, *edges], edges, strict=False)):
     raise InputError(f'the edges {tuple(edges)} of source lengths must rise from above 0')
   range_I = np.searchsorted(edges, source_lengths)
-  found = []
+  scores = []
   for number, (above, up_to) in enumerate(zip([0, *edges], [*edges, None], strict=True)):
-    chosen = np.flatnonzero(range_I == number).tolist()
-    if len(chosen):
-      part = score([hypotheses[i] for i in chosen], [references[i] for i in chosen])
+    indices = np.flatnonzero(range_I == number).tolist()
+    if len(indices):
+      part = score([hypotheses[i] for i in indices], [references[i] for i in indices])
       words = f'over {above}' if up_to is None else f'{above + 1} to {up_to}'
-      found.append({'words': words, 'above': above, 'up_to': up_to, 'sentences': len(chosen), 'bleu': part.score})
-  return found
+      scores.append({'words': words, 'above': above, 'up_to': up_to, 'sentences': len(indices), 'bleu': part.score})
+  return scores
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
@@ -187,12 +187,12 @@ def alignment_error_rate(
   sure: Sequence[Iterable[tuple[int, int]]],
   possible: Sequence[Iterable[tuple[int, int]]],
 ) -> float:
-  """Alignment error rate of a corpus (Och and Ney 2003, section 5.1): 1 - (|A & S| + |A & P|) / (|A| + |S|).
+  """Return the alignment error rate of a corpus (Och and Ney 2003, section 5.1): 1 - (|A & S| + |A & P|) / (|A| + |S|).
 
   Args:
-    alignments: links found in each sentence.
-    sure: S, those that annotators were sure of.
-    possible: P; the sure ones are taken to be possible too.
+    alignments: predicted links of each sentence.
+    sure: S, the annotators' sure links.
+    possible: P; sure links count as possible too.
 
   Raises:
     InputError: different numbers of sentences, or no link at all.
@@ -202,8 +202,8 @@ def alignment_error_rate(
       f'alignments of {len(alignments):,} sentences, sure links of {len(sure):,}, possible ones of {len(possible):,}'
     )
   hits = total = 0
-  for found, certain, maybe in zip(alignments, sure, possible, strict=True):
-    links, sure_links = set(found), set(certain)
+  for predicted, certain, maybe in zip(alignments, sure, possible, strict=True):
+    links, sure_links = set(predicted), set(certain)
     hits += len(links & sure_links) + len(links & (sure_links | set(maybe)))
     total += len(links) + len(sure_links)
   if not total:
@@ -212,18 +212,18 @@ def alignment_error_rate(
 
 
 def parse_alignments(lines: Iterable[str], *, first: int = 0, where: str = 'alignments') -> tuple[list[Links], ...]:
-  """Links written as `i-j` (sure) and `ipj` or `i?j` (possible), source word first, a sentence a line.
+  """Parse links written as `i-j` (sure) and `ipj` or `i?j` (possible), source word first, a sentence a line.
 
   Args:
-    lines: of a file of gold or found alignments.
-    first: the number of a sentence's first word in the file, 0 or 1.
-    where: what messages call the file.
+    lines: lines of a file of gold or predicted alignments.
+    first: index of a sentence's first word in the file, 0 or 1.
+    where: name of the file in messages.
 
   Returns:
-    (sure links, possible links, the sure ones among them) of each sentence, counted from 0.
+    (sure links, possible links, sure ones included) of each sentence, counted from 0.
 
   Raises:
-    InputError: naming the line and what is written there.
+    InputError: naming the line and its invalid text.
   """
   sure: list[Links] = []
   possible: list[Links] = []
@@ -245,16 +245,16 @@ def parse_alignments(lines: Iterable[str], *, first: int = 0, where: str = 'alig
 
 
 def read_alignments(path: str, *, first: int = 0) -> tuple[list[Links], ...]:
-  """`parse_alignments` of a file. Raises InputError also where it cannot be read."""
+  """Apply `parse_alignments` to a file. Raises InputError also if it cannot be read."""
   return parse_alignments(documents.read_lines(path), first=first, where=path)
 
 
 def between_words(a_TS: np.ndarray, source_starts_S: np.ndarray, target_starts_T: np.ndarray) -> np.ndarray:
-  """Attention between words from that between their pieces: summed over the source's, averaged over the target's.
+  """Return attention between words from that between subwords: summed over the source, averaged over the target.
 
   Args:
     a_TS: weights, rows of the target.
-    source_starts_S: whether a piece begins a word; the first one does.
+    source_starts_S: True where a subword begins a word; the first one does.
     target_starts_T: the same for the target.
   """
   source = np.add.reduceat(np.asarray(a_TS, np.float64), np.flatnonzero(source_starts_S), axis=1)
@@ -264,7 +264,7 @@ def between_words(a_TS: np.ndarray, source_starts_S: np.ndarray, target_starts_T
 
 
 def links(a_TS: np.ndarray) -> Links:
-  """Links each word of the target to the word of the source with most weight (Luong et al. 2015, section 5.4)."""
+  """Link each target word to the source word of largest weight (Luong et al. 2015, section 5.4)."""
   return {(int(source), target) for target, source in enumerate(np.argmax(a_TS, axis=1))}
 
 
@@ -277,22 +277,22 @@ def figures(
   lower_case: bool = False,
   compounds: str = 'en_de',
 ) -> dict[str, Any]:
-  """Every score of a translated corpus as `results.json` has them: each with its signature.
+  """Return all metrics of a translated corpus, as in `results.json`, each with its signature.
 
-  'bleu_lower' and 'bleu_tokenised_lower' (Multi30k's convention) are those to read where a run lowers its text.
+  'bleu_lower' and 'bleu_tokenised_lower' (Multi30k's convention) are for runs that lower-case their text.
 
   Args:
     hypotheses: translations.
     references: the reference of each.
-    sides: languages of source and references, for the tokenised scores; a second one of '' leaves these out.
-    source_lengths: words of each source, for BLEU by length; () leaves that out.
-    lower_case: 'bleu' too, also by length, and 'chrf' are without case, as their signatures say.
-    compounds: where 'bleu_tokenised' splits hyphenated words: 'en_de' (that pair alone), 'always' or 'never'.
+    sides: languages of source and references, for the tokenised scores; a second one of '' skips these.
+    source_lengths: words of each source, for BLEU by length; () skips it.
+    lower_case: also compute 'bleu', by length too, and 'chrf' without case; their signatures record it.
+    compounds: whether 'bleu_tokenised' splits hyphenated words: 'en_de' (only that pair), 'always' or 'never'.
   """
   lowered = bleu(hypotheses, references, lower_case=True)
   main = lowered if lower_case else bleu(hypotheses, references)
   score, signature = chrf(hypotheses, references, lower_case=lower_case)
-  found: dict[str, Any] = {
+  metrics: dict[str, Any] = {
     'bleu': main.score,
     'bleu_signature': main.signature,
     'brevity_penalty': main.brevity_penalty,
@@ -307,9 +307,9 @@ def figures(
     split = compounds == 'always' or (compounds == 'en_de' and tuple(sides) == ('en', 'de'))
     lower = {'lower_case': True, 'normalise': True}
     for name, options in (('tokenised', {'split_compounds': split}), ('tokenised_lower', lower)):
-      made = tokenised_bleu(hypotheses, references, language=sides[1], **options)
-      found |= {f'bleu_{name}': made.score, f'bleu_{name}_signature': made.signature}
+      result = tokenised_bleu(hypotheses, references, language=sides[1], **options)
+      metrics |= {f'bleu_{name}': result.score, f'bleu_{name}_signature': result.signature}
   if len(source_lengths):
-    measured = functools.partial(bleu, lower_case=lower_case)
-    found['bleu_by_length'] = bleu_by_length(hypotheses, references, source_lengths, score=measured)
-  return found
+    score_part = functools.partial(bleu, lower_case=lower_case)
+    metrics['bleu_by_length'] = bleu_by_length(hypotheses, references, source_lengths, score=score_part)
+  return metrics
