@@ -1,4 +1,4 @@
-"""Moved names: an experiment file of an earlier lmx that uses one gets an error with the new name."""
+"""Errors with the new names for experiment files of an earlier lmx that use moved names."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import ml_collections
 
 # Weight decay on matrices and embeddings; none on biases, gains and LayerNorm. Each is (regular expression, factor of
-# the rate, factor of the decay); the first that is found in a parameter's name counts.
+# the rate, factor of the decay); the first expression that matches in a parameter's name counts.
 DECAY_MATRICES_ONLY = ((r'/(bias|scale)$', 1.0, 0.0), ('.*', 1.0, 1.0))
 
 
@@ -22,9 +22,9 @@ def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, m
 
   Args:
     arg: text after the colon of `--config=file.py:arg`; an empty one means the defaults.
-    variants: the names allowed, the default first.
-    **options: each option with its default, whose type the value given is turned into; a bare name means True. A
-      tuple lists the values allowed, the default first.
+    variants: allowed names, the default first.
+    **options: each option with its default, to whose type the value is converted; a bare name means True. A tuple lists
+      the allowed values, the default first.
 
   Returns:
     (variant, options).
@@ -33,15 +33,15 @@ def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, m
     ValueError: unknown variant or option, or a value of another type than the default's.
   """
   variant = variants[0]
-  found = {k: v[0] if isinstance(v, tuple) else v for k, v in options.items()}
+  values = {k: v[0] if isinstance(v, tuple) else v for k, v in options.items()}
   for i, part in enumerate(p.strip() for p in arg.split(',') if p.strip()):
     name, equals, text = part.partition('=')
     if i == 0 and not equals and name not in options:
       variant = _known(name, variants, 'variant')
     else:
       _known(name, options, 'option')
-      found[name] = _value(name, text if equals else 'true', options[name])
-  return variant, ml_collections.ConfigDict(found)
+      values[name] = _value(name, text if equals else 'true', options[name])
+  return variant, ml_collections.ConfigDict(values)
 
 
 def _known(name: str, names: Sequence[str] | Mapping[str, Any], what: str) -> str:
@@ -91,7 +91,7 @@ def tiny(**model: Any) -> dict[str, Any]:
   """Return changes that let any experiment run on a laptop in seconds: tiny model, embedded corpus, small batches.
 
   Args:
-    **model: fields of the model that the tiny variant must not take from the experiment.
+    **model: fields of the model that replace those of the experiment.
   """
   return {
     'model': {'variant': 'tiny', **model},

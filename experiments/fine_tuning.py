@@ -1,4 +1,4 @@
-"""Parts of every experiment that fine-tunes a pre-trained model, whatever the paper."""
+"""Settings shared by all experiments that fine-tune a pre-trained model."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from experiments import config
 
 TESTED = ('snli', 'scitail', 'race', 'story_cloze')  # tasks whose test files have labels
 LINEAR_HEAD = {'head': (), 'normalize': False, 'bptt': 0, 'init_std': 0.02, 'dropout_pooled': 0.1}  # BERT's and GPT's
-# Rows of any length meet in a batch, as released; a step reads them in four groups of like length, so that on a CPU
-# fine-tuning takes half the time.
+# A batch mixes rows of any length, as released; a step processes them in four groups of similar length, which halves
+# the time of fine-tuning on a CPU.
 ANY_LENGTH = {'pool': 0, 'groups': 4}
 
 
 def measured_split(variant: str, tested: Sequence[str] = TESTED) -> str:
-  """Return `evaluation.split` of a task: the test split where its labels are public, else the validation split.
+  """Return `evaluation.split` of a task: the test split if its labels are public, else the validation split.
 
-  Of the user's own data it is the first of the two that has labels (README.md).
+  For the user's own data it is the first of the two that has labels (README.md).
   """
   if variant.startswith('own'):
     return 'test,valid'

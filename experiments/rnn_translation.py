@@ -1,6 +1,6 @@
-"""Parts of the experiments with recurrent encoder-decoders: experiments/bahdanau, luong and rnn_encdec.
+"""Settings of the experiments with recurrent encoder-decoders: experiments/bahdanau, luong and rnn_encdec.
 
-The papers' losses are sums over a sentence, and lmx takes the mean over tokens. So a paper's rate is multiplied, and
+The papers' losses are sums over a sentence; lmx's loss is the mean over tokens. So a paper's rate is multiplied, and
 its gradient norm divided, by the mean length of a target (`tokens`).
 """
 
@@ -106,11 +106,11 @@ def step_decay(tokens: int, after: int) -> dict[str, Any]:
 
 
 def wmt14(name: str, variant: str) -> dict[str, Any]:
-  """Return what the papers' runs on WMT 2014 share: data, batches by length, and search.
+  """Return the settings shared by the papers' runs on WMT 2014: data, batches by length, and search.
 
-  Decoded as then: a beam of 12, by the log-probability without a length penalty, `<unk>` allowed. Deviations: one
-  vocabulary for both languages, so twice as many words; unknown words are one symbol, and none is replaced afterwards;
-  the search keeps its width when hypotheses end.
+  Search as in the papers: a beam of 12, by the log-probability without a length penalty, `<unk>` allowed. Deviations:
+  one vocabulary for both languages, so twice as many words; unknown words are one symbol, and none is replaced
+  afterwards; the beam keeps its width when hypotheses end.
   """
   return {
     'name': f'{name}_wmt14',

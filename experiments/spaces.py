@@ -1,4 +1,4 @@
-"""Search spaces of a sweep, where the points of a grid (config.grid) would be too many or too far apart.
+"""Search spaces of a sweep, for searches in which a grid (config.grid) would have too many points or too coarse ones.
 
 def sweep():
   return spaces.space(optim__lr=spaces.log_range(1e-4, 1e-2), model__dropout=spaces.linear_range(0.0, 0.5))
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Range(NamedTuple):
-  """Range of a key of a `space`, with both ends; of whole numbers where both ends are whole.
+  """Range of a key of a `space`, both ends included; of integers if both ends are integers.
 
   Attributes:
     low: lower end.
@@ -41,7 +41,7 @@ def log_range(low: float, high: float) -> Range:
 
 
 def linear_range(low: float, high: float) -> Range:
-  """Return a uniform range, such as for dropout; of whole numbers where both ends are whole."""
+  """Return a uniform range, such as for dropout; of integers if both ends are integers."""
   return _range(low, high, log=False)
 
 

@@ -1,4 +1,4 @@
-"""Parts of the experiments in translation, whatever their model."""
+"""Settings shared by the translation experiments of all models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EPOCH = 57  # batches of `transformer_tiny`
 
 
 def transformer_tiny() -> dict[str, Any]:
-  """Transformer-Tiny on Multi30k, without the model, as in Wu et al. 2021 (github.com/LividWo/Revisit-MMT).
+  """Return the recipe of Transformer-Tiny on Multi30k, as in Wu et al. 2021 (github.com/LividWo/Revisit-MMT).
 
   Differences are in experiments/transformer/multi30k.py.
   """
@@ -48,7 +48,7 @@ def transformer_tiny() -> dict[str, Any]:
 
 
 def tiny(**model: Any) -> dict[str, Any]:
-  """`tiny` for translation: generated numbers, in words and in digits."""
+  """Return the tiny variant of translation: generated numbers, in words and in digits."""
   data = {
     'dataset': 'embedded_numbers',
     'source': 'words',

@@ -13,12 +13,13 @@ DIR holds ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's version (92
   qrnn      60.6 / 58.3   59.1 / 56.7  53.4 / 52.6  one GPU, hours: 550 epochs (28 s each there)
   finetune  the second run of averaged SGD, from the best parameters of the first; option `:finetune,of=paper`
 
-The README's figures are approximate, and its authors saw them move with PyTorch and GPU. What the two recipes share:
-section 5: 3 layers of 1150, 1150 and 400; SGD from rate 30, gradient norm at most 0.25, windows of N(70, 5) tokens
-(N(35, 5) one time in 20) with the rate in proportion; averaging from the first validation loss, one an epoch, above the
-best but the last 5; AR 2 and TAR 1. `released` is the code's README for PyTorch 0.2 and later: batch 20 instead of 40,
-other dropout rates (the first code dropped other units than the paper says), weight decay 1.2e-6, and an ASGD whose
-rate and mean lag by a step. Its cache has window 500, the paper's 2000 (both lambda 0.1, theta 1).
+The README's metrics are approximate; its authors report that they vary with the PyTorch version and the GPU. Shared by
+both recipes (section 5): 3 layers of 1150, 1150 and 400; SGD from rate 30, gradient norm at most 0.25, windows of
+N(70, 5) tokens (N(35, 5) one time in 20) with the rate in proportion. Averaging starts at the first validation loss,
+one an epoch, above the best of all but the last 5. AR 2 and TAR 1. `released` is the code's README for PyTorch 0.2 and
+later: batch 20 instead of 40, other dropout rates (the first code dropped other units than the paper states), weight
+decay 1.2e-6, and an ASGD whose rate and mean lag by a step. Its cache has window 500, the paper's 2000 (both lambda
+0.1, theta 1).
 
 Deviations: validation counts every token once and divides by their number (the code by one more); the cache counts
 from the first word on; fine-tuning takes the best of its own validations, the code also compares the start.
@@ -45,7 +46,7 @@ CHANGES: dict[str, dict] = {
     'train': {'epochs': 550},
   },
 }
-FINETUNE: dict[str, dict] = {'qrnn': {'train': {'epochs': 300}}}  # README; the others as the first run
+FINETUNE: dict[str, dict] = {'qrnn': {'train': {'epochs': 300}}}  # README; the others train as long as the first run
 
 
 def get_config(arg: str = ''):

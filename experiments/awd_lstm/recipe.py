@@ -1,6 +1,6 @@
 """NT-ASGD over windows of random length, as released (Merity et al. 2018, arXiv 1708.02182, sections 4.1 and 5).
 
-Validation reads 10 streams, the final measurement one.
+Validation reads 10 streams, the final evaluation one.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ is downloaded, or read from --config.data.manual_dir=DIR. 33,556,078 parameters.
   finetune  the second run of averaged SGD, from the best parameters of the first; option `:finetune,of=paper`
 
 As experiments/awd_lstm/ptb.py, with batch 80 and input dropout 0.65; hidden dropout 0.2 as released, 0.3 in the paper.
-The cache of the README has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper`
-measures with the same.
+The cache of the README has window 3785, lambda 0.1279, theta 0.662; the paper prints none for this set, so `paper` is
+evaluated with the same.
 """
 
 from __future__ import annotations

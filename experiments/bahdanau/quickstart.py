@@ -1,4 +1,4 @@
-"""RNNsearch reads numbers: English number words to digits, or digits to words (Bahdanau et al. 2015, arXiv 1409.0473).
+"""RNNsearch (Bahdanau et al. 2015, arXiv 1409.0473) on generated numbers: number words to digits, or digits to words.
 
   lmx train --config=experiments/bahdanau/quickstart.py:rnnsearch --workdir=runs/numbers   under 2 minutes
   lmx train --config=experiments/bahdanau/quickstart.py:reads=digits --workdir=runs/back         the other direction

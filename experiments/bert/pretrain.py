@@ -14,7 +14,7 @@ is the first 900,000 steps, and `length=512` the last 100,000, begun from the fi
   lmx train --config=experiments/bert/pretrain.py:base,length=512 --workdir=runs/bert512 --config.data.manual_dir=DIR
     --config.train.init_from=runs/bert --config.data.tokenizer_path=runs/bert/tokenizer
 
-Together their rates are one line that falls to 0 at update 1,000,000; Adam's means begin anew in the second.
+Together their rates are one line that falls to 0 at update 1,000,000; Adam's moments restart at 0 in the second.
 
   variant    layers / width  held-out masked-LM perplexity                            hardware and time
   turc_tiny  2 / 128         none printed (GLUE score 64.2, Turc et al. 1908.08962)   one GPU, hours
@@ -26,8 +26,8 @@ Together their rates are one line that falls to 0 at update 1,000,000; Adam's me
   tiny       2 / 128 on the embedded corpus: seconds on a CPU
 
 Option `fidelity`: 'released' (default) counts the linear decay from step 0, as google-research/bert does, so the rate
-jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: all pieces
-of a word are masked together, as in the large models that google-research/bert released in May 2019.
+jumps down by 1% when the warm-up ends; 'paper' counts it from the end of the warm-up. Option `whole_word`: all
+subwords of a word are masked together, as in the large models that google-research/bert released in May 2019.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PHASES = {128: 900_000, 512: 100_000}  # updates of each length, appendix A.2
 
 
 def _line(length: int, fidelity: str) -> dict[str, float]:
-  """The part of the schedule of both phases that falls to updates of this length."""
+  """Return the part of the schedule of both phases for the updates of this length."""
   warm = WARMUP if fidelity == 'paper' else 0
   left = PHASES[512] / (sum(PHASES.values()) - warm)
   if length == 128:

@@ -4,8 +4,8 @@
   lmx train --config=experiments/bert/quickstart.py:full --workdir=runs/bert-full  within 40 minutes there
   lmx train --config=experiments/bert/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
 
-Masked LM and next-sentence prediction as the released data code makes them. The corpus comes with Python itself, so no
-figure is published; what to expect is in docs/results.md.
+Masked LM and next-sentence prediction as in the released data code. The corpus comes with Python itself, so no metric
+is published; docs/results.md has the expected ones.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ def fine_tuning(adam: str, lr: float, epochs: float) -> dict[str, Any]:
   Args:
     adam: 'released' (without bias correction, as google-research/bert) or 'corrected'.
     lr: highest learning rate, after a tenth of the updates.
-    epochs: to train.
+    epochs: number of training epochs.
   """
   released = adam == 'released'
   optim = {

@@ -3,7 +3,7 @@
   lmx train --config=experiments/bert/squad.py:squad --workdir=runs/squad --config.train.init_from=runs/bert
     --config.data.manual_dir=DIR
 
-runs/bert is a run of BERT, pre-trained here or imported; sizes and tokenizer are taken from it. DIR holds
+runs/bert is a run of BERT, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
 train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
 
   variant  figures of the validation split                        published, BERT base / large
@@ -14,11 +14,11 @@ train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in
 
 The work directory then holds predictions.json, nbest_predictions.json and, with questions without an answer,
 null_odds.json as the official evaluation reads them. The threshold of version 2.0 is chosen on the validation split:
-`best_f1_threshold` of results.json, to be given as --config.evaluation.null_threshold.
+pass `best_f1_threshold` of results.json as --config.evaluation.null_threshold.
 
 Batch 32, rate 5e-5, 3 epochs (2.0: 48, 5e-5, 2 epochs), windows of 384 tokens 128 apart, questions of at most 64,
 answers of at most 30 (run_squad.py), a tenth of the updates warm-up, linear decay, weight decay 0.01 except on
-LayerNorm and biases, clipping at 1. Windows of any length meet in a batch, as released; for
+LayerNorm and biases, clipping at 1. A batch mixes windows of any length, as released; for
 --config.data.batching.groups and option `adam=corrected` see experiments/bert/tasks.py; `epochs`, `lr`.
 """
 

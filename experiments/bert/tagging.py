@@ -1,10 +1,10 @@
-"""BERT (Devlin et al. 2019, arXiv 1810.04805) as a tagger: a label for the first piece of each word, section 5.3.
+"""BERT (Devlin et al. 2019, arXiv 1810.04805) as a tagger: a label for the first subword of each word, section 5.3.
 
   lmx train --config=experiments/bert/tagging.py:wnut17 --workdir=runs/wnut17 --config.train.init_from=runs/bert
     --config.data.manual_dir=DIR
 
-runs/bert is a run of BERT, pre-trained here or imported; sizes and tokenizer are taken from it. A softmax at each word
-and no CRF, as in the paper; lower-cased models lose what capitals say of names.
+runs/bert is a run of BERT, pre-trained here or imported, which gives sizes and tokenizer. A softmax at each word and no
+CRF, as in the paper. Lower-cased models lose the capitals, which help to find names.
 
   variant    labels                                     published, test
   conll2003  four types of entities, F1 of spans        92.4 / 92.8 (BERT base / large, cased, fine-tuned; table 7)

@@ -4,9 +4,9 @@
   lmx train --config=experiments/bert/tasks.py:cola --workdir=runs/cola --config.train.init_from=runs/bert
     --config.data.manual_dir=GLUE
 
-runs/bert may be any run of BERT, pre-trained here or imported; sizes and tokenizer are taken from it. GLUE holds the
-benchmark's archives unpacked (CoLA/train.tsv, ...). Without init_from a model of BERT base's size is trained from
-nothing, which is only good for a comparison.
+runs/bert may be any run of BERT, pre-trained here or imported, which gives sizes and tokenizer. GLUE holds the
+benchmark's archives unpacked (CoLA/train.tsv, ...). Without init_from a model of BERT base's size is newly initialised,
+which is useful only as a comparison.
 
   variant     the figure that is shown first                 published, BERT base / large, GLUE's test server (table 1)
   cola        Matthews' correlation                          52.1 / 60.5
@@ -27,18 +27,18 @@ nothing, which is only good for a comparison.
   own_scores  Pearson's correlation on one whose column of the label has numbers
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
-Sections 4.1 and 4.4. Labels of the test files of GLUE and SWAG are not public, so figures of theirs here are of the
-validation split; the README has those of `own`. Of MNLI the mismatched part is
+Sections 4.1 and 4.4. Labels of the test files of GLUE and SWAG are not public, so their metrics here are of the
+validation split; the README describes that of `own`. The mismatched part of MNLI:
 `lmx evaluate --workdir=runs/mnli --split=valid_mismatched`.
 
 Batch 32, 3 epochs, 128 tokens, rate 2e-5 (the paper takes the best of 5e-5, 4e-5, 3e-5 and 2e-5 on the validation
 split), a tenth of the updates warm-up, linear decay, dropout 0.1, weight decay 0.01 except on LayerNorm and biases,
-clipping at 1. SWAG: batch 16 (section 4.4). Rows of any length meet in a batch, as released; a step reads them in
-groups of like length (--config.data.batching.groups=1: all in one, which many devices or a fast one may prefer).
---config.data.batching.pool=50 sorts the rows of 50 batches by length first, which are then other batches.
+clipping at 1. SWAG: batch 16 (section 4.4). A batch mixes rows of any length, as released; a step processes them in
+groups of similar length (--config.data.batching.groups=1: one group, often faster on many devices or a fast one).
+--config.data.batching.pool=50 first sorts the rows of 50 batches by length, which changes the batches.
 
-Option `adam`: 'released' (default) has no bias correction, as google-research/bert; 'corrected' has it, which makes
-small data sets less of a lottery (Mosbach et al. 2021, arXiv 2006.04884; Zhang et al. 2021, arXiv 2006.05987).
+Option `adam`: 'released' (default) has no bias correction, as google-research/bert; 'corrected' has it, which reduces
+the variance over seeds on small data sets (Mosbach et al. 2021, arXiv 2006.04884; Zhang et al. 2021, arXiv 2006.05987).
 Options `epochs` and `lr`.
 """
 

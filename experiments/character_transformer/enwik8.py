@@ -12,19 +12,19 @@ enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downlo
                                                  sooner, --config.model.remat=true takes less memory
 
 Recipe: SGD with momentum 0.99 at the constant rate 0.003, 4 million updates of 16 windows of 512 bytes, dropout 0.2
-(t12) or 0.55 (t64); two predictions after every layer, those of lower layers for a part of the first half only. What
-is measured is the best on the validation split.
+(t12) or 0.55 (t64); two predictions after every layer, those of lower layers for a part of the first half only. The
+parameters with the best validation loss are evaluated.
 
-Evaluation: the paper moves the window by one byte and predicts its last position alone (evaluation.stride=1), so
-that a byte has the 511 before it and itself a window of its own: the 5 million of the test split cost 512 times what
-reading them once does. --config.evaluation.stride=32 costs 16 times as much and leaves a byte 480 to 511;
-during training the validation split is read in windows side by side. results.json says which it was.
+Evaluation: the paper moves the window by one byte and predicts its last position alone (evaluation.stride=1). So each
+byte has a window of its own with the 511 bytes before it, and the 5 million bytes of the test split cost 512 times as
+much as reading them once. --config.evaluation.stride=32 costs 16 times as much and gives a byte 480 to 511. Validation
+during training reads adjacent windows. The protocol in results.json states which was used.
 
 Options, all of training: every_position, every_layer, second_target, layer_positions (each true unless set to false)
 and optimizer (momentum or adam) are the rows of the paper's ablations, see experiments/character_transformer/text8.py.
 
-Deviation: the paper draws windows anywhere in the text; here those of an epoch lie side by side from an offset drawn
-for it, in an order drawn for it.
+Deviation: the paper samples windows anywhere in the text; here the windows of an epoch are adjacent, from a random
+offset and in a random order.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
   lmx train --config=experiments/character_transformer/quickstart.py:tiny --workdir=runs/tiny    does it run at all
 
 `fast`: 4 layers of 128, windows of 128, two predictions after every layer as in the paper; `alone`: the last layer
-predicts the next byte and nothing else is trained. Adam and normalisation before the layers: with the paper's momentum
-SGD and normalisation after them, 6 layers know no more than how often each byte comes after 1,000 updates. The corpus
-comes with Python itself, so no figure is published; see docs/results.md for those measured. loss.png shows the sum of
-all terms in training, and the last layer's next byte in validation.
+predicts the next byte, the only loss. Adam and pre-layer normalisation: with the paper's momentum SGD and post-layer
+normalisation, 6 layers are at the unigram distribution of bytes after 1,000 updates. The corpus comes with Python
+itself, so no metric is published; docs/results.md has the measured ones. loss.png shows the sum of all terms in
+training, and the last layer's loss of the next byte in validation.
 """
 
 from __future__ import annotations

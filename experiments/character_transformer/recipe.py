@@ -23,11 +23,11 @@ def build(dataset: str, size: str, options: Any, *, small: bool) -> ml_collectio
   Args:
     dataset: 'enwik8' or 'text8'.
     size: the model's variant, 't12' or 't64'.
-    options: as ABLATIONS, chosen.
-    small: in seconds on a laptop.
+    options: chosen values of ABLATIONS.
+    small: the tiny variant, seconds on a laptop.
   """
   momentum = {'optimizer': 'sgd', 'lr': 3e-3, 'momentum': 0.99}
-  adam = {'optimizer': 'adam', 'lr': 1e-4}  # the paper's other optimizer is not known here; the rate is ours
+  adam = {'optimizer': 'adam', 'lr': 1e-4}  # the paper's replacement of momentum SGD is unknown; the rate is ours
   base = {
     'name': f'character_transformer_{dataset}_{"tiny" if small else size}',
     'model': {

@@ -14,11 +14,11 @@ t64 on the validation split (figures not verified against the paper):
 
   option                 bits per character
   t64                    1.062
-  every_position=false   2.482   the last position of a window is trained alone
-  every_layer=false      1.158   the last layer predicts alone
-  layer_positions=false  1.069   sinusoids below the first layer in the place of tables in every layer
-  second_target=false    1.068   the next character alone
-  optimizer=adam         1.065   without momentum SGD; by what it was replaced is not known here
+  every_position=false   2.482   only the last position of a window is trained
+  every_layer=false      1.158   only the last layer predicts
+  layer_positions=false  1.069   sinusoids below the first layer instead of learned positions in every layer
+  second_target=false    1.068   only the next character is predicted
+  optimizer=adam         1.065   without momentum SGD; the replacement in the paper is unknown
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ two layers of 200 cells each way, dropout 0.5, a CRF, lambda 0.1, 64 sentences, 
 75 epochs, patience 25.
 
 Deviations: embeddings are newly initialised, not Senna's (the paper) or GloVe's (AllenNLP), so expect less than
-published; words keep their case; the checkpoint of the lowest validation loss is measured, not of the highest F1;
+published; words keep their case; the checkpoint of the lowest validation loss is evaluated, not of the highest F1;
 labels are BIO, not BIOUL.
 """
 

@@ -9,9 +9,9 @@
 
 Released recipe (bilm-tf): 10 epochs, windows of 20 words, 128 rows on each of three GPUs, Adagrad with rate 0.2,
 sampled softmax over 8,192 words of a vocabulary of 793,471 sorted by count, dropout 0.1, the state carried over. The
-figure of the paper is that of the full softmax with the state carried over the whole held-out text. TFDS's `lm1b` has
+paper's perplexity is that of the full softmax with the state carried over the whole held-out text. TFDS's `lm1b` has
 the text (see data/sources.py); 0.02 of its held-out part is for validation and the rest for test. Deviation: sentences
-are not shuffled anew in each epoch (they are shuffled in the data set).
+are not reshuffled in each epoch (they are shuffled in the data set).
 """
 
 from __future__ import annotations

@@ -8,18 +8,18 @@ from typing import Any
 # steps times half the sum of the two directions. Ours is that sum, 10 times smaller: so the clipping norm is 10 times
 # smaller and the accumulator 100 times; the updates are the same.
 ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
-# Sizes of the task models that read no vectors trained elsewhere; those of Peters et al. 2018 do, and have 50 columns
-# of them and 128 filters.
+# Sizes of the task models without pre-trained word vectors; those of Peters et al. 2018 have 50-dimensional ones and
+# 128 filters.
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
 
 
 def task(bilm: str, place: str, fine_tune: bool) -> dict[str, Any]:
-  """Settings of a task model with ELMo vectors, or without for place 'none'.
+  """Return the settings of a task model with ELMo vectors, or without for place 'none'.
 
   Args:
-    bilm: variant of models/elmo.py whose run is the start (train.init_from).
+    bilm: variant of models/elmo.py of the run in train.init_from.
     place: 'none', 'input', 'output' or 'both'.
-    fine_tune: train the biLM too, at a hundredth of the rate, instead of leaving it as it is.
+    fine_tune: train the biLM too, at a hundredth of the rate, instead of freezing it.
   """
   if place == 'none':
     return {'model': {'variant': 'base'}}

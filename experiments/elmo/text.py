@@ -4,11 +4,11 @@
 
 DIR holds train*.txt, valid.txt and test.txt (also .gz), an empty line between documents. `mini` is for two cores: 2.7
 million parameters without the output layer (D = 512 cells, P = 128), vocabulary 30,000; `small`, `medium` and
-`original` are the sizes of the release, for a GPU. Nothing is published for a text of one's own. Option:
+`original` are the sizes of the release, for a GPU. No metric is published for your own text. Option:
 `:mini,epochs=2`.
 
 To adapt a trained model to the text of a task (section 5.4 of the paper: one epoch): --config.train.init_from=RUN
---config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary and spells all words that are new.
+--config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read by their characters.
 """
 
 from __future__ import annotations

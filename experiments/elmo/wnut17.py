@@ -9,10 +9,10 @@ embeddings, words from characters, two LSTM layers each way, a CRF. `elmo` adds 
 its layers mixed with learned weights: `elmo,place=input`, `output` or `both`; `elmo,bilm=mini` (of
 experiments/elmo/text.py), small, medium, original; `elmo,fine_tune` trains the biLM too.
 
-The paper's tagger is measured on CoNLL 2003 (experiments/elmo/conll2003.py). On WNUT-17 the best system of the shared
-task has a test F1 of 41.86. Deviations, as no vectors trained elsewhere are read: embeddings of 100, 30 character
-filters and a projection, Adam at 0.002 with a linear decay, dropout 0.3, 20 epochs, the last is measured. Lambda of the
-mix is 0; the tagger for CoNLL 2003 has --config.model.mix_l2=0.1.
+The paper's tagger is evaluated on CoNLL 2003 (experiments/elmo/conll2003.py). On WNUT-17 the best system of the shared
+task has a test F1 of 41.86. Deviations, as there are no pre-trained word vectors: embeddings of 100, 30 character
+filters and a projection, Adam at 0.002 with a linear decay, dropout 0.3, 20 epochs, the last is evaluated. Lambda of
+the mix is 0; the tagger for CoNLL 2003 has --config.model.mix_l2=0.1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def get_config(arg: str = ''):
     'data': {
       'dataset': 'wnut17',
       'tokenizer': 'words',
-      'min_count': 2,  # the others share an embedding, and are known by their letters
+      'min_count': 2,  # rarer words share an embedding and differ by their characters
       'characters': 24 if options.bilm == 'mini' else 50,
       'batching': {'name': 'tagged', 'buckets': (16, 24, 32, 48, 64)},
       'batch_size': 32,
@@ -42,7 +42,7 @@ def get_config(arg: str = ''):
     },
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'linear', 'clip_norm': 5.0},
     'train': {'epochs': 20, 'log_every': 50},
-    'evaluation': {'which': 'last'},  # the F1 still rises when the likelihood of the labels no longer does
+    'evaluation': {'which': 'last'},  # the F1 still rises after the likelihood of the labels has stopped rising
   }
   place = options.place if variant == 'elmo' else 'none'
   size = recipe.task(options.bilm, place, options.fine_tune)

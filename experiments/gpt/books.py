@@ -7,8 +7,8 @@ BooksCorpus (over 7,000 unpublished books) is no longer distributed; DIR holds b
 
 Batches of 64 windows of 512 tokens, 100 epochs, Adam at 2.5e-4 after 2,000 updates of warm-up, a cosine to 0, dropout
 0.1 and "a modified version of L2 regularization proposed in [Loshchilov and Hutter]" with w = 0.01 "on all non bias or
-gain weights", which is decoupled decay. The vocabulary is a byte-level BPE of 40,478 entries, lower-cased, where the
-authors' is of characters with marks at the ends of words; for comparable numbers import theirs.
+gain weights", which is decoupled decay. The vocabulary is a byte-level BPE of 40,478 tokens, lower-cased; the authors'
+BPE is over characters with end-of-word symbols. For comparable numbers import theirs.
 
   variant  validation perplexity to expect           hardware and time
   base     18.4 on BooksCorpus (section 4.1)         8 GPUs of 2018, a month (the authors' announcement)

@@ -1,4 +1,4 @@
-"""Parts of the experiments with GPT (Radford et al. 2018) that those of GPT-2 and others also use."""
+"""Settings of GPT's experiments (Radford et al. 2018) that those of GPT-2 and others also use."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
   lmx train --config=experiments/gpt/tasks.py:rte --workdir=runs/rte --config.train.init_from=runs/gpt
     --config.data.manual_dir=GLUE
 
-runs/gpt is a run of GPT, pre-trained here (experiments/gpt/books.py) or imported; sizes and tokenizer are taken from
-it, and three entries are added: start, delimiter and classify. A single text is read between start and classify, a pair
-with the delimiter between its texts; where it does not matter which text comes first (mrpc, qqp, stsb), both orders are
-read and the states at their ends are added (sections 3.2, 3.3 and 4.2). A question with choices is read once with each.
+runs/gpt is a run of GPT, pre-trained here (experiments/gpt/books.py) or imported, which gives sizes and tokenizer.
+Three special tokens are added: start, delimiter and classify. A single text is between start and classify, a pair has
+the delimiter between its texts. For symmetric pairs (mrpc, qqp, stsb) both orders are read and their final states added
+(sections 3.2, 3.3 and 4.2). A question with choices is read once with each choice.
 
   variant     the figure that is shown first                 published (tables 2 and 4)
   cola        Matthews' correlation                          45.4
@@ -27,18 +27,18 @@ read and the states at their ends are added (sections 3.2, 3.3 and 4.2). A quest
   own_scores  Pearson's correlation on one whose column of the label has numbers
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
-GLUE's figures are of its test server; the labels of its test files are not public, so those here are of the validation
-split (experiments/tables/gpt_tasks.py says so in each row); the README has those of `own`.
+The published metrics of GLUE are of its test server; the labels of its test files are not public, so those here are of
+the validation split, as noted in each row of experiments/tables/gpt_tasks.py. The README describes those of `own`.
 
 Batch 32, 3 epochs, rate 6.25e-5, warm-up over 0.2% of the updates, linear decay, dropout 0.1 before the linear layer,
 auxiliary language model with lambda = 0.5 (section 4.1); clipping at 1, decay 0.01 on matrices alone and epsilon 1e-8
-outside the bias correction as released. The released code multiplies the rate by what is left of the run while it warms
-up, too. Rows added to the vocabulary begin as the mean of the others, where the released code draws them.
+outside the bias correction as released. The released code also applies the linear decay during the warm-up. Added
+vocabulary rows are initialised with the mean of the others; the released code initialises them randomly.
 
-Rows of any length meet in a batch, as released; see experiments/bert/tasks.py. None is longer than 512 tokens or the
+A batch mixes rows of any length, as released; see experiments/bert/tasks.py. None is longer than 512 tokens or the
 positions of runs/gpt: the released code pads all to the longest example, up to 512.
 
-Options: `lm=false` leaves the auxiliary loss out; `epochs`, `lr`; and `fidelity`, for what the paper does not print:
+Options: `lm=false` omits the auxiliary loss; `epochs`, `lr`; and `fidelity`, for details that the paper does not print:
 
                                released                          paper
   dropout of embeddings        of the table's entries            of the sum of token and position (lmx/models/gpt.py)

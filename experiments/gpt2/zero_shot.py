@@ -4,9 +4,9 @@
   lmx evaluate --workdir=runs/gpt2 --config=experiments/gpt2/zero_shot.py:lambada,size=355m --config.data.manual_dir=DIR
   lmx train --config=experiments/gpt2/zero_shot.py:tiny --workdir=runs/tiny        seconds: does it run at all
 
-runs/gpt2 is any run of a causal model: one trained here, or `lmx import --from=FOLDER --workdir=runs/gpt2`. The data
-and how it is measured come from this file; model and tokenizer are the run's, and nothing is trained. A model of fewer
-positions than 1,024 needs --config.data.length=N and a stride of at most that.
+runs/gpt2 is any run of a causal model: one trained here, or `lmx import --from=FOLDER --workdir=runs/gpt2`. This file
+gives the data and the protocol; model and tokenizer are the run's, and nothing is trained. A model of fewer positions
+than 1,024 needs --config.data.length=N and a stride of at most that.
 
   variant                      files in DIR                          figure
   wikitext2, wikitext103       wiki.test.tokens and the others       perplexity per word of the original, <eos> included
@@ -16,13 +16,13 @@ positions than 1,024 needs --config.data.length=N and a stride of at most that.
   lambada                      lambada_test.jsonl                    accuracy and perplexity of the last word
   cbt_cn, cbt_ne, cbt_v, cbt_p cbtest_CN_valid_2000ex.txt and others accuracy, --split=valid as in the paper
 
-Texts that were cut into words are read as people write them, by rules that lose nothing (lmx/data/detokenize.py); the
-paper says that its own, which were not published, gain 2.5 to 5 points of perplexity. Nor does it print its stride:
-here a window of 1,024 tokens begins every 512; `stride=32` takes sixteen times as long and gives tokens more context.
-LAMBADA's accuracy is printed with a filter of stop words, 63.24 for the largest model, where it is 52.66 without. Both
-are reported, with stop words of our own. Its plain lines, which are cut into words, need --config.data.detokenize=True.
+Tokenised texts are detokenised by invertible rules (lmx/data/detokenize.py); the paper reports that its own rules,
+which were not published, gain 2.5 to 5 points of perplexity. Nor does it print its stride: here a window of 1,024
+tokens begins every 512; `stride=32` takes sixteen times as long and gives tokens more context. LAMBADA's accuracy is
+printed with a stop-word filter, 63.24 for the largest model, and is 52.66 without. Both are reported, with stop words
+of our own. Its plain lines, which are tokenised, need --config.data.detokenize=True.
 
-The whole table, beside the paper's: `python -m launch.tables gpt2_zero_shot --data=gpt2_124m=DIR --data=ptb=DIR ...`.
+The whole table against the paper's: `python -m launch.tables gpt2_zero_shot --data=gpt2_124m=DIR --data=ptb=DIR ...`.
 Hardware: one GPU for the 124M model. Not one of the paper's rows has been measured here yet.
 """
 

@@ -1,4 +1,4 @@
-"""The line from word2vec to XLNet under one budget: the same text, parameters, tokens, tasks and tries for each.
+"""From word2vec to XLNet under one budget: the same text, parameters, tokens, tasks and tries for each system.
 
   python -m launch.tables lineage --data=trec=DIR --data=sst2=DIR                size=small: hours of two cores
   python -m launch.tables lineage --options=size=base --data=text=DIR ...        days of one GPU, or a pod
@@ -7,34 +7,34 @@
   lmx train --config=experiments/lineage/systems.py:bert,stage=task,task=sst2 --workdir=runs/bert_sst2 \\
     --config.train.init_from=runs/bert --config.data.manual_dir=DIR
 
-A variant is a system, as its own paper has it but for the size:
+A variant is a system, as in its own paper except for the size:
 
-  variant         pre-trained to                               on a task
-  word2vec        tell neighbours from noise (skip-gram)       start of the word vectors of a bidirectional LSTM
-  elmo            predict the next word, and the one before    frozen, its mixed layers beside that LSTM's words
-  ulmfit          predict the next piece (AWD-LSTM)            tuned on the task's text (`stage=text`), then unfrozen
-  gpt             predict the next piece (Transformer)         all of it, with the language model's loss beside
-  bert            fill in masks, tell the next sentence        all of it
-  transformer_xl  predict the next piece, with a memory        all of it; a classifier is not in its paper
-  xlnet           predict in random orders (two streams)       all of it
+  variant         pre-training objective                       on a task
+  word2vec        skip-gram with negative samples              initial word vectors of a bidirectional LSTM
+  elmo            next word, and previous word                 frozen, its mixed layers added to that LSTM's inputs
+  ulmfit          next subword (AWD-LSTM)                      tuned on the task's text (`stage=text`), then unfrozen
+  gpt             next subword (Transformer)                   fine-tuned, with the auxiliary language-model loss
+  bert            masked LM, next-sentence prediction          fine-tuned
+  transformer_xl  next subword, with a memory                  fine-tuned; a classifier is not in its paper
+  xlnet           permutation LM (two streams)                 fine-tuned
 
   option   values
-  stage    pretrain, text (of ulmfit alone), task
+  stage    pretrain, text (ulmfit only), task
   size     small, medium, base: 1.3, 14 and 110 million parameters, equal within 3 percent; medium fits one GPU in
            minutes a run
   budget   16, 4, 1: times 0.26, 10 or 131 million tokens of pre-training
-  text     the pre-training's: embedded (the default of small; it holds the texts of `topics`, without labels) or files
+  text     pre-training text: embedded (the default of small; it has the texts of `topics`, without labels) or files
            (text of yours in data.manual_dir: train.txt ...)
   task     trec (kinds of questions), sst2 (sentiment of sentences), topics (which package of Python)
   rate     low, high: two rates are tried for every system
 
-Small tunes on 1,500 rows of a task, the same for every system (and its text is ULMFiT's `stage=text`), for four epochs;
-medium and base on all of its rows for three. Validation and test are whole.
+Small fine-tunes on 1,500 rows of a task, the same for every system, for four epochs; ULMFiT's `stage=text` reads their
+texts. Medium and base fine-tune on all rows for three epochs. Validation and test splits are complete.
 
-Pieces are WordPiece's of the pre-training text, the same for all but word2vec and ELMo, whose tokens are words, as many
-as there are pieces; ELMo reads them by their characters. The compute of a pre-training follows from that: see `lmx
-describe --workdir=DIR`. Skip-gram has next to none. ULMFiT's second stage and the tasks are not in it, nor is a task's
-own LSTM in the parameters of word2vec and ELMo.
+Subwords are WordPiece, trained on the pre-training text, the same for all but word2vec and ELMo. Their tokens are
+words, with a vocabulary of the same size; ELMo reads them by their characters. `lmx describe --workdir=DIR` computes
+the compute of a pre-training; skip-gram's is close to 0. It does not count ULMFiT's second stage and the tasks, nor do
+the parameters of word2vec and ELMo count a task's own LSTM.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _DATA = {'topics': 'embedded_topics', 'trec': 'trec', 'sst2': 'sst2'}
 
 
 class Size(NamedTuple):
-  """A size: entries of the vocabulary, width, heads and layers of the Transformers, rows and length of a batch, updates
-  of the least budget, dropout, rate of pre-training, rates, most rows (0: all) and epochs of a task, then what is each
-  other system's own."""
+  """Sizes: vocabulary, then width, heads and layers of the Transformers, then rows and length of a batch, updates of
+  the least budget, dropout, rate of pre-training, then rates, most rows (0: all) and epochs of a task, then the fields
+  of the other systems."""
 
   V: int
   D: int
@@ -154,7 +154,7 @@ def get_config(arg: str = ''):
   if options.stage == 'text' and system != 'ulmfit':
     raise ValueError(f'stage=text is of ulmfit, which learns the text of a task first; {system} has none')
   size = SIZES[options.size]
-  own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task's model is another
+  own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task has a model of its own
   make = {'pretrain': _pretrained, 'text': _task_text, 'task': _tuned}[options.stage]
   base = {
     'name': f'lineage_{system}',
@@ -175,14 +175,14 @@ _WORDS: dict[str, dict[str, Any]] = {
 
 
 def _sizes(system: str, size: Size) -> dict[str, Any]:
-  """The `model` section that is pre-trained."""
-  # A kernel's outputs are as spread as at the papers' width of 768. With 0.02 at a width of 128, GPT and Transformer-XL
-  # tell no two tokens apart in the first thousand updates.
+  """Return the `model` section of the pre-training."""
+  # The scale keeps the variance of a kernel's outputs at the papers' width of 768. With 0.02 at a width of 128, GPT and
+  # Transformer-XL do not distinguish tokens in the first thousand updates.
   rate, std = size.dropout, round(0.02 * (768 / size.D) ** 0.5, 3)
   layers = {'D': size.D, 'H': size.H, 'N': size.N, 'init_std': std}
   off = {'dropout': rate, 'dropout_attention': rate}
   positions = {'D': size.D, 'T': 2 * size.length}
-  # Relative positions need a matrix more a layer, of D x D: the feed-forward network is as much narrower.
+  # Relative positions need one more (D, D) matrix per layer: the feed-forward network is narrower by as much.
   relative = {**layers, **off, 'F': 4 * size.D - size.D // 2, 'M': size.length}
   return {
     'word2vec': {'variant': 'skipgram', 'D': size.vectors},
@@ -238,7 +238,7 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
 
 
 def _slanted(size: Size) -> dict[str, Any]:
-  """Adam and the schedule of both of ULMFiT's language models."""
+  """Return Adam and the schedule of both of ULMFiT's language models."""
   return {
     'optimizer': 'adam',
     'b1': 0.8,
@@ -250,7 +250,7 @@ def _slanted(size: Size) -> dict[str, Any]:
 
 
 def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
-  """Howard and Ruder 2018, section 3.2: slanted triangular and discriminative rates on the text of the task."""
+  """Return ULMFiT's second stage (Howard and Ruder 2018, section 3.2): discriminative rates on the task's text."""
   del system
   return {
     'data': {**_rows(size, options), 'batching': 'streams', 'batch_size': 16, 'length': size.length},
@@ -260,7 +260,7 @@ def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
 
 
 def _rows(size: Size, options: Any) -> dict[str, Any]:
-  """The rows of a task."""
+  """Return the settings of a task's rows."""
   return {'dataset': _DATA[options.task], 'train_documents': size.task_rows}
 
 
@@ -294,7 +294,7 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
 
 
 def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
-  """Tasks of the systems with LSTMs."""
+  """Return the task settings of the systems with a task LSTM."""
   if system == 'ulmfit':
     return {
       'model': ulmfit.regularization('fastai', classifier=True, times=0.5),

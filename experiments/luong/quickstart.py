@@ -1,4 +1,4 @@
-"""Attention of Luong et al. 2015 (arXiv 1508.04025) reads numbers: English number words to digits, or back.
+"""Attention of Luong et al. 2015 (arXiv 1508.04025) on generated numbers: English number words to digits, or back.
 
   lmx train --config=experiments/luong/quickstart.py:luong --workdir=runs/numbers   under 2 minutes
   lmx train --config=experiments/luong/quickstart.py:reads=digits --workdir=runs/back            the other direction

@@ -4,8 +4,8 @@
   lmx train --config=experiments/memory_compressed/quickstart.py:full --workdir=runs/full  all attention full
   lmx train --config=experiments/memory_compressed/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
 
-`fast` is L M L M with blocks of 64, `full` looks at the whole window in every layer. The corpus comes with Python
-itself, so no figure is published.
+`fast` is L M L M with blocks of 64, `full` attends to the whole window in every layer. The corpus comes with Python
+itself, so no metric is published.
 """
 
 from __future__ import annotations

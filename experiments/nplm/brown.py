@@ -1,10 +1,10 @@
 """Neural probabilistic language models on the Brown corpus (Bengio, Ducharme, Vincent and Jauvin 2003, table 1).
 
   lmx train --config=experiments/nplm/brown.py:mlp9 --workdir=runs/nplm/mlp9 --config.data.manual_dir=DIR
-  python -m launch.tables nplm_brown --data=brown=DIR        every row of the table, beside the paper's
+  python -m launch.tables nplm_brown --data=brown=DIR        every row of the table against the paper's
 
-DIR holds train.txt, valid.txt, test.txt and index.tsv (each may be .gz), or cats.txt and the tagged files as NLTK keeps
-them; without DIR they are downloaded. Perplexities of the paper, and what each row is:
+DIR holds train.txt, valid.txt, test.txt and index.tsv (each may be .gz), or cats.txt and the tagged files as in NLTK;
+without DIR they are downloaded. Perplexities of the paper, and the settings of each row:
 
   variant  n  h    m   direct  mixed  train  valid  test
   mlp1     5  50   60  yes     no     182    284    268
@@ -22,19 +22,19 @@ them; without DIR they are downloaded. Perplexities of the paper, and what each 
   class-based back-off, n = 3, 500 classes   326          312           the best of seven
 
 "Mixed" is the mean of the network's and the interpolated trigram's probabilities; the network of an even row is that of
-the odd row before it. The corpus is the paper's up to its marks: theirs has 1,181,041 words, 47,578 of them different,
-and 16,383 that occur more than three times, with marks of texts and paragraphs; ours 1,161,692, 56,057 and 17,904, with
-marks of texts alone. The cuts at 800,000 and 1,000,000 words are the same.
+the odd row before it. The corpus is the paper's except for its special tokens: theirs has 1,181,041 words, 47,578 of
+them different, and 16,383 that occur more than three times, with special tokens for texts and paragraphs; ours
+1,161,692, 56,057 and 17,904, with those for texts alone. The splits at 800,000 and 1,000,000 words are the same.
 
 Training (section 4.1): rate 1e-3 / (1 + 1e-8 t) after t examples, weight decay 1e-4 on everything but biases (section
 2), early stopping on the validation words. The paper updates after every example; here a batch of B = 256 words makes
 one update by the sum of their gradients: the loss is a mean, so the rate is B times the paper's and r B per update. For
-small rates both are the same path; tests/models/nplm_test.py measures how near.
+small rates both follow the same path; tests/models/nplm_test.py measures the difference.
 
-Options: `rate` per example and `epochs` at most: `:mlp9,rate=4e-3,epochs=6` goes as far as the paper's rate in 24
-epochs, in a quarter of the time; with a batch of 512 words 4e-3 was stable and 1.2e-2 was not. To have as many words
-as the paper, and so perplexities that can be compared more closely, give --config.data.vocab_size=16384 (16,383 and
-the symbol for all others).
+Options: `rate` per example and `epochs` at most: `:mlp9,rate=4e-3,epochs=6` makes as much progress as the paper's rate
+in 24 epochs, in a quarter of the time; with a batch of 512 words 4e-3 was stable and 1.2e-2 was not. For the paper's
+vocabulary size, and so more comparable perplexities, give --config.data.vocab_size=16384 (16,383 and the symbol for
+all others).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def get_config(arg: str = ''):
       'batch_size': BATCH,
       'length': LENGTH,
       'eval_batch_size': 1,
-      'eval_length': 512,  # one stream, so that every window is whole; the length changes the speed alone
+      'eval_length': 512,  # one stream, so that every window is complete; the length changes only the speed
     },
     'optim': {
       'optimizer': 'sgd',

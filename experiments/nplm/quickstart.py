@@ -3,9 +3,9 @@
   lmx train --config=experiments/nplm/quickstart.py --workdir=runs/nplm           about a minute on two cores
   lmx train --config=experiments/nplm/quickstart.py:tiny --workdir=runs/tiny      seconds: does it run at all
 
-The corpus comes with Python itself, so no figure is published. At the end the model is measured alone, mixed with the
-interpolated trigram as in the paper, and beside an interpolated Kneser-Ney model on the same tokens. Adam stands in for
-the paper's gradient ascent, which needs many more passes; experiments/nplm/brown.py has the paper's own recipe.
+The corpus comes with Python itself, so no metric is published. At the end the model is evaluated alone, mixed with the
+interpolated trigram as in the paper, and against an interpolated Kneser-Ney model on the same tokens. Adam replaces the
+paper's gradient ascent, which needs many more epochs; experiments/nplm/brown.py has the paper's own recipe.
 Option after the variant: `:fast,direct=true` for direct connections.
 """
 

@@ -6,8 +6,8 @@
 
 Variants: lstm (an LSTM as the controller), ff (a feed-forward one), baseline (three LSTM layers, no memory; minutes).
 Sequences of 1 to 20 vectors of 8 bits, 16,000 of them; the test split has lengths 10, 20 and 30. No paper prints a
-figure for so short a training. Expect of `lstm` 80 to 90 bits per sequence, little better than guessing, for about half
-of the time, until it finds out how to use the memory, then 1 or less. The pictures memory_<length>.png show the heads.
+metric for so short a training. `lstm` stays at 80 to 90 bits per sequence, little better than chance, for about half of
+the time, until it learns to use the memory, then falls to 1 or less. The figures memory_<length>.png show the heads.
 """
 
 from __future__ import annotations

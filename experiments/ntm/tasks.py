@@ -7,13 +7,13 @@ Variants: copy, repeat_copy, recall, ngrams and sort; tiny does it run at all. A
                   (table 1), and baseline, the stacked LSTM without a memory (table 3)
   recipe=fast     Adam, a memory that begins constant, rows in batches; recipe=paper is RMSProp as in Graves 2013, the
                   rates of the tables, entries of the gradient within +-10, a learned memory, a sequence a step
-  sequences=N     how many are trained on; 0 is the recipe's number
+  sequences=N     number of training sequences; 0 is the recipe's number
   rate=X          learning rate; 0 is the recipe's
 
-The tables print numbers of parameters; how fast the networks learn is in figures, in bits per sequence: copying nears 0
-by about 100,000 sequences (figure 3) with either controller, the LSTM network is far from it after 1,000,000. Expect
+The tables print numbers of parameters; the paper's figures show learning curves in bits per sequence. Copying is near
+0 by about 100,000 sequences (figure 3) with either controller; the LSTM network is far from it after 1,000,000. Expect
 of `copy` with recipe=fast about 0.01 bits per sequence at lengths up to 20 after 60,000 sequences. The test split has
-the lengths of figures 4 and 5 (10 to 120), and the pictures of the run (memory_<length>.png) are those figures.
+the lengths of figures 4 and 5 (10 to 120), and the run draws those figures (memory_<length>.png).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from experiments.ntm import recipe
 VARIANTS = ('copy', 'repeat_copy', 'recall', 'ngrams', 'sort', 'tiny')
 
 NETWORKS = ('lstm', 'ff', 'baseline')
-SIZES = {'repeat_copy': 'repeat'}  # tasks by their name in the model's variants, where that is shorter
+SIZES = {'repeat_copy': 'repeat'}  # task -> its shorter name in the model's variants
 RATES = {  # tables 1 to 3
   'lstm': {'copy': 1e-4, 'repeat_copy': 1e-4, 'recall': 1e-4, 'ngrams': 3e-5, 'sort': 3e-5},
   'ff': {'copy': 1e-4, 'repeat_copy': 1e-4, 'recall': 1e-4, 'ngrams': 3e-5, 'sort': 3e-5},
@@ -42,7 +42,7 @@ TASKS: dict[str, dict[str, Any]] = {  # lengths as in section 4; sequences of th
 
 
 def _optimization(recipe: str, network: str, task: str, sequences: int, rate: float) -> dict[str, Any]:
-  """Optimizer, batch and memory; how many sequences."""
+  """Return the settings of optimizer, batch, memory and number of sequences."""
   batch = 1 if recipe == 'paper' else 4  # with 16 rows a step it takes more sequences, and now and then many more
   found: dict[str, Any] = {'data': {'batch_size': batch, 'eval_batch_size': 64}}
   if recipe == 'paper':

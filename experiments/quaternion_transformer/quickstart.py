@@ -1,12 +1,12 @@
-"""Quaternion Transformer (Tay et al. 2019) as a language model of the embedded English prose, beside the ordinary one.
+"""Quaternion Transformer (Tay et al. 2019) against the real-valued one: language models of the embedded English prose.
 
   lmx train --config=experiments/quaternion_transformer/quickstart.py --workdir=runs/quaternion       minutes on a core
   lmx train --config=experiments/quaternion_transformer/quickstart.py:none --workdir=runs/none        the same, ordinary
   lmx train --config=experiments/quaternion_transformer/quickstart.py:tiny --workdir=runs/tiny        does it run at all
 
 Variants: `full` (every matrix is of quaternions), `partial` (those of attention) and `none`; option `whole` has one
-softmax a head in place of one for each component of the scores. The paper has no language model, and the corpus comes
-with Python itself, so no figure is published; docs/results.md has what the three reach.
+softmax per head instead of one for each component of the scores. The paper has no language model, and the corpus comes
+with Python itself, so no metric is published; docs/results.md has those of the three.
 """
 
 from __future__ import annotations

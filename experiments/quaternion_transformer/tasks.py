@@ -1,9 +1,9 @@
-"""Quaternion Transformer (Tay et al. 2019, arXiv 1906.04393) classifying: films' reviews, or a table of yours.
+"""Quaternion Transformer (Tay et al. 2019, arXiv 1906.04393) as a classifier: film reviews, or a table of yours.
 
   lmx train --config=experiments/quaternion_transformer/tasks.py:imdb --workdir=runs/imdb --config.data.manual_dir=DIR
 
-An encoder of tensor2tensor's transformer_tiny, two layers of width 128, from nothing; a row is the mean of its outputs.
-Option `quaternion` is `full`, `partial` (the matrices of attention) or `none`.
+An encoder of tensor2tensor's transformer_tiny, two layers of width 128, newly initialised, with mean pooling. Option
+`quaternion` is `full`, `partial` (the matrices of attention) or `none`.
 
   variant   data                                        accuracy in the paper, none / full / partial (400K, 100K, 300K)
   imdb      IMDb, 25,000 reviews, half held out for it  82.6 / 83.9 / 83.6
@@ -13,8 +13,8 @@ Option `quaternion` is `full`, `partial` (the matrices of attention) or `none`.
   own       a table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
   tiny      topics of the embedded corpus: seconds on a CPU
 
-Unverified: the figures are from notes on the paper. How long it trained, and on which pieces of words, is not known;
-here a byte-level BPE of 8,192 entries, dropout 0.1 and ten epochs at most, minutes on a GPU and an hour on two cores.
+Unverified: the metrics are from notes on the paper. Its number of updates and its subwords are not known; here a
+byte-level BPE of 8,192 tokens, dropout 0.1 and ten epochs at most, minutes on a GPU and an hour on two cores.
 """
 
 from __future__ import annotations

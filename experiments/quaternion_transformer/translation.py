@@ -1,4 +1,4 @@
-"""Quaternion Transformer (Tay et al. 2019, arXiv 1906.04393) translating: the paper's three pairs of languages.
+"""Quaternion Transformer (Tay et al. 2019, arXiv 1906.04393) for translation: the paper's three pairs of languages.
 
   lmx train --config=experiments/quaternion_transformer/translation.py:partial --workdir=runs/envi \\
     --config.data.manual_dir=DIR
@@ -11,10 +11,10 @@ test), en_ro (WMT 2016) or en_et (WMT 2018).
   partial   29M, those of attention        30.9 / 22.7 / 14.2
   full      11M, all of them               28.0 / 18.5 / 13.1
 
-Unverified: these figures are from notes on the paper, not from its pages. Sizes and optimisation are tensor2tensor's
-transformer_base (version 3), 50,000 updates, as the released code says: see lmx/layers/quaternion.py for what else it
-does (`fidelity=released`: its initial weights and its heads, which lie in one component each). Beam, length penalty and
-BLEU's tokens are not known; ours are a beam of 4 with 0.6 and Moses' tokens. One GPU, a day.
+Unverified: these metrics are from notes on the paper, not from its pages. Sizes and optimisation are tensor2tensor's
+transformer_base (version 3), 50,000 updates, as in the released code. lmx/layers/quaternion.py describes its other
+differences (`fidelity=released`: its initial weights and its heads, each in one component). Beam, length penalty and
+BLEU's tokenisation are not known; ours are a beam of 4 with 0.6 and Moses tokens. One GPU, a day.
 """
 
 from __future__ import annotations

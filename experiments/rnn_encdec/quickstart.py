@@ -1,4 +1,4 @@
-"""An encoder-decoder without attention reads numbers: English number words to digits, or digits to words.
+"""Encoder-decoder without attention on generated numbers: English number words to digits, or digits to words.
 
   lmx train --config=experiments/rnn_encdec/quickstart.py:rnnencdec --workdir=runs/numbers   under 2 minutes
   lmx train --config=experiments/rnn_encdec/quickstart.py:reads=digits --workdir=runs/back       the other direction

@@ -1,4 +1,4 @@
-"""Encoder-decoders without attention, as two papers compare theirs with: WMT 2014, English to French and to German.
+"""Encoder-decoders without attention, the baselines of two papers: WMT 2014, English to French and to German.
 
   lmx train --config=experiments/rnn_encdec/wmt14.py:rnnencdec --workdir=runs/rnnencdec --config.data.manual_dir=DIR
 

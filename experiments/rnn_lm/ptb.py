@@ -10,9 +10,9 @@ one <eos> a line, vocabulary 10,000).
   medium   86.2       82.7       one GPU, under an hour; 39 epochs
   large    82.2       78.4       one GPU, hours ("about a day" in 2014); 55 epochs
 
-Section 4.1: two layers; uniform initialisation; batch 20 with the carry taken over from window to window; SGD from
-rate 1, divided after the first epochs by 2, 1.2 or 1.15 in each further one; gradient norm at most 5 (large: 10).
-The figures are those of the last epoch, so `evaluation.which` is 'last'.
+Section 4.1: two layers; uniform initialisation; batch 20 with the carry kept from window to window; SGD from rate 1,
+divided after the first epochs by 2, 1.2 or 1.15 in each further one; gradient norm at most 5 (large: 10). The metrics
+are those of the last epoch, so `evaluation.which` is 'last'.
 
 The paper's loss is the sum over the window's T steps and the mean over rows; ours is the mean per token, T times
 smaller. Hence the rate is T times theirs and the clipping norm T times smaller; the updates are the same.
@@ -48,7 +48,7 @@ def get_config(arg: str = ''):
       'batch_size': 20,
       'length': T,
       'eval_batch_size': 1,
-      'eval_length': 350,  # one stream: the carry goes on, so this changes the speed alone
+      'eval_length': 350,  # one stream: the carry is kept, so this changes only the speed
     },
     'optim': {
       'optimizer': 'sgd',

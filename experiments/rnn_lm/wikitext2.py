@@ -5,8 +5,8 @@
 WikiText-2 (Merity et al. 2016, arXiv 1609.07843; 2,088,628 / 217,646 / 245,569 tokens with <eos>, vocabulary 33,278)
 is downloaded, or read from --config.data.manual_dir=DIR. The example (github.com/pytorch/examples,
 word_language_model): two layers, embedding tied to the output (Press and Wolf 2017), SGD from rate 20 divided by 4
-when the validation loss does not fall, gradient norm at most 0.25, T=35, batch 20, 40 epochs, two biases. Here every
-parameter starts uniform in +-0.1 or less, there the LSTM in +-1/sqrt(D).
+when the validation loss does not fall, gradient norm at most 0.25, T=35, batch 20, 40 epochs, two biases. Deviation:
+every parameter starts uniform in +-0.1 or less, in the example the LSTM in +-1/sqrt(D).
 
   variant  what to expect                                                              hardware and time
   medium   test ppl near 100: no figure printed for this size                          one GPU, under an hour
@@ -41,7 +41,7 @@ def get_config(arg: str = ''):
       'batch_size': 20,
       'length': 35,
       'eval_batch_size': 1,
-      'eval_length': 350,  # one stream: the carry goes on, so this changes the speed alone
+      'eval_length': 350,  # one stream: the carry is kept, so this changes only the speed
     },
     'optim': {
       'optimizer': 'sgd',

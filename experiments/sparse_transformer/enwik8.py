@@ -15,9 +15,9 @@ Table 2 names neither the split nor the unit of time. Its hardware: 8 V100 GPUs;
 
 Section 7.2 and its results: 80 epochs, dropout 0.4, heads merged; section 6: Adam, 5,000 updates of warm-up, a cosine,
 gradient norm at most 1, weight decay 0.01. The rate, 3.5e-4, is printed for CIFAR-10 alone. The batch is not printed;
-32 windows are assumed here. Decay is decoupled (AdamW) and of matrices only, the paper says neither.
+32 windows are assumed here. Decay is decoupled (AdamW) and of matrices only; the paper states neither.
 
-Measured in windows that overlap, so that every byte but the first window's has at least `context` bytes before it there
+Evaluated in overlapping windows, in which every byte after the first window has at least `context` bytes before it
 (table 3): 0.9952 with 6,144, the default, which is also that of the validation during training, and 0.9908 with 12,160,
 which table 1 seems to print and which reads each byte 96 times:
 

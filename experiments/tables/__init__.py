@@ -1,13 +1,13 @@
-"""Tables of the papers, one to a file: what is run for each row. `python -m launch.tables --list` shows them.
+"""Tables of the papers, one per file: the runs of each row. `python -m launch.tables --list` shows them.
 
-A table is a list of rows and of the runs that their figures come from. What a paper printed stands in published.csv,
-under the row's id, and nowhere else. A run is trained once however many rows and tables read it; it may begin from
-another (a pre-training, imported weights), which it names in braces. Braces in settings and commands:
+A table is a list of rows and of the runs that give their metrics. Published metrics are in published.csv alone, under
+the row's id. A run is trained once for all rows and tables that read it. It may start from another run (a pre-training,
+imported weights), which it names in braces. Braces in settings and commands:
 
   {dir}        the run's own work directory
   {NAME}       the work directory of the run NAME: of the same seed, if that run has seeds
   {data.NAME}  the directory or file that the user gives for NAME of DATA; if none is needed and none given, the word or
-               setting is left out
+               setting is omitted
 
 Nothing here imports jax or lmx.
 """
@@ -23,9 +23,9 @@ class Data(NamedTuple):
   """Data set or weights that a run reads.
 
   Attributes:
-    what: what is to be given: which files.
-    terms: licence, or whether it can be had at all.
-    needed: the user must give it; otherwise lmx makes or downloads it where nothing is given.
+    what: files to give.
+    terms: licence or availability.
+    needed: the user must give it; otherwise lmx generates or downloads it by default.
   """
 
   what: str
@@ -34,15 +34,15 @@ class Data(NamedTuple):
 
 
 class Run(NamedTuple):
-  """A training with the measurements after it, or measurements alone.
+  """Training with its evaluations, or evaluations alone.
 
   Attributes:
     name: its directory below that of all runs, the same in every table.
     config: experiment file with its argument, such as 'experiments/rnn_lm/ptb.py:small'; '' trains nothing.
     settings: 'section.key=value' on top of the config.
-    then: commands of lmx after it, each with the file that it writes in --output.
-    kind: 'train' or 'pipeline', the command that the config is for.
-    seeds: how many the row asks for; 0 is a run that is not repeated, whose seed is the config's.
+    then: commands of lmx after the training, each with the file that it writes in --output.
+    kind: 'train' or 'pipeline', the command for the config.
+    seeds: number of seeds; 0 is a single run with the config's seed.
     needs: CORES, GPU, GPUS or POD.
   """
 
@@ -56,20 +56,19 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-  """A figure of a table.
+  """Row of a table: one metric.
 
   Attributes:
-    id: of published.csv; where nothing is published, a name of its own.
+    id: id in published.csv; without a published metric, a name of its own.
     run: name of the run that it is read from.
-    metric: of METRICS.
+    metric: name in METRICS.
     file: name of the JSON file in that run's directory, without its ending.
-    pick: in a file that holds a list, which record: 'key=value,key=value'.
-    differs: why the published figure measures something else; it is then shown beside ours and not compared.
-    band: how far from the published figure still counts as reached; 0 for twice the published spread, or where none is
-      known for the metric's.
-    note: what else fixes the figure.
-    tries: runs of other settings. Of `run` and these, the one whose validation loss is lowest in the mean over seeds
-      counts.
+    pick: record of a file that has a list: 'key=value,key=value'.
+    differs: reason why the published metric measures something else; it is then shown with ours and not compared.
+    band: largest difference from the published metric that counts as reproduced; 0 is twice the published spread, or
+      without one the metric's band.
+    note: further conditions of the metric.
+    tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
   """
 
   id: str
@@ -84,13 +83,13 @@ class Row(NamedTuple):
 
   @property
   def runs(self) -> tuple[str, ...]:
-    """The names of all runs that the figure may be read from."""
+    """Names of all runs that the metric may be read from."""
     return (self.run, *self.tries)
 
 
 class Curve(NamedTuple):
-  """A point of the picture of a table that draws curves: in which panel, on which line, and the ids of the rows whose
-  figures it lies at; '' for x is at the left end."""
+  """Point of the figure of a table that draws curves: its panel, its line, and the ids of the rows that give x and y;
+  '' for x is at the left end."""
 
   panel: str
   line: str
@@ -99,8 +98,8 @@ class Curve(NamedTuple):
 
 
 class Table(NamedTuple):
-  """A table: its title, where it stands, its rows, the runs of it, what holds for all of it, and the points of its
-  picture, if that is not of differences from published figures."""
+  """Table: its title, its source in the paper, its rows, its runs, a note on all rows, and the points of its figure,
+  unless that shows differences from published metrics."""
 
   title: str
   source: str
@@ -114,13 +113,13 @@ class Metric(NamedTuple):
   """Key, unit and tolerance of a metric.
 
   Attributes:
-    key: where it stands in a record, such as 'cache.perplexity_per_token'.
-    title: what it is called.
-    printed: names it has in published.csv.
-    scale: what a record's figure is multiplied by to be in the unit of the papers.
-    band: how far from a published figure without a known spread still counts as reached; ours, for want of a better.
-    relative: the band is a share of the published figure.
-    whole: the figure is a count; one that is not the published one is another.
+    key: key in a record, such as 'cache.perplexity_per_token'.
+    title: title in the rendered table.
+    printed: its names in published.csv.
+    scale: factor from a record's value to the papers' unit.
+    band: largest difference from a published metric without a known spread that counts as reproduced; chosen by us.
+    relative: the band is a share of the published metric.
+    whole: the metric is a count, which must equal the published one.
   """
 
   key: str
@@ -218,21 +217,22 @@ DATA = {
 
 
 def at(name: str) -> str:
-  """The setting that says where the data set `name` of DATA is read."""
+  """Return the setting of the directory of the data set `name` of DATA."""
   return f'data.manual_dir={{data.{name}}}'
 
 
 def measured(split: str, *flags: str, file: str = '') -> str:
-  """The command that measures a run on a split and writes the figures into its directory, to `file` or the split."""
+  """Return the command that evaluates a run on a split and writes the metrics to FILE.json or SPLIT.json in its
+  directory."""
   output = f'--output={{dir}}/{file or split}.json'
   return ' '.join(['evaluate --workdir={dir}', f'--split={split}', *flags, '--no-baselines', output])
 
 
 def imported(name: str) -> Run:
-  """The run of the weights `name` of DATA."""
+  """Return the run that imports the weights `name` of DATA."""
   return Run(f'imported/{name}', then=(f'import --from={{data.{name}}} --workdir={{dir}}',), seeds=0, needs=CORES)
 
 
 def from_run(name: str) -> str:
-  """The setting that begins from the run `name`."""
+  """Return the setting that starts from the run `name`."""
   return f'train.init_from={{{name}}}'

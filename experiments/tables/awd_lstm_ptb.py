@@ -1,4 +1,4 @@
-"""AWD-LSTM on Penn Treebank: as the paper has it, and as the released code's README does."""
+"""AWD-LSTM on Penn Treebank: the paper's recipe, and that of the released code's README."""
 
 from experiments.tables import Row, Run, Table, at, from_run, measured
 
@@ -7,7 +7,7 @@ _BOTH = (measured('valid'),)
 
 
 def _runs(recipe: str, window: int) -> tuple[Run, Run]:
-  """A training of 500 epochs and more, and the second run of averaged SGD, measured with a cache too."""
+  """Return a training of at least 500 epochs and the second run of averaged SGD, also evaluated with a cache."""
   cache = tuple(measured(split, f'--cache={window},0.1,1.0', file=f'cache_{split}') for split in ('valid', 'test'))
   first = f'awd_lstm/ptb_{recipe}'
   return (
@@ -17,14 +17,14 @@ def _runs(recipe: str, window: int) -> tuple[Run, Run]:
 
 
 def _rows(recipe: str, base: str, tuned: str, cache: str) -> list[Row]:
-  found = []
+  rows = []
   for split, file in (('valid', 'valid'), ('test', 'results')):
-    found += [
+    rows += [
       Row(base.format(split), f'awd_lstm/ptb_{recipe}', 'ppl', file),
       Row(tuned.format(split), f'awd_lstm/ptb_{recipe}_tuned', 'ppl', file),
       Row(cache.format(split), f'awd_lstm/ptb_{recipe}_tuned', 'cache_ppl', f'cache_{split}'),
     ]
-  return found
+  return rows
 
 
 TABLE = Table(

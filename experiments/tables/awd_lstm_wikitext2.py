@@ -1,4 +1,4 @@
-"""AWD-LSTM on WikiText-2: as the paper has it, and as the released code's README does."""
+"""AWD-LSTM on WikiText-2: the paper's recipe, and that of the released code's README."""
 
 from experiments.tables import Row, Run, Table, at, from_run, measured
 
@@ -16,14 +16,14 @@ def _runs(recipe: str) -> tuple[Run, Run]:
 
 def _rows(recipe: str, base: str, tuned: str, cache: str) -> list[Row]:
   note = "the paper does not print its cache for this set; the README's is taken" if recipe == 'paper' else ''
-  found = []
+  rows = []
   for split, file in (('valid', 'valid'), ('test', 'results')):
-    found += [
+    rows += [
       Row(base.format(split), f'awd_lstm/wikitext2_{recipe}', 'ppl', file),
       Row(tuned.format(split), f'awd_lstm/wikitext2_{recipe}_tuned', 'ppl', file),
       Row(cache.format(split), f'awd_lstm/wikitext2_{recipe}_tuned', 'cache_ppl', f'cache_{split}', note=note),
     ]
-  return found
+  return rows
 
 
 TABLE = Table(

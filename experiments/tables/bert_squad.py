@@ -1,4 +1,4 @@
-"""BERT answering the questions of SQuAD."""
+"""BERT on SQuAD."""
 
 from experiments.tables import Row, Run, Table, at, from_run, imported
 

@@ -1,4 +1,4 @@
-"""BERT: plausible endings, names, and the pre-training by size."""
+"""BERT: SWAG, named entities, and the pre-training by size."""
 
 from experiments.tables import POD, Row, Run, Table, at, from_run, imported
 

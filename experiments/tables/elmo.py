@@ -1,4 +1,4 @@
-"""ELMo: its biLM, and what the vectors add to a task that is public."""
+"""ELMo: its biLM, and the gain from its vectors on public tasks."""
 
 from experiments.tables import GPUS, Row, Run, Table, at, from_run
 

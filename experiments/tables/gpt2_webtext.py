@@ -1,4 +1,4 @@
-"""GPT-2 from scratch on web text, beside nanoGPT's reproduction."""
+"""GPT-2 from scratch on web text, against nanoGPT's reproduction."""
 
 from experiments.tables import POD, Row, Run, Table, at
 

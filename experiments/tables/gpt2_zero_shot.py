@@ -1,4 +1,4 @@
-"""GPT-2 on data that it was not trained on."""
+"""Zero-shot evaluation of GPT-2."""
 
 from experiments.tables import Row, Run, Table, at, imported
 
@@ -23,7 +23,7 @@ _COLUMNS = {  # column -> variant of the experiment, metric, split, data
 
 
 def _run(size: str) -> Run:
-  """Every data set once; both of LAMBADA's figures are in one file."""
+  """Return the run that evaluates each data set once; both LAMBADA metrics are in one file."""
   commands = [
     f'evaluate --workdir={{imported/gpt2_{size}}} --config=experiments/gpt2/zero_shot.py:{variant},size={size} '
     f'--split={split} --config.{at(data)} --output={{dir}}/{variant}.json'

@@ -5,7 +5,7 @@ from experiments.tables import CORES, Curve, Row, Run, Table, at, from_run
 _FILE = 'experiments/lineage/systems.py'
 _SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet')
 _BUDGETS = ('1', '4', '16')
-_UNTRAINED = ('word2vec', 'gpt', 'bert', 'transformer_xl', 'xlnet')  # the others are nothing without a pre-training
+_UNTRAINED = ('word2vec', 'gpt', 'bert', 'transformer_xl', 'xlnet')  # the other systems require a pre-training
 _TASKS = ('trec', 'sst2', 'topics')
 _RATES = ('low', 'high')
 # Those that do not take the tokenizer with the sizes of the model, and ELMo, whose words are the task's own.
@@ -38,7 +38,7 @@ def _task_text(budget: str, task: str) -> Run:
 def _tuned(system: str, budget: str, task: str, rate: str) -> Run:
   start = f'lineage/ulmfit_{budget}_{task}_text' if system == 'ulmfit' else f'lineage/{system}_{budget}'
   pieces = f'data.tokenizer_path={{{start}}}/tokenizer'
-  if budget == '0':  # the pieces of the others, and nothing that was learned
+  if budget == '0':  # the same subwords, newly initialised
     start, pieces = '', f'data.tokenizer_path={{lineage/{system}_1}}/tokenizer'
   settings = (*_data(task), *([from_run(start)] if start else []))
   if system in _PIECES or not start:

@@ -1,4 +1,4 @@
-"""Attention by Luong: English to German, line by line, and the kinds of attention."""
+"""Attention by Luong: English to German, row by row, and the kinds of attention."""
 
 from experiments.tables import Row, Run, Table, at
 

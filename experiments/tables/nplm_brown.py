@@ -32,7 +32,7 @@ def _network(number: int) -> Run:
 
 
 def _group(model: str) -> str:
-  """The run that a model is measured in: those of word classes each in one, as finding the classes takes long."""
+  """Return the run that evaluates a model: one run for each class-based model, because clustering the words is slow."""
   return f'nplm/brown_{model if model.startswith("class") else "ngrams"}'
 
 

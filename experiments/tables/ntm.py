@@ -1,4 +1,4 @@
-"""Neural Turing Machine: numbers of parameters, which is what the paper's tables print, and what the tasks cost."""
+"""Neural Turing Machine: numbers of parameters, as in the paper's tables, and bits per sequence of the tasks."""
 
 from experiments.tables import CORES, Row, Run, Table
 

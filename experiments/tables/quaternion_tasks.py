@@ -1,4 +1,4 @@
-"""Quaternion Transformer classifying."""
+"""Quaternion Transformer: classification."""
 
 from experiments.tables import Row, Run, Table, at
 

@@ -1,4 +1,4 @@
-"""Quaternion Transformer translating."""
+"""Quaternion Transformer: translation."""
 
 from experiments.tables import Row, Run, Table, at
 

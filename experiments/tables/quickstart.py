@@ -1,8 +1,8 @@
-"""Every model of `lmx list`, trained for a minute or less on what comes with Python, or on generated data."""
+"""Every model of `lmx list`, trained for a minute or less on the embedded corpus or on generated data."""
 
 from experiments.tables import CORES, Row, Run, Table
 
-_PLAIN = 'evaluation.baselines=false'  # the n-gram models beside a run are not of this table
+_PLAIN = 'evaluation.baselines=false'  # this table has no n-gram baselines
 # Model -> experiment and argument, metric, settings: as the quickstarts, for fewer updates.
 _MODELS: dict[str, tuple[str, str, tuple[str, ...]]] = {
   'awd_lstm': ('awd_lstm/quickstart.py', 'bpc', ('train.steps=300', 'train.eval_every=100', _PLAIN)),

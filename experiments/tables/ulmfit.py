@@ -25,7 +25,7 @@ def _lm(data: str, option: str = '', tail: str = '', name: str = '') -> Run:
 
 
 def _classifier(name: str, data: str, options: str, start: str, words: str = '') -> Run:
-  """A classifier that begins from the model of the run `start`, if any, and reads with the tokenizer of `words`."""
+  """Return a classifier that starts from the model of the run `start`, if any, with the tokenizer of `words`."""
   begin = (from_run(start), "train.init_parts=('model',)") if start else ()
   tokens = f'data.tokenizer_path={{{words or start}}}/tokenizer'
   config = f'{_FILES}classifier.py:{data}{options}'
@@ -33,7 +33,7 @@ def _classifier(name: str, data: str, options: str, start: str, words: str = '')
 
 
 def _both(data: str) -> list[Run]:
-  """Table 2 and section 5: all stages in both directions, and the mean of the two classifiers' probabilities."""
+  """Return the runs of table 2 and section 5: all stages in both directions, and the ensemble of both classifiers."""
   back = ',direction=backward'
   ensemble = (
     f'evaluate --workdir={{ulmfit/{data}_forward}} --ensemble={{ulmfit/{data}_backward}} --split=test '
@@ -49,7 +49,7 @@ def _both(data: str) -> list[Run]:
 
 
 def _ablations(data: str) -> list[Run]:
-  """Tables 6 and 7: 50 epochs of the classifier, the validation split."""
+  """Return the runs of tables 6 and 7: 50 epochs of the classifier, evaluated on the validation split."""
   lm, found = f'ulmfit/{data}_lm', []
   for method in _METHODS:
     start = '' if method == 'scratch' else lm

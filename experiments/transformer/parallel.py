@@ -4,7 +4,7 @@
     --config.data.source=xx --config.data.target=yy
 
 DIR holds train.xx and train.yy, a sentence a line, line i of one the translation of line i of the other; valid.* and
-test.* too, or else a share of train is held out. What figures to expect depends on the text.
+test.* too, or else a share of train is held out. The metrics to expect depend on the text.
 
   variant   model                                  suits                              hardware
   small     4 + 4 layers of 256, dropout 0.3       ten to two hundred thousand lines   one GPU, or hours on a CPU

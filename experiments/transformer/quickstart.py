@@ -1,4 +1,4 @@
-"""Transformer (Vaswani et al. 2017) that reads numbers: English number words to digits, or digits to words.
+"""Transformer (Vaswani et al. 2017) on generated numbers: English number words to digits, or digits to words.
 
   lmx train --config=experiments/transformer/quickstart.py --workdir=runs/numbers          under 2 minutes on two cores
   lmx train --config=experiments/transformer/quickstart.py:digits --workdir=runs/numbers   the other direction

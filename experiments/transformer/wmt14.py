@@ -21,7 +21,7 @@ which it says "about 28") in place of `paper`, which is also its transformer_bas
   dropout                      of parts, embeddings      also of attention and ReLU, 0.1
   Adam's b2, warm-up           0.98, 4,000               0.997, 8,000
   rate                         the formula               twice the formula
-  label smoothing              over the vocabulary       over the other entries
+  label smoothing              over the vocabulary       over the other tokens
 
 Checkpoints are averaged as in section 6.1, 10 minutes apart: the last 5 of base, one every 1,500 updates, and the last
 20 of big, one every 600 (1.0 s an update in its 3.5 days).

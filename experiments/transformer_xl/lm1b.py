@@ -14,9 +14,9 @@ TFDS has the text as `lm1b`, sentences in random order (see data/sources.py); 0.
 Released recipe of the large one: Adam from rate 1e-4 after 30,000 updates of warm-up, cosine to a hundredth, gradient
 norm at most 0.25, 1,200,000 updates of 512 rows of 32 words over a memory of 32. Base: 20 layers and 6,144 as the
 authors say of the paper's (the released script has 18 and 4,096), otherwise that script's, 400,000 updates of 256 rows
-of 256. Measured in windows of 32 with a memory of 128, all looking equally far back; `alone` in windows of 256. The
-paper prints no sizes for table 7: those of the base with a feed-forward width of 2,048. The released data has a mark at
-both ends of a sentence (add_double_eos); here it is one mark.
+of 256. Evaluated in windows of 32 with a memory of 128, each position attending equally far back; `alone` in windows of
+256. The paper prints no sizes for table 7: here those of the base with a feed-forward width of 2,048. The released data
+has a special token at both ends of a sentence (add_double_eos); here there is one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VARIANTS = ('base', 'large', 'ours', 'shaw', 'alone', 'tiny')
 
 
 def _row(variant: str) -> dict[str, Any]:
-  """Changes for a row of table 7: recurrence and encoding."""
+  """Return the changes of a row of table 7: recurrence and positional encoding."""
   if variant not in ('ours', 'shaw', 'alone'):
     return {}
   model: dict[str, Any] = {'F': 2048}

@@ -7,9 +7,9 @@ DIR has Mikolov's ptb.train.txt, ptb.valid.txt and ptb.test.txt (929,589 / 73,76
   variant  parameters   test perplexity (table 5)  hardware and time
   24m      24 million   54.52                      one GPU, hours
 
-The paper prints neither sizes nor a recipe but for "variational dropout and weight average", and no configuration was
+The paper prints neither sizes nor a recipe except "variational dropout and weight average", and no configuration was
 released. This one is ours: 13 layers of 400, dropout 0.5, an exponential average of the parameters; its dropout is not
-variational. What it reaches has not been measured.
+variational. Its perplexity has not been measured.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def characters(dataset: str, size: str, tokenizer: str, *, small: bool) -> ml_co
     dataset: 'enwik8' or 'text8'.
     size: ending of the model's variant, '12l', '18l' or '24l'.
     tokenizer: 'bytes' or 'characters'.
-    small: in seconds on a laptop.
+    small: the tiny variant, seconds on a laptop.
   """
   large = size == '24l'
   far, clamp = (3800, 1000) if large else (2100, 820)
@@ -42,5 +42,5 @@ def characters(dataset: str, size: str, tokenizer: str, *, small: bool) -> ml_co
     'checkpoint': {'every_steps': 4000},
     'evaluation': {'baselines': False, 'model': {'M': far, 'clamp': clamp, 'same_length': True}},
   }
-  seen = {'evaluation': {'model': {'M': 24, 'clamp': 12}}}
-  return config.merge(base, *((config.tiny(), seen) if small else ()))
+  evaluation = {'evaluation': {'model': {'M': 24, 'clamp': 12}}}
+  return config.merge(base, *((config.tiny(), evaluation) if small else ()))

@@ -20,12 +20,12 @@ Released recipes: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, win
 memory, 60 rows (128). Option `fidelity`: 'tf' (the paper's results): 400,000 updates (large 4,000,000 after 16,000 of
 warm-up), the rate ends at 0.004 (0.01) of the highest, u and v of each layer, a memory and a kernel of the clusters of
 zeros at first, epsilon 1e-12 in layer normalisation; 'pytorch': 200,000 (base), the rate ends at 0, u and v shared, an
-empty memory, epsilon 1e-5. Measured in windows of 64 with a memory of 640 and distances clamped at 400 (large: 128,
-1600, 1000), all tokens looking equally far back. The released evaluation reads 10 streams (large 8); one gives the same
-to two digits. Figures depend on that memory: --config.evaluation.model.M=... .
+empty memory, epsilon 1e-5. Evaluated in windows of 64 with a memory of 640 and distances clamped at 400 (large: 128,
+1600, 1000), each token attending equally far back. The released evaluation reads 10 streams (large 8); one gives the
+same to two digits. Perplexity depends on that memory: --config.evaluation.model.M=... .
 
 The rows of table 6 from `ours` on are of 128M parameters and windows of 128; the paper prints no sizes, and 7 layers of
-the base are 128.0M. The attention length is what a prediction sees at evaluation, the shortest that gave the best.
+the base are 128.0M. The attention length is that of the evaluation, the shortest with the best perplexity.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _seen(M: int, clamp: int) -> dict[str, Any]:  # noqa: N803
 
 
 def _row(variant: str) -> dict[str, Any]:
-  """Changes for a row of table 6, after its remarks: recurrence, encoding, loss."""
+  """Return the changes of a row of table 6, by its remarks: recurrence, positional encoding, loss."""
   if variant in ('base', 'large', 'tiny'):
     return {}
   recurrent, shaw = not variant.startswith(('alone', 'vaswani')), variant.endswith('shaw')
   model: dict[str, Any] = {'variant': 'wt103_128m', 'M': 128 if recurrent else 0, 'clamp': 256 if shaw else 0}
   model['positions'] = 'shaw' if shaw else 'absolute' if variant.startswith('vaswani') else 'sinusoids'
   data = {'length': 128, 'batching': {'counted': 0.5 if variant.endswith('half') else 1.0}}
-  # Without a memory what a token sees is its window, and the first of a window see less than the row says.
+  # Without a memory a token attends to its window alone, and the first ones of a window to less than the row states.
   far = {'ours': 500, 'half': 460, 'shaw': 256}.get(variant)
   if far:
     seen = {'M': far, 'clamp': 256 if shaw else 400, 'same_length': True}

@@ -1,4 +1,4 @@
-"""ULMFiT stage 3: the classifier (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), and all stages in a row.
+"""ULMFiT stage 3: the classifier (Howard and Ruder 2018, arXiv 1801.06146, section 3.3), and a pipeline of all stages.
 
   lmx pipeline --config=experiments/ulmfit/classifier.py:imdb --workdir=runs/imdb \\
     --config.1_general.data.manual_dir=TEXT --config.2_lm.data.manual_dir=DIR --config.3_classifier.data.manual_dir=DIR
@@ -19,15 +19,15 @@ divided by 2.6 per layer, slanted triangular, batch 64, one more layer unfrozen 
 there; table 7 has 50). `fidelity=fastai` is the released `train_clas.py`: three fits with a triangle each (the head,
 then with the last layer, then all), b1 0.8, batch 32, weight decay 1e-6, clipping at 25, alpha 2 and beta 1 of the
 activation penalties (the paper names none), the last 1,400 tokens pooled, and the parameters after the last update
-measured instead of those of the least validation loss.
+evaluated instead of those of the least validation loss.
 
 Options: `method=` scratch, full, discriminative, stlr, gradual_unfreezing (the default: the paper's method), last: the
-rows of table 7, each with what stands before it; `size=small`, `direction=`, `epochs=N`, `dropmult=F` (a factor of
+rows of table 7, each with the techniques before it; `size=small`, `direction=`, `epochs=N`, `dropmult=F` (a factor of
 all dropout rates, which are too high for the small size), and of the pipeline
 `general=` (a variant of general.py), `lm_epochs=N`, `rates=` (of lm.py), `direction=both` (with the ensemble) and
 `table` (all rows of the ablation from the same language models).
 Few labels (figure 3): `--config.3_classifier.data.train_documents=100` of the pipeline, and of `2_lm` too for the curve
-without unlabelled text; what is validated and tested on stays whole.
+without unlabelled text; the validation and test splits stay complete.
 Deviations: 10% of the training documents are for validation, also in the final run; the head's second dropout rate is
 the released code's, as the paper gives none.
 """
@@ -118,7 +118,7 @@ def get_config(arg: str = ''):
 
 
 def _rates(method: str, released: bool) -> dict:
-  """Schedule, rates by layer and unfreezing of a row of table 7."""
+  """Return schedule, rates by layer and unfreezing of a row of table 7."""
   found: dict = {'schedule': 'slanted_triangular' if method in ('stlr', 'gradual_unfreezing') else 'constant'}
   if method in ('discriminative', 'stlr', 'gradual_unfreezing'):
     found['layer_decay'] = 1 / 2.6
@@ -130,7 +130,7 @@ def _rates(method: str, released: bool) -> dict:
 
 
 def stages(arg: str = '') -> list[dict]:
-  """The runs of the pipeline in order; see `lmx pipeline`."""
+  """Return the stages of the pipeline in order; see `lmx pipeline`."""
   variant, options = _options(arg)
   general = 'tiny' if variant == 'tiny' else options.general
   common_options = f'fidelity={options.fidelity},size={options.size},dropmult={options.dropmult}'
@@ -168,7 +168,7 @@ def stages(arg: str = '') -> list[dict]:
         classifier(f'3_{method}', method, direction, '2_lm')
     classifier(f'3_classifier{tail}', options.method, direction, f'2_lm{tail}')
   if both:
-    which = 'last' if options.fidelity == 'fastai' else 'best'  # as each of the two is measured
+    which = 'last' if options.fidelity == 'fastai' else 'best'  # the parameters that each recipe evaluates
     found.append({'name': '4_ensemble', 'ensemble': ('3_classifier', '3_classifier_backward'), 'which': which})
   return found
 

@@ -8,11 +8,11 @@
   text         text of your own: --config.data.manual_dir=DIR     as long as the text is
   small        the same at E 128, D 256 with Adam, for two cores  an hour for two million words
 
-The paper prints no figure for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as Merity et
-al. (2018) do, which is what section 3.1 refers to: windows of variable length, the rate in proportion to it. Options:
+The paper prints no metric for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as in Merity
+et al. (2018), to which section 3.1 refers: windows of variable length, the rate in proportion to it. Options:
 `direction=backward` reads every document from its end; `fidelity=fastai` has the dropout rates of the released
 `finetune_lm.py`.
-Deviation: words are lower-cased and split from punctuation; there are none of fastai's marks for capitals and repeats.
+Deviation: words are lower-cased and split from punctuation, without fastai's special tokens for capitals and repeats.
 """
 
 from __future__ import annotations

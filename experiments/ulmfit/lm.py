@@ -4,7 +4,7 @@
     --config.train.init_from=runs/general
 
 Variants imdb, trec, embedded (the documents inside CPython) and own (the texts of a table of yours:
---config.data.texts=text). Words that the general model knows keep their rows, the others begin as its mean row.
+--config.data.texts=text). Words in the general model's vocabulary keep their rows, the others start as its mean row.
 Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer from the top, slanted triangular
 (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the paper; 25 is that of the released
 script. `fidelity=fastai` is that script: b1 0.8, rates lr/6, lr/3, lr for the layers and lr/2 for the embedding, which
@@ -14,8 +14,8 @@ The output matrix is the embedding, so the last layer has the full rate: with th
 and eta / 2.6^3 for the embedding. Windows have variable length, as released: a normal of deviation 5 around 70, or for
 one in 20 around 35, and the rate does not follow it. Batch 16 for `embedded` and `own`, whose text may be short.
 
-Options: `rates=full` has one constant rate, `rates=discriminative` one a layer, `rates=stlr` (the default) moreover
-the slanted triangle: table 6. `size=small` is E 128, D 256. `text=all` also learns from the text of the test split, as
+Options: `rates=full` has one constant rate, `rates=discriminative` one a layer, `rates=stlr` (the default) also the
+slanted triangle: table 6. `size=small` is E 128, D 256. `text=all` also trains on the text of the test split, as
 the released script does; unlabelled reviews of IMDb are a split of their own,
 `--config.data.train_splits="('train','test','unsupervised')"`. `direction=backward`, `epochs=N`, `dropmult=F`: a factor
 of all dropout rates.
@@ -30,7 +30,7 @@ VARIANTS = ('imdb', 'trec', 'embedded', 'own', 'tiny')
 
 
 def fastai_groups(layers: int) -> tuple[tuple[str, float, float], ...]:
-  """The released rates of `layers` layers, at most three, and of the embedding (finetune_lm.py)."""
+  """Return the released rates of `layers` layers, at most three, and of the embedding (finetune_lm.py)."""
   rates = (1 / 6, 1 / 3, 1.0)[-layers:]
   return (*((f'layer_{i:02d}/', rate, 1.0) for i, rate in enumerate(rates)), ('.*', 0.5, 1.0))
 

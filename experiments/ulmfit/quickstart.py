@@ -3,8 +3,8 @@
   lmx pipeline --config=experiments/ulmfit/quickstart.py --workdir=runs/ulmfit    minutes on two cores, three stages
   lmx train --config=experiments/ulmfit/quickstart.py --workdir=runs/scratch      the classifier alone, from scratch
 
-Variant fast is the paper's recipe at E 128, D 256; no figure is published for this corpus. Documents are those that the
-language models read; a general corpus larger than the task's is what ULMFiT is for, so see classifier.py for real use.
+Variant fast is the paper's recipe at E 128, D 256; no metric is published for this corpus. The language models read
+the same documents; ULMFiT is for a general corpus larger than the task's, so see classifier.py for real use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def get_config(arg: str = ''):
 
 
 def stages(arg: str = '') -> list[dict]:
-  """The language model on the corpus's text, and the classifier from it."""
+  """Return the stages: the language model on the corpus's text, and the classifier from it."""
   variant, _ = config.parse_arg(arg, VARIANTS)
   lm = 'tiny' if variant == 'tiny' else 'embedded,size=small,fidelity=fastai,rates=stlr,epochs=6'
   return [

@@ -27,8 +27,8 @@ def regularization(fidelity: str, *, classifier: bool = False, times: float = 1.
     rates = (0.25, 0.15, 0.1, 0.02, 0.2)
   names = ('input', 'hidden', 'output', 'embedding', 'weight')
   penalties = (0.0, 0.0) if fidelity == 'paper' and classifier else (2.0, 1.0)
-  found = {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
-  return found | dict(zip(('alpha', 'beta'), penalties, strict=True))
+  scaled = {f'dropout_{name}': rate * times for name, rate in zip(names, rates, strict=True)}
+  return scaled | dict(zip(('alpha', 'beta'), penalties, strict=True))
 
 
 def windows(size: str, *, scale_rate: bool) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def windows(size: str, *, scale_rate: bool) -> dict[str, Any]:
 
   Args:
     size: 'paper' pads to a multiple of 8; 'small' to a multiple of 40, so that two shapes are compiled.
-    scale_rate: the rate of an update follows the length of its window.
+    scale_rate: scale the rate of an update by the length of its window.
   """
   multiple = 8 if size == 'paper' else 40
   return {'name': 'streams', 'random_length': True, 'length_multiple': multiple, 'scale_rate': scale_rate}
@@ -51,7 +51,7 @@ def text(dataset: str, direction: str) -> dict[str, Any]:
     'vocab_size': 60000,
     'min_count': 2 if dataset == 'imdb' else 1,
     'reverse': direction == 'backward',
-    **({'hold_out_test': False} if dataset == 'table_files' else {}),  # the validation file is measured
+    **({'hold_out_test': False} if dataset == 'table_files' else {}),  # the validation file is evaluated
   }
 
 

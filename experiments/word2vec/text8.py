@@ -8,7 +8,7 @@ text8 (the first 10^8 characters of cleaned Wikipedia, 17 million words) is down
 0.05 falling linearly to 1e-4 of it, words seen five times or more. Its users report about 53% of the analogies among
 the 30,000 most frequent words (piskvorky/gensim issue 386; no paper prints it).
 
-  variant       what differs
+  variant       differences
   demo          as released
   skipgram      skip-gram, rate 0.025
   hierarchical  hierarchical softmax instead of noise words

@@ -1,10 +1,10 @@
-"""Ablations of XLNet (Yang et al. 2019, arXiv 1906.08237, table 6): pre-training of its arms on the same text.
+"""Ablations of XLNet (Yang et al. 2019, arXiv 1906.08237, table 6): pre-training of each row on the same text.
 
   lmx train --config=experiments/xlnet/ablation.py:xlnet --workdir=runs/xlnet --config.data.manual_dir=DIR
   lmx train --config=experiments/xlnet/tasks.py:sst2 --workdir=runs/sst2 --config.train.init_from=runs/xlnet ...
 
-DIR holds text of yours, the paper's being Wikipedia and BooksCorpus. Every arm has the same vocabulary, rows, updates,
-optimizer and, within a few percent, parameters. The paper's row in brackets; all of it is measured fine-tuned.
+DIR holds text of yours; the paper's is Wikipedia and BooksCorpus. Every variant has the same vocabulary, rows, updates,
+optimizer and, within a few percent, parameters. The paper's row in brackets; all metrics are after fine-tuning.
 
   variant           row                            published: RACE / SQuAD 2.0 F1 / MNLI / SST-2
   xlnet             XLNet, K = 6 (4)               66.66 / 80.98 / 85.63 / 93.35
@@ -16,15 +16,15 @@ optimizer and, within a few percent, parameters. The paper's row in brackets; al
   next_sentence     and next sentences (8)         66.76 / 79.83 / 85.32 / 92.89
   bert              BERT (1)                       64.3 / 76.30 / 84.34 / 92.78
 
-`dae` is XLNet's layers, relative positions and segments trained to fill masks, as BERT is, without next sentences;
-there is no memory in it, since rows of masks do not follow one another, and its rows begin with [CLS]: fine-tune it
-with --config.data.batching.form=bert --config.objective.pooling=first. `bert` is fine-tuned by experiments/bert/.
+`dae` is XLNet's layers, relative positions and segments trained by masked LM, as BERT, without next-sentence
+prediction. It has no memory, because masked rows are not consecutive, and its rows begin with [CLS]: fine-tune it with
+--config.data.batching.form=bert --config.objective.pooling=first. experiments/bert/ fine-tunes `bert`.
 
 `size=base` is the paper's (512 tokens, 256 rows; its steps are not printed for this table: those of BERT base), with
 Adam as released, see pretrain.py. `size=small`, for two cores, has 4 layers of 192, 8 rows of 128, Adam with bias
-correction and no dropout: with it `xlnet` stood at the frequencies of the words after 750 updates of 16 rows, without
-it is past them after 500. The vocabulary is of cased word pieces, so that BERT and XLNet share it; the paper's XLNet
-has a unigram vocabulary.
+correction and no dropout: with dropout `xlnet` was at the unigram loss after 750 updates of 16 rows, without it is
+below that after 500. The vocabulary is a cased WordPiece, shared by BERT and XLNet; the paper's XLNet has a unigram
+one.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def get_config(arg: str = ''):
     'evaluation': {'baselines': False},
   }
   arm = _masks(variant, small) if variant in ('dae', 'bert') else _orders(variant, small)
-  made = recipe.tiny() | {'optim': {'warmup_fraction': 0.1}} if variant == 'tiny' else {}
-  return config.merge(base, arm, made)
+  changes = recipe.tiny() | {'optim': {'warmup_fraction': 0.1}} if variant == 'tiny' else {}
+  return config.merge(base, arm, changes)
 
 
 def _model(name: str, small: bool, **others: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Parts of XLNet's experiments (Yang et al. 2019, arXiv 1906.08237, and the released zihangdai/xlnet)."""
+"""Settings of XLNet's experiments (Yang et al. 2019, arXiv 1906.08237, and the released zihangdai/xlnet)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def optimizer(adam: str, *, decay: bool = True) -> dict[str, Any]:
   """Return the optimizer as released (model_utils.py): clipping at 1, linear decay, and Adam of one of two forms.
 
   Args:
-    adam: 'released' has no bias correction where there is weight decay; 'corrected' has it all the same.
+    adam: 'released' has no bias correction if there is weight decay; 'corrected' always has it.
     decay: weight decay 0.01; without, Adam is TensorFlow's.
   """
   return {
@@ -44,8 +44,8 @@ def fine_tuning(lr: float, steps: int, warmup: int, epochs: float, *, decay: boo
   Args:
     lr: highest learning rate.
     steps: updates; 0 trains for `epochs`.
-    warmup: updates of it; 0 is a tenth of all.
-    epochs: to train where `steps` is 0.
+    warmup: updates of warm-up; 0 is a tenth of all.
+    epochs: number of training epochs if `steps` is 0.
     decay: see `optimizer`.
     adam: see `optimizer`.
   """
@@ -59,6 +59,6 @@ def fine_tuning(lr: float, steps: int, warmup: int, epochs: float, *, decay: boo
 
 
 def tiny() -> dict[str, Any]:
-  """Return the changes of the tiny variant: rows of 32 tokens, of which the memory keeps 16."""
+  """Return the changes of the tiny variant: rows of 32 tokens, of which the memory caches 16."""
   rows = {'vocab_size': 500, 'batching': {'reuse': 16}}
   return config.merge(config.tiny(M=16, reuse=16), {'data': rows}).to_dict()

@@ -3,7 +3,7 @@
   lmx train --config=experiments/xlnet/squad.py:squad2 --workdir=runs/squad --config.train.init_from=runs/xlnet
     --config.data.manual_dir=DIR
 
-runs/xlnet is a run of XLNet, pre-trained here or imported; sizes and tokenizer are taken from it. DIR holds
+runs/xlnet is a run of XLNet, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
 train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
 
   variant  figures of the validation split     published, large, all data (table 3 of version 2)
@@ -12,18 +12,18 @@ train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in
   own      questions of yours: train*.json(l), dev*.json(l)
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
-Rows are `passage <sep> question <sep> <cls>`. The end of an answer is scored given its beginning, and a layer of its
-own says whether there is one (`objective.head=xlnet`, lmx/objectives/span.py). As released, the threshold above which
-'' is said is to be chosen on the validation split: `best_f1_threshold` of results.json, to be given as
+Rows are `passage <sep> question <sep> <cls>`. The end of an answer is scored given its start, and a layer of its own
+predicts whether there is an answer (`objective.head=xlnet`, lmx/objectives/span.py). As released, the threshold above
+which '' is predicted is chosen on the validation split: pass `best_f1_threshold` of results.json as
 --config.evaluation.null_threshold.
 
 512 tokens, 48 rows, rate 3e-5, 8,000 updates with 1,000 of warm-up, linear decay, epsilon 1e-6, clipping at 1, rates
 that fall by 0.75 from layer to layer (appendix A.5). Weight decay 0.01, with `recipe=v1` none. Windows 128 tokens
 apart, questions of at most 64 tokens and answers of at most 64, as released.
 
-Option `layer_decay`: 'as_paper' multiplies the rate of layer m of N by 0.75^(N - m); 'as_released' the gradient before
-Adam, which then divides by its size, so that next to nothing is left of it; 'none'. Options `adam`, `epochs` (0 leaves
-the updates above) and `lr`.
+Option `layer_decay`: 'as_paper' multiplies the rate of layer m of N by 0.75^(N - m); 'as_released' multiplies the
+gradient before Adam, whose normalisation cancels nearly all of it; 'none'. Options `adam`, `epochs` (0 keeps the
+updates above) and `lr`.
 """
 
 from __future__ import annotations

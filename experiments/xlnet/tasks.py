@@ -3,11 +3,11 @@
   lmx train --config=experiments/xlnet/tasks.py:rte --workdir=runs/rte --config.train.init_from=runs/xlnet
     --config.data.manual_dir=GLUE
 
-runs/xlnet is a run of XLNet, pre-trained here (experiments/xlnet/pretrain.py) or imported; sizes and tokenizer are
-taken from it. A text is read as `a <sep> <cls>`, two as `a <sep> b <sep> <cls>`, the last token of a segment of its
-own; its state goes through a layer with tanh, dropout and a linear layer. A question with choices is read once with
-each. As released (run_race.py), a choice of RACE takes the place of every `_` of the question, or follows it; the last
-128 tokens of both are kept, and the end of the passage makes room for them. There is no memory.
+runs/xlnet is a run of XLNet, pre-trained here (experiments/xlnet/pretrain.py) or imported, which gives sizes and
+tokenizer. A text is read as `a <sep> <cls>`, two as `a <sep> b <sep> <cls>`; <cls> has a segment of its own, and its
+state passes through a tanh layer, dropout and a linear layer. A question with choices is read once with each choice. As
+released (run_race.py), a choice of RACE replaces every `_` of the question, or follows it; question and choice are
+truncated to their last 128 tokens, and the passage is truncated at its end. There is no memory.
 
   variant     the figure that is shown first                 published, large, all data (tables 2, 4 and 5 of version 2)
   cola        Matthews' correlation                          69.0
@@ -26,16 +26,16 @@ each. As released (run_race.py), a choice of RACE takes the place of every `_` o
   own_scores  Pearson's correlation on one whose column of the label has numbers
   tiny        topics of the embedded corpus, one text a row: seconds on a CPU
 
-GLUE's figures are of the validation split, single models; the README has those of `own`. Table 6 (base; Wikipedia and
-books alone): RACE 66.66, MNLI 85.63, SST-2 93.35.
+GLUE's metrics are of the validation split, single models; the README describes those of `own`. Table 6 (base; Wikipedia
+and books alone): RACE 66.66, MNLI 85.63, SST-2 93.35.
 
-Of the paper's table of hyper-parameters are RACE (batch 32, rate 2e-5, 12,000 updates, 512 tokens) and MNLI (128 rows,
+The paper's table of hyper-parameters gives RACE (batch 32, rate 2e-5, 12,000 updates, 512 tokens) and MNLI (128 rows,
 2e-5, 10,000 updates, 512 tokens; `recipe=v1`: 3e-5, 128 tokens); of the released commands STS-B (32 rows, 5e-5, 1,200
 updates, 120 of warm-up, 128 tokens) and IMDb (32 rows, 2e-5, 4,000 updates, 500 of warm-up, 512 tokens). Neither names
 settings for the rest: 32 rows, 2e-5, 3 epochs, a tenth of warm-up, 128 tokens. Linear decay, dropout 0.1, epsilon 1e-6,
 clipping at 1, weight decay 0.01 (`recipe=v1`: none), no decay of rates by layer. With weight decay the released code
 has no bias correction, which `adam=corrected` brings back; without, it is TensorFlow's Adam.
-Options `epochs` (0 leaves the updates above) and `lr` (0 leaves the rates above).
+Options `epochs` (0 keeps the updates above) and `lr` (0 keeps the rates above).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'imdb', 'own', 'own_s
 
 
 class Setting(NamedTuple):
-  """Rows of a batch, tokens of a row, rate, updates (0: three epochs) and those of warm-up (0: a tenth)."""
+  """Rows of a batch, tokens of a row, rate, updates (0: three epochs) and warm-up updates (0: a tenth)."""
 
   rows: int = 32
   length: int = 128

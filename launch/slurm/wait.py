@@ -55,12 +55,12 @@ class Waiter:
     logs = pathlib.Path(self.job.directory, self.job.logs).absolute()
     if self.through == 'submitit':
       number = submitit_job.submit(self.job, self.run)[0]
-      logs_of_job = [str(logs / number / f'{number}_0_log.{kind}') for kind in ('out', 'err')]
+      outputs = [str(logs / number / f'{number}_0_log.{kind}') for kind in ('out', 'err')]
     else:
       number = submit(self.job, self.run)
-      logs_of_job = [str(logs / f'{self.job.name}-{number}.out')]
+      outputs = [str(logs / f'{self.job.name}-{number}.out')]
     print(f'launch.slurm: job {number}', flush=True)
-    return {'job': number, 'says': logs_of_job, 'kept': str(logs / KEPT.format(number)), 'through': self.through}
+    return {'job': number, 'says': outputs, 'kept': str(logs / KEPT.format(number)), 'through': self.through}
 
   def poll(self, record: Record) -> int | None:
     """Print new output; return the exit code of lmx once it has ended, else None."""
@@ -70,9 +70,8 @@ class Waiter:
     if state not in (*ENDED, ''):
       return None
     stopped, code_file = known.get('stopped'), pathlib.Path(known['kept'])
-    if code_file.exists() and (
-      stopped or state != 'CANCELLED'
-    ):  # cancelled by the user: no restart, although lmx has saved
+    # A job that the user cancelled is not restarted, although lmx has saved.
+    if code_file.exists() and (stopped or state != 'CANCELLED'):
       return int(code_file.read_text())
     if self._before != (state or 'gone'):  # it may be about to be requeued, or the file to appear
       self._before = state or 'gone'

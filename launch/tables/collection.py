@@ -22,14 +22,7 @@ from launch.tables import plan as plans
 from lmx.config import experiment
 
 _WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that contain no other one
-_SECTIONS = (
-  'model',
-  'objective',
-  'data',
-  'optim',
-  'train',
-  'evaluation',
-)  # of a config; other first parts of a key name a stage of a pipeline
+_SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # not names of a pipeline's stages
 _SPLITS = {'dev': 'valid', 'newstest2014': 'test', 'held-out': 'test'}  # names of papers
 _Place = tuple[pathlib.Path, dict[str, Any]]
 DONE, PART, ABSENT, WRONG = 'done', 'unfinished', 'not run', 'not counted'

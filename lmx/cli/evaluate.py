@@ -58,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.translations or args.by_length) and not run.run.evaluation.beam:
       raise InputError('--translations and --by_length need a beam: add --config.evaluation.beam=4')
     if args.translations:
-      translation.write(
-        args.translations, (), 'a'
-      )  # fails before the evaluation if not writable; mode 'a' keeps the content
+      translation.write(args.translations, (), 'a')  # fails before the evaluation; mode 'a' keeps the content
     metrics, translations, _ = report.evaluate_restored(run, split)
     if args.translations:
       translation.write(args.translations, translations)

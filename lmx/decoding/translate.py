@@ -144,9 +144,8 @@ def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
   Raises:
     InputError: the ids are not the concatenated ids of the words, for example because a token spans two words.
   """
-  words = re.findall(
-    r'\s*\S+', line.strip()
-  )  # with the preceding white space; tokenizers with `space_first` add one space themselves
+  # Each word has its preceding white space; tokenizers with `space_first` add a space themselves.
+  words = re.findall(r'\s*\S+', line.strip())
   tokens = [tokenizer.encode(word[1:] if i and tokenizer.space_first else word) for i, word in enumerate(words)]
   if words and np.array_equal(np.concatenate(tokens), ids):
     starts = np.zeros(len(ids), bool)

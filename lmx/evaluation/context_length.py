@@ -107,9 +107,8 @@ def token_nll(
     for l, T in enumerate(read):
       rows = min(max(1, window_tokens // T), len(first_I))
       for i in range(0, len(first_I), rows):
-        indices = np.arange(i, i + rows).clip(
-          max=len(first_I) - 1
-        )  # the last batch repeats a row: one shape per length
+        # The last batch repeats a row, so that a length has one shape.
+        indices = np.arange(i, i + rows).clip(max=len(first_I) - 1)
         window = tokens[first_I[indices, None] + stride + np.arange(-T - 1, 0)].astype(np.int32)
         losses[l, indices] = nll(params, window[:, :-1], window[:, T - stride + 1 :])
         bar.update(T * (indices[-1] - i + 1))

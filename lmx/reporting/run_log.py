@@ -203,9 +203,8 @@ class Logger:
     self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
     self.tokens_per_step, self.every, self.every_seconds = tokens_per_step, every, every_seconds
     self._pending: tuple[int, float, float, Mapping[str, Any]] | None = None
-    self._mark: tuple[int, float, float] | None = (
-      None  # (step, time, seconds waited) from which the next rate is measured
-    )
+    # (step, time, seconds waited) from which the next rate is measured
+    self._mark: tuple[int, float, float] | None = None
     self._opened, self._printed = time.monotonic(), -math.inf
     self._step, self._closed = start_step, False
     if not primary:

@@ -36,9 +36,7 @@ class Progress:
   @classmethod
   def from_dict(cls, meta: Meta) -> Progress:
     """Return the progress saved with a checkpoint."""
-    best = (
-      meta['best'] if math.isfinite(meta['best'] or 0.0) else None
-    )  # earlier versions saved NaN, and no loss is below it
+    best = meta['best'] if math.isfinite(meta['best'] or 0.0) else None  # earlier versions saved NaN
     return cls(**{**meta, 'best': best, 'plateau': schedules.Plateau(**meta['plateau'])})
 
   def observe(self, loss: float, optim: build.Config, done: int) -> None:
