@@ -107,7 +107,7 @@ class Engine:
     """Arrange `devices` (all if None) for steps that are compiled at `matmul_precision`.
 
     Raises:
-      InputError: the product of the axes is not the number of devices, or exceeds it.
+      InputError: the product of the axes exceeds the number of devices, or leaves devices unused where all are needed.
     """
     self.cfg, self.matmul_precision = cfg, matmul_precision
     devices = list(jax.devices() if devices is None else devices)

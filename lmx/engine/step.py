@@ -243,7 +243,7 @@ def _valid(batch: Batch) -> list[Array]:
 
 
 def _lengths(batch: Batch) -> Array:
-  """Return the position after each row's last token, (B,); the maximum over its sequences where it has several."""
+  """Return the length of each row up to its last token, (B,); the maximum over its sequences if it has several."""
   ends = [jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0) for valid in _valid(batch)]
   return functools.reduce(jnp.maximum, [jnp.max(x, axis=tuple(range(1, x.ndim))) for x in ends])
 

@@ -2,8 +2,8 @@
 
 Kim et al. 2016 (arXiv 1508.06615), sections 2.2 and 2.3; Jozefowicz et al. 2016 (arXiv 1602.02410); sizes and
 initialisation of ELMo's release (Peters et al. 2018, arXiv 1802.05365). Max-pooling precedes the activation, as
-released; for a monotonic activation the result is the same. The first highway gate multiplies the transformed input,
-although the release names its parameters "carry".
+released; for a non-decreasing activation the result is equal. The first highway gate multiplies the transformed
+input, although the release names its parameters "carry".
 
 Each word has C character ids: 0 is no word, and byte b of the UTF-8 form is b + 1. The table of 261 rows (256 bytes
 and five special tokens) is indexed with id - 1, and id 0 gives zeros. That is the release's `n_characters`, 261 in

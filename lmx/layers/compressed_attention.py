@@ -112,7 +112,7 @@ class CompressedAttention(SelfAttention):
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 
   def _draw(self, key: Array, shape: tuple[int, ...]) -> Array:
-    """Sample Glorot-uniform; fan-in is a block's elements, fan-out the output width."""
+    """Sample Glorot-uniform weights of shape (parts, R, D, E), with fan-in R D and fan-out R E."""
     limit = math.sqrt(6 / (shape[1] * (shape[2] + shape[3])))
     return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
 

@@ -10,8 +10,8 @@ additive        v tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, ap
                 bias "to increase readability").
 concat          v tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025, section 3.1).
 concat_identity v tanh(W q + k): concat with the part of W that multiplies k fixed at the identity.
-location        W q, one score per source position (Luong et al., equation 8); independent of the keys, which have a
-                maximum number.
+location        W q alone, one score per source position in the order of the keys (Luong et al., equation 8); the number
+                of positions is bounded.
 general         q W k (Luong et al., section 3.1).
 dot             q k.
 scaled_dot      q k / sqrt(D) (Vaswani et al. 2017, arXiv 1706.03762, equation 1).

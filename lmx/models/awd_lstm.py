@@ -333,9 +333,9 @@ def qrnn(
   c_t-1; h_t = o_t (.) c_t. As in the released layer, f gates the new value, where equation 3 has 1 - f.
 
   Args:
-    params: of `init_qrnn`.
+    params: from `init_qrnn`.
     x_TBE: inputs, time first.
-    carry: of `init_qrnn_carry` or of an earlier call.
+    carry: from `init_qrnn_carry` or an earlier call.
     valid_TB: bool, padding on the right; an invalid step leaves the carry unchanged. None: all are valid.
     window: number of inputs that a step reads, 1 or 2.
     dtype: type of the products.

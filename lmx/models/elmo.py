@@ -11,7 +11,7 @@ Variants `original`, `medium` and `small` are those of the release: 93,600,848, 
 without the output layer (it prints 93.6, 28.0 and 13.6 million). `mini` is ours.
 
 A batch with `backward_characters_BTC` is two streams, each in its own reading order (training). Any other batch is rows
-of words without begin and end tokens, and features are aligned (see lmx/layers/bilm.py). Both carry the state on.
+of words without begin and end tokens, and features are aligned (see lmx/layers/bilm.py). Both carry the state over.
 Deviation: dropout is not that of TensorFlow's generator; no other known.
 
 Axes: C characters of a word, P projection; features are 2P wide, the forward direction first.

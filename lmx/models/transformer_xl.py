@@ -179,7 +179,7 @@ class RelativePositions(NamedTuple):
   """Inputs of attention that all layers share.
 
   Attributes:
-    encoding_SD: sinusoids R of the distances S - 1 to 0, of which a layer uses the last; None without sinusoids.
+    encoding_SD: sinusoids R of the distances S - 1 to 0, of which a layer uses its last S; None without.
     filled_B: number of the memory's last positions that are filled; None: all.
     count_B: number of valid tokens in each row of the segment; None: all.
     u_HK: bias of the queries in content scores; None where each layer has its own.

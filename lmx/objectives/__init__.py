@@ -53,8 +53,8 @@ def mean(pair: tuple[float, float]) -> float:
 
 
 def begin(stateful: bool, model: Model, model_cfg: Any, batch: Batch, state: State) -> State:
-  """Return the state that a batch starts from: the carried state, without a gradient, or a fresh one for rows of
-  `reset_B` and for models that carry none ('()')."""
+  """Return the state that a batch starts from: the carried one without a gradient; a fresh one for rows of `reset_B`,
+  without `stateful`, and where none is carried ('()')."""
   if stateful and 'reset_B' not in batch:
     return jax.lax.stop_gradient(state)
   fresh = model.init_state(model_cfg, len(jax.tree.leaves(batch)[0]))  # every key leads with the rows

@@ -2,7 +2,7 @@
 
 The order inside one update: clip by the global norm, then by value, L2 into the gradient ('adam', 'sgd'), moments or
 momentum, decoupled decay ('adamw': Loshchilov and Hutter 2019, arXiv 1711.05101; 'bert_adam': released BERT, where the
-rate multiplies the decay too), factors of the groups, rate. The transformation has no counter of its own; it is given
+rate multiplies the decay too), factors of the groups, rate. Only `rate` counts updates: the transformation is given
 the number of the step, so a resumed or partly skipped run cannot drift from its schedule.
 """
 
