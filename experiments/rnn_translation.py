@@ -47,10 +47,10 @@ def multi30k(name: str, variant: str, recipe: dict[str, Any] | None) -> dict[str
   """Return the config of Multi30k with a paper's recipe, or with a modern one at a size for two cores (None).
 
   The modern one is Adam with a cosine, dropout, label smoothing and one matrix for the target's embedding and the
-  output. No paper has these models on these data at these settings, so there is no row to reproduce; the yardstick is
-  the text-only Transformer of Wu et al. 2021, see experiments/transformer/multi30k.py. Text, vocabulary and search are
-  the same there (experiments/translation.py): lower-cased, one BPE of 10,000 for both languages, beam 5 with scores
-  divided by the length.
+  output. No paper has these models on these data at these settings, so there is no published metric. The baseline is
+  the text-only Transformer of Wu et al. 2021 (experiments/transformer/multi30k.py) with the same text, vocabulary and
+  search (experiments/translation.py): lower-cased, one BPE of 10,000 for both languages, beam 5 with scores divided by
+  the length.
   """
   modern = {
     'model': {'tied': True, **dropout(0.3, 0.3, 0.4)},

@@ -241,7 +241,7 @@ class Runner:
     return result.stdout.decode(errors='replace')
 
   def follow(self, argv: Sequence[str], say: Callable[[str], None] = lambda line: write(line)) -> int:
-    """Pass each line of output to `say` as it comes; return the exit code, 0 in a dry run."""
+    """Pass each line of output to `say` at once; return the exit code, 0 in a dry run."""
     if self.dry_run:
       self.show(argv)
       return 0
@@ -282,7 +282,7 @@ def write(line: str) -> None:
 
 
 def pump(lines: IO[bytes], mark: str) -> None:
-  """Write lines as they come, each after `mark`."""
+  """Write each line at once, prefixed with `mark`."""
   for line in lines:
     write(f'{mark}{line.decode(errors="replace").rstrip()}')
 

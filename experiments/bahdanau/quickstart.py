@@ -5,7 +5,7 @@
   lmx train --config=experiments/bahdanau/quickstart.py:tiny --workdir=runs/tiny                 does it run at all
   echo 'three hundred and twelve' | lmx translate --workdir=runs/numbers
 
-The numbers are generated, so no figure is published; no number of the test split is in the training split. Options:
+The numbers are generated, so no metric is published; no number of the test split is in the training split. Options:
 `reads=digits` is the other direction, `reading=hard` samples one position to attend to (Xu et al. 2015, arXiv
 1502.03044).
 """

@@ -6,10 +6,10 @@
 runs/bert is a run of BERT, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
 train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
 
-  variant  figures of the validation split                        published, BERT base / large
+  variant  metrics of the validation split                        published, BERT base / large
   squad    exact match and F1                                     80.8, 88.5 / 84.1, 90.9 (table 2, one model)
   squad2   the same, '' being an answer; and the best thresholds  - / 78.7, 81.9 (table 3)
-  own      questions of yours: train*.json(l), dev*.json(l), and test*.json(l), which is then measured
+  own      questions of yours: train*.json(l), dev*.json(l), and test*.json(l), which is then evaluated
   tiny     made-up questions on the embedded corpus: seconds on a CPU
 
 The work directory then holds predictions.json, nbest_predictions.json and, with questions without an answer,

@@ -8,7 +8,7 @@ runs/bert may be any run of BERT, pre-trained here or imported, which gives size
 benchmark's archives unpacked (CoLA/train.tsv, ...). Without init_from a model of BERT base's size is newly initialised,
 which is useful only as a comparison.
 
-  variant     the figure that is shown first                 published, BERT base / large, GLUE's test server (table 1)
+  variant     metric                                         published, BERT base / large, GLUE's test server (table 1)
   cola        Matthews' correlation                          52.1 / 60.5
   sst2        accuracy                                       93.5 / 94.9
   mrpc        F1 of "equivalent"                             88.9 / 89.3
@@ -17,7 +17,7 @@ which is useful only as a comparison.
   mnli        accuracy, matched                              84.6 / 86.7
   qnli        accuracy                                       90.5 / 92.7
   rte         accuracy                                       66.4 / 70.1
-  wnli        accuracy                                       left out in the paper
+  wnli        accuracy                                       omitted in the paper
   snli        accuracy                                       not in the paper
   scitail     accuracy                                       not in the paper
   swag        accuracy                                       81.6 / 86.6 on the validation split (table 4)

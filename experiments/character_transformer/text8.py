@@ -10,7 +10,7 @@ text8 (10^8 characters of Wikipedia's text: a to z and the space; 90 / 5 / 5 mil
   t64      235 million  1.13
 
 Recipe, evaluation, hardware and time as for enwik8, see experiments/character_transformer/enwik8.py. The ablations of
-t64 on the validation split (figures not verified against the paper):
+t64 on the validation split (metrics not verified against the paper):
 
   option                 bits per character
   t64                    1.062

@@ -4,7 +4,7 @@
   lmx train --config=experiments/elmo/quickstart.py:tiny --workdir=runs/tiny       seconds: does it run at all
   lmx embed --workdir=runs/elmo --input=FILE --output=vectors.npz                  then: all layers of each line's words
 
-`fast` is the size `mini` on a corpus of half a million words that comes with Python itself, so no figure is published.
+`fast` is the size `mini` on a corpus of half a million words that comes with Python itself, so no metric is published.
 Perplexities are of the full softmax over a vocabulary of 8,000; the training loss is a sampled one and lower.
 """
 

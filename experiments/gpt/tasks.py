@@ -8,7 +8,7 @@ Three special tokens are added: start, delimiter and classify. A single text is 
 the delimiter between its texts. For symmetric pairs (mrpc, qqp, stsb) both orders are read and their final states added
 (sections 3.2, 3.3 and 4.2). A question with choices is read once with each choice.
 
-  variant     the figure that is shown first                 published (tables 2 and 4)
+  variant     metric                                         published (tables 2 and 4)
   cola        Matthews' correlation                          45.4
   sst2        accuracy                                       91.3
   mrpc        F1 of "equivalent"                             82.3

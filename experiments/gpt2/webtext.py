@@ -5,11 +5,12 @@
 WebText was never released, so DIR holds text of yours (.txt, .txt.gz or .jsonl; OpenWebText is the usual stand-in) and,
 in tokenizer_path, GPT-2's own vocab.json and merges.txt if the numbers are to be compared.
 
-The paper gives the batch (512 windows of 1,024 tokens) and says that the rate was tuned by hand for each size; training
-code was never released. The rest is nanoGPT's reproduction (github.com/karpathy/nanoGPT, config/train_gpt2.py): AdamW
-with b2 = 0.95, decay 0.1 on matrices, rate 6e-4 falling to 6e-5 over 600,000 steps of 491,520 tokens, 2,000 of them
-warm-up, clipping at 1, no dropout. nanoGPT also omits biases; here the model has them, as in the paper. Peak rates of
-the larger sizes are those of GPT-3's models of similar size (Brown et al. 2020, arXiv 2005.14165, table 2.1).
+The paper gives the batch (512 windows of 1,024 tokens) and states that the rate was tuned by hand for each size;
+training code was never released. The rest is nanoGPT's reproduction (github.com/karpathy/nanoGPT,
+config/train_gpt2.py): AdamW with b2 = 0.95, decay 0.1 on matrices, rate 6e-4 falling to 6e-5 over 600,000 steps of
+491,520 tokens, 2,000 of them warm-up, clipping at 1, no dropout. nanoGPT also omits biases; here the model has them, as
+in the paper. Peak rates of the larger sizes are those of GPT-3's models of similar size (Brown et al. 2020, arXiv
+2005.14165, table 2.1).
 
   variant  validation loss to expect on OpenWebText                           hardware and time
   124m     about 2.85 after 300B tokens (OpenAI's weights score 3.12 there)   8 A100 40GB, about 4 days (nanoGPT)

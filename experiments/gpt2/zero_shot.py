@@ -8,7 +8,7 @@ runs/gpt2 is any run of a causal model: one trained here, or `lmx import --from=
 gives the data and the protocol; model and tokenizer are the run's, and nothing is trained. A model of fewer positions
 than 1,024 needs --config.data.length=N and a stride of at most that.
 
-  variant                      files in DIR                          figure
+  variant                      files in DIR                          metric
   wikitext2, wikitext103       wiki.test.tokens and the others       perplexity per word of the original, <eos> included
   ptb                          ptb.test.txt and the others           the same
   lm1b                         as TFDS prepares it                   the same

@@ -43,12 +43,12 @@ TASKS: dict[str, dict[str, Any]] = {  # lengths as in section 4; sequences of th
 
 def _optimization(recipe: str, network: str, task: str, sequences: int, rate: float) -> dict[str, Any]:
   """Return the settings of optimizer, batch, memory and number of sequences."""
-  batch = 1 if recipe == 'paper' else 4  # with 16 rows a step it takes more sequences, and now and then many more
-  found: dict[str, Any] = {'data': {'batch_size': batch, 'eval_batch_size': 64}}
+  batch = 1 if recipe == 'paper' else 4  # 16 rows a step need more sequences, sometimes many more
+  settings: dict[str, Any] = {'data': {'batch_size': batch, 'eval_batch_size': 64}}
   if recipe == 'paper':
     steps = (sequences or 1_000_000) // batch
-    found['model'] = {'memory': 'learned'}
-    found['optim'] = {
+    settings['model'] = {'memory': 'learned'}
+    settings['optim'] = {
       'optimizer': 'rmsprop_graves',
       'lr': rate or RATES[network][task],
       'momentum': 0.9,
@@ -56,14 +56,14 @@ def _optimization(recipe: str, network: str, task: str, sequences: int, rate: fl
     }
   else:
     steps = (sequences or TASKS[task]['sequences']) // batch
-    found['optim'] = {
+    settings['optim'] = {
       'optimizer': 'adam',
       'lr': rate or 1e-3,
       'schedule': 'cosine',
       'warmup_steps': 100,
       'clip_norm': 10.0,
     }
-  return found | {'train': {'steps': steps, 'eval_every': max(1, steps // 20), 'log_every': 100}}
+  return settings | {'train': {'steps': steps, 'eval_every': max(1, steps // 20), 'log_every': 100}}
 
 
 def get_config(arg: str = ''):

@@ -4,8 +4,8 @@
 
 29,000 captions, English to German, or with --config.data.target=fr to French; without manual_dir the files are
 downloaded. Variants: `full` (every matrix is of quaternions), `partial` (those of attention) and `none` (the same model
-without any). The paper has no figure for this set; the ordinary Transformer-Tiny has 41.0 in Wu et al. 2021. Norms
-stand before each part, as in tensor2tensor, where that model has them after. 3 hours on two cores.
+without any). The paper has no metric for this set; the real-valued Transformer-Tiny has 41.0 in Wu et al. 2021. Layers
+are pre-norm, as in tensor2tensor; those of Transformer-Tiny are post-norm. 3 hours on two cores.
 """
 
 from __future__ import annotations

@@ -50,17 +50,17 @@ def _both(data: str) -> list[Run]:
 
 def _ablations(data: str) -> list[Run]:
   """Return the runs of tables 6 and 7: 50 epochs of the classifier, evaluated on the validation split."""
-  lm, found = f'ulmfit/{data}_lm', []
+  lm, runs = f'ulmfit/{data}_lm', []
   for method in _METHODS:
     start = '' if method == 'scratch' else lm
-    found.append(_classifier(f'{data}_{method}', data, f',method={method},epochs=50', start, lm))
-  found.append(_classifier(f'{data}_no_lm', data, ',epochs=50', 'ulmfit/general', lm))
+    runs.append(_classifier(f'{data}_{method}', data, f',method={method},epochs=50', start, lm))
+  runs.append(_classifier(f'{data}_no_lm', data, ',epochs=50', 'ulmfit/general', lm))
   for rates in _RATES:
-    found += [
+    runs += [
       _lm(data, f',rates={rates}', name=f'_{rates}'),
       _classifier(f'{data}_lm_{rates}_tuned', data, ',epochs=50', f'{lm}_{rates}'),
     ]
-  return found
+  return runs
 
 
 def _rows(data: str, printed: str) -> list[Row]:

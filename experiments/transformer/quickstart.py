@@ -5,7 +5,7 @@
   lmx train --config=experiments/transformer/quickstart.py:tiny --workdir=runs/tiny        seconds: does it run at all
   echo 'three hundred and twelve' | lmx translate --workdir=runs/numbers
 
-`words` reads words and writes digits, `digits` the reverse. The numbers are generated, so no figure is published; no
+`words` reads words and writes digits, `digits` the reverse. The numbers are generated, so no metric is published; no
 number of the test split is in the training split, and nearly all of them come out right.
 """
 

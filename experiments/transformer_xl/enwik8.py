@@ -7,7 +7,7 @@ enwik8 (the first 10^8 bytes of Wikipedia, Hutter; 90 / 5 / 5 million) is downlo
 
   variant  parameters     test bits per character (table 2)  hardware and time
   12l      41 million     1.06                               4 GPUs, days
-  18l      88 million     1.03                               not said; sizes here are ours, the paper prints 88M alone
+  18l      88 million     1.03                               not stated; sizes here are ours, the paper prints 88M alone
   24l      277 million    0.99                               32 TPU cores, days
 
 Released recipe: Adam from rate 2.5e-4, cosine, gradient norm at most 0.25, 400,000 updates of 24 rows of 512 over a

@@ -5,9 +5,9 @@
 TFDS has the text as `lm1b`, sentences in random order (see data/sources.py); 0.02 of its held-out part validates.
 
   variant  parameters     test perplexity (tables 4 and 7)  hardware and time
-  base     0.46 billion   23.5                              not said
+  base     0.46 billion   23.5                              not stated
   large    0.84 billion   21.8                              512 TPU cores, days
-  ours     0.30 billion   25.2                              the paper says 20 layers, 400,000 updates and about 0.3B
+  ours     0.30 billion   25.2                              the paper states 20 layers, 400,000 updates and about 0.3B
   shaw     0.28 billion   25.7: a learned vector for each distance up to 256 (Shaw et al. 2018)
   alone    0.30 billion   27.1: no recurrence
 

@@ -4,8 +4,8 @@
   lmx train --config=experiments/transformer_xl/quickstart.py:alone --workdir=runs/no   the same without a memory
   lmx train --config=experiments/transformer_xl/quickstart.py:tiny --workdir=runs/tiny  seconds: does it run at all
 
-`fast`: 4 layers of 128, segments of 64 over a memory of 64, measured with one of 192; an adaptive softmax over three
-clusters. The corpus comes with Python itself, so no figure is published; see docs/results.md for those measured.
+`fast`: 4 layers of 128, segments of 64 over a memory of 64, evaluated with one of 192; an adaptive softmax over three
+clusters. The corpus comes with Python itself, so no metric is published; see docs/results.md for those measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VARIANTS = ('fast', 'alone', 'tiny')
 def get_config(arg: str = ''):
   variant, _ = config.parse_arg(arg, VARIANTS)
   alone = variant == 'alone'
-  seen = {} if alone else {'M': 192, 'clamp': 128, 'same_length': True}
+  context = {} if alone else {'M': 192, 'clamp': 128, 'same_length': True}
   base = {
     'name': 'transformer_xl_quickstart',
     'model': {
@@ -50,7 +50,7 @@ def get_config(arg: str = ''):
       'warmup_steps': 100,
     },
     'train': {'steps': 1500, 'eval_every': 300},
-    'evaluation': {'model': seen},
+    'evaluation': {'model': context},
     'samples': {'count': 1},
   }
   return config.merge(base, config.tiny(cutoffs=(20, 40), M=16) if variant == 'tiny' else {})

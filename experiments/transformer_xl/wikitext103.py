@@ -52,11 +52,11 @@ def _row(variant: str) -> dict[str, Any]:
   # Without a memory a token attends to its window alone, and the first ones of a window to less than the row states.
   far = {'ours': 500, 'half': 460, 'shaw': 256}.get(variant)
   if far:
-    seen = {'M': far, 'clamp': 256 if shaw else 400, 'same_length': True}
-    return {'model': model, 'data': data, 'evaluation': {'model': seen}}
-  seen = {'eval_length': 260 if variant == 'alone' else 120}
+    context = {'M': far, 'clamp': 256 if shaw else 400, 'same_length': True}
+    return {'model': model, 'data': data, 'evaluation': {'model': context}}
+  context = {'eval_length': 260 if variant == 'alone' else 120}
   same = {'M': 0, 'clamp': model['clamp'], 'same_length': False}
-  return {'model': model, 'data': data | seen, 'evaluation': {'model': same}}
+  return {'model': model, 'data': data | context, 'evaluation': {'model': same}}
 
 
 def get_config(arg: str = ''):

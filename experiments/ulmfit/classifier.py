@@ -119,14 +119,14 @@ def get_config(arg: str = ''):
 
 def _rates(method: str, released: bool) -> dict:
   """Return schedule, rates by layer and unfreezing of a row of table 7."""
-  found: dict = {'schedule': 'slanted_triangular' if method in ('stlr', 'gradual_unfreezing') else 'constant'}
+  settings: dict = {'schedule': 'slanted_triangular' if method in ('stlr', 'gradual_unfreezing') else 'constant'}
   if method in ('discriminative', 'stlr', 'gradual_unfreezing'):
-    found['layer_decay'] = 1 / 2.6
+    settings['layer_decay'] = 1 / 2.6
   if method == 'last':
-    found |= {'schedule': 'slanted_triangular', 'stages': ((1, 0.0, 1.0, 0.1),)}
+    settings |= {'schedule': 'slanted_triangular', 'stages': ((1, 0.0, 1.0, 0.1),)}
   if method == 'gradual_unfreezing':
-    found |= {'stages': FASTAI_STAGES, 'ratio': 8.0} if released else {'unfreeze_every': 1.0}
-  return found
+    settings |= {'stages': FASTAI_STAGES, 'ratio': 8.0} if released else {'unfreeze_every': 1.0}
+  return settings
 
 
 def stages(arg: str = '') -> list[dict]:
@@ -134,7 +134,7 @@ def stages(arg: str = '') -> list[dict]:
   variant, options = _options(arg)
   general = 'tiny' if variant == 'tiny' else options.general
   common_options = f'fidelity={options.fidelity},size={options.size},dropmult={options.dropmult}'
-  found = []
+  planned = []
 
   def classifier(name: str, method: str, direction: str, start: str | None):
     text = f'{variant},{common_options},method={method},direction={direction},epochs={options.epochs}'
@@ -142,13 +142,13 @@ def stages(arg: str = '') -> list[dict]:
     change: dict[str, Any] = {'data.tokenizer_path': f'{{dir}}/2_lm{tail}/tokenizer'}
     if start:
       change |= {'train.init_from': f'{{dir}}/{start}', 'train.init_parts': ('model',)}
-    found.append({'name': name, 'config': f'experiments/ulmfit/classifier.py:{text}', 'overrides': change})
+    planned.append({'name': name, 'config': f'experiments/ulmfit/classifier.py:{text}', 'overrides': change})
 
   directions = ('forward', 'backward') if options.table or options.direction == 'both' else (options.direction,)
   both = len(directions) == 2
   for direction in directions:
     tail = '_backward' if direction == 'backward' else ''
-    found += [
+    planned += [
       {
         'name': f'1_general{tail}',
         'config': f'experiments/ulmfit/general.py:{general},fidelity={options.fidelity},direction={direction}',
@@ -169,8 +169,8 @@ def stages(arg: str = '') -> list[dict]:
     classifier(f'3_classifier{tail}', options.method, direction, f'2_lm{tail}')
   if both:
     which = 'last' if options.fidelity == 'fastai' else 'best'  # the parameters that each recipe evaluates
-    found.append({'name': '4_ensemble', 'ensemble': ('3_classifier', '3_classifier_backward'), 'which': which})
-  return found
+    planned.append({'name': '4_ensemble', 'ensemble': ('3_classifier', '3_classifier_backward'), 'which': which})
+  return planned
 
 
 def sweep():

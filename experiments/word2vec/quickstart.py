@@ -5,7 +5,7 @@
   lmx train --config=experiments/word2vec/quickstart.py:tiny --workdir=runs/tiny        seconds: does it run at all
   lmx vectors --workdir=runs/vectors --nearest list,error
 
-The corpus comes with Python itself (a few hundred thousand words), so no figure is published and the analogies of the
+The corpus comes with Python itself (a few hundred thousand words), so no metric is published and the analogies of the
 papers are out of reach; the nearest words that a run prints at its end make sense (list: tuple, sequence, items ...).
 Option after the variant: `:skipgram,output=hierarchical` (negative, hierarchical).
 """

@@ -6,7 +6,7 @@
 runs/xlnet is a run of XLNet, pre-trained here or imported, which gives sizes and tokenizer. DIR holds
 train-v1.1.json and dev-v1.1.json, or those of version 2.0, or files of yours in that form.
 
-  variant  figures of the validation split     published, large, all data (table 3 of version 2)
+  variant  metrics of the validation split     published, large, all data (table 3 of version 2)
   squad2   exact match and F1, '' an answer    87.9, 90.6; base on Wikipedia and books 78.18, 80.98 (table 6)
   squad    exact match and F1                  89.7, 95.1
   own      questions of yours: train*.json(l), dev*.json(l)

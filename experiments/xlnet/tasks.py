@@ -9,7 +9,7 @@ state passes through a tanh layer, dropout and a linear layer. A question with c
 released (run_race.py), a choice of RACE replaces every `_` of the question, or follows it; question and choice are
 truncated to their last 128 tokens, and the passage is truncated at its end. There is no memory.
 
-  variant     the figure that is shown first                 published, large, all data (tables 2, 4 and 5 of version 2)
+  variant     metric                                         published, large, all data (tables 2, 4 and 5 of version 2)
   cola        Matthews' correlation                          69.0
   sst2        accuracy                                       97.0
   mrpc        F1 of "equivalent"                             accuracy 90.8

@@ -3,9 +3,9 @@
   python -m launch.gke --name=gpt2 --image=IMAGE --accelerator=v6e-16 --slices=2 --queue=QUEUE -- train --config=... --workdir=gs://...
   python -m launch.gke --name=gpt2 --image=IMAGE --accelerator=h100-80gb-8 --nodes=4 --queue=QUEUE -- train ...
 
-IMAGE holds lmx, with the project as its directory; the Dockerfile of this repository builds one. The cluster has JobSet
-and Kueue. A pod that leaves with code 75 or by a signal, or is preempted, has all begun again, up to --restarts times;
-after another code it stays ended. A secret is the entry of its name in the cluster's Secret --secrets_of:
+IMAGE has lmx, with the project as its directory; the Dockerfile of this repository builds one. The cluster has JobSet
+and Kueue. If a pod exits with code 75 or by a signal, or is preempted, all restart, up to --restarts times; any other
+code ends the JobSet. A secret is the key of its name in the cluster's Secret --secrets_of:
 
   kubectl create secret generic lmx --from-env-file=<(printenv | grep ^WANDB_API_KEY=)
 

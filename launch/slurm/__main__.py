@@ -3,14 +3,14 @@
   python -m launch.slurm --nodes=2 --gpus=8 --time=24:00:00 -- train --config=experiments/gpt2/webtext.py --workdir=DIR
   python -m launch.slurm --gpus=1 --commands=FILE --jobs=4
 
-The second runs a line of FILE (`train --config=...`) in each element of a job array, four at once. The directory this
-is called from must hold the project and be seen by the nodes, and so must the Python that calls it (or --python).
+The second runs a line of FILE (`train --config=...`) in each element of a job array, four at once. The nodes must see
+the current directory, which must be the project, and the Python that runs this command (or --python).
 
-One process a node by default, which has all its GPUs; with --per_gpu one a GPU. A job is told two minutes before its
-end (--notice) and when it is preempted: lmx saves and leaves with code 75, and the job is put back into the queue, as
-it is when a node fails. After other errors it is not, and its exit code is lmx's. `scancel` ends it for good, and
-`scancel --signal=USR1 --batch` lets lmx save first. With --wait=FILE the launcher waits (launch/wait.py). Imports no
-JAX.
+By default there is one process per node, with all its GPUs; with --per_gpu one per GPU. A job gets SIGTERM two minutes
+before its time limit (--notice) and when it is preempted: lmx saves and exits with code 75, and the job is requeued, as
+when a node fails. After other errors it is not requeued, and its exit code is lmx's. `scancel` ends it without a
+restart, and `scancel --signal=USR1 --batch` lets lmx save first. With --wait=FILE the launcher waits (launch/wait.py).
+Imports no JAX.
 """
 
 from __future__ import annotations

@@ -193,8 +193,8 @@ class _Scale:
     self.name, self.log = name, isinstance(axis, spaces.Range) and axis.log
     numbers = [_number(text) for text in texts]
     self.numeric = bool(texts) and all(number is not None for number in numbers)
-    given = axis is None or isinstance(axis, spaces.Range)  # a Range is a tuple too
-    self.names = [str(name) for name in (sorted(set(texts)) if given else axis or ())]
+    from_texts = axis is None or isinstance(axis, spaces.Range)  # a Range is a tuple too
+    self.names = [str(name) for name in (sorted(set(texts)) if from_texts else axis or ())]
     self.low, self.high = 0.0, float(max(1, len(self.names) - 1))
     if self.numeric:
       sizes = [self._size(text) for text in texts]

@@ -78,8 +78,8 @@ class Scheduler:
       if claimed is None:
         self._asked = time.monotonic()  # ask again later: another machine may stop
         return
-      kept = claimed.user_attrs.get('slot')  # the slot of its first start, whose machine may hold its files
-      slot = kept if kept in free else free[0]
+      first_slot = claimed.user_attrs.get('slot')  # the slot of its first start, whose machine may hold its files
+      slot = first_slot if first_slot in free else free[0]
       free.remove(slot)
       claimed.set_user_attr('slot', slot)
       worker = trial.Worker(self.plan, self.store, claimed, self.search, self.launcher, slot)

@@ -202,13 +202,13 @@ class Worker:
       self.job.kill()
 
   def _ended(self, code: int) -> str:
-    folder, asked = self.workdirs[self.seed], self._asked
+    folder, was_asked = self.workdirs[self.seed], self._asked
     self._asked = 0.0
     if self.pruned:
       return self._next()
     if has_ended(folder) and code in (0, PREEMPTED):
       return self._next()
-    if self.ending and asked:
+    if self.ending and was_asked:
       return 'LEFT'
     if code == PREEMPTED:
       count = len(read_records(folder))

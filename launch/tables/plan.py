@@ -151,8 +151,8 @@ def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> l
 
 
 def _named(text: str, runs: Mapping[str, Run]) -> list[Run]:
-  found = [name for data, name in _BRACES.findall(text) if not data and name != 'dir']
-  return [runs[name] for name in dict.fromkeys(found)]
+  names_of_runs = [name for data, name in _BRACES.findall(text) if not data and name != 'dir']
+  return [runs[name] for name in dict.fromkeys(names_of_runs)]
 
 
 def read_from(rows: Iterable[Row]) -> list[str]:
@@ -201,8 +201,8 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
         raise Missing(f'{run.name} needs {DATA[name].what} ({DATA[name].terms}): --data={name}=DIR')
       return f'DATA/{name}'
 
-    found = _BRACES.sub(put, text)
-    return None if left_out else found
+    filled_text = _BRACES.sub(put, text)
+    return None if left_out else filled_text
 
   planned = []
   if run.config:
@@ -245,15 +245,15 @@ def configs(run: Run, seed: int | None, plan: Plan) -> dict[str, dict[str, Any]]
   try:
     if run.kind != 'pipeline':
       return {'': _flat(module.get_config(arg), (*run.settings, *plan.settings))}
-    found = {}
+    stages = {}
     for stage in module.stages(arg):
       if 'config' in stage:
         file, _, text = stage['config'].partition(':')
         part = _experiment(file)
         own = [f'{key}={value}' for key, value in stage['overrides'].items()]
-        given = [s.removeprefix(stage['name'] + '.') for s in run.settings if s.startswith(stage['name'] + '.')]
-        found[stage['name']] = _flat(part.get_config(text), (*own, *given, *plan.settings))
-    return found
+        changes = [s.removeprefix(stage['name'] + '.') for s in run.settings if s.startswith(stage['name'] + '.')]
+        stages[stage['name']] = _flat(part.get_config(text), (*own, *changes, *plan.settings))
+    return stages
   except ValueError as error:
     raise InputError(f'{path}: {error}') from None
 
@@ -269,9 +269,9 @@ def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
   flat = dict(experiment.flatten(json.loads(json.dumps(tree))))
   if isinstance(tree.get('data', {}).get('batching'), str):
     flat['data.batching.name'] = flat.pop('data.batching')
-  given = {text.partition('=')[0] for text in changes}
-  taken = set(_LIKE_INIT) - given if flat.get('train.like_init') and 'train.init_from' in given else set()
-  return {key: x for key, x in computing(flat).items() if key not in taken}
+  changed = {text.partition('=')[0] for text in changes}
+  copied = set(_LIKE_INIT) - changed if flat.get('train.like_init') and 'train.init_from' in changed else set()
+  return {key: x for key, x in computing(flat).items() if key not in copied}
 
 
 def computing(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
   python -m launch.tpu_vm --name=NAME --zone=ZONE --accelerator=v5litepod-16 --delete -- train --config=... --workdir=gs://...
 
-The code is that of the commit that is checked out here. lmx runs apart from the connection: when the launcher is ended,
-training goes on, and the same command follows it again; with --wait=FILE a signal to the launcher reaches lmx
-(launch/wait.py). When the machine is preempted or lmx leaves with code 75, all begins again on a new one, up to
---restarts times. With --delete the machine is deleted when the run has ended; with --delete and no command, at once.
-Secrets go through the connection's standard input. Imports no JAX.
+The code is that of the checked-out commit. lmx runs independently of the connection: training continues if the launcher
+ends, and the same command follows it again; with --wait=FILE a signal to the launcher reaches lmx (launch/wait.py). If
+the machine is preempted or lmx exits with code 75, the run resumes on a new machine, up to --restarts times. With
+--delete the machine is deleted when the run has ended; with --delete and no command, at once. Secrets are passed
+through the connection's standard input. Imports no JAX.
 """
 
 from __future__ import annotations

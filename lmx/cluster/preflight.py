@@ -79,11 +79,11 @@ def check(wanted: Wanted, say: Callable[[str], None]) -> None:
     InputError: a check fails; names the hosts and the fix.
   """
   started = time.monotonic()
-  host, names, given = socket.gethostname(), _names(), distributed.given()
-  if given is None:
+  host, names, identity = socket.gethostname(), _names(), distributed.given()
+  if identity is None:
     _local_devices(wanted, f'host {host}')
-    given = '', jax.process_count(), jax.process_index()
-  address, processes, process = given
+    identity = '', jax.process_count(), jax.process_index()
+  address, processes, process = identity
   if wanted.processes and processes != wanted.processes:
     raise InputError(
       f'host {host} knows of {processes} processes, and {wanted.processes} were asked for; start lmx '
@@ -216,10 +216,10 @@ def _workdir(meeting: Meeting, wanted: Wanted, tell: Callable[[str], None]) -> N
     unseen = []
     for process, record in enumerate(tokens):
       try:
-        found = (folder / str(process)).read_text()
+        content = (folder / str(process)).read_text()
       except Exception as error:
-        found = str(error)
-      if found != record['token']:
+        content = str(error)
+      if content != record['token']:
         unseen.append(meeting.name(process))
     if unseen:
       raise InputError(
