@@ -30,7 +30,7 @@ class Space(dict[str, 'Range | tuple[Any, ...]']):
 
   def corners(self) -> Iterator[dict[str, Any]]:
     """Yield every combination of ends of ranges and of values."""
-    sides = [(found.low, found.high) if isinstance(found, Range) else found for found in self.values()]
+    sides = [(axis.low, axis.high) if isinstance(axis, Range) else axis for axis in self.values()]
     for point in itertools.product(*sides):
       yield dict(zip(self, point, strict=True))
 

@@ -105,7 +105,7 @@ class SignalCounter:
   """
 
   def __init__(self, on_signal: Callable[[int], None] | None = None):
-    """`on_signal` is called with the count, in a new thread for each signal."""
+    """Start the count at 0; each signal calls `on_signal` with the count, in a new thread."""
     self.count, self._on_signal = 0, on_signal
     self._old: dict[int, Any] = {}
 

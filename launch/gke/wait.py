@@ -66,7 +66,7 @@ class Waiter:
   def _failed(self, known: dict[str, Any], pods: Sequence[dict[str, Any]], conditions: Sequence[dict[str, Any]]) -> int:
     """Return the exit code of the failure, and print the end of that pod's output."""
     ended = [(code, pod['metadata']['name']) for pod in pods for code in _codes(pod) if code]
-    final = [found for found in ended if not command.is_restartable(found[0])]
+    final = [pair for pair in ended if not command.is_restartable(pair[0])]
     for condition in conditions:
       if condition['type'] == 'Failed':
         command.write(f'launch.gke: JobSet {known["name"]}: {condition.get("reason")}: {condition.get("message")}')

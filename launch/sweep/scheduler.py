@@ -78,7 +78,7 @@ class Scheduler:
       if claimed is None:
         self._asked = time.monotonic()  # ask again later: another machine may stop
         return
-      first_slot = claimed.user_attrs.get('slot')  # the slot of its first start, whose machine may hold its files
+      first_slot = claimed.user_attrs.get('slot')  # of its first start: {job} may name that worker's machine
       slot = first_slot if first_slot in free else free[0]
       free.remove(slot)
       claimed.set_user_attr('slot', slot)
