@@ -40,6 +40,11 @@ MOST_MAPS = 20_000
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_finish(session):
+  """Spares the garbage collector what imports and tests themselves are made of."""
+  gc.freeze()
+
+
 def pytest_unconfigure(config):
   """Removes the cache, in the process that made it."""
   if _MADE:

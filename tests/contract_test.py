@@ -300,7 +300,7 @@ def test_jit_equals_eager(name):
   np.testing.assert_allclose(last(name, batch), eager.last_BTD, rtol=1e-5, atol=1e-5)
 
 
-@every_model
+@few_models
 def test_every_parameter_gets_a_gradient(name):
   for path, leaf in jax.tree_util.tree_leaves_with_path(loss_and_gradient(name)[1]):
     assert np.abs(leaf).max() > 1e-7, jax.tree_util.keystr(path)

@@ -37,7 +37,7 @@ def environment(process: int, processes: int, port: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-  ('processes', 'cases'), [(2, CASES[3::2]), *(pytest.param(n, CASES, marks=pytest.mark.slow) for n in (2, 4))]
+  ('processes', 'cases'), [(2, CASES[5:]), *(pytest.param(n, CASES, marks=pytest.mark.slow) for n in (2, 4))]
 )
 def test_processes_are_one(tmp_path, processes, cases):
   # One test for all cases, so that test workers do not start a pair of processes each.

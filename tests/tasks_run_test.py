@@ -91,6 +91,7 @@ def test_a_classifier_leaves_its_figures_and_confusions(classifier):
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
 
 
+@pytest.mark.slow
 def test_a_regression_leaves_both_correlations(regression):
   found = json.loads((regression / 'results.json').read_text())
   loaded = restore.load(regression)

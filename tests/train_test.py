@@ -318,6 +318,7 @@ def test_what_is_held_out_is_said(run, tmp_path, capsys):
   assert [int(count) for count in said.groups()] == [len(corpus.split(s).offsets) - 1 for s in ('valid', 'test')]
 
 
+@pytest.mark.slow
 def test_a_run_can_begin_from_the_parameters_of_another(run, first, tmp_path):
   begin = (f'train.init_from={first}', 'optim.lr=0', 'train.steps=1')
   assert run(tmp_path / 'second', *begin) == 0

@@ -51,6 +51,7 @@ def test_a_run_whose_batches_have_several_shapes(tmp_path, capsys):
   assert found['quartile_3'] < found['compile_seconds'] / found['programs']
 
 
+@pytest.mark.slow
 def test_groups_of_rows_are_counted_as_they_are_cut(tmp_path):
   file, path = tmp_path / 'out.json', 'experiments/transformer/quickstart.py:tiny'
   changes = [*small_text.numbers(tmp_path), 'data.batching.buckets=(10,)', 'data.batching.groups=2', 'parallel.data=1']
@@ -113,6 +114,7 @@ def test_bad_input(arguments, message, capsys):
   assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_memory_beside_windows(tmp_path, capsys):
   file = tmp_path / 'out.json'
   small = [f'--set={change}' for change in ('N=1', 'D=16', 'H=2', 'F=16')]

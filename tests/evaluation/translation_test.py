@@ -142,6 +142,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_mean(run, tmp_path, capsys):
   assert 'is damaged' in said and '2 checkpoints are averaged instead of 3, those of steps 2, 6' in said
 
 
+@pytest.mark.slow
 def test_evaluate_measures_another_split_and_draws(run, tmp_path, capsys):
   call = ['evaluate', f'--workdir={run}', '--which=last', '--config.evaluation.beam=1', '--json']
   texts, picture = tmp_path / 'valid.txt', tmp_path / 'picture.png'

@@ -84,6 +84,7 @@ def test_block_equals_restatement(norm, causal):
     np.testing.assert_allclose(found[b], x, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_scan_and_remat_change_nothing():
   """Neither values nor gradients; both together are tried on layers with a source."""
   block = make(attention_rate=0.2, residual_rate=0.2, std=0.2, residual_std=0.1)

@@ -59,7 +59,7 @@ def run(folder):
     'data.length': 96,
     'data.batching.buckets': '()',
     'data.batch_size': 16,
-    'train.epochs': 25,
+    'train.epochs': 15,
     'train.eval_every': 500,
     'parallel.data': 1,
     'optim.lr': 5e-3,
