@@ -361,7 +361,7 @@ def test_state_carried_over_two_parts_equals_one_pass(name):
   whole = last(name, batch)
   state, parts = started(name, batch), []
   for t in (slice(0, T // 2), slice(T // 2, T)):
-    part = given(name, {'tokens_BT': batch['tokens_BT'][:, t], 'valid_BT': np.ones((B, T // 2), bool)})
+    part = given(name, {'tokens_BT': batch['tokens_BT'][:, t]})  # no mask, as in training
     features, state = applied(name)(params_of(name), part, state)
     parts.append(features.last_BTD)
   np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-5)
