@@ -936,7 +936,7 @@ def updates(cfg: build.Config) -> np.ndarray:
 def test_every_field_of_optim_changes_an_update_or_a_rate(field):
   assert field in OPTIM_CHANGES, f'say in OPTIM_CHANGES what optim.{field} may be changed to'
   if OPTIM_CHANGES[field] is None:
-    pytest.skip('changes how, not what: tests/step_test.py holds that the result is the same')
+    pytest.skip('changes how, not what: tests/engine/step_test.py holds that the result is the same')
   context, value = OPTIM_CHANGES[field]
   before, after = build.Config(**context), build.Config(**{**context, field: value})
   one, two = updates(before), updates(after)

@@ -1,4 +1,4 @@
-"""Programs that tests/checkpoint_test.py starts in processes of their own: `python checkpoint_child.py PROGRAM ...`."""
+"""Programs that tests/checkpoint/manager_test.py starts in processes: `python checkpoint_child.py PROGRAM ...`."""
 
 from __future__ import annotations
 

@@ -11,20 +11,22 @@ from lmx.errors import InputError
 from tests import engine_cases
 
 MODELS = sorted(engine_cases.SIZES)
-# By default: a carried state, an average and penalties, two terms; `slow` trains them all.
-ON_EIGHT = ('rnn_lm', 'awd_lstm', 'bert')
+# By default: a carried state, an average and penalties, two terms; under jit a memory and a source too. `slow` has all.
+ON_EIGHT = {
+  'jit': ('rnn_lm', 'awd_lstm', 'bert', 'transformer', 'transformer_xl'),
+  'pmap': ('rnn_lm', 'awd_lstm', 'bert'),
+}
 IN_PIECES = ('rnn_lm', 'bert')
 
 
-def models(default: tuple[str, ...]):
-  return [pytest.param(name, marks=() if name in default else pytest.mark.slow) for name in MODELS]
+def models(default: tuple[str, ...], *more: str):
+  return [pytest.param(name, *more, marks=() if name in default else pytest.mark.slow) for name in MODELS]
 
 
 TOLERANCE = 1e-5
 
 
-@pytest.mark.parametrize('mode', ['jit', 'pmap'])
-@pytest.mark.parametrize('name', models(ON_EIGHT))
+@pytest.mark.parametrize('name,mode', [case for mode, names in ON_EIGHT.items() for case in models(names, mode)])
 def test_eight_devices_are_one(name, mode):
   found = engine_cases.flat(engine_cases.train(name, sharding.Config(mode), evaluate=name == 'rnn_lm'))
   assert engine_cases.deviation(engine_cases.one_device(name), found) < TOLERANCE
