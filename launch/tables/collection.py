@@ -14,12 +14,14 @@ import math
 import os
 import pathlib
 import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from experiments.tables import METRICS, Row, Run, Table
 from launch.tables import plan as plans
-from lmx.config import experiment
+from lmx.config import experiment, renames
+from lmx.errors import InputWarning
 
 _WITHIN = ('checkpoints', 'tensorboard', 'tokenizer')  # folders of a work directory that contain no other one
 _SECTIONS = ('model', 'objective', 'data', 'optim', 'train', 'evaluation')  # not names of a pipeline's stages
@@ -131,7 +133,7 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   return {
     f'{file.parent.relative_to(where)}/{key}'.removeprefix('./'): value
     for file in sorted((*where.glob('config.json'), *where.glob('*/config.json')))
-    for key, value in plans.computing(dict(experiment.flatten(read_json(file)))).items()
+    for key, value in plans.computing(_flat(file)).items()
   }
 
 
@@ -172,12 +174,21 @@ def _locate(
   return []
 
 
+def _flat(file: pathlib.Path) -> dict[str, Any]:
+  """Return the settings of a config.json, a renamed model under its current name. Raises ValueError with its name."""
+  content = read_json(file)
+  if isinstance(content, dict) and isinstance(content.get('model'), dict):
+    with warnings.catch_warnings(action='ignore', category=InputWarning):
+      content = {**content, 'model': renames.model(content['model'])}
+  return dict(experiment.flatten(content))
+
+
 def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None) -> list[str]:
   file = where / 'config.json'
   if not file.exists():
     return []
   try:
-    unlike = _compare_settings(dict(experiment.flatten(read_json(file))), flat, seed) or _added_settings(where, flat)
+    unlike = _compare_settings(_flat(file), flat, seed) or _added_settings(where, flat)
   except ValueError as error:
     return [str(error)]
   return [f'{where} holds a run of another config: {"; ".join(unlike)}'] if unlike else []
@@ -230,7 +241,7 @@ def _elsewhere(roots: Iterable[pathlib.Path]) -> list[_Place]:
       if 'config.json' in files:
         folders[:] = [folder for folder in folders if folder not in _WITHIN]
         try:
-          places.append((pathlib.Path(name), dict(experiment.flatten(read_json(pathlib.Path(name, 'config.json'))))))
+          places.append((pathlib.Path(name), _flat(pathlib.Path(name, 'config.json'))))
         except ValueError:
           continue
   return sorted(places, key=lambda one: one[0])

@@ -104,7 +104,9 @@ def names() -> list[str]:
 def table(name: str) -> Table:
   """Return the table `name`; InputError with the nearest name if there is none."""
   if name not in names():
-    raise InputError(f'unknown table "{name}"{nearest(name, names())}')
+    renamed = name.removeprefix('seq2seq_')
+    hint = f'; it is now "{renamed}"' if renamed != name and renamed in names() else nearest(name, names())
+    raise InputError(f'unknown table "{name}"{hint}')
   return importlib.import_module(f'experiments.tables.{name}').TABLE
 
 

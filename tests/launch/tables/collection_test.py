@@ -123,3 +123,18 @@ def test_a_try_without_a_validation_loss_is_told(tmp_path):
   (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.5}')
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
   assert found.state == collection.WRONG and 'has no validation loss' in found.problems[0]
+
+
+def test_a_run_of_a_model_that_was_renamed_is_found(tmp_path, capsys):
+  """As an earlier lmx wrote it: below seq2seq/, with `seq2seq` and its fields in config.json."""
+  put(tmp_path, 'luong/wmt14_luong', 'results', bleu_tokenised=19.5, split='test')
+  old = (tmp_path / 'luong').rename(tmp_path / 'seq2seq')
+  file = old / 'wmt14_luong/seed0/config.json'
+  config = json.loads(file.read_text())
+  layers = config['model'].pop('layers', 4)
+  config['model'] |= {'name': 'seq2seq', 'design': 'luong', 'encoder_layers': layers, 'decoder_layers': layers}
+  file.write_text(json.dumps(config))
+  assert main(['luong', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=*localp_general_feed/bleu']) == 0
+  assert '19.5 (1 seed)' in rows_of(tmp_path, 'luong')[0]
+  assert main(['seq2seq_luong', f'--runs={tmp_path}', '--list']) == 2
+  assert 'unknown table "seq2seq_luong"; it is now "luong"' in capsys.readouterr().err
