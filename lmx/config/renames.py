@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lmx.errors import InputError, InputWarning
@@ -25,6 +25,22 @@ _UNUSED = {  # design -> fields of seq2seq that it did not read
   'cho': ('input_feeding', *_ATTENTION),
   'sutskever': ('input_feeding', *_ATTENTION),
 }
+
+_ELSEWHERE = {  # field of seq2seq -> setting for it now
+  'design': 'model.name=bahdanau, luong or rnn_encdec',
+  'input_feeding': 'model.name=luong',
+  **dict.fromkeys(('bidirectional', 'readout', 'maxout'), 'model.name=bahdanau or rnn_encdec'),
+  **dict.fromkeys(('encoder_layers', 'decoder_layers'), 'model.layers'),
+  **dict.fromkeys(_ATTENTION, 'model.name=bahdanau or luong'),
+}
+
+
+def check_fields(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+  """Raise InputError with the present setting if a model of `seq2seq` is given a field that it does not have."""
+  known = set(known)
+  for field in given:
+    if name in _DESIGNS.values() and field not in known and field in _ELSEWHERE:
+      raise InputError(f'model.{field}: got a field that {name} does not have; set {_ELSEWHERE[field]}')
 
 
 def model(section: Mapping[str, Any]) -> dict[str, Any]:

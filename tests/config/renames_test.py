@@ -51,3 +51,18 @@ def test_another_design_than_the_variants_names_its_model():
 
 def test_other_models_keep_their_section():
   assert renames.model({'name': 'gpt2', 'variant': 'tiny'}) == {'name': 'gpt2', 'variant': 'tiny'}
+
+
+@pytest.mark.parametrize(
+  'name, field, setting',
+  [
+    ('bahdanau', 'design', 'model.name=bahdanau, luong or rnn_encdec'),
+    ('bahdanau', 'input_feeding', 'model.name=luong'),
+    ('luong', 'encoder_layers', 'model.layers'),
+    ('luong', 'maxout', 'model.name=bahdanau or rnn_encdec'),
+    ('rnn_encdec', 'score', 'model.name=bahdanau or luong'),
+  ],
+)
+def test_a_field_that_went_to_another_model_is_named(name, field, setting):
+  with pytest.raises(InputError, match=f'^model.{field}: got a field that {name} does not have; set {setting}$'):
+    resolve.resolve({'model': {'name': name, field: 1}, 'train': {'steps': 1}})
