@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
     '--secret', action='append', default=[], metavar='NAME', help='variable to pass on unseen; repeatable'
   )
   parser.add_argument(
-    '--restarts', type=ranges.integer(0, 1_000_000), default=restarts, help='times to go on after a preemption'
+    '--restarts', type=ranges.integer(0, 1_000_000), default=restarts, help='times to resume after a preemption'
   )
   parser.add_argument(
     '--preflight', action=argparse.BooleanOptionalAction, default=True, help='check the hosts before training'
@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
     metavar='FILE',
     help="wait for the end and end with lmx's exit code; FILE remembers the job, for the same command to take it up",
   )
-  parser.add_argument('--poll', type=ranges.number(0, 1e6), default=poll, help='seconds between two looks at the job')
+  parser.add_argument('--poll', type=ranges.number(0, 1e6), default=poll, help='seconds between two checks of the job')
   parser.add_argument('--dry_run', action='store_true', help='print what would be done and do nothing')
 
 

@@ -81,14 +81,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   )
   add = parser.add_argument
   add('--config', required=True, help='experiment file with a sweep(), with :variant if it has any')
-  add('--workdir', required=True, help='where the sweep lives; the same command goes on there')
+  add('--workdir', required=True, help='directory of the sweep; the same command resumes it')
   add('--trials', type=ranges.integer(0), default=0, help='how many in all; by default every point of a grid')
   add('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at a time')
   add(
     '--seeds',
     type=ranges.integer(1, 100_000),
     default=1,
-    help='runs of a trial, with seeds 0, 1, ..., whose figures are averaged',
+    help='runs of a trial, with seeds 0, 1, ..., whose metrics are averaged',
   )
   add('--metric', default='loss', help='figure of the validation split, or results.FIGURE; :min or :max if not known')
   add('--sampler', choices=study.SAMPLERS, help='default: grid for points, tpe for a space')
@@ -98,7 +98,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     '--reduction',
     type=ranges.integer(2, 1_000_000),
     default=3,
-    help='asha, hyperband: one of so many goes on at each rung',
+    help='asha, hyperband: one of so many continues at each rung',
   )
   add(
     '--min_steps', type=ranges.integer(0), default=0, help='updates before any is pruned; 0: until the first validation'
@@ -121,7 +121,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     default=300.0,
     help='seconds without a sign of life after which another machine is gone',
   )
-  add('--poll', type=ranges.number(0, 1e6), default=1.0, help='seconds between two looks at the runs')
+  add('--poll', type=ranges.number(0, 1e6), default=1.0, help='seconds between two checks of the runs')
   add('--dry_run', action='store_true', help='print the first commands and run nothing')
   rest, overrides = split_overrides(list(argv))
   args = parser.parse_args(rest)

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     metavar='LENGTHS',
     help='time not the step but evaluation, with a memory and by windows: attention lengths, commas between, for MODEL',
   )
-  parser.add_argument('--json', metavar='FILE', help='write the figures there')
+  parser.add_argument('--json', metavar='FILE', help='write the metrics there')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--batch', type=ranges.integer(1, 1_000_000), default=32, help='lines at a time (default %(default)s)'
   )
-  parser.add_argument('--carry', action='store_true', help='one text: a line goes on from the state before it')
+  parser.add_argument('--carry', action='store_true', help='one text: a line continues from the state before it')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
 
 

@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--translations', default='', help='file for the translations of the split (evaluation.beam)')
   parser.add_argument('--by_length', default='', help='picture of BLEU by the words of the source (evaluation.beam)')
   parser.add_argument('--beside', default='', help='work directories of runs to show in it too, with commas between')
-  parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
-  parser.add_argument('--json', action='store_true', help='print the figures as JSON')
+  parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
+  parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
 
 
 def run(args: argparse.Namespace) -> int:

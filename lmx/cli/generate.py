@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--top_p_form', choices=('paper', 'released'), default='paper', help='Holtzman et al., or OpenAI')
   parser.add_argument('--greedy', action='store_true', help='always the most probable token')
   parser.add_argument('--seed', type=ranges.seed, default=0, help='same seed, same text (default %(default)s)')
-  parser.add_argument('--past_eos', action='store_true', help='go on after the end of a text')
+  parser.add_argument('--past_eos', action='store_true', help='continue after the end of a text')
   parser.add_argument('--allow_unk', action='store_true', help='also draw the unknown word')
   parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
   stream = parser.add_mutually_exclusive_group()

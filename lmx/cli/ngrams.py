@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default='trigram,kn3,kn4,kn5',
     help='trigram (interpolated), kn3 (back-off Kneser-Ney of order 3), ikn3 (interpolated), class3_500, ...',
   )
-  parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
+  parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
 
 
 def run(args: argparse.Namespace) -> int:

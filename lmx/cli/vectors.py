@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--words', metavar='WORDS', help='the words to draw; two and two are joined with --pairs')
   parser.add_argument('--pairs', action='store_true', help='join the first word with the second, and so on')
   parser.add_argument('--export', metavar='FILE', help='write the vectors; binary where it ends with .bin or .bin.gz')
-  parser.add_argument('--output', default='', help='file to write the figures to, as JSON')
-  parser.add_argument('--json', action='store_true', help='print the figures as JSON')
+  parser.add_argument('--output', default='', help='file to write the metrics to, as JSON')
+  parser.add_argument('--json', action='store_true', help='print the metrics as JSON')
 
 
 def run(args: argparse.Namespace) -> int:
