@@ -142,8 +142,9 @@ def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[st
   variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
-  renames.check_fields(model['name'], fields, _names(module.Config))
-  _known('model.', fields, ['name', 'variant', *_names(module.Config)])
+  names = _names(module.Config)
+  renames.check_fields(model['name'], fields, names)
+  _known('model.', fields, ['name', 'variant', *names])
   sized = registry.config(model['name'], variant, **fields_lib.typed('model', module.Config, fields))
   complete: dict[str, Any] = {
     'name': str(given.get('name', model['name'])),
