@@ -16,6 +16,7 @@ from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.types import Rows
+from tests import drawn
 
 B, T, P, S = 3, 12, 4, 9
 SMALL = {'V': 61, 'T': 32}  # over the size for tests, where that is a size of a paper
@@ -99,20 +100,14 @@ def config(name: str, **changes):
   return registry.config(name, 'tiny', **(quiet | small | changes))
 
 
-def drawn(init):
-  """Parameters of the shapes that `init(key)` returns, drawn by NumPy: no bias is zero and no scale one."""
-  rng = np.random.default_rng(1)
-
-  def draw(path, x):
-    around = float(path[-1].key in ('scale', 'gamma'))
-    return (around + 2 * rng.standard_normal(x.shape) / np.sqrt(max(x.shape, default=64))).astype(x.dtype)
-
-  return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(init, jax.random.key(0)))
+def draw(init, *args):
+  """Parameters of which no bias is zero and no gain one."""
+  return drawn.params(init, *args, std=lambda shape: 2 * max(shape, default=64) ** -0.5, seed=1)
 
 
 @functools.cache
 def params_of(name: str):
-  return drawn(functools.partial(registry.get(name).init, config(name)))
+  return draw(registry.get(name).init, config(name))
 
 
 @functools.cache
@@ -233,7 +228,7 @@ def loss_of(name: str, cfg, params, batch):
 def all_params(name: str):
   module, options = objective(name)
   model, cfg = registry.get(name), config(name)
-  return {'model': params_of(name), 'objective': drawn(functools.partial(module.init, options, model, cfg))}
+  return {'model': params_of(name), 'objective': draw(module.init, options, model, cfg)}
 
 
 @functools.cache

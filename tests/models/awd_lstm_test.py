@@ -14,7 +14,7 @@ from lmx.engine import step
 from lmx.errors import InputError
 from lmx.models import awd_lstm, registry
 from lmx.objectives import causal_lm
-from tests.models import parameters
+from tests import drawn
 from tests.reference import qrnn as qrnn_reference
 from tests.reference import recurrent as reference
 
@@ -29,7 +29,7 @@ def config(**changes):
 
 def count(variant, **changes):
   cfg = registry.config('awd_lstm', variant, **changes)
-  return sum(x.size for x in jax.tree.leaves(parameters.shapes(awd_lstm, cfg)))
+  return sum(x.size for x in jax.tree.leaves(drawn.shapes(awd_lstm.init, cfg)))
 
 
 def batch_of(cfg, padded=True):
@@ -49,7 +49,7 @@ def state_of(cfg):
 
 
 def params_of(cfg):
-  return parameters.draw(awd_lstm, cfg, spread=2)
+  return drawn.params(awd_lstm.init, cfg, std=drawn.by_size(2))
 
 
 def apply(cfg, params, key, padded=False):

@@ -10,7 +10,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import bert
-from tests.models import parameters
+from tests import drawn
 from tests.reference import transformer as reference
 
 B, T = 2, 9
@@ -18,7 +18,7 @@ SIZE = dict(V=67, T=16, D=32, H=4, N=2, dropout_hidden=0.0, dropout_attention=0.
 
 
 def params_of(cfg):
-  return parameters.draw(bert, cfg)
+  return drawn.params(bert.init, cfg, std=drawn.by_size())
 
 
 def batch_of(cfg, seed=0):

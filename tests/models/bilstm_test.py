@@ -19,7 +19,7 @@ from lmx.models import bilstm, elmo, registry
 from lmx.objectives import tag
 from lmx.optim import build
 from lmx.types import Features
-from tests.models import parameters
+from tests import drawn
 from tests.reference import recurrent as reference
 
 B, T, C = 3, 6, 7
@@ -41,7 +41,7 @@ def config(**changes):
 
 
 def params_of(cfg):
-  return parameters.draw(bilstm, cfg, spread=2)
+  return drawn.params(bilstm.init, cfg, std=drawn.by_size(2))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -105,7 +105,7 @@ def test_its_bilm_is_the_language_model_without_its_output():
   cfg = config()
   sizes = {f.name: getattr(bilstm.sizes(cfg), f.name) for f in dataclasses.fields(bilm.Sizes)}
   other = elmo.Config(V=9, N=sizes.pop('layers'), **sizes)
-  theirs = parameters.shapes(elmo, other)
+  theirs = drawn.shapes(elmo.init, other)
   shapes = lambda tree: jax.tree.map(lambda x: x.shape, dict(tree))
   assert shapes({k: v for k, v in theirs.items() if k != 'softmax'}) == shapes(params_of(cfg)['bilm'])
 
@@ -188,7 +188,7 @@ def test_lambda_is_a_term_of_the_loss_in_training_only():
 @pytest.mark.parametrize(('elmo', 'width'), [('none', 178), ('input', 1202)])
 def test_the_sizes_are_those_of_the_released_tagger(elmo, width):
   """AllenNLP's ner.jsonnet and ner_elmo.jsonnet: inputs of 50 + 128 and 50 + 128 + 1024 columns."""
-  shapes = parameters.shapes(bilstm, bilstm.Config(elmo=elmo))
+  shapes = drawn.shapes(bilstm.init, bilstm.Config(elmo=elmo))
   assert shapes['layer_00']['forward']['input'].shape == (width, 800)
   assert shapes['layer_01']['backward']['input'].shape == (400, 800) and 'layer_02' not in shapes
   assert shapes['embed']['spelling']['convolution_0']['kernel'].shape == (3, 16, 128)

@@ -13,7 +13,7 @@ from lmx.errors import InputError
 from lmx.models import character_transformer as model
 from lmx.models import registry
 from lmx.types import Features
-from tests.models import parameters
+from tests import drawn
 from tests.reference import character_transformer as reference
 
 B, T = 2, 10
@@ -24,7 +24,7 @@ def config(**changes) -> model.Config:
 
 
 def params_of(cfg):
-  return parameters.draw(model, cfg)
+  return drawn.params(model.init, cfg, std=drawn.by_size())
 
 
 def tokens(cfg, shape=(B, T), seed=0):

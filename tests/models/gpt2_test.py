@@ -11,7 +11,8 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import gpt2, registry
-from tests.models import parameters
+from tests import drawn
+from tests.models import compiled
 from tests.reference import transformer as reference
 
 B, T = 2, 11
@@ -22,22 +23,14 @@ def config(**changes) -> gpt2.Config:
 
 
 def params_of(cfg):
-  return parameters.draw(gpt2, cfg)
+  return drawn.params(gpt2.init, cfg, std=drawn.by_size())
 
 
 def tokens(cfg, shape=(B, T), seed=0):
   return np.random.default_rng(seed).integers(0, cfg.V, shape).astype(np.int32)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(cfg, params, batch, state):
-  features, state = gpt2.apply(cfg, params, batch, state)
-  return gpt2.logits(cfg, params, features), state
-
-
-def logits(cfg, params, batch, state=()):
-  found, state = _run(cfg, params, batch, state)
-  return np.asarray(found), state
+logits = functools.partial(compiled.logits, gpt2)
 
 
 @pytest.mark.parametrize('attention', ['xla', 'blocked'])

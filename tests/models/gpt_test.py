@@ -11,7 +11,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.layers import dropout
 from lmx.models import gpt, registry
-from tests.models import parameters
+from tests import drawn
 from tests.reference import transformer as reference
 
 B, T = 2, 11
@@ -23,7 +23,7 @@ def config(**changes) -> gpt.Config:
 
 
 def params_of(cfg):
-  return parameters.draw(gpt, cfg)
+  return drawn.params(gpt.init, cfg, std=drawn.by_size())
 
 
 def tokens(cfg, shape=(B, T), seed=0):

@@ -10,7 +10,8 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import memory_compressed, registry
-from tests.models import parameters
+from tests import drawn
+from tests.models import compiled
 from tests.reference import memory_compressed as reference
 
 B, T = 2, 14
@@ -21,22 +22,15 @@ def config(**changes) -> memory_compressed.Config:
 
 
 def params_of(cfg):
-  return parameters.draw(memory_compressed, cfg)
+  return drawn.params(memory_compressed.init, cfg, std=drawn.by_size())
 
 
 def tokens(cfg, shape=(B, T), seed=0):
   return np.random.default_rng(seed).integers(0, cfg.V, shape).astype(np.int32)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(cfg, params, batch, state):
-  features, state = memory_compressed.apply(cfg, params, batch, state)
-  return memory_compressed.logits(cfg, params, features), state
-
-
 def logits(cfg, batch, state=()):
-  found, state = _run(cfg, params_of(cfg), batch, state)
-  return np.asarray(found), state
+  return compiled.logits(memory_compressed, cfg, params_of(cfg), batch, state)
 
 
 @pytest.mark.parametrize(

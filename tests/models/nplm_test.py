@@ -12,7 +12,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.models import nplm, registry
 from lmx.optim import build
-from tests.models import parameters
+from tests import drawn
 from tests.reference import nplm as reference
 
 B, T = 3, 9
@@ -40,14 +40,14 @@ def restated(cfg, params):
 
 
 def params_of(cfg):
-  return parameters.draw(nplm, cfg)
+  return drawn.params(nplm.init, cfg, std=drawn.by_size())
 
 
 @pytest.mark.parametrize('variant', [v for v in nplm.VARIANTS if v != 'tiny'])
 def test_parameter_counts_are_the_papers_formula(variant):
   cfg = registry.config('nplm', variant)
   V, n, m, h = cfg.V, cfg.n, cfg.m, cfg.h
-  count = sum(x.size for x in jax.tree.leaves(parameters.shapes(nplm, cfg)))
+  count = sum(x.size for x in jax.tree.leaves(drawn.shapes(nplm.init, cfg)))
   # Section 2: |V| (1 + nm + h) + h (1 + (n - 1) m); without W, |V| (n - 1) m fewer.
   assert count == V * (1 + n * m + h) + h * (1 + (n - 1) * m) - (0 if cfg.direct else V * (n - 1) * m)
 

@@ -11,7 +11,8 @@ import pytest
 from lmx.data.batching import algorithmic
 from lmx.errors import InputError
 from lmx.models import ntm, registry
-from tests.models import parameters
+from tests import drawn
+from tests.models import compiled
 from tests.reference import ntm as reference
 
 T = 6
@@ -23,15 +24,12 @@ def made(**changes):
   cfg = registry.config('ntm', 'tiny', **{**SMALL, **changes})
   return (
     cfg,
-    parameters.draw(ntm, cfg, spread=3),
+    drawn.params(ntm.init, cfg, std=drawn.by_size(3)),
     np.random.default_rng(0).integers(0, 2, (2, T, cfg.I)).astype(np.float32),
   )
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def run(cfg, params, batch, state):
-  features, state = ntm.apply(cfg, params, batch, state)
-  return ntm.logits(cfg, params, features), state
+run = functools.partial(compiled.run, ntm)
 
 
 def scores(cfg, params, inputs_BTI, **batch):
@@ -104,9 +102,9 @@ def test_memories_begin_as_told():
   found = jax.device_get(starts(params, jax.random.key(1)))
   assert np.unique(found['constant']) == 0.25
   np.testing.assert_array_equal(found['learned'][1], params['learned']['start']['memory'])
-  drawn = found['random']
-  np.testing.assert_array_equal(drawn[0], drawn[1])  # in evaluation always the same
-  assert 0.2 < drawn.std() < 0.6 and np.abs(drawn).max() <= 1.0
+  random = found['random']
+  np.testing.assert_array_equal(random[0], random[1])  # in evaluation always the same
+  assert 0.2 < random.std() < 0.6 and np.abs(random).max() <= 1.0
   assert not np.allclose(found['trained'][0], found['trained'][1])
 
 
@@ -124,7 +122,7 @@ def test_heads_and_widths_are_those_of_the_tables():
   assert all(
     sizes[f'{task}_{network}'] == (1, 100, 1) for task in ('copy', 'repeat', 'ngrams') for network in ('ff', 'lstm')
   )
-  count = lambda name: sum(leaf.size for leaf in jax.tree.leaves(parameters.shapes(ntm, registry.config('ntm', name))))
+  count = lambda name: sum(leaf.size for leaf in jax.tree.leaves(drawn.shapes(ntm.init, registry.config('ntm', name))))
   # Table 3. Of the sort it prints 384,424, in which two digits must have changed places: these sizes give 348,424.
   assert [count(f'{task}_baseline') for task in ('copy', 'repeat', 'recall', 'ngrams', 'sort')] == [
     1_352_969,

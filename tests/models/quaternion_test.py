@@ -12,7 +12,7 @@ from lmx.errors import InputError
 from lmx.layers import quaternion
 from lmx.models import quaternion_text, quaternion_transformer, registry, transformer
 from lmx.types import Features
-from tests.models import parameters
+from tests import drawn
 from tests.reference import quaternion as reference
 
 B, S, T = 2, 6, 5
@@ -20,7 +20,7 @@ QUIET = {'dropout': 0.0, 'dropout_attention': 0.0, 'dropout_relu': 0.0}
 
 
 def params_of(name, cfg):
-  return parameters.draw(registry.get(name), cfg, spread=2)
+  return drawn.params(registry.get(name).init, cfg, std=drawn.by_size(2))
 
 
 def batch_of(cfg):
@@ -92,7 +92,7 @@ def test_with_whole_scores_it_is_the_transformer_of_the_real_matrices(kind):
     dropout=0.0,
   )
   dense = as_dense(cfg, params)
-  assert jax.tree.structure(dense) == jax.tree.structure(parameters.shapes(transformer, plain))
+  assert jax.tree.structure(dense) == jax.tree.structure(drawn.shapes(transformer.init, plain))
   logits_BTV, a_BTS = outputs(quaternion_transformer, cfg, params, batch)
   expected_BTV, expected = outputs(transformer, plain, dense, batch)
   np.testing.assert_allclose(logits_BTV, expected_BTV, rtol=1e-5, atol=2e-5)
@@ -132,7 +132,7 @@ def test_without_quaternions_it_is_the_transformer():
 def test_printed_numbers_of_parameters(name, variant, matrices, printed):
   """Millions are cut off, thousands rounded to hundreds; only matrices are of that size."""
   cfg = registry.config(name, variant)
-  shapes = parameters.shapes(registry.get(name), cfg)
+  shapes = drawn.shapes(registry.get(name).init, cfg)
   sizes = {jax.tree_util.keystr(p): x.size for p, x in jax.tree_util.tree_leaves_with_path(shapes)}
   of_layers = {p: n for p, n in sizes.items() if 'embed' not in p}
   assert sum(n for p, n in of_layers.items() if 'kernel' in p or 'quaternions' in p) == matrices

@@ -8,7 +8,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import registry, rnn_lm
-from tests.models import parameters
+from tests import drawn
 from tests.reference import recurrent as reference
 
 B, T = 3, 8
@@ -18,7 +18,7 @@ CELLS = ('rnn', 'rnn_relu', 'rnn_sigmoid', 'gru', 'lstm')
 
 def count(variant, **changes):
   cfg = registry.config('rnn_lm', variant, **changes)
-  return sum(x.size for x in jax.tree.leaves(parameters.shapes(rnn_lm, cfg)))
+  return sum(x.size for x in jax.tree.leaves(drawn.shapes(rnn_lm.init, cfg)))
 
 
 def batch_of(cfg):
@@ -37,7 +37,7 @@ def state_of(cfg):
 
 
 def params_of(cfg):
-  return parameters.draw(rnn_lm, cfg, spread=2)
+  return drawn.params(rnn_lm.init, cfg, std=drawn.by_size(2))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_every_parameter_starts_uniform():
 
 def test_dropout_is_on_the_way_in_between_layers_and_out_but_not_through_time():
   cfg = registry.config('rnn_lm', 'tiny', dropout=0.5, D=400, E=400)
-  params, batch, state = parameters.draw(rnn_lm, cfg, spread=4), batch_of(cfg), state_of(cfg)
+  params, batch, state = drawn.params(rnn_lm.init, cfg, std=drawn.by_size(4)), batch_of(cfg), state_of(cfg)
   del batch['valid_BT']
 
   @jax.jit

@@ -13,7 +13,7 @@ import pytest
 from lmx.errors import InputError
 from lmx.layers import rnn_attention
 from lmx.models import bahdanau, luong, registry, rnn_encdec
-from tests.models import parameters
+from tests import drawn
 from tests.reference import rnn_translation as reference
 
 B, S, T = 3, 7, 6
@@ -69,7 +69,7 @@ def count(model, variant):
 
 
 def params_of(model, cfg):
-  return parameters.draw(model, cfg, spread=2)
+  return drawn.params(model.init, cfg, std=drawn.by_size(2))
 
 
 @functools.cache

@@ -12,7 +12,8 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import registry, sparse_transformer
-from tests.models import parameters
+from tests import drawn
+from tests.models import compiled
 from tests.reference import sparse_transformer as reference
 
 B, T = 2, 14
@@ -24,22 +25,15 @@ def config(**changes) -> sparse_transformer.Config:
 
 
 def params_of(cfg):
-  return parameters.draw(sparse_transformer, cfg, spread=2)
+  return drawn.params(sparse_transformer.init, cfg, std=drawn.by_size(2))
 
 
 def tokens(cfg, shape=(B, T), seed=0):
   return np.random.default_rng(seed).integers(0, cfg.V, shape).astype(np.int32)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(cfg, params, batch, state):
-  features, state = sparse_transformer.apply(cfg, params, batch, state)
-  return sparse_transformer.logits(cfg, params, features), state
-
-
 def logits(cfg, batch, state=()):
-  found, state = _run(cfg, params_of(cfg), batch, state)
-  return np.asarray(found), state
+  return compiled.logits(sparse_transformer, cfg, params_of(cfg), batch, state)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +69,11 @@ def test_dense_is_the_union_of_everything_with_the_same_parameters():
   params = params_of(whole)
   batch = {'tokens_BT': tokens(whole)}
   as_dense = config(pattern='dense', stride=24, N=1)
-  np.testing.assert_allclose(_run(as_dense, params, batch, ())[0], _run(whole, params, batch, ())[0], atol=1e-4)
+  np.testing.assert_allclose(
+    compiled.run(sparse_transformer, as_dense, params, batch, ())[0],
+    compiled.run(sparse_transformer, whole, params, batch, ())[0],
+    atol=1e-4,
+  )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import pytest
 from lmx.errors import InputError
 from lmx.layers import sinusoids
 from lmx.models import registry, transformer
-from tests.models import parameters
+from tests import drawn
+from tests.models import compiled
 from tests.reference import transformer as reference
 
 B, S, T = 3, 9, 7
@@ -27,7 +28,7 @@ def config(**changes) -> transformer.Config:
 
 @functools.cache
 def params_of(cfg):
-  return parameters.draw(transformer, cfg)
+  return drawn.params(transformer.init, cfg, std=drawn.by_size())
 
 
 def batch_of(cfg, seed=0):
@@ -36,15 +37,7 @@ def batch_of(cfg, seed=0):
   return {'source_BS': ids(B, S), 'source_valid_BS': np.arange(S) < SOURCES[:, None], 'tokens_BT': ids(B, T)}
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(cfg, params, batch, state):
-  features, state = transformer.apply(cfg, params, batch, state)
-  return transformer.logits(cfg, params, features), state
-
-
-def logits(cfg, params, batch, state=()):
-  found, state = _run(cfg, params, batch, state)
-  return np.asarray(found), state
+logits = functools.partial(compiled.logits, transformer)
 
 
 CASES = [('post', 'none', 'xla'), ('pre', 'attention', 'xla'), ('post', 'all', 'blocked')]
@@ -148,7 +141,7 @@ def test_initialisation():
   ):
     wide, x = (functools.reduce(dict.__getitem__, kernel, p[name])['kernel'] for p in (params, narrow))
     np.testing.assert_array_equal(factor * wide, x)
-  plain = parameters.shapes(transformer, config(biases='none', norm='pre'))
+  plain = drawn.shapes(transformer.init, config(biases='none', norm='pre'))
   assert set(plain['layer_02']['cross']['q']) == {'kernel'} and {'norm_encoder', 'norm_decoder'} < set(plain)
   assert set(plain['layer_00']['mlp']['in']) == {'kernel', 'bias'}
 
@@ -175,7 +168,7 @@ def by_equations(cfg):
 
 
 def count(cfg):
-  return sum(x.size for x in jax.tree.leaves(parameters.shapes(transformer, cfg)))
+  return sum(x.size for x in jax.tree.leaves(drawn.shapes(transformer.init, cfg)))
 
 
 @pytest.mark.parametrize('changes,millions', TABLE_3)

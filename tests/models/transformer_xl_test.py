@@ -14,14 +14,14 @@ import pytest
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.models import transformer_xl as model
-from tests.models import parameters
+from tests import drawn
 from tests.reference import transformer_xl as reference
 
 SMALL = model.Config(V=29, D=16, F=24, H=2, N=3, M=6, dropout=0.0, init_std=0.3, fidelity='pytorch')
 
 
-def drawn(cfg):
-  return parameters.draw(model, cfg)
+def params_of(cfg):
+  return drawn.params(model.init, cfg, std=drawn.by_size())
 
 
 def tokens(cfg, length, rows=1, seed=0):
@@ -56,7 +56,7 @@ def read(cfg, params, tokens_BL, T, state=None):  # noqa: N803
 )
 def test_equals_the_papers_equations(changes):
   cfg = dataclasses.replace(SMALL, N=2, **changes)
-  params, tokens_BL = drawn(cfg), tokens(cfg, 12)
+  params, tokens_BL = params_of(cfg), tokens(cfg, 12)
   x_LD = np.sqrt(cfg.D) * params['embed']['tokens'][tokens_BL[0]].astype(np.float64)
   own = lambda i: params[f'layer_{i:02d}']['attention']
   shared = lambda i: (params['bias']['u_HK'], params['bias']['v_HK'])
@@ -71,7 +71,7 @@ def test_equals_the_papers_equations(changes):
 
 
 def test_the_memory_of_tf_begins_as_zeros_that_are_looked_at():
-  params, tokens_BL = drawn(SMALL), tokens(SMALL, 4)
+  params, tokens_BL = params_of(SMALL), tokens(SMALL, 4)
   x_LD = np.sqrt(SMALL.D) * params['embed']['tokens'][tokens_BL[0]].astype(np.float64)
   biases = params['bias']['u_HK'], params['bias']['v_HK']
   memory = np.zeros((SMALL.M, SMALL.D))
@@ -88,7 +88,7 @@ def test_the_memory_of_tf_begins_as_zeros_that_are_looked_at():
 def test_a_token_depends_on_exactly_what_the_memory_reaches(layers, T, M):  # noqa: N803
   """In each layer, position p of a segment from s on reads positions s - M to p; N layers compose."""
   cfg = dataclasses.replace(SMALL, N=layers, M=M)
-  params, L = drawn(cfg), 16
+  params, L = params_of(cfg), 16
   text_LL = np.repeat(tokens(cfg, L), L, axis=0)
   changed_LL = (text_LL + np.eye(L, dtype=np.int32)) % cfg.V  # row q has another token at position q
   before, _ = read(cfg, params, text_LL, T)
@@ -103,7 +103,7 @@ def test_a_token_depends_on_exactly_what_the_memory_reaches(layers, T, M):  # no
 def test_a_segment_with_its_memory_is_the_end_of_a_longer_window(layers):
   """Of one layer whatever came before the memory; of several where the memory holds all that came."""
   cfg = dataclasses.replace(SMALL, N=layers, M=6)
-  params, text = drawn(cfg), tokens(cfg, 16, rows=2)
+  params, text = params_of(cfg), tokens(cfg, 16, rows=2)
   pieces, _ = read(cfg, params, text, 4)
   window = lambda start, end: read(dataclasses.replace(cfg, M=0), params, text[:, start:end], end - start)[0]
   np.testing.assert_allclose(pieces[:, 4:8], window(0, 8)[:, 4:], rtol=1e-5, atol=1e-5)
@@ -115,7 +115,7 @@ def test_a_segment_with_its_memory_is_the_end_of_a_longer_window(layers):
 
 
 def test_no_gradient_flows_into_the_memory():
-  cfg, params = SMALL, drawn(SMALL)
+  cfg, params = SMALL, params_of(SMALL)
   text = tokens(cfg, 4)
   _, state = read(cfg, params, tokens(cfg, 8, seed=1), 4)
 
@@ -131,7 +131,7 @@ def test_no_gradient_flows_into_the_memory():
 
 def test_only_the_lowest_layers_remember():
   cfg = dataclasses.replace(SMALL, recurrent=1)
-  params, text = drawn(cfg), tokens(cfg, 12)
+  params, text = params_of(cfg), tokens(cfg, 12)
   _, state = read(cfg, params, text, 4)
   assert [x.shape[1] for x in state['layers']] == [6, 0, 0]
   none = dataclasses.replace(cfg, recurrent=0)
@@ -145,7 +145,7 @@ def test_only_the_lowest_layers_remember():
 
 def test_a_measurement_may_remember_more_than_training_did():
   """M is no size of a parameter."""
-  params, text = drawn(SMALL), tokens(SMALL, 12)
+  params, text = params_of(SMALL), tokens(SMALL, 12)
   longer, state = read(dataclasses.replace(SMALL, M=11, clamp=6, same_length=True), params, text, 4)
   assert longer.shape == (1, 12, SMALL.D) and state['layers'][0].shape[1] == 11
 
@@ -154,7 +154,7 @@ def test_a_measurement_may_remember_more_than_training_did():
 def test_keys_and_values_kept_are_those_of_one_pass(changes):
   """Decoding keeps keys and values instead of what they are made of; a text as long as the memory, token by token."""
   cfg = dataclasses.replace(SMALL, **changes)
-  params, text = drawn(cfg), tokens(cfg, 6, rows=2)
+  params, text = params_of(cfg), tokens(cfg, 6, rows=2)
   whole, _ = read(cfg, params, text, 6)
   found, _ = read(cfg, params, text, 1, model.init_state(cfg, 2, 6))
   np.testing.assert_allclose(found, whole, rtol=1e-5, atol=1e-5)
@@ -163,7 +163,7 @@ def test_keys_and_values_kept_are_those_of_one_pass(changes):
 def test_absolute_positions_are_vaswanis():
   """Without a memory: the token's place in the segment moves its embedding, and attention knows nothing of places."""
   cfg = dataclasses.replace(SMALL, M=0, positions='absolute')
-  params, text = drawn(cfg), tokens(cfg, 5)
+  params, text = params_of(cfg), tokens(cfg, 5)
   features, _ = jax.jit(functools.partial(model.apply, cfg, all_layers=True))(params, {'tokens_BT': text}, ())
   places = np.stack([reference.encoding(t, cfg.D) for t in range(5)])
   expected = np.sqrt(cfg.D) * params['embed']['tokens'][text[0]] + places
@@ -190,7 +190,7 @@ def test_gains_and_the_kernel_of_the_clusters_begin_as_released():
 )
 def test_epsilon_of_layer_normalisation_is_that_of_the_release(changes, eps):
   cfg = dataclasses.replace(SMALL, N=1, **changes)
-  params = drawn(cfg)
+  params = params_of(cfg)
   layer = params['layer_00'] = jax.tree.map(np.zeros_like, params['layer_00'])
   layer['norm_1']['scale'], layer['norm_2']['scale'] = np.full(cfg.D, 1e-3), np.ones(cfg.D)
   found, _ = read(cfg, params, tokens(cfg, 4), 4)
@@ -205,7 +205,7 @@ def test_epsilon_of_layer_normalisation_is_that_of_the_release(changes, eps):
 def test_sizes_are_about_what_the_paper_prints(variant, millions):
   """128M, 88M, 277M, 24M, 0.46B and 0.8B (tables 2 to 6)."""
   cfg = registry.config('transformer_xl', variant)
-  assert sum(math.prod(x.shape) for x in jax.tree.leaves(parameters.shapes(model, cfg))) // 1_000_000 == millions
+  assert sum(math.prod(x.shape) for x in jax.tree.leaves(drawn.shapes(model.init, cfg))) // 1_000_000 == millions
 
 
 @pytest.mark.parametrize(
@@ -226,4 +226,4 @@ def test_settings_that_cannot_be_are_refused(wrong, words):
 def test_packed_documents_are_refused():
   batch = {'tokens_BT': tokens(SMALL, 4), 'documents_BT': np.zeros((1, 4), np.int32)}
   with pytest.raises(InputError, match='packed documents'):
-    model.apply(SMALL, drawn(SMALL), batch, model.init_state(SMALL, 1))
+    model.apply(SMALL, params_of(SMALL), batch, model.init_state(SMALL, 1))

@@ -12,7 +12,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.models import xlnet as model
-from tests.models import parameters
+from tests import drawn
 from tests.reference import xlnet as reference
 
 SMALL = model.Config(
@@ -21,8 +21,8 @@ SMALL = model.Config(
 T = 8
 
 
-def drawn(cfg):
-  return parameters.draw(model, cfg, spread=2)
+def params_of(cfg):
+  return drawn.params(model.init, cfg, std=drawn.by_size(2))
 
 
 def tokens(rows=1, seed=0, length=T):
@@ -45,7 +45,7 @@ ORDERS = {
 @pytest.mark.parametrize('order', ORDERS)
 def test_a_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order):
   """Every position is changed in turn; in two layers too, and never its own token reaches the query stream."""
-  params, order_T = drawn(SMALL), ORDERS[order].astype(np.int32)
+  params, order_T = params_of(SMALL), ORDERS[order].astype(np.int32)
   predicted = np.flatnonzero(order_T)
   batch = {
     'order_BT': np.tile(order_T, (T, 1)),
@@ -65,7 +65,7 @@ def test_a_prediction_depends_on_exactly_the_tokens_before_it_in_the_order(order
 def test_the_two_streams_are_the_papers_equations():
   """Appendix A.2, token by token, over two segments with a memory, three segments of text, one row read backward."""
   cfg = dataclasses.replace(SMALL, M=6)
-  params, state = drawn(cfg), model.init_state(cfg, 2)
+  params, state = params_of(cfg), model.init_state(cfg, 2)
   memory = [[np.zeros((0, cfg.D))] * cfg.N for _ in range(2)]
   for seed in range(2):
     rng = np.random.default_rng(seed)
@@ -91,7 +91,7 @@ def test_the_two_streams_are_the_papers_equations():
 def test_the_memory_of_the_release_begins_as_zeros_that_are_looked_at():
   batch = {'tokens_BT': tokens()}
   cfg = dataclasses.replace(SMALL, M=5)
-  params = drawn(cfg)
+  params = params_of(cfg)
   paper, _ = run(cfg, params, batch, model.init_state(cfg, 1))
   alone, _ = run(SMALL, params, batch)
   np.testing.assert_allclose(paper.last_BTD, alone.last_BTD, rtol=1e-5, atol=1e-5)
@@ -102,7 +102,7 @@ def test_the_memory_of_the_release_begins_as_zeros_that_are_looked_at():
 
 def test_the_first_reuse_positions_are_remembered_without_a_gradient():
   cfg = dataclasses.replace(SMALL, M=6, reuse=4)
-  params = drawn(cfg)
+  params = params_of(cfg)
   features, state = run(cfg, params, {'tokens_BT': tokens()}, model.init_state(cfg, 1))
   assert state['filled_B'].tolist() == [4]
   for layer, kept in zip(features.layers, state['layers'], strict=False):
@@ -123,7 +123,7 @@ def test_the_first_reuse_positions_are_remembered_without_a_gradient():
 
 def test_only_whether_two_segments_differ_matters():
   """So there may be any number of them (section 2.5)."""
-  params = drawn(SMALL)
+  params = params_of(SMALL)
   given = lambda types: {'tokens_BT': tokens(), 'types_BT': np.array([types], np.int32)}
   segments = [0, 0, 0, 1, 1, 2, 2, 2], [7, 7, 7, 3, 3, 4, 4, 4], [0] * T
   first, other, one = (np.asarray(run(SMALL, params, given(types))[0].last_BTD) for types in segments)
@@ -133,7 +133,7 @@ def test_only_whether_two_segments_differ_matters():
 
 def test_a_text_read_from_its_end_is_the_text():
   """Reversed tokens with negated distances: the same outputs, reversed."""
-  params, text = drawn(SMALL), tokens()
+  params, text = params_of(SMALL), tokens()
   last = lambda tokens_BT, **more: np.asarray(run(SMALL, params, {'tokens_BT': tokens_BT, **more})[0].last_BTD)
   forward, reverse_BT = last(text), text[:, ::-1]
   np.testing.assert_allclose(last(reverse_BT, backward_B=np.array([True]))[:, ::-1], forward, rtol=1e-5, atol=1e-5)
@@ -142,9 +142,9 @@ def test_a_text_read_from_its_end_is_the_text():
 
 def test_biases_may_be_shared():
   cfg = dataclasses.replace(SMALL, untie=False)
-  params = drawn(cfg)
+  params = params_of(cfg)
   assert set(params['bias']) == {'u', 'v', 's'} and not {'u', 'v', 's'} & set(params['layer_00']['attention'])
-  own = drawn(SMALL)
+  own = params_of(SMALL)
   for i in range(cfg.N):
     own[f'layer_{i:02d}']['attention'] |= params['bias']
   shared = own | {'bias': params['bias']}
@@ -169,4 +169,4 @@ def test_settings_that_cannot_be_are_refused(wrong, words):
 def test_packed_documents_are_refused():
   batch = {'tokens_BT': tokens(), 'documents_BT': np.zeros((1, T), np.int32)}
   with pytest.raises(InputError, match='packed documents'):
-    model.apply(SMALL, drawn(SMALL), batch, ())
+    model.apply(SMALL, params_of(SMALL), batch, ())

@@ -20,14 +20,11 @@ from lmx.interop import huggingface
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from lmx.runs import convert, transfer
+from tests import drawn
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
 SIZES = {'T': 16, 'D': 8, 'H': 2, 'N': 2}
-
-
-def drawn(model, cfg, seed):
-  return jax.device_get(jax.jit(lambda: model.init(cfg, jax.random.key(seed)))())
 
 
 @pytest.fixture(scope='module')
@@ -37,7 +34,7 @@ def made(tmp_path_factory):
   for name, kind in KINDS.items():
     model, tokenizer = registry.get(name), build.train(kind, TEXTS, vocab_size=300)
     cfg = model.Config(V=tokenizer.vocab_size, **SIZES)
-    params = {'model': drawn(model, cfg, 0), 'objective': {}}
+    params = {'model': drawn.params(model.init, cfg), 'objective': {}}
     if name == 'bert':
       params['objective'] = {'nsp': {'kernel': np.ones((8, 2), np.float32), 'bias': np.zeros(2, np.float32)}}
     folder = tmp_path_factory.mktemp(name)
@@ -142,7 +139,7 @@ def test_an_untied_output_matrix_and_another_width_come_and_go(name, made, tmp_p
   folder, cfg, params, _ = made[name]
   changed = dataclasses.replace(cfg, tied=False, **({} if name == 'gpt' else {'F': 12}))
   model = registry.get(name)
-  params = {**params, 'model': drawn(model, changed, 1)}
+  params = {**params, 'model': drawn.params(model.init, changed, seed=1)}
   own = copy(folder, tmp_path / 'own')
   settings = {'model_type': huggingface.family(name).TYPE, **huggingface.family(name).config(changed)}
   (own / 'config.json').write_text(json.dumps(settings))
