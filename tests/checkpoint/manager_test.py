@@ -412,18 +412,23 @@ def test_a_directory_that_cannot_be_made_is_an_input_error(tmp_path):
 
 
 def test_killed_again_and_again_while_writing(tmp_path):
-  rng, partial, last = random.Random(3), 0, 0
-  for _ in range(2):
+  rng, partial, last, kills = random.Random(3), False, 0, 0
+  being_written = lambda: any('tmp' in path.name for path in tmp_path.iterdir())
+  while kills < 2 or not partial:
+    kills += 1
+    assert kills < 20, 'no kill has hit a write'
     process = child('save_until_killed', tmp_path)
     ready = process.stdout.readline().split()
     assert ready[:1] == ['ready'], process.communicate()[1][-2000:]
     assert int(ready[1]) >= last
     last = int(ready[1])
     time.sleep(rng.random() * 0.4)
+    deadline = time.monotonic() + 60
+    while not being_written() and time.monotonic() < deadline:
+      pass
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    partial += any('tmp' in p.name for p in tmp_path.iterdir())
-  assert partial, 'no kill has hit a write'
+    partial |= being_written()
   warnings = []
   with manager.Checkpoints(tmp_path, warn=warnings.append) as checkpoints:
     step = checkpoints.steps()[-1]
