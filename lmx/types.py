@@ -7,7 +7,7 @@ their axes in their name (`x_BTD`), and einsums use the same capitals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -109,6 +109,14 @@ class Model(Protocol):
   def depth(self, cfg: Any, path: tuple[str, ...]) -> int: ...
 
 
+class Loss(Protocol):
+  """Loss of an objective; it may have keyword arguments of its own, see the docstring of lmx/objectives."""
+
+  def __call__(
+    self, cfg: Any, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None = None
+  ) -> Output: ...
+
+
 class Objective(Protocol):
   """Interface of a module of lmx/objectives; the package's docstring documents each name.
 
@@ -126,7 +134,7 @@ class Objective(Protocol):
   def terms(self, cfg: Any) -> tuple[str, ...]: ...
   def weights(self, cfg: Any, batch: Batch) -> dict[str, Array]: ...
   @property
-  def loss(self) -> Callable[..., Output]: ...
+  def loss(self) -> Loss: ...
   def predict(
     self, cfg: Any, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State
   ) -> tuple[Any, State]: ...

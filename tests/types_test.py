@@ -19,13 +19,21 @@ def test_every_model_and_objective_is_checked():
 
 
 @pytest.mark.slow
-def test_a_module_without_a_name_of_the_contract_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+  'protocol, file, before, after, name',
+  [
+    ('Model', 'models/nplm', 'def nll(', 'def nil(', 'nll'),
+    ('Objective', 'objectives/causal_lm', 'state: State, key: Array | None = None', 'state: State', 'loss'),
+  ],
+)
+def test_a_module_that_breaks_the_contract_is_refused(protocol, file, before, after, name, tmp_path, monkeypatch):
   api = pytest.importorskip('mypy.api')
-  text = (ROOT / 'lmx/models/nplm.py').read_text()
+  text = (ROOT / f'lmx/{file}.py').read_text()
   (tmp_path / 'whole.py').write_text(text)
-  (tmp_path / 'part.py').write_text(text.replace('def nll(', 'def nil('))
-  check = 'import part, whole\nfrom lmx.types import Model\na: Model = whole\nb: Model = part\n'
+  assert before in text
+  (tmp_path / 'part.py').write_text(text.replace(before, after))
+  check = f'import part, whole\nfrom lmx.types import {protocol}\na: {protocol} = whole\nb: {protocol} = part\n'
   (tmp_path / 'check.py').write_text(check)
   monkeypatch.setenv('MYPYPATH', str(tmp_path))
   report, _, code = api.run([str(tmp_path / 'check.py')])
-  assert code == 1 and report.count('error:') == 1 and 'nll' in report and ':4: error' in report
+  assert code == 1 and report.count('error:') == 1 and name in report and ':4: error' in report
