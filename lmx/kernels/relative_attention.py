@@ -1,4 +1,4 @@
-"""Implementations of relative attention (lmx/layers/relative_attention.py), and the relative shift.
+"""Implementations of relative attention (lmx/layers/relative_attention.py).
 
 - 'xla': the equation, over all rows and heads. It stores the (B, H, T, S) probabilities for the backward pass.
 - 'blocked': a loop over rows, heads and blocks of queries, so that the scores fit a CPU's cache. The
@@ -37,22 +37,8 @@ def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
   return 'blocked' if one_cpu and T * S >= least else 'xla'
 
 
-def shift(x_XTR: Array, S: int | None = None) -> Array:
-  """Shift row t left by T - 1 - t, by padding and reshaping (Dai et al. 2019, appendix B), without a gather.
-
-  Column c of a row holds distance R' - c for some R'. Afterwards column s holds the distance of key s. Columns
-  shifted in on the right belong to keys after the query, unless R is S + T - 1 or more.
-
-  Returns:
-    The first S columns, (..., T, S); all without `S`.
-  """
-  *X, T, R = x_XTR.shape
-  padded = jnp.pad(x_XTR, [(0, 0)] * (len(X) + 1) + [(1, 0)])
-  return padded.reshape(*X, R + 1, T)[..., 1:, :].reshape(*X, T, R)[..., :S]
-
-
 def _back(g_TS: Array, R: int) -> Array:
-  """Return the transpose of `shift`: (T, S) to (T, R)."""
+  """Return the transpose of the relative shift: (T, S) to (T, R)."""
   T, S = g_TS.shape
   g_RT = jnp.pad(jnp.pad(g_TS, ((0, 0), (0, R - S))).reshape(R, T), ((1, 0), (0, 0)))
   return g_RT.reshape(T, R + 1)[:, 1:]
@@ -65,6 +51,7 @@ class _Plan(NamedTuple):
   """Compile-time constants."""
 
   mask: Callable[..., Array]  # of (queries, keys, M, filled_B, farthest)
+  shift: Callable[..., Array]  # of products (T, R)
   farthest: int | None
   rate: float
   heads: int
@@ -86,20 +73,21 @@ def blocked(
   filled_B: Array | None,
   *,
   mask: Callable[..., Array],
+  shift: Callable[..., Array],
   farthest: int | None,
   rate: float,
   key: Array | None,
 ) -> Array:
   """Compute attention by heads, with the queries q + u for content and q + v for positions.
 
-  `mask` is the reference's function of (queries, keys, M, filled_B, farthest).
+  `mask` and `shift` are the reference's functions, of (queries, keys, M, filled_B, farthest) and of products (T, R).
   """
   B, T, H, K = content_BTHK.shape
   S = k_BSHK.shape[1]
   to_front = lambda x: x.swapaxes(1, 2).reshape(B * H, x.shape[1], K)
   rate = 0.0 if key is None else rate
   seed_2 = hash_dropout.seed(key) if rate and key is not None else None
-  plan = _Plan(mask, farthest, rate, H, S - T)
+  plan = _Plan(mask, shift, farthest, rate, H, S - T)
   filled_B = jnp.full(B, S - T, jnp.int32) if filled_B is None else filled_B
   heads = map(to_front, (content_BTHK, position_BTHK, k_BSHK, value_BSHK))
   o_GTK = _blocked(plan, *heads, r_SHK.swapaxes(0, 1), filled_B, seed_2)
@@ -109,7 +97,7 @@ def blocked(
 def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, filled: Array, queries: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, masked keys at `HIDDEN`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
-  s_QC = product('QK,CK->QC', a_QK, k_CK) + shift(product('QK,CK->QC', b_QK, r_CK))
+  s_QC = product('QK,CK->QC', a_QK, k_CK) + plan.shift(product('QK,CK->QC', b_QK, r_CK))
   mask_1QC = plan.mask(queries, len(k_CK), plan.memory, filled[None], plan.farthest)
   return jnp.where(mask_1QC[0], s_QC * a_QK.shape[1] ** -0.5, HIDDEN)
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
-from lmx.kernels.relative_attention import HIDDEN, shift
+from lmx.kernels.relative_attention import HIDDEN
 from lmx.layers import dropout
 from lmx.types import Array
 
@@ -61,6 +61,20 @@ def position_scores(
   window = lambda row_HR, position: jax.lax.dynamic_slice_in_dim(row_HR, T - 1 - position, keys, axis=1)
   scores_BPHS = jax.vmap(jax.vmap(window))(scores_BPHR, positions_BP)
   return jnp.concatenate([scores_BHTS, scores_BPHS.swapaxes(1, 2)], axis=2)
+
+
+def shift(x_XTR: Array, S: int | None = None) -> Array:
+  """Shift row t left by T - 1 - t, by padding and reshaping (Dai et al. 2019, appendix B), without a gather.
+
+  Column c of a row holds distance R' - c for some R'. Afterwards column s holds the distance of key s. Columns
+  shifted in on the right belong to keys after the query, unless R is S + T - 1 or more.
+
+  Returns:
+    The first S columns, (..., T, S); all without `S`.
+  """
+  *X, T, R = x_XTR.shape
+  padded = jnp.pad(x_XTR, [(0, 0)] * (len(X) + 1) + [(1, 0)])
+  return padded.reshape(*X, R + 1, T)[..., 1:, :].reshape(*X, T, R)[..., :S]
 
 
 def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:
@@ -156,7 +170,16 @@ def attend(
   if kernels.choose(backend, T, S) == 'blocked':
     queries = q_BTHK + u_HK.astype(q_BTHK.dtype), q_BTHK + v_HK.astype(q_BTHK.dtype)
     return kernels.blocked(
-      *queries, k_BSHK, value_BSHK, r_SHK, filled_B, mask=causal_mask, farthest=farthest, rate=rate, key=key
+      *queries,
+      k_BSHK,
+      value_BSHK,
+      r_SHK,
+      filled_B,
+      mask=causal_mask,
+      shift=shift,
+      farthest=farthest,
+      rate=rate,
+      key=key,
     )
   scores_BHTS = content_scores(q_BTHK, u_HK, k_BSHK) + position_scores(q_BTHK, v_HK, r_SHK, S)
   return weighted_values(scores_BHTS, causal_mask((0, T), S, S - T, filled_B, farthest), value_BSHK, rate, key)

@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_loop
+from lmx.kernels import layer_scan
 from lmx.layers import dropout
 from lmx.types import Array, Params
 
@@ -99,7 +99,7 @@ class Block(nn.Module):
 
 def init(block: Block, x_BTD: Array, inputs: Any, key: Array) -> Params:
   """Initialise the parameters of one block (attention, mlp, norm_1, norm_2), from inputs of one token."""
-  return layer_loop.init(block, key, x_BTD, inputs, None, None)
+  return layer_scan.init(block, key, x_BTD, inputs, None, None)
 
 
 def stack(
@@ -131,12 +131,19 @@ def stack(
 
   def layer(x_BTD: Array, of_layer: Any) -> tuple[Array, Any]:
     params, memory, key = of_layer
-    y_BTD, memory = layer_loop.apply(block, params, x_BTD, inputs, memory, key)
+    y_BTD, memory = layer_scan.apply(block, params, x_BTD, inputs, memory, key)
     return y_BTD, (memory, y_BTD)
 
-  layer_inputs = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
-  x_BTD, results = layer_loop.loop(layer, x_BTD, layer_inputs, scan=scan, remat=remat)
-  return x_BTD, None if memories is None else tuple(new for new, _ in results), [y_BTD for _, y_BTD in results]
+  inputs_of_layers = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
+  layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
+  if scan:
+    x_BTD, outputs = layer_scan.scan(layer, x_BTD, inputs_of_layers)
+  else:
+    outputs = []
+    for of_layer in inputs_of_layers:
+      x_BTD, output = layer(x_BTD, of_layer)
+      outputs.append(output)
+  return x_BTD, None if memories is None else tuple(memory for memory, _ in outputs), [y_BTD for _, y_BTD in outputs]
 
 
 def name(i: int) -> str:

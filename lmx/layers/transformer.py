@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lmx.kernels import layer_loop
+from lmx.kernels import layer_scan
 from lmx.layers import attention, dropout, kv_cache
 from lmx.layers.kv_cache import Cache
 from lmx.layers.masks import AttentionMask
@@ -226,7 +226,7 @@ def layer_keys(key: Array | None) -> Keys:
 
 def init_block(block: nn.Module, width: int, key: Array, *, dtype: str = 'float32', **source: Any) -> Params:
   """Initialise the parameters of one layer: attention, mlp, norm_1, norm_2."""
-  return layer_loop.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
+  return layer_scan.init(block, key, jnp.zeros((1, 1, width), dtype), AttentionMask(), **source)
 
 
 def name(i: int) -> str:
@@ -265,7 +265,7 @@ def stack(
     position_BT: position of each token in the caches.
     key: PRNG key of dropout, or None.
     sources: for each layer the source of a `DecoderBlock`.
-    scan: compile one layer, see lmx/kernels/layer_loop.py.
+    scan: compile one layer, see lmx/kernels/layer_scan.py.
     remat: recompute a layer's activations in the backward pass.
 
   Returns:
@@ -275,11 +275,18 @@ def stack(
   def layer(x_BTD: Array, inputs: Any) -> tuple[Array, Any]:
     params, cache, key, source = inputs
     source_args = {} if source is None else {'source': source}
-    x_BTD, cache = layer_loop.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
+    x_BTD, cache = layer_scan.apply(block, params, x_BTD, mask, cache, position_BT, key, **source_args)
     return x_BTD, (cache, x_BTD)
 
   none = [None] * len(layers)
   inputs = list(zip(layers, caches or none, dropout.split(key, len(layers)), sources or none, strict=True))
-  last_BTD, outputs = layer_loop.loop(layer, x_BTD, inputs, scan=scan, remat=remat)
+  layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
+  if scan:
+    last_BTD, outputs = layer_scan.scan(layer, x_BTD, inputs)
+  else:
+    last_BTD, outputs = x_BTD, []
+    for layer_inputs in inputs:
+      last_BTD, output = layer(last_BTD, layer_inputs)
+      outputs.append(output)
   new = None if caches is None else tuple(cache for cache, _ in outputs)
   return last_BTD, new, (x_BTD, *(y_BTD for _, y_BTD in outputs))

@@ -1,4 +1,4 @@
-"""The relative shift, the fast path of relative attention against the equation, and the choice of one."""
+"""The fast path of relative attention against the equation, and the choice of one."""
 
 from __future__ import annotations
 
@@ -12,25 +12,6 @@ from lmx.kernels import relative_attention as kernels
 from lmx.layers import relative_attention
 
 B, H, K = 2, 3, 8
-
-
-@pytest.mark.parametrize('T, R', [(1, 1), (1, 6), (5, 5), (4, 9)])
-def test_shift_brings_each_distance_to_its_key(T, R):  # noqa: N803
-  x_BHTR = np.random.default_rng(0).standard_normal((2, 3, T, R)).astype(np.float32)
-  shifted = np.asarray(jax.jit(kernels.shift)(x_BHTR))
-  for t in range(T):
-    for s in range(R - T + t + 1):  # keys not after the query
-      distance = R - T + t - s
-      np.testing.assert_array_equal(shifted[:, :, t, s], x_BHTR[:, :, t, R - 1 - distance])
-
-
-def test_shift_is_no_gather():
-  """Neither is its gradient."""
-  loss = lambda x: jnp.sum(jnp.square(kernels.shift(x)))
-  compiled = jax.jit(jax.grad(loss)).lower(jnp.zeros((2, 3, 4, 9))).compile().as_text()
-  assert ' gather(' not in compiled and ' scatter(' not in compiled
-  taken = jax.jit(lambda x: jnp.take(x, jnp.array([2, 0]), axis=1)).lower(jnp.zeros((2, 3))).compile().as_text()
-  assert ' gather(' in taken  # the name of a gather in compiled text
 
 
 @pytest.mark.parametrize(

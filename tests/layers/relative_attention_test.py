@@ -1,4 +1,4 @@
-"""The scores of relative attention term by term, the attention mask, dropout, and the memory."""
+"""The relative shift, the scores of relative attention term by term, the attention mask, dropout, and the memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from lmx.layers import relative_attention
 
@@ -18,6 +19,25 @@ def inputs(T, M, seed=0):  # noqa: N803
   rng = np.random.default_rng(seed)
   draw = lambda *shape: rng.standard_normal(shape, np.float32)
   return draw(B, T, H, K), draw(B, M + T, H, K), draw(B, M + T, H, K), draw(M + T, H, K), draw(H, K), draw(H, K)
+
+
+@pytest.mark.parametrize('T, R', [(1, 1), (1, 6), (5, 5), (4, 9)])
+def test_shift_brings_each_distance_to_its_key(T, R):  # noqa: N803
+  x_BHTR = np.random.default_rng(0).standard_normal((2, 3, T, R)).astype(np.float32)
+  shifted = np.asarray(jax.jit(relative_attention.shift)(x_BHTR))
+  for t in range(T):
+    for s in range(R - T + t + 1):  # keys not after the query
+      distance = R - T + t - s
+      np.testing.assert_array_equal(shifted[:, :, t, s], x_BHTR[:, :, t, R - 1 - distance])
+
+
+def test_shift_is_no_gather():
+  """Neither is its gradient."""
+  loss = lambda x: jnp.sum(jnp.square(relative_attention.shift(x)))
+  compiled = jax.jit(jax.grad(loss)).lower(jnp.zeros((2, 3, 4, 9))).compile().as_text()
+  assert ' gather(' not in compiled and ' scatter(' not in compiled
+  taken = jax.jit(lambda x: jnp.take(x, jnp.array([2, 0]), axis=1)).lower(jnp.zeros((2, 3))).compile().as_text()
+  assert ' gather(' in taken  # the name of a gather in compiled text
 
 
 def test_each_query_attends_by_the_four_terms_of_the_paper():
