@@ -41,7 +41,7 @@ def last_nll(model: Any, cfg: Any, params: Params, tokens_BT: Array, targets_BS:
 
 def alone(model: Model, cfg: Any) -> Any:
   """Return the Config with which a model sees nothing before a window; `cfg` itself if the model keeps no state."""
-  return model.alone(cfg) if hasattr(model, 'alone') else cfg
+  return model.without_memory(cfg) if hasattr(model, 'without_memory') else cfg
 
 
 def blocks(size: int, longest: int, count: int, stride: int) -> np.ndarray:

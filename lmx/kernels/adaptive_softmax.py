@@ -35,7 +35,7 @@ def block_size(positions: int, classes: int, groups: int, block: int = 0) -> int
   return min(max(1, (block or min(most, max(LEAST, positions // 16))) // groups), positions // groups)
 
 
-def selected(
+def selected_loss(
   loss: Loss,
   table: Any,
   x_BTD: Array,
@@ -63,7 +63,7 @@ def selected(
   groups = 1 if together else B
   flat = lambda x: x.reshape(groups, -1, *x.shape[2:])
   size = block_size(B * T, classes, groups, block)
-  return _selected(loss, size, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
+  return _selected_loss(loss, size, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
 
 
 def _queue(selected_GL: Array, size: int) -> tuple[Array, Array, Array]:
@@ -90,7 +90,7 @@ def _put(array: Array, position_GM: Array, values: Array) -> Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _selected(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array) -> Array:
+def _selected_loss(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array) -> Array:
   order_GL, count_G, blocks = _queue(selected_GL, size)
 
   def body(p: Array, loss_GL: Array) -> Array:
@@ -100,13 +100,15 @@ def _selected(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array,
   return jax.lax.fori_loop(0, blocks, body, jnp.zeros(target_GL.shape, jnp.float32))
 
 
-def _selected_forward(
+def _selected_loss_forward(
   loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array
 ) -> tuple[Array, tuple[Any, ...]]:
-  return _selected(loss, size, table, x_GLD, target_GL, selected_GL), (table, x_GLD, target_GL, selected_GL)
+  return _selected_loss(loss, size, table, x_GLD, target_GL, selected_GL), (table, x_GLD, target_GL, selected_GL)
 
 
-def _selected_backward(loss: Loss, size: int, residuals: tuple[Any, ...], g_GL: Array) -> tuple[Any, Array, None, None]:
+def _selected_loss_backward(
+  loss: Loss, size: int, residuals: tuple[Any, ...], g_GL: Array
+) -> tuple[Any, Array, None, None]:
   table, x_GLD, target_GL, selected_GL = residuals
   order_GL, count_G, blocks = _queue(selected_GL, size)
 
@@ -122,4 +124,4 @@ def _selected_backward(loss: Loss, size: int, residuals: tuple[Any, ...], g_GL: 
   return d_table, dx_GLD, None, None
 
 
-_selected.defvjp(_selected_forward, _selected_backward)
+_selected_loss.defvjp(_selected_loss_forward, _selected_loss_backward)

@@ -48,7 +48,7 @@ class Mask(Protocol):
   def allowed(self, causal: bool, queries: Block, keys: Block) -> Array | None:
     """Return a block of the Boolean mask (B, T, S); None if nothing is masked."""
 
-  def hide(self, a_BHTS: Array, causal: bool, queries: Block, keys: Block) -> Array:
+  def mask_scores(self, a_BHTS: Array, causal: bool, queries: Block, keys: Block) -> Array:
     """Return a block of scores, with masked keys far below all others."""
 
 
@@ -60,7 +60,7 @@ def choose(backend: str, q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) 
   """
   obstacle = cudnn_obstacle(q_BTHK, k_BSHK, mask, rate) if backend in ('auto', 'cudnn') else None
   if backend == 'cudnn' and obstacle:
-    raise InputError(f"attention 'cudnn' {obstacle}; choose 'auto' or 'xla'")
+    raise InputError(f'model.attention: got "cudnn", which {obstacle}; set model.attention to "auto" or "xla"')
   if backend != 'auto':
     return backend
   if not obstacle:
@@ -73,11 +73,11 @@ def cudnn_obstacle(q_BTHK: Array, k_BSHK: Array, mask: Mask, rate: float) -> str
   """Return the reason why cuDNN's fused attention cannot run, as words after its name; None if it can."""
   T, S, K = q_BTHK.shape[1], k_BSHK.shape[1], q_BTHK.shape[3]
   if jax.default_backend() != 'gpu':
-    return f'needs a GPU, and the device here is {jax.default_backend()}'
+    return f'needs a GPU, and the default device is a {jax.default_backend()}'
   if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
     return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
   if rate:
-    return f'has no dropout of the attention probabilities (asked for: {rate})'
+    return f'has no dropout of the attention probabilities, but the rate is {rate}'
   if K % 8 or K > 128:
     return f'needs a head width that is a multiple of 8 and at most 128, not {K}'
   if mask.explicit() and (T % 2 or S % 2):
@@ -172,13 +172,13 @@ def blocked(
 def _scores(plan: Plan, g: Array, q_QK: Array, k_CK: Array, mask: Mask, queries: Block, keys: Block) -> Array:
   """Return the scores (Q, C) of a block in float32, with masked keys far below all others."""
   a_QC = jnp.einsum('QK,CK->QC', q_QK, k_CK, preferred_element_type=jnp.float32) * q_QK.shape[-1] ** -0.5
-  return mask.row(g // plan.heads).hide(a_QC[None, None], plan.causal, queries, keys)[0, 0]
+  return mask.row(g // plan.heads).mask_scores(a_QC[None, None], plan.causal, queries, keys)[0, 0]
 
 
 def _factor(plan: Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: Block) -> Array:
   """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
-  keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
+  keep_QC = hash_dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys[0], keys[1], dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

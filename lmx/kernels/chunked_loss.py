@@ -1,7 +1,7 @@
 """Softmax losses computed in chunks along time, so that the (B, T, V) logits are never stored.
 
 Equal to the loss of all tokens at once (lmx/layers/softmax.py). `total` needs only a sum, so a chunk's gradient is
-computed together with its loss. `each` returns the loss of every token, so the backward pass recomputes a chunk's
+computed together with its loss. `map_chunks` returns the loss of every token, so the backward pass recomputes a chunk's
 logits, a fourth matrix product. On a CPU that is still faster than storing them, because memory is slower than
 the cores.
 """
@@ -31,7 +31,7 @@ def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
   return jnp.all(jnp.where(before_BTV, logits_BTV < own_BT1, logits_BTV <= own_BT1), axis=-1).astype(jnp.float32)
 
 
-def each(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None) -> Any:
+def map_chunks(score: Callable[[Array, Array], Any], x_BTD: Array, targets_BT: Array, chunk: int | None = None) -> Any:
   """Return `score(x_BMD, targets_BM)`, a pytree of (B, M) arrays, of every chunk of time, concatenated to (B, T).
 
   Args:
@@ -76,7 +76,7 @@ def _join(tree: Any, shape: tuple[int, ...]) -> Any:
   return jax.tree.map(lambda y: y.swapaxes(0, 1).reshape(B, -1, *y.shape[3:])[:, :T], tree)
 
 
-def total(
+def weighted_sum(
   score: Callable[[Array, Array], tuple[Array, Any]],
   x_BTD: Array,
   targets_BT: Array,
@@ -86,7 +86,7 @@ def total(
   """Return a weighted sum of losses, with its gradient computed in the forward pass, so logits are computed once.
 
   The cotangent of a sum is a scalar, by which the backward pass multiplies the gradient. So there are three matrix
-  products, where `each` has four, and only the gradient is stored.
+  products, where `map_chunks` has four, and only the gradient is stored.
 
   Args:
     score: (losses, a pytree of metrics) of a chunk, each (B, M), from `x_BMD` and `targets_BM`; parameters that it
@@ -94,7 +94,7 @@ def total(
     x_BTD: last hidden layer.
     targets_BT: labels.
     weights_BT: weights of the losses, without gradients.
-    chunk: as in `each`.
+    chunk: as in `map_chunks`.
 
   Returns:
     (the sum, float32; the metrics, (B, T), without gradients).
@@ -123,8 +123,8 @@ def total(
     (cost, bars), (metrics, x_bars) = jax.lax.scan(step, start, (x_NBMD, targets_NBM, weights_NBM))
     return (cost, metrics), (x_bars, bars)
 
-  def backward(bars: Any, given: Any) -> tuple[Any, ...]:
-    x_bars, consts_bars = jax.tree.map(lambda bar: (given[0] * bar).astype(bar.dtype), bars)
+  def backward(bars: Any, cotangents: Any) -> tuple[Any, ...]:
+    x_bars, consts_bars = jax.tree.map(lambda bar: (cotangents[0] * bar).astype(bar.dtype), bars)
     return x_bars, consts_bars, None, None
 
   run.defvjp(forward, backward)

@@ -30,7 +30,7 @@ def _mix(x: Array) -> Array:
   return x ^ (x >> 16)
 
 
-def kept(seed_2: Array, rate: float, rows: Array, columns: Array) -> Array:
+def mask(seed_2: Array, rate: float, rows: Array, columns: Array) -> Array:
   """Return the mask of the elements that dropout keeps.
 
   Args:
@@ -49,15 +49,15 @@ def kept(seed_2: Array, rate: float, rows: Array, columns: Array) -> Array:
   return bits >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
-def kept_like(x: Array, rate: float, seed_2: Array) -> Array:
-  """Return `kept` for every element of an array."""
+def mask_like(x: Array, rate: float, seed_2: Array) -> Array:
+  """Return `mask` for every element of an array."""
   rows = jax.lax.iota(jnp.uint32, max(x.size // x.shape[-1], 1)).reshape(x.shape[:-1])
-  return kept(seed_2, rate, rows, jax.lax.iota(jnp.uint32, x.shape[-1]))
+  return mask(seed_2, rate, rows, jax.lax.iota(jnp.uint32, x.shape[-1]))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _drop(rate: float, x: Array, seed_2: Array) -> Array:
-  return jnp.where(kept_like(x, rate, seed_2), x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+  return jnp.where(mask_like(x, rate, seed_2), x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
 def _drop_forward(rate: float, x: Array, seed_2: Array) -> tuple[Array, Array]:

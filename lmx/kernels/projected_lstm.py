@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lmx.kernels.recurrent import Carry, dot, keep
+from lmx.kernels.recurrent import Carry, dot, where_valid
 from lmx.types import Array
 
 
@@ -32,7 +32,7 @@ def fused(reference: Callable[..., Any], step: Callable[..., Any], prepare: Call
   return run
 
 
-def _passes(x: Array, bound: float, gradient: Array) -> Array:
+def _clip_gradient(x: Array, bound: float, gradient: Array) -> Array:
   """Return the gradient where x is not clipped at the bound."""
   return jnp.where(jnp.abs(x) < bound, gradient, 0.0) if bound else gradient
 
@@ -67,10 +67,10 @@ def _backward(options: Any, residuals: tuple[Any, ...], gradients: Any) -> tuple
     gates_BG, h_BP, c_BH, before_BH, dh_BP, valid_B = inputs
     dout_BP, dc_BH = dcarry[0] + dh_BP, dcarry[1]
     i, j, f, o = jnp.split(gates_BG, 4, axis=-1)
-    dp_BP = _passes(h_BP, options.proj_clip, dout_BP).astype(dtype)
+    dp_BP = _clip_gradient(h_BP, options.proj_clip, dout_BP).astype(dtype)
     dm_BH = dot(dp_BP, projection_HP.astype(dtype).T)
     tanh_c = jnp.tanh(c_BH)
-    dnew_BH = _passes(c_BH, options.cell_clip, dc_BH + dm_BH * o * (1.0 - tanh_c * tanh_c))
+    dnew_BH = _clip_gradient(c_BH, options.cell_clip, dc_BH + dm_BH * o * (1.0 - tanh_c * tanh_c))
     dgates_BG = jnp.concatenate(
       [
         dnew_BH * j * i * (1.0 - i),
@@ -82,8 +82,8 @@ def _backward(options: Any, residuals: tuple[Any, ...], gradients: Any) -> tuple
     ).astype(dtype)
     dbefore = (dot(dgates_BG, u_PG.T), dnew_BH * f)
     if valid_B is not None:
-      dgates_BG, dp_BP = keep(valid_B, (dgates_BG, dp_BP), (jnp.zeros_like(dgates_BG), jnp.zeros_like(dp_BP)))
-      dbefore = keep(valid_B, dbefore, (dout_BP, dc_BH))
+      dgates_BG, dp_BP = where_valid(valid_B, (dgates_BG, dp_BP), (jnp.zeros_like(dgates_BG), jnp.zeros_like(dp_BP)))
+      dbefore = where_valid(valid_B, dbefore, (dout_BP, dc_BH))
     return dbefore, (dgates_BG, dp_BP)
 
   before_TBH = jnp.concatenate([c0_BH[None], c_TBH[:-1]])

@@ -45,7 +45,9 @@ def choose(backend: str, cell: str, dtype: str) -> str:
   """
   fits = cell == 'lstm' and dtype == 'float32'
   if backend == 'cudnn' and not fits:
-    raise InputError(f'backend "cudnn" is for float32 LSTMs; this is "{cell}" in {dtype}')
+    raise InputError(
+      f'model.backend: got "cudnn" for "{cell}" in {dtype}; expected a float32 "lstm"; set model.backend=auto'
+    )
   if backend == 'cudnn' and not is_nvidia():
     raise InputError(
       f'model.backend: got "cudnn" on a {jax.default_backend()}; expected an NVIDIA GPU; set model.backend=auto'
@@ -65,7 +67,7 @@ def dot(a: Array, b: Array) -> Array:
   return jnp.matmul(a, b, preferred_element_type=jnp.float32)
 
 
-def keep(valid_B: Array | None, new: Any, old: Any) -> Any:
+def where_valid(valid_B: Array | None, new: Any, old: Any) -> Any:
   """Return `new` in valid rows and `old` in the others."""
   if valid_B is None:
     return new
@@ -85,35 +87,37 @@ class Derivative(NamedTuple):
   backward: Callable[..., tuple[Array, Array, Carry]]
 
 
-def _tanh(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
-  del kept, before_BD
+def _tanh(gates_BG: Array, residuals: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
+  del residuals, before_BD
   dx_BG = dcarry[0] * (1.0 - gates_BG * gates_BG)
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
-def _relu(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
-  del kept, before_BD
+def _relu(gates_BG: Array, residuals: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
+  del residuals, before_BD
   dx_BG = jnp.where(gates_BG > 0, dcarry[0], 0.0)
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
-def _sigmoid(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
-  del kept, before_BD
+def _sigmoid(
+  gates_BG: Array, residuals: tuple[Array, ...], before_BD: Array, dcarry: Carry
+) -> tuple[Array, Array, Carry]:
+  del residuals, before_BD
   dx_BG = dcarry[0] * gates_BG * (1.0 - gates_BG)
   return dx_BG, dx_BG, (jnp.zeros_like(gates_BG),)
 
 
-def _gru(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
-  (r, z, n), (rn,), (dh,) = jnp.split(gates_BG, 3, axis=-1), kept, dcarry
+def _gru(gates_BG: Array, residuals: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
+  (r, z, n), (rn,), (dh,) = jnp.split(gates_BG, 3, axis=-1), residuals, dcarry
   dn = dh * (1.0 - z) * (1.0 - n * n)
   dr = dn * rn * r * (1.0 - r)
   dz = dh * (before_BD - n) * z * (1.0 - z)
   return jnp.concatenate([dr, dz, dn], -1), jnp.concatenate([dr, dz, dn * r], -1), (dh * z,)
 
 
-def _lstm(gates_BG: Array, kept: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
+def _lstm(gates_BG: Array, residuals: tuple[Array, ...], before_BD: Array, dcarry: Carry) -> tuple[Array, Array, Carry]:
   del before_BD
-  (i, f, g, o), (c,), (dh, dc) = jnp.split(gates_BG, 4, axis=-1), kept, dcarry
+  (i, f, g, o), (c,), (dh, dc) = jnp.split(gates_BG, 4, axis=-1), residuals, dcarry
   tanh_c = jnp.tanh(f * c + i * g)
   dc = dc + dh * o * (1.0 - tanh_c * tanh_c)
   di, df, dg = dc * g * i * (1.0 - i), dc * c * f * (1.0 - f), dc * i * (1.0 - g * g)
@@ -143,7 +147,7 @@ def fused(reference: Callable[..., Any], step: Callable[..., Any]) -> Callable[.
   return run
 
 
-def _at(tree: Any, t: Array) -> Any:
+def _index(tree: Any, t: Array) -> Any:
   return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, t, keepdims=False), tree)
 
 
@@ -164,7 +168,7 @@ def _fused_forward(
 
   def body(t: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
     carry, x_TBG, h_TBD, residuals_TBD = loop
-    new, gates_BG, r_BG = step(cell, weights, carry, *_at((x_TBG, valid_TB), t))
+    new, gates_BG, r_BG = step(cell, weights, carry, *_index((x_TBG, valid_TB), t))
     step_residuals = residuals(r_BG, carry)
     return new, _put(x_TBG, gates_BG, t), _put(h_TBD, new[0], t + 1), _put(residuals_TBD, step_residuals, t)
 
@@ -185,8 +189,8 @@ def _fused_backward(cell: str, residuals: tuple[Any, ...], gradients: Any) -> tu
     dx_BG, dr_BG, dbefore = DERIVATIVES[cell].backward(gates_BG.astype(jnp.float32), step_residuals, before_BD, dcarry)
     is_same = dr_BG is dx_BG
     if valid_B is not None:
-      dx_BG, dr_BG = keep(valid_B, (dx_BG, dr_BG), (jnp.zeros_like(dx_BG),) * 2)
-      dbefore = keep(valid_B, dbefore, dcarry)
+      dx_BG, dr_BG = where_valid(valid_B, (dx_BG, dr_BG), (jnp.zeros_like(dx_BG),) * 2)
+      dbefore = where_valid(valid_B, dbefore, dcarry)
     dx_BG, dr_BG = dx_BG.astype(dtype), dr_BG.astype(dtype)
     return (dbefore[0] + dot(dr_BG, u_GD), *dbefore[1:]), (dx_BG, None if is_same else dr_BG)
 
@@ -233,7 +237,7 @@ def cudnn(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Arr
     False,
     None,
   )
-  last_carry = keep(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
+  last_carry = where_valid(count_B > 0, (h_1BD[0], c_1BD[0]), carry)
   h_TBD = y_BTD.swapaxes(0, 1)
   return (h_TBD if valid_TB is None else jnp.where(valid_TB[..., None], h_TBD, last_carry[0][None])), last_carry
 

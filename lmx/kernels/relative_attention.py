@@ -25,7 +25,7 @@ from lmx.types import Array
 BACKENDS = ('auto', 'xla', 'blocked')
 BLOCKED_FROM = 2**14  # scores (T x S) of a head from which 'auto' selects 'blocked' on one core of a CPU
 BLOCKED_FROM_CORES = 2**18  # and on several
-HIDDEN = -1e30  # score of a masked key
+MASKED = -1e30  # score of a masked key
 
 
 def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
@@ -37,7 +37,7 @@ def choose(backend: str, T: int, S: int) -> str:  # noqa: N803
   return 'blocked' if one_cpu and T * S >= least else 'xla'
 
 
-def _back(g_TS: Array, R: int) -> Array:
+def _unshift(g_TS: Array, R: int) -> Array:
   """Return the transpose of the relative shift: (T, S) to (T, R)."""
   T, S = g_TS.shape
   g_RT = jnp.pad(jnp.pad(g_TS, ((0, 0), (0, R - S))).reshape(R, T), ((1, 0), (0, 0)))
@@ -95,17 +95,17 @@ def blocked(
 
 
 def _scores(plan: _Plan, a_QK: Array, b_QK: Array, k_CK: Array, r_CK: Array, filled: Array, queries: Block) -> Array:
-  """Return the scores (Q, C) of a block in float32, masked keys at `HIDDEN`."""
+  """Return the scores (Q, C) of a block in float32, masked keys at `MASKED`."""
   product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
   s_QC = product('QK,CK->QC', a_QK, k_CK) + plan.shift(product('QK,CK->QC', b_QK, r_CK))
   mask_1QC = plan.mask(queries, len(k_CK), plan.memory, filled[None], plan.farthest)
-  return jnp.where(mask_1QC[0], s_QC * a_QK.shape[1] ** -0.5, HIDDEN)
+  return jnp.where(mask_1QC[0], s_QC * a_QK.shape[1] ** -0.5, MASKED)
 
 
 def _factor(plan: _Plan, g: Array, T: int, seed_2: Any, queries: Block, keys: int) -> Array:
   """Return dropout's factors of the probabilities of a block, (Q, C): 0 or 1 / (1 - rate)."""
   rows_Q = g.astype(jnp.uint32) * jnp.uint32(T) + jnp.arange(queries[0], queries[1], dtype=jnp.uint32)
-  keep_QC = hash_dropout.kept(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
+  keep_QC = hash_dropout.mask(seed_2, plan.rate, rows_Q, jnp.arange(keys, dtype=jnp.uint32))
   return jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 
@@ -166,7 +166,7 @@ def _blocked_backward(plan: _Plan, residuals: tuple[Any, ...], do_GTK: Array) ->
         f_QC = _factor(plan, g, T, seed_2, queries, keys)
         dropped_QC, dp_QC = p_QC * f_QC, dp_QC * f_QC
       ds_QC = (p_QC * (dp_QC - delta_T[rows, None]) * scale).astype(dtype)
-      back_QC = _back(ds_QC, keys)
+      back_QC = _unshift(ds_QC, keys)
       das.append(jnp.einsum('QC,CK->QK', ds_QC, k_SK[:keys]))
       dbs.append(jnp.einsum('QC,CK->QK', back_QC, r_CK))
       dk_SK = dk_SK.at[:keys].add(product(ds_QC, a_TK[rows]))

@@ -66,11 +66,13 @@ class Sizes:
     edges = [0, *self.cutoffs, *([self.V] if self.V else [])]  # V is 0 until the data gives it
     if any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
       raise InputError(
-        f'model.cutoffs: got {self.cutoffs}; they must rise, and end below the vocabulary of {self.V} tokens'
+        f'model.cutoffs: got {self.cutoffs}; expected increasing numbers below the vocabulary size of {self.V}'
       )
     if self.E // self.div_val ** len(self.cutoffs) < 1:
       count = len(self.cutoffs) + 1
-      raise InputError(f'model.div_val: got {self.div_val}; the last of {count} clusters is left no width; lower it')
+      raise InputError(
+        f'model.div_val: got {self.div_val}; the table of the last of {count} clusters has width 0; lower it'
+      )
 
   @property
   def clusters(self) -> tuple[Cluster, ...]:
@@ -129,20 +131,20 @@ def init(
   return embed, output
 
 
-def lookup(sizes: Sizes, given: Params, ids_BT: Array, dtype: str) -> Array:
+def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
   """Return embeddings of the model's width, (B, T, D) in `dtype`."""
   parts, start = [], 0
   for ending, rows, _ in sizes.tables:
-    x_BTJ = jnp.take(given[f'tokens{ending}'], ids_BT - start, axis=0, mode='clip').astype(dtype)
+    x_BTJ = jnp.take(embedding[f'tokens{ending}'], ids_BT - start, axis=0, mode='clip').astype(dtype)
     if len(sizes.tables) > 1:
-      x_BTJ = jnp.where(_within(Cluster(start, start + rows, 0), ids_BT)[..., None], x_BTJ, 0)
-    projection_JD = given.get(f'projection{ending}')
+      x_BTJ = jnp.where(_is_in_cluster(Cluster(start, start + rows, 0), ids_BT)[..., None], x_BTJ, 0)
+    projection_JD = embedding.get(f'projection{ending}')
     parts.append(x_BTJ if projection_JD is None else x_BTJ @ projection_JD.astype(dtype))
     start += rows
   return sum(parts[1:], parts[0])
 
 
-def _within(cluster: Cluster, ids_BT: Array) -> Array:
+def _is_in_cluster(cluster: Cluster, ids_BT: Array) -> Array:
   return (ids_BT >= cluster.start) & (ids_BT < cluster.end)
 
 
@@ -160,28 +162,28 @@ class _Table(NamedTuple):
     return softmax.tied_logits(x_BTD, self.rows_IJ, self.bias_I)
 
 
-def _tables(sizes: Sizes, given: Params, output: Params) -> list[_Table]:
+def _tables(sizes: Sizes, embedding: Params, output: Params) -> list[_Table]:
   """Return the tables of the head, with the classes of the other clusters at its end, and of each tail."""
   tables, count = [], len(sizes.clusters)
   if sizes.div_val > 1:
     endings = [f'_{i}' for i in range(count)]
-    parts = [(given[f'tokens{ending}'], output[f'bias{ending}']) for ending in endings]
+    parts = [(embedding[f'tokens{ending}'], output[f'bias{ending}']) for ending in endings]
   else:  # the gradient of `split` is a concatenation, that of slices a sum
     endings, lengths = [''] * count, [cluster.end - cluster.start for cluster in sizes.clusters]
-    tables_and_biases = (jax.lax.split(given['tokens'], lengths), jax.lax.split(output['bias'], lengths))
+    tables_and_biases = (jax.lax.split(embedding['tokens'], lengths), jax.lax.split(output['bias'], lengths))
     parts = list(zip(*tables_and_biases, strict=True))
   for i, (ending, (rows_IJ, bias_I)) in enumerate(zip(endings, parts, strict=True)):
     if i == 0 and sizes.cutoffs:
       rows_IJ = jnp.concatenate([rows_IJ, output['clusters']['kernel']])
       bias_I = jnp.concatenate([bias_I, output['clusters']['bias']])
     name = f'projection{ending}'
-    tables.append(_Table(output.get(name, given.get(name)), rows_IJ, bias_I))
+    tables.append(_Table(output.get(name, embedding.get(name)), rows_IJ, bias_I))
   return tables
 
 
-def log_probabilities(sizes: Sizes, given: Params, output: Params, x_BTD: Array) -> Array:
+def log_probabilities(sizes: Sizes, embedding: Params, output: Params, x_BTD: Array) -> Array:
   """Return log p of every token, (B, T, V) float32; without cutoffs the logits."""
-  head, *tails = _tables(sizes, given, output)
+  head, *tails = _tables(sizes, embedding, output)
   head_BTV = head.logits(x_BTD)
   if not tails:
     return head_BTV
@@ -194,28 +196,35 @@ def log_probabilities(sizes: Sizes, given: Params, output: Params, x_BTD: Array)
 
 
 def nll(
-  sizes: Sizes, given: Params, output: Params, x_BTD: Array, targets_BT: Array, *, block: int = 0, together: Any = None
+  sizes: Sizes,
+  embedding: Params,
+  output: Params,
+  x_BTD: Array,
+  targets_BT: Array,
+  *,
+  block: int = 0,
+  together: Any = None,
 ) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32.
 
   Args:
     sizes: sizes of the tables.
-    given: parameters of the input.
+    embedding: parameters of the embedding.
     output: parameters of the output.
     x_BTD: last hidden layer.
     targets_BT: ids.
     block: positions in a block of a tail, see `lmx.kernels.adaptive_softmax.block_size`.
     together: form blocks over all rows jointly, which needs fewer blocks; None: only on a single device.
   """
-  head, *tails = _tables(sizes, given, output)
+  head, *tails = _tables(sizes, embedding, output)
   entry_BT = targets_BT
   for i, cluster in enumerate(sizes.clusters[1:]):
-    entry_BT = jnp.where(_within(cluster, targets_BT), sizes.clusters[0].end + i, entry_BT)
+    entry_BT = jnp.where(_is_in_cluster(cluster, targets_BT), sizes.clusters[0].end + i, entry_BT)
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
-  nll_BT = chunked_loss.each(head_nll, x_BTD, entry_BT)
+  nll_BT = chunked_loss.map_chunks(head_nll, x_BTD, entry_BT)
   for tail, cluster in zip(tails, sizes.clusters[1:], strict=True):
-    inside_BT, local_BT = _within(cluster, targets_BT), targets_BT - cluster.start
-    nll_BT += kernels.selected(
+    inside_BT, local_BT = _is_in_cluster(cluster, targets_BT), targets_BT - cluster.start
+    nll_BT += kernels.selected_loss(
       _tail_nll, tail, x_BTD, local_BT, inside_BT, classes=cluster.end - cluster.start, block=block, together=together
     )
   return nll_BT

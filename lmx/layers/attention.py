@@ -21,7 +21,7 @@ def probabilities(q_BTHK: Array, k_BSHK: Array, mask: AttentionMask, causal: boo
   """Return softmax(q k^T / sqrt(K)) over the keys that the mask allows, (B, H, T, S) float32."""
   (T, K), S = (q_BTHK.shape[1], q_BTHK.shape[3]), k_BSHK.shape[1]
   scores_BHTS = jnp.einsum('BTHK,BSHK->BHTS', q_BTHK * K**-0.5, k_BSHK, preferred_element_type=jnp.float32)
-  return jax.nn.softmax(mask.hide(scores_BHTS, causal, (0, T), (0, S)), axis=-1)
+  return jax.nn.softmax(mask.mask_scores(scores_BHTS, causal, (0, T), (0, S)), axis=-1)
 
 
 def attention(
@@ -37,7 +37,7 @@ def attention(
   """Return the attention-weighted mean of the values; with a key, probabilities are dropped at `rate`."""
   p_BHTS = probabilities(q_BTHK, k_BSHK, mask, causal)
   if rate and key is not None:
-    p_BHTS = jnp.where(hash_dropout.kept_like(p_BHTS, rate, hash_dropout.seed(key)), p_BHTS / (1.0 - rate), 0.0)
+    p_BHTS = jnp.where(hash_dropout.mask_like(p_BHTS, rate, hash_dropout.seed(key)), p_BHTS / (1.0 - rate), 0.0)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(v_BSHK.dtype), v_BSHK)
 
 

@@ -4,9 +4,9 @@ Word vectors from characters, then N projected LSTM layers per direction, with a
 but the first. The two directions share only the word vectors. Dropout is on the input of each layer; the residual
 adds the input after dropout, as in the released code, where the dropout wrapper is the outer one.
 
-There are two entry points. `streams` reads two texts, each in its own reading order, for training. `sentences` reads
-one text, padded on the right. It adds begin and end tokens to each sentence, both directions read the same words, and
-the outputs are aligned, without those tokens.
+There are two entry points. `run_streams` reads two texts, each in its own reading order, for training. `run_sentences`
+reads one text, padded on the right. It adds begin and end tokens to each sentence, both directions read the same words,
+and the outputs are aligned, without those tokens.
 
 Axes: C characters of a word, P projection (width of one direction).
 """
@@ -50,7 +50,7 @@ class Sizes:
     check_range('biLM.dropout', self.dropout, 0, 1)
     check_choice('biLM.backend', self.backend, ('auto', 'scan', 'custom'))
     if not self.filters or any(len(f) != 2 or min(f) < 1 for f in self.filters):
-      raise InputError(f'biLM: filters are {self.filters}; they must be (width in characters, number) pairs')
+      raise InputError(f'biLM.filters: got {self.filters}; expected (width in characters, number) pairs')
 
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -95,7 +95,7 @@ def init_state(sizes: Sizes, batch_size: int) -> State:
 
 
 def _run(
-  sizes: Sizes, params: Params, way: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None
+  sizes: Sizes, params: Params, direction: str, x_BTP: Array, valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[list[Array], list[projected_lstm.Carry]]:
   """Run one direction: ([x, layer 1, .. layer N], each (B, T, P), [carry of each layer])."""
   x_TBP, valid_TB = x_BTP.swapaxes(0, 1), None if valid_BT is None else valid_BT.T
@@ -120,13 +120,13 @@ def _run(
     block = jax.checkpoint(block, static_argnums=(4,))
   outputs, carries = [x_BTP], []
   for i, k in enumerate(split(key, sizes.layers)):
-    x_TBP, carry = block(params[name(i)][way], x_TBP, state[i][way], k, i > 0)
+    x_TBP, carry = block(params[name(i)][direction], x_TBP, state[i][direction], k, i > 0)
     outputs.append(x_TBP.swapaxes(0, 1))
     carries.append(carry)
   return outputs, carries
 
 
-def _both(
+def _run_both(
   sizes: Sizes, params: Params, inputs: tuple[Array, Array], valid_BT: Array | None, state: State, key: Array | None
 ) -> tuple[dict[str, list[Array]], State]:
   """Run both directions, each over its own input: ({direction: outputs}, state)."""
@@ -138,7 +138,7 @@ def _both(
   return outputs, tuple({direction: runs[direction][1][i] for direction in DIRECTIONS} for i in range(sizes.layers))
 
 
-def streams(
+def run_streams(
   sizes: Sizes, params: Params, forward_BTC: Array, backward_BTC: Array, state: State, key: Array | None = None
 ) -> tuple[list[Array], State]:
   """Run over two texts, the second for the backward direction and in its reading order.
@@ -148,11 +148,11 @@ def streams(
     backward half to backward_BTC[:, t]; state).
   """
   embed = lambda c_BTC: char_cnn.apply(params['embed'], c_BTC, sizes.dtype)
-  outputs, state = _both(sizes, params, (embed(forward_BTC), embed(backward_BTC)), None, state, key)
+  outputs, state = _run_both(sizes, params, (embed(forward_BTC), embed(backward_BTC)), None, state, key)
   return [jnp.concatenate(pair, -1) for pair in zip(*(outputs[w] for w in DIRECTIONS), strict=True)], state
 
 
-def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
+def add_boundaries(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
   """Add the begin and end tokens to each row's words: (characters (B, T + 2, C), valid (B, T + 2))."""
   B, T, C = characters_BTC.shape
   mark = lambda c: jnp.full(C, char_cnn.PAD).at[:3].set(jnp.array([char_cnn.BEGIN_WORD, c, char_cnn.END_WORD]))
@@ -164,12 +164,12 @@ def marked(characters_BTC: Array, valid_BT: Array) -> tuple[Array, Array]:
   return rows.astype(jnp.int32), column_S < count_B1 + 2
 
 
-def reordered(x_BTD: Array, index_BT: Array) -> Array:
+def reorder(x_BTD: Array, index_BT: Array) -> Array:
   """Return the positions of each row in the order of `index_BT`."""
   return jnp.take_along_axis(x_BTD, index_BT[..., None], axis=1)
 
 
-def sentences(
+def run_sentences(
   sizes: Sizes,
   params: Params,
   characters_BTC: Array,
@@ -189,9 +189,9 @@ def sentences(
     ([words twice, layer 1, .. layer N], each (B, T, 2P): both halves at position t belong to word t; state).
   """
   valid_BT = jnp.ones(characters_BTC.shape[:2], bool) if valid_BT is None else valid_BT
-  rows_BSC, valid_BS = marked(characters_BTC, valid_BT)
+  rows_BSC, valid_BS = add_boundaries(characters_BTC, valid_BT)
   index_BS = reversal(valid_BS)
   words_BSP = char_cnn.apply(params['embed'], rows_BSC, sizes.dtype)
-  outputs, state = _both(sizes, params, (words_BSP, reordered(words_BSP, index_BS)), valid_BS, state, key)
-  pairs = zip(outputs['forward'], [reordered(y, index_BS) for y in outputs['backward']], strict=True)
+  outputs, state = _run_both(sizes, params, (words_BSP, reorder(words_BSP, index_BS)), valid_BS, state, key)
+  pairs = zip(outputs['forward'], [reorder(y, index_BS) for y in outputs['backward']], strict=True)
   return [jnp.concatenate(pair, -1)[:, 1:-1] for pair in pairs], state

@@ -61,12 +61,12 @@ class CompressedAttention(SelfAttention):
 
   Attributes:
     stride: number of tokens compressed into one.
-    of: 'keys' compresses keys and values, each with its own kernel (paper); 'input' compresses their common input, with
-      one kernel (tensor2tensor).
+    compress: 'keys' compresses keys and values, each with its own kernel (paper); 'input' compresses their common
+      input, with one kernel (tensor2tensor).
   """
 
   stride: int = 3
-  of: str = 'keys'
+  compress: str = 'keys'
 
   @nn.compact
   def __call__(
@@ -77,16 +77,16 @@ class CompressedAttention(SelfAttention):
     H, K, R = self.heads, D // self.heads, self.stride
     q_BTHK = self.project((D,), (H, K), name='q')(x_BTD)
     to_kv = self.project((D,), (2, H, K), fused=2, name='kv')
-    parts = 2 if self.of == 'keys' else 1
+    parts = 2 if self.compress == 'keys' else 1
     kernel_CRDE = self.param('kernel', self._draw, (parts, R, D, D)).astype(x_BTD.dtype)
     bias_CE = self.param('bias', nn.initializers.zeros, (parts, D)).astype(x_BTD.dtype)
 
     def finish(y_BJCE: Array) -> Array:
       """Return the keys and values (B, J, 2, H, K) from the output of the convolution."""
-      return y_BJCE.reshape(*y_BJCE.shape[:2], 2, H, K) if self.of == 'keys' else to_kv(y_BJCE[:, :, 0])
+      return y_BJCE.reshape(*y_BJCE.shape[:2], 2, H, K) if self.compress == 'keys' else to_kv(y_BJCE[:, :, 0])
 
     kv_BTCHK = to_kv(x_BTD)
-    in_BTCD = kv_BTCHK.reshape(B, T, 2, D) if self.of == 'keys' else x_BTD[:, :, None]
+    in_BTCD = kv_BTCHK.reshape(B, T, 2, D) if self.compress == 'keys' else x_BTD[:, :, None]
     if cache is not None and position_BT is not None:
       every_BTRCE = jnp.einsum('BTCD,CRDE->BTRCE', in_BTCD, kernel_CRDE)
       place_BT111 = (position_BT % R)[..., None, None, None]

@@ -73,7 +73,7 @@ def init(net: Net, V: int, key: Array) -> Params:  # noqa: N803, an axis
   return params
 
 
-def embedded(
+def embed(
   net: Net, params: Params, tokens_BT: Array, key: Array | None, position_BT: Array | None = None, length: int = 0
 ) -> Array:
   """Return the sum of embeddings and positions, with dropout; `position_BT` and `length` as in `sinusoids.embed`."""
@@ -81,7 +81,7 @@ def embedded(
   return dropout.dropout(x_BTD.astype(net.encoder.dtype), net.dropout, key)
 
 
-def _finish(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
+def _final_norm(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
   """Apply the normalisation after the last layer, which only pre-norm has."""
   if block.norm == 'post':
     return x_BTD
@@ -90,22 +90,22 @@ def _finish(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
 
 def encode(net: Net, params: Params, batch: Batch, key: Array | None = None) -> Array:
   """Return the encoder's output (B, S, D) for `source_BS`; `source_valid_BS` (optional) is False at padding."""
-  return _encoded(net, params, batch, key)[0]
+  return _encode(net, params, batch, key)[0]
 
 
-def _encoded(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple[Array, tuple[Array, ...]]:
+def _encode(net: Net, params: Params, batch: Batch, key: Array | None) -> tuple[Array, tuple[Array, ...]]:
   """Return the encoder's output, and the input and output of each layer."""
   embed_key, layers_key = dropout.split(key, 2)
   x_BSD, _, hidden = transformer.stack(
     net.encoder,
     net.params(params, False),
-    embedded(net, params, batch['source_BS'], embed_key),
+    embed(net, params, batch['source_BS'], embed_key),
     _encoder_mask(batch),
     key=layers_key,
     scan=net.scan,
     remat=net.remat,
   )
-  return _finish(net.encoder, params, 'norm_encoder', x_BSD), hidden
+  return _final_norm(net.encoder, params, 'norm_encoder', x_BSD), hidden
 
 
 def _encoder_mask(batch: Batch) -> masks.AttentionMask:
@@ -176,7 +176,7 @@ def apply(
   x_BTD, caches, hidden = transformer.stack(
     net.decoder,
     net.params(params, True),
-    embedded(net, params, tokens_BT, embed_key, position_BT, length),
+    embed(net, params, tokens_BT, embed_key, position_BT, length),
     mask,
     caches=caches,
     position_BT=position_BT,
@@ -185,7 +185,7 @@ def apply(
     scan=net.scan,
     remat=net.remat,
   )
-  last_BTD = _finish(net.decoder, params, 'norm_decoder', x_BTD)
+  last_BTD = _final_norm(net.decoder, params, 'norm_decoder', x_BTD)
   features = Features(last_BTD, layers=hidden if all_layers else None)
   return features, {**state, 'position_B': read_B, 'layers': caches} if state else ()
 
@@ -222,7 +222,7 @@ def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
     {'encoder_NBHSS': source self-attention, 'decoder_NBHTT': target self-attention, 'cross_NBHTS': target to source},
     where N are the layers of the encoder or of the decoder; each row sums to 1 over the unmasked keys.
   """
-  source_BSD, encoder_hidden = _encoded(net, params, batch, None)
+  source_BSD, encoder_hidden = _encode(net, params, batch, None)
   encoder = [
     decoder_block.attention_weights(net.encoder, layer, x_BSD, _encoder_mask(batch))['attention']
     for layer, x_BSD in zip(net.params(params, False), encoder_hidden[:-1], strict=True)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from lmx.types import Array, Batch
 
-HIDDEN = -1e30  # score of a masked key, set after the cast to float32
+MASKED = -1e30  # score of a masked key, set after the cast to float32
 PADDING = -1  # group of invalid keys; documents are numbered from 0
 
 
@@ -52,10 +52,10 @@ class AttentionMask(NamedTuple):
       allowed_BTS = same_BTS if allowed_BTS is None else allowed_BTS & same_BTS
     return allowed_BTS
 
-  def hide(self, a_BHTS: Array, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array:
-    """Set the scores of a block to `HIDDEN` where `allowed` is False."""
+  def mask_scores(self, a_BHTS: Array, causal: bool, queries: tuple[int, int], keys: tuple[int, int]) -> Array:
+    """Set the scores of a block to `MASKED` where `allowed` is False."""
     mask_BTS = self.allowed(causal, queries, keys)
-    return a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, HIDDEN)
+    return a_BHTS if mask_BTS is None else jnp.where(mask_BTS[:, None], a_BHTS, MASKED)
 
   def row(self, b: Array) -> AttentionMask:
     """Return the mask of batch row `b`, as a batch of one."""

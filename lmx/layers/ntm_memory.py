@@ -1,7 +1,7 @@
 """The memory of the Neural Turing Machine: addressing, reading and writing.
 
 Graves, Wayne & Danihelka 2014 (arXiv 1410.5401), section 3, equations 2 to 9. A weighting is formed by content
-(`by_content`), interpolated with the previous one (`interpolate`), shifted (`shift`) and sharpened (`sharpen`);
+(`content_weights`), interpolated with the previous one (`interpolate`), shifted (`shift`) and sharpened (`sharpen`);
 `address` does all four. All are pure functions in float32.
 
 Deviations: norms in the cosine are sqrt(|u|^2 + eps^2), which is differentiable at zero. Sharpening is the softmax of
@@ -64,7 +64,7 @@ def similarity(key_BHW: Array, memory_BSW: Array, eps: float) -> Array:
   return product_BHS / (length(key_BHW)[..., None] * length(memory_BSW)[:, None])
 
 
-def by_content(key_BHW: Array, strength_BH: Array, memory_BSW: Array, eps: float) -> Array:
+def content_weights(key_BHW: Array, strength_BH: Array, memory_BSW: Array, eps: float) -> Array:
   """Return the weighting by content, (B, H, S): equation 5."""
   return jax.nn.softmax(strength_BH[..., None] * similarity(key_BHW, memory_BSW, eps), axis=-1)
 
@@ -88,7 +88,7 @@ def sharpen(weights_BHS: Array, gamma_BH: Array) -> Array:
 
 def address(head: Addressing, before_BHS: Array, memory_BSW: Array, eps: float) -> Array:
   """Return the next weighting of each head, (B, H, S): equations 5 to 9, figure 2."""
-  content_BHS = by_content(head.key_BHW, head.strength_BH, memory_BSW, eps)
+  content_BHS = content_weights(head.key_BHW, head.strength_BH, memory_BSW, eps)
   gated_BHS = interpolate(content_BHS, before_BHS, head.gate_BH)
   return sharpen(shift(gated_BHS, head.shift_BHK), head.gamma_BH)
 

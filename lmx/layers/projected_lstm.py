@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lmx.kernels import projected_lstm as kernels
-from lmx.kernels.recurrent import dot, keep
+from lmx.kernels.recurrent import dot, where_valid
 from lmx.types import Array, Params
 
 Carry = tuple[Array, Array]  # (h_BP, c_BH), float32
@@ -108,7 +108,7 @@ def _step(
   new_BH = _clip(f * c_BH + i * j, options.cell_clip)
   m_BH = (o * jnp.tanh(new_BH)).astype(projection_HP.dtype)
   out_BP = _clip(dot(m_BH, projection_HP), options.proj_clip)
-  return keep(valid_B, (out_BP, new_BH), carry), jnp.concatenate([i, j, f, o], -1)
+  return where_valid(valid_B, (out_BP, new_BH), carry), jnp.concatenate([i, j, f, o], -1)
 
 
 def _prepare(weights: Weights, x_TBE: Array) -> tuple[Array, Array, Array, Array]:

@@ -30,7 +30,7 @@ from jax import lax
 from lmx.errors import InputError, nearest
 from lmx.kernels import recurrent as kernels
 from lmx.kernels.recurrent import BACKENDS as BACKENDS
-from lmx.kernels.recurrent import Carry, Weights, dot, keep
+from lmx.kernels.recurrent import Carry, Weights, dot, where_valid
 from lmx.types import Array, Params
 
 
@@ -129,7 +129,7 @@ def step(cell: str, weights: Weights, carry: Carry, x_BG: Array, valid_B: Array 
   r_BG = r_BG if weights.c_G is None else r_BG + weights.c_G[None]
   # Adding b here instead of to all of W x saves one write of that array.
   new, gates_BG = CELLS[cell].forward(x_BG.astype(jnp.float32) + weights.b_G[None], r_BG, carry)
-  return keep(valid_B, new, carry), gates_BG, r_BG
+  return where_valid(valid_B, new, carry), gates_BG, r_BG
 
 
 def scan(cell: str, weights: Weights, x_TBE: Array, carry: Carry, valid_TB: Array | None) -> tuple[Array, Carry]:

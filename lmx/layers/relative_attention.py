@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels import relative_attention as kernels
-from lmx.kernels.relative_attention import HIDDEN
+from lmx.kernels.relative_attention import MASKED
 from lmx.layers import dropout
 from lmx.types import Array
 
@@ -27,7 +27,7 @@ BACKENDS = kernels.BACKENDS
 
 def content_scores(q_BTHK: Array, u_HK: Array | None, k_BSHK: Array) -> Array:
   """Return (q + u) · k / sqrt(K), (B, H, T, S) float32; u None is 0."""
-  return product('BTHK,BSHK->BHTS', scaled(q_BTHK, u_HK), k_BSHK)
+  return product('BTHK,BSHK->BHTS', scale_queries(q_BTHK, u_HK), k_BSHK)
 
 
 def position_scores(
@@ -49,7 +49,7 @@ def position_scores(
     bias_HR: bias of each distance, added to the products.
     positions_BP: positions of P further queries, appended to the others; R is then S + T - 1.
   """
-  axes, q_BTHK = 'RHK' if r_RHK.ndim == 3 else 'BRHK', scaled(q_BTHK, v_HK)
+  axes, q_BTHK = 'RHK' if r_RHK.ndim == 3 else 'BRHK', scale_queries(q_BTHK, v_HK)
   T = q_BTHK.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
   scores_BHTR = product(f'BTHK,{axes}->BHTR', q_BTHK[:, :T], r_RHK)
   if bias_HR is not None:
@@ -79,11 +79,11 @@ def shift(x_XTR: Array, S: int | None = None) -> Array:
 
 def segment_scores(q_BTHK: Array, s_HK: Array, e_2HK: Array, other_BTS: Array) -> Array:
   """Return (q + s) · e / sqrt(K), (B, H, T, S) float32; e[1] where key and query are in different segments."""
-  scores_BHT2 = product('BTHK,CHK->BHTC', scaled(q_BTHK, s_HK), e_2HK)
+  scores_BHT2 = product('BTHK,CHK->BHTC', scale_queries(q_BTHK, s_HK), e_2HK)
   return jnp.where(other_BTS[:, None], scores_BHT2[..., 1:], scores_BHT2[..., :1])
 
 
-def scaled(q_BTHK: Array, bias_HK: Array | None) -> Array:
+def scale_queries(q_BTHK: Array, bias_HK: Array | None) -> Array:
   """Return (q + bias) / sqrt(K)."""
   biased_BTHK = q_BTHK if bias_HK is None else q_BTHK + bias_HK.astype(q_BTHK.dtype)
   return biased_BTHK * q_BTHK.shape[-1] ** -0.5
@@ -129,7 +129,7 @@ def weighted_values(
   A mask of None masks nothing. With `empty_rows` the output of a query whose keys are all masked is 0.
   """
   if mask_BTS is not None:
-    scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, HIDDEN)
+    scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, MASKED)
   p_BHTS = jax.nn.softmax(scores_BHTS, axis=-1)
   if mask_BTS is not None and empty_rows:
     p_BHTS = jnp.where(mask_BTS[:, None], p_BHTS, 0.0)

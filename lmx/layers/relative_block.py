@@ -129,19 +129,19 @@ def stack(
     (output, new memories, output of every layer).
   """
 
-  def layer(x_BTD: Array, of_layer: Any) -> tuple[Array, Any]:
-    params, memory, key = of_layer
+  def layer(x_BTD: Array, layer_inputs: Any) -> tuple[Array, Any]:
+    params, memory, key = layer_inputs
     y_BTD, memory = layer_scan.apply(block, params, x_BTD, inputs, memory, key)
     return y_BTD, (memory, y_BTD)
 
-  inputs_of_layers = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
+  all_inputs = list(zip(layers, memories or [None] * len(layers), dropout.split(key, len(layers)), strict=True))
   layer = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
   if scan:
-    x_BTD, outputs = layer_scan.scan(layer, x_BTD, inputs_of_layers)
+    x_BTD, outputs = layer_scan.scan(layer, x_BTD, all_inputs)
   else:
     outputs = []
-    for of_layer in inputs_of_layers:
-      x_BTD, output = layer(x_BTD, of_layer)
+    for layer_inputs in all_inputs:
+      x_BTD, output = layer(x_BTD, layer_inputs)
       outputs.append(output)
   return x_BTD, None if memories is None else tuple(memory for memory, _ in outputs), [y_BTD for _, y_BTD in outputs]
 

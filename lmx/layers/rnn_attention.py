@@ -124,7 +124,9 @@ def _dots(query_BTX: Array, keys_BSX: Array) -> Array:
 def _positions(params: Params, query_BTX: Array, keys_BSE: Array) -> Array:
   S, most = keys_BSE.shape[1], query_BTX.shape[-1]
   if S > most:
-    raise InputError(f"the score 'location' knows {most} source positions, but there are {S}; set model.S higher")
+    raise InputError(
+      f'model.S: got {most} with model.score=location and {S} source positions; set model.S to at least {S}'
+    )
   return _wide(query_BTX[..., :S])
 
 
@@ -209,24 +211,26 @@ def shapes(name: str, window: str, sizes: Sizes) -> dict[str, tuple[int, ...]]:
   """
   score = get(name)
   if score.same and sizes.query != sizes.key:
-    raise InputError(f"the score '{name}' needs queries as wide as keys, but they are {sizes.query} and {sizes.key}")
+    raise InputError(
+      f'model.score: got {name} with queries of width {sizes.query} and keys of {sizes.key}; expected equal widths'
+    )
   table = score.shapes(sizes)
   return table | ({'centre_query': (sizes.query, sizes.query), 'centre': (sizes.query,)} if window == 'local_p' else {})
 
 
-def monotonic(position_BT: Array, count_B: Array) -> Array:
+def monotonic_centre(position_BT: Array, count_B: Array) -> Array:
   """Return the centres (B, T) float32 of local_m: the query's own position, or the last one of the source."""
   return jnp.clip(position_BT, 0, jnp.maximum(count_B - 1, 0)[:, None]).astype(jnp.float32)
 
 
-def predicted(params: Params, hidden_BTD: Array, count_B: Array) -> Array:
+def predictive_centre(params: Params, hidden_BTD: Array, count_B: Array) -> Array:
   """Return the centres (B, T) float32 of local_p: S sigmoid(v tanh(W q)), equation 9; `hidden_BTD` is W q."""
   hidden_BTD = jnp.tanh(_wide(hidden_BTD))
   share_BT = jax.nn.sigmoid(jnp.sum(hidden_BTD * params['centre'][None, None], axis=-1))
   return count_B[:, None].astype(share_BT.dtype) * share_BT
 
 
-def inside(centre_BT: Array, S: int, reach: int) -> Array:
+def window_mask(centre_BT: Array, S: int, reach: int) -> Array:
   """Return True for the positions at most `reach` from the centre, (B, T, S)."""
   return jnp.abs(jnp.arange(S, dtype=centre_BT.dtype) - centre_BT[..., None]) <= reach
 
@@ -263,7 +267,7 @@ def align(
       and, as in the paper, does not normalise again.
     scores_BTS: from a score.
     valid_BS: False at masked keys.
-    centre_BT: from `monotonic` or `predicted`, for local windows.
+    centre_BT: from `monotonic_centre` or `predictive_centre`, for local windows.
     reach: D, positions on either side of the centre.
   """
   seen_BTS = jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape)
@@ -271,7 +275,7 @@ def align(
     return weights(scores_BTS, seen_BTS)
   assert centre_BT is not None
   S = scores_BTS.shape[-1]
-  a_BTS = weights(scores_BTS, seen_BTS & inside(centre_BT, S, reach))
+  a_BTS = weights(scores_BTS, seen_BTS & window_mask(centre_BT, S, reach))
   return a_BTS * gaussian(centre_BT, S, reach) if window == 'local_p' else a_BTS
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from lmx.errors import InputError, nearest
 from lmx.kernels import recurrent as kernels
-from lmx.kernels.recurrent import keep
+from lmx.kernels.recurrent import where_valid
 from lmx.layers import recurrent
 from lmx.types import Array, Params
 
@@ -67,7 +67,7 @@ def _layer_body(
   cell: str, dot: Dot, shared: Any, constant: Any, carry: recurrent.Carry, x_BG: Array, valid_B: Array | None
 ) -> tuple[recurrent.Carry, Array]:
   del shared, constant
-  carry = keep(valid_B, cell_step(cell, dot, 'recurrent', x_BG.astype(jnp.float32), carry), carry)
+  carry = where_valid(valid_B, cell_step(cell, dot, 'recurrent', x_BG.astype(jnp.float32), carry), carry)
   return carry, carry[0]
 
 

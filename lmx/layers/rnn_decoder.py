@@ -32,7 +32,7 @@ class Spec(NamedTuple):
   """Static options of the decoder.
 
   Attributes:
-    looks: attention 'before' or 'after' the step.
+    attention: attention 'before' or 'after' the step.
     cell: one of rnn_cell.CELLS.
     score: one of rnn_attention.SCORES.
     window: one of rnn_attention.WINDOWS.
@@ -45,7 +45,7 @@ class Spec(NamedTuple):
     remat: recompute the scores in the backward pass.
   """
 
-  looks: str
+  attention: str
   cell: str
   score: str
   window: str = 'global'
@@ -73,10 +73,10 @@ def sizes(cfg: Any) -> rnn_attention.Sizes:
   return rnn_attention.Sizes(cfg.D, cfg.H, cfg.A, cfg.S)
 
 
-def spec(cfg: Any, looks: str, *, feeding: bool = False) -> Spec:
+def spec(cfg: Any, attention: str, *, feeding: bool = False) -> Spec:
   """Return the static options of the decoder from the Config of a model."""
   return Spec(
-    looks,
+    attention,
     cfg.cell,
     cfg.score,
     cfg.window,
@@ -90,7 +90,7 @@ def spec(cfg: Any, looks: str, *, feeding: bool = False) -> Spec:
   )
 
 
-def wanted(cfg: Any, *, alignment: bool, all_layers: bool) -> tuple[str, ...]:
+def output_names(cfg: Any, *, alignment: bool, all_layers: bool) -> tuple[str, ...]:
   """Return the outputs of `run` that the objective, a picture or `all_layers` need beyond the softmax input."""
   hard = cfg.reading == 'hard'
   needed = {'alignment': alignment or hard or cfg.doubly_stochastic > 0, 'choice': hard, 'layers': all_layers}
@@ -127,7 +127,7 @@ def source(spec: Spec, score: Params, values_BSH: Array, valid_BS: Array) -> dic
   return {'values_BSH': values_BSH, 'keys_BSX': keys_BSX, 'valid_BS': valid_BS}
 
 
-def _look(
+def _attend(
   spec: Spec, dot: Dot, shared: Params, constant: Params, h_BD: Array, now: Params
 ) -> tuple[Array, dict[str, Array]]:
   """Return one step's context (B, H), with the weights (B, S) and the log-probability (B) of a sampled position."""
@@ -138,9 +138,9 @@ def _look(
   scores_B1S = compare(shared, query_BX.astype(spec.dtype)[:, None], shared['keys_BSX'])
   centre_B1, count_B = None, jnp.sum(valid_BS, axis=1)
   if spec.window == 'local_m':
-    centre_B1 = rnn_attention.monotonic(now['position_B'][:, None], count_B)
+    centre_B1 = rnn_attention.monotonic_centre(now['position_B'][:, None], count_B)
   elif spec.window == 'local_p':
-    centre_B1 = rnn_attention.predicted(shared, dot('centre_query', h_BD)[:, None], count_B)
+    centre_B1 = rnn_attention.predictive_centre(shared, dot('centre_query', h_BD)[:, None], count_B)
   a_B1S = rnn_attention.align(spec.window, scores_B1S, valid_BS, centre_BT=centre_B1, reach=spec.reach)
   read_BS, outputs = a_B1S[:, 0], {'alignment': a_B1S[:, 0]}
   if spec.reading == 'hard':
@@ -154,7 +154,7 @@ def _look(
 
 def _body(
   spec: Spec,
-  wanted: tuple[str, ...],
+  outputs: tuple[str, ...],
   dot: Dot,
   shared: Params,
   constant: Params,
@@ -162,11 +162,11 @@ def _body(
   x_BG: Array,
   now: Params,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Run one step: (carry, the outputs named in `wanted`)."""
+  """Run one step: (carry, the values named in `outputs`)."""
   layers, x_BG, y = list(carry['layers']), x_BG.astype(jnp.float32), {}
-  if spec.looks == 'before':
+  if spec.attention == 'before':
     y['before'] = layers[-1][0]
-    y['context'], attention_outputs = _look(spec, dot, shared, constant, layers[-1][0], now)
+    y['context'], attention_outputs = _attend(spec, dot, shared, constant, layers[-1][0], now)
     x_BG = x_BG + dot('extra', y['context'])
   elif spec.feeding:
     x_BG = x_BG + dot('extra', dropout(carry['attentional_BD'], spec.rate, now.get('between_0')))
@@ -177,12 +177,12 @@ def _body(
     layers[i] = rnn_cell.cell_step(spec.cell, dot, f'recurrent_{i}', x_BG, carry_in)
   new = {'layers': layers}
   y['state'] = layers[-1][0]
-  if spec.looks == 'after':
-    context_BH, attention_outputs = _look(spec, dot, shared, constant, layers[-1][0], now)
+  if spec.attention == 'after':
+    context_BH, attention_outputs = _attend(spec, dot, shared, constant, layers[-1][0], now)
     y['attentional'] = jnp.tanh(dot('combine', jnp.concatenate([context_BH, layers[-1][0]], axis=-1)))
     new['attentional_BD'] = y['attentional']
   y |= attention_outputs | {'layers': tuple(layer[0] for layer in layers)}
-  return kernels.keep(now.get('valid_B'), new, carry), {name: y[name] for name in wanted}
+  return kernels.where_valid(now.get('valid_B'), new, carry), {name: y[name] for name in outputs}
 
 
 def _matrices(
@@ -195,7 +195,7 @@ def _matrices(
     matrices |= rnn_cell.recurrent_matrices(spec.cell, layer, f'recurrent_{i}')
     if i:
       matrices[f'input_{i}'], shared[f'bias_{i}'] = layer['input'], layer['bias']
-  if spec.looks == 'before' or spec.feeding:
+  if spec.attention == 'before' or spec.feeding:
     matrices['extra'] = layers[0]['input'][E:]
   if (matrix := rnn_attention.get(spec.score).matrix) is not None:
     matrices['query'] = matrix(score, layers[0]['recurrent'].shape[0])
@@ -211,7 +211,7 @@ def run(
   valid_TB: Array | None,
   position_TB: Array,
   key: Array | None,
-  wanted: tuple[str, ...],
+  outputs: tuple[str, ...],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
   """Run the layers over the target.
 
@@ -224,11 +224,11 @@ def run(
     valid_TB: an invalid step leaves the state unchanged. None: all are valid.
     position_TB: position of each step in its target.
     key: PRNG key, None at evaluation.
-    wanted: of 'before' (the state before each step), 'state', 'context', 'attentional' (h~), 'alignment', 'choice' and
+    outputs: of 'before' (the state before each step), 'state', 'context', 'attentional' (h~), 'alignment', 'choice' and
       'layers' (the state of all).
 
   Returns:
-    (the changed part of the state, {name: (T, B, ..)} of `wanted`).
+    (the changed part of the state, {name: (T, B, ..)} of `outputs`).
   """
   (T, B), E = x_TBE.shape[:2], x_TBE.shape[-1]
   matrices, shared = _matrices(spec, layers, score, state, E)
@@ -243,5 +243,5 @@ def run(
       now['draw'] = jax.random.split(draw_key, T)
       constant['mean_B'] = jax.random.bernoulli(mean_key, spec.expected, (B,))
   carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
-  body = functools.partial(_body, spec, wanted)
+  body = functools.partial(_body, spec, outputs)
   return kernels.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=spec.dtype)

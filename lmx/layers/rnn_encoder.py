@@ -22,15 +22,15 @@ Ends = Mapping[str, recurrent.Carry]  # by direction
 
 
 @jax.custom_vjp
-def turned(x_SBE: Array, index_SB: Array) -> Array:
+def reorder(x_SBE: Array, index_SB: Array) -> Array:
   """Reorder each row by its index, which must be its own inverse (`reversal`); so is the gradient."""
   return jnp.take_along_axis(x_SBE, index_SB[..., None], axis=0)
 
 
-turned.defvjp(lambda x, index: (turned(x, index), index), lambda index, g: (turned(g, index), None))
+reorder.defvjp(lambda x, index: (reorder(x, index), index), lambda index, g: (reorder(g, index), None))
 
 
-def read(
+def encode(
   cell: str,
   layers: Sequence[Params],
   x_BSE: Array,
@@ -63,15 +63,15 @@ def read(
   valid_SB, index_SB = valid_BS.T, reversal(valid_BS).T
   zeros = rnn_cell.init_carry(cell, len(valid_BS), width)
   x_SBH = x_BSE.swapaxes(0, 1)
-  x_SBH = turned(x_SBH, index_SB) if reverse else x_SBH
+  x_SBH = reorder(x_SBH, index_SB) if reverse else x_SBH
   ends: list[Ends] = []
   for layer, key in zip(layers, keys, strict=True):
     outputs, end = [], {}
     for direction, params in sorted(layer.items(), reverse=True):  # forward first
       back = direction == 'backward'
-      inputs_SBH = turned(x_SBH, index_SB) if back else x_SBH
+      inputs_SBH = reorder(x_SBH, index_SB) if back else x_SBH
       y_SBD, end[direction] = rnn_cell.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
-      outputs.append(turned(y_SBD, index_SB) if back else y_SBD)
+      outputs.append(reorder(y_SBD, index_SB) if back else y_SBD)
     x_SBH = dropout(jnp.concatenate(outputs, axis=-1), rate, key)
     ends.append(end)
-  return (turned(x_SBH, index_SB) if reverse else x_SBH).swapaxes(0, 1), ends
+  return (reorder(x_SBH, index_SB) if reverse else x_SBH).swapaxes(0, 1), ends

@@ -36,7 +36,9 @@ def check(cfg: Any) -> None:
   for field in ('dropout_embedding', 'dropout_hidden', 'dropout_output'):
     check_range(f'model.{field}', getattr(cfg, field), 0, 1)
   if cfg.bidirectional and cfg.reverse:
-    raise InputError('model.reverse is for an encoder of one direction; set model.bidirectional or model.reverse')
+    raise InputError(
+      'model.reverse: got true with model.bidirectional; expected a unidirectional encoder; set one to false'
+    )
   if cfg.tied and cfg.W != cfg.E:
     raise InputError(
       f'model.tied: got E = {cfg.E}; expected E = {cfg.W}, the width that the softmax reads; set model.E={cfg.W}'
@@ -124,7 +126,7 @@ def encode(cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[A
   embed_key, *keys = split(key, cfg.encoder_layers + 1)
   x_BSE = dropout(embedding.lookup(table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
   layers = [params[layer_name(i)] for i in range(cfg.encoder_layers)]
-  values_BSH, ends = rnn_encoder.read(
+  values_BSH, ends = rnn_encoder.encode(
     cfg.cell,
     layers,
     x_BSE,

@@ -28,6 +28,6 @@ def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
 def tied_nll(
   x_BTD: Array, table_VD: Array, targets_BT: Array, bias_V: Array | None = None, *, chunk: int | None = None
 ) -> Array:
-  """Return the negative log-likelihood of each target in nats, (B, T) float32; `chunk` as in `chunked_loss.each`."""
+  """Return the negative log-likelihood of each target in nats, (B, T) float32; `chunk` as in `map_chunks`."""
   score = lambda x_BMD, targets_BM: cross_entropy(tied_logits(x_BMD, table_VD, bias_V), targets_BM)
-  return chunked_loss.each(score, x_BTD, targets_BT, chunk)
+  return chunked_loss.map_chunks(score, x_BTD, targets_BT, chunk)

@@ -152,7 +152,7 @@ def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, mask: AttentionMask, pla
 
 def _parts(k: Array, v: Array, groups: tuple[Array, Array] | None, plan: Plan, heads: np.ndarray) -> list[Part]:
   """Return the parts of a layer, from keys and values (B, J, Q, H, K) of the given heads."""
-  first, second = {'strided': (_recent, _same_place), 'fixed': (_own_block, _summaries)}[plan.pattern]
+  first, second = {'strided': (_recent, _same_offset), 'fixed': (_own_block, _summaries)}[plan.pattern]
   makers = {'first': (first,), 'second': (second,), 'merged': (first, second)}[plan.sets]
   return [make(k, v, groups, plan, heads) for make in makers]
 
@@ -166,23 +166,23 @@ def _recent(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> P
   distance_QS = np.arange(l)[:, None] + l - np.arange(2 * l)
   there_JS = (np.arange(blocks)[:, None] > 0) | (np.arange(2 * l) >= l)
   mask = ((distance_QS >= 0) & (distance_QS < plan.window))[None] & there_JS[:, None]
-  return Part('BJSHK', joined(k), joined(v), _grouped(mask, groups, lambda x: joined(x)[:, :, None]))
+  return Part('BJSHK', joined(k), joined(v), _in_group(mask, groups, lambda x: joined(x)[:, :, None]))
 
 
-def _same_place(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
+def _same_offset(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
   """Return A2 of 'strided': the same offset of this block and earlier ones; if merged, without keys of `_recent`."""
   del heads
   blocks_J = np.arange(k.shape[1])
   back_JS = blocks_J[:, None] - blocks_J  # blocks from key to query
   least = -(-plan.window // plan.stride) if plan.sets == 'merged' else 0
-  return Part('BSQHK', k, v, _grouped((back_JS >= least)[:, None], groups, lambda x: x.swapaxes(1, 2)[:, None]))
+  return Part('BSQHK', k, v, _in_group((back_JS >= least)[:, None], groups, lambda x: x.swapaxes(1, 2)[:, None]))
 
 
 def _own_block(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
   """Return A1 of 'fixed': the own block up to the query."""
   del heads
   mask_1QS = np.tril(np.ones((1, plan.stride, plan.stride), bool))
-  return Part('BJSHK', k, v, _grouped(mask_1QS, groups, lambda x: x[:, :, None]))
+  return Part('BJSHK', k, v, _in_group(mask_1QS, groups, lambda x: x[:, :, None]))
 
 
 def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -> Part:
@@ -213,10 +213,10 @@ def _summaries(k: Array, v: Array, groups: Any, plan: Plan, heads: np.ndarray) -
   return Part('BSHK', gather(k), gather(v), mask)
 
 
-def _grouped(mask_JQS: np.ndarray, groups: Any, lay: Any) -> Array:
-  """Return a mask, restricted to equal groups: `lay` arranges the keys' groups like the queries', (B, J, Q, S)."""
+def _in_group(mask_JQS: np.ndarray, groups: Any, arrange: Any) -> Array:
+  """Return a mask, restricted to equal groups: `arrange` arranges the keys' groups like the queries', (B, J, Q, S)."""
   mask = jnp.asarray(mask_JQS)[None, None]
-  return mask if groups is None else mask & (groups[0][..., None] == lay(groups[1]))[:, None]
+  return mask if groups is None else mask & (groups[0][..., None] == arrange(groups[1]))[:, None]
 
 
 def _softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
@@ -229,7 +229,7 @@ def _softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
   for part, axes in zip(parts, rows, strict=True):
     a = jnp.einsum(f'BJQHK,{part.axes}->{axes}S', scaled, part.k, preferred_element_type=jnp.float32)
     hidden.append(turn(part.mask, axes))
-    scores.append(jnp.where(hidden[-1], a, masks.HIDDEN))
+    scores.append(jnp.where(hidden[-1], a, masks.MASKED))
   tops = [turn(jnp.max(a, axis=-1), axes) for a, axes in zip(scores, rows, strict=True)]
   top_BHJQ = jax.lax.stop_gradient(jnp.max(jnp.stack(tops), axis=0))
   total_BHJQ, o_BJQHK = jnp.zeros_like(top_BHJQ), jnp.zeros(q_BJQHK.shape, jnp.float32)
@@ -251,13 +251,13 @@ def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Arra
   """
   (B, T, H, K), l = q_BTHK.shape, plan.stride
 
-  def some(xs: tuple[Array, Array]) -> Array:
+  def attend_chunk(xs: tuple[Array, Array]) -> Array:
     q_BQHK, position_BQ = xs
     mask_BHQS = allowed(position_BQ[:, None, :, None], jnp.arange(k_BSHK.shape[1]), H, plan)
     return _softmax(q_BQHK[:, None], [Part('BSHK', k_BSHK, v_BSHK, mask_BHQS[:, :, None])])[:, 0]
 
   if T <= l:
-    return some((q_BTHK, position_BT))
+    return attend_chunk((q_BTHK, position_BT))
   chunks = -(-T // l)
 
   def split(x: Array) -> Array:
@@ -265,7 +265,7 @@ def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Arra
     x = jnp.pad(x, ((0, 0), (0, chunks * l - T), *((0, 0),) * (x.ndim - 2)))
     return x.reshape(B, chunks, l, *x.shape[2:]).swapaxes(0, 1)
 
-  o_NBQHK = jax.lax.map(some, (split(q_BTHK), split(position_BT)))
+  o_NBQHK = jax.lax.map(attend_chunk, (split(q_BTHK), split(position_BT)))
   return o_NBQHK.swapaxes(0, 1).reshape(B, chunks * l, H, K)[:, :T]
 
 

@@ -87,7 +87,7 @@ class Config:
         check_range(f'model.{field.name}', getattr(self, field.name), 0, 1)
     check_least('model', self, E=1, D=1, N=1, alpha=0, beta=0, init_range=0)
     if self.cell == 'qrnn' and self.backend != 'auto':
-      raise InputError(f'model.backend is "{self.backend}", which is for the LSTM; the QRNN has "auto" alone')
+      raise InputError(f'model.backend: got "{self.backend}" with model.cell=qrnn; expected "auto", its only backend')
 
 
 # Dropout rates as released (README and defaults of main.py); the paper's are in experiments/awd_lstm.

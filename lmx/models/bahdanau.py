@@ -201,7 +201,7 @@ def _write(
   embed_key, output_key, loop_key = split(key, 3)
   target = rnn_translation.target(cfg, params, batch, state['position_B'], embed_key)
   readout = 'before' if cfg.readout == 'previous' else 'state'
-  output_names = (readout, 'context', *rnn_decoder.wanted(cfg, alignment=alignment, all_layers=all_layers))
+  output_names = (readout, 'context', *rnn_decoder.output_names(cfg, alignment=alignment, all_layers=all_layers))
   end, y = rnn_decoder.run(
     rnn_decoder.spec(cfg, 'before'),
     rnn_translation.decoder_layers(cfg, params),

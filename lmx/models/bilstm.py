@@ -36,7 +36,7 @@ OBJECTIVE = 'tag'
 HEADS: tuple[str, ...] = ()
 READS = 'characters'
 WORDS = False  # no output over words
-PLACES = ('none', 'input', 'output', 'both')
+ELMO_INPUTS = ('none', 'input', 'output', 'both')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Config:
   backend: str = 'auto'
 
   def __post_init__(self) -> None:
-    check_choice('model.elmo', self.elmo, PLACES)
+    check_choice('model.elmo', self.elmo, ELMO_INPUTS)
     check_choice('model.backend', self.backend, ('auto', 'scan', 'custom'))
     check_least('model', self, E=1, D=1, N=1, char_characters=1, char_projection=0, mix_l2=0)
     for name in ('dropout', 'dropout_elmo'):
@@ -148,7 +148,7 @@ def sizes(cfg: Config) -> bilm.Sizes:
   )
 
 
-def _places(cfg: Config) -> tuple[str, ...]:
+def _mixes(cfg: Config) -> tuple[str, ...]:
   return ('input', 'output') if cfg.elmo == 'both' else () if cfg.elmo == 'none' else (cfg.elmo,)
 
 
@@ -162,11 +162,11 @@ def init(cfg: Config, key: Array) -> Params:
       spelling_key, cfg.char_filters, cfg.char_characters, 0, cfg.char_projection
     )
     width += cfg.char_projection or sum(count for _, count in cfg.char_filters)
-  if _places(cfg):
+  if _mixes(cfg):
     params['bilm'] = bilm.init(sizes(cfg), bilm_key)
-  for place in _places(cfg):
-    params[f'mix_{place}'] = init_mix(cfg.bilm_layers + 1)
-  width += 2 * cfg.bilm_projection * ('input' in _places(cfg))
+  for side in _mixes(cfg):
+    params[f'mix_{side}'] = init_mix(cfg.bilm_layers + 1)
+  width += 2 * cfg.bilm_projection * ('input' in _mixes(cfg))
   for i in range(cfg.N):
     params[f'layer_{i:02d}'] = {
       direction: recurrent.init('lstm', k, width, cfg.D, scale=cfg.D**-0.5)
@@ -186,20 +186,20 @@ def _contextual(cfg: Config, params: Params, batch: Batch, valid_BT: Array, key:
   """Return the biLM's layers, (B, T, 2P) each."""
   begin = bilm.init_state(sizes(cfg), valid_BT.shape[0])
   own = jax.lax.stop_gradient(params['bilm']) if cfg.frozen else params['bilm']
-  return bilm.sentences(sizes(cfg), own, batch['characters_BTC'], valid_BT, begin, None if cfg.frozen else key)[0]
+  return bilm.run_sentences(sizes(cfg), own, batch['characters_BTC'], valid_BT, begin, None if cfg.frozen else key)[0]
 
 
 def _layer(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
   """Run a bidirectional LSTM over the valid positions, (B, T, 2D)."""
   index_BT = reversal(valid_BT)
   outputs = []
-  for direction, input_BTD in (('forward', x_BTD), ('backward', bilm.reordered(x_BTD, index_BT))):
+  for direction, input_BTD in (('forward', x_BTD), ('backward', bilm.reorder(x_BTD, index_BT))):
     carry = recurrent.init_carry('lstm', x_BTD.shape[0], cfg.D)
     y_TBD, _ = recurrent.layer(
       'lstm', params[direction], input_BTD.swapaxes(0, 1), carry, valid_BT.T, dtype=cfg.dtype, backend=cfg.backend
     )
     outputs.append(y_TBD.swapaxes(0, 1))
-  return jnp.concatenate([outputs[0], bilm.reordered(outputs[1], index_BT)], -1)
+  return jnp.concatenate([outputs[0], bilm.reorder(outputs[1], index_BT)], -1)
 
 
 def apply(
@@ -222,11 +222,11 @@ def apply(
   if cfg.char_filters:
     parts.append(char_cnn.apply(params['embed']['spelling'], batch['characters_BTC'], cfg.dtype))
   mixed = {}
-  if _places(cfg):
+  if _mixes(cfg):
     layers = _contextual(cfg, params, batch, valid_BT, bilm_key)
-    for place, k in zip(_places(cfg), split(elmo_key, len(_places(cfg))), strict=True):
-      x_BTD = mix(params[f'mix_{place}'], layers, valid_BT, normalise=cfg.mix_normalise)
-      mixed[place] = dropout(x_BTD.astype(cfg.dtype), cfg.dropout_elmo, k)
+    for side, k in zip(_mixes(cfg), split(elmo_key, len(_mixes(cfg))), strict=True):
+      x_BTD = mix(params[f'mix_{side}'], layers, valid_BT, normalise=cfg.mix_normalise)
+      mixed[side] = dropout(x_BTD.astype(cfg.dtype), cfg.dropout_elmo, k)
   x_BTD = dropout(jnp.concatenate(parts, -1), cfg.dropout, input_key)
   if 'input' in mixed:
     x_BTD = jnp.concatenate([x_BTD, mixed['input']], -1)
@@ -241,14 +241,14 @@ def apply(
 
 def penalty_weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   """Return the weight of `penalties`: the number of rows, so that sums over microbatches and devices are correct."""
-  used = bool(_places(cfg)) and cfg.mix_l2 > 0
+  used = bool(_mixes(cfg)) and cfg.mix_l2 > 0
   return {'mix_l2': jnp.float32(batch['tokens_BT'].shape[0])} if used else {}
 
 
 def penalties(cfg: Config, params: Params, features: Features, batch: Batch) -> dict[str, Array]:
   """Return {'mix_l2'}: lambda times the squared norm of the mixes' weights (section 3.3), times the number of rows."""
   del features
-  total = sum(jnp.sum(params[f'mix_{place}']['weights'] ** 2) for place in _places(cfg))
+  total = sum(jnp.sum(params[f'mix_{side}']['weights'] ** 2) for side in _mixes(cfg))
   return {name: cfg.mix_l2 * total * rows for name, rows in penalty_weights(cfg, batch).items()}
 
 

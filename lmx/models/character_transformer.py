@@ -192,15 +192,15 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  features = Features(_readable(cfg, _last(cfg, params), x_BTD), layers=hidden if all_layers else None)
+  features = Features(_normalize(cfg, _last_classifiers(cfg, params), x_BTD), layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 
 
-def _last(cfg: Config, params: Params) -> Params:
+def _last_classifiers(cfg: Config, params: Params) -> Params:
   return params['output'][transformer.name(cfg.N - 1)]
 
 
-def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
+def _normalize(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
   """Return the input of a layer's classifiers: its output, normalised where the layer itself does not do so."""
   if cfg.norm == 'post':
     return x_BTD
@@ -210,13 +210,13 @@ def _readable(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:
   """Return the logits of the next token, (B, T, V) float32."""
-  head = _last(cfg, params)['next']
+  head = _last_classifiers(cfg, params)['next']
   return softmax.tied_logits(features.last_BTD, head['table'], head['bias'])
 
 
 def nll(cfg: Config, params: Params, features: Features, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  head = _last(cfg, params)['next']
+  head = _last_classifiers(cfg, params)['next']
   return softmax.tied_nll(features.last_BTD, head['table'], targets_BT, head['bias'])
 
 
@@ -236,7 +236,7 @@ def readout_nll(cfg: Config, readout: tuple[Params, Array], targets_BT: Array, t
     target: which classifier to use, one of TARGETS.
   """
   classifiers, x_BTD = readout
-  x_BTD, head = _readable(cfg, classifiers, x_BTD), classifiers[target]
+  x_BTD, head = _normalize(cfg, classifiers, x_BTD), classifiers[target]
   return softmax.tied_nll(x_BTD, head['table'], targets_BT, head['bias'])
 
 

@@ -137,10 +137,10 @@ def apply(
   body_key, last_key = split(key, 2)
   if 'backward_characters_BTC' in batch:
     backward_BTC = batch['backward_characters_BTC']
-    layers, state = bilm.streams(sizes(cfg), params, batch['characters_BTC'], backward_BTC, state, body_key)
+    layers, state = bilm.run_streams(sizes(cfg), params, batch['characters_BTC'], backward_BTC, state, body_key)
   else:
     valid_BT = batch.get('valid_BT')
-    layers, state = bilm.sentences(sizes(cfg), params, batch['characters_BTC'], valid_BT, state, body_key)
+    layers, state = bilm.run_sentences(sizes(cfg), params, batch['characters_BTC'], valid_BT, state, body_key)
   last_BTD = dropout(layers[-1], cfg.dropout, last_key)
   return Features(last_BTD, layers=tuple(layers) if all_layers else None), state
 
@@ -177,7 +177,7 @@ def depth(cfg: Config, path: tuple[str, ...]) -> int:
 
 
 @functools.cache
-def tries(V: int, samples: int) -> float:
+def expected_draws(V: int, samples: int) -> float:
   """Return the number of draws (a fraction) in which `samples` different classes of V are expected."""
   p_V = np.log1p(1.0 / (np.arange(V) + 1.0)) / math.log(V + 1)
   log_not_V = np.log1p(-p_V)
@@ -191,7 +191,7 @@ def tries(V: int, samples: int) -> float:
   return high
 
 
-def _p(ids: Array, V: int) -> Array:
+def _probability(ids: Array, V: int) -> Array:
   return jnp.log1p(1.0 / (ids.astype(jnp.float32) + 1.0)) / math.log(V + 1)
 
 
@@ -202,7 +202,7 @@ def draw(key: Array, V: int, samples: int) -> Array:
   `tf.nn.sampled_softmax_loss` (unique) samples until `samples` different classes are found. The same distribution comes
   from one top-k: the classes with the largest log p(v) + Gumbel noise.
   """
-  score_V = jnp.log(_p(jnp.arange(V), V)) + jax.random.gumbel(key, (V,), jnp.float32)
+  score_V = jnp.log(_probability(jnp.arange(V), V)) + jax.random.gumbel(key, (V,), jnp.float32)
   return jax.lax.top_k(score_V, samples)[1].astype(jnp.int32)
 
 
@@ -212,7 +212,7 @@ def log_expected(ids: Array, V: int, samples: int) -> Array:
   TensorFlow uses the number n of draws that it needed in 1 - (1 - p(v))^n. Here n is the number for
   which these expectations sum to `samples`, so the correction is not random.
   """
-  return jnp.log(-jnp.expm1(tries(V, samples) * jnp.log1p(-_p(ids, V))))
+  return jnp.log(-jnp.expm1(expected_draws(V, samples) * jnp.log1p(-_probability(ids, V))))
 
 
 def sampled_loss(

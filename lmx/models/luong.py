@@ -210,7 +210,7 @@ def _write(
     target.valid_TB,
     target.position_TB,
     loop_key,
-    ('attentional', *rnn_decoder.wanted(cfg, alignment=alignment, all_layers=all_layers)),
+    ('attentional', *rnn_decoder.output_names(cfg, alignment=alignment, all_layers=all_layers)),
   )
   features = rnn_translation.features(cfg, target.x_TBE, y['attentional'], y, output_key, all_layers=all_layers)
   return features, {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}

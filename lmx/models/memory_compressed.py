@@ -101,7 +101,7 @@ VARIANTS = {
   'tiny': dict(V=97, D=32, F=48, H=4, pattern='LMF', window=4, norm='pre'),
 }
 EPS = 1e-6  # epsilon of layer normalisation, released code
-_NOWHERE = 2**30  # position of padding, beyond every cache
+_OUTSIDE = 2**30  # position of padding, beyond every cache
 
 
 def _block(cfg: Config, i: int) -> Block:
@@ -112,7 +112,7 @@ def _block(cfg: Config, i: int) -> Block:
   attention = {
     'F': transformer.SelfAttention(**heads),
     'L': compressed_attention.LocalAttention(window=cfg.window, **heads),
-    'M': compressed_attention.CompressedAttention(stride=cfg.stride, of=cfg.compress, **heads),
+    'M': compressed_attention.CompressedAttention(stride=cfg.stride, compress=cfg.compress, **heads),
   }[cfg.pattern[i]]
   mlp = transformer.Mlp(cfg.F, 'relu', rate=cfg.dropout_relu, **common)
   return Block(attention, mlp, cfg.norm, EPS, cfg.dropout, cfg.dtype)
@@ -153,7 +153,7 @@ def _cached(cfg: Config, batch: Batch, state: State) -> tuple[State, Array, int]
     state = jax.tree.map(clear, state)
   position_BT = state['position_B'][:, None] + jnp.arange(batch['tokens_BT'].shape[1], dtype=jnp.int32)[None]
   if 'valid_BT' in batch:  # padding has no position
-    position_BT = jnp.where(batch['valid_BT'], position_BT, _NOWHERE)
+    position_BT = jnp.where(batch['valid_BT'], position_BT, _OUTSIDE)
   places = [layer[0].shape[1] for layer in state['layers']]
   length = max((n - 1) * cfg.stride if kind == 'M' else n for kind, n in zip(cfg.pattern, places, strict=True))
   return state, position_BT, length
@@ -175,7 +175,7 @@ def apply(
   """
   if 'documents_BT' in batch:
     raise InputError(
-      'memory_compressed: packed documents (documents_BT) would be mixed by the convolution; take another data.batching'
+      'memory_compressed: packed documents (documents_BT) would be mixed by the convolution; set another data.batching'
     )
   embed_key, *keys = dropout.split(key, cfg.N + 1)
   position_BT, length = None, 0
@@ -202,7 +202,7 @@ def apply(
   features = Features(x_BTD, layers=tuple(hidden) if all_layers else None)
   if position_BT is None:
     return features, ()
-  new_B = jnp.sum(position_BT < _NOWHERE, axis=1, dtype=jnp.int32)
+  new_B = jnp.sum(position_BT < _OUTSIDE, axis=1, dtype=jnp.int32)
   return features, {'position_B': state['position_B'] + new_B, 'layers': tuple(caches)}
 
 

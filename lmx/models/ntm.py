@@ -91,7 +91,9 @@ class Config:
     if not self.eps > 0:
       raise InputError(f'model.eps is {self.eps}; it must be above 0')
     if self.H and 2 * self.shifts + 1 > self.rows:
-      raise InputError(f'model.shifts is {self.shifts}, but a memory of {self.rows} rows cannot be shifted as far')
+      raise InputError(
+        f'model.shifts: got {self.shifts}; with {self.rows} rows expected at most {(self.rows - 1) // 2}'
+      )
 
 
 _IO = {  # (inputs, outputs): these give the LSTM networks the parameter counts of table 3
@@ -267,7 +269,7 @@ def _heads(cfg: Config, params: Params, outputs_BD: Array, state: dict[str, Arra
   return {'memory_BSW': memory_BSW, 'vectors_BHW': vectors_BHW, 'read_BHS': read_BHS, 'write_BHS': write_BHS}
 
 
-def _keep(valid_B: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
+def _where_valid(valid_B: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
   return {k: jnp.where(valid_B.reshape((-1,) + (1,) * (v.ndim - 1)), v, old[k]) for k, v in new.items()}
 
 
@@ -285,7 +287,7 @@ def _with_memory(
     new |= _heads(cfg, params, outputs_BD, state, valid_B)
     states = {k: new[k] for k in ('memory_BSW', 'read_BHS', 'write_BHS')} if record else {}
     last_BD = jnp.concatenate([outputs_BD, new['vectors_BHW'].reshape(len(outputs_BD), -1)], -1)
-    next_state = _keep(valid_B, new, state) | {'memory_BSW': new['memory_BSW']}
+    next_state = _where_valid(valid_B, new, state) | {'memory_BSW': new['memory_BSW']}
     return next_state, (last_BD, states)
 
   steps = (x_BTNG.swapaxes(0, 1), valid_BT.T)
@@ -320,10 +322,12 @@ def _begin(
   """Return (inputs_BTI, valid_BT, the state with the learned start in rows that have not begun)."""
   inputs_BTI = batch['inputs_BTI']
   if inputs_BTI.shape[-1] != cfg.I:
-    raise InputError(f'the data has {inputs_BTI.shape[-1]} inputs, but model.I is {cfg.I}')
+    raise InputError(
+      f'model.I: got {cfg.I}, but the data has {inputs_BTI.shape[-1]} inputs; set model.I={inputs_BTI.shape[-1]}'
+    )
   valid_BT = batch.get('valid_BT', jnp.ones(inputs_BTI.shape[:2], bool))
   old = {k: v for k, v in state.items() if k != 'begun_B'}
-  return inputs_BTI, valid_BT, _keep(state['begun_B'], old, _start(cfg, params, len(inputs_BTI), key))
+  return inputs_BTI, valid_BT, _where_valid(state['begun_B'], old, _start(cfg, params, len(inputs_BTI), key))
 
 
 def apply(

@@ -77,8 +77,8 @@ def init_state(cfg: Config, batch_size: int, length: int = 0) -> State:
   """
   if length and not cfg.causal:
     raise InputError(
-      'quaternion_text: with model.causal=false every token sees those after it, so there is nothing to '
-      'go on from; write with a causal model'
+      'quaternion_text: got model.causal=false, with which every token attends to later ones; generation needs a '
+      'causal model; set model.causal=true'
     )
   return kv_cache.empty(batch_size, length, cfg.N, cfg.H, cfg.D // cfg.H, cfg.dtype)
 
@@ -123,8 +123,8 @@ def apply(
 def _next_token(cfg: Config) -> None:
   if not cfg.causal:
     raise InputError(
-      'quaternion_text: with model.causal=false a token sees what it would predict; train it with the '
-      'objective "classify", "regress", "tag" or "span", or set model.causal=true'
+      'quaternion_text: got model.causal=false, with which a position attends to the token that it predicts; train it '
+      'with the objective "classify", "regress", "tag" or "span", or set model.causal=true'
     )
 
 

@@ -106,11 +106,13 @@ class Config:
     check_range('model.dropout', self.dropout, 0, 1)
     if self.fidelity == 'released' and self.stride % self.summary:
       raise InputError(
-        f'model.fidelity="released" divides model.stride = {self.stride} into runs of model.summary = '
-        f'{self.summary}, which do not fill it'
+        f'model.summary: got {self.summary} with model.fidelity="released"; expected a divisor of model.stride, which '
+        f'is {self.stride}'
       )
     if self.merge == 'heads' and self.H < 2:
-      raise InputError('model.merge="heads" gives different heads different sets: set model.H to 2 or more')
+      raise InputError(
+        f'model.H: got {self.H} with model.merge="heads", which divides the sets among heads; set model.H to at least 2'
+      )
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -164,7 +164,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def alone(cfg: Config) -> Config:
+def without_memory(cfg: Config) -> Config:
   """Return the Config of the same parameters without a memory, not even a memory of zeros."""
   return dataclasses.replace(cfg, M=0, same_length=False)
 
@@ -342,7 +342,7 @@ def apply(
   """
   if 'documents_BT' in batch:
     raise InputError(
-      'transformer_xl: got packed documents (documents_BT); expected one text a row; take another data.batching'
+      'transformer_xl: got packed documents (documents_BT); expected one text a row; set another data.batching'
     )
   B, T = batch['tokens_BT'].shape
   embed_key, encoding_key, last_key, *keys = dropout.split(key, 3 + 2)

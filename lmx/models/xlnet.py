@@ -279,7 +279,7 @@ def apply(
     InputError: the batch has packed documents, which share one memory.
   """
   if 'documents_BT' in batch:
-    raise InputError('xlnet: got packed documents (documents_BT); expected one row a text; take another data.batching')
+    raise InputError('xlnet: got packed documents (documents_BT); expected one text a row; set another data.batching')
   tokens_BT = batch['tokens_BT']
   T = tokens_BT.shape[1]
   embed_key, encoding_key, last_key, layers_key = dropout.split(key, 4)

@@ -73,8 +73,8 @@ def summed_nll(
 ) -> Array:
   """Return the weighted sum of the targets' negative log-likelihoods in nats, float32; weights have no gradient.
 
-  Its gradient is computed in the forward pass (`chunked_loss.total`), except for an adaptive softmax, which gathers a
-  cluster's words from the whole batch.
+  Its gradient is computed in the forward pass (`chunked_loss.weighted_sum`), except for an adaptive softmax, which
+  gathers a cluster's words from the whole batch.
   """
   if getattr(model_cfg, 'cutoffs', ()):
     nll_BT = model.nll(model_cfg, params, features, targets_BT)
@@ -83,7 +83,7 @@ def summed_nll(
   def of_block(x_BMD: Array, targets_BM: Array) -> tuple[Array, tuple[()]]:
     return model.nll(model_cfg, params, features._replace(last_BTD=x_BMD), targets_BM), ()
 
-  return chunked_loss.total(of_block, features.last_BTD, targets_BT, weights_BT)[0]
+  return chunked_loss.weighted_sum(of_block, features.last_BTD, targets_BT, weights_BT)[0]
 
 
 def predicted(

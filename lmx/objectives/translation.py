@@ -186,7 +186,9 @@ def _scores(
     cost_BM, nll_BM = smoothed(logits_BMV, targets_BM, smoothing, cfg.smoothing_form)
     return cost_BM, (nll_BM, chunked_loss.is_best(logits_BMV, targets_BM))
 
-  cost, (nll_BT, right_BT) = chunked_loss.total(of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT'])
+  cost, (nll_BT, right_BT) = chunked_loss.weighted_sum(
+    of_block, features.last_BTD, batch['targets_BT'], batch['weights_BT']
+  )
   return cost, nll_BT, right_BT
 
 

@@ -31,7 +31,7 @@ def test_selected_equals_the_loss_of_all_positions(together):
     return jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
 
   plain = both(loss)
-  fast = both(lambda *given: kernels.selected(loss, *given, classes=CLASSES, block=4, together=together))
+  fast = both(lambda *given: kernels.selected_loss(loss, *given, classes=CLASSES, block=4, together=together))
   for share in (0.0, 0.3, 1.0):
     selected_BT = jnp.asarray(rng.random((B, T)) < share)
     expected = jax.tree.leaves(plain(table_DC, x_BTD, selected_BT))

@@ -30,7 +30,7 @@ def test_each_equals_the_loss_of_all_tokens_and_so_do_gradients():
 
   def loss(x_BTD, table_VD, chunk):
     score = lambda x, targets: nll(x, targets, table_VD)
-    nll_BT = chunked_loss.each(score, x_BTD, targets_BT, chunk) if chunk else score(x_BTD, targets_BT)
+    nll_BT = chunked_loss.map_chunks(score, x_BTD, targets_BT, chunk) if chunk else score(x_BTD, targets_BT)
     return jnp.sum(weights_BT * nll_BT), nll_BT
 
   run = jax.grad(loss, argnums=(0, 1), has_aux=True)
@@ -63,7 +63,7 @@ def test_sum_formed_with_its_gradient_equals_the_sum_of_chunks(chunk):
 
   def formed(x_BTD, table_VD, bias_V):
     score = functools.partial(of_chunk, table_VD, bias_V)
-    total, measured = chunked_loss.total(score, x_BTD, targets_BT, weights_BT, chunk)
+    total, measured = chunked_loss.weighted_sum(score, x_BTD, targets_BT, weights_BT, chunk)
     return 3 * total + jnp.sum(measured[0]), (total, measured)  # no gradient comes from what is measured
 
   def plain(x_BTD, table_VD, bias_V):
@@ -87,7 +87,7 @@ def test_sum_keeps_the_gradient_alone_for_the_backward_pass():
 
   def total(x_BTD, table_VD):
     score = lambda x, targets: (softmax.cross_entropy(softmax.tied_logits(x, table_VD), targets), ())
-    return chunked_loss.total(score, x_BTD, targets_BT, weights_BT, B)[0]
+    return chunked_loss.weighted_sum(score, x_BTD, targets_BT, weights_BT, B)[0]
 
   kept = [leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.vjp(total, x_BTD, table_VD)[1]))]
   assert sorted(size for size in kept if size > 1) == sorted([x_BTD.size, table_VD.size])

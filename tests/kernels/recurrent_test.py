@@ -130,7 +130,7 @@ def test_auto_takes_cudnn_only_where_it_can(monkeypatch):
   gpu.device_kind = 'AMD Instinct'
   assert kernels.choose('auto', 'lstm', 'float32') == 'custom'
   for cell, dtype in (('gru', 'float32'), ('lstm', 'bfloat16')):
-    with pytest.raises(InputError, match='float32 LSTMs'):
+    with pytest.raises(InputError, match='expected a float32 "lstm"'):
       kernels.choose('cudnn', cell, dtype)
   with pytest.raises(InputError, match='expected an NVIDIA GPU; set model.backend=auto'):
     kernels.choose('cudnn', 'lstm', 'float32')
@@ -141,7 +141,7 @@ def body(dot, shared, constant, carry, x_BD, now):
   h_BD = jnp.tanh(dot('w', carry['h']) + x_BD + shared['b'][None])
   a_BS = jax.nn.softmax(dot('look', h_BD) + constant)
   read_BD = dot('values', a_BS)
-  new = kernels.keep(now, {'h': h_BD + 0.5 * read_BD}, carry)
+  new = kernels.where_valid(now, {'h': h_BD + 0.5 * read_BD}, carry)
   return new, (new['h'], a_BS)
 
 

@@ -55,7 +55,7 @@ def test_equals_torch(cell):
   @jax.jit
   def run(params):
     def loss(params):
-      found, ends = rnn_encoder.read(cell, params, jnp.asarray(x_BSE), jnp.asarray(valid_BS), [None] * N, width=D)
+      found, ends = rnn_encoder.encode(cell, params, jnp.asarray(x_BSE), jnp.asarray(valid_BS), [None] * N, width=D)
       return jnp.sum(found * mix * valid_BS[..., None]), (found, ends)
 
     return jax.grad(loss, has_aux=True)(params)

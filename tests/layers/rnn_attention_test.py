@@ -38,9 +38,9 @@ def aligned(name, window, params, q_BTD, k_BSE, valid_BS):
   count_B = jnp.sum(valid_BS, axis=1)
   centre_BT = None
   if window == 'local_m':
-    centre_BT = rnn_attention.monotonic(jnp.broadcast_to(jnp.arange(T), (B, T)), count_B)
+    centre_BT = rnn_attention.monotonic_centre(jnp.broadcast_to(jnp.arange(T), (B, T)), count_B)
   elif window == 'local_p':
-    centre_BT = rnn_attention.predicted(params, q_BTD @ params['centre_query'], count_B)
+    centre_BT = rnn_attention.predictive_centre(params, q_BTD @ params['centre_query'], count_B)
   return rnn_attention.align(window, scores_BTS, valid_BS, centre_BT=centre_BT, reach=REACH)
 
 
@@ -91,7 +91,7 @@ def test_gradients_of_local_p_are_finite_differences():
   rng, step = np.random.default_rng(6), 1e-6
   with jax.enable_x64(True):
     *arrays, valid_BS = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64 if x.dtype != bool else bool), inputs)
-    centre = lambda params, q: rnn_attention.predicted(params, q @ params['centre_query'], np.array(LENGTHS))
+    centre = lambda params, q: rnn_attention.predictive_centre(params, q @ params['centre_query'], np.array(LENGTHS))
     centre_BT = np.asarray(jax.jit(centre)(*arrays[:2]))
     # No position enters or leaves a window within the differences that are taken.
     assert np.abs(np.abs(np.arange(S) - centre_BT[..., None]) - REACH).min() > 1e-4
@@ -162,13 +162,13 @@ def test_concat_of_two_halves_is_additive_without_a_bias():
 
 @pytest.mark.parametrize('name', ['cosine_plain', 'dot', 'scaled_dot'])
 def test_widths_that_differ_are_refused(name):
-  with pytest.raises(InputError, match='but they are 6 and 8'):
+  with pytest.raises(InputError, match='queries of width 6 and keys of 8; expected equal widths'):
     rnn_attention.shapes(name, 'global', UNEVEN)
 
 
 def test_location_knows_a_most_of_positions():
   params, q_BTD, k_BSE, _ = case('location', sizes=UNEVEN._replace(positions=8))
-  with pytest.raises(InputError, match='knows 8 source positions, but there are 9'):
+  with pytest.raises(InputError, match='model.S: got 8 with model.score=location and 9 source positions'):
     rnn_attention.get('location')(params, q_BTD, k_BSE)
 
 

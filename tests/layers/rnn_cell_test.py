@@ -59,7 +59,7 @@ def test_turning_is_its_own_inverse_and_derivative():
   @jax.jit
   def run(x_TBD):
     index_TB = reversal(VALID_TB.T).T
-    turn = lambda x: rnn_encoder.turned(x, index_TB)
+    turn = lambda x: rnn_encoder.reorder(x, index_TB)
     gather = lambda x: jnp.take_along_axis(x, index_TB[..., None], axis=0)
     turned, ours = jax.vjp(turn, x_TBD)
     return turned, turn(turned), ours(turned)[0], jax.vjp(gather, x_TBD)[1](turned)[0]
@@ -79,5 +79,5 @@ def test_an_unknown_cell_names_the_nearest():
 
 @pytest.mark.parametrize('cell', ['gru', 'gru_paper'])
 def test_cudnn_is_refused_where_it_has_no_such_cell(cell):
-  with pytest.raises(InputError, match=f'is for float32 LSTMs; this is "{cell}"'):
+  with pytest.raises(InputError, match=f'got "cudnn" for "{cell}" in .*; expected a float32 "lstm"'):
     rnn_cell.layer(cell, *case(cell), backend='cudnn')

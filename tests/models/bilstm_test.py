@@ -50,7 +50,7 @@ def run(cfg, params):
 
 
 def contextual(cfg, params):
-  return bilm.sentences(
+  return bilm.run_sentences(
     bilstm.sizes(cfg), params, BATCH['characters_BTC'], VALID, bilm.init_state(bilstm.sizes(cfg), B)
   )[0]
 

@@ -135,7 +135,7 @@ def test_heads_and_widths_are_those_of_the_tables():
 
 def test_data_of_another_width_is_refused():
   cfg, params, inputs_BTI = made()
-  with pytest.raises(InputError, match='model.I is 6'):
+  with pytest.raises(InputError, match='model.I: got 6'):
     ntm.apply(cfg, params, {'inputs_BTI': inputs_BTI[..., :3]}, ntm.init_state(cfg, 2))
-  with pytest.raises(InputError, match='cannot be shifted'):
+  with pytest.raises(InputError, match='model.shifts: got 2; with 4 rows expected at most 1'):
     ntm.Config(rows=4, shifts=2)

@@ -253,9 +253,9 @@ def test_every_score_has_gradients():
   def loss(params, q_BTD, k_BSD):
     total = 0.0
     for p, (name, window) in zip(params, names, strict=True):
-      centre_BT = rnn_attention.monotonic(jnp.broadcast_to(jnp.arange(T), (B, T)), count_B)
+      centre_BT = rnn_attention.monotonic_centre(jnp.broadcast_to(jnp.arange(T), (B, T)), count_B)
       if window == 'local_p':
-        centre_BT = rnn_attention.predicted(p, q_BTD @ p['centre_query'], count_B)
+        centre_BT = rnn_attention.predictive_centre(p, q_BTD @ p['centre_query'], count_B)
       scores_BTS = rnn_attention.get(name)(p, q_BTD, k_BSD)
       a_BTS = rnn_attention.align(window, scores_BTS, valid_BS, centre_BT=centre_BT, reach=2)
       total += jnp.sum(a_BTS * mix_BTS)

@@ -104,7 +104,7 @@ def test_blocks_change_neither_loss_nor_gradient(form):
 
   def loss(x_BTD, block):
     score = lambda x, y: translation.smoothed(tiny.logits(CFG, PARAMS['model'], Features(x)), y, 0.1, form)
-    smooth_BT, nll_BT = chunked_loss.each(score, x_BTD, BATCH['targets_BT'], block)
+    smooth_BT, nll_BT = chunked_loss.map_chunks(score, x_BTD, BATCH['targets_BT'], block)
     return jnp.sum(smooth_BT * BATCH['weights_BT']), nll_BT
 
   run = jax.value_and_grad(loss, has_aux=True)
