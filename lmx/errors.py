@@ -50,7 +50,7 @@ def check_range(where: str, value: float, low: float, high: float | None = None)
   """Raise InputError with the field `where` unless low <= value, and value < high if `high` is given."""
   if not value >= low or (high is not None and not value < high):
     expected = f'at least {low}' + ('' if high is None else f' and below {high}')
-    raise InputError(f'{where} is {value}; it must be {expected}')
+    raise InputError(f'{where}: got {value}; expected {expected}')
 
 
 def check_least(section: str, cfg: Any, **least: float) -> None:
@@ -62,7 +62,7 @@ def check_least(section: str, cfg: Any, **least: float) -> None:
 def check_share(where: str, value: float) -> None:
   """Raise InputError with the field `where` unless 0 <= value <= 1."""
   if not 0 <= value <= 1:
-    raise InputError(f'{where} is {value}; it must be between 0 and 1')
+    raise InputError(f'{where}: got {value}; expected between 0 and 1')
 
 
 def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> None:
@@ -70,7 +70,8 @@ def check_heads(model: str, width: int, heads: int, *, even: bool = False) -> No
   check_range('model.D', width, 1)
   check_range('model.H', heads, 1)
   if width % heads or (even and width % 2):
-    raise InputError(f'{model}: width D = {width} must be {"even and " if even else ""}divisible by H = {heads} heads')
+    expected = f'{"an even number " if even else "a number "}divisible by H = {heads}'
+    raise InputError(f'{model}: got width D = {width}; expected {expected}')
 
 
 @contextlib.contextmanager

@@ -28,15 +28,15 @@ class Mirror:
     local: directory to write to; the work directory itself unless that is in a bucket.
   """
 
-  def __init__(self, workdir: str | os.PathLike[str], take: Iterable[str] = ()):
-    """Create the directory; `take` names files to fetch, if they exist, and to continue writing."""
+  def __init__(self, workdir: str | os.PathLike[str], resumed: Iterable[str] = ()):
+    """Create the directory; `resumed` names files to fetch, if they exist, and to continue writing."""
     self._remote = epath.Path(workdir) if is_remote(workdir) else None
     self._sent: dict[str, tuple[int, int]] = {}
     if self._remote is None:
       self.local = pathlib.Path(workdir)
       return
     self.local = pathlib.Path(tempfile.mkdtemp(prefix='lmx-'))
-    for name in take:
+    for name in resumed:
       if (self._remote / name).exists():
         (self.local / name).write_bytes((self._remote / name).read_bytes())
 
@@ -63,7 +63,7 @@ def copy(path: pathlib.Path, to: epath.Path) -> None:
   to.write_bytes(path.read_bytes())
 
 
-def written(directory: epath.Path, write: Callable[[str], object]) -> None:
+def write_directory(directory: epath.Path, write: Callable[[str], object]) -> None:
   """Call `write` on a local directory and copy its files to `directory`."""
   if not is_remote(directory):
     write(os.fspath(directory))
@@ -74,7 +74,7 @@ def written(directory: epath.Path, write: Callable[[str], object]) -> None:
       copy(path, directory / path.relative_to(folder).as_posix())
 
 
-def here(directory: epath.Path) -> str:
+def local_copy(directory: epath.Path) -> str:
   """Return a local directory with the files of `directory`; `directory` itself unless it is in a bucket."""
   if not is_remote(directory):
     return os.fspath(directory)

@@ -295,7 +295,7 @@ def test_runs_begun_before_the_rules_of_computation_continue(path):
     saved = resolve.resolve(unflatten_dict(kept, sep='.'), saved=True)
     assert saved.semantics.to_dict() == dict.fromkeys(now.semantics, 0), variant
     assert semantics.old_settings(saved).items() <= resolve.flatten(saved).items()
-    resolve.check_same(saved, resolve.continued(now, saved), variant)
+    resolve.check_same(saved, resolve.with_saved_rules(now, saved), variant)
 
 
 @pytest.mark.parametrize('folder', FOLDERS)

@@ -179,5 +179,5 @@ def test_a_run_that_began_without_its_penalties_continues_without(tmp_path):
   old = {key: x for key, x in new.to_dict().items() if key != 'semantics'}
   saved = resolve.resolve(old, saved=True)
   assert (saved.model.alpha, saved.model.beta, saved.semantics.activation_penalties) == (0.0, 0.0, 0)
-  resolve.check_same(saved, resolve.continued(new, saved), tmp_path)
+  resolve.check_same(saved, resolve.with_saved_rules(new, saved), tmp_path)
   assert 'activation_penalties' not in resolve.resolve({**given, 'objective': {'name': 'causal_lm'}}).semantics

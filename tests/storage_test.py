@@ -69,8 +69,8 @@ def test_only_what_has_changed_is_sent(bucket, monkeypatch):
 
 def test_a_tokenizer_comes_back_from_a_bucket(bucket):
   tokenizer = build.train('words', ['the cat saw the dog'])
-  storage.written(bucket / 'tokenizer', tokenizer.save)
-  again = build.load(storage.here(bucket / 'tokenizer'))
+  storage.write_directory(bucket / 'tokenizer', tokenizer.save)
+  again = build.load(storage.local_copy(bucket / 'tokenizer'))
   assert again.hash == tokenizer.hash
 
 
@@ -79,4 +79,4 @@ def test_a_disk_is_used_as_it_is(tmp_path):
   assert kept.local == pathlib.Path(tmp_path)
   (tmp_path / 'x').write_text('1')
   kept.close()
-  assert (tmp_path / 'x').exists() and storage.here(epath.Path(tmp_path)) == str(tmp_path)
+  assert (tmp_path / 'x').exists() and storage.local_copy(epath.Path(tmp_path)) == str(tmp_path)

@@ -267,10 +267,10 @@ def test_what_cannot_be_measured_ends_a_run_before_it_begins(run, tmp_path, file
 @pytest.mark.parametrize(
   ('base', 'overrides', 'message'),
   [
-    (BASE, ['samples.tokens=0'], 'samples.tokens is 0'),
+    (BASE, ['samples.tokens=0'], 'samples.tokens: got 0'),
     (BASE, ['samples.top_p=0'], 'samples.top_p: got 0'),
     (BASE, ['samples.temperature=-1.0'], 'samples.temperature: got -1'),
-    (BASE, ['evaluation.order=0'], 'evaluation.order is 0'),
+    (BASE, ['evaluation.order=0'], 'evaluation.order: got 0'),
     (BASE, ['evaluation.mixture=kneser_ney', 'evaluation.order=10'], 'unknown n-gram model "ikn10"'),
     (BASE, ['data.tokenizer=characters', "samples.prompts=('the','cat \u00df')"], 'samples.prompts: got "cat \u00df"'),
     (BASE, ['data.batching=windows', 'evaluation.cache=(8,0.5,0.1)'], 'evaluation.cache needs'),

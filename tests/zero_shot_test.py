@@ -145,7 +145,7 @@ def test_what_cannot_be_measured_says_why(run, tmp_path, capsys):
   assert measured(run, 'lambada', tmp_path) == 2
   assert f'data.length is {T}; set it to more' in capsys.readouterr().err
   assert measured(run, 'lambada', tmp_path, '--config.data.length=1024') == 2
-  assert 'the model has only T=24 positions' in capsys.readouterr().err
+  assert 'expected at most model.T=24 positions' in capsys.readouterr().err
   assert measured(run, 'lambda', tmp_path) == 2
   assert 'did you mean "lambada"' in capsys.readouterr().err
 

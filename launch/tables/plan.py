@@ -190,7 +190,7 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
   def fill(text: str) -> str | None:
     left_out = False
 
-    def put(match: re.Match) -> str:
+    def expand(match: re.Match) -> str:
       nonlocal left_out
       data, name = match.groups()
       if not data:
@@ -203,7 +203,7 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
         raise Missing(f'{run.name} needs {DATA[name].what} ({DATA[name].terms}): --data={name}=DIR')
       return f'DATA/{name}'
 
-    filled_text = _BRACES.sub(put, text)
+    filled_text = _BRACES.sub(expand, text)
     return None if left_out else filled_text
 
   planned = []
@@ -267,7 +267,7 @@ def _flat(config: Any, changes: tuple[str, ...]) -> dict[str, Any]:
   tree = config.to_dict()
   for text in changes:
     key, _, value = text.partition('=')
-    experiment.put(tree, key.split('.'), value)
+    experiment.set_value(tree, key.split('.'), value)
   flat = dict(experiment.flatten(json.loads(json.dumps(tree))))
   if isinstance(tree.get('data', {}).get('batching'), str):
     flat['data.batching.name'] = flat.pop('data.batching')

@@ -16,10 +16,10 @@ from lmx.errors import InputError
 _LARGEST = sys.float_info.max
 
 
-def typed(section: str, cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-  """Return `given` with each value converted to the type of its field of `cls`; `section` is for messages."""
+def convert(section: str, cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+  """Return `values` with each one converted to the type of its field of `cls`; `section` is for messages."""
   hints = _hints(cls)
-  return {k: cast(f'{section}.{k}', hints[k], v) for k, v in given.items()}
+  return {k: cast(f'{section}.{k}', hints[k], v) for k, v in values.items()}
 
 
 @functools.cache
@@ -79,8 +79,8 @@ def cast(key: str, hint: Any, value: Any, *, bound: int = 2**31) -> Any:
   fits = isinstance(hint, type) and isinstance(value, hint) and (hint is bool) == isinstance(value, bool)
   if fits:
     return value
-  wanted = getattr(hint, '__name__', str(hint))
-  raise InputError(f'config key "{key}" is {_short(value)}, a {type(value).__name__}; it must be of type {wanted}')
+  expected = getattr(hint, '__name__', str(hint))
+  raise InputError(f'config key "{key}": got {_short(value)}, a {type(value).__name__}; expected type {expected}')
 
 
 def _short(value: Any) -> str:

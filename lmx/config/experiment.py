@@ -21,8 +21,8 @@ _MOVED = {
 
 def find(path: str) -> pathlib.Path:
   """Return an experiment file, given by its path or by its path in the repository."""
-  here = pathlib.Path(path)
-  file = here if here.is_file() else pathlib.Path(__file__).parents[2] / path
+  local = pathlib.Path(path)
+  file = local if local.is_file() else pathlib.Path(__file__).parents[2] / path
   if (new := _MOVED.get(pathlib.Path(path).as_posix())) and not file.is_file():
     raise InputError(f'--config: got {path}; expected {new}; the models of seq2seq have a file each')
   if not file.is_file():
@@ -53,7 +53,7 @@ def _nearest(path: str) -> str:
   return f'; did you mean "{close[0]}"?' if close else '; `lmx list` shows those that come with lmx'
 
 
-def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+def set_value(tree: dict[str, Any], path: list[str], value: Any) -> None:
   """Set the value of `path` in nested settings; text is parsed as on the command line."""
   for name in path[:-1]:
     if name == 'batching' and isinstance(tree.get(name), str):
@@ -64,10 +64,10 @@ def put(tree: dict[str, Any], path: list[str], value: Any) -> None:
   tree[path[-1]] = cast.parse(value) if isinstance(value, str) else value
 
 
-def flatten(tree: Mapping[str, Any], before: str = '') -> Iterator[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
   """Yield ('section.key', value) for each leaf of nested settings."""
   for key, value in tree.items():
     if isinstance(value, Mapping):
-      yield from flatten(value, f'{before}{key}.')
+      yield from flatten(value, f'{prefix}{key}.')
     else:
-      yield before + key, value
+      yield prefix + key, value

@@ -26,7 +26,7 @@ _UNUSED = {  # design -> fields of seq2seq that it did not read
   'sutskever': ('input_feeding', *_ATTENTION),
 }
 
-_ELSEWHERE = {  # field of seq2seq -> setting for it now
+_REPLACEMENTS = {  # field of seq2seq -> setting for it now
   'design': 'model.name=bahdanau, luong or rnn_encdec',
   'input_feeding': 'model.name=luong',
   **dict.fromkeys(('bidirectional', 'readout', 'maxout'), 'model.name=bahdanau or rnn_encdec'),
@@ -35,12 +35,12 @@ _ELSEWHERE = {  # field of seq2seq -> setting for it now
 }
 
 
-def check_fields(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_fields(name: str, fields: Iterable[str], names: Iterable[str]) -> None:
   """Raise InputError with the present setting if a model of `seq2seq` is given a field that it does not have."""
-  known = set(known)
-  for field in given:
-    if name in _DESIGNS.values() and field not in known and field in _ELSEWHERE:
-      raise InputError(f'model.{field}: got a field that {name} does not have; set {_ELSEWHERE[field]}')
+  names = set(names)
+  for field in fields:
+    if name in _DESIGNS.values() and field not in names and field in _REPLACEMENTS:
+      raise InputError(f'model.{field}: got a field that {name} does not have; set {_REPLACEMENTS[field]}')
 
 
 def model(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def model(section: Mapping[str, Any]) -> dict[str, Any]:
         f'model.name={name}'
       )
     variant = 'tiny'  # every field is given
-  warnings.warn(f'model.name: got "seq2seq"; reads it as {name}:{variant}; set model.name={name}', InputWarning, 2)
+  warnings.warn(f'model.name: got "seq2seq"; read as {name}:{variant}; set model.name={name}', InputWarning, 2)
   fields = {key: value for key, value in section.items() if key not in _UNUSED[design]}
   if name == 'luong' and 'encoder_layers' in section:
     fields['layers'] = section['encoder_layers']

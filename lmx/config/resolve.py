@@ -108,56 +108,56 @@ def resolve(
     InputError: an unknown key, or a value of the wrong type or out of its range.
   """
   settings = _plain(config)
-  began = _began(settings.pop('semantics', {})) if saved else None
+  rules = _saved_rules(settings.pop('semantics', {})) if saved else None
   if saved:
-    for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), began)).items():
-      experiment.put(settings, key.split('.'), value)
+    for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), rules)).items():
+      experiment.set_value(settings, key.split('.'), value)
   for text in overrides:
     path, equals, value = text.partition('=')
     if not equals:
-      raise InputError(f'override "{text}" has no value: write section.key=value')
+      raise InputError(f'override "{text}": got no value; expected section.key=value')
     if path.split('.')[0] == 'semantics':
-      raise InputError(f'override "{text}": the rules of a run follow from when it began; they cannot be set')
-    experiment.put(settings, path.split('.'), value)
-  return ml_collections.ConfigDict(_complete(settings, began), convert_dict=True).lock()
+      raise InputError(f'override "{text}": the date when a run began determines its rules; they cannot be set')
+    experiment.set_value(settings, path.split('.'), value)
+  return ml_collections.ConfigDict(_complete(settings, rules), convert_dict=True).lock()
 
 
-def _began(given: Any) -> dict[str, int]:
+def _saved_rules(value: Any) -> dict[str, int]:
   """Return rule -> number under which a run began, from the `semantics` of its config.json."""
-  numbers = fields_lib.cast('semantics', dict, given)
+  numbers = fields_lib.cast('semantics', dict, value)
   return {name: fields_lib.cast(f'semantics.{name}', int, number) for name, number in numbers.items()}
 
 
-def _complete(given: dict[str, Any], began: Mapping[str, int] | None) -> dict[str, Any]:
-  """Return `given` with every default, and with the current rules of computation or those it `began` under."""
-  given.pop('semantics', None)
-  _known('', given, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
+def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None) -> dict[str, Any]:
+  """Return `settings` with every default, and with the current rules of computation or the `rules` of a saved run."""
+  settings.pop('semantics', None)
+  _check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *_SECTIONS])
   for name in ('model', 'objective', *_SECTIONS):
-    if not isinstance(given.get(name, {}), Mapping):
-      raise InputError(f'config key "{name}": got {documents.show(given[name])}; expected a section, {name}.key=value')
-  given['model'] = model = renames.model(given.get('model', {}))
+    if not isinstance(value := settings.get(name, {}), Mapping):
+      raise InputError(f'config key "{name}": got {documents.show(value)}; expected a section, {name}.key=value')
+  settings['model'] = model = renames.model(settings.get('model', {}))
   if 'name' not in model:
     raise InputError('the config names no model: set model.name')
-  _take_sizes(given)
+  _copy_sizes(settings)
   variant = fields_lib.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
   names = _names(module.Config)
   renames.check_fields(model['name'], fields, names)
-  _known('model.', fields, ['name', 'variant', *names])
-  sized = registry.config(model['name'], variant, **fields_lib.typed('model', module.Config, fields))
+  _check_keys('model.', fields, ['name', 'variant', *names])
+  sized = registry.config(model['name'], variant, **fields_lib.convert('model', module.Config, fields))
   complete: dict[str, Any] = {
-    'name': str(given.get('name', model['name'])),
-    'seed': _seed(given.get('seed', 0)),
+    'name': str(settings.get('name', model['name'])),
+    'seed': _seed(settings.get('seed', 0)),
     'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized)},
-    'objective': _objective(module, given.get('objective', {})),
+    'objective': _objective(module, settings.get('objective', {})),
   }
   if 'V' in complete['model'] and 'V' not in fields:
     complete['model']['V'] = 0
   for name in _SECTIONS:
-    complete[name] = dataclasses.asdict(_section(name, given.get(name, {})))
-  complete['matmul_precision'] = _precision(given.get('matmul_precision', ''), complete)
-  return {**complete, 'semantics': semantics.numbers(complete, began)}
+    complete[name] = dataclasses.asdict(_section(name, settings.get(name, {})))
+  complete['matmul_precision'] = _precision(settings.get('matmul_precision', ''), complete)
+  return {**complete, 'semantics': semantics.numbers(complete, rules)}
 
 
 def _seed(value: Any) -> int:
@@ -167,31 +167,31 @@ def _seed(value: Any) -> int:
   return seed
 
 
-def _precision(given: Any, complete: Mapping[str, Any]) -> str:
-  """Return the given `matmul_precision`, by default the one for the dtypes in which the model computes."""
+def _precision(value: Any, complete: Mapping[str, Any]) -> str:
+  """Return `matmul_precision`, cast from `value`, by default the one for the dtypes in which the model computes."""
   trained = complete['model'].get('dtype', 'float32')
   dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
-  value = fields_lib.cast('matmul_precision', str, given) or precision.default(dtypes)
-  check_choice('matmul_precision', value, precision.CHOICES)
-  return value
+  name = fields_lib.cast('matmul_precision', str, value) or precision.default(dtypes)
+  check_choice('matmul_precision', name, precision.CHOICES)
+  return name
 
 
-def continued(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+def with_saved_rules(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """Return `config` with the rules under which the run of the resolved config `saved` began."""
   earlier_rules = semantics.old_settings(saved)
   settings = _plain(config)
   for key, value in earlier_rules.items():
-    experiment.put(settings, key.split('.'), value)
+    experiment.set_value(settings, key.split('.'), value)
   settings['semantics'] = _plain(saved)['semantics']
   return ml_collections.ConfigDict(settings, convert_dict=True).lock()
 
 
-def _take_sizes(given: dict[str, Any]) -> None:
+def _copy_sizes(settings: dict[str, Any]) -> None:
   """Fill in the settings that `train.like_init` copies from another run; a complete config copies none."""
-  train, model, data = (given.setdefault(name, {}) for name in ('train', 'model', 'data'))
+  train, model, data = (settings.setdefault(name, {}) for name in ('train', 'model', 'data'))
   fields = [name for name in _names(registry.get(model['name']).Config) if name != 'V']
-  wanted = [name for name in fields if name not in model]
-  chosen = _section('train', train) if wanted and 'like_init' in train else schema.Train(steps=1)
+  missing = [name for name in fields if name not in model]
+  chosen = _section('train', train) if missing and 'like_init' in train else schema.Train(steps=1)
   if not chosen.like_init or not chosen.init_from:
     return
   start = chosen.init_from
@@ -203,10 +203,10 @@ def _take_sizes(given: dict[str, Any]) -> None:
   sizes = renames.model(documents.field(other, 'model', dict, where))
   text = documents.field(other, 'data', dict, where)
   if sizes.get('name') != model['name']:
-    raise InputError(f'train.init_from: {start} is a run of {sizes.get("name")}, not of {model["name"]}')
-  model |= {name: sizes[name] for name in ('variant', *wanted) if name in sizes}
+    raise InputError(f'train.init_from: got {start}, a run of {sizes.get("name")}; expected one of {model["name"]}')
+  model |= {name: sizes[name] for name in ('variant', *missing) if name in sizes}
   for name in ('length', 'eval_length'):
-    if 'T' in wanted and 'T' in model and name in data:  # at most as long as the model's positions
+    if 'T' in missing and 'T' in model and name in data:  # at most as long as the model's positions
       data[name] = min(fields_lib.cast(f'data.{name}', int, data[name]), fields_lib.cast('model.T', int, model['T']))
   if 'tokenizer_path' not in data:
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
@@ -230,17 +230,17 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
     model['V'] = model['V'] or vocab_size
     if model['V'] < vocab_size:
       raise InputError(
-        f'model.V is {model["V"]} but the tokenizer has {vocab_size} entries: ids up to {vocab_size - 1} would be '
-        f'outside the vocabulary. Set model.V=0 to follow the tokenizer, or at least {vocab_size}.'
+        f'model.V: got {model["V"]}; expected at least {vocab_size}, the vocabulary size of the tokenizer; set '
+        'model.V=0 to take it from the tokenizer'
       )
   objective = dict(plain['objective'])
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
-  model_cfg = registry.get(name).Config(**fields_lib.typed('model', registry.get(name).Config, model))
+  model_cfg = registry.get(name).Config(**fields_lib.convert('model', registry.get(name).Config, model))
   sections = {name: _section(name, plain[name]) for name in _SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
   if longest > getattr(model_cfg, 'T', longest):
-    raise InputError(f'data.length is {longest} but the model has only T={model_cfg.T} positions (model.T)')
+    raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
   _check_measurement(name, sections)
   return schema.Run(
     name=plain['name'],
@@ -251,22 +251,22 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None) -> schema.R
     model=model_cfg,
     measured=_measured(name, model_cfg, sections['evaluation'].model),
     objective_name=objective_name,
-    objective=objective_cls(**fields_lib.typed('objective', objective_cls, objective)),
+    objective=objective_cls(**fields_lib.convert('objective', objective_cls, objective)),
     **sections,
   )
 
 
 def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   """Return the model's Config with `evaluation.model`. Raises InputError for fields unknown or changing parameters."""
-  _known('evaluation.model.', changes, _names(type(cfg)))
+  _check_keys('evaluation.model.', changes, _names(type(cfg)))
   if not changes:
     return cfg
-  changed = dataclasses.replace(cfg, **fields_lib.typed('evaluation.model', type(cfg), changes))
+  changed = dataclasses.replace(cfg, **fields_lib.convert('evaluation.model', type(cfg), changes))
   check_choice('evaluation.model.dtype', changed.dtype, registry.DTYPES)
   registry.check_layers(changed)
   shapes = lambda cfg: jax.eval_shape(functools.partial(registry.get(name).init, cfg), jax.random.key(0))
   if getattr(cfg, 'V', 1) and shapes(changed) != shapes(cfg):  # V is 0 until the data set is known
-    raise InputError(f'evaluation.model = {dict(changes)} makes other parameters than those that are trained')
+    raise InputError(f'evaluation.model: got {dict(changes)}; expected settings that change no parameters')
   return changed
 
 
@@ -276,17 +276,17 @@ def _check_measurement(model: str, sections: Mapping[str, Any]) -> None:
   if evaluation.which == 'average':
     if sections['checkpoint'].keep_last < evaluation.average:
       raise InputError(
-        f'evaluation.average is {evaluation.average}, but only checkpoint.keep_last = '
-        f'{sections["checkpoint"].keep_last} checkpoints are kept; set checkpoint.keep_last={evaluation.average}'
+        f'evaluation.average: got {evaluation.average}; expected at most checkpoint.keep_last = '
+        f'{sections["checkpoint"].keep_last}; set checkpoint.keep_last={evaluation.average}'
       )
     if optim.ema or optim.asgd != 'off':
       raise InputError(
         'evaluation.which="average" and a running average (optim.ema, optim.asgd) are two averages; choose one'
       )
   if evaluation.stride > (data.eval_length or data.length) * (data.batching.name == 'windows'):
-    raise InputError(f'evaluation.stride is {evaluation.stride}; it needs data.batching "windows" at least as long')
+    raise InputError(f'evaluation.stride: got {evaluation.stride}; expected data.batching "windows" at least as long')
   if evaluation.beam and getattr(registry.get(model), 'READS', '') != 'source':
-    raise InputError(f'evaluation.beam is {evaluation.beam}, but {model} reads no source to translate; set it to 0')
+    raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
 
 
 def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_collections.ConfigDict, schema.Run]:
@@ -315,7 +315,7 @@ def measured_split(run: schema.Run, corpus: Any) -> str:
   texts = corpus.manifest.get('texts', 1)
   usable = [name for name in available if not needs_labels or corpus.splits[name].is_labelled(texts)]
   for name in available[: available.index(usable[0])] if usable else ():
-    message = f'evaluation.split: {name} has rows without a label; measures {usable[0]}'
+    message = f'evaluation.split: {name} has rows without a label; {usable[0]} is measured'
     warnings.warn(message, InputWarning, stacklevel=2)
   return (usable or available or names)[0]
 
@@ -326,8 +326,8 @@ def _check_longest(run: schema.Run, corpus: Any) -> None:
   field, bound = ('T', run.model.T) if hasattr(run.model, 'T') else ('S', getattr(run.model, 'longest', None))
   if bound and hasattr(module, 'longest') and (longest := module.longest(run.data, corpus)) > bound:
     raise InputError(
-      f'the longest row of the held-out splits has {longest} positions but the model has only {field}={bound}: set '
-      f'model.{field}, or cut what is longer off with data.eval_length'
+      f'model.{field}: got {bound} positions; expected {longest}, the length of the longest row of the held-out '
+      f'splits; set model.{field}, or truncate longer rows with data.eval_length'
     )
 
 
@@ -349,8 +349,8 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any
   if lines:
     differences = '\n'.join(lines)
     raise InputError(
-      f'{workdir} holds a run of another config; choose another --workdir, continue it as it began with '
-      f'--config={workdir}/config.json, or set back:\n{differences}'
+      f'{workdir} holds a run of another config; choose another --workdir, resume it with its own config by '
+      f'--config={workdir}/config.json, or change these settings back:\n{differences}'
     )
 
 
@@ -386,32 +386,32 @@ def _names(cls: Any) -> list[str]:
   return [f.name for f in dataclasses.fields(cls)]
 
 
-def _known(prefix: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
+def _check_keys(prefix: str, fields: Mapping[str, Any], names: Iterable[str]) -> None:
   names = list(names)
-  for key in given:
+  for key in fields:
     if key not in names:
       raise InputError(f'unknown config key "{prefix}{key}"{nearest(str(key), names)}')
 
 
-def _section(name: str, given: Mapping[str, Any]) -> Any:
-  """Return the Config of a section from its given fields."""
+def _section(name: str, fields: Mapping[str, Any]) -> Any:
+  """Return the Config of a section from its fields."""
   cls = _SECTIONS[name]
-  _known(f'{name}.', given, _names(cls))
+  _check_keys(f'{name}.', fields, _names(cls))
   if name == 'data':
-    given = {**given, 'batching': _batching(given.get('batching', pipeline.Config.batching))}
-  return cls(**fields_lib.typed(name, cls, given))
+    fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}
+  return cls(**fields_lib.convert(name, cls, fields))
 
 
-def _batching(given: Any) -> Any:
-  fields = batching.fields(given)
+def _batching(value: Any) -> Any:
+  fields = batching.fields(value)
   cls = batching.get(fields['name']).Config
-  _known('data.batching.', fields, _names(cls))
-  return cls(**fields_lib.typed('data.batching', cls, fields))
+  _check_keys('data.batching.', fields, _names(cls))
+  return cls(**fields_lib.convert('data.batching', cls, fields))
 
 
-def _objective(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-  name = given.get('name', model.OBJECTIVE)
+def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:
+  name = section.get('name', model.OBJECTIVE)
   cls = objectives.get(name).Config
-  fields = {k: v for k, v in given.items() if k != 'name'}
-  _known('objective.', fields, ['name', *_names(cls)])
-  return {'name': name, **dataclasses.asdict(cls(**fields_lib.typed('objective', cls, fields)))}
+  fields = {k: v for k, v in section.items() if k != 'name'}
+  _check_keys('objective.', fields, ['name', *_names(cls)])
+  return {'name': name, **dataclasses.asdict(cls(**fields_lib.convert('objective', cls, fields)))}

@@ -43,24 +43,24 @@ def write(workdir: Any, config: Mapping[str, Any], data: Mapping[str, Any], toke
   workdir.mkdir(parents=True, exist_ok=True)
   texts = {_CONFIG: json.dumps(config, indent=1) + '\n', _DATA: json.dumps(data, indent=1, sort_keys=True) + '\n'}
   (workdir / _DATA).write_text(texts[_DATA])
-  storage.written(workdir / 'tokenizer', tokenizer.save)
-  _write_sums(workdir, {name: text.encode() for name, text in texts.items()})
+  storage.write_directory(workdir / 'tokenizer', tokenizer.save)
+  _write_checksums(workdir, {name: text.encode() for name, text in texts.items()})
   (workdir / f'{_CONFIG}.part').write_text(texts[_CONFIG])
   (workdir / f'{_CONFIG}.part').rename(workdir / _CONFIG)
 
 
-def add_sums(workdir: Any) -> bool:
+def add_checksums(workdir: Any) -> bool:
   """Write checksums.json for a verified run of an earlier lmx, which wrote none; return whether there is a run.
 
   Raises OSError.
   """
   workdir, is_run = epath.Path(workdir), exists(workdir)
   if is_run and not (workdir / _SUMS).exists():
-    _write_sums(workdir, {name: (workdir / name).read_bytes() for name in (_CONFIG, _DATA)})
+    _write_checksums(workdir, {name: (workdir / name).read_bytes() for name in (_CONFIG, _DATA)})
   return is_run
 
 
-def _write_sums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
+def _write_checksums(workdir: epath.Path, contents: Mapping[str, bytes]) -> None:
   contents = {**contents, _TOKENIZER: (workdir / _TOKENIZER).read_bytes()}
   sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
   (workdir / f'{_SUMS}.part').write_text(json.dumps(sums, indent=1) + '\n')
@@ -96,7 +96,7 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
   workdir = epath.Path(workdir)
   path, data = workdir / _TOKENIZER, read_data(workdir)
   content = _read(workdir, _TOKENIZER)
-  tokenizer = build.load(storage.here(workdir / 'tokenizer'))
+  tokenizer = build.load(storage.local_copy(workdir / 'tokenizer'))
   if not data['hash']:
     if not (workdir / _SUMS).exists():
       warnings.warn(
@@ -105,8 +105,8 @@ def read_tokenizer(workdir: Any) -> Tokenizer:
         stacklevel=2,
       )
     return tokenizer
-  about = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
-  recorded = documents.field(about, 'hash', str, f'{workdir / _DATA}: tokenizer')
+  record = documents.field(data, 'tokenizer', dict, str(workdir / _DATA))
+  recorded = documents.field(record, 'hash', str, f'{workdir / _DATA}: tokenizer')
   # A later release of the library may serialise the same content differently.
   if recorded not in (digest(content), tokenizer.hash):
     raise InputError(
@@ -123,7 +123,7 @@ def _read(workdir: Any, name: str) -> dict[str, Any]:
     if hashlib.sha256(documents.read_bytes(workdir / name)).hexdigest() != recorded:
       raise InputError(
         f'{workdir / name}: got content that differs from its SHA-256 in {_SUMS}; expected it as lmx wrote it; restore '
-        f'the file, or delete {_SUMS} if the change is meant'
+        f'the file, or delete {_SUMS} if the change is intended'
       )
   content = documents.read_json(workdir / name)
   if not isinstance(content, dict):

@@ -46,7 +46,7 @@ class Train:
 
   def __post_init__(self) -> None:
     if self.on_nan not in ('stop', 'skip'):
-      raise InputError(f'train.on_nan is "{self.on_nan}"; it must be "stop" or "skip"')
+      raise InputError(f'train.on_nan: got "{self.on_nan}"; expected "stop" or "skip"')
     if self.steps <= 0 and self.epochs <= 0:
       raise InputError('a run needs train.steps or train.epochs above 0')
     check_range('train.epochs', self.epochs, 0, 1e9)

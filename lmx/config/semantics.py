@@ -52,7 +52,7 @@ def _other_than_english_german(config: Config) -> bool:
   return datasets.RULES[data['dataset']].languages(data['source'], data['target']) != ('en', 'de')
 
 
-def _pairs_with_marks(config: Config) -> bool:
+def _pairs_with_special_tokens(config: Config) -> bool:
   batching = config['data']['batching']
   return batching['name'] == 'texts' and batching['form'] in ('bert', 'xlnet')
 
@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {
     {'evaluation.compounds': 'always'},
   ),
   'unbroken_rows': Rule(
-    'segment B of an XLNet row begins elsewhere wherever no sentence ends within reach of segment A',
+    'segment B of an XLNet row begins elsewhere wherever no sentence ends within the maximum length of segment A',
     lambda config: config['data']['batching']['name'] == 'permutations',
     {'data.batching.unbroken': 'drawn'},
   ),
@@ -109,12 +109,12 @@ RULES: dict[str, Rule] = {
   ),
   'empty_second': Rule(
     'a pair with an empty second text is read as one text, [CLS] a [SEP] of BERT or a <sep> <cls> of XLNet',
-    _pairs_with_marks,
+    _pairs_with_special_tokens,
     {'data.batching.empty_second': 'marked'},
   ),
   'byte_offsets': Rule(
-    'byte pieces of a unigram vocabulary have the offsets of their character, not of the whole run of unknown ones, so '
-    'that answers in such characters are trained on as they are',
+    'byte subwords of a unigram vocabulary have the offsets of their character, not of the whole run of unknown ones, '
+    'so that answers in such characters are trained on as they are',
     lambda config: config['data']['batching']['name'] == 'questions' and config['data']['tokenizer'] == 'unigram',
   ),
   'hold_out_test': Rule(

@@ -120,7 +120,7 @@ def _measured(saved: Mapping[str, Any], given: Mapping[str, Any], workdir: Any) 
   """Return the config of a run with the name, data, objective and evaluation of another."""
   own = {name: saved['data'][name] for name in ('tokenizer', 'lower_case', 'cache_dir', 'prefetch', 'workers')}
   replaced = {name: given[name] for name in ('name', 'objective', 'evaluation')}
-  path = storage.here(epath.Path(workdir) / 'tokenizer')
+  path = storage.local_copy(epath.Path(workdir) / 'tokenizer')
   data = {**given['data'], **own, 'tokenizer_path': path, 'special_tokens': (), 'marks': '', 'prefix_space': False}
   return {**saved, **replaced, 'data': data}
 

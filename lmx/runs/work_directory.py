@@ -38,7 +38,7 @@ def continued(config: Any, workdir: Any) -> tuple[Any, list[str]]:
     for name, rule in semantics.earlier(saved).items()
     if not finished
   ]
-  config = config_lib.continued(config, saved)
+  config = config_lib.with_saved_rules(config, saved)
   return config, notes if finished else notes + config_lib.evaluation_changes(saved, config)
 
 
@@ -63,7 +63,7 @@ def check(workdir: Any, config: Any, corpus: Any) -> None:
 def create(workdir: Any, config: Any, corpus: Any) -> None:
   """Write the config, the data manifest, the tokenizer and their checksums, if they are missing."""
   try:
-    if jax.process_index() == 0 and not run_files.add_sums(workdir):
+    if jax.process_index() == 0 and not run_files.add_checksums(workdir):
       run_files.write(workdir, config.to_dict(), {'hash': corpus.hash, **corpus.manifest}, corpus.tokenizer)
   except OSError as error:
     raise InputError(f'cannot use work directory {workdir}: {error}') from None

@@ -75,7 +75,7 @@ def test_an_unknown_config_key_gets_the_nearest(capsys, tmp_path):
 
 
 def test_a_value_of_the_wrong_type(capsys, tmp_path):
-  assert 'must be of type int' in refused(capsys, *train(tmp_path, '--config.train.steps=few'))
+  assert 'expected type int' in refused(capsys, *train(tmp_path, '--config.train.steps=few'))
 
 
 def test_a_config_file_that_is_not_there(capsys, tmp_path):

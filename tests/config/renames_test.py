@@ -24,9 +24,7 @@ NEW = {'bahdanau': 'bahdanau', 'luong': 'luong', 'cho': 'rnn_encdec', 'sutskever
 @pytest.mark.parametrize('design', NEW)
 def test_a_run_of_seq2seq_is_read_as_the_model_of_its_design(design):
   section = {**OLD, 'design': design, 'name': 'seq2seq', 'variant': 'luong_small' if design == 'luong' else 'tiny'}
-  with pytest.warns(
-    InputWarning, match=f'reads it as {NEW[design]}:{section["variant"]}; set model.name={NEW[design]}'
-  ):
+  with pytest.warns(InputWarning, match=f'read as {NEW[design]}:{section["variant"]}; set model.name={NEW[design]}'):
     run = resolve.to_run(resolve.resolve({'model': section, 'train': {'steps': 1}}, saved=True))
   assert run.model_name == NEW[design]
   expected = {field: value for field, value in OLD.items() if hasattr(run.model, field)}

@@ -33,17 +33,17 @@ def test_resolving_twice_changes_nothing():
     ('optim.learning_rat=1', 'optim.learning_rat'),
     ('train.stepz=3', 'did you mean "steps"'),
     ('modle.D=3', 'did you mean "model"'),
-    ('train.steps=many', 'must be of type int'),
-    ('train.steps=1.5', 'must be of type int'),
-    ('train.steps=True', 'must be of type int'),
-    ('optim.lr=fast', 'must be of type float'),
+    ('train.steps=many', 'expected type int'),
+    ('train.steps=1.5', 'expected type int'),
+    ('train.steps=True', 'expected type int'),
+    ('optim.lr=fast', 'expected type float'),
     ('train.on_nan=ignore', '"stop" or "skip"'),
     ('model.variant=huge', 'no variant "huge"'),
     ('model.dtype=bf16', 'model.dtype: unknown "bf16"; did you mean "bfloat16"'),
     ('model.dtype=int8', 'model.dtype: unknown "int8"'),
     ('model.name=gpt2x', 'did you mean "gpt2"'),
     ('objective.name=causal', 'did you mean "causal_lm"'),
-    ('seed', 'has no value'),
+    ('seed', 'got no value'),
   ],
 )
 def test_a_wrong_override_is_refused_with_advice(override, message):
@@ -66,7 +66,7 @@ def test_a_batching_is_a_name_or_a_section_and_brings_its_own_fields():
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.windw=3'])
   with pytest.raises(InputError, match='data.batching is 3; it must be a name or a section'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching=3'])
-  with pytest.raises(InputError, match='"data.batching.window" is .*must be of type int'):
+  with pytest.raises(InputError, match='"data.batching.window": got .*expected type int'):
     resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=wide'])
 
 
@@ -87,7 +87,7 @@ def test_whole_floats_are_integers_and_integers_are_floats():
 
 def test_a_vocabulary_smaller_than_the_tokenizer_is_refused():
   full = resolve.resolve(SMALL, ['model.V=10'])
-  with pytest.raises(InputError, match='tokenizer has 11 entries'):
+  with pytest.raises(InputError, match='model.V: got 10; expected at least 11'):
     resolve.to_run(full, vocab_size=11)
 
 
@@ -140,7 +140,7 @@ def test_sizes_and_tokenizer_follow_from_the_run_that_is_begun_from(tmp_path):
   with pytest.raises(InputError, match='train.init_from: .* it has no config.json'):
     resolve.resolve(tuned, [f'train.init_from={tmp_path}'])
   (tmp_path / 'config.json').write_text(json.dumps(resolve.resolve(SMALL).to_dict()))
-  with pytest.raises(InputError, match='is a run of .*, not of bert'):
+  with pytest.raises(InputError, match='a run of .*; expected one of bert'):
     resolve.resolve(tuned, [f'train.init_from={tmp_path}'])
 
 
@@ -156,7 +156,7 @@ def test_fields_of_the_model_that_differ_where_it_is_measured():
   'override, message',
   [
     ('evaluation.model.clam=3', r'unknown config key "evaluation.model.clam"; did you mean "clamp"'),
-    ('evaluation.model.D=64', 'makes other parameters than those that are trained'),
+    ('evaluation.model.D=64', 'expected settings that change no parameters'),
     ('evaluation.model.M=long', 'config key "evaluation.model.M"'),
     ('evaluation.model.dtype=half', 'evaluation.model.dtype: unknown "half"'),
   ],
@@ -195,7 +195,7 @@ def test_of_data_of_ones_own_the_test_file_is_measured(experiment):
   if run.objective_name == 'classify':
     _, settled = resolve.with_corpus(loaded, labelled(train=[0, 1], valid=[1], test=[0]))
     assert settled.evaluation.split == 'test'
-    with pytest.warns(InputWarning, match='evaluation.split: test has rows without a label; measures valid'):
+    with pytest.warns(InputWarning, match='evaluation.split: test has rows without a label; valid is measured'):
       assert resolve.measured_split(run, labelled(train=[0, 1], valid=[1], test=[0, -1])) == 'valid'
     pairs = labelled(texts=2, valid=[1, -1], test=[0, -1])
     assert resolve.measured_split(run, pairs) == 'test'

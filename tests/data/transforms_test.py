@@ -91,7 +91,7 @@ def test_few_documents_to_train_on_leave_the_rest_whole():
   cfg = pipeline.Config(train_documents=7)
   assert pipeline.kept(cfg, 'train', len(texts(made))).tolist() == places
   assert pipeline.kept(cfg, 'test', 9).tolist() == list(range(9)) and not len(pipeline.kept(cfg, 'train', 0))
-  with pytest.raises(InputError, match='data.train_documents is -1'):
+  with pytest.raises(InputError, match='data.train_documents: got -1'):
     pipeline.Config(train_documents=-1)
   with pytest.raises(InputError, match='needs sentences'):
     pipeline.Config(batching='pairs', train_documents=7, length=32)

@@ -144,7 +144,7 @@ def test_what_cannot_be_measured_says_so(corpus):
     ngram_mixture.ngrams(corpus, ['exam'], ['kn2'])
   with pytest.raises(InputError, match='evaluation.mixture: unknown "bigram"'):
     run_of(corpus, evaluation={'mixture': 'bigram'})
-  with pytest.raises(InputError, match='mixture_weight is 1.5'):
+  with pytest.raises(InputError, match='mixture_weight: got 1.5'):
     run_of(corpus, evaluation={'mixture_weight': 1.5})
   run, params = run_of(corpus, 'bert', batching='packed')
   with pytest.raises(InputError, match='does not predict each token'):

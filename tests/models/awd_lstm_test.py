@@ -284,9 +284,9 @@ def test_depth():
     ({'cell': 'lstmm'}, 'did you mean "lstm"'),
     ({'backend': 'cudn'}, 'did you mean "cudnn"'),
     ({'cell': 'qrnn', 'backend': 'cudnn'}, 'which is for the LSTM'),
-    ({'dropout_weight': 1.0}, 'dropout_weight is 1.0'),
-    ({'alpha': -1.0}, 'alpha is -1.0'),
-    ({'N': 0}, 'N is 0'),
+    ({'dropout_weight': 1.0}, 'dropout_weight: got 1.0'),
+    ({'alpha': -1.0}, 'alpha: got -1.0'),
+    ({'N': 0}, 'N: got 0'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):

@@ -206,7 +206,7 @@ def test_without_a_projection_a_word_is_the_maxima_of_its_filters():
 def test_it_says_that_it_predicts_no_words():
   with pytest.raises(InputError, match='predicts no words'):
     bilstm.logits(config(), params_of(config()), Features(np.zeros((B, T, 30), np.float32)))
-  wrong = (({'elmo': 'middle'}, 'unknown "middle"'), ({'dropout': 1.0}, 'below 1'), ({'N': 0}, 'N is 0'))
+  wrong = (({'elmo': 'middle'}, 'unknown "middle"'), ({'dropout': 1.0}, 'below 1'), ({'N': 0}, 'N: got 0'))
   for changes, message in wrong:
     with pytest.raises(InputError, match=message):
       bilstm.Config(**changes)

@@ -137,7 +137,7 @@ def test_a_text_longer_than_the_window_is_written_on_but_not_read_at_once():
 
 def test_what_it_refuses():
   for changes, message in (
-    ({'D': 15}, 'even and divisible'),
+    ({'D': 15}, 'an even number divisible'),
     ({'norm': 'none'}, 'model.norm'),
     ({'positions': 'none'}, 'model.positions'),
     ({'dropout': 1.5}, 'model.dropout'),

@@ -178,9 +178,9 @@ def test_depth():
 @pytest.mark.parametrize(
   'changes, message',
   [
-    ({'n': 1}, 'model.n is 1'),
-    ({'m': 0}, 'model.m is 0'),
-    ({'h': -1}, 'model.h is -1'),
+    ({'n': 1}, 'model.n: got 1'),
+    ({'m': 0}, 'model.m: got 0'),
+    ({'h': -1}, 'model.h: got -1'),
     ({'h': 0, 'direct': False}, 'needs direct connections'),
   ],
 )

@@ -139,8 +139,8 @@ def test_depth():
     ({'tied': True}, 'E = 12 and D = 16'),
     ({'bias': 'none'}, 'model.bias: unknown "none"'),
     ({'backend': 'fast'}, 'model.backend: unknown "fast"'),
-    ({'dropout': 1.0}, 'dropout is 1.0'),
-    ({'N': 0}, 'N is 0'),
+    ({'dropout': 1.0}, 'dropout: got 1.0'),
+    ({'N': 0}, 'N: got 0'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):

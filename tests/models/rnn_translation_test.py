@@ -296,11 +296,11 @@ def test_every_parameter_has_gradients_through_the_decoder(score):
     (rnn_encdec, {'design': 'sutskever', 'decoder_layers': 2}, 'expected bidirectional=False and as many layers'),
     (bahdanau, {'tied': True}, 'got E = 12; expected E = 8, the width that the softmax reads'),
     (luong, {'tied': True}, 'got E = 12; expected E = 16, the width that the softmax reads'),
-    (luong, {'layers': 0}, 'model.layers is 0'),
-    (rnn_encdec, {'dropout_hidden': 1.0}, 'dropout_hidden is 1.0'),
-    (bahdanau, {'E': 0}, 'model.E is 0'),
-    (luong, {'D': 0}, 'model.D is 0'),
-    (rnn_encdec, {'init_scale': -0.1}, 'model.init_scale is -0.1'),
+    (luong, {'layers': 0}, 'model.layers: got 0'),
+    (rnn_encdec, {'dropout_hidden': 1.0}, 'dropout_hidden: got 1.0'),
+    (bahdanau, {'E': 0}, 'model.E: got 0'),
+    (luong, {'D': 0}, 'model.D: got 0'),
+    (rnn_encdec, {'init_scale': -0.1}, 'model.init_scale: got -0.1'),
   ],
 )
 def test_impossible_configs_are_refused(model, changes, message):

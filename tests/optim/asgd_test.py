@@ -125,7 +125,7 @@ def test_trigger_is_that_of_the_released_loop():
   [
     ({'asgd': 'trigered'}, 'did you mean "triggered"'),
     ({'ema': 0.9}, 'two averages'),
-    ({'nonmono': -1}, 'nonmono is -1'),
+    ({'nonmono': -1}, 'nonmono: got -1'),
   ],
 )
 def test_what_cannot_be_is_refused(changes, message):

@@ -156,14 +156,14 @@ def test_plateau_survives_json():
     ({'warmup_steps': 3, 'warmup_fraction': 0.1}, 'not both'),
     ({'schedule': 'inverse_sqrt'}, 'needs optim.warmup_steps'),
     ({'schedule': 'slanted_triangular', 'warmup_steps': 3}, 'cut_fraction'),
-    ({'lr': -1.0}, 'optim.lr is -1.0'),
-    ({'lr': float('nan')}, 'optim.lr is nan'),
+    ({'lr': -1.0}, 'optim.lr: got -1.0'),
+    ({'lr': float('nan')}, 'optim.lr: got nan'),
     ({'b2': 1.0}, 'below 1'),
     ({'accumulate': 0}, 'at least 1'),
     ({'factor': 1.5}, 'below 1'),
     ({'decay_rate': 0.0}, 'above 0'),
-    ({'end_fraction': -0.1}, 'optim.end_fraction is -0.1'),
-    ({'schedule': 'inverse_sqrt', 'warmup_steps': 3, 'width': -512}, 'optim.width is -512'),
+    ({'end_fraction': -0.1}, 'optim.end_fraction: got -0.1'),
+    ({'schedule': 'inverse_sqrt', 'warmup_steps': 3, 'width': -512}, 'optim.width: got -512'),
   ],
 )
 def test_bad_config_is_an_input_error(fields, message):

@@ -136,7 +136,7 @@ def test_the_rate_of_every_group_and_step(how):
 @pytest.mark.parametrize(
   ('fields', 'message'),
   [
-    ({'unfreeze_every': -1.0}, 'optim.unfreeze_every is -1.0'),
+    ({'unfreeze_every': -1.0}, 'optim.unfreeze_every: got -1.0'),
     ({'stages': ((1, 1.0, 1.0, 0.1),)}, 'the last one has 0 epochs'),
     ({'stages': ((1, 0.0, 1.0, 0.1), (0, 0.0, 1.0, 0.1))}, 'the last one has 0 epochs'),
     ({'stages': ((1, 1.0, 1.0),)}, 'four numbers'),

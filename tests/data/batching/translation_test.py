@@ -284,6 +284,6 @@ def test_rows_beyond_the_positions_of_a_model_are_refused(name, sizes):
     data = {'batching': 'translation', 'length': 16, 'batch_size': 8, **data}
     return resolve.with_corpus(resolve.resolve({**base, 'data': data}), made)[1]
 
-  with pytest.raises(InputError, match=r'longest row of the held-out splits has 24 positions .* [TS]=20.*eval_length'):
+  with pytest.raises(InputError, match=r'model.[TS]: got 20 positions; expected 24, .*eval_length'):
     settle()
   assert settle(eval_length=20).data.eval_length == 20
