@@ -110,9 +110,9 @@ def test_embeddings_are_the_rows_of_the_words(name):
 @pytest.mark.parametrize(
   'wrong, words',
   [
-    (dict(cutoffs=(25, 10)), 'must rise'),
-    (dict(cutoffs=(10, 50)), 'below the vocabulary of 40'),
-    (dict(cutoffs=(10, 25), div_val=8), 'no width'),
+    (dict(cutoffs=(25, 10)), 'expected increasing numbers'),
+    (dict(cutoffs=(10, 50)), 'below the vocabulary size of 40'),
+    (dict(cutoffs=(10, 25), div_val=8), 'has width 0'),
     (dict(tie_projections='al'), 'did you mean "all"'),
   ],
 )

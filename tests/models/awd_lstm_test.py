@@ -283,7 +283,7 @@ def test_depth():
   [
     ({'cell': 'lstmm'}, 'did you mean "lstm"'),
     ({'backend': 'cudn'}, 'did you mean "cudnn"'),
-    ({'cell': 'qrnn', 'backend': 'cudnn'}, 'which is for the LSTM'),
+    ({'cell': 'qrnn', 'backend': 'cudnn'}, 'with model.cell=qrnn; expected "auto"'),
     ({'dropout_weight': 1.0}, 'dropout_weight: got 1.0'),
     ({'alpha': -1.0}, 'alpha: got -1.0'),
     ({'N': 0}, 'N: got 0'),
