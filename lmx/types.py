@@ -123,7 +123,7 @@ class Objective(Protocol):
   `cfg` is the module's own `Config`.
   """
 
-  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `settle`; check `hasattr` first
+  def __getattr__(self, name: str) -> Any: ...  # optional names, such as `resolve`; check `hasattr` first
 
   @property
   def Config(self) -> type[Any]: ...  # noqa: N802

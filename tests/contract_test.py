@@ -118,7 +118,7 @@ def state_of(name: str, rows: int = B, length: int = 0):
 @functools.cache
 def objective(name: str):
   module = importlib.import_module(f'lmx.objectives.{registry.get(name).OBJECTIVE}')
-  return module, module.settle(module.Config(), LABELS) if hasattr(module, 'settle') else module.Config()
+  return module, module.resolve(module.Config(), LABELS) if hasattr(module, 'resolve') else module.Config()
 
 
 def batch_of(cfg, seed: int = 0) -> dict[str, np.ndarray]:

@@ -186,13 +186,13 @@ def to_run(path_and_arg: str, *overrides: str) -> schema.Run:
 def settled(run: schema.Run) -> schema.Run:
   """The run with what labels of the data decide."""
   objective = objectives.get(run.objective_name)
-  if not hasattr(objective, 'settle'):
+  if not hasattr(objective, 'resolve'):
     return run
   positive = getattr(run.objective, 'positive', '')
   two = positive or getattr(run.objective, 'metric', '') in ('f1', 'matthews')
   manifest = LABELS | {'scores': True, 'choices': 4, 'spans': True}
   manifest |= {'label_names': ['a', positive or 'b']} if two else {}
-  return dataclasses.replace(run, objective=objective.settle(run.objective, manifest))
+  return dataclasses.replace(run, objective=objective.resolve(run.objective, manifest))
 
 
 def check_update(run: schema.Run) -> None:

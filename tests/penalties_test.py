@@ -27,7 +27,7 @@ UNFIT = (InputError, KeyError, TypeError, ValueError, AttributeError)  # of a mo
 def objective_of(name: str):
   module = objectives.get(name)
   cfg = module.Config(**({'bptt': 0} if hasattr(module.Config, 'bptt') else {}))
-  return module, module.settle(cfg, LABELS) if hasattr(module, 'settle') else cfg
+  return module, module.resolve(cfg, LABELS) if hasattr(module, 'resolve') else cfg
 
 
 def batch_shapes(objective, objective_cfg, model, cfg) -> dict:

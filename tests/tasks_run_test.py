@@ -178,7 +178,7 @@ def test_the_settings_that_a_warning_of_scores_names_work(kind, tmp_path):
   ]
   run = resolve.to_run(resolve.load(f'experiments/{kind}.py:own', settings), 10)
   corpus = pipeline.load(run.data)
-  assert objectives.get('regress').settle(run.objective, corpus.manifest) == run.objective
+  assert objectives.get('regress').resolve(run.objective, corpus.manifest) == run.objective
   batch = pipeline.batches(run.data, corpus, 'train', 0, train=True)(0)
   assert sorted(batch['scores_B'].tolist()) == [1.5, 2] and batch['scores_B'].dtype == np.float32
 

@@ -123,7 +123,7 @@ def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
   batch = flops.random_batch(task, rows, segment)
   batch.pop('reset_B', None)  # every segment continues the row
   scored = jax.jit(
-    lambda *given: task.objective.scored(task.objective_cfg, task.model, task.cfg, *given)[::2], donate_argnums=2
+    lambda *given: task.objective.score(task.objective_cfg, task.model, task.cfg, *given)[::2], donate_argnums=2
   )
   state = task.model.init_state(task.cfg, rows)
 

@@ -66,7 +66,7 @@ def task_of(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   from lmx.benchmark import flops
 
   objective = objectives.get(module.OBJECTIVE)
-  options = objective.settle(objective.Config(), _LABELS) if hasattr(objective, 'settle') else objective.Config()
+  options = objective.resolve(objective.Config(), _LABELS) if hasattr(objective, 'resolve') else objective.Config()
   return flops.Task(module, cfg, objective, options), name
 
 

@@ -299,8 +299,8 @@ def with_corpus(config: ml_collections.ConfigDict, corpus: Any) -> tuple[ml_coll
     settled.model.V = run.model.V
   objective = objectives.get(run.objective_name)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
-  if hasattr(objective, 'settle'):
-    run = dataclasses.replace(run, objective=objective.settle(run.objective, corpus.manifest))
+  if hasattr(objective, 'resolve'):
+    run = dataclasses.replace(run, objective=objective.resolve(run.objective, corpus.manifest))
     settled.objective.update(dataclasses.asdict(run.objective))
   return settled.lock(), run
 

@@ -247,7 +247,7 @@ def _names(workdirs: Sequence[Any]) -> list[str]:
 def _check(loaded: Any, own: Any, first: Any, corpus: Any) -> None:
   """Raise InputError unless a run is a left-to-right language model with the tokenizer and data of the first run."""
   reads = getattr(loaded.model, 'READS', 'tokens')
-  if not hasattr(loaded.objective, 'scored') or not loaded.model.CAUSAL or reads != 'tokens':
+  if not hasattr(loaded.objective, 'score') or not loaded.model.CAUSAL or reads != 'tokens':
     raise InputError(
       f'{loaded.workdir} is a {loaded.run.model_name} trained with {loaded.run.objective_name}: it does not predict '
       'each token of a text from those before it'

@@ -209,7 +209,7 @@ class _Places:
 
 def check_scored(run: Run) -> None:
   """Raise InputError unless the objective is a left-to-right language model's."""
-  if not hasattr(objectives.get(run.objective_name), 'scored'):
+  if not hasattr(objectives.get(run.objective_name), 'score'):
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
 
@@ -239,7 +239,7 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
   numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_Places(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
-  scored = jax.jit(lambda *args: objective.scored(run.objective, model, run.measured, *args)[::2])
+  scored = jax.jit(lambda *args: objective.score(run.objective, model, run.measured, *args)[::2])
   losses = np.full(len(data.tokens), np.nan)
   state = model.init_state(run.measured, batches.batch_size)
   for i in tqdm(range(batches.steps), f'{split} by token', leave=False, disable=None):

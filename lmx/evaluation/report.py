@@ -88,9 +88,9 @@ def evaluate_run(
   if run.evaluation.mixture:
     metrics['mixture'] = ngram_mixture.measure(run, corpus, engine.on_one(params), split)
   objective = objectives.get(run.objective_name)
-  if hasattr(objective, 'judge'):
+  if hasattr(objective, 'summarize'):
     outputs = classification.outputs(run, corpus, engine.on_one(params), split)
-    metrics |= objective.judge(run.objective, outputs)
+    metrics |= objective.summarize(run.objective, outputs)
   if 'majority_class' in metrics:  # and accuracy_class_<i>, and the confusion matrix
     metrics['labels'] = list(corpus.manifest['label_names'])
   translations: list[translation.Translated] = []

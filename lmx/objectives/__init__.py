@@ -13,7 +13,7 @@ An objective exports
   headline(cfg) -> name of the headline metric;
   protocol(cfg, data, batches) -> phrases that describe the evaluation beyond the batches;
   shapes(cfg, batch_size, length) -> {key: ShapeDtypeStruct}: a batch of the data pipeline;
-  judge(cfg, found) -> {name: metric} (optional): metrics that need the predictions of all rows at once, from the
+  summarize(cfg, outputs) -> {name: metric} (optional): metrics that need the predictions of all rows at once, from the
     arrays of `predict` and their labels 'truth';
   labelled(cfg) -> {leaf: axes} (optional): leaves of the head with an axis over labels, matched by name
     if another run has the labels in another order;

@@ -70,7 +70,7 @@ def loss(
   return Output({'nll': total}, metrics, end if cfg.stateful else state, features=features)
 
 
-def scored(
+def score(
   cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State
 ) -> tuple[Array, Features, State]:
   """Evaluate: negative log-likelihood of each target in nats, (B, T) float32, features, state after the batch."""

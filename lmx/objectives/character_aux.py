@@ -33,7 +33,7 @@ from lmx.types import Array, Batch, Model, Output, Params, State
 SAMPLES = 'text'
 PROGRESS = True
 init, terms, report, shapes = causal_lm.init, causal_lm.terms, causal_lm.report, causal_lm.shapes
-scored, predict, protocol = causal_lm.scored, causal_lm.predict, causal_lm.protocol
+score, predict, protocol = causal_lm.score, causal_lm.predict, causal_lm.protocol
 
 
 @dataclasses.dataclass(frozen=True)

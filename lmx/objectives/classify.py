@@ -53,7 +53,7 @@ class Config(rows.Config):
       raise InputError(f'objective.metric "{self.metric}" is of two classes; there are {self.classes}')
 
 
-def settle(cfg: Config, manifest: Any) -> Config:
+def resolve(cfg: Config, manifest: Any) -> Config:
   """Return the config completed by the labels of a data set; warn of labels that are scores.
 
   Raises:
@@ -132,7 +132,7 @@ def loss(
 
   Returns:
     Output with sums {'nll'} and, with `lm_weight`, 'lm'; metrics 'nll', 'accuracy' and, at evaluation,
-    'accuracy_class_<i>' of up to 50 labels and, of two, 'is_positive', 'said_positive' and 'right_positive'.
+    'accuracy_class_<i>' of up to 50 labels and, of two, 'is_positive', 'predicted_positive' and 'right_positive'.
   """
   outputs = rows.read(cfg, model, model_cfg, params, batch, key, axis)
   logits_BC, weights_B, labels_B = outputs.scores_BGC[:, 0], batch['row_weights_B'], batch['labels_B']
@@ -144,9 +144,9 @@ def loss(
       is_B = labels_B == c
       metrics[f'accuracy_class_{c}'] = (jnp.sum(right_B * is_B), jnp.sum(weights_B * is_B))
   if key is None and cfg.classes == 2:
-    is_B, says_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
-    for name, of_B in (('is', is_B), ('said', says_B), ('right', is_B & says_B)):
-      metrics[f'{name}_positive'] = (jnp.sum(of_B * weights_B), count)
+    is_B, predicted_B = labels_B == cfg.positive_index, jnp.argmax(logits_BC, -1) == cfg.positive_index
+    for name, selected_B in (('is', is_B), ('predicted', predicted_B), ('right', is_B & predicted_B)):
+      metrics[f'{name}_positive'] = (jnp.sum(selected_B * weights_B), count)
   return Output({'nll': total, **extra}, metrics, state, outputs.statistics, outputs.features)
 
 
@@ -168,39 +168,39 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) 
   loss = means.pop('nll', float('nan')) + means.pop('lm', 0.0)
   metrics = {'loss': loss, 'error_percent': 100 * (1 - means.get('accuracy', float('nan')))}
   if 'is_positive' in means:
-    metrics |= binary(*(means.pop(f'{name}_positive') for name in ('right', 'said', 'is')))
+    metrics |= binary(*(means.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')))
   return metrics | means
 
 
-def binary(right: float, said: float, truly: float) -> dict[str, float]:
+def binary(right: float, predicted: float, actual: float) -> dict[str, float]:
   """Return F1 and Matthews' correlation of one class, each 0 where it is undefined, as in scikit-learn.
 
   Args:
     right: true positives as a share of all rows.
-    said: predicted positives as a share of all rows.
-    truly: actual positives as a share of all rows.
+    predicted: predicted positives as a share of all rows.
+    actual: actual positives as a share of all rows.
   """
-  scale = math.sqrt(said * (1 - said) * truly * (1 - truly))
+  scale = math.sqrt(predicted * (1 - predicted) * actual * (1 - actual))
   return {
-    'f1': 2 * right / (said + truly) if said + truly else 0.0,
-    'matthews': (right - said * truly) / scale if scale else 0.0,
+    'f1': 2 * right / (predicted + actual) if predicted + actual else 0.0,
+    'matthews': (right - predicted * actual) / scale if scale else 0.0,
   }
 
 
-def judge(cfg: Config, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def summarize(cfg: Config, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Return 'majority_class', the most frequent class, and 'majority_accuracy', that of always predicting it.
 
   With up to 50 classes also 'confusion': counts of rows by actual class (rows) and predicted class (columns).
 
   Args:
-    found: 'logits_BC' from `predict` and 'truth', of all rows.
+    outputs: 'logits_BC' from `predict` and 'truth', of all rows.
   """
-  sizes = np.bincount(found['truth'].astype(np.int64), minlength=cfg.classes)
+  sizes = np.bincount(outputs['truth'].astype(np.int64), minlength=cfg.classes)
   most = {'majority_class': int(np.argmax(sizes)), 'majority_accuracy': float(sizes.max() / sizes.sum())}
   if cfg.classes > MOST_BY_CLASS:
     return most
   counts = np.zeros((cfg.classes, cfg.classes), np.int64)
-  np.add.at(counts, (found['truth'], np.argmax(found['logits_BC'], axis=1)), 1)
+  np.add.at(counts, (outputs['truth'], np.argmax(outputs['logits_BC'], axis=1)), 1)
   return {**most, 'confusion': counts.tolist()}
 
 

@@ -42,7 +42,7 @@ class Config(rows.Config):
     check_least('objective', self, choices=0)
 
 
-def settle(cfg: Config, manifest: Any) -> Config:
+def resolve(cfg: Config, manifest: Any) -> Config:
   """Return the config with the data set's number of choices; raise InputError if it has none, or another number."""
   choices = manifest.get('choices', 0)
   if not choices:

@@ -40,7 +40,7 @@ class Config(rows.Config):
     check_choice('objective.metric', self.metric, METRICS)
 
 
-def settle(cfg: Config, manifest: Any) -> Config:
+def resolve(cfg: Config, manifest: Any) -> Config:
   """Return the config unchanged; raise InputError if the data set has no scores."""
   if not manifest.get('scores'):
     raise InputError(

@@ -59,7 +59,7 @@ class Config:
     check_least('objective', self, begins=1, ends=1, null_weight=0)
 
 
-def settle(cfg: Config, manifest: Any) -> Config:
+def resolve(cfg: Config, manifest: Any) -> Config:
   """Return the config unchanged; raise InputError if the data set has no answers."""
   if not manifest.get('spans'):
     name = manifest['dataset']['name']

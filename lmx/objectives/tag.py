@@ -54,7 +54,7 @@ class Config:
       raise InputError(f'objective.labels has one name, {self.labels[0]}; a tagger needs at least 2')
 
 
-def settle(cfg: Config, manifest: Any) -> Config:
+def resolve(cfg: Config, manifest: Any) -> Config:
   """Return the config with the labels of a data set; raise InputError if it has none, or others than given."""
   names = tuple(manifest.get('token_label_names', ()))
   if len(names) < 2:

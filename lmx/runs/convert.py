@@ -152,7 +152,7 @@ def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any,
   """Return (config, run) with the fields that labels and row form determine; see `config.resolve.with_corpus`."""
   run = config_lib.to_run(config, vocab_size)
   objective, rules = objectives.get(run.objective_name), RULES[run.data.dataset]
-  if not folder.objective or not hasattr(objective, 'settle'):
+  if not folder.objective or not hasattr(objective, 'resolve'):
     return config, run
   manifest = {
     'dataset': {'name': run.data.dataset},
@@ -163,7 +163,7 @@ def _settled(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any,
     'spans': rules.spans,
   }
   settled = config.copy_and_resolve_references().unlock()
-  settled.objective.update(dataclasses.asdict(objective.settle(run.objective, manifest)))
+  settled.objective.update(dataclasses.asdict(objective.resolve(run.objective, manifest)))
   return settled.lock(), config_lib.to_run(settled, vocab_size)
 
 

@@ -21,7 +21,7 @@ LABELS = {'dataset': {'name': 'any'}, 'label_names': ['0', '1'], 'token_label_na
 def _task(name: str, variant: str = 'tiny', **changes) -> flops.Task:
   model = registry.get(name)
   objective = objectives.get(model.OBJECTIVE)
-  options = objective.settle(objective.Config(), LABELS) if hasattr(objective, 'settle') else objective.Config()
+  options = objective.resolve(objective.Config(), LABELS) if hasattr(objective, 'resolve') else objective.Config()
   return flops.Task(model, registry.config(name, variant, **changes), objective, options)
 
 

@@ -118,8 +118,8 @@ def test_a_curve_of_sampled_losses_has_no_axis_of_perplexities(tmp_path, monkeyp
 
 def test_what_cannot_be_tagged():
   with pytest.raises(InputError, match='no labels of words'):
-    tag.settle(tag.Config(), {'dataset': {'name': 'ptb'}})
+    tag.resolve(tag.Config(), {'dataset': {'name': 'ptb'}})
   manifest = {'dataset': {'name': 'x'}, 'token_label_names': ['B-x', 'O']}
-  assert tag.settle(tag.Config(), manifest).labels == ('B-x', 'O')
+  assert tag.resolve(tag.Config(), manifest).labels == ('B-x', 'O')
   with pytest.raises(InputError, match='but the data set has B-x, O'):
-    tag.settle(tag.Config(labels=('a', 'b')), manifest)
+    tag.resolve(tag.Config(labels=('a', 'b')), manifest)

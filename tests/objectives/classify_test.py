@@ -195,10 +195,10 @@ def test_every_model_can_be_classified_with(name, pooling):
 def test_what_cannot_be():
   model, model_cfg = model_of('rnn_lm')
   with pytest.raises(InputError, match='has 0 labels'):
-    classify.settle(classify.Config(), {**LABELS, 'label_names': []})
+    classify.resolve(classify.Config(), {**LABELS, 'label_names': []})
   with pytest.raises(InputError, match='objective.classes is 5, but the data set has 3: a, b, c'):
-    classify.settle(classify.Config(classes=5), LABELS)
-  assert classify.settle(classify.Config(), LABELS).classes == 3
+    classify.resolve(classify.Config(classes=5), LABELS)
+  assert classify.resolve(classify.Config(), LABELS).classes == 3
   with pytest.raises(InputError, match='needs at least 2'):
     classify.init(classify.Config(), model, model_cfg, jax.random.key(0))
   with pytest.raises(InputError, match='no summary of the row'):
@@ -213,9 +213,9 @@ def test_what_cannot_be():
 
 def test_the_majority_class_and_the_confusions():
   logits_IC = np.eye(3)[[0, 1, 1, 1]]
-  found = classify.judge(classify.Config(classes=3), {'logits_BC': logits_IC, 'truth': np.array([0, 1, 1, 2])})
+  found = classify.summarize(classify.Config(classes=3), {'logits_BC': logits_IC, 'truth': np.array([0, 1, 1, 2])})
   assert found == {'majority_class': 1, 'majority_accuracy': 0.5, 'confusion': [[1, 0, 0], [0, 2, 0], [0, 1, 0]]}
-  many = classify.judge(classify.Config(classes=51), {'logits_BC': np.eye(51)[:4], 'truth': np.array([7, 7, 7, 2])})
+  many = classify.summarize(classify.Config(classes=51), {'logits_BC': np.eye(51)[:4], 'truth': np.array([7, 7, 7, 2])})
   assert many == {'majority_class': 7, 'majority_accuracy': 0.75}
 
 
@@ -223,8 +223,8 @@ def test_the_majority_class_and_the_confusions():
 def test_labels_that_are_scores_point_to_the_regression(names):
   settings = 'set objective.name=regress, objective.metric=pearson and data.scores=True'
   with pytest.warns(InputWarning, match=f'data.label: got {len(names)} labels that are numbers, such as .*{settings}'):
-    classify.settle(classify.Config(), {**LABELS, 'label_names': names})
+    classify.resolve(classify.Config(), {**LABELS, 'label_names': names})
   with warnings.catch_warnings():
     warnings.simplefilter('error')
     for classes in (['0', '1'], ['no', '1.5']):
-      classify.settle(classify.Config(), {**LABELS, 'label_names': classes})
+      classify.resolve(classify.Config(), {**LABELS, 'label_names': classes})

@@ -154,15 +154,15 @@ def test_f1_and_matthews_are_those_of_the_counts():
 
 def test_the_positive_class_is_named():
   names = {'dataset': {'name': 'x'}, 'label_names': ['equivalent', 'not_equivalent']}
-  cfg = classify.settle(classify.Config(positive='equivalent', metric='f1'), names)
+  cfg = classify.resolve(classify.Config(positive='equivalent', metric='f1'), names)
   assert cfg.positive_index == 0 and classify.headline(cfg) == 'f1'
-  assert classify.settle(classify.Config(), names).positive_index == 1
+  assert classify.resolve(classify.Config(), names).positive_index == 1
   out, _ = run(classify, dataclasses.replace(cfg, pooling='pooled', **LINEAR), 'bert', batch_of())
   assert out.metrics['is_positive'] == (1.0, 3.0)  # of three real rows, one has label 0
   with pytest.raises(InputError, match='no label "equal"; did you mean "equivalent"|no label "equal"'):
-    classify.settle(classify.Config(positive='equal'), names)
+    classify.resolve(classify.Config(positive='equal'), names)
   with pytest.raises(InputError, match='f1.*of two classes; there are 3'):
-    classify.settle(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
+    classify.resolve(classify.Config(metric='f1'), {**names, 'label_names': ['a', 'b', 'c']})
 
 
 def test_choices_are_scored_each_by_itself_and_compared():
@@ -181,11 +181,11 @@ def test_choices_are_scored_each_by_itself_and_compared():
   assert out.metrics['accuracy'][0] == (scores_BG[:3].argmax(1) == [2, 0, 1]).sum() and out.metrics['lm'][1] == 9
   assert multiple_choice.report(cfg, {'nll': (3.0, 3.0), 'accuracy': (1.0, 3.0)}, {})['loss'] == 1.0
   names = {'dataset': {'name': 'x'}, 'choices': 4}
-  assert multiple_choice.settle(multiple_choice.Config(), names).choices == 4
+  assert multiple_choice.resolve(multiple_choice.Config(), names).choices == 4
   with pytest.raises(InputError, match='choices is 3, but the data set has 4'):
-    multiple_choice.settle(cfg, names)
+    multiple_choice.resolve(cfg, names)
   with pytest.raises(InputError, match='no choices.*swag'):
-    multiple_choice.settle(cfg, {'dataset': {'name': 'x'}})
+    multiple_choice.resolve(cfg, {'dataset': {'name': 'x'}})
 
 
 @pytest.mark.parametrize('one_mask', [True, False])
@@ -207,4 +207,4 @@ def test_what_cannot_be_is_refused():
   with pytest.raises(InputError, match='predicts each token from those before'):
     run(classify, classify.Config(classes=C, pooling='first', lm_weight=0.5, **LINEAR), 'bert', batch_of())
   with pytest.raises(InputError, match='no scores.*glue/stsb'):
-    regress.settle(regress.Config(), {'dataset': {'name': 'x'}})
+    regress.resolve(regress.Config(), {'dataset': {'name': 'x'}})

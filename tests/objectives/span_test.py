@@ -60,7 +60,7 @@ def test_the_loss_is_the_mean_of_both_ends_over_real_places():
 
 def test_data_without_answers_is_refused():
   with pytest.raises(InputError, match='has no answers that are spans'):
-    span.settle(span.Config(), {'dataset': {'name': 'x'}})
+    span.resolve(span.Config(), {'dataset': {'name': 'x'}})
 
 
 def reference(head, x_TD, among_T, start, null):
